@@ -1,0 +1,114 @@
+"""Task groups that are the same on every run, and coroutines that start without waiting for the loop.
+
+asyncio's own group keeps its tasks in a set, so the order of cancellation would depend on addresses; ours cancels in
+the order of start. Every coroutine of the system lives in one of these groups.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine, Generator
+from types import TracebackType
+from typing import Any, Self
+
+
+class TaskGroup:
+    """Leaves when every child has ended; the first child that fails cancels the others and its error is raised."""
+
+    def __init__(self) -> None:
+        self._tasks: dict[asyncio.Task[Any], None] = {}
+        self._owner: asyncio.Task[Any] | None = None
+        self._error: BaseException | None = None
+        self._empty: asyncio.Future[None] | None = None
+        self._closing = False
+        self._cancelled_owner = False
+
+    async def __aenter__(self) -> Self:
+        self._owner = asyncio.current_task()
+        return self
+
+    def start(self, coroutine: Coroutine[Any, Any, Any], name: str | None = None) -> asyncio.Task[Any]:
+        task = asyncio.get_running_loop().create_task(coroutine, name=name)
+        self._tasks[task] = None
+        task.add_done_callback(self._ended)
+        if self._closing:
+            task.cancel()
+        return task
+
+    def start_eagerly(self, coroutine: Coroutine[Any, Any, None]) -> asyncio.Task[Any] | None:
+        """Runs the coroutine up to its first wait before returning; only what waits becomes a task.
+
+        The first step runs outside any task, so it may await futures but not use asyncio.timeout or current_task.
+        """
+        try:
+            awaited = coroutine.send(None)
+        except StopIteration:
+            return None
+        return self.start(_Continued(coroutine, awaited).run())
+
+    def cancel(self) -> None:
+        self._closing = True
+        for task in list(self._tasks):
+            task.cancel()
+
+    def _ended(self, task: asyncio.Task[Any]) -> None:
+        self._tasks.pop(task, None)
+        error = None if task.cancelled() else task.exception()
+        if error is not None and self._error is None:
+            self._error = error
+            self.cancel()
+            if self._owner is not None and not self._owner.done() and self._empty is None:
+                self._cancelled_owner = True
+                self._owner.cancel()
+        if not self._tasks and self._empty is not None and not self._empty.done():
+            self._empty.set_result(None)
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool:
+        if error is not None:
+            self.cancel()
+        while self._tasks:
+            self._empty = asyncio.get_running_loop().create_future()
+            try:
+                await self._empty
+            except asyncio.CancelledError as cancelled:
+                error = error or cancelled
+                self.cancel()
+        self._empty = None
+        if self._error is not None and (error is None or isinstance(error, asyncio.CancelledError)):
+            if self._cancelled_owner and self._owner is not None:
+                self._owner.uncancel()
+            raise self._error
+        if kind is None and error is not None:
+            raise error
+        return False
+
+
+class _Continued:
+    """A coroutine that was stepped once by hand, for a task to carry on with what it waits for."""
+
+    __slots__ = ("_awaited", "_coroutine")
+
+    def __init__(self, coroutine: Coroutine[Any, Any, None], awaited: Any) -> None:
+        self._coroutine = coroutine
+        self._awaited = awaited
+
+    async def run(self) -> None:
+        await self
+
+    def __await__(self) -> Generator[Any, Any, None]:
+        awaited = self._awaited
+        while True:
+            try:
+                sent = yield awaited
+            except BaseException as error:
+                try:
+                    awaited = self._coroutine.throw(error)
+                except StopIteration:
+                    return
+            else:
+                try:
+                    awaited = self._coroutine.send(sent)
+                except StopIteration:
+                    return

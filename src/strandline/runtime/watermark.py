@@ -1,0 +1,185 @@
+"""Every wait is the same wait: "until this offset is reached".
+
+A `Watermark` is an offset that rises and wakes its waiters. A `Wait` combines several: all of them, or enough weight
+(bytes, usually), or a deadline. It is re-evaluated when one advances or is lost, and costs what moved.
+
+A watermark belongs to one leadership: `lose` fails every waiter with the error given, once and for all.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+from collections.abc import Callable
+
+
+class Watermark:
+    __slots__ = ("_lost", "_order", "_waiting", "value")
+
+    def __init__(self, value: int = 0) -> None:
+        self.value = value
+        self._waiting: list[tuple[int, int, Callable[[], None]]] = []
+        self._order = 0
+        self._lost: BaseException | None = None
+
+    def __repr__(self) -> str:
+        return f"Watermark({self.value})"
+
+    @property
+    def lost(self) -> BaseException | None:
+        return self._lost
+
+    def advance(self, value: int) -> None:
+        """Never falls: a lower value is ignored."""
+        if value <= self.value:
+            return
+        self.value = value
+        waiting = self._waiting
+        while waiting and waiting[0][0] <= value:
+            heapq.heappop(waiting)[2]()
+
+    def lose(self, error: BaseException) -> None:
+        self._lost = error
+        waiting, self._waiting = self._waiting, []
+        for _, _, wake in sorted(waiting, key=lambda entry: entry[1]):
+            wake()
+
+    def call_when(self, offset: int, wake: Callable[[], None]) -> None:
+        """Calls `wake` once `value >= offset`, or when the watermark is lost; at once if either is so already."""
+        if self.value >= offset or self._lost is not None:
+            wake()
+            return
+        self._order += 1
+        heapq.heappush(self._waiting, (offset, self._order, wake))
+
+    def forget(self, wake: Callable[[], None]) -> None:
+        """For a waiter that gave up; linear, so meant for time-outs, not for the common path."""
+        self._waiting = [entry for entry in self._waiting if entry[2] is not wake]
+        heapq.heapify(self._waiting)
+
+    async def reached(self, offset: int) -> None:
+        """Returns when the offset is reached; raises the error this watermark was lost with."""
+        if self._lost is None and self.value < offset:
+            future = asyncio.get_running_loop().create_future()
+
+            def wake() -> None:
+                if not future.done():
+                    future.set_result(None)
+
+            self.call_when(offset, wake)
+            try:
+                await future
+            except asyncio.CancelledError:
+                self.forget(wake)
+                raise
+        if self.value < offset and self._lost is not None:
+            raise self._lost
+
+
+class Part:
+    """One watermark's share in a `Wait`: how much it weighs by now."""
+
+    __slots__ = ("_measure", "_wait", "_wake", "offset", "watermark", "weight")
+
+    def __init__(self, wait: Wait, watermark: Watermark, offset: int, measure: Callable[[], int] | None) -> None:
+        self._wait = wait
+        self._measure = measure
+        self._wake = self._moved  # one bound method object, so that it can be forgotten by identity
+        self.watermark = watermark
+        self.offset = offset
+        self.weight = 0
+
+    @property
+    def reached(self) -> bool:
+        return self.watermark.value >= self.offset
+
+    @property
+    def lost(self) -> BaseException | None:
+        return None if self.reached else self.watermark.lost
+
+    def arm(self) -> None:
+        self.watermark.call_when(self.offset, self._wake)
+
+    def disarm(self) -> None:
+        self.watermark.forget(self._wake)
+
+    def _moved(self) -> None:
+        if self._wait.finished:
+            return
+        if self._measure is None:
+            self._wait.gained(1)
+        elif self.watermark.lost is not None:
+            self._wait.finish()
+        else:
+            weight = self._measure()
+            gained, self.weight = weight - self.weight, weight
+            self.offset = self.watermark.value + 1
+            self._wait.gained(gained)
+            if not self._wait.finished:
+                self.arm()
+
+
+class Wait:
+    """Until enough of several watermarks has been reached, or the deadline.
+
+    wait = Wait(needed=2)
+    first = wait.reach(high_watermark_of_a, 10)     # weighs 1 when reached, or when lost (then `first.lost` says why)
+    bytes = wait.collect(high_watermark_of_b, measure)  # weighs what `measure()` says, asked again on each advance
+    in_time = await wait.done(timeout_ms)
+    """
+
+    __slots__ = ("_future", "_missing", "finished", "parts")
+
+    def __init__(self, needed: int) -> None:
+        self._missing = needed
+        self._future: asyncio.Future[None] | None = None
+        self.finished = needed <= 0
+        self.parts: list[Part] = []
+
+    def reach(self, watermark: Watermark, offset: int) -> Part:
+        part = Part(self, watermark, offset, None)
+        self.parts.append(part)
+        part.arm()
+        return part
+
+    def collect(self, watermark: Watermark, measure: Callable[[], int]) -> Part:
+        part = Part(self, watermark, watermark.value + 1, measure)
+        part.weight = measure()
+        self.parts.append(part)
+        self.gained(part.weight)
+        if not self.finished:
+            part.arm()
+        return part
+
+    def gained(self, weight: int) -> None:
+        self._missing -= weight
+        if self._missing <= 0:
+            self.finish()
+
+    def finish(self) -> None:
+        """Ends the wait now, whatever is missing (an error that must be told at once, a connection that closed)."""
+        self.finished = True
+        if self._future is not None and not self._future.done():
+            self._future.set_result(None)
+
+    async def done(self, timeout_ms: int) -> bool:
+        """True when enough was reached, False when the time ran out first."""
+        if self.finished or timeout_ms <= 0:
+            return self.finished
+        loop = asyncio.get_running_loop()
+        self._future = future = loop.create_future()
+        timer = loop.call_later(timeout_ms / 1000, self._expire)
+        try:
+            await future
+        finally:
+            timer.cancel()
+            in_time = self.finished
+            self.finished = True
+            for part in self.parts:
+                if not part.reached:
+                    part.disarm()
+        return in_time
+
+    def _expire(self) -> None:
+        if self._future is not None and not self._future.done():
+            self._future.set_result(None)

@@ -1,0 +1,25 @@
+"""Everything a node may touch outside itself, in one value: production and simulation each provide one."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+from random import Random
+
+from strandline.runtime.clock import Clock, SystemClock
+from strandline.runtime.disk import Disk, SystemDisk
+from strandline.runtime.network import Network, SystemNetwork
+from strandline.runtime.offload import Offload, ThreadOffload
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    clock: Clock
+    disk: Disk
+    network: Network
+    offload: Offload
+    random: Random
+
+
+def system_world(threads: int = 4) -> World:
+    return World(SystemClock(), SystemDisk(), SystemNetwork(), ThreadOffload(threads), random.SystemRandom())
