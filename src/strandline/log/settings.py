@@ -1,0 +1,95 @@
+"""What one log must know of its topic's configuration: the topic keys that end at the log, parsed once.
+
+Owned by the log; built by whoever knows the effective configuration of a topic, as text under Kafka's key names.
+Equal configurations give the same object, so thousands of partitions share one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from functools import lru_cache
+from typing import Any
+
+MAX_LONG = (1 << 63) - 1
+MAX_INT = (1 << 31) - 1
+
+
+@dataclass(frozen=True, slots=True)
+class LogSettings:
+    """Field names are Kafka's topic keys with underscores; `cleanup.policy` is split into its two words."""
+
+    segment_bytes: int = 1 << 30
+    segment_ms: int = 604_800_000
+    segment_jitter_ms: int = 0
+    segment_index_bytes: int = 10 << 20
+    index_interval_bytes: int = 4096
+    flush_messages: int = MAX_LONG
+    flush_ms: int = MAX_LONG
+    retention_bytes: int = -1
+    retention_ms: int = 604_800_000
+    file_delete_delay_ms: int = 60_000
+    preallocate: bool = False
+    max_message_bytes: int = 1_048_588
+    cleanup_delete: bool = True
+    cleanup_compact: bool = False
+    delete_retention_ms: int = 86_400_000
+    min_compaction_lag_ms: int = 0
+    max_compaction_lag_ms: int = MAX_LONG
+    min_cleanable_dirty_ratio: float = 0.5
+    message_timestamp_type: str = "CreateTime"
+    message_timestamp_before_max_ms: int = MAX_LONG
+    message_timestamp_after_max_ms: int = 3_600_000
+    compression_type: str = "producer"
+    compression_gzip_level: int = -1
+    compression_lz4_level: int = 9
+    compression_zstd_level: int = 3
+    producer_id_expiration_ms: int = 86_400_000
+
+    @property
+    def stamps_append_time(self) -> bool:
+        return self.message_timestamp_type == "LogAppendTime"
+
+    @property
+    def max_index_entries(self) -> int:
+        """How many entries fit into the offset index; the time index's larger entries fill up first."""
+        return self.segment_index_bytes // 8
+
+    @staticmethod
+    def of(config: Mapping[str, str]) -> LogSettings:
+        """From topic keys ("segment.bytes", …); keys of no concern to the log are left alone, missing ones default."""
+        return _shared(tuple(sorted((key, config[key]) for key in _FIELD_OF_KEY if key in config)))
+
+
+_FIELD_OF_KEY: dict[str, tuple[str, type]] = {
+    field.name.replace("_", "."): (field.name, type(field.default))
+    for field in fields(LogSettings)
+    if field.name not in ("cleanup_delete", "cleanup_compact")
+}
+_FIELD_OF_KEY["cleanup.policy"] = ("cleanup_policy", str)
+
+
+@lru_cache(maxsize=256)
+def _shared(items: tuple[tuple[str, str], ...]) -> LogSettings:
+    values: dict[str, Any] = {}
+    for key, text in items:
+        name, kind = _FIELD_OF_KEY[key]
+        if name == "cleanup_policy":
+            words = {word.strip() for word in text.split(",")}
+            values["cleanup_delete"] = "delete" in words
+            values["cleanup_compact"] = "compact" in words
+        else:
+            values[name] = _parsed(key, text, kind)
+    return LogSettings(**values)
+
+
+def _parsed(key: str, text: str, kind: type) -> object:
+    word = text.strip()
+    if kind is bool:
+        if word.lower() not in ("true", "false"):
+            raise ValueError(f"{key}={text!r} is neither true nor false")
+        return word.lower() == "true"
+    try:
+        return kind(word)
+    except ValueError as error:
+        raise ValueError(f"{key}={text!r} is not a number") from error
