@@ -18,7 +18,8 @@ from crc32c import crc32c
 
 from strandline.records.compression import DEFAULT_LIMIT_BYTES, Codec, compress, decompress
 from strandline.records.corrupt import CorruptBatch, DecompressionLimit
-from strandline.records.varint import Buffer, append_varint, read_varint, read_varlong, varint_bytes
+from strandline.records.spans import read_spans, wrapped_i64
+from strandline.records.varint import Buffer, append_varint, read_varint, varint_bytes
 
 __all__ = [
     "ATTRIBUTES_AT",
@@ -219,28 +220,20 @@ def decode_batch(buffer: Buffer, position: int = 0, limit_bytes: int = DEFAULT_L
     base_offset = header.base_offset
     base_timestamp = header.base_timestamp
     append_time = header.max_timestamp if header.is_log_append_time else None
-    at = 0
-    end = len(data)
-    # A record is at least seven bytes: no list is built for a count the bytes cannot hold.
-    if header.record_count * 7 > end:
-        raise CorruptBatch(f"{header.record_count} records do not fit in {end} bytes")
     records: list[Record] = []
-    for _ in range(header.record_count):
-        size, at = read_varint(data, at, end)
-        record_end = at + size
-        if size < 0 or record_end > end:
-            raise CorruptBatch("a record is longer than its batch")
-        timestamp_delta, at = read_varlong(data, at + 1, record_end)
-        offset_delta, at = read_varint(data, at, record_end)
-        key, at = _read_bytes(data, at, record_end)
-        value, at = _read_bytes(data, at, record_end)
-        headers, at = _read_headers(data, at, record_end)
-        if at != record_end:
-            raise CorruptBatch("a record is shorter than it says")
-        timestamp = base_timestamp + timestamp_delta if append_time is None else append_time
-        records.append(Record(base_offset + offset_delta, timestamp, key, value, headers))
-    if at != end:
-        raise CorruptBatch("bytes follow the last record")
+    for span in read_spans(data, 0, len(data), header.record_count):
+        _, _, timestamp_delta, offset_delta, key_start, key_length, value_start, value_length, headers_start, count = (
+            span
+        )
+        records.append(
+            Record(
+                wrapped_i64(base_offset + offset_delta),
+                wrapped_i64(base_timestamp + timestamp_delta) if append_time is None else append_time,
+                None if key_length < 0 else data[key_start : key_start + key_length],
+                None if value_length < 0 else data[value_start : value_start + value_length],
+                _read_headers(data, headers_start, count) if count else (),
+            )
+        )
     return records
 
 
@@ -361,27 +354,13 @@ def _append_bytes(out: bytearray, data: bytes | None) -> None:
         out += data
 
 
-def _read_bytes(data: bytes, position: int, end: int) -> tuple[bytes | None, int]:
-    size, position = read_varint(data, position, end)
-    if size < 0:
-        return None, position
-    if size > end - position:
-        raise CorruptBatch("a field is longer than its record")
-    return data[position : position + size], position + size
-
-
-def _read_headers(data: bytes, position: int, end: int) -> tuple[Sequence[Header], int]:
-    count, position = read_varint(data, position, end)
-    if count == 0:
-        return (), position
-    # A header is at least two bytes.
-    if count < 0 or 2 * count > end - position:
-        raise CorruptBatch(f"{count} headers do not fit in a record")
+def _read_headers(data: bytes, at: int, count: int) -> tuple[Header, ...]:
+    """Headers whose bounds `read_spans` has checked."""
     headers: list[Header] = []
     for _ in range(count):
-        name, position = _read_bytes(data, position, end)
-        if name is None:
-            raise CorruptBatch("a header has no name")
-        content, position = _read_bytes(data, position, end)
-        headers.append((name.decode("utf-8", "replace"), content))
-    return tuple(headers), position
+        size, at = read_varint(data, at)
+        name = data[at : at + size].decode("utf-8", "replace")
+        size, at = read_varint(data, at + size)
+        headers.append((name, None if size < 0 else data[at : at + size]))
+        at += max(size, 0)
+    return tuple(headers)

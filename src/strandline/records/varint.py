@@ -56,6 +56,13 @@ def read_varlong(buffer: Buffer, position: int, end: int | None = None) -> tuple
 
 
 def _read(buffer: Buffer, position: int, end: int, max_size: int, mask: int) -> tuple[int, int]:
+    if end - position >= 2:
+        byte = buffer[position]
+        if byte < 0x80:
+            return byte, position + 1
+        second = buffer[position + 1]
+        if second < 0x80:
+            return byte & 0x7F | second << 7, position + 2
     value = 0
     shift = 0
     for index in range(position, min(end, position + max_size)):

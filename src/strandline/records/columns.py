@@ -1,0 +1,296 @@
+"""Many records at once: the fields of all records of one or many batches as numpy arrays over one buffer.
+
+Used where thousands of records are met and few of their bytes are looked at: the cleaner, validation of large batches,
+lookup by timestamp, and bulk readers. A record's fields can be told apart only by walking its batch; that walk touches
+nothing but record lengths (one plain step per record, or one array step for a record of every batch when there are
+many), and all other fields are read for all records together.
+
+Total like everything here: each gather is preceded by a check against the record's end, so hostile bytes give
+`CorruptBatch` and never an index error, and nothing is allocated for a count that the bytes could not hold.
+
+numpy is imported on first use: a node that never meets a large batch never pays for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from strandline.records.batch import HEADER_SIZE, BatchHeader, batches
+from strandline.records.compression import DEFAULT_LIMIT_BYTES, Codec, decompress
+from strandline.records.corrupt import CorruptBatch
+from strandline.records.spans import MIN_RECORD_SIZE, skip_headers
+from strandline.records.varint import Buffer, read_varint
+
+if TYPE_CHECKING:
+    import numpy
+    from numpy.typing import NDArray
+
+    Integers = NDArray[numpy.int64]
+    Octets = NDArray[numpy.uint8]
+
+# Below this many records, fields found one by one (`records.spans`) cost less than arrays do.
+FEW_RECORDS = 64
+# From this many batches per step, an array step over all of them beats a plain step for each.
+_MANY_BATCHES = 100
+_MANY_HEADERS = 50
+
+
+@dataclass(slots=True)
+class Columns:
+    """One row per record, in batch order. Positions are into `data`; lengths are -1 for null. `batch` is the index
+    among the batches given; `start` is where the record's own length is written, `end` where the next record begins.
+    """
+
+    data: Buffer
+    batch: Integers
+    start: Integers
+    end: Integers
+    offset: Integers
+    timestamp: Integers
+    offset_delta: Integers
+    timestamp_delta: Integers
+    timestamp_at: Integers
+    key_start: Integers
+    key_length: Integers
+    value_start: Integers
+    value_length: Integers
+    headers_start: Integers
+    header_count: Integers
+
+    def __len__(self) -> int:
+        return len(self.offset)
+
+    def key(self, row: int) -> bytes | None:
+        return self._bytes(int(self.key_start[row]), int(self.key_length[row]))
+
+    def value(self, row: int) -> bytes | None:
+        return self._bytes(int(self.value_start[row]), int(self.value_length[row]))
+
+    def _bytes(self, start: int, length: int) -> bytes | None:
+        return None if length < 0 else bytes(self.data[start : start + length])
+
+
+def decode_columns(
+    buffer: Buffer,
+    found: Sequence[tuple[int, BatchHeader]] | None = None,
+    limit_bytes: int = DEFAULT_LIMIT_BYTES,
+) -> Columns:
+    """All records of the whole batches in `buffer`, or of those `found` there before; control records are records like
+    any other. `limit_bytes` bounds what all batches together may unfold to."""
+    if found is None:
+        found = list(batches(buffer))
+    data, starts, ends = _bodies(buffer, found, limit_bytes)
+    counts = [header.record_count for _, header in found]
+    for start, end, count in zip(starts, ends, counts, strict=True):
+        if count < 0 or count * MIN_RECORD_SIZE > end - start:
+            raise CorruptBatch(f"{count} records do not fit in {end - start} bytes")
+    return _fields(data, [header for _, header in found], starts, ends, counts)
+
+
+def _bodies(
+    buffer: Buffer, found: Sequence[tuple[int, BatchHeader]], limit_bytes: int
+) -> tuple[Buffer, list[int], list[int]]:
+    """One buffer that holds all records uncompressed: the given one when nothing in it is compressed."""
+    view = memoryview(buffer)
+    for position, header in found:
+        if position < 0 or position + header.size_bytes > len(view):
+            raise CorruptBatch("the batch is cut off")
+    if all(header.codec == Codec.NONE for _, header in found):
+        starts = [position + HEADER_SIZE for position, _ in found]
+        return buffer, starts, [position + header.size_bytes for position, header in found]
+    pieces: list[Buffer] = []
+    starts = []
+    ends = []
+    total = 0
+    for position, header in found:
+        body = view[position + HEADER_SIZE : position + header.size_bytes]
+        pieces.append(decompress(header.codec, body, limit_bytes - total))
+        starts.append(total)
+        total += len(pieces[-1])
+        ends.append(total)
+    return pieces[0] if len(pieces) == 1 else b"".join(pieces), starts, ends
+
+
+def _fields(
+    data: Buffer, headers: Sequence[BatchHeader], starts: list[int], ends: list[int], counts: list[int]
+) -> Columns:
+    import numpy as np
+
+    octets: Octets = np.frombuffer(data, np.uint8)
+    start, body, end = _chain(data, octets, starts, ends, counts)
+    batch: Integers = np.repeat(np.arange(len(counts), dtype=np.int64), counts)
+    timestamp_at = body + 1
+    timestamp_delta, at = _varints(octets, timestamp_at, end, 10)
+    offset_delta, at = _varints(octets, at, end, 5)
+    key_length, key_start = _varints(octets, at, end, 5)
+    value_length, value_start = _varints(octets, key_start + np.maximum(key_length, 0), end, 5)
+    header_count, headers_start = _varints(octets, value_start + np.maximum(value_length, 0), end, 5)
+    _check_headers(data, octets, headers_start, end, header_count)
+    base_offset: Integers = np.array([h.base_offset for h in headers], np.int64)
+    base_timestamp: Integers = np.array([h.base_timestamp for h in headers], np.int64)
+    timestamp: Integers = base_timestamp[batch] + timestamp_delta
+    if any(header.is_log_append_time for header in headers):
+        append_time: Integers = np.array([h.max_timestamp for h in headers], np.int64)
+        is_append_time = np.array([h.is_log_append_time for h in headers], np.bool_)
+        timestamp = np.where(is_append_time[batch], append_time[batch], timestamp)
+    return Columns(
+        data=data,
+        batch=batch,
+        start=start,
+        end=end,
+        offset=base_offset[batch] + offset_delta,
+        timestamp=timestamp,
+        offset_delta=offset_delta,
+        timestamp_delta=timestamp_delta,
+        timestamp_at=timestamp_at,
+        key_start=key_start,
+        key_length=np.maximum(key_length, -1),
+        value_start=value_start,
+        value_length=np.maximum(value_length, -1),
+        headers_start=headers_start,
+        header_count=header_count,
+    )
+
+
+def _chain(
+    data: Buffer, octets: Octets, starts: list[int], ends: list[int], counts: list[int]
+) -> tuple[Integers, Integers, Integers]:
+    """Where each record starts, where its fields start, and where it ends."""
+    import numpy as np
+
+    if len(counts) >= _MANY_BATCHES and sum(counts) >= _MANY_BATCHES * max(counts):
+        start, body = _chain_together(octets, starts, ends, counts)
+    else:
+        bodies: list[int] = []
+        begins: list[int] = []
+        for first, last, count in zip(starts, ends, counts, strict=True):
+            _chain_one(data, first, last, count, begins, bodies)
+        start = np.array(begins, np.int64)
+        body = np.array(bodies, np.int64)
+    # Records lie one behind the other: one ends where the next of its batch starts, the last with the batch.
+    end: Integers = np.empty(len(start), np.int64)
+    end[:-1] = start[1:]
+    filled: Integers = np.array(counts, np.int64)
+    has_records = filled > 0
+    end[np.cumsum(filled)[has_records] - 1] = np.array(ends, np.int64)[has_records]
+    return start, body, end
+
+
+def _chain_one(data: Buffer, at: int, end: int, count: int, begins: list[int], bodies: list[int]) -> None:
+    """The only plain loop over records: it reads lengths, of one or two bytes mostly."""
+    try:
+        for _ in range(count):
+            begins.append(at)
+            byte = data[at]
+            if byte < 0x80:
+                at += 1
+                size = (byte >> 1) ^ -(byte & 1)
+            else:
+                second = data[at + 1]
+                if second < 0x80 and not byte & 1:
+                    at += 2
+                    size = (byte & 0x7F | second << 7) >> 1
+                else:
+                    size, at = read_varint(data, at, end)
+            if size < 0:
+                raise CorruptBatch("a record has a negative length")
+            bodies.append(at)
+            at += size
+    except IndexError:
+        raise CorruptBatch("a record is longer than its batch") from None
+    if at != end:
+        raise CorruptBatch("the records of a batch do not fill it")
+
+
+def _chain_together(octets: Octets, starts: list[int], ends: list[int], counts: list[int]) -> tuple[Integers, Integers]:
+    """Each step takes the next record of every batch that still has one; batches are sorted, longest first, so that
+    those form a prefix."""
+    import numpy as np
+
+    count: Integers = np.array(counts, np.int64)
+    first_row: Integers = np.cumsum(count) - count
+    order = np.argsort(-count, kind="stable")
+    at: Integers = np.array(starts, np.int64)[order]
+    end: Integers = np.array(ends, np.int64)[order]
+    first_row = first_row[order]
+    count = count[order]
+    total = int(count.sum())
+    start: Integers = np.empty(total, np.int64)
+    body: Integers = np.empty(total, np.int64)
+    live = np.searchsorted(-count, -np.arange(int(count[0]) if len(count) else 0), side="left")
+    for step, width in enumerate(live.tolist()):
+        here = at[:width]
+        size, after = _varints(octets, here, end[:width], 5)
+        if (size < 0).any():
+            raise CorruptBatch("a record has a negative length")
+        rows = first_row[:width] + step
+        start[rows] = here
+        body[rows] = after
+        at[:width] = after + size
+    if (at != end).any():
+        raise CorruptBatch("the records of a batch do not fill it")
+    return start, body
+
+
+def _check_headers(
+    data: Buffer, octets: Octets, headers_start: Integers, end: Integers, header_count: Integers
+) -> None:
+    """Headers are skipped one of each record at a time; the last few records that have more are walked one by one, so
+    that a record with a hundred thousand headers costs no more than its bytes."""
+    import numpy as np
+
+    if (headers_start[header_count == 0] != end[header_count == 0]).any():
+        raise CorruptBatch("the fields of a record do not fill it")
+    rows = np.flatnonzero(header_count)
+    if not rows.size:
+        return
+    left = header_count[rows]
+    at = headers_start[rows]
+    stop = end[rows]
+    if ((left < 0) | (2 * left > stop - at)).any():
+        raise CorruptBatch("the headers do not fit in their record")
+    while left.size >= _MANY_HEADERS:
+        size, at = _varints(octets, at, stop, 5)
+        if (size < 0).any():
+            raise CorruptBatch("a header has no name")
+        size, at = _varints(octets, at + size, stop, 5)
+        at = at + np.maximum(size, 0)
+        left = left - 1
+        done = left == 0
+        if (at[done] != stop[done]).any():
+            raise CorruptBatch("the headers of a record do not fill it")
+        more = ~done
+        left, at, stop = left[more], at[more], stop[more]
+    for position, last, count in zip(at.tolist(), stop.tolist(), left.tolist(), strict=True):
+        try:
+            if skip_headers(data, position, last, count) != last:
+                raise CorruptBatch("the headers of a record do not fill it")
+        except IndexError:
+            raise CorruptBatch("the headers of a record are cut off") from None
+
+
+def _varints(octets: Octets, at: Integers, end: Integers, max_size: int) -> tuple[Integers, Integers]:
+    """Zigzag numbers at all positions: (values, positions behind them)."""
+    import numpy as np
+
+    if (at >= end).any():
+        raise CorruptBatch("a record is cut off")
+    byte = octets[at]
+    raw = (byte & 0x7F).astype(np.uint64)
+    at = at + 1
+    more = np.flatnonzero(byte > 0x7F)
+    shift = 7
+    while more.size:
+        here = at[more]
+        if shift >= 7 * max_size or (here >= end[more]).any():
+            raise CorruptBatch("a variable-length integer is cut off or too long")
+        byte = octets[here]
+        raw[more] |= (byte & 0x7F).astype(np.uint64) << np.uint64(shift)
+        at[more] = here + 1
+        more = more[byte > 0x7F]
+        shift += 7
+    if max_size == 5:
+        raw &= np.uint64(0xFFFF_FFFF)
+    return (raw >> np.uint64(1)).view(np.int64) ^ -(raw & np.uint64(1)).view(np.int64), at
