@@ -12,6 +12,7 @@ import fcntl
 import os
 import shutil
 import sys
+import threading
 from collections import OrderedDict
 from typing import Protocol
 
@@ -72,26 +73,34 @@ def write_atomically(disk: Disk, path: str, data: bytes) -> None:
 
 
 class SystemDisk:
-    """Files of the operating system, with a bounded number of descriptors: a handle reopens its file when needed."""
+    """Files of the operating system, with a bounded number of descriptors: a handle reopens its file when needed.
+
+    Any thread may use any handle. A descriptor is closed when nobody holds it any more (see _Descriptor), so a handle
+    that loses its descriptor to another never hands a thread a number that means a different file by now.
+    """
 
     def __init__(self, max_open_files: int = 4096) -> None:
         self._open_files: OrderedDict[SystemFile, None] = OrderedDict()
         self._max_open_files = max_open_files
+        self._lock = threading.Lock()
 
     def open(self, path: str, *, create: bool = False) -> SystemFile:
         file = SystemFile(self, path)
-        file.descriptor(os.O_CREAT if create else 0)
+        file.reopen(os.O_CREAT if create else 0)
         return file
 
-    def touched(self, file: SystemFile) -> None:
-        self._open_files[file] = None
-        self._open_files.move_to_end(file)
-        while len(self._open_files) > self._max_open_files:
-            oldest, _ = self._open_files.popitem(last=False)
-            oldest.rest()
+    def opened(self, file: SystemFile) -> None:
+        with self._lock:
+            self._open_files[file] = None
+            self._open_files.move_to_end(file)
+            while len(self._open_files) > self._max_open_files:
+                oldest, _ = self._open_files.popitem(last=False)
+                oldest.rest()
 
-    def forgotten(self, file: SystemFile) -> None:
-        self._open_files.pop(file, None)
+    def closed(self, file: SystemFile) -> None:
+        with self._lock:
+            self._open_files.pop(file, None)
+            file.rest()
 
     def read(self, path: str) -> bytes:
         with open(path, "rb") as file:
@@ -139,38 +148,59 @@ class SystemDisk:
         return SystemDirectoryLock(path)
 
 
+class _Descriptor:
+    """An open descriptor. Whoever is in the middle of a call holds a reference; the last one to let go closes it."""
+
+    __slots__ = ("number",)
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+    def __del__(self) -> None:
+        os.close(self.number)
+
+
 class SystemFile:
     """One file. The descriptor may be closed between calls (see SystemDisk) and is opened again on the next."""
+
+    __slots__ = ("_descriptor", "_disk", "_identity", "_path")
 
     def __init__(self, disk: SystemDisk, path: str) -> None:
         self._disk = disk
         self._path = path
-        self._descriptor = -1
+        self._descriptor: _Descriptor | None = None
+        self._identity: tuple[int, int] | None = None
 
     @property
     def path(self) -> str:
         return self._path
 
-    def descriptor(self, flags: int = 0) -> int:
-        if self._descriptor < 0:
-            self._descriptor = _open_for_writing_if_allowed(self._path, flags)
-            self._disk.touched(self)
-        return self._descriptor
+    def reopen(self, flags: int = 0) -> _Descriptor:
+        descriptor = _Descriptor(_open_for_writing_if_allowed(self._path, flags))
+        status = os.fstat(descriptor.number)
+        if self._identity is None:
+            self._identity = (status.st_dev, status.st_ino)
+        elif self._identity != (status.st_dev, status.st_ino):
+            # The directory was renamed or removed under us and a successor took the path.
+            raise FileNotFoundError(errno.ENOENT, "another file has taken this name", self._path)
+        self._descriptor = descriptor
+        self._disk.opened(self)
+        return descriptor
 
     def rest(self) -> None:
-        if self._descriptor >= 0:
-            os.close(self._descriptor)
-            self._descriptor = -1
+        self._descriptor = None
 
     def read_at(self, position: int, size: int) -> bytes:
-        return os.pread(self.descriptor(), size, position)
+        descriptor = self._descriptor or self.reopen()
+        return os.pread(descriptor.number, size, position)
 
     def read_cached(self, position: int, size: int) -> bytes | None:
         if not _CAN_READ_CACHED:
             return None
+        descriptor = self._descriptor or self.reopen()
         buffer = bytearray(size)
         try:
-            count = os.preadv(self.descriptor(), [buffer], position, os.RWF_NOWAIT)
+            count = os.preadv(descriptor.number, [buffer], position, os.RWF_NOWAIT)
         except BlockingIOError:
             return None
         except OSError as error:
@@ -182,33 +212,35 @@ class SystemFile:
         return bytes(memoryview(buffer)[:count])
 
     def write_at(self, position: int, data: Buffer) -> None:
-        written = os.pwrite(self.descriptor(), data, position)
+        descriptor = self._descriptor or self.reopen()
+        written = os.pwrite(descriptor.number, data, position)
         if written != len(data):
             rest = memoryview(data)[written:]
             while rest:
-                written = os.pwrite(self.descriptor(), rest, position + len(data) - len(rest))
+                written = os.pwrite(descriptor.number, rest, position + len(data) - len(rest))
                 rest = rest[written:]
 
     def truncate(self, size: int) -> None:
-        os.ftruncate(self.descriptor(), size)
+        descriptor = self._descriptor or self.reopen()
+        os.ftruncate(descriptor.number, size)
 
     def size(self) -> int:
-        return os.fstat(self.descriptor()).st_size
+        descriptor = self._descriptor or self.reopen()
+        return os.fstat(descriptor.number).st_size
 
     def sync(self) -> None:
-        descriptor = self.descriptor()
+        descriptor = self._descriptor or self.reopen()
         if sys.platform == "darwin":
-            fcntl.fcntl(descriptor, fcntl.F_FULLFSYNC)
+            fcntl.fcntl(descriptor.number, fcntl.F_FULLFSYNC)
         else:
-            os.fdatasync(descriptor)
+            os.fdatasync(descriptor.number)
 
     def rename(self, path: str) -> None:
         os.replace(self._path, path)
         self._path = path
 
     def close(self) -> None:
-        self._disk.forgotten(self)
-        self.rest()
+        self._disk.closed(self)
 
 
 class SystemDirectoryLock:

@@ -26,7 +26,9 @@ class Network(Protocol):
 class SystemNetwork:
     async def listen(self, host: str, port: int, factory: ProtocolFactory, backlog: int = 50) -> Listener:
         loop = asyncio.get_running_loop()
-        server = await loop.create_server(factory, host or None, port, backlog=backlog)
+        # With a port of its choice the system would choose one per address family, and we can only tell one.
+        everywhere = None if port else "0.0.0.0"
+        server = await loop.create_server(factory, host or everywhere, port, backlog=backlog)
         return SystemListener(server)
 
     async def connect(self, host: str, port: int, factory: ProtocolFactory) -> asyncio.Transport:
@@ -38,11 +40,12 @@ class SystemNetwork:
 class SystemListener:
     def __init__(self, server: asyncio.Server) -> None:
         self._server = server
+        self._port: int = server.sockets[0].getsockname()[1]
 
     @property
     def port(self) -> int:
-        port: int = self._server.sockets[0].getsockname()[1]
-        return port
+        """Known after closing, too: what is told about a listener outlives it."""
+        return self._port
 
     async def close(self) -> None:
         self._server.close()

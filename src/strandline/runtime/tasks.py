@@ -44,7 +44,7 @@ class TaskGroup:
             awaited = coroutine.send(None)
         except StopIteration:
             return None
-        return self.start(_Continued(coroutine, awaited).run())
+        return self.start(_Continued(coroutine, awaited))
 
     def cancel(self) -> None:
         self._closing = True
@@ -76,39 +76,47 @@ class TaskGroup:
                 error = error or cancelled
                 self.cancel()
         self._empty = None
+        if self._cancelled_owner and self._owner is not None:
+            self._owner.uncancel()
         if self._error is not None and (error is None or isinstance(error, asyncio.CancelledError)):
-            if self._cancelled_owner and self._owner is not None:
-                self._owner.uncancel()
             raise self._error
         if kind is None and error is not None:
             raise error
         return False
 
 
-class _Continued:
-    """A coroutine that was stepped once by hand, for a task to carry on with what it waits for."""
+class _Continued(Coroutine[Any, Any, None]):
+    """A coroutine that was stepped once by hand, for a task to carry on with what it waits for.
 
-    __slots__ = ("_awaited", "_coroutine")
+    It is the task's coroutine itself, not wrapped in one: a task that is cancelled before its first step throws into
+    its coroutine, and a wrapper that has not started would swallow that, leaving the clean-up to the collector.
+    """
+
+    __slots__ = ("_awaited", "_coroutine", "_handed_over")
 
     def __init__(self, coroutine: Coroutine[Any, Any, None], awaited: Any) -> None:
         self._coroutine = coroutine
         self._awaited = awaited
+        self._handed_over = False
 
-    async def run(self) -> None:
-        await self
+    def send(self, value: Any) -> Any:
+        if self._handed_over:
+            return self._coroutine.send(value)
+        self._handed_over = True
+        awaited, self._awaited = self._awaited, None
+        return awaited
+
+    def throw(self, kind: Any, error: Any = None, trace: Any = None) -> Any:
+        if not self._handed_over:
+            self._handed_over = True
+            awaited, self._awaited = self._awaited, None
+            # As for any task: what it waits for is cancelled, and tells it so by itself.
+            if isinstance(kind, asyncio.CancelledError) and awaited is not None and awaited.cancel():
+                return awaited
+        return self._coroutine.throw(kind) if error is None else self._coroutine.throw(kind, error, trace)
+
+    def close(self) -> None:
+        self._coroutine.close()
 
     def __await__(self) -> Generator[Any, Any, None]:
-        awaited = self._awaited
-        while True:
-            try:
-                sent = yield awaited
-            except BaseException as error:
-                try:
-                    awaited = self._coroutine.throw(error)
-                except StopIteration:
-                    return
-            else:
-                try:
-                    awaited = self._coroutine.send(sent)
-                except StopIteration:
-                    return
+        return self._coroutine.__await__()

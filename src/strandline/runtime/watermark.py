@@ -3,7 +3,8 @@
 A `Watermark` is an offset that rises and wakes its waiters. A `Wait` combines several: all of them, or enough weight
 (bytes, usually), or a deadline. It is re-evaluated when one advances or is lost, and costs what moved.
 
-A watermark belongs to one leadership: `lose` fails every waiter with the error given, once and for all.
+A watermark belongs to one leadership: `lose` fails every waiter with the error given, once and for all; from then on
+it neither rises nor changes its mind, so that a waiter woken by the loss cannot find its offset reached after all.
 """
 
 from __future__ import annotations
@@ -14,11 +15,14 @@ from collections.abc import Callable
 
 
 class Watermark:
-    __slots__ = ("_lost", "_order", "_waiting", "value")
+    __slots__ = ("_forgotten", "_lost", "_order", "_waiting", "value")
 
     def __init__(self, value: int = 0) -> None:
         self.value = value
         self._waiting: list[tuple[int, int, Callable[[], None]]] = []
+        # Who gave up, and the youngest entry that this concerns. Their entries stay in the heap until they surface, or
+        # until they are as many as the others: giving up costs no search.
+        self._forgotten: dict[Callable[[], None], int] = {}
         self._order = 0
         self._lost: BaseException | None = None
 
@@ -29,20 +33,32 @@ class Watermark:
     def lost(self) -> BaseException | None:
         return self._lost
 
+    @property
+    def waiting(self) -> int:
+        """How many wait here (those that gave up may count for a while)."""
+        return len(self._waiting)
+
     def advance(self, value: int) -> None:
-        """Never falls: a lower value is ignored."""
-        if value <= self.value:
+        """Never falls: a lower value is ignored, as is any value once the watermark is lost."""
+        if value <= self.value or self._lost is not None:
             return
         self.value = value
-        waiting = self._waiting
-        while waiting and waiting[0][0] <= value:
-            heapq.heappop(waiting)[2]()
+        while self._waiting and self._waiting[0][0] <= value:
+            _, order, wake = heapq.heappop(self._waiting)
+            if not self._forgotten or self._forgotten.get(wake, 0) < order:
+                wake()
+        if not self._waiting:
+            self._forgotten.clear()
 
     def lose(self, error: BaseException) -> None:
+        if self._lost is not None:
+            return
         self._lost = error
         waiting, self._waiting = self._waiting, []
-        for _, _, wake in sorted(waiting, key=lambda entry: entry[1]):
-            wake()
+        forgotten, self._forgotten = self._forgotten, {}
+        for _, order, wake in sorted(waiting, key=lambda entry: entry[1]):
+            if forgotten.get(wake, 0) < order:
+                wake()
 
     def call_when(self, offset: int, wake: Callable[[], None]) -> None:
         """Calls `wake` once `value >= offset`, or when the watermark is lost; at once if either is so already."""
@@ -53,9 +69,14 @@ class Watermark:
         heapq.heappush(self._waiting, (offset, self._order, wake))
 
     def forget(self, wake: Callable[[], None]) -> None:
-        """For a waiter that gave up; linear, so meant for time-outs, not for the common path."""
-        self._waiting = [entry for entry in self._waiting if entry[2] is not wake]
-        heapq.heapify(self._waiting)
+        """For a waiter that gave up: whatever was registered with this very callable is not called any more."""
+        if not self._waiting:
+            return
+        self._forgotten[wake] = self._order
+        if len(self._forgotten) * 2 > len(self._waiting):
+            forgotten, self._forgotten = self._forgotten, {}
+            self._waiting = [entry for entry in self._waiting if forgotten.get(entry[2], 0) < entry[1]]
+            heapq.heapify(self._waiting)
 
     async def reached(self, offset: int) -> None:
         """Returns when the offset is reached; raises the error this watermark was lost with."""
@@ -79,12 +100,14 @@ class Watermark:
 class Part:
     """One watermark's share in a `Wait`: how much it weighs by now."""
 
-    __slots__ = ("_measure", "_wait", "_wake", "offset", "watermark", "weight")
+    __slots__ = ("_armed", "_measure", "_settled", "_wait", "_wake", "offset", "watermark", "weight")
 
     def __init__(self, wait: Wait, watermark: Watermark, offset: int, measure: Callable[[], int] | None) -> None:
         self._wait = wait
         self._measure = measure
-        self._wake = self._moved  # one bound method object, so that it can be forgotten by identity
+        self._wake = self._moved
+        self._armed = False
+        self._settled = False
         self.watermark = watermark
         self.offset = offset
         self.weight = 0
@@ -97,16 +120,31 @@ class Part:
     def lost(self) -> BaseException | None:
         return None if self.reached else self.watermark.lost
 
+    def settle(self) -> None:
+        """Counts what can be counted without waiting."""
+        if self._measure is not None:
+            self.weight = self._measure()
+            self._wait.gained(self.weight)
+        elif self.reached or self.watermark.lost is not None:
+            self._settled = True
+            self._wait.gained(1)
+
     def arm(self) -> None:
-        self.watermark.call_when(self.offset, self._wake)
+        if not self._settled:
+            self._armed = True
+            self.watermark.call_when(self.offset, self._wake)
 
     def disarm(self) -> None:
-        self.watermark.forget(self._wake)
+        if self._armed:
+            self._armed = False
+            self.watermark.forget(self._wake)
 
     def _moved(self) -> None:
+        self._armed = False
         if self._wait.finished:
             return
         if self._measure is None:
+            self._settled = True
             self._wait.gained(1)
         elif self.watermark.lost is not None:
             self._wait.finish()
@@ -126,6 +164,9 @@ class Wait:
     first = wait.reach(high_watermark_of_a, 10)     # weighs 1 when reached, or when lost (then `first.lost` says why)
     bytes = wait.collect(high_watermark_of_b, measure)  # weighs what `measure()` says, asked again on each advance
     in_time = await wait.done(timeout_ms)
+
+    Nothing is registered with a watermark before `done` really waits, and nothing is left there after it: a request
+    that is answered at once leaves no trace on the partitions that had nothing for it.
     """
 
     __slots__ = ("_future", "_missing", "finished", "parts")
@@ -137,17 +178,15 @@ class Wait:
         self.parts: list[Part] = []
 
     def reach(self, watermark: Watermark, offset: int) -> Part:
-        part = Part(self, watermark, offset, None)
-        self.parts.append(part)
-        part.arm()
-        return part
+        return self._add(Part(self, watermark, offset, None))
 
     def collect(self, watermark: Watermark, measure: Callable[[], int]) -> Part:
-        part = Part(self, watermark, watermark.value + 1, measure)
-        part.weight = measure()
+        return self._add(Part(self, watermark, watermark.value + 1, measure))
+
+    def _add(self, part: Part) -> Part:
         self.parts.append(part)
-        self.gained(part.weight)
-        if not self.finished:
+        part.settle()
+        if self._future is not None and not self.finished:
             part.arm()
         return part
 
@@ -170,14 +209,15 @@ class Wait:
         self._future = future = loop.create_future()
         timer = loop.call_later(timeout_ms / 1000, self._expire)
         try:
+            for part in self.parts:
+                part.arm()
             await future
         finally:
             timer.cancel()
             in_time = self.finished
             self.finished = True
             for part in self.parts:
-                if not part.reached:
-                    part.disarm()
+                part.disarm()
         return in_time
 
     def _expire(self) -> None:

@@ -1,0 +1,53 @@
+"""Threads behind the offload port."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+
+import pytest
+
+from strandline.runtime.offload import ThreadOffload
+
+
+def test_work_runs_in_another_thread_and_its_result_comes_back() -> None:
+    async def scenario() -> tuple[int, int]:
+        offload = ThreadOffload(2)
+        try:
+            return await offload.run(threading.get_ident), await offload.run(max, 3, 4)
+        finally:
+            offload.close()
+
+    thread, result = asyncio.run(scenario())
+    assert thread != threading.get_ident()
+    assert result == 4
+
+
+def test_an_error_in_the_work_is_the_callers() -> None:
+    async def scenario() -> None:
+        offload = ThreadOffload(1)
+        try:
+            await offload.run(int, "not a number")
+        finally:
+            offload.close()
+
+    with pytest.raises(ValueError, match="not a number"):
+        asyncio.run(scenario())
+
+
+def test_work_that_has_not_begun_when_the_node_stops_never_begins() -> None:
+    begun: list[str] = []
+    gate = threading.Event()
+
+    async def scenario() -> None:
+        offload = ThreadOffload(1)
+        first = asyncio.ensure_future(offload.run(gate.wait))
+        second = asyncio.ensure_future(offload.run(begun.append, "second"))
+        await asyncio.sleep(0)
+        second.cancel()
+        gate.set()
+        assert await first is True
+        offload.close()
+
+    asyncio.run(scenario())
+    assert begun == []

@@ -1,0 +1,248 @@
+"""Task groups: order of cancellation, errors, and coroutines that start without a task."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from strandline.runtime.tasks import TaskGroup
+
+
+def run(scenario: Callable[[], Awaitable[Any]]) -> Any:
+    async def main() -> Any:
+        return await scenario()
+
+    return asyncio.run(main())
+
+
+async def forever(name: str, heard: list[str]) -> None:
+    try:
+        await asyncio.get_running_loop().create_future()
+    except asyncio.CancelledError:
+        heard.append(name)
+        raise
+
+
+def test_a_group_is_left_when_its_last_task_has_ended() -> None:
+    async def scenario() -> list[int]:
+        done: list[int] = []
+
+        async def child(number: int) -> None:
+            await asyncio.sleep(0)
+            done.append(number)
+
+        async with TaskGroup() as group:
+            for number in range(3):
+                group.start(child(number))
+        return done
+
+    assert run(scenario) == [0, 1, 2]
+
+
+def test_tasks_are_cancelled_in_the_order_of_their_start() -> None:
+    async def scenario() -> list[str]:
+        heard: list[str] = []
+        names = [f"task {number}" for number in range(50)]
+        async with TaskGroup() as group:
+            for name in names:
+                group.start(forever(name, heard))
+            await asyncio.sleep(0)
+            group.cancel()
+        assert heard == names
+        return heard
+
+    assert len(run(scenario)) == 50
+
+
+def test_the_first_failure_cancels_the_others_and_the_owner_and_is_raised() -> None:
+    async def scenario() -> list[str]:
+        heard: list[str] = []
+
+        async def failing() -> None:
+            await asyncio.sleep(0)
+            raise ValueError("broken")
+
+        with pytest.raises(ValueError, match="broken"):
+            async with TaskGroup() as group:
+                group.start(forever("sibling", heard))
+                group.start(failing())
+                await forever("owner", heard)
+        task = asyncio.current_task()
+        assert task is not None
+        assert task.cancelling() == 0
+        return heard
+
+    assert sorted(run(scenario)) == ["owner", "sibling"]
+
+
+def test_the_owners_own_error_wins_and_no_cancellation_is_left_pending() -> None:
+    async def scenario() -> int:
+        async def failing() -> None:
+            raise ValueError("child")
+
+        with pytest.raises(KeyError):
+            async with TaskGroup() as group:
+                group.start(failing())
+                try:
+                    await asyncio.get_running_loop().create_future()
+                except asyncio.CancelledError:
+                    raise KeyError("owner") from None
+        task = asyncio.current_task()
+        assert task is not None
+        return task.cancelling()
+
+    assert run(scenario) == 0
+
+
+def test_cancelling_the_owner_cancels_the_tasks_and_waits_for_them() -> None:
+    async def scenario() -> list[str]:
+        heard: list[str] = []
+
+        async def slow_to_end() -> None:
+            try:
+                await asyncio.get_running_loop().create_future()
+            finally:
+                await asyncio.sleep(0)
+                await asyncio.sleep(0)
+                heard.append("ended")
+
+        async def owner() -> None:
+            async with TaskGroup() as group:
+                group.start(slow_to_end())
+
+        task = asyncio.ensure_future(owner())
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        return heard
+
+    assert run(scenario) == ["ended"]
+
+
+def test_what_is_started_in_a_closing_group_never_runs() -> None:
+    async def scenario() -> list[str]:
+        heard: list[str] = []
+
+        async def late() -> None:
+            heard.append("ran")
+
+        async with TaskGroup() as group:
+            group.cancel()
+            group.start(late())
+        return heard
+
+    assert run(scenario) == []
+
+
+def test_a_coroutine_that_never_waits_costs_no_task() -> None:
+    async def scenario() -> list[str]:
+        heard: list[str] = []
+
+        async def quick() -> None:
+            heard.append("ran")
+
+        async with TaskGroup() as group:
+            assert group.start_eagerly(quick()) is None
+            assert heard == ["ran"]
+        return heard
+
+    assert run(scenario) == ["ran"]
+
+
+def test_a_coroutine_that_waits_goes_on_as_a_task_where_it_stopped() -> None:
+    async def scenario() -> list[str]:
+        heard: list[str] = []
+        gate: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+
+        async def waiting() -> None:
+            heard.append("before")
+            heard.append(await gate)
+            await asyncio.sleep(0)
+            heard.append("after")
+
+        async with TaskGroup() as group:
+            assert group.start_eagerly(waiting()) is not None
+            assert heard == ["before"]
+            gate.set_result("opened")
+        return heard
+
+    assert run(scenario) == ["before", "opened", "after"]
+
+
+def test_a_wait_that_ends_before_the_task_looks_is_not_missed() -> None:
+    async def scenario() -> list[str]:
+        heard: list[str] = []
+        gate: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+
+        async def waiting() -> None:
+            try:
+                await gate
+            except LookupError as error:
+                heard.append(str(error))
+
+        async with TaskGroup() as group:
+            group.start_eagerly(waiting())
+            gate.set_exception(LookupError("told at once"))
+        return heard
+
+    assert run(scenario) == ["told at once"]
+
+
+def test_cancelling_before_the_tasks_first_step_reaches_the_coroutine() -> None:
+    async def scenario() -> list[str]:
+        heard: list[str] = []
+        gate: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+        async def waiting() -> None:
+            try:
+                await gate
+            except asyncio.CancelledError:
+                heard.append("told")
+                await asyncio.sleep(0)
+                heard.append("cleaned up")
+                raise
+
+        async with TaskGroup() as group:
+            group.start_eagerly(waiting())
+            group.cancel()
+        assert gate.cancelled()
+        return heard
+
+    assert run(scenario) == ["told", "cleaned up"]
+
+
+def test_cancelling_a_continued_coroutine_that_yielded_bare_reaches_it_too() -> None:
+    async def scenario() -> list[str]:
+        heard: list[str] = []
+
+        async def waiting() -> None:
+            try:
+                await asyncio.sleep(0)
+            except asyncio.CancelledError:
+                heard.append("told")
+                raise
+
+        async with TaskGroup() as group:
+            group.start_eagerly(waiting())
+            group.cancel()
+        return heard
+
+    assert run(scenario) == ["told"]
+
+
+def test_an_error_after_the_first_wait_fails_the_group() -> None:
+    async def scenario() -> None:
+        async def failing() -> None:
+            await asyncio.sleep(0)
+            raise ValueError("later")
+
+        with pytest.raises(ValueError, match="later"):
+            async with TaskGroup() as group:
+                group.start_eagerly(failing())
+
+    run(scenario)
