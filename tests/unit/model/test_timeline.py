@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from strandline.model.timeline import ABSENT, LATEST, Timeline, TimelineMap
 
 KEYS = st.integers(0, 5)

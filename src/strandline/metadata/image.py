@@ -1,0 +1,226 @@
+"""The metadata of the cluster in memory: one replay for controller, standby and broker.
+
+Records go in with `replay` (by the active controller the moment it appends them, by everybody else once they are
+committed), and `commit` says how far they are settled. Two views stand on the same maps: `latest` is what the active
+controller decides on, `committed` is what everybody may act on and clients may see. Neither is a copy.
+
+Every record type of Kafka 4.3 is understood; an unknown one stops the node, since skipping it would mean to disagree
+with the rest of the cluster in silence.
+
+Metadata transactions: records between Begin and End are in `latest` but not in `committed` until the End is committed;
+Abort takes them back. Invariant: the committed view never stands inside a transaction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from itertools import chain
+from typing import Any
+
+from strandline.metadata.cluster import ClusterPart
+from strandline.metadata.configs import ConfigsPart
+from strandline.metadata.security import SecurityPart
+from strandline.metadata.topics import TopicsPart
+from strandline.metadata.views import View
+from strandline.model.errors import NodeFault
+from strandline.model.timeline import LATEST, Timeline, TimelineMap, Touched
+from strandline.protocol.messages import metadata_records as records
+from strandline.protocol.types import Message
+
+
+class Image:
+    def __init__(self) -> None:
+        self.timeline = Timeline()
+        self.cluster = ClusterPart(self.timeline)
+        self.topics = TopicsPart(self.timeline)
+        self.configs = ConfigsPart(self.timeline)
+        self.security = SecurityPart(self.timeline)
+        self.latest = View(self, LATEST)
+        self.committed = View(self, 0)
+        self._replays = self._replay_table()
+        self._offset = -1
+        self._transactions = Transactions()
+
+    @property
+    def end_offset(self) -> int:
+        """The first offset not replayed."""
+        return self._offset + 1
+
+    @property
+    def transaction_open(self) -> bool:
+        return self._transactions.open
+
+    def replay(self, record: Message, offset: int) -> None:
+        """One record of the batch that `mark` announced."""
+        self._offset = offset
+        try:
+            replay = self._replays[type(record)]
+        except KeyError:
+            raise NodeFault(f"metadata record {type(record).__name__} at offset {offset} has no meaning here") from None
+        replay(record)
+
+    def replay_batch(self, base_offset: int, batch: Iterable[Message]) -> None:
+        self.timeline.mark(base_offset)
+        for offset, record in enumerate(batch, base_offset):
+            self.replay(record, offset)
+
+    def mark(self, base_offset: int) -> None:
+        """The records replayed next are those of the batch at this offset: settled or undone together."""
+        self.timeline.mark(base_offset)
+
+    def skip_to(self, offset: int) -> None:
+        """Offsets below this one carry nothing for the image (control records of the quorum)."""
+        self._offset = max(self._offset, offset - 1)
+
+    def commit(self, offset: int) -> list[Touched]:
+        """Everything below `offset` is committed; the answer says what that changed for readers of `committed`."""
+        stable = self._transactions.commit(offset)
+        touched = self.timeline.commit(stable)
+        self.committed.moment = max(self.committed.moment, stable)
+        return touched
+
+    def revert_to_committed(self, offset: int) -> None:
+        """Leadership is lost: what was replayed from `offset` on never happened."""
+        self.timeline.revert_to(offset)
+        self._transactions.revert_to(offset)
+        self._offset = offset - 1
+
+    def load(self, snapshot: Iterable[Message], offset: int) -> list[Touched]:
+        """Becomes what a snapshot says, whatever was here; told, like `commit`, as the keys that changed."""
+        if self.timeline.committed == 0 and self._offset < 0:
+            for record in snapshot:
+                self.replay(record, 0)
+        else:
+            self._become(snapshot, offset)
+        self._offset = offset - 1
+        return self.commit(offset)
+
+    def _become(self, snapshot: Iterable[Message], offset: int) -> None:
+        if offset <= self.timeline.committed:
+            raise NodeFault(f"a snapshot at {offset} would take metadata back from {self.timeline.committed}")
+        loaded = Image()
+        for record in snapshot:
+            loaded.replay(record, 0)
+        self.timeline.revert_to(self.timeline.committed)
+        self._transactions = Transactions()
+        self.timeline.mark(offset - 1)
+        for mine, theirs in zip(self._maps(), loaded._maps(), strict=True):
+            for key in mine.keys():  # noqa: SIM118
+                if key not in theirs:
+                    del mine[key]
+            for key, value in theirs.items():
+                if mine.get(key) != value:
+                    mine[key] = value
+
+    def _maps(self) -> Iterator[TimelineMap[Any, Any]]:
+        for part in (self.cluster, self.topics, self.configs, self.security):
+            yield from vars(part).values()
+
+    def pin(self) -> View:
+        """The committed moment, kept readable while the node moves on; give it back with `unpin`."""
+        view = View(self, self.committed.moment)
+        self.timeline.pin(view.moment)
+        return view
+
+    def unpin(self, view: View) -> None:
+        self.timeline.unpin(view.moment)
+
+    def records(self, view: View) -> Iterator[Message]:
+        """The records that rebuild what `view` sees, in the order of Kafka's snapshots. Lazy, so pin the view first."""
+        moment = view.moment
+        return chain(
+            self.cluster.feature_records(moment),
+            self.cluster.member_records(moment),
+            self.topics.records(moment),
+            self.configs.config_records(moment),
+            self.configs.quota_records(moment),
+            self.cluster.producer_id_records(moment),
+            self.security.acl_records(moment),
+            self.security.scram_records(moment),
+            self.security.token_records(moment),
+        )
+
+    def _replay_table(self) -> dict[type[Message], Callable[[Any], None]]:
+        cluster, topics, configs, security = self.cluster, self.topics, self.configs, self.security
+        return {
+            records.RegisterBrokerRecord: cluster.replay_register_broker,
+            records.UnregisterBrokerRecord: cluster.replay_unregister_broker,
+            records.TopicRecord: topics.replay_topic,
+            records.PartitionRecord: topics.replay_partition,
+            records.ConfigRecord: configs.replay_config,
+            records.PartitionChangeRecord: topics.replay_partition_change,
+            records.FenceBrokerRecord: cluster.replay_fence_broker,
+            records.UnfenceBrokerRecord: cluster.replay_unfence_broker,
+            records.RemoveTopicRecord: self._replay_remove_topic,
+            records.DelegationTokenRecord: security.replay_delegation_token,
+            records.UserScramCredentialRecord: security.replay_user_scram_credential,
+            records.FeatureLevelRecord: cluster.replay_feature_level,
+            records.ClientQuotaRecord: configs.replay_client_quota,
+            records.ProducerIdsRecord: cluster.replay_producer_ids,
+            records.BrokerRegistrationChangeRecord: cluster.replay_broker_registration_change,
+            records.AccessControlEntryRecord: security.replay_access_control_entry,
+            records.RemoveAccessControlEntryRecord: security.replay_remove_access_control_entry,
+            records.NoOpRecord: _replay_nothing,
+            records.ZkMigrationStateRecord: cluster.replay_zk_migration_state,
+            records.RemoveUserScramCredentialRecord: security.replay_remove_user_scram_credential,
+            records.BeginTransactionRecord: self._replay_begin_transaction,
+            records.EndTransactionRecord: self._replay_end_transaction,
+            records.AbortTransactionRecord: self._replay_abort_transaction,
+            records.RemoveDelegationTokenRecord: security.replay_remove_delegation_token,
+            records.RegisterControllerRecord: cluster.replay_register_controller,
+            records.ClearElrRecord: topics.replay_clear_elr,
+        }
+
+    def _replay_remove_topic(self, record: records.RemoveTopicRecord) -> None:
+        topic = self.topics.replay_remove_topic(record)
+        self.configs.forget_topic(topic.name)
+
+    def _replay_begin_transaction(self, record: records.BeginTransactionRecord) -> None:
+        # A moment of its own, even in mid-batch: the committed view waits exactly here.
+        self.timeline.mark(self._offset)
+        self._transactions.begin(self._offset)
+
+    def _replay_end_transaction(self, record: records.EndTransactionRecord) -> None:
+        self._transactions.end(self._offset)
+
+    def _replay_abort_transaction(self, record: records.AbortTransactionRecord) -> None:
+        self.timeline.mark(self._offset)
+        self.timeline.undo_since(self._transactions.end(self._offset))
+
+
+class Transactions:
+    """Where metadata transactions begin and end, as far as their end is not committed."""
+
+    def __init__(self) -> None:
+        self._spans: list[tuple[int, int | None]] = []
+
+    @property
+    def open(self) -> bool:
+        return bool(self._spans) and self._spans[-1][1] is None
+
+    def begin(self, offset: int) -> None:
+        if self.open:
+            raise NodeFault(f"a metadata transaction begins at {offset} inside the one from {self._spans[-1][0]}")
+        self._spans.append((offset, None))
+
+    def end(self, offset: int) -> int:
+        """The offset at which the transaction that ends here began."""
+        if not self.open:
+            raise NodeFault(f"a metadata transaction ends at {offset} but none began")
+        begin, _ = self._spans[-1]
+        self._spans[-1] = (begin, offset)
+        return begin
+
+    def commit(self, offset: int) -> int:
+        """How much of what lies below `offset` may be seen."""
+        self._spans = [(begin, end) for begin, end in self._spans if end is None or end >= offset]
+        return min(offset, self._spans[0][0]) if self._spans else offset
+
+    def revert_to(self, offset: int) -> None:
+        self._spans = [
+            (begin, None if end is not None and end >= offset else end) for begin, end in self._spans if begin < offset
+        ]
+
+
+def _replay_nothing(record: Message) -> None:
+    """A NoOp: its offset is its whole meaning."""

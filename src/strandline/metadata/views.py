@@ -1,0 +1,158 @@
+"""How the metadata image is read: a `View` answers for one moment of it.
+
+`image.latest` follows every replayed record, `image.committed` every commit; `image.pin()` gives one that stands still.
+Reading never copies what it does not return, and sorted lists are kept until something in them changes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+
+from strandline.metadata.cluster import METADATA_VERSION, NEXT_PRODUCER_ID, ZK_MIGRATION_STATE
+from strandline.metadata.values import (
+    BROKER_RESOURCE,
+    TOPIC_RESOURCE,
+    BrokerInfo,
+    ConfigResource,
+    ControllerInfo,
+    PartitionInfo,
+    QuotaEntity,
+    TopicInfo,
+)
+from strandline.model.ids import Uuid
+from strandline.model.timeline import LATEST, TimelineMap
+from strandline.protocol.messages.metadata_records import (
+    AccessControlEntryRecord,
+    DelegationTokenRecord,
+    UserScramCredentialRecord,
+)
+
+if TYPE_CHECKING:
+    from strandline.metadata.image import Image
+
+T = TypeVar("T")
+
+_NO_CONFIGS: Mapping[str, str] = MappingProxyType({})
+
+
+class View:
+    __slots__ = ("_cluster", "_configs", "_image", "_kept", "_security", "_topics", "moment")
+
+    def __init__(self, image: Image, moment: int) -> None:
+        self._image = image
+        self._cluster = image.cluster
+        self._topics = image.topics
+        self._configs = image.configs
+        self._security = image.security
+        self._kept: dict[str, tuple[int, Any]] = {}
+        self.moment = moment
+
+    @property
+    def offset(self) -> int:
+        """The first offset whose record this view does not show."""
+        return self._image.end_offset if self.moment == LATEST else self.moment
+
+    def brokers(self) -> list[BrokerInfo]:
+        """By id."""
+        brokers = self._cluster.brokers
+        return self._keep("brokers", brokers, lambda: sorted(brokers.values(self.moment), key=lambda b: b.id))
+
+    def broker(self, broker_id: int) -> BrokerInfo | None:
+        return self._cluster.brokers.get(broker_id, self.moment)
+
+    def controllers(self) -> list[ControllerInfo]:
+        """By id."""
+        return sorted(self._cluster.controllers.values(self.moment), key=lambda controller: controller.id)
+
+    def controller(self, controller_id: int) -> ControllerInfo | None:
+        return self._cluster.controllers.get(controller_id, self.moment)
+
+    def topics(self) -> list[TopicInfo]:
+        """By name."""
+        topics = self._topics.topics
+        return self._keep("topics", topics, lambda: sorted(topics.values(self.moment), key=lambda t: t.name))
+
+    def topic_count(self) -> int:
+        return len(self.topics())
+
+    def topic(self, name: str) -> TopicInfo | None:
+        topic_id = self._topics.ids.get(name, self.moment)
+        return None if topic_id is None else self._topics.topics.get(topic_id, self.moment)
+
+    def topic_by_id(self, topic_id: Uuid) -> TopicInfo | None:
+        return self._topics.topics.get(topic_id, self.moment)
+
+    def partition(self, topic_id: Uuid, index: int) -> PartitionInfo | None:
+        return self._topics.partitions.get((topic_id, index), self.moment)
+
+    def partitions(self, topic_id: Uuid) -> list[PartitionInfo]:
+        """In order of their index, which starts at 0 and has no gaps."""
+        topic = self._topics.topics.get(topic_id, self.moment)
+        if topic is None:
+            return []
+        get, moment = self._topics.partitions.get, self.moment
+        found = [get((topic_id, index), moment) for index in range(topic.partition_count)]
+        return cast("list[PartitionInfo]", found)
+
+    def configs(self, resource_type: int, name: str) -> Mapping[str, str]:
+        return self._configs.configs.get(ConfigResource(resource_type, name), self.moment) or _NO_CONFIGS
+
+    def topic_configs(self, name: str) -> Mapping[str, str]:
+        return self.configs(TOPIC_RESOURCE, name)
+
+    def broker_configs(self, broker_id: int | None) -> Mapping[str, str]:
+        """Dynamic settings of one broker; None for the defaults of all."""
+        return self.configs(BROKER_RESOURCE, "" if broker_id is None else str(broker_id))
+
+    def config_resources(self, resource_type: int) -> list[str]:
+        """Names, sorted, of those that have any setting of their own."""
+        return sorted(
+            resource.name for resource in self._configs.configs.keys(self.moment) if resource.type == resource_type
+        )
+
+    def features(self) -> Mapping[str, int]:
+        """Finalized levels; a feature at level 0 is absent."""
+        features = self._cluster.features
+        return self._keep("features", features, lambda: dict(sorted(features.items(self.moment))))
+
+    @property
+    def metadata_version(self) -> int:
+        """0 until the first bootstrap record."""
+        return self._cluster.features.get(METADATA_VERSION, self.moment) or 0
+
+    @property
+    def next_producer_id(self) -> int:
+        return self._cluster.counters.get(NEXT_PRODUCER_ID, self.moment) or 0
+
+    @property
+    def zk_migration_state(self) -> int:
+        return self._cluster.counters.get(ZK_MIGRATION_STATE, self.moment) or 0
+
+    def quotas(self) -> dict[QuotaEntity, Mapping[str, float]]:
+        return dict(self._configs.quotas.items(self.moment))
+
+    def acls(self) -> list[AccessControlEntryRecord]:
+        return self._security.acls.values(self.moment)
+
+    def scram_credential(self, user: str, mechanism: int) -> UserScramCredentialRecord | None:
+        return self._security.scram.get((user, mechanism), self.moment)
+
+    def scram_credentials(self) -> list[UserScramCredentialRecord]:
+        return self._security.scram.values(self.moment)
+
+    def token(self, token_id: str) -> DelegationTokenRecord | None:
+        return self._security.tokens.get(token_id, self.moment)
+
+    def tokens(self) -> list[DelegationTokenRecord]:
+        return self._security.tokens.values(self.moment)
+
+    def _keep(self, name: str, map_: TimelineMap[Any, Any], build: Callable[[], T]) -> T:
+        """What `build` gave last, unless the map moved since. Callers must not change it."""
+        kept = self._kept.get(name)
+        if kept is not None and kept[0] == map_.changes:
+            return cast(T, kept[1])
+        built = build()
+        self._kept[name] = (map_.changes, built)
+        return built
