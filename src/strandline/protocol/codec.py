@@ -1,0 +1,73 @@
+"""Messages to bytes and back. Every (message, version) is compiled on first use and kept.
+
+`decode` is total: any bytes give a message or MalformedMessage. It leaves bytes after the message alone and says where
+the message ended; whoever owns the frame decides what trailing bytes mean (Kafka ignores them in requests, and refuses
+them in metadata records).
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Any, TypeVar
+
+from strandline.protocol.decoding import compile_decoder
+from strandline.protocol.encoding import Encoder, compile_encoder
+from strandline.protocol.errors import EncodeError, MalformedMessage
+from strandline.protocol.types import Message
+from strandline.runtime.disk import Buffer
+from strandline.runtime.slices import FileSlice, Part
+
+__all__ = ["EncodeError", "MalformedMessage", "decode", "encode", "encode_bytes", "encode_into"]
+
+M = TypeVar("M", bound=Message)
+
+_decoders: dict[tuple[type[Message], int], Any] = {}
+_encoders: dict[tuple[type[Message], int], Encoder] = {}
+
+
+def decode(cls: type[M], version: int, buffer: Buffer, position: int = 0) -> tuple[M, int]:
+    """The message that begins at `position`, and the position after it.
+
+    `records` fields are views of `buffer`; everything else is a copy."""
+    read = _decoders.get((cls, version))
+    if read is None:
+        if not cls.versions[0] <= version <= cls.versions[1]:
+            raise MalformedMessage(f"{cls.__name__} has no version {version}")
+        read = _decoders[cls, version] = compile_decoder(cls, version)
+    try:
+        return read(buffer, position)
+    except (IndexError, struct.error):
+        raise MalformedMessage(f"{cls.__name__} v{version} ends in the middle of a field") from None
+    except UnicodeDecodeError as error:
+        raise MalformedMessage(f"{cls.__name__} v{version} has text that is not UTF-8: {error}") from None
+    except MalformedMessage as error:
+        raise MalformedMessage(f"{cls.__name__} v{version}: {error}") from None
+
+
+def encode_into(message: Message, version: int, out: list[Any], parts: list[Part]) -> None:
+    """Appends small pieces to `out`; before a part of its own, what is in `out` is joined and moved to `parts`."""
+    cls = type(message)
+    write = _encoders.get((cls, version))
+    if write is None:
+        if not cls.versions[0] <= version <= cls.versions[1]:
+            raise EncodeError(f"{cls.__name__} has no version {version}")
+        write = _encoders[cls, version] = compile_encoder(cls, version)
+    try:
+        write(message, out, parts)
+    except (struct.error, TypeError, AttributeError, ValueError) as error:
+        raise EncodeError(f"{cls.__name__} v{version}: {error}") from error
+
+
+def encode(message: Message, version: int) -> list[Part]:
+    """The message as buffers and file slices, to be sent in this order."""
+    out: list[Any] = []
+    parts: list[Part] = []
+    encode_into(message, version, out, parts)
+    if out:
+        parts.append(b"".join(out))
+    return parts
+
+
+def encode_bytes(message: Message, version: int) -> bytes:
+    """The message as one piece; slices of files are read."""
+    return b"".join(part.read() if isinstance(part, FileSlice) else part for part in encode(message, version))

@@ -1,0 +1,294 @@
+"""Compiles the decoder of one (message, version).
+
+The code that comes out is straight-line: neighbouring fields of fixed width, together with the length prefix or tag
+count that follows them, are one `struct` call; lists of structs are loops in place; only tagged fields, which are
+rare, are functions of their own. It is total: slices are checked against the end before they are taken, counts
+against the smallest size of what they count before anything is allocated, and reading past the end raises IndexError
+or struct.error, which `codec.decode` turns into MalformedMessage. Declarations are not recursive, so neither is the
+code.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from typing import Any
+
+from strandline.model.ids import Uuid
+from strandline.protocol.errors import MalformedMessage
+from strandline.protocol.source import Body, Unit
+from strandline.protocol.types import Field, Message, Primitive, Struct, layout
+from strandline.protocol.varints import read_uvarint, rest_of_uvarint
+from strandline.runtime.disk import Buffer
+
+MAX_STRING_BYTES = 32767
+
+
+class Repeated(dict[int, Callable[..., Any]]):
+    """`unpack_from` (or `pack`) of n numbers of one kind, by n; short ones are kept."""
+
+    def __init__(self, code: str, *, packing: bool = False) -> None:
+        super().__init__()
+        self.code = code
+        self.packing = packing
+
+    def __missing__(self, count: int) -> Callable[..., Any]:
+        compiled = struct.Struct(f">{count}{self.code}")
+        call: Callable[..., Any] = compiled.pack if self.packing else compiled.unpack_from
+        if count <= 64:
+            self[count] = call
+        return call
+
+
+_UNPACKED = {code: Repeated(code) for code in "bhiqHId?"}
+
+
+def compile_decoder(cls: type[Message], version: int) -> Callable[[Buffer, int], tuple[Any, int]]:
+    flexible = cls.is_flexible(version)
+    unit = Unit(
+        f"decode {cls.__name__} v{version}",
+        {"Uuid": Uuid, "MalformedMessage": MalformedMessage, "rest": rest_of_uvarint, "keep": _keep_unknown},
+    )
+    main = unit.function("read(b, p)")
+    main.line("end = len(b)")
+    main.line("view = memoryview(b)")
+    reader = _Reader(main, version, flexible)
+    result = reader.struct(cls)
+    main.line(f"return {result}, p")
+    return unit.compile("read")
+
+
+def smallest_size(cls: type[Struct], version: int, flexible: bool) -> int:
+    """The fewest bytes that a value of this struct can take."""
+    size = 1 if flexible else 0
+    for field in layout(cls):
+        if version not in field.present or (field.tag is not None and flexible):
+            continue
+        if field.is_list:
+            size += 1 if flexible else 4
+        elif isinstance(field.kind, Primitive):
+            size += field.kind.size or _prefix_size(field, flexible)
+        elif version in field.nullable:
+            size += 1
+        else:
+            size += smallest_size(field.kind, version, flexible)
+    return size
+
+
+def _prefix_size(field: Field, flexible: bool) -> int:
+    if flexible and not field.never_compact:
+        return 1
+    return 2 if field.kind.name == "string" else 4  # type: ignore[union-attr]
+
+
+def _keep_unknown(kept: dict[int, bytes] | None, number: int, data: bytes) -> dict[int, bytes]:
+    if kept is None:
+        return {number: data}
+    if number in kept:
+        raise MalformedMessage(f"tag {number} is there twice")
+    kept[number] = data
+    return kept
+
+
+class _Reader:
+    """Writes the reading code of structs into one function. `run` holds fixed-width reads not yet written out."""
+
+    def __init__(self, body: Body, version: int, flexible: bool) -> None:
+        self.body = body
+        self.unit = body.unit
+        self.version = version
+        self.flexible = flexible
+        self.run: list[tuple[str, str]] = []
+
+    def struct(self, cls: type[Struct]) -> str:
+        """Code that reads a `cls`; returns the name of the variable that then holds it."""
+        values: dict[str, str] = {}
+        tagged: list[Field] = []
+        for field in layout(cls):
+            if self.version not in field.present:
+                continue
+            if field.tag is not None and self.flexible:
+                tagged.append(field)
+            elif field.tag is None:
+                values[field.name] = self.field(cls, field)
+        result = self.unit.unique("x")
+        build = self.unit.constant("C", cls, cls)
+        if not self.flexible:
+            self.flush()
+            self.body.line(f"{result} = {build}({self.arguments(cls, values)})")
+            return result
+        count = self.fixed("B", "t")
+        self.flush()
+        with self.body.block(f"if {count} == 0:"):
+            self.body.line(f"{result} = {build}({self.arguments(cls, values)})")
+        with self.body.block("else:"):
+            values |= {field.name: self.unit.unique("v") for field in tagged}
+            outputs = "".join(f"{values[field.name]}, " for field in tagged)
+            self.body.line(f"if {count} > 127: {count}, p = rest(b, p, {count})")
+            self.body.line(f"{outputs}u, p = {self.tags_function(cls, tagged)}(b, p, {count}, end, view)")
+            self.body.line(f"{result} = {build}({self.arguments(cls, values, whole=True)}unknown_tags=u)")
+        return result
+
+    def arguments(self, cls: type[Struct], values: dict[str, str], *, whole: bool = False) -> str:
+        """Positional arguments in order; what was not read takes its default, by omission where possible."""
+        arguments: list[str] = []
+        needed = 0
+        for field in layout(cls):
+            value = values.get(field.name)
+            arguments.append(value if value is not None else self.default(field))
+            if value is not None:
+                needed = len(arguments)
+        return "".join(f"{argument}, " for argument in (arguments if whole else arguments[:needed]))
+
+    def default(self, field: Field) -> str:
+        value = field.default
+        if value is None or isinstance(value, bool | int | str) or type(value) is bytes:
+            return repr(value)
+        if isinstance(value, list):
+            return "[]"
+        if isinstance(value, Struct) and not type(value).__struct_config__.frozen:
+            return self.unit.constant("C", type(value), type(value)) + "()"
+        return self.unit.constant("D", (field.name, repr(value)), value)
+
+    def fixed(self, code: str, stem: str = "v") -> str:
+        name = self.unit.unique(stem)
+        self.run.append((code, name))
+        return name
+
+    def flush(self) -> None:
+        if not self.run:
+            return
+        codes = ">" + "".join(code for code, _ in self.run)
+        names = "".join(f"{name}, " for _, name in self.run)
+        uuids = [name for code, name in self.run if code == "16s"]
+        self.run.clear()
+        if codes == ">B":
+            self.body.line(f"{names[:-2]} = b[p]")
+            self.body.line("p += 1")
+            return
+        compiled = struct.Struct(codes)
+        self.body.line(f"{names}= {self.unit.constant('S', codes, compiled.unpack_from)}(b, p)")
+        self.body.line(f"p += {compiled.size}")
+        for name in uuids:
+            self.body.line(f"{name} = Uuid({name})")
+
+    def field(self, cls: type[Struct], field: Field) -> str:
+        where = f"{cls.__name__}.{field.name}"
+        may_be_null = self.version in field.nullable
+        if field.is_list:
+            return self.list_of(field, where, may_be_null)
+        if not isinstance(field.kind, Primitive):
+            return self.nested(field.kind, may_be_null)
+        if not field.kind.format:
+            return self.sized(field, where, may_be_null)
+        return self.fixed(field.kind.format)
+
+    def nested(self, cls: type[Struct], may_be_null: bool) -> str:
+        if not may_be_null:
+            return self.struct(cls)
+        marker = self.fixed("b", "m")
+        name = self.unit.unique("v")
+        self.flush()
+        with self.body.block(f"if {marker} < 0:"):
+            self.body.line(f"{name} = None")
+        with self.body.block("else:"):
+            self.body.line(f"{name} = {self.struct(cls)}")
+        return name
+
+    def length(self, classic: str, compact: bool) -> str:
+        """Reads a length or count; afterwards it is -1 for null, whichever way it was written."""
+        if not compact:
+            name = self.fixed(classic, "n")
+            self.flush()
+            return name
+        name = self.fixed("B", "n")
+        self.flush()
+        self.body.line(f"if {name} > 127: {name}, p = rest(b, p, {name})")
+        self.body.line(f"{name} -= 1")
+        return name
+
+    def sized(self, field: Field, where: str, may_be_null: bool) -> str:
+        kind = field.kind.name  # type: ignore[union-attr]
+        compact = self.flexible and not field.never_compact
+        length = self.length("h" if kind == "string" else "i", compact)
+        name = self.unit.unique("v")
+        if may_be_null:
+            self.body.line(f"if {length} < 0: {name} = None")
+        with self.body.block("else:" if may_be_null else "if True:"):
+            self.body.line(f"q = p + {length}")
+            self.body.line(f"if not p <= q <= end: raise MalformedMessage('{where} has an impossible length')")
+            if kind == "string" and compact:
+                self.body.line(
+                    f"if {length} > {MAX_STRING_BYTES}: raise MalformedMessage('{where} is too long for a string')"
+                )
+            read = {"string": "str(b[p:q], 'utf-8')", "bytes": "bytes(b[p:q])", "records": "view[p:q]"}[kind]
+            self.body.line(f"{name} = {read}")
+            self.body.line("p = q")
+        return name
+
+    def list_of(self, field: Field, where: str, may_be_null: bool) -> str:
+        count = self.length("i", self.flexible)
+        name = self.unit.unique("v")
+        if may_be_null:
+            self.body.line(f"if {count} < 0: {name} = None")
+        with self.body.block("else:" if may_be_null else "if True:"):
+            fits = f"0 <= {count} * {self.least(field)} <= end - p"
+            self.body.line(f"if not {fits}: raise MalformedMessage('{where} has an impossible count')")
+            self.elements(field, where, name, count)
+        return name
+
+    def least(self, field: Field) -> int:
+        if not isinstance(field.kind, Primitive):
+            return max(1, smallest_size(field.kind, self.version, self.flexible))
+        return field.kind.size or _prefix_size(field, self.flexible)
+
+    def elements(self, field: Field, where: str, name: str, count: str) -> None:
+        kind = field.kind
+        if isinstance(kind, Primitive) and kind.name == "uuid":
+            self.body.line(f"q = p + {count} * 16")
+            self.body.line(f"{name} = [Uuid(b[i:i + 16]) for i in range(p, q, 16)]")
+            self.body.line("p = q")
+        elif isinstance(kind, Primitive) and kind.format:
+            unpack = self.unit.constant("R", kind.format, _UNPACKED[kind.format])
+            self.body.line(f"{name} = list({unpack}[{count}](b, p))")
+            self.body.line(f"p += {count} * {kind.size}")
+        else:
+            self.body.line(f"{name} = []")
+            with self.body.block(f"for _ in range({count}):"):
+                if isinstance(kind, Primitive):
+                    element = self.sized(field, where, may_be_null=False)
+                else:
+                    element = self.struct(kind)
+                self.body.line(f"{name}.append({element})")
+
+    def tags_function(self, cls: type[Struct], tagged: list[Field]) -> str:
+        """A function that reads a tag section: (the tagged fields in order, unknown tags or None, position)."""
+        name = self.unit.unique("tags")
+        body = self.unit.function(f"{name}(b, p, count, end, view)")
+        reader = _Reader(body, self.version, self.flexible)
+        results = {field.name: self.unit.unique("w") for field in tagged}
+        for field in tagged:
+            body.line(f"{results[field.name]} = {reader.default(field)}")
+        body.line("u = None")
+        body.line("seen = 0")
+        with body.block("for _ in range(count):"):
+            body.line("tag, p = read_uvarint(b, p)")
+            body.line("size, p = read_uvarint(b, p)")
+            body.line("stop = p + size")
+            body.line("if stop > end: raise MalformedMessage('a tag is larger than the frame')")
+            branch = "if"
+            for field in tagged:
+                with body.block(f"{branch} tag == {field.tag}:"):
+                    body.line(f"if seen & {1 << field.tag}: raise MalformedMessage('tag {field.tag} is there twice')")  # type: ignore[operator]
+                    body.line(f"seen |= {1 << field.tag}")  # type: ignore[operator]
+                    value = reader.field(cls, field)
+                    reader.flush()
+                    body.line(f"{results[field.name]} = {value}")
+                branch = "elif"
+            with body.block("else:" if tagged else "if True:"):
+                body.line("u = keep(u, tag, bytes(b[p:stop]))")
+                body.line("p = stop")
+            body.line("if p != stop: raise MalformedMessage(f'tag {tag} does not fill its size')")
+        self.unit.names["read_uvarint"] = read_uvarint
+        body.line(f"return {''.join(f'{results[field.name]}, ' for field in tagged)}u, p")
+        return name

@@ -1,0 +1,257 @@
+"""Compiles the encoder of one (message, version): `write(message, out, parts)`.
+
+Small pieces go to `out`, to be joined once. A large `records` value, or a slice of a file, is never copied: what was
+gathered so far is closed as a part, and the value becomes a part of its own. As in `decoding`, neighbouring fields of
+fixed width are one `struct` call, together with the empty tag section that usually follows them.
+
+A value that the version has no room for is an EncodeError, unless the field is declared ignorable.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from typing import Any
+
+from strandline.protocol.decoding import MAX_STRING_BYTES, Repeated
+from strandline.protocol.errors import EncodeError
+from strandline.protocol.source import Body, Unit
+from strandline.protocol.types import Field, Message, Primitive, Struct, layout
+from strandline.protocol.varints import ONE_BYTE, uvarint
+from strandline.runtime.slices import FileSlice, Part
+
+# Below this a copy is cheaper than another buffer for the socket.
+OWN_PART_BYTES = 8192
+
+_PACKED = {code: Repeated(code, packing=True) for code in "bhiqHId?"}
+
+Encoder = Callable[[Any, list[Any], list[Part]], None]
+
+
+def compile_encoder(cls: type[Message], version: int) -> Encoder:
+    flexible = cls.is_flexible(version)
+    unit = Unit(
+        f"encode {cls.__name__} v{version}",
+        {
+            "EncodeError": EncodeError,
+            "uvarint": uvarint,
+            "ONE": ONE_BYTE,
+            "FileSlice": FileSlice,
+            "emit_tags": _emit_tags,
+        },
+    )
+    main = unit.function("write(x, out, parts)")
+    main.line("a = out.append")
+    writer = _Writer(main, version, flexible)
+    writer.struct(cls, "x")
+    writer.flush()
+    return unit.compile("write")
+
+
+def _emit_tags(append: Callable[[bytes], None], unknown: dict[int, bytes] | None, known: dict[int, bytes]) -> None:
+    """The tag section, in ascending order of tags."""
+    if unknown:
+        for number in unknown:
+            if number in known:
+                raise EncodeError(f"tag {number} is given twice, as a field and as an unknown tag")
+        known |= unknown
+    append(uvarint(len(known)))
+    for number in sorted(known):
+        append(uvarint(number))
+        append(uvarint(len(known[number])))
+        append(known[number])
+
+
+class _Writer:
+    """Writes the writing code of structs into one function. `run` holds fixed-width values not yet written out."""
+
+    def __init__(self, body: Body, version: int, flexible: bool) -> None:
+        self.body = body
+        self.unit = body.unit
+        self.version = version
+        self.flexible = flexible
+        self.run: list[tuple[str, str]] = []
+
+    def struct(self, cls: type[Struct], x: str) -> None:
+        tagged: list[Field] = []
+        for field in layout(cls):
+            if self.version not in field.present or (field.tag is not None and not self.flexible):
+                self.refuse_unless_default(cls, field, x)
+            elif field.tag is not None:
+                tagged.append(field)
+            else:
+                self.field(cls, field, f"{x}.{field.name}")
+        if self.flexible:
+            self.tag_section(cls, tagged, x)
+        else:
+            why = f"{cls.__name__} has tags that version {self.version} cannot carry"
+            self.body.line(f"if {x}.unknown_tags: raise EncodeError('{why}')")
+
+    def refuse_unless_default(self, cls: type[Struct], field: Field, x: str) -> None:
+        if field.ignorable:
+            return
+        self.body.line(
+            f"if not ({self.is_default(field, f'{x}.{field.name}')}): "
+            f"raise EncodeError('{cls.__name__}.{field.name} is set, but version {self.version} has no such field')"
+        )
+
+    def is_default(self, field: Field, value: str) -> str:
+        """An expression that is true when `value` is the field's default."""
+        default = field.default
+        if default is None:
+            return f"{value} is None"
+        if isinstance(default, bool | int | str) or type(default) is bytes:
+            return f"{value} == {default!r}"
+        if isinstance(default, list):
+            return f"{value} == []"
+        constant = self.unit.constant("D", (field.name, repr(default)), default)
+        return f"{value} is {constant} or {value} == {constant}"
+
+    def fixed(self, code: str, value: str) -> None:
+        self.run.append((code, value))
+
+    def flush(self, ending: str = "") -> None:
+        """Writes the run out, with pad bytes (`x`) or nothing after it; keeps it when an `ending` is tried out."""
+        codes = ">" + "".join(code for code, _ in self.run) + ending
+        values = ", ".join(value for _, value in self.run)
+        if codes == ">x":
+            self.body.line("a(b'\\0')")
+        elif codes != ">":
+            self.body.line(f"a({self.unit.constant('P', codes, struct.Struct(codes).pack)}({values}))")
+
+    def flush_and_clear(self) -> None:
+        self.flush()
+        self.run.clear()
+
+    def field(self, cls: type[Struct], field: Field, value: str) -> None:
+        where = f"{cls.__name__}.{field.name}"
+        may_be_null = self.version in field.nullable
+        if field.is_list:
+            self.list_of(field, where, value, may_be_null)
+        elif not isinstance(field.kind, Primitive):
+            self.nested(field.kind, value, may_be_null)
+        elif field.kind.format:
+            self.fixed(field.kind.format, value)
+        else:
+            self.sized(field, where, value, may_be_null)
+
+    def nested(self, cls: type[Struct], value: str, may_be_null: bool) -> None:
+        name = self.unit.unique("x")
+        self.body.line(f"{name} = {value}")
+        if not may_be_null:
+            self.struct(cls, name)
+            return
+        self.flush_and_clear()
+        self.body.line(f"if {name} is None: a(b'\\xff')")
+        with self.body.block("else:"):
+            self.fixed("b", "1")
+            self.struct(cls, name)
+            self.flush_and_clear()
+
+    def length(self, classic: str, count: str, compact: bool) -> None:
+        """Writes a length or count, which ends the run."""
+        if not compact:
+            self.fixed(classic, count)
+            self.flush_and_clear()
+            return
+        if not self.run:
+            self.body.line(f"a(ONE[{count} + 1] if {count} < 127 else uvarint({count} + 1))")
+            return
+        with self.body.block(f"if {count} < 127:"):
+            self.run.append(("B", f"{count} + 1"))
+            self.flush()
+            self.run.pop()
+        with self.body.block("else:"):
+            self.flush()
+            self.body.line(f"a(uvarint({count} + 1))")
+        self.run.clear()
+
+    def null(self, classic: str, compact: bool) -> None:
+        self.body.line(
+            "a(b'\\0')" if compact else "a(b'\\xff\\xff')" if classic == "h" else "a(b'\\xff\\xff\\xff\\xff')"
+        )
+
+    def sized(self, field: Field, where: str, value: str, may_be_null: bool) -> None:
+        kind = field.kind.name  # type: ignore[union-attr]
+        compact = self.flexible and not field.never_compact
+        classic = "h" if kind == "string" else "i"
+        name, count = self.unit.unique("s"), self.unit.unique("n")
+        self.body.line(f"{name} = {value}")
+        if may_be_null:
+            self.flush_and_clear()
+            with self.body.block(f"if {name} is None:"):
+                self.null(classic, compact)
+        with self.body.block("else:" if may_be_null else "if True:"):
+            if kind == "string":
+                self.body.line(f"{name} = {name}.encode()")
+            self.body.line(f"{count} = len({name})")
+            if kind == "string":
+                self.body.line(
+                    f"if {count} > {MAX_STRING_BYTES}: raise EncodeError('{where} is too long for a string')"
+                )
+            self.length(classic, count, compact)
+            if kind == "records":
+                self.records(name, count)
+            else:
+                self.body.line(f"a({name})")
+
+    def records(self, name: str, count: str) -> None:
+        self.body.line(f"if {count} < {OWN_PART_BYTES} and {name}.__class__ is not FileSlice: a({name})")
+        with self.body.block("else:"):
+            self.body.line("parts.append(b''.join(out))")
+            self.body.line("out.clear()")
+            self.body.line(f"parts.append({name})")
+
+    def list_of(self, field: Field, where: str, value: str, may_be_null: bool) -> None:
+        name, count = self.unit.unique("l"), self.unit.unique("n")
+        self.body.line(f"{name} = {value}")
+        if may_be_null:
+            self.flush_and_clear()
+            with self.body.block(f"if {name} is None:"):
+                self.null("i", self.flexible)
+        with self.body.block("else:" if may_be_null else "if True:"):
+            self.body.line(f"{count} = len({name})")
+            self.length("i", count, self.flexible)
+            self.elements(field, where, name, count)
+
+    def elements(self, field: Field, where: str, name: str, count: str) -> None:
+        kind = field.kind
+        if isinstance(kind, Primitive) and kind.name == "uuid":
+            self.body.line(f"a(b''.join({name}))")
+        elif isinstance(kind, Primitive) and kind.format:
+            pack = self.unit.constant("R", kind.format, _PACKED[kind.format])
+            self.body.line(f"a({pack}[{count}](*{name}))")
+        else:
+            element = self.unit.unique("x")
+            with self.body.block(f"for {element} in {name}:"):
+                if isinstance(kind, Primitive):
+                    self.sized(field, where, element, may_be_null=False)
+                else:
+                    self.struct(kind, element)
+                    self.flush_and_clear()
+
+    def tag_section(self, cls: type[Struct], tagged: list[Field], x: str) -> None:
+        """Ends the run. A struct without tags, the usual case, costs one comparison per tagged field."""
+        bare = [f"{x}.unknown_tags is None"]
+        bare += [f"({self.is_default(field, f'{x}.{field.name}')})" for field in tagged]
+        with self.body.block(f"if {' and '.join(bare)}:"):
+            self.flush("x")
+        with self.body.block("else:"):
+            self.flush()
+            self.body.line(f"{self.tags_function(cls, tagged)}({x}, a)")
+        self.run.clear()
+
+    def tags_function(self, cls: type[Struct], tagged: list[Field]) -> str:
+        name = self.unit.unique("tags")
+        body = self.unit.function(f"{name}(x, sink)")
+        body.line("known = {}")
+        writer = _Writer(body, self.version, self.flexible)
+        for field in tagged:
+            with body.block(f"if not ({writer.is_default(field, f'x.{field.name}')}):"):
+                body.line("out = []")
+                body.line("a = out.append")
+                writer.field(cls, field, f"x.{field.name}")
+                writer.flush_and_clear()
+                body.line(f"known[{field.tag}] = b''.join(out)")
+        body.line("emit_tags(sink, x.unknown_tags, known)")
+        return name

@@ -1,0 +1,11 @@
+"""What can go wrong between a message and its bytes."""
+
+from __future__ import annotations
+
+
+class MalformedMessage(Exception):
+    """The bytes are not this message at this version. A peer that sends them is disconnected."""
+
+
+class EncodeError(Exception):
+    """The message cannot be written at this version: a bug of ours, or a value that version has no room for."""

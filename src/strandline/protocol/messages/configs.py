@@ -1,0 +1,114 @@
+"""configs"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from strandline.protocol.types import Message, Struct, boolean, i8, i16, i32, ignorable, since, string
+
+
+class DescribeConfigsRequest(Message, api_key=32, versions=(1, 4), flexible=4):
+    resources: list[DescribeConfigsResource] = []
+    include_synonyms: boolean = False
+    include_documentation: Annotated[boolean, since(3)] = False
+
+
+class DescribeConfigsResource(Struct):
+    resource_type: i8 = 0
+    resource_name: string = ""
+    configuration_keys: list[string] | None = []
+
+
+class DescribeConfigsResponse(Message, api_key=32, versions=(1, 4), flexible=4):
+    throttle_time_ms: i32 = 0
+    results: list[DescribeConfigsResult] = []
+
+
+class DescribeConfigsResult(Struct):
+    error_code: i16 = 0
+    error_message: string | None = ""
+    resource_type: i8 = 0
+    resource_name: string = ""
+    configs: list[DescribeConfigsResourceResult] = []
+
+
+class DescribeConfigsResourceResult(Struct):
+    name: string = ""
+    value: string | None = ""
+    read_only: boolean = False
+    config_source: i8 = -1
+    is_sensitive: boolean = False
+    synonyms: list[DescribeConfigsSynonym] = []
+    config_type: Annotated[i8, since(3), ignorable] = 0
+    documentation: Annotated[string | None, since(3), ignorable] = ""
+
+
+class DescribeConfigsSynonym(Struct):
+    name: string = ""
+    value: string | None = ""
+    source: i8 = 0
+
+
+class AlterConfigsRequest(Message, api_key=33, versions=(0, 2), flexible=2):
+    resources: list[AlterConfigsRequestAlterConfigsResource] = []
+    validate_only: boolean = False
+
+
+class AlterConfigsRequestAlterConfigsResource(Struct):
+    resource_type: i8 = 0
+    resource_name: string = ""
+    configs: list[AlterConfigsRequestAlterableConfig] = []
+
+
+class AlterConfigsRequestAlterableConfig(Struct):
+    name: string = ""
+    value: string | None = ""
+
+
+class AlterConfigsResponse(Message, api_key=33, versions=(0, 2), flexible=2):
+    throttle_time_ms: i32 = 0
+    responses: list[AlterConfigsResourceResponse] = []
+
+
+class AlterConfigsResourceResponse(Struct):
+    error_code: i16 = 0
+    error_message: string | None = ""
+    resource_type: i8 = 0
+    resource_name: string = ""
+
+
+class IncrementalAlterConfigsRequest(Message, api_key=44, versions=(0, 1), flexible=1):
+    resources: list[IncrementalAlterConfigsRequestAlterConfigsResource] = []
+    validate_only: boolean = False
+
+
+class IncrementalAlterConfigsRequestAlterConfigsResource(Struct):
+    resource_type: i8 = 0
+    resource_name: string = ""
+    configs: list[IncrementalAlterConfigsRequestAlterableConfig] = []
+
+
+class IncrementalAlterConfigsRequestAlterableConfig(Struct):
+    name: string = ""
+    config_operation: i8 = 0
+    value: string | None = ""
+
+
+class IncrementalAlterConfigsResponse(Message, api_key=44, versions=(0, 1), flexible=1):
+    throttle_time_ms: i32 = 0
+    responses: list[AlterConfigsResourceResponse] = []
+
+
+class ListConfigResourcesRequest(Message, api_key=74, versions=(0, 1), flexible=0):
+    resource_types: Annotated[list[i8], since(1)] = []
+
+
+class ListConfigResourcesResponse(Message, api_key=74, versions=(0, 1), flexible=0):
+    throttle_time_ms: i32 = 0
+    error_code: i16 = 0
+    config_resources: list[ConfigResource] = []
+
+
+class ConfigResource(Struct):
+    resource_name: string = ""
+    resource_type: Annotated[i8, since(1), ignorable] = 16

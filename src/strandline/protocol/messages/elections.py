@@ -1,0 +1,35 @@
+"""elections"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from strandline.protocol.types import Message, Struct, i8, i16, i32, since, string
+
+
+class ElectLeadersRequest(Message, api_key=43, versions=(0, 2), flexible=2):
+    election_type: Annotated[i8, since(1)] = 0
+    topic_partitions: list[TopicPartitions] | None = []
+    timeout_ms: i32 = 60000
+
+
+class TopicPartitions(Struct):
+    topic: string = ""
+    partitions: list[i32] = []
+
+
+class ElectLeadersResponse(Message, api_key=43, versions=(0, 2), flexible=2):
+    throttle_time_ms: i32 = 0
+    error_code: Annotated[i16, since(1)] = 0
+    replica_election_results: list[ReplicaElectionResult] = []
+
+
+class ReplicaElectionResult(Struct):
+    topic: string = ""
+    partition_result: list[PartitionResult] = []
+
+
+class PartitionResult(Struct):
+    partition_id: i32 = 0
+    error_code: i16 = 0
+    error_message: string | None = ""

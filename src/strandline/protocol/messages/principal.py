@@ -1,0 +1,11 @@
+"""principal"""
+
+from __future__ import annotations
+
+from strandline.protocol.types import Message, boolean, string
+
+
+class DefaultPrincipalData(Message, versions=(0, 0), flexible=0):
+    type: string = ""
+    name: string = ""
+    token_authenticated: boolean = False

@@ -1,0 +1,60 @@
+"""Metadata records as bytes: a small frame (frame version 1, record type, record version) around the message.
+
+`raft/storage` writes these as the values of `__cluster_metadata`, and reads them back. A type or version that we do
+not know cannot be skipped: metadata that is not understood must stop the node, so it is MalformedMessage here.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Final
+
+from strandline.protocol.codec import decode, encode_bytes
+from strandline.protocol.errors import EncodeError, MalformedMessage
+from strandline.protocol.types import Message
+from strandline.protocol.varints import read_uvarint, uvarint
+from strandline.runtime.disk import Buffer
+
+FRAME_VERSION: Final = 1
+
+
+@cache
+def record_types() -> dict[int, type[Message]]:
+    """The metadata records by their type number."""
+    from strandline.protocol.messages import metadata_records
+
+    return {
+        cls.api_key: cls
+        for cls in vars(metadata_records).values()
+        if isinstance(cls, type) and issubclass(cls, Message) and cls.api_key is not None
+    }
+
+
+def encode_record(message: Message, version: int) -> bytes:
+    if message.api_key is None:
+        raise EncodeError(f"{type(message).__name__} is not a metadata record")
+    return b"".join(
+        (uvarint(FRAME_VERSION), uvarint(message.api_key), uvarint(version), encode_bytes(message, version))
+    )
+
+
+def decode_record(data: Buffer) -> Message:
+    return decode_record_and_version(data)[0]
+
+
+def decode_record_and_version(data: Buffer) -> tuple[Message, int]:
+    try:
+        frame_version, position = read_uvarint(data, 0)
+        record_type, position = read_uvarint(data, position)
+        version, position = read_uvarint(data, position)
+    except IndexError:
+        raise MalformedMessage("a metadata record that ends inside its frame") from None
+    if frame_version != FRAME_VERSION:
+        raise MalformedMessage(f"a metadata record with frame version {frame_version}")
+    cls = record_types().get(record_type)
+    if cls is None:
+        raise MalformedMessage(f"a metadata record of unknown type {record_type}")
+    message, end = decode(cls, version, data, position)
+    if end != len(data):
+        raise MalformedMessage(f"{len(data) - end} bytes after a {cls.__name__}")
+    return message, version
