@@ -24,6 +24,7 @@ from strandline.records.varint import Buffer, append_varint, read_varint, varint
 __all__ = [
     "ATTRIBUTES_AT",
     "BASE_TIMESTAMP_AT",
+    "CODEC_MASK",
     "CONTROL",
     "CRC_AT",
     "DELETE_HORIZON",
@@ -37,6 +38,7 @@ __all__ = [
     "MAGIC",
     "MAGIC_AT",
     "MAX_TIMESTAMP_AT",
+    "NO_TIMESTAMP",
     "RECORD_COUNT_AT",
     "TRANSACTIONAL",
     "BatchHeader",
