@@ -1,0 +1,342 @@
+"""One connection: frames in, answers out, in the order of the requests.
+
+Requests are served one at a time, as Kafka does it, with one exception: a Produce may begin while earlier Produces of
+the same connection wait for their acknowledgements. So a long poll holds its own connection and nobody else's.
+
+Muting has one rule: a request that is complete but may not begin is kept, and while one is kept nothing more is read.
+It may not begin when
+
+- an earlier one has not been answered (or, for a Produce behind Produces, has not parked yet);
+- `pipelined` requests are in work, or the node has too many parked requests for anybody to have more than one;
+- the request queue is full, by number or by bytes;
+- the client does not read its answers.
+
+What a connection can hold is therefore one receive buffer, one complete frame, the calls in work, and what `Outbox`
+allows for answers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from typing import TYPE_CHECKING, Protocol
+
+from strandline.protocol.codec import MalformedMessage
+from strandline.protocol.framing import FrameParser
+from strandline.runtime.network import no_delay
+from strandline.runtime.slices import Part
+from strandline.server.dispatch import Routes, UnwelcomeFrame
+from strandline.server.outbox import HIGH_WATER_BYTES, LOW_WATER_BYTES, Outbox
+from strandline.server.requests import Call, Stage
+from strandline.server.settings import ListenerSpec
+
+if TYPE_CHECKING:
+    from strandline.server.processor import Processor
+
+log = logging.getLogger(__name__)
+
+FRAMES_PER_STEP = 32  # then other connections have their turn
+ANSWERED_AHEAD_BYTES = 64 * 1024  # answers gathered in one step before the socket must take them
+LINGER_MS = 5_000  # how long a closed connection may take to hand over its last answers
+SLOWEST_BYTES_PER_MS = 64  # what a frame must arrive at, once its first allowance of time is used up
+REST_MS = 5_000  # after so long without a byte the receive buffer is given back
+
+
+class Gate(Protocol):
+    """Who counts connections: asked when one is made, told when an admitted one is lost."""
+
+    def admit(self, connection: Connection) -> bool: ...
+    def left(self, connection: Connection) -> None: ...
+
+
+class Connection(asyncio.BufferedProtocol):
+    _transport: asyncio.Transport
+    _outbox: Outbox
+
+    def __init__(self, processor: Processor, listener: ListenerSpec, routes: Routes, gate: Gate) -> None:
+        self._processor = processor
+        self._gate = gate
+        self._routes = routes
+        self._parser = FrameParser(processor.settings.max_request_bytes)
+        self._pending: deque[Call] = deque()  # begun and not answered, or answered behind one that is not
+        self._next: Call | None = None  # complete, and not allowed to begin yet
+        self._proceeding = False
+        self._waking = False
+        self._wants_room = False
+        self._muted = False
+        self._rested = True  # holds no receive buffer
+        self._held = False  # not its turn yet to be read from
+        self._admitted = False
+        self._ended = False  # the client will send no more
+        self._closing_ms = -1
+        self._frame_since_ms = -1
+        self._active_ms = processor.clock.now_ms()
+        self._arriving_bytes = 0
+        self.listener = listener
+        self.client_host = ""
+        self.closed = False
+
+    def __repr__(self) -> str:
+        return f"{self.client_host} on {self.listener.name}"
+
+    # What the transport tells.
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+        peer = transport.get_extra_info("peername")
+        self.client_host = str(peer[0]) if peer else ""
+        transport.set_write_buffer_limits(HIGH_WATER_BYTES, LOW_WATER_BYTES)
+        processor = self._processor
+        self._outbox = Outbox(
+            transport, processor.offload, processor.tasks, processor.backlog, self.close, self._wake_soon
+        )
+        self._admitted = self._gate.admit(self)
+        if self._admitted:
+            no_delay(transport)
+        else:
+            self.abort()
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self._parser.get_buffer(sizehint)
+
+    def buffer_updated(self, nbytes: int) -> None:
+        lag = self._processor.lag
+        begin = lag.begin()
+        self._active_ms = self._processor.clock.now_ms()
+        self._rested = False
+        self._parser.buffer_updated(nbytes)
+        self._proceed()
+        lag.end(begin)
+
+    def eof_received(self) -> bool:
+        """What was sent before is still served (acks=0 producers send and leave); long polls are not."""
+        self._ended = True
+        self._abandon_long_polls()
+        self._wake_soon()
+        return True
+
+    def pause_writing(self) -> None:
+        self._outbox.paused = True
+
+    def resume_writing(self) -> None:
+        self._outbox.paused = False
+        self._active_ms = self._processor.clock.now_ms()
+        self._wake_soon()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.closed = True
+        self._outbox.drop()
+        self._next = None
+        self._account_for_arriving(0)
+        self._abandon_long_polls()
+        if self._admitted:
+            self._gate.left(self)
+
+    # What the calls tell.
+
+    def answered(self, call: Call, parts: list[Part] | None) -> None:
+        call.has_answer = True
+        call.answer = parts
+        if self.closed:
+            return
+        pending = self._pending
+        while pending and pending[0].has_answer:
+            answer = pending.popleft().answer
+            if answer is not None:
+                self._outbox.put(answer)
+        if not self._proceeding:
+            self._wake_soon()
+
+    def moved(self) -> None:
+        if self._next is not None and not self._proceeding:
+            self._wake_soon()
+
+    def close(self, reason: str) -> None:
+        """For a peer that broke a rule, or a request that ends in a disconnect: the reason is logged, once."""
+        if not self.closed:
+            log.warning("closing the connection of %r: %s", self, reason)
+            self.shut()
+
+    # What the processor tells.
+
+    def shut(self) -> None:
+        """Closes without a word; answers given so far still leave, as far as the client takes them."""
+        if not self.closed:
+            self.closed = True
+            self._closing_ms = self._processor.clock.now_ms()
+            self._outbox.pump()
+            self._outbox.drop()
+            self._transport.close()
+
+    def abort(self) -> None:
+        self.closed = True
+        self._transport.abort()
+
+    def drain(self) -> None:
+        """The server stops: what is in work is answered, long polls are let go, nothing new begins."""
+        self._abandon_long_polls()
+        self._wake_soon()
+
+    def hold(self) -> None:
+        self._held = True
+        self._mute()
+
+    def unhold(self) -> None:
+        self._held = False
+        self._wake_soon()
+
+    def check(self, now_ms: int) -> None:
+        """Looked at about once a second: is anybody there, and does what was begun make progress?"""
+        if self.closed:
+            if now_ms - self._closing_ms >= LINGER_MS:
+                self._transport.abort()
+            return
+        if self._frame_since_ms >= 0 and not self._muted:
+            allowed_ms = self._processor.settings.frame_timeout_ms
+            allowed_ms += self._parser.waiting_bytes // SLOWEST_BYTES_PER_MS
+            if now_ms - self._frame_since_ms >= allowed_ms:
+                self.close(f"a frame was begun and not finished within {allowed_ms} ms")
+                return
+        idle_ms = now_ms - self._active_ms
+        if idle_ms >= REST_MS and not self._rested and not self._parser.waiting_bytes:
+            self._rested = True
+            self._parser = FrameParser(self._processor.settings.max_request_bytes)
+        if idle_ms >= self._processor.settings.max_idle_ms and not self._pending:
+            log.info("closing the connection of %r: idle for %d ms", self, idle_ms)
+            self.shut()
+
+    # Order.
+
+    def _proceed(self) -> None:
+        """Begins every request that may begin, then hands the answers over together."""
+        if self._proceeding or self.closed:
+            return
+        self._proceeding = True
+        try:
+            for _ in range(FRAMES_PER_STEP):
+                call = self._next or self._receive()
+                if call is None:
+                    break
+                if not self._may_begin(call):
+                    self._next = call
+                    break
+                self._next = None
+                self._pending.append(call)
+                self._processor.queue.submit(call, self.listener.controller)
+            else:
+                self._wake_soon()
+        finally:
+            self._proceeding = False
+        if not self.closed:
+            self._outbox.pump()
+            self._settle()
+
+    def _receive(self) -> Call | None:
+        try:
+            frame = self._parser.next_frame()
+            if frame is None:
+                return None
+            self._frame_since_ms = -1
+            processor = self._processor
+            call = processor.dispatch.open(self._routes, self, frame, self._active_ms)
+        except (MalformedMessage, UnwelcomeFrame) as error:
+            self.close(str(error))
+            return None
+        call.listener = self.listener.name
+        call.client_host = self.client_host
+        return call
+
+    def _may_begin(self, call: Call) -> bool:
+        outbox = self._outbox
+        if outbox.paused or outbox.bytes >= ANSWERED_AHEAD_BYTES or self.closed:
+            return False
+        processor = self._processor
+        if processor.draining:
+            return False
+        pending = self._pending
+        if pending:
+            last = pending[-1]
+            if not (call.route.pipelined and last.route.pipelined) or last.stage in _UNDECIDED:
+                return False
+            if len(pending) >= processor.settings.pipelined or processor.queue.crowded:
+                return False
+        return self._room_or_wait()
+
+    def _settle(self) -> None:
+        """After a step: mute or not, note a frame that has begun, and go when all is said."""
+        kept = self._next
+        if kept is not None:
+            if self._may_begin(kept):
+                self._wake_soon()  # the outbox was in the way and is no more
+            self._mute()
+        elif self._waking:
+            self._mute()  # more frames are in the buffer than one step may take
+        else:
+            self._watch_frame()
+        if (self._ended or self._processor.draining) and self._is_done():
+            self.shut()
+
+    def _watch_frame(self) -> None:
+        arriving = self._parser.waiting_bytes
+        if arriving or self._arriving_bytes:
+            self._account_for_arriving(arriving)
+            if arriving and self._frame_since_ms < 0:
+                self._frame_since_ms = self._active_ms
+                if not self._room_or_wait():
+                    self._mute()
+                    return
+        if self._muted and not self._wants_room and not self._held and not self._ended:
+            self._muted = False
+            if arriving:
+                self._frame_since_ms = self._processor.clock.now_ms()
+            self._transport.resume_reading()
+
+    def _mute(self) -> None:
+        if not self._muted:
+            self._muted = True
+            self._transport.pause_reading()
+
+    def _room_or_wait(self) -> bool:
+        queue, controller = self._processor.queue, self.listener.controller
+        if queue.has_room(controller):
+            return True
+        if not self._wants_room:
+            self._wants_room = True
+            queue.call_when_room(controller, self._room)
+        return False
+
+    def _room(self) -> None:
+        self._wants_room = False
+        self._proceed()
+
+    def _is_done(self) -> bool:
+        if self._pending or self._outbox.bytes:
+            return False
+        return self._processor.draining or (self._next is None and not self._waking)
+
+    def _wake_soon(self) -> None:
+        if not self._waking:
+            self._waking = True
+            asyncio.get_running_loop().call_soon(self._wake)
+
+    def _wake(self) -> None:
+        lag = self._processor.lag
+        begin = lag.begin()
+        self._waking = False
+        self._proceed()
+        lag.end(begin)
+
+    def _abandon_long_polls(self) -> None:
+        for call in self._pending:
+            if call.stage is Stage.PARKED and call.route.abandoned and call.task is not None:
+                call.task.cancel()
+
+    def _account_for_arriving(self, size_bytes: int) -> None:
+        if size_bytes != self._arriving_bytes:
+            self._processor.queue.held_back(size_bytes - self._arriving_bytes)
+            self._arriving_bytes = size_bytes
+
+
+_UNDECIDED = frozenset({Stage.QUEUED, Stage.DECIDING})

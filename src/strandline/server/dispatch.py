@@ -1,0 +1,174 @@
+"""From a frame to an answer: header, handler, body, authorisation, handling, encoding; and the one error boundary.
+
+`node` gives every listener a table *api key → Handler*. A connection has its frames opened here (`open`) and submits
+the calls to the request queue, which runs `serve` on them. What can go wrong has one outcome each:
+
+- a frame that is no request of this listener's table, or a body that does not parse: the connection is closed, the
+  reason logged; only an ApiVersions of an unknown version is answered, in version 0: so clients find a common one;
+- `KafkaError`: answered in the API's error shape (`Handler.on_error`);
+- `ConnectionAbortedError`: the handler wants the connection closed (acks=0 has no other way to say that it failed);
+- any other exception is a bug: logged once with its request, answered in the error shape as UNKNOWN_SERVER_ERROR,
+  except Produce, which is disconnected since its append may have happened;
+- `NodeFault` stops the node; `CancelledError` passes.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from strandline.model.errors import ErrorCode, KafkaError, NodeFault
+from strandline.protocol.apis import Api, ApiKey
+from strandline.protocol.codec import MalformedMessage, decode
+from strandline.protocol.framing import decode_header, response_parts
+from strandline.protocol.messages.api_versions import ApiVersion, ApiVersionsResponse
+from strandline.protocol.types import Message
+from strandline.runtime.clock import Clock
+from strandline.runtime.metrics import Metrics
+from strandline.runtime.slices import Part
+from strandline.server.requests import Call, Caller, RequestQueue
+
+log = logging.getLogger(__name__)
+
+# The ways in which APIs differ for the server; everything else about them is in their handlers.
+PIPELINED = frozenset({ApiKey.PRODUCE})  # may begin while earlier ones of the connection wait
+ABANDONED = frozenset(
+    {ApiKey.FETCH, ApiKey.SHARE_FETCH}
+)  # changes nothing while it waits: cancelled with its connection
+DISCONNECTED_ON_BUG = frozenset({ApiKey.PRODUCE})
+
+
+@dataclass(frozen=True, slots=True)
+class Handler:
+    api: Api
+    handle: Callable[[Call, Any], Awaitable[Message | None]]
+    on_error: Callable[[Any, int, ErrorCode, str], Message | None]
+
+
+class UnwelcomeFrame(Exception):
+    """No request of this listener: the connection is closed with this reason."""
+
+
+class Route:
+    """A handler as one listener serves it, with what the hot path needs at hand."""
+
+    __slots__ = ("abandoned", "api", "errors", "handler", "max_version", "min_version", "pipelined", "time_ms")
+
+    def __init__(self, handler: Handler, metrics: Metrics) -> None:
+        api = handler.api
+        self.handler = handler
+        self.api = api
+        self.min_version = api.min_version
+        self.max_version = api.max_version
+        self.pipelined = api.key in PIPELINED
+        self.abandoned = api.key in ABANDONED
+        self.time_ms = metrics.window("kafka.network:type=RequestMetrics,name=TotalTimeMs", request=api.name)
+        self.errors = metrics.counter("kafka.network:type=RequestMetrics,name=ErrorsPerSec", request=api.name)
+
+
+Routes = Mapping[int, Route]
+
+
+class Dispatch:
+    """One for the whole server. `queue` is set by the server, which builds the two around each other."""
+
+    queue: RequestQueue
+
+    def __init__(
+        self,
+        clock: Clock,
+        metrics: Metrics,
+        on_fault: Callable[[NodeFault], None],
+        authorise: Callable[[Call, Any], None] | None = None,
+    ) -> None:
+        self._clock = clock
+        self._metrics = metrics
+        self._on_fault = on_fault
+        self._authorise = authorise  # raises KafkaError to refuse
+
+    def routes(self, handlers: Mapping[int, Handler]) -> Routes:
+        return {int(key): Route(handler, self._metrics) for key, handler in handlers.items()}
+
+    def open(self, routes: Routes, caller: Caller, frame: bytearray, now_ms: int) -> Call:
+        """The call that a frame asks for; raises UnwelcomeFrame."""
+        try:
+            header, body_position = decode_header(frame)
+        except MalformedMessage as error:
+            raise UnwelcomeFrame(f"malformed request header: {error}") from error
+        route = routes.get(header.api_key)
+        if route is None:
+            raise UnwelcomeFrame(f"api key {header.api_key} is not served on this listener")
+        version = header.api_version
+        if not route.min_version <= version <= route.max_version and header.api_key != ApiKey.API_VERSIONS:
+            raise UnwelcomeFrame(
+                f"{route.api.name} version {version} is not served (only {route.min_version} to {route.max_version})"
+            )
+        return Call(caller, self.queue, route, frame, header, body_position, now_ms)
+
+    async def serve(self, call: Call) -> None:
+        route = call.route
+        try:
+            call.caller.answered(call, await self._answer(call, route))
+        except MalformedMessage as error:
+            call.caller.close(f"malformed {route.api.name} v{call.version} request: {error}")
+        except ConnectionAbortedError as error:
+            call.caller.close(f"{call!r}: {error}")
+        except NodeFault as fault:
+            call.caller.close(f"{call!r}: the node stops: {fault}")
+            self._on_fault(fault)
+        except Exception:
+            log.exception("the server itself failed at %r from %s", call, call.client_host)
+        finally:
+            if not call.has_answer:
+                # Closed above already, unless what the handler waited for was cancelled under it.
+                call.caller.close(f"{call!r}: ended without an answer")
+            self.queue.release(call)
+            now_ms = self._clock.now_ms()
+            route.time_ms.record(now_ms - call.received_ms, now_ms)
+
+    async def _answer(self, call: Call, route: Route) -> list[Part] | None:
+        api = route.api
+        if not route.min_version <= call.version <= route.max_version:
+            return response_parts(call.correlation_id, api, 0, _versions_to_try(route))
+        frame, call.frame = call.frame, None
+        assert frame is not None
+        request, _ = decode(api.request, call.version, frame, call.body_position)
+        try:
+            if self._authorise is not None:
+                self._authorise(call, request)
+            response = await route.handler.handle(call, request)
+            if response is None:
+                return None
+            return response_parts(call.correlation_id, api, call.version, response)
+        except KafkaError as error:
+            return self._refusal(call, route, request, error)
+        except (ConnectionAbortedError, NodeFault):
+            raise
+        except Exception as error:
+            route.errors.add()
+            log.exception("a bug met %s %r from %s", api.name, call, call.client_host)
+            if api.key in DISCONNECTED_ON_BUG:
+                raise ConnectionAbortedError("failed unexpectedly, and its records may have been appended") from error
+            return self._refusal(call, route, request, KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, _UNEXPECTED))
+
+    def _refusal(self, call: Call, route: Route, request: Any, error: KafkaError) -> list[Part]:
+        route.errors.add()
+        try:
+            response = route.handler.on_error(request, call.version, error.code, error.why)
+            if response is not None:
+                return response_parts(call.correlation_id, route.api, call.version, response)
+        except Exception as bug:
+            log.exception("a bug met the error answer of %s %r", route.api.name, call)
+            raise ConnectionAbortedError(f"no answer can tell {error}") from bug
+        raise ConnectionAbortedError(str(error))
+
+
+_UNEXPECTED = "the broker met an unexpected error; its log has the details"
+
+
+def _versions_to_try(route: Route) -> Message:
+    """For a client newer than we are: the range of ApiVersions itself, in the layout of version 0."""
+    own = ApiVersion(api_key=route.api.key, min_version=route.min_version, max_version=route.max_version)
+    return ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=[own])

@@ -1,0 +1,267 @@
+"""The bounded request queue and its handler slots: how much work is begun at once, and what waits.
+
+A connection submits a `Call`; it runs at once if a slot is free and nobody is ahead of it, else it is queued, and the
+connection asks `has_room` before it submits the next. A slot is held only while deciding: a handler about to wait for
+others calls `call.park()`, which gives the slot back and counts the call against the separate limits for parked
+requests. Without that, parked produces would starve the follower fetches that release them.
+
+Work of controller listeners has a lane of its own, which is served first and never refused for the bytes of others.
+
+Invariants: held slots <= slots, except right after `resize` lowered them; calls of one lane begin in the order of
+submission; every submitted call is released exactly once, by `server/dispatch`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Coroutine
+from enum import Enum
+from typing import TYPE_CHECKING, Any, Protocol
+
+from strandline.runtime.clock import Clock
+from strandline.runtime.loop_lag import LoopLag
+from strandline.runtime.metrics import Metrics
+from strandline.runtime.slices import Part
+from strandline.runtime.tasks import TaskGroup
+from strandline.server.settings import ServerSettings
+
+if TYPE_CHECKING:
+    from strandline.server.dispatch import Route
+
+# One step of the event loop serves no more queued calls than this, nor goes on for longer.
+CALLS_PER_STEP = 32
+STEP_MS = 4
+
+
+class Caller(Protocol):
+    """The connection a call came from, as far as the call needs it."""
+
+    def answered(self, call: Call, parts: list[Part] | None) -> None:
+        """The call is over; None when it has no answer."""
+        ...
+
+    def moved(self) -> None:
+        """A call of this connection was parked: the next one may be allowed now."""
+        ...
+
+    def close(self, reason: str) -> None: ...
+
+
+class Stage(Enum):
+    RECEIVED = 0
+    QUEUED = 1
+    DECIDING = 2  # holds a slot
+    PARKED = 3
+    OVER = 4
+
+
+class Call:
+    """One request, from its frame to its answer. Handlers read the public attributes and may `park`."""
+
+    __slots__ = (
+        "_queue",
+        "answer",
+        "api_key",
+        "body_position",
+        "caller",
+        "client_host",
+        "client_id",
+        "correlation_id",
+        "frame",
+        "has_answer",
+        "listener",
+        "principal",
+        "received_ms",
+        "route",
+        "size_bytes",
+        "stage",
+        "task",
+        "version",
+    )
+
+    def __init__(
+        self,
+        caller: Caller,
+        queue: RequestQueue,
+        route: Route,
+        frame: bytearray,
+        header: tuple[int, int, int, str],
+        body_position: int,
+        received_ms: int,
+    ) -> None:
+        self.api_key, self.version, self.correlation_id, self.client_id = header
+        self.caller = caller
+        self.route = route
+        self.frame: bytearray | None = frame
+        self.body_position = body_position
+        self.size_bytes = len(frame)
+        self.received_ms = received_ms
+        self.principal = "User:ANONYMOUS"
+        self.listener = ""
+        self.client_host = ""
+        self.stage = Stage.RECEIVED
+        self.task: asyncio.Task[Any] | None = None
+        self.has_answer = False
+        self.answer: list[Part] | None = None
+        self._queue = queue
+
+    def park(self) -> None:
+        """To be called right before an await that may take long: gives the handler slot back. Once is enough.
+
+        For Produce it also says "my records are appended": the connection's next Produce may begin from here on, so
+        a handler must not park before its append.
+        """
+        if self.stage is Stage.DECIDING:
+            self._queue.park(self)
+
+    def __repr__(self) -> str:
+        # Goes into logs: nothing of the payload, and a client id that cannot forge a line.
+        return (
+            f"api {self.api_key} v{self.version} of client {self.client_id[:100]!r}, correlation {self.correlation_id}"
+        )
+
+
+class _Lane:
+    __slots__ = ("calls", "wants_room")
+
+    def __init__(self) -> None:
+        self.calls: deque[Call] = deque()
+        self.wants_room: deque[Callable[[], None]] = deque()
+
+
+class RequestQueue:
+    def __init__(
+        self,
+        serve: Callable[[Call], Coroutine[Any, Any, None]],
+        tasks: TaskGroup,
+        clock: Clock,
+        settings: ServerSettings,
+        metrics: Metrics,
+        lag: LoopLag,
+    ) -> None:
+        self._serve = serve
+        self._tasks = tasks
+        self._clock = clock
+        self._lag = lag
+        self._slots = settings.handlers
+        self._max_calls = settings.queued_max_requests
+        self._max_bytes = settings.queued_bytes_limit
+        self._max_parked = settings.parked_max_requests
+        self._max_parked_bytes = settings.parked_max_bytes
+        self._client_lane = _Lane()
+        self._controller_lane = _Lane()
+        self._held = 0
+        self._stepping = False
+        self.bytes = 0  # of frames being received, queued and decided
+        self.parked = 0
+        self.parked_bytes = 0
+        channel = "kafka.network:type=RequestChannel"
+        metrics.gauge(f"{channel},name=RequestQueueSize", self.queued)
+        metrics.gauge("strandline.server:type=Requests,name=ParkedRequests", lambda: self.parked)
+        metrics.gauge("strandline.server:type=Requests,name=ParkedBytes", lambda: self.parked_bytes)
+        metrics.gauge("strandline.server:type=Requests,name=QueuedBytes", lambda: self.bytes)
+        pool = "kafka.server:type=KafkaRequestHandlerPool"
+        metrics.gauge(f"{pool},name=RequestHandlerAvgIdlePercent", lambda: max(0.0, 1 - self._held / self._slots))
+
+    def queued(self) -> int:
+        return len(self._client_lane.calls) + len(self._controller_lane.calls)
+
+    @property
+    def crowded(self) -> bool:
+        """So much is parked that a connection may hold only one request."""
+        return self.parked >= self._max_parked or self.parked_bytes >= self._max_parked_bytes
+
+    def resize(self, handlers: int) -> None:
+        """num.io.threads changed. Slots above a lowered number go as their calls end."""
+        self._slots = handlers
+        self._step_soon()
+
+    def has_room(self, controller: bool) -> bool:
+        if controller:
+            return len(self._controller_lane.calls) < self._max_calls
+        return len(self._client_lane.calls) < self._max_calls and self.bytes < self._max_bytes
+
+    def call_when_room(self, controller: bool, wake: Callable[[], None]) -> None:
+        """Calls `wake` once when there may be room again; it has to ask anew."""
+        (self._controller_lane if controller else self._client_lane).wants_room.append(wake)
+
+    def submit(self, call: Call, controller: bool) -> None:
+        self.bytes += call.size_bytes
+        if self._held < self._slots and not self._client_lane.calls and not self._controller_lane.calls:
+            self._run(call)
+            return
+        call.stage = Stage.QUEUED
+        (self._controller_lane if controller else self._client_lane).calls.append(call)
+        self._step_soon()
+
+    def park(self, call: Call) -> None:
+        call.stage = Stage.PARKED
+        self._held -= 1
+        self.parked += 1
+        self.parked_bytes += call.size_bytes
+        self._freed(call.size_bytes)
+        call.caller.moved()
+
+    def release(self, call: Call) -> None:
+        """The call is over, however it ended."""
+        stage, call.stage = call.stage, Stage.OVER
+        if stage is Stage.DECIDING:
+            self._held -= 1
+            self._freed(call.size_bytes)
+        elif stage is Stage.PARKED:
+            self.parked -= 1
+            self.parked_bytes -= call.size_bytes
+
+    def held_back(self, size_bytes: int) -> None:
+        """Bytes of a frame that is still arriving; negative when it was finished or given up."""
+        if size_bytes >= 0:
+            self.bytes += size_bytes
+        else:
+            self._freed(-size_bytes)
+
+    def _freed(self, size_bytes: int) -> None:
+        self.bytes -= size_bytes
+        if self._client_lane.calls or self._controller_lane.calls or self._client_lane.wants_room:
+            self._step_soon()
+
+    def _run(self, call: Call) -> None:
+        call.stage = Stage.DECIDING
+        self._held += 1
+        try:
+            call.task = self._tasks.start_eagerly(self._serve(call))
+        except asyncio.CancelledError:
+            # What the handler waited for was cancelled under it; dispatch has closed the connection already.
+            call.task = None
+
+    def _step_soon(self) -> None:
+        if not self._stepping:
+            self._stepping = True
+            asyncio.get_running_loop().call_soon(self._step)
+
+    def _step(self) -> None:
+        """Runs what is queued while slots are free, then lets in who waits for room. Never from inside a handler."""
+        begin = self._lag.begin()
+        self._stepping = False
+        until_ms = self._clock.now_ms() + STEP_MS
+        controller, client = self._controller_lane.calls, self._client_lane.calls
+        for _ in range(CALLS_PER_STEP):
+            if self._held >= self._slots or not (controller or client):
+                break
+            self._run((controller or client).popleft())
+            if self._clock.now_ms() >= until_ms:
+                break
+        self._admit(self._controller_lane, True, until_ms)
+        self._admit(self._client_lane, False, until_ms)
+        if self._held < self._slots and (controller or client):
+            self._step_soon()
+        self._lag.end(begin)
+
+    def _admit(self, lane: _Lane, controller: bool, until_ms: int) -> None:
+        # Each waiter is asked once in a step: one that cannot go on for another reason comes back by itself.
+        for _ in range(min(len(lane.wants_room), CALLS_PER_STEP)):
+            if not self.has_room(controller) or self._clock.now_ms() >= until_ms:
+                break
+            lane.wants_room.popleft()()
+        if lane.wants_room and self.has_room(controller):
+            self._step_soon()

@@ -1,0 +1,50 @@
+"""What the server is told: the values that `node/config` reads from Kafka's keys, and nothing else.
+
+Kafka leaves several limits infinite. A promise of ours is that every one is finite by default, so that a hostile or
+broken client meets a limit and not the end of the memory; the defaults below are those.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+# What `queued.max.request.bytes=-1` ("no limit") means here: about five of the largest requests at once.
+UNSTATED_QUEUED_BYTES = 512 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class ServerSettings:
+    handlers: int = 8  # num.io.threads: requests being decided at once
+    processors: int = 3  # num.network.threads: known, and ignored (docs/decisions/0006-process-model.md)
+    queued_max_requests: int = 500
+    queued_max_request_bytes: int = -1
+    max_request_bytes: int = 100 * 1024 * 1024  # socket.request.max.bytes
+    max_idle_ms: int = 600_000  # connections.max.idle.ms
+    max_connections: int = 10_000
+    max_connections_per_ip: int = 5_000
+    max_connections_per_ip_overrides: Mapping[str, int] = field(default_factory=dict)
+    max_connection_creation_rate: int = 2**31 - 1  # a second, for each listener
+    backlog: int = 50  # socket.listen.backlog.size
+    # Ours, not Kafka's: requests that wait (acks=all, long polls) hold no handler, so they have limits of their own.
+    # Beyond them a connection may hold one request at a time, as in Kafka.
+    parked_max_requests: int = 20_000
+    parked_max_bytes: int = 256 * 1024 * 1024
+    pipelined: int = 10  # requests of one connection begun and not answered
+    # A frame that was begun must be finished within this, plus a second for every 64 KiB that arrived.
+    frame_timeout_ms: int = 30_000
+
+    @property
+    def queued_bytes_limit(self) -> int:
+        return self.queued_max_request_bytes if self.queued_max_request_bytes > 0 else UNSTATED_QUEUED_BYTES
+
+
+@dataclass(frozen=True, slots=True)
+class ListenerSpec:
+    """Where to listen. Port 0 takes a free one; the server says which."""
+
+    name: str
+    host: str
+    port: int
+    controller: bool = False  # its requests have a queue of their own, served first
+    protected: bool = False  # between nodes: never refused because clients took all of max.connections
