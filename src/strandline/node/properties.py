@@ -81,7 +81,9 @@ def _skip_blanks(line: str, position: int) -> int:
 def _unescaped(text: str) -> str:
     if "\\" not in text:
         return text
-    return re.sub(r"\\(u.{0,4}|.)", _unescape_one, text, flags=re.DOTALL)
+    plain = re.sub(r"\\(u.{0,4}|.)", _unescape_one, text, flags=re.DOTALL)
+    # Two escapes may be the halves of one character beyond the first plane.
+    return plain.encode("utf-16-be", "surrogatepass").decode("utf-16-be", "replace")
 
 
 def _unescape_one(match: re.Match[str]) -> str:

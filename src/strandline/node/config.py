@@ -1,0 +1,306 @@
+"""One node's configuration: Kafka's key names in a file become typed, frozen slices.
+
+`Config.load` reads a server.properties, `Config.of` takes the pairs. Everything wrong is found in one go and raised
+together as `ConfigRefused`, each line naming the key, the value and what to do. Unknown keys are kept (DescribeConfigs
+shows them) and reported once, in `warnings`. Nothing here touches the disk beyond reading that one file.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from strandline.metadata.broker_settings import BROKER_KEYS, OWN_KEYS, OWN_PREFIX, broker_key
+from strandline.metadata.settings.addresses import Voter, parse_address, parse_voter
+from strandline.model.ids import Endpoint
+from strandline.model.settings import ConfigError, Value
+from strandline.node import config_rules
+from strandline.node.listeners import ListenerConfig, ListenerKeys, read_listeners
+from strandline.node.properties import parse_properties
+from strandline.server.settings import ListenerSpec, ServerSettings
+
+if TYPE_CHECKING:
+    from strandline.runtime.disk import Disk
+
+# Keys under these prefixes belong to plugins: nobody can know them all.
+_PLUGIN_PREFIXES: Final = ("rsm.config.", "rlmm.config.", "config.providers.")
+_ZOOKEEPER: Final = re.compile(r"zookeeper\.|inter\.broker\.protocol\.version$|control\.plane\.listener\.name$")
+
+
+class ConfigRefused(Exception):
+    """A configuration that no node can run with; every problem is a line of its own."""
+
+    def __init__(self, where: str, problems: Sequence[str]) -> None:
+        lines = "".join(f"\n  {problem}" for problem in problems)
+        super().__init__(f"{where}: {len(problems)} problem{'s' if len(problems) > 1 else ''}{lines}")
+        self.problems = tuple(problems)
+
+
+@dataclass(frozen=True, slots=True)
+class NodeConfig:
+    """Who this node is."""
+
+    node_id: int
+    roles: tuple[str, ...]
+    rack: str | None
+
+    @property
+    def is_broker(self) -> bool:
+        return "broker" in self.roles
+
+    @property
+    def is_controller(self) -> bool:
+        return "controller" in self.roles
+
+
+@dataclass(frozen=True, slots=True)
+class QuorumConfig:
+    """Where the controllers are. Fixed `voters` mean kraft.version 0; otherwise the log says who votes."""
+
+    voters: tuple[Voter, ...]
+    bootstrap_servers: tuple[Endpoint, ...]
+    auto_join: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """A whole configuration. `static` is the file as DescribeConfigs shows it; `value` gives any broker key, parsed."""
+
+    node: NodeConfig
+    listeners: tuple[ListenerConfig, ...]
+    quorum: QuorumConfig
+    log_dirs: tuple[str, ...]
+    metadata_log_dir: str
+    server: ServerSettings
+    static: Mapping[str, str]
+    warnings: tuple[str, ...]
+
+    @classmethod
+    def load(cls, path: str, overrides: Mapping[str, str] | None = None, *, disk: Disk | None = None) -> Config:
+        """Reads a properties file; `overrides` have the last word."""
+        import socket
+
+        if disk is None:
+            from strandline.runtime.disk import SystemDisk
+
+            disk = SystemDisk()
+        try:
+            properties = parse_properties(disk.read(path))
+        except OSError as error:
+            raise ConfigRefused(path, [f"cannot be read: {error.strerror}"]) from error
+        except ValueError as error:
+            raise ConfigRefused(path, [str(error)]) from error
+        return cls.of({**properties, **(overrides or {})}, hostname=socket.gethostname(), where=path)
+
+    @classmethod
+    def of(cls, properties: Mapping[str, str], *, hostname: str = "localhost", where: str = "configuration") -> Config:
+        problems: list[str] = []
+        well_formed = _well_formed(properties, problems)
+        if any(name not in well_formed for name in _STRUCTURE if name in properties or BROKER_KEYS[name].required):
+            # Without roles, listeners or quorum the rules between keys would only repeat what was said.
+            raise ConfigRefused(where, problems)
+        config = cls._assembled(well_formed, hostname, problems)
+        if problems:
+            raise ConfigRefused(where, problems)
+        return config
+
+    @classmethod
+    def _assembled(cls, static: Mapping[str, str], hostname: str, problems: list[str]) -> Config:
+        def value(name: str) -> Value | None:
+            return static_value(name, static)
+
+        node = NodeConfig(_integer(value("node.id")), _items(value("process.roles")), _optional(value("broker.rack")))
+        voters = tuple(parse_voter(text) for text in _items(value("controller.quorum.voters")))
+        log_dirs = _items(value("log.dirs")) or _items(value("log.dir"))
+        if node.node_id != value("broker.id"):
+            problems.append(f"broker.id={value('broker.id')} and node.id={node.node_id} differ; remove broker.id")
+        listeners = read_listeners(_listener_keys(static, hostname), node.roles, problems)
+        config_rules.check_quorum(node.roles, node.node_id, voters, value, problems)
+        config_rules.check_directories(log_dirs, _items(value("cordoned.log.dirs")), problems)
+        config_rules.check_numbers(value, problems)
+        config_rules.check_groups(value, problems)
+        config_rules.check_served(value, static, problems)
+        return cls(
+            node=node,
+            listeners=listeners,
+            quorum=QuorumConfig(
+                voters,
+                tuple(parse_address(text) for text in _items(value("controller.quorum.bootstrap.servers"))),
+                value("controller.quorum.auto.join.enable") is True,
+            ),
+            log_dirs=log_dirs,
+            metadata_log_dir=_optional(value("metadata.log.dir")) or log_dirs[0],
+            server=_server_settings(static, problems),
+            static=static,
+            warnings=(*_unknown_keys(static), *config_rules.warnings_about(value, static)),
+        )
+
+    def value(self, name: str) -> Value | None:
+        """A broker key's value at start: from the file, else its default."""
+        return static_value(name, self.static)
+
+    def integer(self, name: str) -> int:
+        return _integer(self.value(name))
+
+    def boolean(self, name: str) -> bool:
+        return self.value(name) is True
+
+    def listener_specs(self) -> tuple[ListenerSpec, ...]:
+        return tuple(
+            ListenerSpec(each.name, each.host, each.port, each.controller, protected=each.controller)
+            for each in self.listeners
+        )
+
+    @property
+    def all_directories(self) -> tuple[str, ...]:
+        """The log directories and, if it is not one of them, the metadata log's."""
+        return tuple(dict.fromkeys((*self.log_dirs, self.metadata_log_dir)))
+
+
+def static_value(name: str, static: Mapping[str, str]) -> Value | None:
+    key = broker_key(name)
+    if key is None:
+        raise KeyError(name)
+    text = static.get(name)
+    return key.default_value() if text is None else key.parse(text)
+
+
+def platform_problem(platform: str = sys.platform) -> str | None:
+    """Why a server cannot run on this operating system, or None."""
+    if platform in ("win32", "cygwin"):
+        return (
+            "a Strandline server does not run on Windows: its promises about the disk need Linux or macOS. "
+            "Run it in WSL or in a container; the client commands work here"
+        )
+    return None
+
+
+# The keys that decide which rules apply to the others.
+_STRUCTURE: Final = (
+    "process.roles",
+    "node.id",
+    "listeners",
+    "advertised.listeners",
+    "controller.listener.names",
+    "controller.quorum.voters",
+    "controller.quorum.bootstrap.servers",
+    "log.dirs",
+    "log.dir",
+)
+
+
+def _well_formed(properties: Mapping[str, str], problems: list[str]) -> dict[str, str]:
+    """The pairs whose values parse; node.id and broker.id stand in for each other."""
+    static: dict[str, str] = {}
+    for name, text in properties.items():
+        key = broker_key(name)
+        try:
+            if key is not None:
+                key.check(text)
+            static[name] = text
+        except ConfigError as error:
+            problems.append(f"{name}={error.value}: {error.why}")
+    for given, missing in (("node.id", "broker.id"), ("broker.id", "node.id")):
+        if given in static and missing not in properties:
+            static[missing] = static[given]
+    for key in BROKER_KEYS.values():
+        if key.required and key.name not in static and key.name not in properties:
+            problems.append(f"{key.name} is missing. {_HINTS[key.name]}")
+    return static
+
+
+_HINTS: Final = {
+    "process.roles": "Set process.roles=broker,controller for a node that does both",
+    "node.id": "Set it to a number that no other node of the cluster has, for example node.id=1",
+    "controller.listener.names": "Set controller.listener.names=CONTROLLER and, on controllers, add "
+    "CONTROLLER://localhost:9093 to listeners",
+}
+
+
+def _unknown_keys(static: Mapping[str, str]) -> list[str]:
+    warnings = []
+    for name in static:
+        if broker_key(name) is not None or name.startswith(_PLUGIN_PREFIXES):
+            continue
+        if _ZOOKEEPER.match(name):
+            warnings.append(f"{name} belongs to Kafka before 4.0 and has no effect; remove it")
+        else:
+            warnings.append(f"{name} is not a known key and has no effect{_suggestion(name)}")
+    return warnings
+
+
+def _suggestion(name: str) -> str:
+    import difflib
+
+    known = OWN_KEYS if name.startswith(OWN_PREFIX) else BROKER_KEYS
+    close = difflib.get_close_matches(name, known, n=1, cutoff=0.85)
+    return f"; did you mean {close[0]}?" if close else ""
+
+
+def _listener_keys(static: Mapping[str, str], hostname: str) -> ListenerKeys:
+    def given(name: str) -> Value | None:
+        return static_value(name, static) if name in static else None
+
+    return ListenerKeys(
+        listeners=_items(static_value("listeners", static)),
+        advertised=_items(given("advertised.listeners")) if "advertised.listeners" in static else None,
+        protocols=_optional(given("listener.security.protocol.map")),
+        controller_names=_items(given("controller.listener.names")),
+        inter_broker_name=_optional(given("inter.broker.listener.name")),
+        inter_broker_protocol=_optional(given("security.inter.broker.protocol")),
+        hostname=hostname,
+    )
+
+
+def _server_settings(static: Mapping[str, str], problems: list[str]) -> ServerSettings:
+    """What the file leaves out keeps the server's own default: some of Kafka's limits are infinite, ours are not."""
+    given: dict[str, int] = {
+        field: _integer(static_value(name, static)) for field, name in _SERVER_KEYS.items() if name in static
+    }
+    overrides = _per_ip_overrides(_optional(static_value("max.connections.per.ip.overrides", static)) or "", problems)
+    return ServerSettings(max_connections_per_ip_overrides=overrides, **given)
+
+
+_SERVER_KEYS: Final = {
+    "handlers": "num.io.threads",
+    "processors": "num.network.threads",
+    "queued_max_requests": "queued.max.requests",
+    "queued_max_request_bytes": "queued.max.request.bytes",
+    "max_request_bytes": "socket.request.max.bytes",
+    "max_idle_ms": "connections.max.idle.ms",
+    "max_connections": "max.connections",
+    "max_connections_per_ip": "max.connections.per.ip",
+    "max_connection_creation_rate": "max.connection.creation.rate",
+    "backlog": "socket.listen.backlog.size",
+    "parked_max_requests": "strandline.parked.max.requests",
+    "parked_max_bytes": "strandline.parked.max.bytes",
+    "pipelined": "strandline.connection.max.pipelined.requests",
+    "frame_timeout_ms": "strandline.frame.timeout.ms",
+}
+
+
+def _per_ip_overrides(text: str, problems: list[str]) -> dict[str, int]:
+    overrides: dict[str, int] = {}
+    for pair in filter(None, (part.strip() for part in text.split(","))):
+        host, colon, count = pair.rpartition(":")
+        if not colon or not host or not count.strip().isdigit():
+            problems.append(f"max.connections.per.ip.overrides: {pair!r} is not host:count, for example 10.0.0.7:200")
+        else:
+            overrides[host.strip()] = int(count)
+    return overrides
+
+
+def _items(value: Value | None) -> tuple[str, ...]:
+    return value if isinstance(value, tuple) else ()
+
+
+def _integer(value: Value | None) -> int:
+    assert isinstance(value, int)
+    return value
+
+
+def _optional(value: Value | None) -> str | None:
+    return value if isinstance(value, str) and value else None
