@@ -1,0 +1,35 @@
+"""What every test against Apache Kafka shares: the marker, the jars, and the rule for machines that lack them."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from oracle import kafka_jars
+
+HERE = Path(__file__).resolve().parent
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if HERE in item.path.parents:
+            item.add_marker(pytest.mark.oracle)
+
+
+@pytest.fixture(scope="session")
+def kafka_lib() -> Path:
+    """The directory of Kafka's jars."""
+    try:
+        return kafka_jars.jars()
+    except kafka_jars.OracleMissing as missing:
+        if os.environ.get("STRANDLINE_REQUIRE_ORACLE") == "1":
+            pytest.fail(f"the oracle is required here, but {missing}")
+        pytest.skip(f"no oracle: {missing}")
+
+
+@pytest.fixture(scope="session")
+def kafka_classpath(kafka_lib: Path) -> str:
+    """What follows `java -cp`."""
+    return str(kafka_lib / "*")
