@@ -21,11 +21,14 @@ from strandline.metadata.cluster import ClusterPart
 from strandline.metadata.configs import ConfigsPart
 from strandline.metadata.security import SecurityPart
 from strandline.metadata.topics import TopicsPart
+from strandline.metadata.values import BrokerEndpoint, BrokerInfo, ControllerInfo, PartitionInfo, TopicInfo
 from strandline.metadata.views import View
 from strandline.model.errors import NodeFault
 from strandline.model.timeline import LATEST, Timeline, TimelineMap, Touched
-from strandline.protocol.messages import metadata_records as records
+from strandline.protocol.messages import metadata_records as kinds
 from strandline.protocol.types import Message
+
+__all__ = ["BrokerEndpoint", "BrokerInfo", "ControllerInfo", "Image", "PartitionInfo", "TopicInfo", "View"]
 
 
 class Image:
@@ -143,47 +146,47 @@ class Image:
     def _replay_table(self) -> dict[type[Message], Callable[[Any], None]]:
         cluster, topics, configs, security = self.cluster, self.topics, self.configs, self.security
         return {
-            records.RegisterBrokerRecord: cluster.replay_register_broker,
-            records.UnregisterBrokerRecord: cluster.replay_unregister_broker,
-            records.TopicRecord: topics.replay_topic,
-            records.PartitionRecord: topics.replay_partition,
-            records.ConfigRecord: configs.replay_config,
-            records.PartitionChangeRecord: topics.replay_partition_change,
-            records.FenceBrokerRecord: cluster.replay_fence_broker,
-            records.UnfenceBrokerRecord: cluster.replay_unfence_broker,
-            records.RemoveTopicRecord: self._replay_remove_topic,
-            records.DelegationTokenRecord: security.replay_delegation_token,
-            records.UserScramCredentialRecord: security.replay_user_scram_credential,
-            records.FeatureLevelRecord: cluster.replay_feature_level,
-            records.ClientQuotaRecord: configs.replay_client_quota,
-            records.ProducerIdsRecord: cluster.replay_producer_ids,
-            records.BrokerRegistrationChangeRecord: cluster.replay_broker_registration_change,
-            records.AccessControlEntryRecord: security.replay_access_control_entry,
-            records.RemoveAccessControlEntryRecord: security.replay_remove_access_control_entry,
-            records.NoOpRecord: _replay_nothing,
-            records.ZkMigrationStateRecord: cluster.replay_zk_migration_state,
-            records.RemoveUserScramCredentialRecord: security.replay_remove_user_scram_credential,
-            records.BeginTransactionRecord: self._replay_begin_transaction,
-            records.EndTransactionRecord: self._replay_end_transaction,
-            records.AbortTransactionRecord: self._replay_abort_transaction,
-            records.RemoveDelegationTokenRecord: security.replay_remove_delegation_token,
-            records.RegisterControllerRecord: cluster.replay_register_controller,
-            records.ClearElrRecord: topics.replay_clear_elr,
+            kinds.RegisterBrokerRecord: cluster.replay_register_broker,
+            kinds.UnregisterBrokerRecord: cluster.replay_unregister_broker,
+            kinds.TopicRecord: topics.replay_topic,
+            kinds.PartitionRecord: topics.replay_partition,
+            kinds.ConfigRecord: configs.replay_config,
+            kinds.PartitionChangeRecord: topics.replay_partition_change,
+            kinds.FenceBrokerRecord: cluster.replay_fence_broker,
+            kinds.UnfenceBrokerRecord: cluster.replay_unfence_broker,
+            kinds.RemoveTopicRecord: self._replay_remove_topic,
+            kinds.DelegationTokenRecord: security.replay_delegation_token,
+            kinds.UserScramCredentialRecord: security.replay_user_scram_credential,
+            kinds.FeatureLevelRecord: cluster.replay_feature_level,
+            kinds.ClientQuotaRecord: configs.replay_client_quota,
+            kinds.ProducerIdsRecord: cluster.replay_producer_ids,
+            kinds.BrokerRegistrationChangeRecord: cluster.replay_broker_registration_change,
+            kinds.AccessControlEntryRecord: security.replay_access_control_entry,
+            kinds.RemoveAccessControlEntryRecord: security.replay_remove_access_control_entry,
+            kinds.NoOpRecord: _replay_nothing,
+            kinds.ZkMigrationStateRecord: cluster.replay_zk_migration_state,
+            kinds.RemoveUserScramCredentialRecord: security.replay_remove_user_scram_credential,
+            kinds.BeginTransactionRecord: self._replay_begin_transaction,
+            kinds.EndTransactionRecord: self._replay_end_transaction,
+            kinds.AbortTransactionRecord: self._replay_abort_transaction,
+            kinds.RemoveDelegationTokenRecord: security.replay_remove_delegation_token,
+            kinds.RegisterControllerRecord: cluster.replay_register_controller,
+            kinds.ClearElrRecord: topics.replay_clear_elr,
         }
 
-    def _replay_remove_topic(self, record: records.RemoveTopicRecord) -> None:
+    def _replay_remove_topic(self, record: kinds.RemoveTopicRecord) -> None:
         topic = self.topics.replay_remove_topic(record)
         self.configs.forget_topic(topic.name)
 
-    def _replay_begin_transaction(self, record: records.BeginTransactionRecord) -> None:
+    def _replay_begin_transaction(self, record: kinds.BeginTransactionRecord) -> None:
         # A moment of its own, even in mid-batch: the committed view waits exactly here.
         self.timeline.mark(self._offset)
         self._transactions.begin(self._offset)
 
-    def _replay_end_transaction(self, record: records.EndTransactionRecord) -> None:
+    def _replay_end_transaction(self, record: kinds.EndTransactionRecord) -> None:
         self._transactions.end(self._offset)
 
-    def _replay_abort_transaction(self, record: records.AbortTransactionRecord) -> None:
+    def _replay_abort_transaction(self, record: kinds.AbortTransactionRecord) -> None:
         self.timeline.mark(self._offset)
         self.timeline.undo_since(self._transactions.end(self._offset))
 

@@ -1,0 +1,44 @@
+"""In which version a metadata record is written, given the cluster's metadata version.
+
+Asked by whoever encodes records (the log, the snapshot writer), so that those who decide them need not know. A record
+must be readable by every node of the cluster, so the version follows the finalized level, not what we could write.
+Like Kafka, a change of a broker's registration takes the lowest version that can say it.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from strandline.protocol.messages.metadata_records import (
+    BrokerRegistrationChangeRecord,
+    PartitionChangeRecord,
+    PartitionRecord,
+    RegisterBrokerRecord,
+)
+from strandline.protocol.types import Message
+
+# The level that made each newer version of a record legible, oldest first; a record not listed has version 0 only.
+_SINCE: Final[dict[type[Message], tuple[tuple[int, int], ...]]] = {
+    RegisterBrokerRecord: ((7, 1), (8, 2), (17, 3), (30, 4)),
+    PartitionRecord: ((17, 1), (23, 2)),
+    PartitionChangeRecord: ((17, 1), (23, 2)),
+}
+
+MINIMUM_METADATA_VERSION: Final = 7
+LATEST_METADATA_VERSION: Final = 30
+DIRECTORIES_SINCE: Final = 17
+ELR_SINCE: Final = 23
+CORDONED_DIRECTORIES_SINCE: Final = 30
+
+
+def record_version(record: Message, metadata_version: int) -> int:
+    if isinstance(record, BrokerRegistrationChangeRecord):
+        if record.cordoned_log_dirs is not None:
+            return 3
+        return 2 if record.log_dirs else min(record.in_controlled_shutdown, 1)
+    version = 0
+    for level, newer in _SINCE.get(type(record), ()):
+        if metadata_version < level:
+            break
+        version = newer
+    return version

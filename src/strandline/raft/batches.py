@@ -1,0 +1,125 @@
+"""Record batches of the metadata log: messages in, bytes out, and back.
+
+Used by `raft/storage` and `raft/snapshots`. A batch is either data (metadata records, which the image replays) or
+control (what the quorum tells itself: who leads, who votes, where a snapshot begins and ends).
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from strandline.metadata.record_versions import record_version
+from strandline.model.errors import NodeFault
+from strandline.protocol.codec import MalformedMessage, decode, encode_bytes
+from strandline.protocol.messages.control_records import (
+    KRaftVersionRecord,
+    LeaderChangeMessage,
+    SnapshotFooterRecord,
+    SnapshotHeaderRecord,
+    VotersRecord,
+)
+from strandline.protocol.metadata_codec import decode_record, encode_record
+from strandline.protocol.types import Message
+from strandline.records.batch import (
+    BatchHeader,
+    ControlType,
+    CorruptBatch,
+    Record,
+    batches,
+    control_record_type,
+    crc_ok,
+    decode_batch,
+    encode_batch,
+)
+from strandline.runtime.disk import Buffer
+
+_KEY: Final = struct.Struct(">hh")
+_CONTROL_MESSAGES: Final[dict[int, type[Message]]] = {
+    ControlType.LEADER_CHANGE: LeaderChangeMessage,
+    ControlType.SNAPSHOT_HEADER: SnapshotHeaderRecord,
+    ControlType.SNAPSHOT_FOOTER: SnapshotFooterRecord,
+    ControlType.KRAFT_VERSION: KRaftVersionRecord,
+    ControlType.KRAFT_VOTERS: VotersRecord,
+}
+_CONTROL_TYPES: Final = {message: type_ for type_, message in _CONTROL_MESSAGES.items()}
+
+ControlRecord = LeaderChangeMessage | SnapshotHeaderRecord | SnapshotFooterRecord | KRaftVersionRecord | VotersRecord
+
+
+@dataclass(frozen=True, slots=True)
+class MetadataBatch:
+    base_offset: int
+    next_offset: int
+    epoch: int
+    timestamp: int
+    size_bytes: int
+    is_control: bool
+    records: tuple[Message, ...]
+    """Metadata records, or control records of the types known here (others are left out)."""
+
+
+def encode_data_batch(
+    records: Iterable[Message], *, base_offset: int, epoch: int, timestamp: int, metadata_version: int
+) -> bytearray:
+    return encode_batch(
+        (
+            Record(-1, timestamp, None, encode_record(record, record_version(record, metadata_version)))
+            for record in records
+        ),
+        base_offset=base_offset,
+        leader_epoch=epoch,
+    )
+
+
+def encode_control_batch(
+    records: Iterable[ControlRecord], *, base_offset: int, epoch: int, timestamp: int
+) -> bytearray:
+    """The version of each control record is the one that the record itself names."""
+    return encode_batch(
+        (
+            Record(-1, timestamp, _KEY.pack(0, _CONTROL_TYPES[type(record)]), encode_bytes(record, record.version))
+            for record in records
+        ),
+        base_offset=base_offset,
+        leader_epoch=epoch,
+        control=True,
+    )
+
+
+def read_batches(buffer: Buffer, where: str) -> Iterator[MetadataBatch]:
+    """Every batch in the buffer; metadata that cannot be read stops the node, with `where` in the message."""
+    position = 0
+    try:
+        for position, header in batches(buffer):
+            if not crc_ok(buffer, position, header.size_bytes):
+                raise CorruptBatch("its checksum does not fit")
+            yield _read_batch(buffer, position, header)
+    except (CorruptBatch, MalformedMessage) as error:
+        raise NodeFault(f"{where}: the batch at byte {position} cannot be read: {error}") from error
+
+
+def _read_batch(buffer: Buffer, position: int, header: BatchHeader) -> MetadataBatch:
+    raw = decode_batch(buffer, position)
+    records = _control_records(raw) if header.is_control else [decode_record(record.value or b"") for record in raw]
+    return MetadataBatch(
+        header.base_offset,
+        header.next_offset,
+        header.partition_leader_epoch,
+        header.max_timestamp,
+        header.size_bytes,
+        header.is_control,
+        tuple(records),
+    )
+
+
+def _control_records(raw: list[Record]) -> list[Message]:
+    found: list[Message] = []
+    for record in raw:
+        cls = _CONTROL_MESSAGES.get(control_record_type(record.key))
+        if cls is not None:
+            value = record.value or b""
+            found.append(decode(cls, int.from_bytes(value[:2], "big"), value)[0])
+    return found

@@ -1,0 +1,187 @@
+"""Snapshot files of the metadata: `<end offset, 20 digits>-<epoch, 10 digits>.checkpoint`.
+
+The end offset is the first one *not* contained, the epoch that of the last contained record. Inside: record batches
+with offsets from 0; a header, what the quorum needs to know about itself, the records that rebuild the image, a footer.
+A file without its footer is not a snapshot. In progress it is named `.part`; it takes its name when it is synced.
+
+`raft/storage` lists, writes and reads them; formatting writes two special ones: `bootstrap.checkpoint` (what the first
+active controller puts into an empty log) and 0-0 (the first voters of a dynamic quorum; KIP-853).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from strandline.model.errors import NodeFault
+from strandline.protocol.messages.control_records import (
+    KRaftVersionRecord,
+    SnapshotFooterRecord,
+    SnapshotHeaderRecord,
+    VotersRecord,
+)
+from strandline.protocol.types import Message
+from strandline.raft.batches import (
+    ControlRecord,
+    MetadataBatch,
+    encode_control_batch,
+    encode_data_batch,
+    read_batches,
+)
+from strandline.raft.voters import VoterSet
+from strandline.runtime.disk import Disk, File
+
+BOOTSTRAP_CHECKPOINT: Final = "bootstrap.checkpoint"
+_NAME: Final = re.compile(r"(\d{20})-(\d{10})\.checkpoint")
+_PART: Final = ".part"
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class SnapshotId:
+    end_offset: int
+    epoch: int
+
+    @property
+    def file_name(self) -> str:
+        return f"{self.end_offset:020d}-{self.epoch:010d}.checkpoint"
+
+    @property
+    def is_first_voters(self) -> bool:
+        """The one that formatting makes: voters only, no metadata."""
+        return self.end_offset == 0 and self.epoch == 0
+
+
+def parse_snapshot_name(name: str) -> SnapshotId | None:
+    match = _NAME.fullmatch(name)
+    return SnapshotId(int(match[1]), int(match[2])) if match else None
+
+
+def list_snapshots(disk: Disk, directory: str) -> list[SnapshotId]:
+    """Oldest first."""
+    return sorted(found for name in disk.list(directory) if (found := parse_snapshot_name(name)) is not None)
+
+
+def remove_unfinished_snapshots(disk: Disk, directory: str) -> None:
+    for name in disk.list(directory):
+        if name.endswith((".checkpoint" + _PART, ".checkpoint.deleted")):
+            disk.remove(f"{directory}/{name}")
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    last_timestamp: int
+    kraft_version: int
+    voters: VoterSet | None
+    batches: tuple[MetadataBatch, ...]
+    """Data only."""
+    size_bytes: int
+
+    def records(self) -> Iterable[Message]:
+        for batch in self.batches:
+            yield from batch.records
+
+
+def read_snapshot(disk: Disk, path: str) -> Snapshot:
+    """All of it, or NodeFault: a snapshot that lost its end would silently lose topics. Blocking."""
+    data = disk.read(path)
+    control: list[Message] = []
+    content: list[MetadataBatch] = []
+    size = 0
+    for batch in read_batches(data, path):
+        size += batch.size_bytes
+        if batch.is_control:
+            control.extend(batch.records)
+        else:
+            content.append(batch)
+    if not control or not isinstance(control[0], SnapshotHeaderRecord):
+        raise NodeFault(f"{path} does not begin like a snapshot")
+    if not isinstance(control[-1], SnapshotFooterRecord) or size != len(data):
+        raise NodeFault(f"{path} is cut off: it has no footer at its end")
+    kraft_version, voters = 0, None
+    for record in control:
+        if isinstance(record, KRaftVersionRecord):
+            kraft_version = record.kraft_version
+        elif isinstance(record, VotersRecord):
+            voters = VoterSet.of_record(record)
+    return Snapshot(control[0].last_contained_log_timestamp, kraft_version, voters, tuple(content), len(data))
+
+
+class SnapshotWriter:
+    """One file being written: `append` as often as needed, then `finish` (which syncs: offload it) or `abandon`."""
+
+    def __init__(self, disk: Disk, path: str, *, epoch: int, metadata_version: int) -> None:
+        self._disk = disk
+        self._path = path
+        self._epoch = epoch
+        self._metadata_version = metadata_version
+        self._file: File = disk.open(path + _PART, create=True)
+        self._file.truncate(0)
+        self._offset = 0
+        self.size_bytes = 0
+
+    def begin(
+        self, *, last_timestamp: int, wall_ms: int, kraft_version: int = 0, voters: VoterSet | None = None
+    ) -> None:
+        records: list[ControlRecord] = [SnapshotHeaderRecord(version=0, last_contained_log_timestamp=last_timestamp)]
+        if kraft_version > 0:
+            records.append(KRaftVersionRecord(version=0, kraft_version=kraft_version))
+            if voters is not None:
+                records.append(voters.record())
+        self._write_control(records, wall_ms)
+
+    def append(self, records: Sequence[Message], wall_ms: int) -> None:
+        batch = encode_data_batch(
+            records,
+            base_offset=self._offset,
+            epoch=self._epoch,
+            timestamp=wall_ms,
+            metadata_version=self._metadata_version,
+        )
+        self._write(batch, len(records))
+
+    def finish(self, wall_ms: int) -> None:
+        """Blocking. When this returns, the snapshot survives a power loss under its own name."""
+        self._write_control([SnapshotFooterRecord(version=0)], wall_ms)
+        self._file.sync()
+        self._file.close()
+        self._disk.rename(self._path + _PART, self._path)
+        self._disk.sync_dir(self._path.rpartition("/")[0])
+
+    def abandon(self) -> None:
+        self._file.close()
+        self._disk.remove(self._path + _PART)
+
+    def _write_control(self, records: Sequence[ControlRecord], wall_ms: int) -> None:
+        batch = encode_control_batch(records, base_offset=self._offset, epoch=self._epoch, timestamp=wall_ms)
+        self._write(batch, len(records))
+
+    def _write(self, batch: bytearray, count: int) -> None:
+        self._file.write_at(self.size_bytes, batch)
+        self.size_bytes += len(batch)
+        self._offset += count
+
+
+def write_bootstrap_checkpoint(
+    disk: Disk, directory: str, records: Sequence[Message], *, metadata_version: int, wall_ms: int
+) -> None:
+    """What formatting leaves for the first active controller: feature levels, and credentials given on the way."""
+    writer = SnapshotWriter(disk, f"{directory}/{BOOTSTRAP_CHECKPOINT}", epoch=0, metadata_version=metadata_version)
+    writer.begin(last_timestamp=0, wall_ms=wall_ms)
+    writer.append(records, wall_ms)
+    writer.finish(wall_ms)
+
+
+def read_bootstrap_checkpoint(disk: Disk, directory: str) -> list[Message] | None:
+    """None when the directory has none (it was formatted as a broker, or before 3.3)."""
+    path = f"{directory}/{BOOTSTRAP_CHECKPOINT}"
+    return list(read_snapshot(disk, path).records()) if disk.exists(path) else None
+
+
+def write_first_voters(disk: Disk, directory: str, voters: VoterSet, *, wall_ms: int) -> None:
+    """The 0-0 snapshot in the metadata partition's directory: kraft.version 1 and the voters to begin with."""
+    path = f"{directory}/{SnapshotId(0, 0).file_name}"
+    writer = SnapshotWriter(disk, path, epoch=0, metadata_version=0)
+    writer.begin(last_timestamp=wall_ms, wall_ms=wall_ms, kraft_version=1, voters=voters)
+    writer.finish(wall_ms)
