@@ -1,0 +1,49 @@
+"""The longest step of the loop, timed by its owners and seen by the heartbeat."""
+
+from __future__ import annotations
+
+import asyncio
+
+from strandline.runtime.loop_lag import HEARTBEAT_MS, LoopLag
+from strandline.runtime.metrics import Window
+from strandline.runtime.tasks import TaskGroup
+from strandline.simulation.loop import VirtualLoop
+
+
+class Jumping:
+    """A loop clock that jumps, as it does when a step took long."""
+
+    def __init__(self, loop: VirtualLoop) -> None:
+        self._time = loop.time
+        self.late_s = 0.0
+        loop.time = self.time  # type: ignore[method-assign]
+
+    def time(self) -> float:
+        return self._time() + self.late_s
+
+
+def test_a_timed_step_is_recorded() -> None:
+    lag = LoopLag()
+    begin = lag.begin() - 25_000_000
+    lag.end(begin)
+    assert 25 <= lag.longest_ms() < 5_000
+
+
+def test_a_heartbeat_that_comes_late_tells_how_late() -> None:
+    loop = VirtualLoop()
+    clock = Jumping(loop)
+    lag = LoopLag(Window())
+
+    async def scenario() -> None:
+        async with TaskGroup() as tasks:
+            tasks.start(lag.watch())
+            await asyncio.sleep(10 * HEARTBEAT_MS / 1000)
+            assert lag.steps.count == 0, "a heartbeat in time is no news"
+            clock.late_s = 0.2
+            await asyncio.sleep(10 * HEARTBEAT_MS / 1000)
+            tasks.cancel()
+
+    loop.run(scenario())
+    loop.close()
+    assert lag.steps.count == 1
+    assert 199 <= lag.longest_ms() <= 201

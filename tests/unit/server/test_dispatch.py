@@ -1,0 +1,256 @@
+"""The one error boundary: whatever a request brings about, it has one outcome, and others are unharmed."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import struct
+from typing import Any
+
+import pytest
+
+from strandline.model.errors import ErrorCode, KafkaError, NodeFault
+from strandline.protocol.codec import decode
+from strandline.protocol.messages.api_versions import ApiVersionsResponse
+from strandline.protocol.messages.metadata import MetadataResponse
+from strandline.server.requests import Call
+from unit.server.wire import (
+    House,
+    Wire,
+    api_versions,
+    fetch,
+    handlers,
+    metadata,
+    metadata_answer,
+    produce,
+    run,
+    say_metadata,
+    say_produced,
+    say_versions,
+    settle,
+)
+
+PARKED = "strandline.server:type=Requests,name=ParkedRequests"
+
+
+def reasons(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
+
+
+def exchange(table: Any, *sent: bytes, **options: Any) -> tuple[Wire, House]:
+    """One connection sends this; what came of it."""
+
+    async def scenario() -> tuple[Wire, House]:
+        house = await House(**options).start(table)
+        wire = house.connect()
+        for frame in sent:
+            wire.send(frame)
+            await settle()
+        return wire, house
+
+    return run(scenario())
+
+
+def test_an_unknown_version_of_api_versions_is_answered_in_version_0_with_its_own_range() -> None:
+    frame = struct.pack(">hhih", 18, 99, 5, 4) + b"test" + b"\0" + b"whatever newer clients say"
+    wire, _ = exchange(handlers(API_VERSIONS=say_versions), struct.pack(">i", len(frame)) + frame, api_versions(6))
+    first, second = wire.frames()
+    answer, end = decode(ApiVersionsResponse, 0, first, 4)
+    assert struct.unpack_from(">i", first) == (5,)
+    assert answer.error_code == ErrorCode.UNSUPPORTED_VERSION
+    assert [(key.api_key, key.min_version, key.max_version) for key in answer.api_keys] == [(18, 0, 4)]
+    assert end == len(first)
+    assert decode(ApiVersionsResponse, 3, second, 4)[0].error_code == 0, "the connection goes on"
+
+
+@pytest.mark.parametrize(
+    ("key", "version", "reason"),
+    [
+        (999, 0, "api key 999"),
+        (-1, 0, "api key -1"),
+        (1, 12, "api key 1"),
+        (3, 99, "version 99"),
+        (3, -1, "version -1"),
+    ],
+)
+def test_an_api_or_version_that_is_not_served_closes_the_connection(
+    key: int, version: int, reason: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    frame = struct.pack(">hhih", key, version, 5, 4) + b"test" + bytes(20)
+    wire, _ = exchange(handlers(METADATA=say_metadata), struct.pack(">i", len(frame)) + frame)
+    assert wire.lost
+    assert wire.received == b""
+    assert len(reasons(caplog)) == 1
+    assert reason in reasons(caplog)[0]
+
+
+@pytest.mark.parametrize("frame", [b"", b"\0", b"\0\3\0\1\0\0\0\1\x7f\xff", b"\0\3\0\11\0\0\0\1\0\2\xff\xfe\0"])
+def test_a_malformed_header_closes_the_connection(frame: bytes, caplog: pytest.LogCaptureFixture) -> None:
+    wire, _ = exchange(handlers(METADATA=say_metadata), struct.pack(">i", len(frame)) + frame)
+    assert wire.lost
+    assert wire.received == b""
+    assert len(reasons(caplog)) == 1
+
+
+def test_a_malformed_body_closes_the_connection_and_frees_its_slot(caplog: pytest.LogCaptureFixture) -> None:
+    frame = struct.pack(">hhih", 3, 1, 5, 4) + b"test" + struct.pack(">i", 2**31 - 1)
+    wire, house = exchange(handlers(METADATA=say_metadata), struct.pack(">i", len(frame)) + frame)
+    assert wire.lost
+    assert "malformed Metadata v1 request" in reasons(caplog)[0]
+    pool = "kafka.server:type=KafkaRequestHandlerPool,name=RequestHandlerAvgIdlePercent"
+    assert house.metrics.snapshot(0)[pool] == 1.0
+
+
+def test_a_kafka_error_is_answered_in_the_shape_of_its_api() -> None:
+    async def refuse(call: Call, request: Any) -> MetadataResponse:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "not like this")
+
+    wire, _ = exchange(handlers(METADATA=refuse), metadata(1), metadata(2))
+    assert [metadata_answer(frame).cluster_id for frame in wire.frames()] == ["INVALID_REQUEST: not like this"] * 2
+    assert not wire.closing
+
+
+def test_a_bug_is_logged_once_with_its_request_and_answered_as_an_unknown_error(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def stumble(call: Call, request: Any) -> MetadataResponse:
+        call.park()
+        await asyncio.sleep(1)
+        return {}["secret payload"]  # type: ignore[no-any-return]
+
+    async def scenario() -> None:
+        house = await House().start(handlers(METADATA=stumble))
+        wire = house.connect()
+        wire.send(metadata(41, client_id="the\nclient"))
+        await asyncio.sleep(2)
+        assert str(metadata_answer(wire.frames()[0]).cluster_id).startswith("UNKNOWN_SERVER_ERROR")
+        assert not wire.closing
+        assert house.number(PARKED) == 0
+
+    run(scenario())
+    (reason,) = reasons(caplog)
+    for detail in ("Metadata", "v9", r"'the\nclient'", "41", "10.0.0.1"):
+        assert detail in reason
+    assert caplog.records[-1].exc_info is not None
+
+
+def test_a_bug_in_produce_is_a_disconnect(caplog: pytest.LogCaptureFixture) -> None:
+    async def stumble(call: Call, request: Any) -> Any:
+        raise RuntimeError("after the append, perhaps")
+
+    wire, _ = exchange(handlers(PRODUCE=stumble), produce(1))
+    assert wire.lost
+    assert wire.received == b""
+    assert len([record for record in caplog.records if record.exc_info]) == 1
+
+
+def test_an_answer_that_cannot_be_encoded_is_a_bug_like_any_other() -> None:
+    async def nonsense(call: Call, request: Any) -> MetadataResponse:
+        return MetadataResponse(cluster_id=object())  # type: ignore[arg-type]
+
+    wire, _ = exchange(handlers(METADATA=nonsense), metadata(1))
+    assert str(metadata_answer(wire.frames()[0]).cluster_id).startswith("UNKNOWN_SERVER_ERROR")
+
+
+def test_an_error_that_has_no_answer_is_a_disconnect(caplog: pytest.LogCaptureFixture) -> None:
+    async def refuse(call: Call, request: Any) -> Any:
+        raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "gone")
+
+    wire, _ = exchange(handlers(PRODUCE=refuse), produce(1, acks=0))
+    assert wire.lost
+    assert "NOT_LEADER_OR_FOLLOWER: gone" in reasons(caplog)[0]
+
+
+def test_a_handler_can_ask_for_a_disconnect(caplog: pytest.LogCaptureFixture) -> None:
+    async def leave(call: Call, request: Any) -> Any:
+        raise ConnectionAbortedError("a partition failed and acks=0 has no answer")
+
+    wire, _ = exchange(handlers(PRODUCE=leave), produce(1, acks=0))
+    assert wire.lost
+    assert reasons(caplog)[0].endswith("a partition failed and acks=0 has no answer")
+
+
+def test_a_fault_of_the_node_is_handed_on() -> None:
+    fault = NodeFault("the metadata directory is gone")
+
+    async def break_down(call: Call, request: Any) -> Any:
+        raise fault
+
+    wire, house = exchange(handlers(METADATA=break_down), metadata(1))
+    assert house.faults == [fault]
+    assert wire.lost
+
+
+def test_a_wait_that_is_cancelled_under_its_handler_closes_the_connection() -> None:
+    async def scenario() -> None:
+        future = asyncio.get_running_loop().create_future()
+
+        async def wait(call: Call, request: Any) -> Any:
+            call.park()
+            await future
+
+        house = await House().start(handlers(METADATA=wait, FETCH=wait))
+        waiting, late = house.connect(), house.connect()
+        waiting.send(metadata(1))
+        future.cancel()
+        await settle()
+        assert waiting.lost
+        late.send(metadata(2))
+        await settle()
+        assert late.lost
+        assert house.number(PARKED) == 0
+
+    run(scenario())
+
+
+def test_a_request_can_be_refused_before_its_handler_sees_it() -> None:
+    seen: list[int] = []
+
+    async def handle(call: Call, request: Any) -> MetadataResponse:
+        seen.append(call.correlation_id)
+        return MetadataResponse(cluster_id="yes")
+
+    def authorise(call: Call, request: Any) -> None:
+        if call.principal != "User:ANONYMOUS" or call.correlation_id == 1:
+            raise KafkaError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, "no")
+
+    wire, _ = exchange(handlers(METADATA=handle), metadata(1), metadata(2), authorise=authorise)
+    answers = [metadata_answer(frame).cluster_id for frame in wire.frames()]
+    assert answers == ["CLUSTER_AUTHORIZATION_FAILED: no", "yes"]
+    assert seen == [2]
+
+
+def test_a_handler_sees_who_asks() -> None:
+    seen: list[Call] = []
+
+    async def handle(call: Call, request: Any) -> MetadataResponse:
+        seen.append(call)
+        return MetadataResponse()
+
+    frame = metadata(-7, client_id="käfer")
+    exchange(handlers(METADATA=handle), frame)
+    (call,) = seen
+    assert (call.api_key, call.version, call.correlation_id, call.client_id) == (3, 9, -7, "käfer")
+    assert (call.listener, call.client_host, call.principal) == ("CLIENTS", "10.0.0.1", "User:ANONYMOUS")
+    assert call.size_bytes == len(frame) - 4
+
+
+def test_requests_are_counted_and_timed_by_their_api() -> None:
+    async def scenario() -> dict[str, float]:
+        async def poll(call: Call, request: Any) -> Any:
+            call.park()
+            await asyncio.sleep(0.3)
+            raise KafkaError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
+
+        house = await House().start(handlers(PRODUCE=say_produced, FETCH=poll))
+        wire = house.connect()
+        wire.send(produce(1) + produce(2, acks=0) + fetch(3))
+        await asyncio.sleep(1)
+        return house.metrics.snapshot(1000)
+
+    numbers = run(scenario())
+    time_ms = "kafka.network:type=RequestMetrics,name=TotalTimeMs,request="
+    assert numbers[time_ms + "Produce,attribute=Count"] == 2
+    assert numbers[time_ms + "Fetch,attribute=Count"] == 1
+    assert 290 <= numbers[time_ms + "Fetch,attribute=Max"] <= 310
+    assert numbers["kafka.network:type=RequestMetrics,name=ErrorsPerSec,request=Fetch"] == 1

@@ -1,0 +1,170 @@
+"""Answers as the socket drains: what a slow reader costs, cold files, and files that fail."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from strandline.protocol.messages.fetch import FetchableTopicResponse, FetchResponse, PartitionData
+from strandline.runtime.slices import FileSlice
+from strandline.server.requests import Call
+from unit.server.wire import House, Wire, fetch, handlers, metadata, run, say_metadata, settle
+
+MIB = 1024 * 1024
+RESPONSE_BYTES = "strandline.server:type=Requests,name=ResponseQueueBytes"
+
+
+class CountedFile:
+    """A file of any size whose bytes are computed, and that knows how far it was read."""
+
+    def __init__(self, size: int, *, cached: bool = True, fails_at: int | None = None) -> None:
+        self.path = "00000000000000000000.log"
+        self._size = size
+        self._cached = cached
+        self._fails_at = fails_at
+        self.read_up_to = 0
+        self.largest_read = 0
+
+    def read_at(self, position: int, size: int) -> bytes:
+        if self._fails_at is not None and position + size > self._fails_at:
+            raise OSError(5, "Input/output error")
+        self.read_up_to = max(self.read_up_to, position + size)
+        self.largest_read = max(self.largest_read, size)
+        return bytes([position // 1024 % 251]) * max(0, min(size, self._size - position))
+
+    def read_cached(self, position: int, size: int) -> bytes | None:
+        return self.read_at(position, size) if self._cached else None
+
+
+def answering(file: CountedFile, size: int) -> Any:
+    async def handle(call: Call, request: Any) -> FetchResponse:
+        records: Any = FileSlice(file, 0, size)  # type: ignore[arg-type]
+        partition = PartitionData(partition_index=0, records=records)
+        return FetchResponse(responses=[FetchableTopicResponse(topic="t", partitions=[partition])])
+
+    return handlers(FETCH=handle, METADATA=say_metadata)
+
+
+def test_a_slow_reader_of_a_large_answer_holds_less_than_a_mebibyte() -> None:
+    async def scenario() -> None:
+        file = CountedFile(50 * MIB)
+        house = await House().start(answering(file, 50 * MIB))
+        slow, other = house.connect(), house.connect()
+        slow.reading = False
+        slow.send(fetch(1))
+        await settle()
+        assert file.read_up_to <= MIB
+        while house.number(RESPONSE_BYTES) or slow.get_write_buffer_size():
+            slow.read(100_000)
+            await settle(3)
+            assert file.read_up_to - len(slow.received) <= MIB
+            assert slow.get_write_buffer_size() <= MIB
+        other.send(metadata(2))
+        assert other.correlations() == [2]
+        assert [len(frame) > 50 * MIB for frame in slow.frames()] == [True]
+        assert file.largest_read <= 256 * 1024
+
+    run(scenario())
+
+
+def test_a_fast_reader_gets_a_large_answer_in_several_steps() -> None:
+    async def scenario() -> None:
+        file = CountedFile(20 * MIB)
+        house = await House().start(answering(file, 20 * MIB))
+        wire = house.connect()
+        wire.send(fetch(1) + metadata(2))
+        assert len(wire.received) <= 2 * MIB, "one step sends a bounded amount"
+        await settle(100)
+        assert wire.correlations() == [1, 2]
+
+    run(scenario())
+
+
+def test_a_small_slice_leaves_with_its_header_in_one_write() -> None:
+    async def scenario() -> None:
+        house = await House().start(answering(CountedFile(500), 500))
+        wire = house.connect()
+        wire.send(fetch(1))
+        assert wire.writes == 1
+        assert len(wire.frames()) == 1
+
+    run(scenario())
+
+
+def test_what_is_not_in_memory_is_read_away_from_the_loop_and_keeps_its_place() -> None:
+    async def scenario() -> None:
+        warm, cold = CountedFile(3 * MIB), CountedFile(3 * MIB, cached=False)
+        frames = []
+        for file in (warm, cold):
+            house = await House().start(answering(file, 3 * MIB))
+            wire = house.connect()
+            wire.send(fetch(1) + metadata(2))
+            await settle(200)
+            assert wire.correlations() == [1, 2]
+            frames.append(wire.frames())
+            assert house.offload.runs == (0 if file is warm else 13)
+        assert frames[0] == frames[1]
+
+    run(scenario())
+
+
+@pytest.mark.parametrize("cached", [True, False])
+@pytest.mark.parametrize("size", [50 * 1024, 5 * MIB])
+def test_a_disk_error_in_the_middle_of_an_answer_closes_the_connection(
+    cached: bool, size: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def scenario() -> None:
+        file = CountedFile(size, cached=cached, fails_at=size // 2)
+        house = await House().start(answering(file, size))
+        wire, other = house.connect(), house.connect()
+        wire.send(fetch(1))
+        await settle(100)
+        assert wire.lost
+        other.send(metadata(1))
+        assert other.correlations() == [1]
+        assert house.number(RESPONSE_BYTES) == 0
+
+    run(scenario())
+    assert [record.getMessage() for record in caplog.records if "Input/output error" in record.getMessage()]
+
+
+@pytest.mark.parametrize("cached", [True, False])
+def test_a_file_that_became_shorter_closes_the_connection(cached: bool, caplog: pytest.LogCaptureFixture) -> None:
+    async def scenario() -> Wire:
+        house = await House().start(answering(CountedFile(1000, cached=cached), 2000))
+        wire = house.connect()
+        wire.send(fetch(1))
+        await settle()
+        return wire
+
+    assert run(scenario()).lost
+    assert any("gave 1000 of 2000 bytes" in record.getMessage() for record in caplog.records)
+
+
+def test_a_client_that_leaves_in_the_middle_of_a_cold_read_disturbs_nobody() -> None:
+    async def scenario() -> None:
+        house = await House().start(answering(CountedFile(5 * MIB, cached=False), 5 * MIB))
+        wire = house.connect()
+        wire.send(fetch(1))
+        wire.reset()
+        await settle()
+        assert house.number(RESPONSE_BYTES) == 0
+
+    run(scenario())
+
+
+def test_a_reader_that_stopped_for_good_is_closed_as_idle() -> None:
+    async def scenario() -> None:
+        house = await House().start(answering(CountedFile(50 * MIB), 50 * MIB))
+        wire = house.connect()
+        wire.reading = False
+        wire.send(fetch(1))
+        await asyncio.sleep(599)
+        assert not wire.closing
+        await asyncio.sleep(10)
+        assert wire.lost
+        assert house.number(RESPONSE_BYTES) == 0
+
+    run(scenario())
