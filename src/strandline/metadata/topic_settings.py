@@ -15,12 +15,13 @@ from strandline.model.settings import MAX_LONG, ConfigError, ConfigKey, Items, O
 
 _MINUTE_MS: Final = 60_000
 _HOUR_MS: Final = 3_600_000
-_THROTTLED_REPLICA: Final = re.compile(r"[0-9]+:[0-9]+")
+# Kafka lets empty items pass, and tools that write this list rely on it.
+_THROTTLED_REPLICA: Final = re.compile(r"(?:[0-9]+:[0-9]+)?")
 
 
 def _throttled_replicas_problem(value: Value) -> str | None:
     assert isinstance(value, tuple)
-    if value in ((), ("*",)) or all(_THROTTLED_REPLICA.fullmatch(item) for item in value):
+    if value == ("*",) or all(_THROTTLED_REPLICA.fullmatch(item) for item in value):
         return None
     return "must be * for all replicas, or pairs partition:broker such as 0:101,1:102"
 

@@ -1,0 +1,111 @@
+"""Our tables of keys against the ConfigDefs inside Kafka's jars: names, types, defaults, bounds, modes, synonyms."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from strandline.metadata.broker_settings import BROKER_KEYS, THROTTLE_KEYS, broker_synonyms, check_broker_configs
+from strandline.metadata.group_settings import CLIENT_METRICS_KEYS, GROUP_KEYS
+from strandline.metadata.topic_settings import TOPIC_KEYS
+from strandline.model.settings import ConfigError, ConfigKey, ConfigKind
+
+HERE = Path(__file__).resolve().parent
+TABLES: Mapping[str, Mapping[str, ConfigKey]] = {
+    "broker": BROKER_KEYS,
+    "topic": TOPIC_KEYS,
+    "group": GROUP_KEYS,
+    "client_metrics": CLIENT_METRICS_KEYS,
+}
+# Kafka checks these two beside its ConfigDef (ClientMetricsConfigs.validate); our table holds the whole rule.
+STRICTER_THAN_THE_TABLE = {"interval.ms", "match"}
+# A server without a host: Kafka takes it and fails when it connects.
+REFUSED_ON_PURPOSE = {("controller.quorum.bootstrap.servers", ":9093")}
+
+
+@pytest.fixture(scope="module")
+def kafka(kafka_classpath: str) -> dict[str, Any]:
+    command = ["java", "-cp", kafka_classpath, str(HERE / "KafkaSettings.java")]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    assert done.returncode == 0, done.stderr
+    facts: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return facts
+
+
+@pytest.mark.parametrize("table", TABLES)
+def test_the_table_has_exactly_kafkas_keys(table: str, kafka: dict[str, Any]) -> None:
+    assert sorted(TABLES[table]) == sorted(key["name"] for key in kafka[table])
+
+
+@pytest.mark.parametrize("table", TABLES)
+def test_types_defaults_and_modes_are_kafkas(table: str, kafka: dict[str, Any]) -> None:
+    ours = {
+        name: {
+            "kind": key.kind.name,
+            "required": key.required,
+            "default": key.default,
+            "internal": key.internal,
+            "sensitive": key.sensitive,
+            "mode": key.mode.value,
+        }
+        for name, key in TABLES[table].items()
+    }
+    theirs = {key["name"]: {field: key[field] for field in ours[key["name"]]} for key in kafka[table]}
+    assert ours == theirs
+
+
+@pytest.mark.parametrize("table", TABLES)
+def test_a_key_accepts_the_texts_that_kafka_accepts_and_spells_them_alike(table: str, kafka: dict[str, Any]) -> None:
+    differences = []
+    for facts in kafka[table]:
+        key = TABLES[table][facts["name"]]
+        if key.kind is ConfigKind.CLASS or key.name in STRICTER_THAN_THE_TABLE:
+            continue
+        for text, theirs in facts["accepts"].items():
+            try:
+                ours: str | None = key.normalise(text)
+            except ConfigError:
+                ours = None
+            if ours != theirs and (key.name, text) not in REFUSED_ON_PURPOSE:
+                differences.append((key.name, text, ours, theirs))
+    assert differences == []
+
+
+def test_topic_keys_fall_back_on_the_broker_keys_that_kafka_names(kafka: dict[str, Any]) -> None:
+    ours = {
+        name: [[synonym.name, str(synonym.factor)] for synonym in key.synonyms]
+        for name, key in TOPIC_KEYS.items()
+        if key.synonyms
+    }
+    assert ours == kafka["topic_synonyms"]
+
+
+def test_group_keys_fall_back_on_the_broker_keys_that_kafka_names(kafka: dict[str, Any]) -> None:
+    ours = {name: key.synonyms[0].name if key.synonyms else None for name, key in GROUP_KEYS.items()}
+    assert ours == kafka["group_synonyms"]
+
+
+def test_broker_keys_have_kafkas_synonyms(kafka: dict[str, Any]) -> None:
+    assert {name: list(broker_synonyms(name)) for name in kafka["broker_synonyms"]} == kafka["broker_synonyms"]
+
+
+def test_the_keys_that_exist_only_dynamically_are_kafkas(kafka: dict[str, Any]) -> None:
+    assert sorted(THROTTLE_KEYS) == sorted(kafka["dynamic_only"])
+
+
+def test_alterations_of_brokers_are_accepted_and_refused_as_kafka_does(kafka: dict[str, Any]) -> None:
+    differences = []
+    for case in kafka["alterations"]:
+        try:
+            check_broker_configs({case["name"]: case["value"]}, whole_cluster=not case["per_broker"])
+            accepted = True
+        except ConfigError:
+            accepted = False
+        if accepted != case["accepted"]:
+            differences.append((case, accepted))
+    assert differences == []
