@@ -123,10 +123,11 @@ class _Reader:
             self.body.line(f"{result} = {build}({self.arguments(cls, values)})")
         with self.body.block("else:"):
             values |= {field.name: self.unit.unique("v") for field in tagged}
-            outputs = "".join(f"{values[field.name]}, " for field in tagged)
+            unknown = self.unit.unique("u")
+            outputs = "".join(f"{values[field.name]}, " for field in tagged) + unknown
             self.body.line(f"if {count} > 127: {count}, p = rest(b, p, {count})")
-            self.body.line(f"{outputs}u, p = {self.tags_function(cls, tagged)}(b, p, {count}, end, view)")
-            self.body.line(f"{result} = {build}({self.arguments(cls, values, whole=True)}unknown_tags=u)")
+            self.body.line(f"{outputs}, p = {self.tags_function(cls, tagged)}(b, p, {count}, end, view)")
+            self.body.line(f"{result} = {build}({self.arguments(cls, values, whole=True)}unknown_tags={unknown})")
         return result
 
     def arguments(self, cls: type[Struct], values: dict[str, str], *, whole: bool = False) -> str:
@@ -178,18 +179,21 @@ class _Reader:
         if field.is_list:
             return self.list_of(field, where, may_be_null)
         if not isinstance(field.kind, Primitive):
-            return self.nested(field.kind, may_be_null)
+            return self.nested(field, may_be_null)
         if not field.kind.format:
             return self.sized(field, where, may_be_null)
         return self.fixed(field.kind.format)
 
-    def nested(self, cls: type[Struct], may_be_null: bool) -> str:
+    def nested(self, field: Field, may_be_null: bool) -> str:
+        cls = field.kind
+        assert not isinstance(cls, Primitive)
         if not may_be_null:
             return self.struct(cls)
-        marker = self.fixed("b", "m")
+        # Null is -1 before a field in its place, but 0 under a tag: Kafka's generator does it so.
+        marker = self.fixed("b", "m") if field.tag is None else self.fixed("B", "m")
         name = self.unit.unique("v")
         self.flush()
-        with self.body.block(f"if {marker} < 0:"):
+        with self.body.block(f"if {marker} < 0:" if field.tag is None else f"if {marker} == 0:"):
             self.body.line(f"{name} = None")
         with self.body.block("else:"):
             self.body.line(f"{name} = {self.struct(cls)}")

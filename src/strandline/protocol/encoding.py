@@ -129,20 +129,23 @@ class _Writer:
         if field.is_list:
             self.list_of(field, where, value, may_be_null)
         elif not isinstance(field.kind, Primitive):
-            self.nested(field.kind, value, may_be_null)
+            self.nested(field, value, may_be_null)
         elif field.kind.format:
             self.fixed(field.kind.format, value)
         else:
             self.sized(field, where, value, may_be_null)
 
-    def nested(self, cls: type[Struct], value: str, may_be_null: bool) -> None:
+    def nested(self, field: Field, value: str, may_be_null: bool) -> None:
+        cls = field.kind
+        assert not isinstance(cls, Primitive)
         name = self.unit.unique("x")
         self.body.line(f"{name} = {value}")
         if not may_be_null:
             self.struct(cls, name)
             return
         self.flush_and_clear()
-        self.body.line(f"if {name} is None: a(b'\\xff')")
+        null = "b'\\xff'" if field.tag is None else "b'\\0'"
+        self.body.line(f"if {name} is None: a({null})")
         with self.body.block("else:"):
             self.fixed("b", "1")
             self.struct(cls, name)
