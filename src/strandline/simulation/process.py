@@ -96,4 +96,4 @@ def process_of(context: Context) -> Process | None:
 
 def _unseen(task: asyncio.Task[Any]) -> bool:
     """asyncio's own mark for "exception was never retrieved"; it would only speak up when the task is collected."""
-    return bool(task._log_traceback)  # type: ignore[attr-defined]
+    return bool(task._log_traceback)

@@ -1,0 +1,427 @@
+"""The content of a simulated disk: what is in the page cache, what is on the medium, and what a power loss leaves.
+
+`SimDisk` is how a process reaches it; a volume outlives processes. The model is a journalling file system such as ext4
+(data=ordered), read pessimistically, so that nothing is relied upon which POSIX does not promise:
+
+- *File data and size* are durable after `sync` of that file. Before that, the power loss leaves any prefix of the
+  changes since the last sync, and of the writes after that prefix (up to the next truncation, which is a barrier, since
+  it goes through the journal) any subset of their 512-byte sectors. Sectors below the new size that did not make it
+  read as before, or as zeros where there was nothing before. The new size may be that of the prefix, of the last sector
+  that made it, or of the whole.
+- *Directory entries* (create, rename, remove, of files and directories) are durable after `sync_dir` of their
+  directory; syncing a file does not sync its name. Before that, any subset of the changes survives that keeps the order
+  of changes to each name. A rename is one change: both names, or neither.
+- A *sync that failed* leaves the cache as it is and calls it clean: later syncs do not bring the data back, unless its
+  page is written again. (This is what Linux does, and why a failed sync must never be retried.)
+
+Pages are immutable values shared between the cache, the medium and the volume found after a power loss, so that a
+volume of megabytes is forked in microseconds and sparse files cost nothing.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import Enum
+from random import Random
+
+SECTOR_BYTES = 512
+PAGE_BYTES = 4096
+
+Pages = dict[int, bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class Write:
+    position: int
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Truncate:
+    size: int
+
+
+class Fate(Enum):
+    """What becomes of changes that were not synced."""
+
+    LOST = "lost"
+    KEPT = "kept"
+    PREFIX = "prefix"
+    MIXED = "mixed"
+
+
+class FileNode:
+    """One file: its cached content, its durable content, and the changes between them, in order."""
+
+    __slots__ = ("cold", "durable_pages", "durable_size", "modified_ms", "number", "pages", "pending", "size")
+
+    def __init__(self, number: int, now_ms: int) -> None:
+        self.number = number
+        self.pages: Pages = {}
+        self.size = 0
+        self.durable_pages: Pages = {}
+        self.durable_size = 0
+        self.pending: list[Write | Truncate] = []
+        self.modified_ms = now_ms
+        self.cold: set[int] = set()  # pages that are on the medium but not in memory
+
+    def read(self, position: int, size: int) -> bytes:
+        return _read(self.pages, self.size, position, size)
+
+    def write(self, position: int, data: bytes, now_ms: int) -> None:
+        self.pending.append(Write(position, data))
+        _write(self.pages, position, data)
+        self.size = max(self.size, position + len(data))
+        self.modified_ms = now_ms
+
+    def truncate(self, size: int, now_ms: int) -> None:
+        self.pending.append(Truncate(size))
+        _cut(self.pages, size)
+        self.size = size
+        self.modified_ms = now_ms
+
+    def sync(self) -> None:
+        for page in self._dirty_pages():
+            if page in self.pages:
+                self.durable_pages[page] = self.pages[page]
+            else:
+                self.durable_pages.pop(page, None)
+        self.durable_size = self.size
+        self.pending.clear()
+
+    def sync_failed(self) -> None:
+        self.pending.clear()
+
+    def _dirty_pages(self) -> Iterator[int]:
+        for change in self.pending:
+            if isinstance(change, Write):
+                yield from range(change.position // PAGE_BYTES, _pages_up_to(change.position + len(change.data)))
+            else:
+                # Everything beyond the cut, including the page that was cut in two.
+                yield from [page for page in self.durable_pages if page >= change.size // PAGE_BYTES]
+
+    def after_power_loss(self, fate: Fate, random: Random) -> FileNode:
+        pages, size = dict(self.durable_pages), self.durable_size
+        if self.pending:
+            count = {Fate.LOST: 0, Fate.KEPT: len(self.pending)}.get(fate)
+            kept = random.randint(0, len(self.pending)) if count is None else count
+            for change in self.pending[:kept]:
+                size = _apply(pages, size, change)
+            if fate is Fate.MIXED:
+                size = self._keep_some_sectors(pages, size, kept, random)
+        found = FileNode(self.number, self.modified_ms)
+        found.pages, found.size = pages, size
+        found.durable_pages, found.durable_size = dict(pages), size
+        found.cold = set(pages)
+        return found
+
+    def _keep_some_sectors(self, pages: Pages, size: int, kept: int, random: Random) -> int:
+        """Sectors of the writes after the first `kept` changes, each on the medium or not. Returns the size found."""
+        later: list[Write] = []
+        for change in self.pending[kept:]:
+            if not isinstance(change, Write):
+                break
+            later.append(change)
+        written, written_size = dict(pages), size
+        sectors: dict[int, None] = {}
+        for write in later:
+            written_size = _apply(written, written_size, write)
+            first = write.position // SECTOR_BYTES
+            sectors.update(dict.fromkeys(range(first, -(-(write.position + len(write.data)) // SECTOR_BYTES))))
+        share = random.random()
+        reached = size
+        for sector in sectors:
+            if random.random() < share:
+                start = sector * SECTOR_BYTES
+                data = _read(written, written_size, start, SECTOR_BYTES)
+                _write(pages, start, data)
+                reached = max(reached, start + len(data))
+        found_size = random.choice((size, reached, written_size))
+        _cut(pages, found_size)
+        return found_size
+
+
+class DirectoryNode:
+    __slots__ = ("durable", "entries", "modified_ms")
+
+    def __init__(self, now_ms: int) -> None:
+        self.entries: dict[str, Node] = {}
+        self.durable: dict[str, Node] = {}
+        self.modified_ms = now_ms
+
+
+Node = FileNode | DirectoryNode
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class EntryChange:
+    """What the names mean from now on (None: nothing). All of them change together, or none does."""
+
+    names: tuple[tuple[DirectoryNode, str, Node | None], ...]
+
+    def keys(self) -> set[tuple[int, str]]:
+        return {(id(directory), name) for directory, name, _ in self.names}
+
+    def touches(self, directory: DirectoryNode) -> bool:
+        return any(touched is directory for touched, _, _ in self.names)
+
+
+class Volume:
+    def __init__(self, capacity_bytes: int | None = None) -> None:
+        self.capacity_bytes = capacity_bytes  # None: without end
+        self.root = DirectoryNode(0)
+        self.locks: dict[str, object] = {}  # path → who holds it
+        self._pending: list[EntryChange] = []
+        self._files: dict[int, FileNode] = {}
+        self._numbers = 0
+
+    def find(self, path: str) -> Node | None:
+        node: Node = self.root
+        for name in path.split("/"):
+            if not name or name == ".":
+                continue
+            if not isinstance(node, DirectoryNode):
+                return None
+            found = node.entries.get(name)
+            if found is None:
+                return None
+            node = found
+        return node
+
+    def node(self, path: str) -> Node:
+        node = self.find(path)
+        if node is None:
+            head = path
+            while head not in ("", "/"):
+                head = os.path.dirname(head)
+                if isinstance(self.find(head), FileNode):
+                    raise _error(errno.ENOTDIR, path)
+            raise _error(errno.ENOENT, path)
+        return node
+
+    def file(self, path: str) -> FileNode:
+        node = self.node(path)
+        if isinstance(node, DirectoryNode):
+            raise _error(errno.EISDIR, path)
+        return node
+
+    def directory(self, path: str) -> DirectoryNode:
+        node = self.node(path)
+        if not isinstance(node, DirectoryNode):
+            raise _error(errno.ENOTDIR, path)
+        return node
+
+    def file_number(self, number: int) -> FileNode:
+        return self._files[number]
+
+    def used_bytes(self) -> int:
+        return sum(len(file.pages) for file in _files_below(self.root)) * PAGE_BYTES
+
+    def room_for(self, file: FileNode, position: int, size: int) -> int:
+        """How many of the bytes fit: those in pages that the file has, and those in free pages."""
+        if self.capacity_bytes is None:
+            return size
+        free = max(0, self.capacity_bytes - self.used_bytes()) // PAGE_BYTES
+        for page in range(position // PAGE_BYTES, _pages_up_to(position + size)):
+            if page not in file.pages:
+                if free == 0:
+                    return max(0, page * PAGE_BYTES - position)
+                free -= 1
+        return size
+
+    def create(self, path: str, now_ms: int) -> FileNode:
+        directory, name = self._parent(path)
+        self._numbers += 1
+        file = self._files[self._numbers] = FileNode(self._numbers, now_ms)
+        self._change((directory, name, file), now_ms=now_ms)
+        return file
+
+    def make_dir(self, path: str, now_ms: int) -> None:
+        directory, name = self._parent(path)
+        if name in directory.entries:
+            raise _error(errno.EEXIST, path)
+        self._change((directory, name, DirectoryNode(now_ms)), now_ms=now_ms)
+
+    def rename(self, old: str, new: str, now_ms: int) -> None:
+        directory, name = self._parent(old)
+        target, new_name = self._parent(new)
+        node = self.node(old)
+        replaced = target.entries.get(new_name)
+        if new.startswith(old + "/"):
+            raise _error(errno.EINVAL, old)
+        if replaced is node:
+            return
+        if old.startswith(new + "/"):
+            raise _error(errno.ENOTEMPTY, old)
+        if isinstance(replaced, DirectoryNode) and not isinstance(node, DirectoryNode):
+            raise _error(errno.EISDIR, old)
+        if isinstance(replaced, FileNode) and isinstance(node, DirectoryNode):
+            raise _error(errno.ENOTDIR, old)
+        if isinstance(replaced, DirectoryNode) and replaced.entries:
+            raise _error(errno.ENOTEMPTY, old)
+        self._change((directory, name, None), (target, new_name, node), now_ms=now_ms)
+
+    def remove(self, path: str, now_ms: int) -> None:
+        directory, name = self._parent(path)
+        node = self.node(path)
+        if isinstance(node, DirectoryNode) and node.entries:
+            raise _error(errno.ENOTEMPTY, path)
+        self._change((directory, name, None), now_ms=now_ms)
+
+    def sync_dir(self, path: str) -> None:
+        """Everything about this directory's names, and whatever it builds upon."""
+        directory = self.directory(path)
+        needed: set[tuple[int, str]] = set()
+        durable, left = [], []
+        for change in reversed(self._pending):
+            if change.touches(directory) or not needed.isdisjoint(change.keys()):
+                needed |= change.keys()
+                durable.append(change)
+            else:
+                left.append(change)
+        for change in reversed(durable):
+            for touched, name, node in change.names:
+                _set(touched.durable, name, node)
+        self._pending = left[::-1]
+
+    def after_power_loss(self, random: Random, overall: Fate | None = None) -> Volume:
+        """The volume as it is found by the next boot; this one is left as it is."""
+        if overall is None:
+            # Everything lost and everything kept are the corners where most mistakes live; chance rarely goes there.
+            overall = random.choices((Fate.LOST, Fate.KEPT, Fate.MIXED), (3, 1, 6))[0]
+        entries = {id(node): dict(node.durable) for node in self._directories()}
+        for change in self._surviving(overall, random):
+            for touched, name, node in change.names:
+                _set(entries[id(touched)], name, node)
+        found = Volume(self.capacity_bytes)
+        found._numbers = self._numbers
+        found._adopt(self.root, found.root, entries, overall, random)
+        return found
+
+    def _surviving(self, overall: Fate, random: Random) -> list[EntryChange]:
+        fate = random.choice(tuple(Fate)) if overall is Fate.MIXED else overall
+        if fate is Fate.LOST:
+            return []
+        if fate is Fate.KEPT:
+            return self._pending
+        if fate is Fate.PREFIX:
+            return self._pending[: random.randint(0, len(self._pending))]
+        share = random.random()
+        lost: set[tuple[int, str]] = set()
+        surviving = []
+        for change in self._pending:
+            if random.random() < share and lost.isdisjoint(change.keys()):
+                surviving.append(change)
+            else:
+                lost |= change.keys()
+        return surviving
+
+    def _adopt(
+        self,
+        old: DirectoryNode,
+        new: DirectoryNode,
+        entries: dict[int, dict[str, Node]],
+        overall: Fate,
+        random: Random,
+    ) -> None:
+        new.modified_ms = old.modified_ms
+        for name, node in entries[id(old)].items():
+            if isinstance(node, FileNode):
+                fate = random.choice(tuple(Fate)) if overall is Fate.MIXED and node.pending else overall
+                found: Node = node.after_power_loss(fate, random)
+                assert isinstance(found, FileNode)
+                self._files[found.number] = found
+            else:
+                found = DirectoryNode(node.modified_ms)
+                self._adopt(node, found, entries, overall, random)
+            new.entries[name] = new.durable[name] = found
+
+    def _directories(self) -> Iterator[DirectoryNode]:
+        """Every directory that may be reached in the cache, on the medium, or by a change that may survive."""
+        seen: set[int] = set()
+        waiting: list[Node | None] = [self.root]
+        waiting += [
+            node for change in self._pending for touched, _, target in change.names for node in (touched, target)
+        ]
+        while waiting:
+            node = waiting.pop()
+            if isinstance(node, DirectoryNode) and id(node) not in seen:
+                seen.add(id(node))
+                yield node
+                waiting += node.entries.values()
+                waiting += node.durable.values()
+
+    def _parent(self, path: str) -> tuple[DirectoryNode, str]:
+        head, _, name = path.rstrip("/").rpartition("/")
+        return self.directory(head or "/"), name
+
+    def _change(self, *names: tuple[DirectoryNode, str, Node | None], now_ms: int) -> None:
+        self._pending.append(EntryChange(names))
+        for directory, name, node in names:
+            _set(directory.entries, name, node)
+            directory.modified_ms = now_ms
+
+
+def _error(code: int, path: str) -> OSError:
+    return OSError(code, os.strerror(code), path)
+
+
+def _files_below(directory: DirectoryNode) -> Iterator[FileNode]:
+    for node in directory.entries.values():
+        if isinstance(node, FileNode):
+            yield node
+        else:
+            yield from _files_below(node)
+
+
+def _set(entries: dict[str, Node], name: str, node: Node | None) -> None:
+    if node is None:
+        entries.pop(name, None)
+    else:
+        entries[name] = node
+
+
+def _pages_up_to(size: int) -> int:
+    return -(-size // PAGE_BYTES)
+
+
+def _read(pages: Pages, file_size: int, position: int, size: int) -> bytes:
+    end = min(position + size, file_size)
+    if end <= position:
+        return b""
+    first, last = position // PAGE_BYTES, _pages_up_to(end)
+    whole = b"".join([pages.get(page, b"").ljust(PAGE_BYTES, b"\0") for page in range(first, last)])
+    skip = position - first * PAGE_BYTES
+    return whole[skip : skip + end - position]
+
+
+def _write(pages: Pages, position: int, data: bytes) -> None:
+    """A page is as long as what was ever written to it; the rest of it is zeros."""
+    written = 0
+    while written < len(data):
+        page, skip = divmod(position + written, PAGE_BYTES)
+        piece = data[written : written + PAGE_BYTES - skip]
+        old = pages.get(page, b"")
+        if len(old) < skip:
+            old = old.ljust(skip, b"\0")
+        pages[page] = old[:skip] + piece + old[skip + len(piece) :]
+        written += len(piece)
+
+
+def _cut(pages: Pages, size: int) -> None:
+    page, skip = divmod(size, PAGE_BYTES)
+    for beyond in [number for number in pages if number > page or (number == page and skip == 0)]:
+        del pages[beyond]
+    if page in pages:
+        pages[page] = pages[page][:skip]
+
+
+def _apply(pages: Pages, size: int, change: Write | Truncate) -> int:
+    if isinstance(change, Write):
+        _write(pages, change.position, change.data)
+        return max(size, change.position + len(change.data))
+    _cut(pages, change.size)
+    return change.size

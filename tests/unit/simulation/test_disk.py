@@ -1,0 +1,384 @@
+"""The simulated disk: that it is a disk (against the real one), and what it loses when the power goes."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Callable
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from strandline.runtime.disk import Disk, File, SystemDisk, write_atomically
+from strandline.simulation.disk import PowerLoss, SimDisk
+from strandline.simulation.journal import Journal
+from strandline.simulation.volume import SECTOR_BYTES, Fate, Volume
+
+
+@pytest.fixture
+def disk() -> SimDisk:
+    disk = SimDisk(Volume())
+    disk.make_dirs("/data")
+    disk.sync_dir("/")
+    return disk
+
+
+def found(disk: SimDisk, seed: int = 0, fate: Fate | None = None) -> SimDisk:
+    return SimDisk(disk.volume.after_power_loss(Random(seed), fate))
+
+
+def file_with(disk: SimDisk, path: str, data: bytes) -> File:
+    """A file whose name and content are durable."""
+    file = disk.open(path, create=True)
+    file.write_at(0, data)
+    file.sync()
+    disk.sync_dir(os.path.dirname(path))
+    return file
+
+
+class Twins:
+    """Does the same on a real and a simulated disk, and compares what it hears."""
+
+    def __init__(self, root: str, random: Random) -> None:
+        self.random = random
+        self.disks: list[tuple[Disk, str]] = [(SystemDisk(), root), (SimDisk(Volume()), "/data")]
+        self.disks[1][0].make_dirs("/data")
+
+    def path(self) -> str:
+        return "/".join(self.random.choice("ab") for _ in range(self.random.randint(1, 3)))
+
+    def both(self, act: Callable[[Disk, str], object]) -> None:
+        heard: list[object] = []
+        for disk, root in self.disks:
+            try:
+                heard.append(act(disk, root))
+            except OSError as error:
+                heard.append(errno.errorcode[error.errno or 0])
+        assert heard[0] == heard[1]
+
+    def step(self) -> None:
+        path, other = self.path(), self.path()
+        position, size = self.random.randint(0, 9000), self.random.randint(0, 9000)
+        data = self.random.randbytes(self.random.randint(1, 6000))
+        choice = self.random.randrange(9)
+        match choice:
+            case 0:
+                self.both(lambda disk, root: disk.make_dirs(f"{root}/{path}"))
+            case 1:
+                self.both(lambda disk, root: disk.open(f"{root}/{path}", create=True).write_at(position, data))
+            case 2:
+                self.both(lambda disk, root: disk.open(f"{root}/{path}").truncate(size))
+            case 3:
+                self.both(lambda disk, root: disk.open(f"{root}/{path}").read_at(position, size))
+            case 4:
+                self.both(lambda disk, root: disk.rename(f"{root}/{path}", f"{root}/{other}"))
+            case 5:
+                self.both(lambda disk, root: disk.remove(f"{root}/{path}"))
+            case 6:
+                self.both(lambda disk, root: (disk.exists(f"{root}/{path}"), disk.is_dir(f"{root}/{path}")))
+            case 7:
+                self.both(lambda disk, root: disk.list(f"{root}/{path}"))
+            case 8:
+                self.both(lambda disk, root: disk.read(f"{root}/{path}"))
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_it_answers_like_the_real_disk(seed: int, tmp_path: Path) -> None:
+    twins = Twins(str(tmp_path), Random(seed))
+    for _ in range(150):
+        twins.step()
+
+
+def test_synced_data_and_names_survive_every_power_loss(disk: SimDisk) -> None:
+    file_with(disk, "/data/a", b"x" * 5000)
+    for seed in range(50):
+        assert found(disk, seed).read("/data/a") == b"x" * 5000
+
+
+def test_a_synced_file_whose_name_was_not_synced_may_be_gone(disk: SimDisk) -> None:
+    file = disk.open("/data/a", create=True)
+    file.write_at(0, b"data")
+    file.sync()
+    outcomes = {found(disk, seed).exists("/data/a") for seed in range(50)}
+    assert outcomes == {True, False}
+    for seed in range(50):
+        after = found(disk, seed)
+        assert not after.exists("/data/a") or after.read("/data/a") == b"data"
+
+
+def test_unsynced_appends_leave_every_kind_of_tail(disk: SimDisk) -> None:
+    old = bytes([1]) * 700
+    file = file_with(disk, "/data/a", old)
+    for number in range(10):
+        file.write_at(700 + number * 700, bytes([number + 2]) * 700)
+    whole = file.read_at(0, 100_000)
+    kinds = set()
+    for seed in range(300):
+        content = found(disk, seed).read("/data/a")
+        assert content[:700] == old
+        assert len(content) <= len(whole)
+        for start in range(0, len(content), SECTOR_BYTES):
+            sector, written = content[start : start + SECTOR_BYTES], whole[start : start + SECTOR_BYTES]
+            matching = sum(1 for a, b in zip(sector, written, strict=False) if a == b)
+            # A sector is old, new, or new up to the end that one of its writes had.
+            assert sector[:matching] == written[:matching]
+            assert not any(sector[matching:])
+        if content == old:
+            kinds.add("lost")
+        elif content == whole:
+            kinds.add("kept")
+        elif whole.startswith(content):
+            kinds.add("prefix")
+        else:
+            kinds.add("torn")
+    assert kinds == {"lost", "kept", "prefix", "torn"}
+
+
+def test_an_overwritten_sector_is_old_or_new_never_a_blend(disk: SimDisk) -> None:
+    file = file_with(disk, "/data/a", b"o" * 4096)
+    file.write_at(0, b"n" * 4096)
+    seen = set()
+    for seed in range(100):
+        content = found(disk, seed).read("/data/a")
+        assert len(content) == 4096
+        sectors = [content[start : start + SECTOR_BYTES] for start in range(0, 4096, SECTOR_BYTES)]
+        assert all(sector in (b"o" * SECTOR_BYTES, b"n" * SECTOR_BYTES) for sector in sectors)
+        seen.add(len(set(sectors)))
+    assert seen == {1, 2}
+
+
+def test_a_truncation_is_a_barrier_nothing_written_after_it_is_found_without_it(disk: SimDisk) -> None:
+    file = file_with(disk, "/data/a", b"o" * 4000)
+    file.truncate(0)
+    file.write_at(0, b"n" * 1000)
+    for seed in range(100):
+        content = found(disk, seed).read("/data/a")
+        assert content == b"o" * 4000 or (len(content) <= 1000 and b"o" not in content)
+
+
+def test_a_rename_happens_wholly_or_not_at_all(disk: SimDisk) -> None:
+    file_with(disk, "/data/a", b"old")
+    file = disk.open("/data/a.tmp", create=True)
+    file.write_at(0, b"new")
+    file.sync()
+    disk.sync_dir("/data")
+    disk.rename("/data/a.tmp", "/data/a")
+    outcomes = set()
+    for seed in range(50):
+        after = found(disk, seed)
+        outcomes.add((after.read("/data/a"), after.exists("/data/a.tmp")))
+    assert outcomes == {(b"old", True), (b"new", False)}
+
+
+def test_renaming_before_syncing_may_leave_an_empty_file_under_the_good_name(disk: SimDisk) -> None:
+    file_with(disk, "/data/a", b"old")
+    file = disk.open("/data/a.tmp", create=True)
+    file.write_at(0, b"new")
+    disk.rename("/data/a.tmp", "/data/a")
+    assert b"" in {found(disk, seed).read("/data/a") for seed in range(200)}
+
+
+def test_names_change_independently_but_each_in_order(disk: SimDisk) -> None:
+    for name in "abc":
+        disk.open(f"/data/{name}", create=True)
+        disk.remove(f"/data/{name}")
+        disk.open(f"/data/{name}", create=True).write_at(0, b"second")
+    outcomes = {tuple(found(disk, seed).list("/data")) for seed in range(300)}
+    assert ("a",) in outcomes
+    assert ("c",) in outcomes
+    assert ("a", "b", "c") in outcomes
+    assert () in outcomes
+
+
+def test_a_lost_directory_takes_its_synced_files_with_it(disk: SimDisk) -> None:
+    disk.make_dirs("/data/topic-0")
+    file = disk.open("/data/topic-0/log", create=True)
+    file.write_at(0, b"data")
+    file.sync()
+    disk.sync_dir("/data/topic-0")
+    assert not found(disk, fate=Fate.LOST).exists("/data/topic-0")
+    disk.sync_dir("/data")
+    assert found(disk, fate=Fate.LOST).read("/data/topic-0/log") == b"data"
+
+
+def test_removed_files_may_come_back_with_what_was_durable(disk: SimDisk) -> None:
+    file = file_with(disk, "/data/a", b"durable")
+    file.write_at(0, b"cached!")
+    disk.remove("/data/a")
+    after = found(disk, fate=Fate.LOST)
+    assert after.read("/data/a") == b"durable"
+    disk.sync_dir("/data")
+    assert not found(disk, fate=Fate.LOST).exists("/data/a")
+
+
+def test_an_atomic_write_is_atomic_at_every_operation(disk: SimDisk) -> None:
+    write_atomically(disk, "/data/a", b"old" * 1000)
+    journal = Journal()
+    start = disk.volume.after_power_loss(Random(), Fate.KEPT)
+    copy = start.after_power_loss(Random(), Fate.KEPT)
+    write_atomically(SimDisk(start, journal=journal), "/data/a", b"new" * 2000)
+    seen = set()
+    for operation in journal.moments(copy):
+        for seed in range(30):
+            content = SimDisk(copy.after_power_loss(Random(seed))).read("/data/a")
+            assert content in (b"old" * 1000, b"new" * 2000), operation
+            seen.add(content)
+    assert len(seen) == 2
+    assert SimDisk(copy.after_power_loss(Random(), Fate.LOST)).read("/data/a") == b"new" * 2000
+
+
+def test_the_journal_makes_the_same_volume_again(disk: SimDisk) -> None:
+    journal = Journal()
+    first = SimDisk(Volume(), journal=journal)
+    first.make_dirs("/data/t")
+    file = first.open("/data/t/a", create=True)
+    for number in range(20):
+        file.write_at(number * 100, bytes([number]) * 150)
+    file.sync()
+    file.truncate(900)
+    first.rename("/data/t/a", "/data/t/b")
+    file.write_at(0, b"through the handle")
+    again = Volume()
+    moments = list(journal.moments(again))
+    assert moments == list(range(first.operations + 1))
+    for seed in range(20):
+        a = SimDisk(first.volume.after_power_loss(Random(seed)))
+        b = SimDisk(again.after_power_loss(Random(seed)))
+        assert a.is_dir("/data/t") == b.is_dir("/data/t")
+        if a.is_dir("/data/t"):
+            names = a.list("/data/t")
+            assert names == b.list("/data/t")
+            assert [a.read(f"/data/t/{name}") for name in names] == [b.read(f"/data/t/{name}") for name in names]
+
+
+def test_the_power_goes_at_the_operation_drawn_and_nothing_changes_any_more(disk: SimDisk) -> None:
+    file = file_with(disk, "/data/a", b"")
+    told: list[str] = []
+    disk.when_power_is_lost = lambda: told.append("off")
+    disk.lose_power_at = disk.operations + 2
+    file.write_at(0, b"1")
+    file.write_at(1, b"2")
+    with pytest.raises(PowerLoss):
+        file.write_at(2, b"3")
+    for attempt in (lambda: file.write_at(3, b"4"), lambda: disk.read("/data/a"), lambda: disk.sync_dir("/data")):
+        with pytest.raises(PowerLoss):
+            attempt()
+    assert told == ["off"]
+    assert found(disk, fate=Fate.KEPT).read("/data/a") == b"12"
+
+
+def test_removing_a_tree_can_be_interrupted_between_any_two_names(disk: SimDisk) -> None:
+    for name in "abc":
+        disk.make_dirs("/data/t")
+        disk.open(f"/data/t/{name}", create=True)
+    disk.lose_power_at = disk.operations + 2
+    with pytest.raises(PowerLoss):
+        disk.remove_tree("/data/t")
+    assert found(disk, fate=Fate.KEPT).list("/data/t") == ["c"]
+
+
+def test_after_a_boot_nothing_is_in_memory_until_it_is_read(disk: SimDisk) -> None:
+    file = file_with(disk, "/data/a", b"x" * 10_000)
+    assert file.read_cached(0, 100) == b"x" * 100
+    file = found(disk).open("/data/a")
+    assert file.read_cached(0, 100) is None
+    assert file.read_at(0, 100) == b"x" * 100
+    assert file.read_cached(0, 100) == b"x" * 100
+    assert file.read_cached(0, 5000) is None
+    assert file.read_cached(20_000, 10) == b""
+
+
+def test_a_failed_sync_is_not_made_good_by_the_next(disk: SimDisk) -> None:
+    file = file_with(disk, "/data/a", b"old!")
+    file.write_at(0, b"lost")
+    disk.fail("sync", code=errno.EIO, times=1)
+    with pytest.raises(OSError) as caught:
+        file.sync()
+    assert caught.value.errno == errno.EIO
+    file.sync()
+    assert file.read_at(0, 4) == b"lost"
+    assert found(disk, fate=Fate.KEPT).read("/data/a") == b"old!"
+
+
+def test_faults_strike_where_and_when_they_are_told(disk: SimDisk) -> None:
+    disk.make_dirs("/data/1")
+    disk.make_dirs("/data/10")
+    bad, good = disk.open("/data/1/a", create=True), disk.open("/data/10/a", create=True)
+    fault = disk.fail("write", "read", under="/data/1", after=1, times=2)
+    bad.write_at(0, b"first")
+    with pytest.raises(OSError):
+        bad.write_at(0, b"second")
+    good.write_at(0, b"fine")
+    with pytest.raises(OSError):
+        bad.read_at(0, 5)
+    assert bad.read_at(0, 5) == b"secst"
+    disk.mend(fault)
+
+
+def test_a_read_only_directory_reads_and_refuses_to_change(disk: SimDisk) -> None:
+    file = file_with(disk, "/data/a", b"kept")
+    disk.make_read_only("/data")
+    assert file.read_at(0, 4) == b"kept"
+    for attempt in (lambda: file.write_at(0, b"x"), lambda: disk.remove("/data/a"), lambda: disk.make_dirs("/data/b")):
+        with pytest.raises(OSError) as caught:
+            attempt()
+        assert caught.value.errno == errno.EROFS
+
+
+def test_a_full_disk_takes_what_fits_and_refuses_the_rest() -> None:
+    disk = SimDisk(Volume(capacity_bytes=3 * 4096))
+    file = disk.open("/a", create=True)
+    file.write_at(0, b"x" * 5000)
+    assert disk.usage("/") == (3 * 4096, 4096)
+    with pytest.raises(OSError) as caught:
+        file.write_at(5000, b"y" * 10_000)
+    assert caught.value.errno == errno.ENOSPC
+    assert file.size() == 3 * 4096
+    file.truncate(5000)
+    assert disk.usage("/")[1] == 4096
+
+
+def test_sparse_files_cost_only_what_is_written() -> None:
+    disk = SimDisk(Volume(capacity_bytes=100 * 4096))
+    file = disk.open("/index", create=True)
+    file.truncate(10 * 1024 * 1024)
+    file.write_at(9_000_000, b"entry")
+    assert file.size() == 10 * 1024 * 1024
+    assert file.read_at(8_999_999, 7) == b"\0entry\0"
+    assert disk.volume.used_bytes() == 4096
+
+
+def test_a_lock_is_exclusive_until_released_or_until_its_process_is_gone() -> None:
+    volume = Volume()
+    first, second = SimDisk(volume), SimDisk(volume)
+    lock = first.lock("/.lock")
+    with pytest.raises(BlockingIOError):
+        second.lock("/.lock")
+    lock.release()
+    second.lock("/.lock")
+    with pytest.raises(BlockingIOError):
+        first.lock("/.lock")
+    second.switch_off()
+    first.lock("/.lock")
+
+
+def test_a_closed_handle_never_finds_a_successor(disk: SimDisk) -> None:
+    file = file_with(disk, "/data/a", b"old")
+    file.close()
+    assert file.read_at(0, 3) == b"old"
+    file.close()
+    disk.remove("/data/a")
+    file_with(disk, "/data/a", b"new")
+    with pytest.raises(FileNotFoundError):
+        file.read_at(0, 3)
+
+
+def test_times_of_change_are_those_of_the_virtual_clock() -> None:
+    now = [5]
+    disk = SimDisk(Volume(), now_ms=lambda: now[0])
+    file = disk.open("/a", create=True)
+    now[0] = 9
+    file.write_at(0, b"x")
+    now[0] = 11
+    assert disk.modified_ms("/a") == 9
