@@ -20,7 +20,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, cast
 
 from strandline.protocol.codec import MalformedMessage
 from strandline.protocol.framing import FrameParser
@@ -83,8 +83,8 @@ class Connection(asyncio.BufferedProtocol):
     # What the transport tells.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        # uvloop's transports are asyncio's in shape only.
+        transport = self._transport = cast(asyncio.Transport, transport)
         peer = transport.get_extra_info("peername")
         self.client_host = str(peer[0]) if peer else ""
         transport.set_write_buffer_limits(HIGH_WATER_BYTES, LOW_WATER_BYTES)
