@@ -59,7 +59,9 @@ def open_and_check(
     stamps = settings.message_timestamp_type == "LogAppendTime"
     largest = wall_ms if stamps else opened.largest_timestamp
     attributes = header.attributes & ~LOG_APPEND_TIME | (LOG_APPEND_TIME if stamps else 0)
-    if header.is_control or (codec == header.codec and (opened.consecutive or codec == Codec.NONE)):
+    if header.is_control or codec == header.codec:
+        if codec != Codec.NONE and not opened.consecutive:
+            raise RecordsRefused(ErrorCode.INVALID_RECORD, "the offset deltas of compressed records are not 0, 1, 2, …")
         if attributes != header.attributes or largest != header.max_timestamp:
             header = restamp(batch, attributes, largest)
         return batch, header

@@ -18,9 +18,10 @@ of Kafka are not made:
 - that each record's own timestamp lies within message.timestamp.before.max.ms and message.timestamp.after.max.ms:
   the base and the largest timestamp, as the header states them, are checked instead;
 - that the header's largest timestamp is the largest of the records' (Kafka corrects it in silence);
-- that the offset deltas of compressed records are 0, 1, 2, … (Kafka renumbers them in silence; it does not look at
-  those of uncompressed ones either);
-- that compressed records can be decompressed at all.
+- that the offset deltas of compressed records are 0, 1, 2, … (Kafka fails with UNKNOWN_SERVER_ERROR, or renumbers them
+  when it converts the codec; it does not look at those of uncompressed ones either);
+- that compressed records can be decompressed at all (Kafka: UNKNOWN_SERVER_ERROR); that the blocks of an lz4 frame are
+  independent, without which Kafka's own clients cannot read it, is seen in the frame's first bytes and is checked.
 
 All of them are made, for every record, when the records have to be opened anyway: on compacted topics, when the codec
 is converted, and when the header's timestamps are out of bounds or of the wrong type.
@@ -70,7 +71,11 @@ FIRST_VERSION_WITH_ZSTD = 7
 # The shortest message of the oldest format: a length below it is no batch of any format.
 _SHORTEST_LENGTH = 14
 
+_LZ4 = int(Codec.LZ4)
 _ZSTD = int(Codec.ZSTD)
+# The byte after the four of lz4's magic number.
+_LZ4_FLAGS_AT = HEADER_SIZE + 4
+_LZ4_INDEPENDENT = 0x20
 # Base offset, length, leader epoch: they lie side by side and before everything that the checksum covers.
 _ASSIGNED = struct.Struct(">qii")
 _unpack_header = HEADER.unpack_from
@@ -132,6 +137,8 @@ def validate(
         last_offset_delta + 1 != count or count <= 0 or attributes & CONTROL or (producer_id >= 0 and sequence < 0)
     ):
         raise _refusal_of_header(header)
+    if codec == _LZ4 and len(records) > _LZ4_FLAGS_AT and not records[_LZ4_FLAGS_AT] & _LZ4_INDEPENDENT:
+        raise RecordsRefused(ErrorCode.INVALID_RECORD, "the blocks of an lz4 frame must be independent of each other")
     if records.readonly:
         records = memoryview(bytearray(records))
 

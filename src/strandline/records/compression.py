@@ -2,8 +2,8 @@
 
 - gzip: RFC 1952.
 - snappy: xerial's framing (blocks of 32 KiB) when writing; when reading also one raw block, which some clients send.
-- lz4: a frame of independent 64 KiB blocks without checksums when writing (all that Kafka's reader can take); any
-  standard frame when reading.
+- lz4: a frame of independent 64 KiB blocks when writing (Kafka's reader takes no other), without checksums unless a
+  level is asked for; any standard frame when reading.
 - zstd: plain frames.
 
 `decompress` holds one output buffer of at most `limit_bytes` and lets the codec write into it; a codec that runs out of
@@ -50,6 +50,8 @@ CODEC_NAMES = {
 _GZIP_DEFAULT = 6
 # Kafka's default level of lz4 stands for the fast compressor; every other level, higher or lower, for the slow one.
 _LZ4_DEFAULT = 9
+# Below this the library would take the fast compressor again.
+_LZ4_LOWEST_SLOW = 3
 _ZSTD_DEFAULT = 3
 
 _XERIAL_MAGIC = b"\x82SNAPPY\x00"
@@ -105,14 +107,15 @@ def _compress_xerial(data: memoryview) -> bytearray:
     return out
 
 
-def _compress_lz4(data: memoryview, level: int) -> bytearray:
+def _compress_lz4(data: memoryview, level: int) -> bytearray | memoryview:
+    if level != _LZ4_DEFAULT:
+        compressor = cramjam.lz4.Compressor(max(level, _LZ4_LOWEST_SLOW), content_checksum=False, block_linked=False)
+        compressor.compress(bytes(data))
+        return memoryview(compressor.finish())
     out = bytearray(_LZ4_HEADER)
     for start in range(0, len(data), _LZ4_BLOCK):
         plain = data[start : start + _LZ4_BLOCK]
-        if level == _LZ4_DEFAULT:
-            block = cramjam.lz4.compress_block(plain, store_size=False)
-        else:
-            block = cramjam.lz4.compress_block(plain, store_size=False, mode="high_compression", compression=level)
+        block = cramjam.lz4.compress_block(plain, store_size=False)
         if len(block) < len(plain):
             out += len(block).to_bytes(4, "little")
             out += memoryview(block)
