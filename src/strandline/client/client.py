@@ -1,0 +1,49 @@
+"""The client as one object: addresses in, everything else out of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Self
+
+from strandline.client.bootstrap import parse_bootstrap
+from strandline.client.clusters import Clusters
+from strandline.client.configs import Configs
+from strandline.client.fetcher import Fetcher
+from strandline.client.offsets import ListedOffset, list_offsets
+from strandline.client.producer import Producer
+from strandline.client.routing import Router
+from strandline.client.settings import ClientSettings, FetcherSettings, ProducerSettings
+from strandline.client.topics import Topics
+from strandline.model.errors import KafkaError
+from strandline.model.ids import TopicPartition
+from strandline.runtime.world import World
+
+
+class Client:
+    """Connects on first use; leaving the `async with` closes every connection."""
+
+    def __init__(self, world: World, bootstrap: str, settings: ClientSettings | None = None) -> None:
+        self.router = Router(world, parse_bootstrap(bootstrap), settings)
+        self.topics = Topics(self.router)
+        self.configs = Configs(self.router)
+        self.cluster = Clusters(self.router)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.router.close()
+
+    def producer(self, settings: ProducerSettings | None = None) -> Producer:
+        return Producer(self.router, settings)
+
+    def fetcher(self, settings: FetcherSettings | None = None) -> Fetcher:
+        return Fetcher(self.router, settings)
+
+    async def list_offsets(
+        self, wanted: Mapping[TopicPartition, int], *, read_committed: bool = False
+    ) -> dict[TopicPartition, ListedOffset | KafkaError]:
+        return await list_offsets(self.router, wanted, read_committed=read_committed)

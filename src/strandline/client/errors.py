@@ -1,0 +1,63 @@
+"""What a caller of the client can meet beyond the errors that a broker answers: each still carries an `ErrorCode`.
+
+KafkaError
+├─ BrokerUnreachable   nobody answered at any address we know
+├─ ConnectionLost      the connection ended before the answer came: what was asked may or may not have been done
+├─ CallTimedOut        no answer in time, with the same uncertainty
+├─ NotSupported        this broker does not speak the API, or no version of it that we speak
+├─ Violation           the peer does not speak Kafka's protocol
+└─ RecordsRefused      a broker refused a batch; `record_errors` says which records and why
+"""
+
+from __future__ import annotations
+
+from strandline.model.errors import ErrorCode, KafkaError
+
+
+class BrokerUnreachable(KafkaError):
+    def __init__(self, why: str) -> None:
+        super().__init__(ErrorCode.NETWORK_EXCEPTION, why)
+
+
+class ConnectionLost(KafkaError):
+    def __init__(self, why: str) -> None:
+        super().__init__(ErrorCode.NETWORK_EXCEPTION, why)
+
+
+class CallTimedOut(KafkaError):
+    def __init__(self, why: str) -> None:
+        super().__init__(ErrorCode.REQUEST_TIMED_OUT, why)
+
+
+class NotSupported(KafkaError):
+    def __init__(self, why: str) -> None:
+        super().__init__(ErrorCode.UNSUPPORTED_VERSION, why)
+
+
+class Violation(KafkaError):
+    def __init__(self, why: str) -> None:
+        super().__init__(ErrorCode.UNKNOWN_SERVER_ERROR, why)
+
+
+class RecordsRefused(KafkaError):
+    def __init__(self, code: ErrorCode, why: str, record_errors: dict[int, str]) -> None:
+        super().__init__(code, why)
+        self.record_errors = record_errors
+
+
+# The answer never came or the broker is gone: asking another broker, or the same one again, may help.
+TRANSPORT_ERRORS = (BrokerUnreachable, ConnectionLost, CallTimedOut)
+
+
+def code_of(number: int) -> ErrorCode:
+    """Brokers newer than us may answer codes we do not know."""
+    try:
+        return ErrorCode(number)
+    except ValueError:
+        return ErrorCode.UNKNOWN_SERVER_ERROR
+
+
+def error_of(number: int, why: str | None = None) -> KafkaError:
+    code = code_of(number)
+    known = "" if code == number else f"error code {number}"
+    return KafkaError(code, why or known)

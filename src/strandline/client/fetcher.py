@@ -1,0 +1,296 @@
+"""Reading records of assigned partitions: the shell around `session` and `positions`.
+
+    async with Fetcher(router) as fetcher:
+        fetcher.assign(TopicPartition("orders", 0), 0)
+        for fetched in await fetcher.poll(500):
+            for record in fetched.records(): ...
+
+One question is under way per broker, on a connection of its own; a partition whose records were not taken yet is not
+asked for again, so a slow reader holds at most one answer per broker. Group membership will stand on top of this.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from types import TracebackType
+from typing import Self
+
+from strandline.client.errors import code_of, error_of
+from strandline.client.offsets import EARLIEST, LATEST, list_offsets
+from strandline.client.positions import Fetched, Position, read_fetched
+from strandline.client.routing import WRONG_LEADER, Router
+from strandline.client.session import FetchSession, SessionRequest, Wanted
+from strandline.client.settings import FetcherSettings
+from strandline.client.view import BrokerView
+from strandline.model.errors import ErrorCode, KafkaError
+from strandline.model.ids import ZERO_UUID, Endpoint, TopicPartition
+from strandline.protocol.messages.fetch import (
+    FetchPartition,
+    FetchRequest,
+    FetchResponse,
+    FetchTopic,
+    ForgottenTopic,
+    PartitionData,
+)
+from strandline.runtime.tasks import TaskGroup
+
+# From this version on Fetch names topics by id.
+BY_TOPIC_ID = 13
+LANE = "fetch"
+
+
+class Fetcher:
+    def __init__(self, router: Router, settings: FetcherSettings | None = None) -> None:
+        self._router = router
+        self._settings = settings or FetcherSettings()
+        self._positions: dict[TopicPartition, Position] = {}
+        self._sessions: dict[int, FetchSession] = {}
+        self._busy: dict[int, None] = {}
+        self._ready: deque[Fetched] = deque()
+        self._tasks = TaskGroup()
+        self._arrived = asyncio.Event()
+        # Why nothing comes at the moment, when that is so; polling goes on trying.
+        self.trouble: KafkaError | None = None
+
+    async def __aenter__(self) -> Self:
+        await self._tasks.__aenter__()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._tasks.cancel()
+        await self._tasks.__aexit__(None, None, None)
+
+    def assign(self, partition: TopicPartition, offset: int) -> None:
+        """Reads this partition too, from `offset`; a partition that is read already is moved there."""
+        self.unassign(partition)
+        self._positions[partition] = Position(offset)
+
+    def unassign(self, partition: TopicPartition) -> None:
+        self._positions.pop(partition, None)
+        self._ready = deque(each for each in self._ready if each.partition != partition)
+
+    def position(self, partition: TopicPartition) -> Position:
+        return self._positions[partition]
+
+    async def poll(self, timeout_ms: int) -> list[Fetched]:
+        """What has arrived, or what arrives within the time; raises what can only be mended by the caller."""
+        loop = asyncio.get_running_loop()
+        deadline_ms = self._router.now_ms() + timeout_ms
+        while True:
+            self._raise_errors()
+            if self._ready:
+                return self._take()
+            remaining_ms = deadline_ms - self._router.now_ms()
+            if remaining_ms <= 0:
+                return []
+            self._arrived.clear()
+            await self._ask_idle_brokers()
+            if self._ready or self._arrived.is_set():
+                continue
+            wake_ms = min(remaining_ms, self._shortest_backoff_ms())
+            timer = loop.call_later(wake_ms / 1000, self._arrived.set)
+            try:
+                await self._arrived.wait()
+            finally:
+                timer.cancel()
+
+    def _take(self) -> list[Fetched]:
+        taken, self._ready = list(self._ready), deque()
+        for fetched in taken:
+            position = self._positions[fetched.partition]
+            position.buffered = False
+            position.offset = fetched.next_offset
+        return [fetched for fetched in taken if fetched.batches]
+
+    def _raise_errors(self) -> None:
+        for position in self._positions.values():
+            if position.error is not None:
+                error, position.error = position.error, None
+                raise error
+
+    def _shortest_backoff_ms(self) -> int:
+        now_ms = self._router.now_ms()
+        waits = [each.not_before_ms - now_ms for each in self._positions.values() if each.not_before_ms > now_ms]
+        return min(waits, default=1 << 30)
+
+    async def _ask_idle_brokers(self) -> None:
+        now_ms = self._router.now_ms()
+        idle = [
+            partition
+            for partition, position in self._positions.items()
+            if not position.buffered and position.not_before_ms <= now_ms
+        ]
+        try:
+            leaders = await self._router.leaders(idle)
+        except KafkaError as error:
+            if not error.code.retriable:
+                raise
+            self.trouble = error
+            leaders = {}
+        by_leader: dict[int, list[TopicPartition]] = {}
+        for partition in idle:
+            if partition not in leaders:
+                self._without_leader(partition)
+            elif leaders[partition] not in self._busy:
+                by_leader.setdefault(leaders[partition], []).append(partition)
+        for leader, partitions in by_leader.items():
+            self._busy[leader] = None
+            self._tasks.start(self._fetch(leader, partitions), name=f"fetch from {leader}")
+
+    def _without_leader(self, partition: TopicPartition) -> None:
+        topic = self._router.view.topics.get(partition.topic)
+        if topic is not None and not topic.error and partition.partition not in topic.partitions:
+            why = f"topic {partition.topic!r} has partitions 0 to {len(topic.partitions) - 1}"
+            self._positions[partition].error = KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, why)
+        self._back_off(partition)
+
+    def _back_off(self, partition: TopicPartition) -> None:
+        position = self._positions.get(partition)
+        if position is not None:
+            position.not_before_ms = self._router.now_ms() + self._router.settings.retry_backoff_ms
+
+    async def _fetch(self, leader: int, partitions: list[TopicPartition]) -> None:
+        session = self._sessions.setdefault(leader, FetchSession(enabled=self._settings.use_sessions))
+        asked = {each: self._positions[each].offset for each in partitions if each in self._positions}
+        try:
+            answer = await self._ask(leader, session, self._wanted(partitions))
+        except KafkaError as error:
+            session.on_lost()
+            for partition in partitions:
+                self._router.view.on_wrong_leader(partition.topic)
+                self._back_off(partition)
+            self.trouble = error
+            if not error.code.retriable and partitions[0] in self._positions:
+                self._positions[partitions[0]].error = error
+        else:
+            self.trouble = None
+            await self._answered(answer, asked)
+        finally:
+            self._busy.pop(leader, None)
+            self._arrived.set()
+
+    def _wanted(self, partitions: list[TopicPartition]) -> dict[TopicPartition, Wanted]:
+        view = self._router.view
+        wanted = {}
+        for partition in partitions:
+            position = self._positions.get(partition)
+            leader = view.leader_of(partition)
+            if position is not None and leader is not None:
+                wanted[partition] = Wanted(
+                    view.id_of(partition.topic), position.offset, leader[1], self._settings.partition_max_bytes
+                )
+        return wanted
+
+    async def _ask(self, leader: int, session: FetchSession, wanted: dict[TopicPartition, Wanted]) -> FetchResponse:
+        connection = await self._router.broker(leader, LANE)
+        by_id = all(want.topic_id != ZERO_UUID for want in wanted.values())
+        version = connection.versions.newest_common(FetchRequest, None if by_id else BY_TOPIC_ID - 1)
+        asked = session.next_request(wanted)
+        request = FetchRequest(
+            max_wait_ms=self._settings.max_wait_ms,
+            min_bytes=self._settings.min_bytes,
+            max_bytes=self._settings.max_bytes,
+            isolation_level=int(self._settings.read_committed),
+            session_id=asked.session_id,
+            session_epoch=asked.epoch,
+            topics=_fetch_topics(asked),
+            forgotten_topics_data=_forgotten_topics(asked),
+        )
+        timeout_ms = self._settings.max_wait_ms + self._router.settings.request_timeout_ms
+        answer = await connection.call(request, FetchResponse, version=version, timeout_ms=timeout_ms)
+        session.on_answer(code_of(answer.error_code), answer.session_id)
+        if answer.error_code:
+            raise error_of(answer.error_code, f"fetching from broker {leader}")
+        return answer
+
+    async def _answered(self, answer: FetchResponse, asked: dict[TopicPartition, int]) -> None:
+        view = self._router.view
+        for endpoint in answer.node_endpoints:
+            view.brokers[endpoint.node_id] = BrokerView(
+                endpoint.node_id, Endpoint(endpoint.host, endpoint.port), endpoint.rack
+            )
+        for topic in answer.responses:
+            name = topic.topic or view.names.get(topic.topic_id, "")
+            for data in topic.partitions:
+                partition = TopicPartition(name, data.partition_index)
+                position = self._positions.get(partition)
+                # Assigned anew, or elsewhere, while the answer was under way: what it says is about the past.
+                if position is not None and asked.get(partition) == position.offset and not position.buffered:
+                    await self._received(partition, position, data)
+
+    async def _received(self, partition: TopicPartition, position: Position, data: PartitionData) -> None:
+        code = code_of(data.error_code)
+        if code != ErrorCode.NONE:
+            await self._refused(partition, position, data, code)
+            return
+        position.high_watermark = data.high_watermark
+        position.last_stable_offset = data.last_stable_offset
+        position.log_start_offset = data.log_start_offset
+        try:
+            fetched = read_fetched(
+                partition,
+                data,
+                position.offset,
+                read_committed=self._settings.read_committed,
+                check_crcs=self._settings.check_crcs,
+                keep_control=self._settings.keep_control_batches,
+            )
+        except KafkaError as error:
+            position.error = error
+            return
+        if fetched.next_offset > position.offset:
+            position.buffered = True
+            self._ready.append(fetched)
+
+    async def _refused(
+        self, partition: TopicPartition, position: Position, data: PartitionData, code: ErrorCode
+    ) -> None:
+        if code == ErrorCode.OFFSET_OUT_OF_RANGE:
+            await self._reset(partition, position)
+        elif code in WRONG_LEADER or code.retriable:
+            leader = data.current_leader
+            if not self._router.view.on_leader_hint(partition, leader.leader_id, leader.leader_epoch, None):
+                self._router.view.on_wrong_leader(partition.topic)
+                self._back_off(partition)
+        else:
+            position.error = error_of(code, f"fetching {partition} from offset {position.offset}")
+
+    async def _reset(self, partition: TopicPartition, position: Position) -> None:
+        if self._settings.out_of_range == "error":
+            why = f"{partition} does not hold offset {position.offset}"
+            position.error = KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, why)
+            return
+        place = EARLIEST if self._settings.out_of_range == "earliest" else LATEST
+        listed = (await list_offsets(self._router, {partition: place}))[partition]
+        if isinstance(listed, KafkaError):
+            self._back_off(partition)
+        else:
+            position.offset = listed.offset
+
+
+def _fetch_topics(asked: SessionRequest) -> list[FetchTopic]:
+    topics: dict[tuple[str, bytes], FetchTopic] = {}
+    for partition, want in asked.send.items():
+        topic = topics.setdefault(
+            (partition.topic, want.topic_id), FetchTopic(topic=partition.topic, topic_id=want.topic_id)
+        )
+        topic.partitions.append(
+            FetchPartition(
+                partition=partition.partition,
+                current_leader_epoch=want.leader_epoch,
+                fetch_offset=want.offset,
+                partition_max_bytes=want.max_bytes,
+            )
+        )
+    return list(topics.values())
+
+
+def _forgotten_topics(asked: SessionRequest) -> list[ForgottenTopic]:
+    topics: dict[tuple[str, bytes], ForgottenTopic] = {}
+    for partition, topic_id in asked.forget:
+        topic = topics.setdefault((partition.topic, topic_id), ForgottenTopic(topic=partition.topic, topic_id=topic_id))
+        topic.partitions.append(partition.partition)
+    return list(topics.values())

@@ -1,0 +1,340 @@
+"""Writing records: the shell around `accumulator`. One sender task takes what is ready and hands it to its leaders.
+
+    async with Producer(router) as producer:
+        delivery = await producer.send("orders", b"value", key=b"key")   # waits only for metadata and for room
+        print(await delivery)                                           # Delivered(topic, partition, offset, …)
+
+Leaving the `async with` waits for everything sent; an error inside it drops what is not delivered yet.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Self
+
+from strandline.client.accumulator import Accumulator, Batch, ProducerId, record_size
+from strandline.client.connection import Connection
+from strandline.client.errors import CallTimedOut, ConnectionLost, RecordsRefused, code_of, error_of
+from strandline.client.partitioner import Partitioner
+from strandline.client.routing import WRONG_LEADER, Router
+from strandline.client.settings import ProducerSettings
+from strandline.client.view import BrokerView, TopicView
+from strandline.model.errors import ErrorCode, KafkaError
+from strandline.model.ids import ZERO_UUID, Endpoint, TopicPartition
+from strandline.protocol.messages.produce import (
+    PartitionProduceData,
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+)
+from strandline.protocol.messages.producers import InitProducerIdRequest, InitProducerIdResponse
+from strandline.records.batch import Record
+from strandline.runtime.tasks import TaskGroup
+
+# From this version on Produce names topics by id.
+BY_TOPIC_ID = 13
+
+
+@dataclass(frozen=True, slots=True)
+class Delivered:
+    """Where a record went; offset -1 when nobody told us (acks=0, or a duplicate that the broker no longer knows)."""
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp_ms: int
+
+
+Delivery = asyncio.Future[Delivered]
+
+
+class Producer:
+    def __init__(self, router: Router, settings: ProducerSettings | None = None) -> None:
+        self._router = router
+        self._settings = settings or ProducerSettings()
+        self._accumulator = Accumulator(self._settings)
+        self._partitioner = Partitioner(router.world.random, self._settings.batch_bytes)
+        self._tasks = TaskGroup()
+        self._wake = asyncio.Event()
+        self._progress: asyncio.Future[None] | None = None
+        self._broken: KafkaError | None = None
+        self._sleeps_until_ms: int | None = None
+
+    async def __aenter__(self) -> Self:
+        await self._tasks.__aenter__()
+        self._tasks.start(self._run(), name="producer")
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            if kind is None:
+                await self.flush()
+        finally:
+            self._tasks.cancel()
+            dropped = ConnectionLost("the producer was closed before the record was delivered")
+            for batch in self._accumulator.drop_all():
+                self._fail(batch, dropped)
+            await self._tasks.__aexit__(None, None, None)
+
+    async def send(
+        self,
+        topic: str,
+        value: bytes | None,
+        *,
+        key: bytes | None = None,
+        headers: Sequence[tuple[str, bytes | None]] = (),
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+    ) -> Delivery:
+        """Takes the record; the future that is returned tells where it went, or why it did not go."""
+        if self._broken is not None:
+            raise self._broken
+        known = await self._topic(topic)
+        timestamp = self._router.world.clock.wall_ms() if timestamp_ms is None else timestamp_ms
+        record = Record(-1, timestamp, key, value, headers)
+        size_bytes = record_size(record)
+        if size_bytes > self._settings.max_request_bytes:
+            raise KafkaError(
+                ErrorCode.MESSAGE_TOO_LARGE,
+                f"the record takes {size_bytes} bytes, more than max_request_bytes {self._settings.max_request_bytes}",
+            )
+        await self._room_for(size_bytes)
+        if partition is None:
+            partition = self._choose(known, key, size_bytes)
+        elif partition not in known.partitions:
+            raise KafkaError(
+                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {topic!r} has partitions 0 to {len(known.partitions) - 1}"
+            )
+        delivery: Delivery = asyncio.get_running_loop().create_future()
+        now_ms = self._router.now_ms()
+        ready = self._accumulator.append(TopicPartition(topic, partition), record, delivery, now_ms)
+        if ready or self._sleeps_too_long(now_ms):
+            self._wake.set()
+        return delivery
+
+    async def flush(self) -> None:
+        """Returns when every record sent so far was delivered or refused."""
+        self._accumulator.begin_flush()
+        self._wake.set()
+        try:
+            while not self._accumulator.is_empty:
+                await self._some_progress()
+        finally:
+            self._accumulator.end_flush()
+
+    async def _topic(self, name: str) -> TopicView:
+        view = self._router.view
+        if view.is_fresh(name, self._router.now_ms(), self._router.settings.metadata_max_age_ms):
+            return view.topics[name]
+        return await self._router.topic(name, create=True, timeout_ms=self._settings.max_block_ms)
+
+    def _choose(self, topic: TopicView, key: bytes | None, size_bytes: int) -> int:
+        available = [] if key is not None else [each.index for each in topic.partitions.values() if each.leader >= 0]
+        return self._partitioner.partition(topic.name, key, size_bytes, len(topic.partitions), available)
+
+    async def _room_for(self, size_bytes: int) -> None:
+        if self._accumulator.buffered_bytes + size_bytes <= self._settings.buffer_bytes:
+            return
+        deadline_ms = self._router.deadline_ms(self._settings.max_block_ms)
+        while self._accumulator.buffered_bytes + size_bytes > self._settings.buffer_bytes:
+            if self._router.now_ms() >= deadline_ms:
+                raise CallTimedOut(
+                    f"no room for the record within {self._settings.max_block_ms} ms: nothing is delivered"
+                )
+            self._wake.set()
+            await self._some_progress(deadline_ms)
+
+    def _sleeps_too_long(self, now_ms: int) -> bool:
+        """The sender sleeps until something is ready; a record that will be ready earlier must wake it."""
+        return self._sleeps_until_ms is None or now_ms + self._settings.linger_ms < self._sleeps_until_ms
+
+    async def _run(self) -> None:
+        while True:
+            now_ms = self._router.now_ms()
+            for batch in self._accumulator.expire(now_ms):
+                why = f"not delivered to {batch.partition} within {self._settings.delivery_timeout_ms} ms"
+                self._fail(batch, CallTimedOut(why))
+            pause_ms = await self._send_ready(now_ms)
+            await self._sleep(pause_ms)
+
+    async def _send_ready(self, now_ms: int) -> int | None:
+        """Sends what can be sent; how long to sleep at most before trying again."""
+        ready = self._accumulator.ready(now_ms)
+        if not ready:
+            return None
+        try:
+            if self._accumulator.needs_producer_id():
+                await self._new_producer_id()
+            leaders = await self._router.leaders(ready)
+        except KafkaError as error:
+            if not error.code.retriable:
+                self._break(error)
+            return self._router.settings.retry_backoff_ms
+        by_leader: dict[int, list[Batch]] = {}
+        for partition in ready:
+            if partition in leaders and (batch := self._accumulator.take(partition, self._router.now_ms())) is not None:
+                by_leader.setdefault(leaders[partition], []).append(batch)
+        for leader, batches in by_leader.items():
+            for request in self._requests(batches):
+                self._tasks.start(self._produce(leader, request), name=f"produce to {leader}")
+        return None if len(leaders) == len(ready) else self._router.settings.retry_backoff_ms
+
+    async def _sleep(self, pause_ms: int | None) -> None:
+        now_ms = self._router.now_ms()
+        next_ms = self._accumulator.next_ready_ms(now_ms)
+        if pause_ms is not None:
+            next_ms = now_ms + pause_ms
+        elif next_ms is not None and next_ms <= now_ms:
+            return
+        timer = None
+        if next_ms is not None:
+            timer = asyncio.get_running_loop().call_later((next_ms - now_ms) / 1000, self._wake.set)
+        self._sleeps_until_ms = next_ms
+        try:
+            await self._wake.wait()
+        finally:
+            self._wake.clear()
+            if timer is not None:
+                timer.cancel()
+
+    def _requests(self, batches: list[Batch]) -> list[list[Batch]]:
+        """As few requests as their size allows; a partition has at most one batch in each."""
+        requests: list[list[Batch]] = []
+        room = 0
+        for batch in batches:
+            size_bytes = len(batch.encoded or b"")
+            if not requests or size_bytes > room:
+                requests.append([])
+                room = self._settings.max_request_bytes
+            requests[-1].append(batch)
+            room -= size_bytes
+        return requests
+
+    async def _produce(self, leader: int, batches: list[Batch]) -> None:
+        try:
+            connection = await self._router.broker(leader)
+            answer = await self._ask(connection, batches)
+        except KafkaError as error:
+            for batch in batches:
+                self._router.view.on_wrong_leader(batch.partition.topic)
+                self._failed(batch, error.code, error)
+        else:
+            self._answered(batches, answer)
+        finally:
+            self._wake.set()
+            self._made_progress()
+
+    async def _ask(self, connection: Connection, batches: list[Batch]) -> ProduceResponse | None:
+        view = self._router.view
+        topics: dict[str, TopicProduceData] = {}
+        for batch in batches:
+            name = batch.partition.topic
+            topic = topics.setdefault(name, TopicProduceData(name=name, topic_id=view.id_of(name)))
+            topic.partition_data.append(PartitionProduceData(index=batch.partition.partition, records=batch.encoded))
+        by_id = all(topic.topic_id != ZERO_UUID for topic in topics.values())
+        version = connection.versions.newest_common(ProduceRequest, None if by_id else BY_TOPIC_ID - 1)
+        request = ProduceRequest(
+            acks=self._settings.acks,
+            timeout_ms=self._router.settings.request_timeout_ms,
+            topic_data=list(topics.values()),
+        )
+        if self._settings.acks == 0:
+            await connection.tell(request, version)
+            return None
+        return await connection.call(request, ProduceResponse, version=version)
+
+    def _answered(self, batches: list[Batch], answer: ProduceResponse | None) -> None:
+        if answer is None:
+            for batch in batches:
+                self._succeed(batch, -1, -1)
+            return
+        results: dict[TopicPartition, PartitionProduceResponse] = {}
+        for topic in answer.responses:
+            name = topic.name or self._router.view.names.get(topic.topic_id, "")
+            for result in topic.partition_responses:
+                results[TopicPartition(name, result.index)] = result
+        for endpoint in answer.node_endpoints:
+            known = BrokerView(endpoint.node_id, Endpoint(endpoint.host, endpoint.port), endpoint.rack)
+            self._router.view.brokers[endpoint.node_id] = known
+        for batch in batches:
+            found = results.get(batch.partition)
+            if found is None:
+                self._failed(batch, ErrorCode.UNKNOWN_TOPIC_ID, error_of(ErrorCode.UNKNOWN_TOPIC_ID))
+            else:
+                self._settle(batch, found)
+
+    def _settle(self, batch: Batch, result: PartitionProduceResponse) -> None:
+        code = code_of(result.error_code)
+        if code == ErrorCode.NONE:
+            self._succeed(batch, result.base_offset, result.log_append_time_ms)
+        elif code == ErrorCode.DUPLICATE_SEQUENCE_NUMBER:
+            self._succeed(batch, -1, -1)
+        else:
+            leader = result.current_leader
+            hinted = self._router.view.on_leader_hint(batch.partition, leader.leader_id, leader.leader_epoch, None)
+            if code in WRONG_LEADER and not hinted:
+                self._router.view.on_wrong_leader(batch.partition.topic)
+            errors = {each.batch_index: each.batch_index_error_message or "" for each in result.record_errors}
+            self._failed(batch, code, RecordsRefused(code, result.error_message or f"for {batch.partition}", errors))
+
+    def _succeed(self, batch: Batch, base_offset: int, append_time_ms: int) -> None:
+        self._accumulator.on_appended(batch)
+        topic, partition = batch.partition
+        for index, (delivery, record) in enumerate(zip(batch.tokens, batch.records, strict=True)):
+            assert isinstance(delivery, asyncio.Future)
+            if not delivery.done():
+                offset = base_offset + index if base_offset >= 0 else -1
+                timestamp_ms = append_time_ms if append_time_ms >= 0 else record.timestamp
+                delivery.set_result(Delivered(topic, partition, offset, timestamp_ms))
+
+    def _failed(self, batch: Batch, code: ErrorCode, error: KafkaError) -> None:
+        backoff_ms = self._router.settings.retry_backoff_ms
+        if not self._accumulator.on_failed(batch, code, self._router.now_ms(), backoff_ms):
+            self._fail(batch, error)
+
+    def _fail(self, batch: Batch, error: KafkaError) -> None:
+        for delivery in batch.tokens:
+            assert isinstance(delivery, asyncio.Future)
+            if not delivery.done():
+                delivery.set_exception(error)
+                delivery.exception()  # a caller that never looks has chosen not to know
+        self._made_progress()
+
+    async def _new_producer_id(self) -> None:
+        answer = await self._router.call(
+            InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=60_000),
+            InitProducerIdResponse,
+            timeout_ms=self._router.settings.request_timeout_ms,
+        )
+        if answer.error_code:
+            raise error_of(answer.error_code, "no producer id was given to us")
+        self._accumulator.producer = ProducerId(answer.producer_id, answer.producer_epoch)
+
+    def _break(self, error: KafkaError) -> None:
+        """Nothing can be sent any more: a broker that will never give us a producer id, for one."""
+        self._broken = error
+        for batch in self._accumulator.drop_all():
+            self._fail(batch, error)
+
+    async def _some_progress(self, deadline_ms: int | None = None) -> None:
+        loop = asyncio.get_running_loop()
+        if self._progress is None or self._progress.done():
+            self._progress = loop.create_future()
+        timer = None
+        if deadline_ms is not None:
+            timer = loop.call_later(max(0, deadline_ms - self._router.now_ms()) / 1000, self._made_progress)
+        try:
+            await asyncio.shield(self._progress)
+        finally:
+            if timer is not None:
+                timer.cancel()
+
+    def _made_progress(self) -> None:
+        if self._progress is not None and not self._progress.done():
+            self._progress.set_result(None)

@@ -1,0 +1,307 @@
+"""Which broker to ask, and asking again when the first answer was "not I": the shell that owns all connections.
+
+Everything that talks to the cluster goes through a `Router`: `call` for questions any broker answers, `call_broker`
+for one in particular, `per_leader` for questions about partitions. Connections are opened on first use and shared; a
+lane of its own keeps long polls from holding other calls up, since a broker answers each connection in order.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Collection, Iterable
+from types import TracebackType
+from typing import Self, TypeVar
+
+from strandline.client.connection import Connection
+from strandline.client.errors import TRANSPORT_ERRORS, BrokerUnreachable, CallTimedOut, ConnectionLost
+from strandline.client.settings import Backoff, ClientSettings
+from strandline.client.view import ClusterView, TopicView
+from strandline.model.errors import ErrorCode, KafkaError
+from strandline.model.ids import Endpoint, TopicPartition
+from strandline.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from strandline.protocol.types import Message
+from strandline.runtime.world import World
+
+R = TypeVar("R", bound=Message)
+T = TypeVar("T")
+
+# Answers that say "ask somebody else", so that what we believe of the cluster must be refreshed first.
+WRONG_LEADER = frozenset(
+    {
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.LEADER_NOT_AVAILABLE,
+        ErrorCode.REPLICA_NOT_AVAILABLE,
+        ErrorCode.BROKER_NOT_AVAILABLE,
+        ErrorCode.LISTENER_NOT_FOUND,
+        ErrorCode.KAFKA_STORAGE_ERROR,
+        ErrorCode.FENCED_LEADER_EPOCH,
+        ErrorCode.UNKNOWN_LEADER_EPOCH,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.UNKNOWN_TOPIC_ID,
+        ErrorCode.INCONSISTENT_TOPIC_ID,
+        ErrorCode.NETWORK_EXCEPTION,
+    }
+)
+
+
+class Router:
+    def __init__(self, world: World, bootstrap: list[Endpoint], settings: ClientSettings | None = None) -> None:
+        if not bootstrap:
+            raise ValueError("at least one bootstrap address is needed")
+        self.world = world
+        self.settings = settings or ClientSettings()
+        self.view = ClusterView()
+        self._bootstrap = bootstrap
+        self._connections: dict[tuple[Endpoint, str], Connection] = {}
+        self._opening: dict[tuple[Endpoint, str], asyncio.Future[None]] = {}
+        self._ever_answered = False
+        self._made_ms = world.clock.now_ms()
+        self._closed = False
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._closed = True
+        connections, self._connections = self._connections, {}
+        for connection in connections.values():
+            connection.close()
+
+    def now_ms(self) -> int:
+        return self.world.clock.now_ms()
+
+    def deadline_ms(self, timeout_ms: int | None = None) -> int:
+        return self.now_ms() + (self.settings.api_timeout_ms if timeout_ms is None else timeout_ms)
+
+    def backoff(self) -> Backoff:
+        return Backoff(self.settings, self.world.random)
+
+    async def sleep(self, length_ms: int) -> None:
+        await asyncio.sleep(length_ms / 1000)
+
+    async def broker(self, broker_id: int, lane: str = "") -> Connection:
+        known = self.view.brokers.get(broker_id)
+        if known is None:
+            raise BrokerUnreachable(f"broker {broker_id} is not among the live brokers")
+        return await self._connection(known.endpoint, lane)
+
+    async def any_broker(self) -> Connection:
+        """An open connection if there is one, else the first address that answers; the bootstrap ones come last."""
+        for (_, lane), connection in self._connections.items():
+            if connection.is_open and not lane:
+                return connection
+        known = [broker.endpoint for broker in self.view.brokers.values()]
+        self.world.random.shuffle(known)
+        refusals: list[str] = []
+        for endpoint in dict.fromkeys([*known, *self._bootstrap]):
+            try:
+                return await self._connection(endpoint, "")
+            except TRANSPORT_ERRORS as error:
+                refusals.append(error.why)
+        raise BrokerUnreachable("; ".join(refusals))
+
+    async def call(
+        self,
+        request: Message,
+        response: type[R],
+        *,
+        version: int | None = None,
+        timeout_ms: int | None = None,
+        controller: bool = False,
+    ) -> R:
+        """Asks any broker (or, with `controller`, the one named as such), and asks again while nobody answers."""
+        deadline_ms = self.deadline_ms(timeout_ms)
+
+        async def ask() -> R:
+            connection = await self._controller() if controller else await self.any_broker()
+            remaining_ms = max(1, min(self.settings.request_timeout_ms, deadline_ms - self.now_ms()))
+            return await connection.call(request, response, version=version, timeout_ms=remaining_ms)
+
+        return await self.retrying(ask, deadline_ms)
+
+    async def call_broker(
+        self, broker_id: int, request: Message, response: type[R], *, timeout_ms: int | None = None
+    ) -> R:
+        deadline_ms = self.deadline_ms(timeout_ms)
+
+        async def ask() -> R:
+            if broker_id not in self.view.brokers:
+                await self.refresh([])
+            return await (await self.broker(broker_id)).call(request, response)
+
+        return await self.retrying(ask, deadline_ms)
+
+    async def retrying(self, ask: Callable[[], Awaitable[T]], deadline_ms: int, final: Collection[ErrorCode] = ()) -> T:
+        """Repeats after transport errors and retriable answers that are not `final`, until the deadline."""
+        backoff = self.backoff()
+        while True:
+            try:
+                return await ask()
+            except KafkaError as error:
+                again = isinstance(error, TRANSPORT_ERRORS) or (error.code.retriable and error.code not in final)
+                pause_ms = backoff.next_ms()
+                if not again or self._closed or self.now_ms() + pause_ms >= self._give_up_ms(error, deadline_ms):
+                    raise
+                await self.sleep(pause_ms)
+
+    async def refresh(self, topics: Iterable[str] | None, *, create: bool = False) -> MetadataResponse:
+        """Asks for metadata of these topics (None: all) and believes the answer."""
+        asked = None if topics is None else list(dict.fromkeys(topics))
+        connection = await self.any_broker()
+        version = connection.versions.newest_common(MetadataRequest)
+        request = MetadataRequest(
+            topics=None if asked is None else [MetadataRequestTopic(name=name) for name in asked],
+            allow_auto_topic_creation=create or version < 4,
+        )
+        answer = await connection.call(request, MetadataResponse, version=version)
+        if answer.error_code == ErrorCode.REBOOTSTRAP_REQUIRED:
+            self._rebootstrap()
+            raise ConnectionLost(f"{connection.endpoint} asked us to begin anew")
+        self.view.on_metadata(answer, self.now_ms(), asked)
+        return answer
+
+    async def topic(self, name: str, *, create: bool = False, timeout_ms: int | None = None) -> TopicView:
+        """What is known of a topic, refreshed if it is old; waits for a topic that is being created."""
+        if self.view.is_fresh(name, self.now_ms(), self.settings.metadata_max_age_ms):
+            return self.view.topics[name]
+
+        async def ask() -> TopicView:
+            await self.refresh([name], create=create)
+            known = self.view.topics.get(name)
+            if known is None or known.error:
+                code = known.error if known is not None else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                raise KafkaError(code, f"topic {name!r}")
+            return known
+
+        return await self.retrying(ask, self.deadline_ms(timeout_ms))
+
+    async def leaders(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """The leaders as far as they are known after at most one refresh; partitions without one are left out."""
+        wanted = list(partitions)
+        now_ms = self.now_ms()
+        old = [
+            each.topic
+            for each in wanted
+            if not self.view.is_fresh(each.topic, now_ms, self.settings.metadata_max_age_ms)
+            or self.view.leader_of(each) is None
+        ]
+        if old:
+            await self.refresh(old)
+        found = {each: self.view.leader_of(each) for each in wanted}
+        return {each: leader[0] for each, leader in found.items() if leader is not None}
+
+    async def per_leader(
+        self,
+        partitions: Iterable[TopicPartition],
+        ask: Callable[[Connection, list[TopicPartition]], Awaitable[dict[TopicPartition, T | KafkaError]]],
+        timeout_ms: int | None = None,
+    ) -> dict[TopicPartition, T | KafkaError]:
+        """Asks each partition's leader; what fails retriably is asked again, of whoever leads by then."""
+        deadline_ms = self.deadline_ms(timeout_ms)
+        backoff = self.backoff()
+        wanted = list(dict.fromkeys(partitions))
+        results: dict[TopicPartition, T | KafkaError] = {}
+        missing = wanted
+        while missing:
+            answered = await self._one_round(missing, ask)
+            results.update(answered)
+            missing = [each for each in missing if _may_be_retried(answered[each])]
+            pause_ms = backoff.next_ms()
+            errors = [error for each in missing if isinstance(error := answered[each], KafkaError)]
+            if not missing or self.now_ms() + pause_ms >= max(self._give_up_ms(each, deadline_ms) for each in errors):
+                break
+            await self.sleep(pause_ms)
+        return {each: results[each] for each in wanted}
+
+    async def _one_round(
+        self,
+        partitions: list[TopicPartition],
+        ask: Callable[[Connection, list[TopicPartition]], Awaitable[dict[TopicPartition, T | KafkaError]]],
+    ) -> dict[TopicPartition, T | KafkaError]:
+        answered: dict[TopicPartition, T | KafkaError] = {}
+        try:
+            leaders = await self.leaders(partitions)
+        except KafkaError as error:
+            return dict.fromkeys(partitions, error)
+        for each in partitions:
+            if each not in leaders:
+                answered[each] = self._without_leader(each)
+        by_leader: dict[int, list[TopicPartition]] = {}
+        for each, leader in leaders.items():
+            by_leader.setdefault(leader, []).append(each)
+        for leader, led in by_leader.items():
+            try:
+                answered.update(await ask(await self.broker(leader), led))
+            except KafkaError as error:
+                answered.update(dict.fromkeys(led, error))
+        for each, result in answered.items():
+            if isinstance(result, KafkaError) and result.code in WRONG_LEADER:
+                self.view.on_wrong_leader(each.topic)
+        return answered
+
+    def _without_leader(self, partition: TopicPartition) -> KafkaError:
+        topic = self.view.topics.get(partition.topic)
+        if topic is not None and topic.error:
+            return KafkaError(topic.error, f"topic {partition.topic!r}")
+        if topic is None or partition.partition not in topic.partitions:
+            return KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{partition} does not exist")
+        return KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, f"{partition} has no leader at the moment")
+
+    async def _controller(self) -> Connection:
+        if self.view.controller_id not in self.view.brokers:
+            await self.refresh([])
+        if self.view.controller_id in self.view.brokers:
+            return await self.broker(self.view.controller_id)
+        return await self.any_broker()
+
+    async def _connection(self, endpoint: Endpoint, lane: str) -> Connection:
+        """The shared connection; whoever comes first opens it, and the others wait for that."""
+        key = endpoint, lane
+        while True:
+            connection = self._connections.get(key)
+            if connection is not None and connection.is_open:
+                return connection
+            if self._closed:
+                raise ConnectionLost("the client is closed")
+            under_way = self._opening.get(key)
+            if under_way is None:
+                return await self._open(key)
+            await asyncio.shield(under_way)
+
+    async def _open(self, key: tuple[Endpoint, str]) -> Connection:
+        opened: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._opening[key] = opened
+        try:
+            connection = await Connection.open(self.world.network, key[0], self.settings)
+            self._ever_answered = True
+            if self._closed:
+                connection.close()
+                raise ConnectionLost("the client is closed")
+            self._connections[key] = connection
+            return connection
+        finally:
+            del self._opening[key]
+            opened.set_result(None)
+
+    def _rebootstrap(self) -> None:
+        self.view = ClusterView()
+        connections, self._connections = self._connections, {}
+        for connection in connections.values():
+            connection.close("the cluster asked us to begin anew")
+
+    def _give_up_ms(self, error: KafkaError, deadline_ms: int) -> int:
+        """While nobody has ever answered, the address may be wrong: the settings say how long to doubt that."""
+        if self._ever_answered or not isinstance(error, TRANSPORT_ERRORS):
+            return deadline_ms
+        return min(deadline_ms, self._made_ms + self.settings.bootstrap_timeout_ms)
+
+
+def _may_be_retried(result: object) -> bool:
+    if not isinstance(result, KafkaError):
+        return False
+    return result.code.retriable or isinstance(result, (ConnectionLost, BrokerUnreachable, CallTimedOut))

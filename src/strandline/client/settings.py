@@ -1,0 +1,77 @@
+"""How patient the client is. Lengths of time in milliseconds; the names follow Kafka's client settings."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from random import Random
+
+from strandline.records.compression import Codec
+
+
+@dataclass(frozen=True, slots=True)
+class ClientSettings:
+    client_id: str = "strandline"
+    connect_timeout_ms: int = 10_000
+    request_timeout_ms: int = 30_000
+    # How long a call that needs several tries may take in all.
+    api_timeout_ms: int = 60_000
+    # How long to go on asking when nobody has ever answered: a command line gives up at once.
+    bootstrap_timeout_ms: int = 60_000
+    retry_backoff_ms: int = 100
+    retry_backoff_max_ms: int = 1_000
+    metadata_max_age_ms: int = 300_000
+    max_response_bytes: int = 512 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class ProducerSettings:
+    acks: int = -1
+    idempotent: bool = True
+    linger_ms: int = 5
+    batch_bytes: int = 16 << 10
+    max_request_bytes: int = 1 << 20
+    buffer_bytes: int = 32 << 20
+    codec: Codec = Codec.NONE
+    compression_level: int | None = None
+    # Batches of one partition under way at once; a broker remembers five for its answer to duplicates.
+    max_in_flight: int = 5
+    delivery_timeout_ms: int = 120_000
+    # How long a send waits for its topic to exist, and for room in the buffer.
+    max_block_ms: int = 60_000
+
+    def __post_init__(self) -> None:
+        if self.acks not in (-1, 0, 1):
+            raise ValueError(f"acks is {self.acks}: it must be 0, 1 or -1 (all)")
+        if self.idempotent and self.acks != -1:
+            raise ValueError("an idempotent producer needs acks=-1 (all): set idempotent=False for fewer")
+        if not 1 <= self.max_in_flight <= 5:
+            raise ValueError("max_in_flight must be 1 to 5: a broker recognises only the last five batches")
+
+
+@dataclass(frozen=True, slots=True)
+class FetcherSettings:
+    min_bytes: int = 1
+    max_wait_ms: int = 500
+    max_bytes: int = 50 << 20
+    partition_max_bytes: int = 1 << 20
+    read_committed: bool = False
+    use_sessions: bool = True
+    check_crcs: bool = True
+    keep_control_batches: bool = False
+    # What to do when the broker no longer, or not yet, has an offset.
+    out_of_range: str = "error"  # "earliest", "latest" or "error"
+
+
+class Backoff:
+    """Waits that double from try to try, each drawn a little shorter or longer so that clients do not march in step."""
+
+    def __init__(self, settings: ClientSettings, random: Random) -> None:
+        self._first_ms = settings.retry_backoff_ms
+        self._max_ms = settings.retry_backoff_max_ms
+        self._random = random
+        self._tries = 0
+
+    def next_ms(self) -> int:
+        length_ms = min(self._max_ms, self._first_ms << min(self._tries, 16))
+        self._tries += 1
+        return max(1, round(length_ms * self._random.uniform(0.8, 1.2)))
