@@ -1,0 +1,1 @@
+"""Engine 3: partition replicas. Today every partition has one; leaders, followers and the ISR grow from here."""

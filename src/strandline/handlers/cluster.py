@@ -1,0 +1,43 @@
+"""DescribeCluster (60), UpdateFeatures (57), UnregisterBroker (64). The latter two go to the active controller."""
+
+from __future__ import annotations
+
+from strandline.handlers.context import Broker, Call
+from strandline.model.errors import ErrorCode, KafkaError
+from strandline.protocol.messages.cluster import (
+    DescribeClusterBroker,
+    DescribeClusterRequest,
+    DescribeClusterResponse,
+)
+
+_BROKERS = 1
+_CONTROLLERS = 2
+_NO_OPERATIONS = -(2**31)
+_ALL_CLUSTER_OPERATIONS = sum(1 << operation for operation in (5, 7, 8, 9, 10, 11, 12))
+
+
+async def handle_describe_cluster(
+    broker: Broker, call: Call, request: DescribeClusterRequest
+) -> DescribeClusterResponse:
+    if request.endpoint_type == _CONTROLLERS:
+        raise KafkaError(ErrorCode.MISMATCHED_ENDPOINT_TYPE, "this is a broker; ask a controller listener instead")
+    if request.endpoint_type != _BROKERS:
+        raise KafkaError(ErrorCode.UNSUPPORTED_ENDPOINT_TYPE, f"there is no endpoint type {request.endpoint_type}")
+    brokers = []
+    for info in broker.view.brokers():
+        endpoint = info.endpoint(call.listener)
+        if endpoint is None or (info.fenced and not request.include_fenced_brokers):
+            continue
+        brokers.append(
+            DescribeClusterBroker(
+                broker_id=info.id, host=endpoint.host, port=endpoint.port, rack=info.rack, is_fenced=info.fenced
+            )
+        )
+    asked = request.include_cluster_authorized_operations
+    return DescribeClusterResponse(
+        endpoint_type=_BROKERS,
+        cluster_id=broker.cluster_id,
+        controller_id=broker.node_id,
+        brokers=brokers,
+        cluster_authorized_operations=_ALL_CLUSTER_OPERATIONS if asked else _NO_OPERATIONS,
+    )

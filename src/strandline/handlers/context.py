@@ -1,0 +1,72 @@
+"""What a handler may reach: the call it answers, and the broker it runs on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from strandline.handlers.sessions import FetchSessions
+from strandline.metadata.effective_settings import BrokerLayers
+from strandline.metadata.image import Image
+from strandline.metadata.views import View
+from strandline.protocol.types import Message
+from strandline.replication.table import PartitionTable
+from strandline.runtime.world import World
+
+
+class Call(Protocol):
+    """Who asks, in which version, and through which door."""
+
+    @property
+    def api_key(self) -> int: ...
+    @property
+    def version(self) -> int: ...
+    @property
+    def client_id(self) -> str: ...
+    @property
+    def principal(self) -> str: ...
+    @property
+    def listener(self) -> str: ...
+    @property
+    def client_host(self) -> str: ...
+
+    def park(self) -> None:
+        """About to wait for long: the handler slot goes back to those who decide."""
+        ...
+
+
+class ActiveController(Protocol):
+    """Whoever leads the metadata quorum, wherever it is: requests that change metadata go through this door."""
+
+    async def forward(self, api_key: int, call: Call, request: Message) -> Any: ...
+
+
+class ProducerIds(Protocol):
+    async def next(self) -> int: ...
+
+
+class Settings(Protocol):
+    """Effective configuration of this broker: static file, then dynamic defaults, then its own dynamic values."""
+
+    def get(self, key: str) -> Any: ...
+    def layers(self) -> BrokerLayers: ...
+
+
+@dataclass(slots=True)
+class Broker:
+    node_id: int
+    cluster_id: str
+    world: World
+    image: Image
+    partitions: PartitionTable
+    controller: ActiveController
+    producer_ids: ProducerIds
+    settings: Settings
+    fetch_sessions: FetchSessions
+    # Advertised API ranges of each listener, filled in when the handler tables exist: listener → key → (min, max).
+    api_ranges: dict[str, dict[int, tuple[int, int]]] = field(default_factory=dict)
+
+    @property
+    def view(self) -> View:
+        """Committed metadata: a broker never acts on anything else."""
+        return self.image.committed

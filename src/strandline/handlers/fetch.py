@@ -1,0 +1,238 @@
+"""Fetch (1), versions 4-18, for consumers. Left out: replica fetches, which come with replication, and reading from
+followers (KIP-392), which needs some.
+
+A request that finds too little is parked on the watermarks of its partitions, without polling, and reads again when
+they have risen by enough bytes, when one is lost, or when its time is up. Records are slices of segment files: no byte
+of them is in memory before the socket wants it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from strandline.handlers.context import Broker, Call
+from strandline.handlers.leadership import leader_addresses
+from strandline.handlers.sessions import FetchSession, Wanted
+from strandline.log.partition_log import PartitionLog
+from strandline.log.reading import Cold, Read
+from strandline.log.txn_index import AbortedTransaction as Aborted
+from strandline.model.errors import ErrorCode, KafkaError
+from strandline.protocol.messages.fetch import (
+    AbortedTransaction,
+    EpochEndOffset,
+    FetchableTopicResponse,
+    FetchRequest,
+    FetchResponse,
+    LeaderIdAndEpoch,
+    NodeEndpoint,
+    PartitionData,
+)
+from strandline.replication.leader import Leader
+from strandline.replication.partition import Partition
+from strandline.runtime.watermark import Wait
+
+_READ_COMMITTED = 1
+_CONSUMER = -1
+_DEBUGGING_CONSUMER = -2
+_LEADER_HINT_ERRORS = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
+
+
+@dataclass(slots=True)
+class Reader:
+    """How one request reads: what it may see, and how many bytes are left for it."""
+
+    version: int
+    replica_id: int
+    isolation_level: int
+    bytes_left: int
+    bytes_read: int = 0
+    must_answer: bool = False
+
+    def upper_offset(self, leader: Leader, log: PartitionLog) -> int:
+        if self.replica_id == _DEBUGGING_CONSUMER:
+            return log.log_end_offset
+        if self.isolation_level == _READ_COMMITTED:
+            return leader.last_stable_offset.value
+        return leader.high_watermark.value
+
+
+async def handle_fetch(broker: Broker, call: Call, request: FetchRequest) -> FetchResponse:
+    now_ms = broker.world.clock.now_ms()
+    if call.version < 7:
+        request.session_epoch = -1
+    session, wanted = broker.fetch_sessions.begin(request, call.version, now_ms)
+    reader = _reader(broker, call, request)
+    answers = await _read_all(broker, reader, wanted)
+    min_bytes = min(request.min_bytes, reader.bytes_left + reader.bytes_read)
+    if not reader.must_answer and reader.bytes_read < min_bytes and wanted and request.max_wait_ms > 0:
+        call.park()
+        await _until_enough(broker, call, reader, wanted, min_bytes, request.max_wait_ms)
+        reader = _reader(broker, call, request)
+        answers = await _read_all(broker, reader, wanted)
+    return _response(broker, call, session, wanted, answers, full=request.session_epoch <= 0)
+
+
+def _reader(broker: Broker, call: Call, request: FetchRequest) -> Reader:
+    replica_id = request.replica_state.replica_id if call.version >= 15 else request.replica_id
+    return Reader(
+        call.version,
+        replica_id,
+        request.isolation_level,
+        min(request.max_bytes, broker.settings.get("fetch.max.bytes")),
+    )
+
+
+async def _read_all(broker: Broker, reader: Reader, wanted: list[Wanted]) -> list[PartitionData]:
+    answers = []
+    for one in wanted:
+        try:
+            answers.append(await _read(broker, reader, one))
+        except KafkaError as error:
+            reader.must_answer = True
+            answers.append(_refused(broker, reader, one, error.code))
+    return answers
+
+
+async def _read(broker: Broker, reader: Reader, wanted: Wanted) -> PartitionData:
+    partition, leader, log = await _leading(broker, reader, wanted)
+    upper = reader.upper_offset(leader, log)
+    answer = PartitionData(
+        partition_index=wanted.partition,
+        high_watermark=leader.high_watermark.value,
+        last_stable_offset=leader.last_stable_offset.value,
+        log_start_offset=log.log_start_offset,
+        records=b"",
+    )
+    if wanted.last_fetched_epoch >= 0:
+        epoch, end_offset = log.epochs.end_offset_for(wanted.last_fetched_epoch, log.log_end_offset)
+        if epoch >= 0 and (epoch < wanted.last_fetched_epoch or end_offset < wanted.fetch_offset):
+            answer.diverging_epoch = EpochEndOffset(epoch=epoch, end_offset=end_offset)
+            reader.must_answer = True
+            return answer
+    if not log.log_start_offset <= wanted.fetch_offset <= log.log_end_offset:
+        held = f"{partition.topic_partition} holds {log.log_start_offset} up to {log.log_end_offset}"
+        raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, f"{wanted.fetch_offset} was asked for, {held}")
+    if reader.isolation_level == _READ_COMMITTED:
+        answer.aborted_transactions = []
+    if wanted.fetch_offset >= upper:
+        return answer
+    read = await _warm_read(broker, reader, log, wanted, upper)
+    if read.slice is None:
+        return answer
+    reader.bytes_read += len(read.slice)
+    reader.bytes_left = max(0, reader.bytes_left - len(read.slice))
+    answer.records = read.slice
+    if reader.isolation_level == _READ_COMMITTED:
+        answer.aborted_transactions = [
+            AbortedTransaction(producer_id=aborted.producer_id, first_offset=aborted.first_offset)
+            for aborted in await _aborted(broker, log, wanted.fetch_offset, min(upper, read.upper_offset))
+        ]
+    return answer
+
+
+async def _leading(broker: Broker, reader: Reader, wanted: Wanted) -> tuple[Partition, Leader, PartitionLog]:
+    partition = broker.partitions.find(wanted.topic, wanted.topic_id, wanted.partition, by_id=reader.version >= 13)
+    log = partition.log or await partition.ready()
+    leader = partition.leading(wanted.current_leader_epoch)
+    if reader.replica_id >= 0:
+        known = wanted.current_leader_epoch >= 0
+        code = ErrorCode.UNKNOWN_LEADER_EPOCH if known else ErrorCode.NOT_LEADER_OR_FOLLOWER
+        raise KafkaError(code, f"broker {reader.replica_id} is not a replica of {partition.topic_partition}")
+    if log.settings.compression_type == "zstd" and reader.version < 10:
+        raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "zstd needs Fetch version 10 or newer")
+    return partition, leader, log
+
+
+async def _warm_read(broker: Broker, reader: Reader, log: PartitionLog, wanted: Wanted, upper: int) -> Read:
+    """Reads; what was never checked in this process is checked first, off the event loop."""
+    while True:
+        read = log.read(
+            wanted.fetch_offset,
+            max_bytes=min(wanted.max_bytes, reader.bytes_left),
+            before_offset=upper,
+            at_least_one=reader.bytes_read == 0,
+        )
+        if not isinstance(read, Cold):
+            return read
+        await broker.world.offload.run(read.warm)
+
+
+async def _aborted(broker: Broker, log: PartitionLog, start: int, upper: int) -> list[Aborted]:
+    while isinstance(aborted := log.aborted_transactions(start, upper), Cold):
+        await broker.world.offload.run(aborted.warm)
+    return aborted
+
+
+async def _until_enough(
+    broker: Broker, call: Call, reader: Reader, wanted: list[Wanted], min_bytes: int, max_wait_ms: int
+) -> None:
+    wait = Wait(min_bytes)
+    for one in wanted:
+        try:
+            partition = broker.partitions.find(one.topic, one.topic_id, one.partition, by_id=call.version >= 13)
+            leader = partition.leading()
+        except KafkaError:
+            return
+        log = partition.log
+        assert log is not None
+        committed = reader.isolation_level == _READ_COMMITTED
+        watermark = leader.last_stable_offset if committed else leader.high_watermark
+        wait.collect(watermark, _measure(log, one, reader, leader))
+    await wait.done(max_wait_ms)
+
+
+def _measure(log: PartitionLog, wanted: Wanted, reader: Reader, leader: Leader) -> Callable[[], int]:
+    def readable_bytes() -> int:
+        upper = reader.upper_offset(leader, log)
+        return min(wanted.max_bytes, log.bytes_between(wanted.fetch_offset, upper))
+
+    return readable_bytes
+
+
+def _refused(broker: Broker, reader: Reader, wanted: Wanted, code: ErrorCode) -> PartitionData:
+    if code == ErrorCode.KAFKA_STORAGE_ERROR and reader.version <= 5:
+        code = ErrorCode.NOT_LEADER_OR_FOLLOWER
+    answer = PartitionData(
+        partition_index=wanted.partition,
+        error_code=code,
+        high_watermark=-1,
+        last_stable_offset=-1,
+        log_start_offset=-1,
+        records=b"",
+    )
+    if code in _LEADER_HINT_ERRORS and reader.version >= 12:
+        info = broker.partitions.info(broker.view, wanted.topic, wanted.topic_id, wanted.partition)
+        if info is not None:
+            answer.current_leader = LeaderIdAndEpoch(leader_id=info.leader, leader_epoch=info.leader_epoch)
+    return answer
+
+
+def _response(
+    broker: Broker,
+    call: Call,
+    session: FetchSession | None,
+    wanted: list[Wanted],
+    answers: list[PartitionData],
+    *,
+    full: bool,
+) -> FetchResponse:
+    topics: list[FetchableTopicResponse] = []
+    leaders: list[int] = []
+    for one, answer in zip(wanted, answers, strict=True):
+        has_news = session is None or session.has_news(one, answer)
+        if not full and not has_news:
+            continue
+        last = topics[-1] if topics else None
+        if last is None or last.topic_id != one.topic_id or last.topic != one.topic:
+            last = FetchableTopicResponse(topic=one.topic, topic_id=one.topic_id)
+            topics.append(last)
+        last.partitions.append(answer)
+        if answer.current_leader.leader_id >= 0:
+            leaders.append(answer.current_leader.leader_id)
+    response = FetchResponse(session_id=session.id if session is not None else 0, responses=topics)
+    if leaders and call.version >= 16:
+        response.node_endpoints = [
+            NodeEndpoint(*address) for address in leader_addresses(broker, call.listener, leaders)
+        ]
+    return response

@@ -1,0 +1,87 @@
+"""ListOffsets (2), versions 1-11. Tiered storage does not exist here: earliest-local is earliest, latest-tiered and
+earliest-pending-upload have no answer (-1), as Apache Kafka says for a topic without remote storage.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from strandline.handlers.context import Broker, Call
+from strandline.log.partition_log import PartitionLog
+from strandline.model.errors import ErrorCode, KafkaError
+from strandline.model.ids import ZERO_UUID
+from strandline.protocol.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsPartitionResponse,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopicResponse,
+)
+from strandline.replication.leader import Leader
+
+LATEST = -1
+EARLIEST = -2
+MAX_TIMESTAMP = -3
+EARLIEST_LOCAL = -4
+LATEST_TIERED = -5
+EARLIEST_PENDING_UPLOAD = -6
+_SINCE_VERSION = {MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9, EARLIEST_PENDING_UPLOAD: 11}
+_READ_COMMITTED = 1
+
+
+async def handle_list_offsets(broker: Broker, call: Call, request: ListOffsetsRequest) -> ListOffsetsResponse:
+    asked = Counter((topic.name, one.partition_index) for topic in request.topics for one in topic.partitions)
+    topics = []
+    for topic in request.topics:
+        answers = []
+        for one in topic.partitions:
+            answer = ListOffsetsPartitionResponse(
+                partition_index=one.partition_index, timestamp=-1, offset=-1, leader_epoch=-1
+            )
+            try:
+                if asked[topic.name, one.partition_index] > 1:
+                    raise KafkaError(ErrorCode.INVALID_REQUEST, "the partition is named twice")
+                await _look_up(broker, call, request, topic.name, one, answer)
+            except KafkaError as error:
+                answer.error_code = error.code
+            answers.append(answer)
+        topics.append(ListOffsetsTopicResponse(name=topic.name, partitions=answers))
+    return ListOffsetsResponse(topics=topics)
+
+
+async def _look_up(
+    broker: Broker,
+    call: Call,
+    request: ListOffsetsRequest,
+    topic: str,
+    wanted: ListOffsetsPartition,
+    answer: ListOffsetsPartitionResponse,
+) -> None:
+    timestamp = wanted.timestamp
+    if timestamp < EARLIEST_PENDING_UPLOAD or call.version < _SINCE_VERSION.get(timestamp, 0):
+        raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"timestamp {timestamp} means nothing in this version")
+    partition = broker.partitions.find(topic, ZERO_UUID, wanted.partition_index)
+    log = partition.log or await partition.ready()
+    leader = partition.leading(wanted.current_leader_epoch)
+    upper = _upper_offset(request, leader, log)
+    if timestamp == LATEST:
+        answer.offset = upper
+        answer.leader_epoch = leader.leader_epoch
+    elif timestamp in (EARLIEST, EARLIEST_LOCAL):
+        answer.offset = log.log_start_offset
+        answer.leader_epoch = log.epochs.epoch_for(answer.offset)
+    elif timestamp >= 0 or timestamp == MAX_TIMESTAMP:
+        if timestamp == MAX_TIMESTAMP:
+            found = await broker.world.offload.run(log.max_timestamp_offset, upper)
+        else:
+            found = await broker.world.offload.run(log.offset_for_timestamp, timestamp, upper)
+        if found is not None:
+            answer.offset, answer.timestamp, answer.leader_epoch = found
+
+
+def _upper_offset(request: ListOffsetsRequest, leader: Leader, log: PartitionLog) -> int:
+    if request.replica_id != -1:
+        return log.log_end_offset
+    if request.isolation_level == _READ_COMMITTED:
+        return leader.last_stable_offset.value
+    return leader.high_watermark.value

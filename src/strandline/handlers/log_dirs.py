@@ -1,0 +1,45 @@
+"""DescribeLogDirs (35), versions 1-5: what each directory holds, how full it is, and whether it still works."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from strandline.handlers.context import Broker, Call
+from strandline.model.errors import ErrorCode
+from strandline.protocol.messages.log_dirs import (
+    DescribeLogDirsPartition,
+    DescribeLogDirsRequest,
+    DescribeLogDirsResponse,
+    DescribeLogDirsResult,
+    DescribeLogDirsTopic,
+)
+
+
+async def handle_describe_log_dirs(
+    broker: Broker, call: Call, request: DescribeLogDirsRequest
+) -> DescribeLogDirsResponse:
+    wanted = _filter(request)
+    results = []
+    for directory in await broker.world.offload.run(broker.log_directories):
+        result = DescribeLogDirsResult(
+            log_dir=directory.path, total_bytes=directory.total_bytes, usable_bytes=directory.usable_bytes
+        )
+        if directory.offline:
+            result.error_code = ErrorCode.KAFKA_STORAGE_ERROR
+        topics: dict[str, DescribeLogDirsTopic] = {}
+        for replica, size_bytes in directory.replicas:
+            if wanted(replica.topic, replica.partition):
+                topic = topics.setdefault(replica.topic, DescribeLogDirsTopic(name=replica.topic))
+                topic.partitions.append(
+                    DescribeLogDirsPartition(partition_index=replica.partition, partition_size=size_bytes, offset_lag=0)
+                )
+        result.topics = list(topics.values())
+        results.append(result)
+    return DescribeLogDirsResponse(results=results)
+
+
+def _filter(request: DescribeLogDirsRequest) -> Callable[[str, int], bool]:
+    if request.topics is None:
+        return lambda topic, partition: True
+    named = {(topic.topic, partition) for topic in request.topics for partition in topic.partitions}
+    return lambda topic, partition: (topic, partition) in named

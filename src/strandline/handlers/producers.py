@@ -1,0 +1,59 @@
+"""InitProducerId (22) for idempotent producers, and DescribeProducers (61). Left out: transactional ids, which come
+with the transaction coordinator; a client that asks for one is told that no coordinator is available.
+"""
+
+from __future__ import annotations
+
+from strandline.handlers.context import Broker, Call
+from strandline.model.errors import ErrorCode, KafkaError
+from strandline.model.ids import ZERO_UUID
+from strandline.protocol.messages.producers import (
+    DescribeProducersRequest,
+    DescribeProducersResponse,
+    InitProducerIdRequest,
+    InitProducerIdResponse,
+    PartitionResponse,
+    ProducerState,
+    TopicResponse,
+)
+
+
+async def handle_init_producer_id(broker: Broker, call: Call, request: InitProducerIdRequest) -> InitProducerIdResponse:
+    if (request.producer_id == -1) != (request.producer_epoch == -1):
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "a producer id and its epoch are given together or not at all")
+    if request.transactional_id == "":
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "a transactional id may not be empty")
+    if request.transactional_id is not None:
+        raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "transactions are not served by this release")
+    return InitProducerIdResponse(producer_id=await broker.producer_ids.next(), producer_epoch=0)
+
+
+async def handle_describe_producers(
+    broker: Broker, call: Call, request: DescribeProducersRequest
+) -> DescribeProducersResponse:
+    topics = []
+    for topic in request.topics:
+        answers = []
+        for index in topic.partition_indexes:
+            answer = PartitionResponse(partition_index=index)
+            try:
+                partition = broker.partitions.find(topic.name, ZERO_UUID, index)
+                log = partition.log or await partition.ready()
+                partition.leading()
+                answer.active_producers = [
+                    ProducerState(
+                        producer_id=producer.producer_id,
+                        producer_epoch=producer.producer_epoch,
+                        last_sequence=producer.last_sequence,
+                        last_timestamp=producer.last_timestamp,
+                        coordinator_epoch=producer.coordinator_epoch,
+                        current_txn_start_offset=producer.transaction_first_offset,
+                    )
+                    for producer in log.producers.all()
+                ]
+            except KafkaError as error:
+                answer.error_code = error.code
+                answer.error_message = error.why or None
+            answers.append(answer)
+        topics.append(TopicResponse(name=topic.name, partitions=answers))
+    return DescribeProducersResponse(topics=topics)

@@ -1,0 +1,163 @@
+"""Incremental fetch sessions (KIP-227): the server remembers what a client fetches, so that a request names only what
+changed and a response only what moved. A machine: no IO, no clock of its own.
+
+A session's partitions keep an order that is also their turn: one that returned data goes to the end of the line.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterable
+from dataclasses import dataclass
+from random import Random
+
+from strandline.model.errors import ErrorCode, KafkaError
+from strandline.model.ids import Uuid
+from strandline.protocol.messages.fetch import FetchRequest, PartitionData
+
+SESSIONLESS_EPOCH = -1
+INITIAL_EPOCH = 0
+_LAST_EPOCH = 2**31 - 1
+_EVICTABLE_AFTER_MS = 120_000
+
+# A topic is named by its id from version 13 on and by its name before; the other half is empty.
+PartitionKey = tuple[Uuid, str, int]
+
+
+@dataclass(slots=True)
+class Wanted:
+    """One partition as a client last asked for it, and what it was last told."""
+
+    topic_id: Uuid
+    topic: str
+    partition: int
+    fetch_offset: int
+    max_bytes: int
+    current_leader_epoch: int = -1
+    last_fetched_epoch: int = -1
+    told_high_watermark: int = -1
+    told_log_start_offset: int = -1
+
+    @property
+    def key(self) -> PartitionKey:
+        return self.topic_id, self.topic, self.partition
+
+
+def wanted_by(request: FetchRequest) -> list[Wanted]:
+    return [
+        Wanted(
+            topic.topic_id,
+            topic.topic,
+            wanted.partition,
+            wanted.fetch_offset,
+            wanted.partition_max_bytes,
+            wanted.current_leader_epoch,
+            wanted.last_fetched_epoch,
+        )
+        for topic in request.topics
+        for wanted in topic.partitions
+    ]
+
+
+@dataclass(slots=True)
+class FetchSession:
+    id: int
+    by_topic_id: bool
+    wanted: OrderedDict[PartitionKey, Wanted]
+    next_epoch: int
+    created_ms: int
+    used_ms: int
+
+    def update(self, changed: Iterable[Wanted], forgotten: Iterable[PartitionKey]) -> None:
+        for key in forgotten:
+            self.wanted.pop(key, None)
+        for wanted in changed:
+            known = self.wanted.get(wanted.key)
+            if known is None:
+                self.wanted[wanted.key] = wanted
+            else:
+                known.fetch_offset = wanted.fetch_offset
+                known.max_bytes = wanted.max_bytes
+                known.current_leader_epoch = wanted.current_leader_epoch
+                known.last_fetched_epoch = wanted.last_fetched_epoch
+
+    def has_news(self, wanted: Wanted, answer: PartitionData) -> bool:
+        """Whether an incremental response must name this partition; remembers what it will have been told."""
+        failed = answer.error_code != ErrorCode.NONE
+        moved = (
+            answer.high_watermark != wanted.told_high_watermark
+            or answer.log_start_offset != wanted.told_log_start_offset
+        )
+        # After an error the cached watermark is void, so that the partition is named again once it is well.
+        wanted.told_high_watermark = -1 if failed else answer.high_watermark
+        wanted.told_log_start_offset = answer.log_start_offset
+        has_records = answer.records is not None and len(answer.records) > 0
+        if has_records:
+            self.wanted.move_to_end(wanted.key)
+        return has_records or moved or failed or answer.diverging_epoch.epoch >= 0
+
+
+class FetchSessions:
+    """All sessions of a broker, in the order of their last use."""
+
+    def __init__(self, slots: int, random: Random) -> None:
+        self._slots = slots
+        self._random = random
+        self._sessions: OrderedDict[int, FetchSession] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._sessions)
+
+    def begin(self, request: FetchRequest, version: int, now_ms: int) -> tuple[FetchSession | None, list[Wanted]]:
+        """The session this request belongs to (None: it is on its own) and everything it wants, in turn."""
+        if request.session_epoch in (SESSIONLESS_EPOCH, INITIAL_EPOCH):
+            self._sessions.pop(request.session_id, None)
+            wanted = wanted_by(request)
+            if request.session_epoch == SESSIONLESS_EPOCH or not wanted:
+                return None, wanted
+            return self._create(wanted, version >= 13, now_ms), wanted
+        session = self._continue(request, version, now_ms)
+        return session, list(session.wanted.values()) if session is not None else []
+
+    def _continue(self, request: FetchRequest, version: int, now_ms: int) -> FetchSession | None:
+        session = self._sessions.get(request.session_id)
+        if session is None:
+            raise KafkaError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND, f"no fetch session {request.session_id}")
+        if request.session_epoch != session.next_epoch:
+            raise KafkaError(ErrorCode.INVALID_FETCH_SESSION_EPOCH, f"expected epoch {session.next_epoch}")
+        if session.by_topic_id != (version >= 13):
+            raise KafkaError(ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR, "a session keeps to topic names or to topic ids")
+        forgotten = [
+            (topic.topic_id, topic.topic, partition)
+            for topic in request.forgotten_topics_data
+            for partition in topic.partitions
+        ]
+        session.update(wanted_by(request), forgotten)
+        if not session.wanted:
+            del self._sessions[session.id]
+            return None
+        session.next_epoch = 1 if session.next_epoch == _LAST_EPOCH else session.next_epoch + 1
+        session.used_ms = now_ms
+        self._sessions.move_to_end(session.id)
+        return session
+
+    def _create(self, wanted: list[Wanted], by_topic_id: bool, now_ms: int) -> FetchSession | None:
+        if len(self._sessions) >= self._slots and not self._evict(now_ms):
+            return None
+        session_id = 0
+        while session_id == 0 or session_id in self._sessions:
+            session_id = self._random.randint(1, _LAST_EPOCH)
+        session = FetchSession(
+            session_id, by_topic_id, OrderedDict((one.key, one) for one in wanted), 1, now_ms, now_ms
+        )
+        self._sessions[session_id] = session
+        return session
+
+    def _evict(self, now_ms: int) -> bool:
+        if not self._sessions:
+            return False
+        oldest = next(iter(self._sessions.values()))
+        if now_ms - oldest.used_ms <= _EVICTABLE_AFTER_MS:
+            return False
+        del self._sessions[oldest.id]
+        return True

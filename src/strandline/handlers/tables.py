@@ -1,0 +1,83 @@
+"""Which handler answers which API, on the brokers' listeners and on the controllers'.
+
+`node` makes the server's tables from these, and what is in a table is what that listener advertises: an API that is not
+served is not mentioned. The two tables are apart so that, say, a fetch of the metadata log and a fetch of a partition
+never meet in an `if`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from strandline.handlers.api_versions import handle_api_versions
+from strandline.handlers.cluster import handle_describe_cluster
+from strandline.handlers.configs import handle_describe_configs, handle_list_config_resources
+from strandline.handlers.context import Broker, Call
+from strandline.handlers.coordinators import handle_find_coordinator
+from strandline.handlers.epochs import handle_offset_for_leader_epoch
+from strandline.handlers.fetch import handle_fetch
+from strandline.handlers.list_offsets import handle_list_offsets
+from strandline.handlers.log_dirs import handle_describe_log_dirs
+from strandline.handlers.metadata import handle_metadata
+from strandline.handlers.produce import handle_produce
+from strandline.handlers.producers import handle_describe_producers, handle_init_producer_id
+from strandline.handlers.topics import handle_delete_records, handle_describe_topic_partitions
+from strandline.protocol.apis import ApiKey
+from strandline.protocol.types import Message
+
+Handle = Callable[[Call, Any], Awaitable[Message | None]]
+BrokerHandler = Callable[[Broker, Call, Any], Awaitable[Message | None]]
+
+_BROKER: dict[ApiKey, BrokerHandler] = {
+    ApiKey.PRODUCE: handle_produce,
+    ApiKey.FETCH: handle_fetch,
+    ApiKey.LIST_OFFSETS: handle_list_offsets,
+    ApiKey.METADATA: handle_metadata,
+    ApiKey.FIND_COORDINATOR: handle_find_coordinator,
+    ApiKey.API_VERSIONS: handle_api_versions,
+    ApiKey.DELETE_RECORDS: handle_delete_records,
+    ApiKey.INIT_PRODUCER_ID: handle_init_producer_id,
+    ApiKey.OFFSET_FOR_LEADER_EPOCH: handle_offset_for_leader_epoch,
+    ApiKey.DESCRIBE_CONFIGS: handle_describe_configs,
+    ApiKey.DESCRIBE_LOG_DIRS: handle_describe_log_dirs,
+    ApiKey.DESCRIBE_CLUSTER: handle_describe_cluster,
+    ApiKey.DESCRIBE_PRODUCERS: handle_describe_producers,
+    ApiKey.LIST_CONFIG_RESOURCES: handle_list_config_resources,
+    ApiKey.DESCRIBE_TOPIC_PARTITIONS: handle_describe_topic_partitions,
+}
+
+# Any broker takes these from clients and hands them to the active controller.
+FORWARDED: tuple[ApiKey, ...] = (
+    ApiKey.CREATE_TOPICS,
+    ApiKey.DELETE_TOPICS,
+    ApiKey.CREATE_PARTITIONS,
+    ApiKey.ALTER_CONFIGS,
+    ApiKey.INCREMENTAL_ALTER_CONFIGS,
+    ApiKey.UPDATE_FEATURES,
+    ApiKey.UNREGISTER_BROKER,
+    ApiKey.DESCRIBE_QUORUM,
+)
+
+
+def broker_table(broker: Broker) -> dict[ApiKey, Handle]:
+    table: dict[ApiKey, Handle] = {key: _bound(handler, broker) for key, handler in _BROKER.items()}
+    for key in FORWARDED:
+        table[key] = _forwarding(broker, key)
+    return table
+
+
+def _bound(handler: BrokerHandler, broker: Broker) -> Handle:
+    def handle(call: Call, request: Any) -> Awaitable[Message | None]:
+        return handler(broker, call, request)
+
+    return handle
+
+
+def _forwarding(broker: Broker, key: ApiKey) -> Handle:
+    async def handle(call: Call, request: Any) -> Message | None:
+        call.park()
+        answer: Message = await broker.controller.forward(key, call, request)
+        return answer
+
+    return handle

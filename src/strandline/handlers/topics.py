@@ -1,0 +1,133 @@
+"""CreateTopics (19), DeleteTopics (20), CreatePartitions (37) go to the active controller; DescribeTopicPartitions (75)
+is answered from committed metadata and DeleteRecords (21) by the partition's leader.
+"""
+
+from __future__ import annotations
+
+from strandline.handlers.context import Broker, Call
+from strandline.handlers.metadata import leader_on, offline
+from strandline.metadata.values import PartitionInfo, TopicInfo
+from strandline.model.errors import ErrorCode, KafkaError
+from strandline.model.ids import INTERNAL_TOPICS, ZERO_UUID
+from strandline.protocol.messages.topics import (
+    Cursor,
+    DeleteRecordsPartitionResult,
+    DeleteRecordsRequest,
+    DeleteRecordsResponse,
+    DeleteRecordsTopicResult,
+    DescribeTopicPartitionsRequest,
+    DescribeTopicPartitionsResponse,
+    DescribeTopicPartitionsResponsePartition,
+    DescribeTopicPartitionsResponseTopic,
+)
+from strandline.runtime.watermark import Part, Wait
+
+_NO_OPERATIONS = -(2**31)
+
+
+async def handle_describe_topic_partitions(
+    broker: Broker, call: Call, request: DescribeTopicPartitionsRequest
+) -> DescribeTopicPartitionsResponse:
+    """Topics in the order of their names, cut after the limit with a cursor to go on from."""
+    names = sorted({topic.name for topic in request.topics} or {topic.name for topic in broker.view.topics()})
+    first = 0
+    if request.cursor is not None:
+        names = [name for name in names if name >= request.cursor.topic_name]
+        if names and names[0] == request.cursor.topic_name:
+            first = request.cursor.partition_index
+    left = min(request.response_partition_limit, broker.settings.get("max.request.partition.size.limit"))
+    response = DescribeTopicPartitionsResponse(next_cursor=None)
+    for name in names:
+        if left <= 0:
+            response.next_cursor = Cursor(topic_name=name, partition_index=first)
+            break
+        known = broker.view.topic(name)
+        if known is None:
+            response.topics.append(
+                DescribeTopicPartitionsResponseTopic(
+                    error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+                    name=name,
+                    topic_authorized_operations=_NO_OPERATIONS,
+                )
+            )
+            continue
+        described = _describe(broker, call, known, first, left)
+        response.topics.append(described)
+        left -= len(described.partitions)
+        if first + len(described.partitions) < known.partition_count:
+            response.next_cursor = Cursor(topic_name=name, partition_index=first + len(described.partitions))
+            break
+        first = 0
+    return response
+
+
+def _describe(
+    broker: Broker, call: Call, topic: TopicInfo, first: int, limit: int
+) -> DescribeTopicPartitionsResponseTopic:
+    partitions = list(enumerate(broker.view.partitions(topic.id)))[first : first + limit]
+    return DescribeTopicPartitionsResponseTopic(
+        name=topic.name,
+        topic_id=topic.id,
+        is_internal=topic.name in INTERNAL_TOPICS,
+        partitions=[_partition(broker, call, index, info) for index, info in partitions],
+        topic_authorized_operations=_NO_OPERATIONS,
+    )
+
+
+def _partition(broker: Broker, call: Call, index: int, info: PartitionInfo) -> DescribeTopicPartitionsResponsePartition:
+    code, leader = leader_on(broker.view, call.listener, info)
+    return DescribeTopicPartitionsResponsePartition(
+        error_code=code,
+        partition_index=index,
+        leader_id=leader,
+        leader_epoch=info.leader_epoch,
+        replica_nodes=list(info.replicas),
+        isr_nodes=list(info.isr),
+        eligible_leader_replicas=list(info.elr),
+        last_known_elr=list(info.last_known_elr),
+        offline_replicas=offline(broker.view, info.replicas),
+    )
+
+
+async def handle_delete_records(broker: Broker, call: Call, request: DeleteRecordsRequest) -> DeleteRecordsResponse:
+    """Moves log starts, then waits until every replica has followed: the low watermark."""
+    topics = []
+    waits: list[tuple[DeleteRecordsPartitionResult, Part]] = []
+    wait = Wait(sum(len(topic.partitions) for topic in request.topics))
+    for topic in request.topics:
+        answers = []
+        for one in topic.partitions:
+            answer = DeleteRecordsPartitionResult(partition_index=one.partition_index, low_watermark=-1)
+            answers.append(answer)
+            try:
+                waits.append((answer, await _delete_before(broker, wait, topic.name, one.partition_index, one.offset)))
+            except KafkaError as error:
+                answer.error_code = error.code
+                wait.gained(1)
+        topics.append(DeleteRecordsTopicResult(name=topic.name, partitions=answers))
+    call.park()
+    await wait.done(request.timeout_ms)
+    for answer, part in waits:
+        if part.reached:
+            answer.low_watermark = part.watermark.value
+        else:
+            lost = part.lost is not None
+            answer.error_code = ErrorCode.NOT_LEADER_OR_FOLLOWER if lost else ErrorCode.REQUEST_TIMED_OUT
+    return DeleteRecordsResponse(topics=topics)
+
+
+async def _delete_before(broker: Broker, wait: Wait, topic: str, index: int, offset: int) -> Part:
+    if topic in INTERNAL_TOPICS:
+        raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, "records of internal topics are not deleted by hand")
+    partition = broker.partitions.find(topic, ZERO_UUID, index)
+    log = partition.log or await partition.ready()
+    leader = partition.leading()
+    if not log.settings.cleanup_delete:
+        raise KafkaError(ErrorCode.POLICY_VIOLATION, f"{topic} has no cleanup.policy=delete")
+    before = leader.high_watermark.value if offset == -1 else offset
+    if before < 0 or before > leader.high_watermark.value:
+        raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, f"the high watermark is {leader.high_watermark.value}")
+    if before > log.log_start_offset:
+        log.delete_records_before(before)
+        leader.on_log_start_moved()
+    return wait.reach(leader.low_watermark, before)

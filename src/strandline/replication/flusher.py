@@ -1,0 +1,51 @@
+"""Group commit: many appends, one sync, off the event loop.
+
+A partition asks for a flush after an append that its policy (`flush.messages`, `flush.ms`) says must reach the disk.
+While one sync runs, further appends gather and share the next. A sync that fails is never tried again: the log has put
+its directory offline by then, and every waiter learns of it through the lost watermark.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from strandline.model.errors import KafkaError
+from strandline.runtime.offload import Offload
+from strandline.runtime.tasks import TaskGroup
+
+if TYPE_CHECKING:
+    from strandline.replication.partition import Partition
+
+logger = logging.getLogger(__name__)
+
+
+class Flusher:
+    def __init__(self, offload: Offload, tasks: TaskGroup) -> None:
+        self._offload = offload
+        self._tasks = tasks
+        # True: another flush was asked for while one is running.
+        self._running: dict[Partition, bool] = {}
+
+    def request(self, partition: Partition) -> None:
+        if partition in self._running:
+            self._running[partition] = True
+            return
+        self._running[partition] = False
+        self._tasks.start(self._flush(partition), name=f"flush {partition.topic_partition}")
+
+    async def _flush(self, partition: Partition) -> None:
+        try:
+            while partition.log is not None:
+                try:
+                    await self._offload.run(partition.log.flush)
+                except KafkaError as error:
+                    logger.error("flush of %s failed: %s", partition.topic_partition, error)
+                    partition.resign(f"its log could not be flushed: {error}")
+                    return
+                partition.flushed()
+                if not self._running[partition]:
+                    return
+                self._running[partition] = False
+        finally:
+            del self._running[partition]

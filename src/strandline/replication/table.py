@@ -1,0 +1,109 @@
+"""Which partitions this broker hosts, by name and by id. `node/publisher` applies committed metadata to it; handlers
+look partitions up in it. After an await, ask it again: a partition may have been dropped meanwhile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from strandline.log.partition_log import PartitionLog
+from strandline.log.settings import LogSettings
+from strandline.metadata.image import Image
+from strandline.metadata.values import PartitionInfo
+from strandline.metadata.views import View
+from strandline.model.errors import ErrorCode, KafkaError
+from strandline.model.ids import TopicPartition, Uuid
+from strandline.replication.flusher import Flusher
+from strandline.replication.partition import Partition
+from strandline.runtime.offload import Offload
+
+OpenLog = Callable[[TopicPartition, Uuid, LogSettings], PartitionLog]
+
+
+class PartitionTable:
+    def __init__(
+        self,
+        node_id: int,
+        image: Image,
+        open_log: OpenLog,
+        log_settings: Callable[[str], LogSettings],
+        offload: Offload,
+        flusher: Flusher,
+    ) -> None:
+        self._node_id = node_id
+        self._image = image
+        self._open_log = open_log
+        self._log_settings = log_settings
+        self._offload = offload
+        self._flusher = flusher
+        self._by_name: dict[str, dict[int, Partition]] = {}
+        self._by_id: dict[Uuid, dict[int, Partition]] = {}
+
+    def __iter__(self) -> Iterator[Partition]:
+        for partitions in list(self._by_id.values()):
+            yield from list(partitions.values())
+
+    def __len__(self) -> int:
+        return sum(len(partitions) for partitions in self._by_id.values())
+
+    def host(self, topic_partition: TopicPartition, topic_id: Uuid, info: PartitionInfo) -> None:
+        """This broker holds a replica of the partition, in this state: new, or changed."""
+        known = self._by_id.get(topic_id, {}).get(topic_partition.partition)
+        if known is not None:
+            known.on_metadata(info)
+            return
+
+        async def open_log() -> PartitionLog:
+            settings = self._log_settings(topic_partition.topic)
+            return await self._offload.run(self._open_log, topic_partition, topic_id, settings)
+
+        partition = Partition(topic_partition, topic_id, info, self._node_id, open_log, self._flusher.request)
+        self._by_id.setdefault(topic_id, {})[topic_partition.partition] = partition
+        self._by_name[topic_partition.topic] = self._by_id[topic_id]
+
+    def drop(self, topic_id: Uuid, partition: int) -> Partition | None:
+        """The broker no longer holds it: whoever waits on it is told at once. The caller deletes the log."""
+        partitions = self._by_id.get(topic_id)
+        dropped = partitions.pop(partition, None) if partitions is not None else None
+        if dropped is None:
+            return None
+        dropped.resign("the partition is no longer on this broker")
+        if not partitions:
+            del self._by_id[topic_id]
+            topic = dropped.topic_partition.topic
+            # A topic of the same name but another id may have taken the name already.
+            if self._by_name.get(topic) is partitions:
+                del self._by_name[topic]
+        return dropped
+
+    def topic_settings_changed(self, topic: str) -> None:
+        settings = self._log_settings(topic)
+        for partition in self._by_name.get(topic, {}).values():
+            if partition.log is not None:
+                partition.log.settings = settings
+
+    def all_settings_changed(self) -> None:
+        for topic in list(self._by_name):
+            self.topic_settings_changed(topic)
+
+    def find(self, topic: str, topic_id: Uuid, partition: int, *, by_id: bool = False) -> Partition:
+        partitions = self._by_id.get(topic_id) if by_id else self._by_name.get(topic)
+        found = partitions.get(partition) if partitions is not None else None
+        if found is None:
+            raise self._missing(topic, topic_id, partition, by_id)
+        return found
+
+    def _missing(self, topic: str, topic_id: Uuid, partition: int, by_id: bool) -> KafkaError:
+        view = self._image.committed
+        if self.info(view, topic, topic_id, partition) is not None:
+            return KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{topic}-{partition} is not on this broker")
+        if by_id and view.topic_by_id(topic_id) is None:
+            return KafkaError(ErrorCode.UNKNOWN_TOPIC_ID, f"there is no topic with id {topic_id}")
+        return KafkaError(
+            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no partition {topic or topic_id}-{partition}"
+        )
+
+    @staticmethod
+    def info(view: View, topic: str, topic_id: Uuid, partition: int) -> PartitionInfo | None:
+        known = view.topic(topic) if topic else view.topic_by_id(topic_id)
+        return view.partition(known.id, partition) if known is not None else None

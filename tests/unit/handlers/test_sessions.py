@@ -1,0 +1,105 @@
+"""Incremental fetch sessions, without a server."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+
+from strandline.handlers.sessions import FetchSessions
+from strandline.model.errors import ErrorCode, KafkaError
+from strandline.model.ids import Uuid
+from strandline.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ForgottenTopic, PartitionData
+
+TOPIC = Uuid.of(7, 7)
+VERSION = 16
+
+
+def request(
+    session_id: int, epoch: int, *partitions: int, offset: int = 0, forget: tuple[int, ...] = ()
+) -> FetchRequest:
+    return FetchRequest(
+        session_id=session_id,
+        session_epoch=epoch,
+        topics=[
+            FetchTopic(
+                topic_id=TOPIC,
+                partitions=[FetchPartition(partition=index, fetch_offset=offset) for index in partitions],
+            )
+        ]
+        if partitions
+        else [],
+        forgotten_topics_data=[ForgottenTopic(topic_id=TOPIC, partitions=list(forget))] if forget else [],
+    )
+
+
+def sessions(slots: int = 10) -> FetchSessions:
+    return FetchSessions(slots, Random(1))
+
+
+def test_a_session_remembers_what_was_asked_and_takes_changes() -> None:
+    cache = sessions()
+    session, wanted = cache.begin(request(0, 0, 0, 1, 2), VERSION, 0)
+    assert session is not None and [one.partition for one in wanted] == [0, 1, 2]
+    _, wanted = cache.begin(request(session.id, 1, 1, offset=50, forget=(0,)), VERSION, 1)
+    assert [(one.partition, one.fetch_offset) for one in wanted] == [(1, 50), (2, 0)]
+
+
+def test_a_wrong_epoch_or_an_unknown_session_is_refused() -> None:
+    cache = sessions()
+    session, _ = cache.begin(request(0, 0, 0), VERSION, 0)
+    assert session is not None
+    with pytest.raises(KafkaError) as raised:
+        cache.begin(request(session.id, 5), VERSION, 0)
+    assert raised.value.code == ErrorCode.INVALID_FETCH_SESSION_EPOCH
+    with pytest.raises(KafkaError) as raised:
+        cache.begin(request(session.id + 1, 1), VERSION, 0)
+    assert raised.value.code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+    with pytest.raises(KafkaError) as raised:
+        cache.begin(request(session.id, 1), 12, 0)
+    assert raised.value.code == ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR
+
+
+def test_a_session_ends_when_asked_to_or_when_nothing_is_left() -> None:
+    cache = sessions()
+    first, _ = cache.begin(request(0, 0, 0), VERSION, 0)
+    assert first is not None
+    session, _ = cache.begin(request(first.id, -1, 0), VERSION, 0)
+    assert session is None and len(cache) == 0
+    second, _ = cache.begin(request(0, 0, 0), VERSION, 0)
+    assert second is not None
+    session, wanted = cache.begin(request(second.id, 1, forget=(0,)), VERSION, 0)
+    assert session is None and wanted == [] and len(cache) == 0
+
+
+def test_a_full_cache_gives_no_session_unless_one_was_idle_for_two_minutes() -> None:
+    cache = sessions(slots=1)
+    first, _ = cache.begin(request(0, 0, 0), VERSION, 0)
+    assert cache.begin(request(0, 0, 1), VERSION, 100_000)[0] is None
+    second, _ = cache.begin(request(0, 0, 1), VERSION, 120_001)
+    assert first is not None and second is not None and first.id != second.id
+
+
+def test_epochs_go_round_from_the_largest_to_one() -> None:
+    cache = sessions()
+    session, _ = cache.begin(request(0, 0, 0), VERSION, 0)
+    assert session is not None
+    session.next_epoch = 2**31 - 1
+    cache.begin(request(session.id, 2**31 - 1), VERSION, 0)
+    assert session.next_epoch == 1
+
+
+def test_only_news_is_told_and_who_had_data_goes_to_the_end_of_the_line() -> None:
+    cache = sessions()
+    session, wanted = cache.begin(request(0, 0, 0, 1), VERSION, 0)
+    assert session is not None
+    quiet = PartitionData(partition_index=0, high_watermark=5, log_start_offset=0, records=b"")
+    assert session.has_news(wanted[0], quiet)
+    assert not session.has_news(wanted[0], quiet)
+    failed = PartitionData(partition_index=0, error_code=6, high_watermark=-1, log_start_offset=-1, records=b"")
+    assert session.has_news(wanted[0], failed)
+    assert session.has_news(wanted[0], quiet), "after an error the partition is named again"
+    data = PartitionData(partition_index=0, high_watermark=5, log_start_offset=0, records=b"x")
+    assert session.has_news(wanted[0], data)
+    _, wanted = cache.begin(request(session.id, 1), VERSION, 0)
+    assert [one.partition for one in wanted] == [1, 0]
