@@ -8,10 +8,12 @@ from random import Random
 import pytest
 
 from oracle.messages.kafka_messages import Answer, ask, make, new, read
+from oracle.messages.make_vectors import fresh_vectors
 from strandline.protocol.codec import decode, encode_bytes
 from strandline.protocol.types import Message
 from unit.protocol.every_message import every_version, random_message
 from unit.protocol.kafka_json import differences
+from unit.protocol.vectors import read_vectors
 
 EACH = 6
 pytestmark = pytest.mark.xdist_group("kafka-messages")
@@ -69,3 +71,7 @@ def test_a_message_with_nothing_set_is_the_same_for_both(kafka: Ask) -> None:
         if answer.error is not None or answer.data != data:
             wrong.append(f"{cls.__name__} v{version}: {data.hex()}, Kafka: {answer.error or answer.data.hex()}")
     assert wrong == []
+
+
+def test_the_checked_in_vectors_are_what_kafka_makes_today(kafka_classpath: str) -> None:
+    assert fresh_vectors(kafka_classpath) == read_vectors()

@@ -1,0 +1,46 @@
+"""Writes tests/unit/protocol/vectors.txt.xz: messages of Kafka's making, for machines without Java.
+
+PYTHONPATH=src:tests python -m oracle.messages.make_vectors
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+from oracle import kafka_jars
+from oracle.messages.kafka_messages import ask, make
+from strandline.protocol.types import Message
+from unit.protocol.every_message import every_message
+from unit.protocol.vectors import VECTORS, Vector, write_vectors
+
+TRIES = 12
+ENOUGH_BYTES = 400
+
+
+def versions_worth_keeping(cls: type[Message]) -> Iterator[int]:
+    """The oldest, the last before and the first after becoming flexible, the newest."""
+    first, last = cls.versions
+    turn = cls.flexible if cls.flexible is not None else last
+    yield from sorted({version for version in (first, turn - 1, turn, last) if first <= version <= last})
+
+
+def fresh_vectors(classpath: str) -> list[Vector]:
+    """Of a dozen random messages the one that says most within reason: short ones are mostly empty lists."""
+    wanted = [(cls, version) for cls in every_message() for version in versions_worth_keeping(cls)]
+    questions = [make(cls, version, 1000 * version + seed) for cls, version in wanted for seed in range(TRIES)]
+    answers = ask(classpath, questions)
+    vectors = []
+    for index, (cls, version) in enumerate(wanted):
+        tried = answers[index * TRIES : (index + 1) * TRIES]
+        small = [answer for answer in tried if len(answer.data) <= ENOUGH_BYTES]
+        chosen = max(small, key=lambda answer: len(answer.data)) if small else tried[0]
+        vectors.append(Vector(cls.__name__, version, chosen.data, chosen.json))
+    return vectors
+
+
+if __name__ == "__main__":
+    vectors = fresh_vectors(kafka_jars.classpath())
+    write_vectors(vectors)
+    plain = sum(len(json.dumps(vector.json)) + len(vector.data) for vector in vectors)
+    print(f"{len(vectors)} vectors, {plain} bytes, {VECTORS.stat().st_size} packed, in {VECTORS}")

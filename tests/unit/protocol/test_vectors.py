@@ -1,0 +1,25 @@
+"""Bytes that Apache Kafka's own classes wrote, read and written by ours."""
+
+from __future__ import annotations
+
+from strandline.protocol.codec import decode, encode_bytes
+from unit.protocol.every_message import every_message
+from unit.protocol.kafka_json import differences
+from unit.protocol.vectors import read_vectors
+
+OURS = {cls.__name__: cls for cls in every_message()}
+
+
+def test_every_message_has_vectors_of_its_oldest_and_newest_version() -> None:
+    kept = {(vector.name, vector.version) for vector in read_vectors()}
+    assert {(name, version) for name, cls in OURS.items() for version in cls.versions} <= kept
+
+
+def test_kafkas_bytes_read_as_what_kafka_says_they_mean_and_are_written_back_unchanged() -> None:
+    wrong = []
+    for vector in read_vectors():
+        message, end = decode(OURS[vector.name], vector.version, vector.data)
+        wrong += differences(message, vector.version, vector.json)
+        if end != len(vector.data) or encode_bytes(message, vector.version) != vector.data:
+            wrong.append(f"{vector.name} v{vector.version}: {vector.data.hex()} reads as {message}")
+    assert wrong == []
