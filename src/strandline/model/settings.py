@@ -2,8 +2,8 @@
 
 The tables of keys (`metadata/broker_settings`, `metadata/topic_settings`, `metadata/group_settings`) are made of these;
 whoever reads a configuration file or an AlterConfigs request asks a key to `parse` or `check` a text. A key never
-guesses: a text is a value of its type within its bounds, or a `ConfigError` that names the key, the text and what would
-be allowed. Parsing accepts and refuses the texts that Apache Kafka accepts and refuses (tests/oracle/settings), with two
+guesses: a text is a value of its type within its bounds, or a `ConfigError` that names the key, the text and what is
+allowed. Parsing accepts and refuses the texts that Apache Kafka accepts and refuses (tests/oracle/settings), with two
 exceptions: the classes that a CLASS key names live on the Java side, so any non-empty name passes here; and a DOUBLE is
 a decimal number, never NaN or an infinity.
 """

@@ -77,6 +77,8 @@ class Config:
     server: ServerSettings
     static: Mapping[str, str]
     warnings: tuple[str, ...]
+    source: str
+    """The file, for messages."""
 
     @classmethod
     def load(cls, path: str, overrides: Mapping[str, str] | None = None, *, disk: Disk | None = None) -> Config:
@@ -96,19 +98,21 @@ class Config:
         return cls.of({**properties, **(overrides or {})}, hostname=socket.gethostname(), where=path)
 
     @classmethod
-    def of(cls, properties: Mapping[str, str], *, hostname: str = "localhost", where: str = "configuration") -> Config:
+    def of(
+        cls, properties: Mapping[str, str], *, hostname: str = "localhost", where: str = "server.properties"
+    ) -> Config:
         problems: list[str] = []
         well_formed = _well_formed(properties, problems)
         if any(name not in well_formed for name in _STRUCTURE if name in properties or BROKER_KEYS[name].required):
             # Without roles, listeners or quorum the rules between keys would only repeat what was said.
             raise ConfigRefused(where, problems)
-        config = cls._assembled(well_formed, hostname, problems)
+        config = cls._assembled(well_formed, hostname, where, problems)
         if problems:
             raise ConfigRefused(where, problems)
         return config
 
     @classmethod
-    def _assembled(cls, static: Mapping[str, str], hostname: str, problems: list[str]) -> Config:
+    def _assembled(cls, static: Mapping[str, str], hostname: str, where: str, problems: list[str]) -> Config:
         def value(name: str) -> Value | None:
             return static_value(name, static)
 
@@ -136,6 +140,7 @@ class Config:
             server=_server_settings(static, problems),
             static=static,
             warnings=(*_unknown_keys(static), *config_rules.warnings_about(value, static)),
+            source=where,
         )
 
     def value(self, name: str) -> Value | None:
@@ -153,6 +158,10 @@ class Config:
             ListenerSpec(each.name, each.host, each.port, each.controller, protected=each.controller)
             for each in self.listeners
         )
+
+    @property
+    def controller_listener_names(self) -> tuple[str, ...]:
+        return tuple(name.upper() for name in _items(self.value("controller.listener.names")))
 
     @property
     def all_directories(self) -> tuple[str, ...]:

@@ -1,0 +1,346 @@
+"""The directories of a node: formatting them, describing them, and refusing the wrong ones at start.
+
+`format_storage` and `storage_info` stand behind `strandline storage`; `open_storage` is the first thing a starting node
+does, before it locks or opens anything. All of it is blocking disk work. Invariants: meta.properties is written last,
+so a directory whose formatting was cut short counts as unformatted; a node never starts on a directory of another
+cluster or node; and an emptied metadata directory is never formatted in passing, since a voter that forgot its vote
+could vote twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+from random import Random
+from typing import Final
+
+from strandline.metadata.cluster import METADATA_VERSION
+from strandline.metadata.record_versions import LATEST_METADATA_VERSION, MINIMUM_METADATA_VERSION
+from strandline.metadata.settings.addresses import parse_voter
+from strandline.model.ids import METADATA_TOPIC, Uuid, random_uuid
+from strandline.node.config import Config
+from strandline.node.identity import Identity, IdentityUnreadable, read_identity, write_identity
+from strandline.node.releases import LATEST_RELEASE, metadata_version_of, release_of
+from strandline.protocol.messages.metadata_records import FeatureLevelRecord
+from strandline.raft.snapshots import write_bootstrap_checkpoint, write_first_voters
+from strandline.raft.voters import KRAFT_VERSION, Voter, VoterSet
+from strandline.runtime.disk import Disk
+
+METADATA_PARTITION: Final = f"{METADATA_TOPIC}-0"
+# Levels beyond metadata.version that may be finalized; a feature rises here when it is served.
+_SERVED: Final[Mapping[str, tuple[int, int]]] = {}
+
+
+class StorageRefused(Exception):
+    """Directories that cannot be formatted or started on; the message says what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class FormatPlan:
+    """What the person who formats asked for. At most one of the three ways to begin a quorum."""
+
+    standalone: bool = False
+    initial_controllers: str | None = None
+    no_initial_controllers: bool = False
+    ignore_formatted: bool = False
+    release_version: str = LATEST_RELEASE
+    features: Mapping[str, int] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class FormatReport:
+    cluster_id: str
+    node_id: int
+    formatted: Mapping[str, Uuid]
+    """Directory ids by path, of the directories that are new."""
+    skipped: tuple[str, ...]
+    release: str
+    voters: VoterSet | None
+
+
+class DirectoryState(Enum):
+    FORMATTED = "formatted"
+    UNFORMATTED = "not formatted"
+    MISSING = "missing"
+    BROKEN = "broken"
+
+
+@dataclass(frozen=True, slots=True)
+class DirectoryInfo:
+    """One directory: who it belongs to if it is formatted, otherwise what is wrong with it."""
+
+    path: str
+    state: DirectoryState
+    identity: Identity | None = None
+    problem: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class StorageInfo:
+    directories: tuple[DirectoryInfo, ...]
+    problems: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Storage:
+    """Directories that a node may start on. One of several that failed is in `offline`, with the reason."""
+
+    cluster_id: str
+    node_id: int
+    directory_ids: Mapping[str, Uuid]
+    offline: Mapping[str, str]
+    metadata_log_dir: str
+
+
+def format_storage(
+    config: Config, cluster_id: str, plan: FormatPlan, *, disk: Disk, random: Random, wall_ms: int
+) -> FormatReport:
+    """Makes the node's directories ready for its first start; all of them, or as few as were missing."""
+    _check_plan(config, cluster_id, plan)
+    level, features = _feature_levels(plan)
+    info = storage_info(config, disk=disk)
+    _refuse_strangers(config, info, cluster_id)
+    taken = [each.path for each in info.directories if each.identity is not None]
+    broken = [each.problem for each in info.directories if each.state is DirectoryState.BROKEN]
+    if broken:
+        raise StorageRefused(str(broken[0]))
+    if taken and not plan.ignore_formatted:
+        raise StorageRefused(
+            f"{taken[0]} is formatted already. To keep it and format only the directories that are new, add "
+            "--ignore-formatted; to begin anew, empty it first (everything in it is lost)"
+        )
+    ids = {path: random_uuid(random) for path in config.all_directories if path not in taken}
+    voters = _first_voters(config, plan, ids)
+    for path, directory_id in ids.items():
+        disk.make_dirs(path)
+        if path == config.metadata_log_dir and voters is not None:
+            partition = f"{path}/{METADATA_PARTITION}"
+            disk.make_dirs(partition)
+            write_first_voters(disk, partition, voters, wall_ms=wall_ms)
+        write_bootstrap_checkpoint(disk, path, features, metadata_version=level, wall_ms=wall_ms)
+        write_identity(disk, path, Identity(cluster_id, config.node.node_id, directory_id))
+    return FormatReport(cluster_id, config.node.node_id, ids, tuple(taken), release_of(level), voters)
+
+
+def format_if_empty(config: Config, *, disk: Disk, random: Random, wall_ms: int) -> FormatReport | None:
+    """For throwaway nodes: a new standalone cluster, if no directory of this node holds anything yet."""
+    for path in config.all_directories:
+        if disk.exists(path) and disk.list(path):
+            return None
+    plan = FormatPlan(standalone=not config.quorum.voters)
+    return format_storage(config, str(random_uuid(random)), plan, disk=disk, random=random, wall_ms=wall_ms)
+
+
+def storage_info(config: Config, *, disk: Disk) -> StorageInfo:
+    """Every directory as it is, and what is wrong between them."""
+    directories = tuple(_directory_info(disk, path) for path in config.all_directories)
+    problems = [each.problem for each in directories if each.problem is not None]
+    known = [(each.path, each.identity) for each in directories if each.identity is not None]
+    for index, (path, identity) in enumerate(known):
+        for earlier_path, earlier in known[:index]:
+            problems += _differences(path, identity, earlier_path, earlier)
+    return StorageInfo(directories, tuple(problems))
+
+
+def open_storage(config: Config, *, disk: Disk, random: Random) -> Storage:
+    """The identity of a node's directories, or StorageRefused.
+
+    A directory that is new (or was emptied) beside a formatted metadata directory is formatted in passing: the cluster
+    learns from its new id that what was in it is lost. Directories from before directory ids get theirs here.
+    """
+    info = storage_info(config, disk=disk)
+    by_path = {each.path: each for each in info.directories}
+    home = by_path[config.metadata_log_dir]
+    if home.identity is None:
+        raise StorageRefused(_not_formatted(config, home, random))
+    cluster_id = home.identity.cluster_id
+    if cluster_id is None:
+        raise StorageRefused(f"{home.path}/meta.properties names no cluster.id; restore the file from a backup")
+    _refuse_strangers(config, info, cluster_id)
+    directory_ids: dict[str, Uuid] = {}
+    offline: dict[str, str] = {}
+    for path, each in by_path.items():
+        if each.state is DirectoryState.BROKEN:
+            offline[path] = str(each.problem)
+            continue
+        try:
+            directory_ids[path] = _adopted(disk, path, each.identity, cluster_id, config.node.node_id, random)
+        except OSError as error:
+            if path == config.metadata_log_dir:
+                raise StorageRefused(f"{path} cannot be written: {error.strerror}") from error
+            offline[path] = f"{path} cannot be written: {error.strerror}"
+    _refuse_twins(directory_ids)
+    return Storage(cluster_id, config.node.node_id, directory_ids, offline, config.metadata_log_dir)
+
+
+def format_command(config: Config, cluster_id: str) -> str:
+    """The command that makes this node's directories ready, word for word."""
+    how = ""
+    if config.node.is_controller and not config.quorum.voters:
+        how = " --standalone" if len(config.quorum.bootstrap_servers) == 1 else " --initial-controllers …"
+    return f"strandline storage format --cluster-id {cluster_id} -c {config.source}{how}"
+
+
+def _check_plan(config: Config, cluster_id: str, plan: FormatPlan) -> None:
+    ways = [plan.standalone, plan.initial_controllers is not None, plan.no_initial_controllers]
+    if not cluster_id or any(character.isspace() for character in cluster_id):
+        raise StorageRefused(f"{cluster_id!r} cannot be a cluster id: give a word, best a uuid of 22 characters")
+    if sum(ways) > 1:
+        raise StorageRefused("--standalone, --initial-controllers and --no-initial-controllers exclude each other")
+    if config.quorum.voters and (plan.standalone or plan.initial_controllers):
+        raise StorageRefused(
+            "controller.quorum.voters fixes the voters, so --standalone and --initial-controllers cannot choose them; "
+            "remove controller.quorum.voters and set controller.quorum.bootstrap.servers for a quorum that can change"
+        )
+    if plan.standalone and not config.node.is_controller:
+        raise StorageRefused("--standalone makes this node the only controller, but process.roles says it is none")
+    if config.node.is_controller and not config.quorum.voters and not any(ways):
+        raise StorageRefused(
+            "say how the quorum of controllers begins: --standalone for a first and only controller, "
+            "--initial-controllers id@host:port:directory,… for several (the same on each), or "
+            "--no-initial-controllers for one that will join a running cluster"
+        )
+
+
+def _feature_levels(plan: FormatPlan) -> tuple[int, list[FeatureLevelRecord]]:
+    """metadata.version first, as its level decides how the others are read."""
+    features, release = dict(plan.features or {}), plan.release_version
+    try:
+        level = features.pop(METADATA_VERSION) if METADATA_VERSION in features else metadata_version_of(release)
+    except ValueError as error:
+        raise StorageRefused(str(error)) from error
+    if not MINIMUM_METADATA_VERSION <= level <= LATEST_METADATA_VERSION:
+        raise StorageRefused(
+            f"{METADATA_VERSION}={level} is not known: levels are {MINIMUM_METADATA_VERSION} to {LATEST_METADATA_VERSION}"
+        )
+    features.pop(KRAFT_VERSION, None)
+    for name, wanted in features.items():
+        least, most = _SERVED.get(name, (0, 0))
+        if not least <= wanted <= most:
+            raise StorageRefused(f"{name}={wanted} cannot be finalized: served are levels {least} to {most}")
+    records = [FeatureLevelRecord(name=METADATA_VERSION, feature_level=level)]
+    records += [FeatureLevelRecord(name=name, feature_level=at) for name, at in sorted(features.items()) if at > 0]
+    return level, records
+
+
+def _first_voters(config: Config, plan: FormatPlan, ids: dict[str, Uuid]) -> VoterSet | None:
+    """Who votes first; the metadata directory of a voter gets the id that the others know it by."""
+    listener = config.controller_listener_names[0]
+    if plan.standalone:
+        at = next(each for each in config.listeners if each.name == listener)
+        if at.advertised_port == 0:
+            raise StorageRefused(f"listeners: {listener} needs a port of its own, since the voters are known by it")
+        directory_id = ids.get(config.metadata_log_dir)
+        if directory_id is None:
+            return None
+        return VoterSet((Voter(config.node.node_id, directory_id, ((listener, at.advertised(0)),)),))
+    if plan.initial_controllers is None:
+        return None
+    voters = sorted(
+        (_parse_initial_controller(text, listener) for text in plan.initial_controllers.split(",")),
+        key=lambda voter: voter.id,
+    )
+    try:
+        voter_set = VoterSet(tuple(voters))
+    except ValueError as error:
+        raise StorageRefused(f"--initial-controllers: {error}") from error
+    own = voter_set.voter(config.node.node_id)
+    if own is not None and config.metadata_log_dir in ids:
+        ids[config.metadata_log_dir] = own.directory_id
+    return voter_set
+
+
+def _parse_initial_controller(text: str, listener: str) -> Voter:
+    address, _, directory_id = text.strip().rpartition(":")
+    try:
+        voter = parse_voter(address)
+        return Voter(voter.id, Uuid.parse(directory_id), ((listener, voter.endpoint),))
+    except ValueError as error:
+        raise StorageRefused(
+            f"--initial-controllers: {text!r} is not id@host:port:directory, for example "
+            f"1@localhost:9093:JEXY6aqzQY-32P5TStzaFg ({error})"
+        ) from error
+
+
+def _directory_info(disk: Disk, path: str) -> DirectoryInfo:
+    try:
+        if not disk.exists(path):
+            return DirectoryInfo(path, DirectoryState.MISSING, problem=f"{path} does not exist")
+        if not disk.is_dir(path):
+            return DirectoryInfo(path, DirectoryState.BROKEN, problem=f"{path} is not a directory")
+        disk.list(path)
+        identity = read_identity(disk, path)
+    except OSError as error:
+        return DirectoryInfo(path, DirectoryState.BROKEN, problem=f"{path} cannot be read: {error.strerror}")
+    except IdentityUnreadable as error:
+        return DirectoryInfo(path, DirectoryState.BROKEN, problem=str(error))
+    if identity is None:
+        return DirectoryInfo(path, DirectoryState.UNFORMATTED, problem=f"{path} is not formatted")
+    return DirectoryInfo(path, DirectoryState.FORMATTED, identity)
+
+
+def _differences(path: str, identity: Identity, other_path: str, other: Identity) -> list[str]:
+    problems = []
+    if identity.cluster_id != other.cluster_id:
+        problems.append(f"{path} belongs to cluster {identity.cluster_id}, {other_path} to cluster {other.cluster_id}")
+    if identity.node_id != other.node_id:
+        problems.append(f"{path} belongs to node {identity.node_id}, {other_path} to node {other.node_id}")
+    if identity.directory_id is not None and identity.directory_id == other.directory_id:
+        problems.append(f"{path} and {other_path} have the same directory.id {identity.directory_id}: one is a copy")
+    return problems
+
+
+def _refuse_strangers(config: Config, info: StorageInfo, cluster_id: str) -> None:
+    """Directories that are formatted must be this cluster's and this node's."""
+    for each in info.directories:
+        if each.identity is None:
+            continue
+        theirs = each.identity
+        if theirs.cluster_id not in (None, cluster_id):
+            raise StorageRefused(
+                f"{each.path} belongs to cluster {theirs.cluster_id}, not to {cluster_id}. "
+                "Point log.dirs at this cluster's directories, or use the other cluster's id"
+            )
+        if theirs.node_id not in (None, config.node.node_id):
+            raise StorageRefused(
+                f"{each.path} belongs to node {theirs.node_id}, but node.id is {config.node.node_id}. "
+                "Point log.dirs at this node's directories, or set node.id to the node whose data this is"
+            )
+
+
+def _refuse_twins(directory_ids: Mapping[str, Uuid]) -> None:
+    seen: dict[Uuid, str] = {}
+    for path, directory_id in directory_ids.items():
+        if directory_id in seen:
+            raise StorageRefused(
+                f"{seen[directory_id]} and {path} have the same directory.id {directory_id}: one is a copy of the "
+                "other. Take the copy out of log.dirs"
+            )
+        seen[directory_id] = path
+
+
+def _adopted(disk: Disk, path: str, identity: Identity | None, cluster_id: str, node_id: int, random: Random) -> Uuid:
+    """The id of a directory; one that lacks it, or is new, is given one."""
+    if identity is not None and identity.complete and identity.directory_id is not None:
+        return identity.directory_id
+    directory_id = identity.directory_id if identity is not None else None
+    directory_id = directory_id or random_uuid(random)
+    disk.make_dirs(path)
+    write_identity(disk, path, Identity(cluster_id, node_id, directory_id))
+    return directory_id
+
+
+def _not_formatted(config: Config, home: DirectoryInfo, random: Random) -> str:
+    if home.state is DirectoryState.BROKEN:
+        return str(home.problem)
+    if config.node.is_controller:
+        cluster_id = str(random_uuid(random))
+        which = "For a new cluster run once"
+    else:
+        cluster_id = "<id of the cluster>"
+        which = "To let this broker join the cluster run once"
+    return (
+        f"{home.problem}. If it held data, its disk may not be mounted: do not format it then. {which}\n"
+        f"  {format_command(config, cluster_id)}"
+    )
