@@ -6,8 +6,9 @@ which they were set). Nothing else moves time: a run is a function of its inputs
 An exception in a callback ends the run and is raised from it: in a simulation that is a bug, not something to log.
 Nothing ready and no timer, while the awaited result is missing, is a `Deadlock`, reported with every task that waits.
 
-Built on asyncio's public classes only (AbstractEventLoop, Task, Future, TimerHandle), not on the internals of its
-selector loops, so that it is the same on every Python we support.
+Built on asyncio's classes for every loop (AbstractEventLoop, Task, Future, TimerHandle), not on the internals of its
+selector loops, so that it is the same on every Python we support. What has to do with sockets, signals, subprocesses
+and threads is left as AbstractEventLoop has it: refused.
 """
 
 from __future__ import annotations

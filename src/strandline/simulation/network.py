@@ -1,0 +1,264 @@
+"""The network between simulated machines: names, ports, delays, and everything that goes wrong on the way.
+
+A `Fabric` connects machines; each process reaches it through its own `SimNetwork`, which is the network port. The
+fabric's `Weather` says how long things take and how often they break; machines can be cut off from each other one way
+or both. As TCP does, a cut delays bytes rather than losing them: they arrive after it heals, if the connection still
+exists. A machine that lost its power answers nothing; once it is back it answers what it does not know with a reset.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import socket
+from collections import deque
+from collections.abc import Callable
+from contextvars import copy_context
+from dataclasses import dataclass
+from random import Random
+from typing import Any
+
+from strandline.runtime.network import Listener, ProtocolFactory
+from strandline.simulation.loop import VirtualLoop
+from strandline.simulation.process import Process, current_process
+from strandline.simulation.trace import Trace
+from strandline.simulation.transport import SimTransport
+
+_LOCAL_NAMES = ("localhost", "127.0.0.1", "::1")
+_EVERYWHERE = ("", "0.0.0.0", "::")
+_SYN_RETRIES_S = (0, 1, 2, 4, 8, 16, 32, 64)  # as Linux: given up after about two minutes
+
+
+@dataclass(slots=True)
+class Weather:
+    """Times in microseconds; chances between 0 and 1."""
+
+    least_delay_us: int = 20
+    most_delay_us: int = 200
+    slow_chance: float = 0.0  # that something takes `slow_delay_us` more
+    slow_delay_us: int = 50_000
+    cut_chance: float = 0.2  # that a piece of data arrives in several pieces
+    reset_chance: float = 0.0  # that a connection breaks in the middle of a piece of data
+    refuse_chance: float = 0.0  # that a listener's backlog is full
+    window_bytes: int = 256 * 1024
+
+
+class Fabric:
+    def __init__(self, loop: VirtualLoop, random: Random, trace: Trace, weather: Weather | None = None) -> None:
+        self.loop = loop
+        self.weather = weather or Weather()
+        self._random = random
+        self._trace = trace
+        self._context = copy_context()  # of no process: the network outlives them all
+        self._addresses: dict[str, str] = {}
+        self._down: set[str] = set()
+        self._blocked: set[tuple[str, str]] = set()
+        self._held: dict[tuple[str, str], deque[tuple[SimTransport, Callable[..., None], tuple[Any, ...]]]] = {}
+        self._listeners: dict[tuple[str, int], SimListener] = {}
+        self._transports: dict[SimTransport, None] = {}
+        self._next_port = 32768
+
+    def add(self, machine: str) -> str:
+        """Gives the machine an address; its name resolves to it from now on."""
+        return self._addresses.setdefault(machine, f"10.0.0.{len(self._addresses) + 1}")
+
+    def block(self, source: str, target: str) -> None:
+        """Nothing gets from one machine to the other, until unblocked; the other way is its own."""
+        self._trace.note(f"blocked {source} to {target}")
+        self._blocked.add((source, target))
+
+    def unblock(self, source: str, target: str) -> None:
+        self._trace.note(f"unblocked {source} to {target}")
+        self._blocked.discard((source, target))
+        self._release((source, target))
+
+    def partition(self, *sides: tuple[str, ...]) -> None:
+        """Machines of different sides do not hear each other."""
+        for side in sides:
+            for other in sides:
+                if side is not other:
+                    for source in side:
+                        for target in other:
+                            self.block(source, target)
+
+    def heal(self) -> None:
+        for source, target in sorted(self._blocked):
+            self.unblock(source, target)
+
+    def process_ended(self, machine: str, process: Process) -> None:
+        """The kernel closes what the process had open, unless the kernel is gone as well."""
+        self._listeners = {
+            key: listener for key, listener in self._listeners.items() if listener.process is not process
+        }
+        for transport in [transport for transport in self._transports if transport.process is process]:
+            if machine in self._down:
+                transport.gone = True
+            else:
+                transport.cut()
+
+    def machine_down(self, machine: str) -> None:
+        self._down.add(machine)
+
+    def machine_up(self, machine: str) -> None:
+        self._down.discard(machine)
+        for source in self._addresses:
+            self._release((source, machine))
+
+    def listen(self, machine: str, host: str, port: int, factory: ProtocolFactory) -> SimListener:
+        if host not in _EVERYWHERE and host not in _LOCAL_NAMES and self.resolve(machine, host) != machine:
+            raise OSError(errno.EADDRNOTAVAIL, "this address is another machine's", host)
+        port = port or self._ephemeral_port()
+        if (machine, port) in self._listeners:
+            raise OSError(errno.EADDRINUSE, "address already in use", f"{host}:{port}")
+        listener = self._listeners[machine, port] = SimListener(self, machine, port, factory)
+        return listener
+
+    def unlisten(self, machine: str, port: int) -> None:
+        self._listeners.pop((machine, port), None)
+
+    def resolve(self, machine: str, host: str) -> str:
+        if host in _LOCAL_NAMES or host in _EVERYWHERE:
+            return machine
+        if host in self._addresses:
+            return host
+        for name, address in self._addresses.items():
+            if address == host:
+                return name
+        raise socket.gaierror(socket.EAI_NONAME, f"no machine of the simulation is called {host!r}")
+
+    async def connect(self, machine: str, host: str, port: int, factory: ProtocolFactory) -> asyncio.Transport:
+        target = self.resolve(machine, host)
+        for pause_s in _SYN_RETRIES_S:
+            await asyncio.sleep(pause_s)
+            if self._reaches(machine, target) and self._reaches(target, machine):
+                return await self._shake_hands(machine, target, host, port, factory)
+        raise TimeoutError(errno.ETIMEDOUT, f"{host}:{port} does not answer")
+
+    async def _shake_hands(
+        self, machine: str, target: str, host: str, port: int, factory: ProtocolFactory
+    ) -> asyncio.Transport:
+        await asyncio.sleep(self._delay_us() / 1_000_000)
+        listener = self._listeners.get((target, port))
+        if listener is None or self._chance(self.weather.refuse_chance):
+            await asyncio.sleep(self._delay_us() / 1_000_000)
+            self._trace.note(f"refused {machine} to {target}:{port}")
+            raise ConnectionRefusedError(errno.ECONNREFUSED, f"{host}:{port} refuses connections")
+        here = ("127.0.0.1" if target == machine else self._addresses[machine], self._ephemeral_port())
+        there = ("127.0.0.1" if target == machine else self._addresses[target], port)
+        mine = SimTransport(self, machine, here, there, self.weather.window_bytes)
+        mine.peer = listener.endpoint(mine, there, here, self.weather.window_bytes)
+        for transport in (mine, mine.peer):
+            self._transports[transport] = None
+        listener.accept(mine.peer)
+        self._trace.note(f"connected {machine}:{here[1]} to {target}:{port}")
+        try:
+            await asyncio.sleep(self._delay_us() / 1_000_000)
+        except asyncio.CancelledError:
+            mine.cut()  # the listener's side exists already
+            raise
+        mine.attach(factory())
+        return mine
+
+    def send(self, sender: SimTransport, data: bytes) -> None:
+        """Takes bytes from a socket: in pieces, later, or only some of them."""
+        weather = self.weather
+        if self._chance(weather.reset_chance):
+            self.carry(sender, self._arrived, sender, data[: self._random.randint(0, len(data))])
+            self.carry(sender, sender.peer.reset)
+            self.carry(sender.peer, sender.reset)
+            return
+        while len(data) > 1 and self._chance(weather.cut_chance):
+            cut = self._random.randint(1, len(data) - 1)
+            self.carry(sender, self._arrived, sender, data[:cut])
+            data = data[cut:]
+        self.carry(sender, self._arrived, sender, data)
+
+    def carry(self, sender: SimTransport, arrive: Callable[..., None], *arguments: Any) -> None:
+        """Something of this connection that reaches the other end after what was sent before it."""
+        when_us = max(sender.last_arrival_us, self.loop.now_us + self._delay_us())
+        sender.last_arrival_us = when_us
+        self.loop.call_at_us(when_us, self._carried, sender, arrive, arguments, context=self._context)
+
+    def abrupt(self) -> bool:
+        """Whether a connection that is cut off ends with an error rather than an end-of-file."""
+        return self._chance(0.5)
+
+    def _carried(self, sender: SimTransport, arrive: Callable[..., None], arguments: tuple[Any, ...]) -> None:
+        link = (sender.machine, sender.peer.machine)
+        if self._reaches(*link) and link not in self._held:
+            arrive(*arguments)
+            if sender.gone and sender.peer.gone:
+                self._transports.pop(sender, None)
+                self._transports.pop(sender.peer, None)
+        elif sender.machine not in self._down:
+            # A cut link, or a machine that is off: the sender's kernel goes on trying.
+            self._held.setdefault(link, deque()).append((sender, arrive, arguments))
+
+    def _release(self, link: tuple[str, str]) -> None:
+        if self._reaches(*link):
+            for sender, arrive, arguments in self._held.pop(link, ()):
+                self.carry(sender, arrive, *arguments)
+
+    def _arrived(self, sender: SimTransport, data: bytes) -> None:
+        self._trace.note(f"{sender!r} {len(data)} bytes", data)
+        sender.peer.arrived(data)
+
+    def _reaches(self, source: str, target: str) -> bool:
+        return (source, target) not in self._blocked and target not in self._down
+
+    def _delay_us(self) -> int:
+        weather = self.weather
+        delay_us = self._random.randint(weather.least_delay_us, weather.most_delay_us)
+        return delay_us + weather.slow_delay_us if self._chance(weather.slow_chance) else delay_us
+
+    def _chance(self, chance: float) -> bool:
+        return chance > 0 and self._random.random() < chance
+
+    def _ephemeral_port(self) -> int:
+        self._next_port += 1
+        return self._next_port
+
+
+class SimListener:
+    def __init__(self, fabric: Fabric, machine: str, port: int, factory: ProtocolFactory) -> None:
+        self.process = current_process()
+        self._fabric = fabric
+        self._machine = machine
+        self._port = port
+        self._factory = factory
+        self._context = copy_context()
+
+    @property
+    def port(self) -> int:
+        return self._port
+
+    async def close(self) -> None:
+        self._fabric.unlisten(self._machine, self._port)
+
+    def endpoint(
+        self, peer: SimTransport, local: tuple[str, int], remote: tuple[str, int], window_bytes: int
+    ) -> SimTransport:
+        """The kernel's part: the connection exists before the program hears of it."""
+        endpoint = self._context.copy().run(SimTransport, self._fabric, self._machine, local, remote, window_bytes)
+        endpoint.peer = peer
+        return endpoint
+
+    def accept(self, endpoint: SimTransport) -> None:
+        self._fabric.loop.call_soon(self._accept, endpoint, context=self._context)
+
+    def _accept(self, endpoint: SimTransport) -> None:
+        endpoint.attach(self._factory())
+
+
+class SimNetwork:
+    """The network port of one process."""
+
+    def __init__(self, fabric: Fabric, machine: str) -> None:
+        self._fabric = fabric
+        self._machine = machine
+
+    async def listen(self, host: str, port: int, factory: ProtocolFactory, backlog: int = 50) -> Listener:
+        return self._fabric.listen(self._machine, host, port, factory)
+
+    async def connect(self, host: str, port: int, factory: ProtocolFactory) -> asyncio.Transport:
+        return await self._fabric.connect(self._machine, host, port, factory)

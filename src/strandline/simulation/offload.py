@@ -1,0 +1,80 @@
+"""The offload port as scheduled events: work happens at some instant after it was handed over, and its result is heard
+some time after that. In between, the loop goes on beside effects it has not been told of, as beside a real thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from random import Random
+from typing import Any, TypeVar
+
+from strandline.simulation.process import ProcessEnded
+
+T = TypeVar("T")
+
+
+@dataclass(slots=True)
+class Job:
+    work: Callable[..., Any]
+    arguments: tuple[object, ...]
+    result: asyncio.Future[Any]
+
+
+class SimOffload:
+    """As many jobs at a time as there are threads; each takes a drawn time, so that they end in any order."""
+
+    def __init__(self, random: Random, threads: int = 4, *, most_us: int = 300, slow_chance: float = 0.02) -> None:
+        self._random = random
+        self._free = threads
+        self._most_us = most_us
+        self._slow_chance = slow_chance
+        self._queue: deque[Job] = deque()
+        self._closed = False
+
+    async def run(self, work: Callable[..., T], *arguments: object) -> T:
+        if self._closed:
+            raise RuntimeError("cannot schedule new work after close")
+        result: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        self._queue.append(Job(work, arguments, result))
+        self._start_next()
+        return await result
+
+    def close(self) -> None:
+        """What has not begun never begins."""
+        self._closed = True
+        while self._queue:
+            self._queue.popleft().result.cancel()
+
+    def _start_next(self) -> None:
+        while self._free and self._queue:
+            self._free -= 1
+            job = self._queue.popleft()
+            asyncio.get_running_loop().call_later(self._duration_s(), self._perform, job)
+
+    def _perform(self, job: Job) -> None:
+        error: BaseException | None = None
+        value = None
+        if not job.result.done():
+            try:
+                value = job.work(*job.arguments)
+            except ProcessEnded:
+                raise
+            except BaseException as raised:
+                error = raised
+        asyncio.get_running_loop().call_later(self._duration_s(), self._tell, job, value, error)
+
+    def _tell(self, job: Job, value: Any, error: BaseException | None) -> None:
+        self._free += 1
+        if not job.result.done():
+            if error is None:
+                job.result.set_result(value)
+            else:
+                job.result.set_exception(error)
+        self._start_next()
+
+    def _duration_s(self) -> float:
+        slow = 100 if self._random.random() < self._slow_chance else 1
+        return self._random.randint(1, self._most_us) * slow / 1_000_000
