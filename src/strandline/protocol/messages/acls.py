@@ -1,4 +1,4 @@
-"""acls"""
+"""Access control lists: DescribeAcls (29), CreateAcls (30), DeleteAcls (31)."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ from strandline.protocol.types import Message, Struct, i8, i16, i32, string
 
 
 class DescribeAclsRequest(Message, api_key=29, versions=(1, 3), flexible=2):
+    """v1 pattern types (KIP-290), v2 flexible, v3 users as a resource (KIP-373)."""
+
     resource_type_filter: i8 = 0
     resource_name_filter: string | None = ""
     pattern_type_filter: i8 = 3
@@ -37,6 +39,8 @@ class AclDescription(Struct):
 
 
 class CreateAclsRequest(Message, api_key=30, versions=(1, 3), flexible=2):
+    """v1 pattern types (KIP-290), v2 flexible, v3 users as a resource (KIP-373)."""
+
     creations: list[AclCreation] = []
 
 
@@ -61,6 +65,8 @@ class AclCreationResult(Struct):
 
 
 class DeleteAclsRequest(Message, api_key=31, versions=(1, 3), flexible=2):
+    """v1 pattern types (KIP-290), v2 flexible, v3 users as a resource (KIP-373)."""
+
     filters: list[DeleteAclsFilter] = []
 
 

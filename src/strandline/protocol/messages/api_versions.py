@@ -1,4 +1,4 @@
-"""api_versions"""
+"""ApiVersions (18): what this listener understands, and which features the cluster has finalized."""
 
 from __future__ import annotations
 
@@ -8,11 +8,15 @@ from strandline.protocol.types import Message, Struct, boolean, i16, i32, i64, i
 
 
 class ApiVersionsRequest(Message, api_key=18, versions=(0, 4), flexible=3):
+    """v3 flexible, names the client's software (KIP-511); v4 can read features whose minimum is 0."""
+
     client_software_name: Annotated[string, since(3), ignorable] = ""
     client_software_version: Annotated[string, since(3), ignorable] = ""
 
 
 class ApiVersionsResponse(Message, api_key=18, versions=(0, 4), flexible=3):
+    """v1 throttle time, v3 flexible, with features (KIP-584). Its header never is: the client does not yet know us."""
+
     error_code: i16 = 0
     api_keys: list[ApiVersion] = []
     throttle_time_ms: Annotated[i32, since(1), ignorable] = 0

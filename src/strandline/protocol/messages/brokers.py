@@ -1,4 +1,5 @@
-"""brokers"""
+"""Brokers to controller: AlterPartition (56), Envelope (58), BrokerRegistration (62), BrokerHeartbeat (63),
+ControllerRegistration (70), AssignReplicasToDirs (73)."""
 
 from __future__ import annotations
 
@@ -25,6 +26,9 @@ from strandline.protocol.types import (
 
 
 class BrokerRegistrationRequest(Message, api_key=62, versions=(0, 4), flexible=0):
+    """v1 migrating from ZooKeeper, v2 log directories (KIP-858), v3 the epoch of a clean shutdown (KIP-966), v4 can
+    read features whose minimum is 0."""
+
     broker_id: i32 = 0
     cluster_id: string = ""
     incarnation_id: uuid = ZERO_UUID
@@ -40,7 +44,7 @@ class Listener(Struct):
     name: string = ""
     host: string = ""
     port: u16 = 0
-    security_protocol: i16 = 0
+    security_protocol: i16 = 0  # 0 PLAINTEXT, 1 SSL, 2 SASL_PLAINTEXT, 3 SASL_SSL
 
 
 class Feature(Struct):
@@ -56,6 +60,8 @@ class BrokerRegistrationResponse(Message, api_key=62, versions=(0, 4), flexible=
 
 
 class BrokerHeartbeatRequest(Message, api_key=63, versions=(0, 2), flexible=0):
+    """v1 offline directories (KIP-858), v2 cordoned directories (KIP-1066)."""
+
     broker_id: i32 = 0
     broker_epoch: i64 = -1
     current_metadata_offset: i64 = 0
@@ -74,6 +80,8 @@ class BrokerHeartbeatResponse(Message, api_key=63, versions=(0, 2), flexible=0):
 
 
 class AlterPartitionRequest(Message, api_key=56, versions=(2, 3), flexible=0):
+    """A leader proposes an ISR. v2 topic ids (KIP-841), v3 with the epochs of the replicas' brokers (KIP-903)."""
+
     broker_id: i32 = 0
     broker_epoch: i64 = -1
     topics: list[AlterPartitionRequestTopicData] = []
@@ -120,6 +128,8 @@ class AlterPartitionResponsePartitionData(Struct):
 
 
 class AssignReplicasToDirsRequest(Message, api_key=73, versions=(0, 0), flexible=0):
+    """A broker tells in which directory a replica is (KIP-858)."""
+
     broker_id: i32 = 0
     broker_epoch: i64 = -1
     directories: list[AssignReplicasToDirsRequestDirectoryData] = []
@@ -161,6 +171,8 @@ class AssignReplicasToDirsResponsePartitionData(Struct):
 
 
 class ControllerRegistrationRequest(Message, api_key=70, versions=(0, 0), flexible=0):
+    """A controller tells its endpoints and features (KIP-919)."""
+
     controller_id: i32 = 0
     incarnation_id: uuid = ZERO_UUID
     zk_migration_ready: boolean = False
@@ -175,11 +187,15 @@ class ControllerRegistrationResponse(Message, api_key=70, versions=(0, 0), flexi
 
 
 class EnvelopeRequest(Message, api_key=58, versions=(0, 0), flexible=0):
+    """A client's request, header and all, that a broker sends on to the controller (KIP-590)."""
+
     request_data: bytes_ = b""
     request_principal: bytes_ | None = b""
     client_host_address: bytes_ = b""
 
 
 class EnvelopeResponse(Message, api_key=58, versions=(0, 0), flexible=0):
+    """The answer to the inner request, header and all."""
+
     response_data: bytes_ | None = None
     error_code: i16 = 0

@@ -1,4 +1,4 @@
-"""cluster"""
+"""The cluster as a whole: UpdateFeatures (57), DescribeCluster (60), UnregisterBroker (64)."""
 
 from __future__ import annotations
 
@@ -8,12 +8,16 @@ from strandline.protocol.types import Message, Struct, boolean, i8, i16, i32, ig
 
 
 class DescribeClusterRequest(Message, api_key=60, versions=(0, 2), flexible=0):
+    """v1 brokers or controllers (KIP-919), v2 fenced brokers too (KIP-1073)."""
+
     include_cluster_authorized_operations: boolean = False
-    endpoint_type: Annotated[i8, since(1)] = 1
+    endpoint_type: Annotated[i8, since(1)] = 1  # 1 brokers, 2 controllers
     include_fenced_brokers: Annotated[boolean, since(2)] = False
 
 
 class DescribeClusterResponse(Message, api_key=60, versions=(0, 2), flexible=0):
+    """v1 endpoint type, v2 says which brokers are fenced."""
+
     throttle_time_ms: i32 = 0
     error_code: i16 = 0
     error_message: string | None = None
@@ -33,6 +37,8 @@ class DescribeClusterBroker(Struct):
 
 
 class UpdateFeaturesRequest(Message, api_key=57, versions=(0, 2), flexible=0):
+    """v0 may allow a downgrade, v1 says how safe it must be and can only validate (KIP-584, KIP-778)."""
+
     timeout_ms: i32 = 60000
     feature_updates: list[FeatureUpdateKey] = []
     validate_only: Annotated[boolean, since(1)] = False
@@ -46,6 +52,8 @@ class FeatureUpdateKey(Struct):
 
 
 class UpdateFeaturesResponse(Message, api_key=57, versions=(0, 2), flexible=0):
+    """v2 no longer answers per feature: all or nothing."""
+
     throttle_time_ms: i32 = 0
     error_code: i16 = 0
     error_message: string | None = ""
@@ -59,6 +67,8 @@ class UpdatableFeatureResult(Struct):
 
 
 class UnregisterBrokerRequest(Message, api_key=64, versions=(0, 0), flexible=0):
+    """Forgets a broker that will not come back."""
+
     broker_id: i32 = 0
 
 

@@ -1,4 +1,4 @@
-"""configs"""
+"""Configurations: DescribeConfigs (32), AlterConfigs (33), IncrementalAlterConfigs (44), ListConfigResources (74)."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from strandline.protocol.types import Message, Struct, boolean, i8, i16, i32, ig
 
 
 class DescribeConfigsRequest(Message, api_key=32, versions=(1, 4), flexible=4):
+    """v1 synonyms (KIP-226), v3 documentation (KIP-569), v4 flexible."""
+
     resources: list[DescribeConfigsResource] = []
     include_synonyms: boolean = False
     include_documentation: Annotated[boolean, since(3)] = False
@@ -20,6 +22,8 @@ class DescribeConfigsResource(Struct):
 
 
 class DescribeConfigsResponse(Message, api_key=32, versions=(1, 4), flexible=4):
+    """v1 source and synonyms, v3 type and documentation, v4 flexible."""
+
     throttle_time_ms: i32 = 0
     results: list[DescribeConfigsResult] = []
 
@@ -50,6 +54,8 @@ class DescribeConfigsSynonym(Struct):
 
 
 class AlterConfigsRequest(Message, api_key=33, versions=(0, 2), flexible=2):
+    """Replaces the whole configuration of a resource. v2 flexible."""
+
     resources: list[AlterConfigsRequestAlterConfigsResource] = []
     validate_only: boolean = False
 
@@ -78,6 +84,8 @@ class AlterConfigsResourceResponse(Struct):
 
 
 class IncrementalAlterConfigsRequest(Message, api_key=44, versions=(0, 1), flexible=1):
+    """Sets, deletes, appends to or subtracts from single keys (KIP-339). v1 flexible."""
+
     resources: list[IncrementalAlterConfigsRequestAlterConfigsResource] = []
     validate_only: boolean = False
 
@@ -90,7 +98,7 @@ class IncrementalAlterConfigsRequestAlterConfigsResource(Struct):
 
 class IncrementalAlterConfigsRequestAlterableConfig(Struct):
     name: string = ""
-    config_operation: i8 = 0
+    config_operation: i8 = 0  # 0 set, 1 delete, 2 append, 3 subtract
     value: string | None = ""
 
 
@@ -100,6 +108,8 @@ class IncrementalAlterConfigsResponse(Message, api_key=44, versions=(0, 1), flex
 
 
 class ListConfigResourcesRequest(Message, api_key=74, versions=(0, 1), flexible=0):
+    """v0 lists client metrics only, v1 asks by type (KIP-1142)."""
+
     resource_types: Annotated[list[i8], since(1)] = []
 
 

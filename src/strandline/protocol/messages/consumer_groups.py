@@ -1,4 +1,4 @@
-"""consumer_groups"""
+"""Consumer groups whose coordinator assigns (KIP-848): ConsumerGroupHeartbeat (68), ConsumerGroupDescribe (69)."""
 
 from __future__ import annotations
 
@@ -9,6 +9,9 @@ from strandline.protocol.types import Message, Struct, boolean, field, i8, i16, 
 
 
 class ConsumerGroupHeartbeatRequest(Message, api_key=68, versions=(0, 1), flexible=0):
+    """Join (epoch 0), stay, leave (-1, or -2 for a static member). Null means unchanged. v1 regular expressions, and
+    members name themselves (KIP-1082)."""
+
     group_id: string = ""
     member_id: string = ""
     member_epoch: i32 = 0
@@ -27,6 +30,8 @@ class ConsumerGroupHeartbeatRequestTopicPartitions(Struct):
 
 
 class ConsumerGroupHeartbeatResponse(Message, api_key=68, versions=(0, 1), flexible=0):
+    """The assignment is null when it has not changed."""
+
     throttle_time_ms: i32 = 0
     error_code: i16 = 0
     error_message: string | None = None
@@ -46,6 +51,8 @@ class ConsumerGroupDescribeRequest(Message, api_key=69, versions=(0, 1), flexibl
 
 
 class ConsumerGroupDescribeResponse(Message, api_key=69, versions=(0, 1), flexible=0):
+    """v1 member type (KIP-1099)."""
+
     throttle_time_ms: i32 = 0
     groups: list[DescribedGroup] = []
 

@@ -1,4 +1,4 @@
-"""consumer_protocol"""
+"""What consumers of classic groups put into JoinGroup and SyncGroup; the broker only looks into subscriptions."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from strandline.protocol.types import Message, Struct, bytes_, i32, ignorable, s
 
 
 class ConsumerProtocolSubscription(Message, versions=(0, 3)):
+    """v1 owned partitions (KIP-429), v2 generation (KIP-792), v3 rack (KIP-881)."""
+
     topics: list[string] = []
     user_data: bytes_ | None = None
     owned_partitions: Annotated[list[TopicPartition], since(1), ignorable] = []
@@ -21,5 +23,7 @@ class TopicPartition(Struct):
 
 
 class ConsumerProtocolAssignment(Message, versions=(0, 3)):
+    """Its layout never changed."""
+
     assigned_partitions: list[TopicPartition] = []
     user_data: bytes_ | None = None

@@ -1,4 +1,4 @@
-"""control_records"""
+"""Control records: ends of transactions, and what the quorum writes into its own log."""
 
 from __future__ import annotations
 
@@ -9,14 +9,20 @@ from strandline.protocol.types import Message, Struct, Value, i16, i32, i64, sin
 
 
 class ControlRecordTypeSchema(Message, versions=(0, 0)):
+    """The key of a control record, after its version."""
+
     type: i16 = 0
 
 
 class EndTxnMarker(Message, versions=(0, 0)):
+    """The value of a commit or abort marker."""
+
     coordinator_epoch: i32 = 0
 
 
 class LeaderChangeMessage(Message, versions=(0, 1), flexible=0):
+    """The first record of a quorum leader's epoch. v1 directory ids (KIP-853)."""
+
     version: i16 = 0
     leader_id: i32 = 0
     voters: list[LeaderChangeMessageVoter] = []
@@ -29,20 +35,28 @@ class LeaderChangeMessageVoter(Struct):
 
 
 class SnapshotHeaderRecord(Message, versions=(0, 0), flexible=0):
+    """The first record of a snapshot."""
+
     version: i16 = 0
     last_contained_log_timestamp: i64 = 0
 
 
 class SnapshotFooterRecord(Message, versions=(0, 0), flexible=0):
+    """The last record of a snapshot: without it the file is not whole."""
+
     version: i16 = 0
 
 
 class KRaftVersionRecord(Message, versions=(0, 0), flexible=0):
+    """The version of the quorum's own protocol (KIP-853)."""
+
     version: i16 = 0
     kraft_version: i16 = 0
 
 
 class VotersRecord(Message, versions=(0, 0), flexible=0):
+    """The voters, all of them (KIP-853)."""
+
     version: i16 = 0
     voters: list[VotersRecordVoter] = []
 

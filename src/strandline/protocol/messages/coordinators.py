@@ -1,4 +1,4 @@
-"""coordinators"""
+"""FindCoordinator (10): which broker coordinates a group, a transaction or a share partition."""
 
 from __future__ import annotations
 
@@ -8,12 +8,16 @@ from strandline.protocol.types import Message, Struct, between, i8, i16, i32, ig
 
 
 class FindCoordinatorRequest(Message, api_key=10, versions=(0, 6), flexible=3):
+    """v1 key type, v3 flexible, v4 several keys (KIP-699), v6 share groups (KIP-932)."""
+
     key: Annotated[string, until(3)] = ""
-    key_type: Annotated[i8, since(1)] = 0
+    key_type: Annotated[i8, since(1)] = 0  # 0 group, 1 transaction, 2 share partition
     coordinator_keys: Annotated[list[string], since(4)] = []
 
 
 class FindCoordinatorResponse(Message, api_key=10, versions=(0, 6), flexible=3):
+    """v1 throttle time and message, v3 flexible, v4 an answer per key."""
+
     throttle_time_ms: Annotated[i32, since(1), ignorable] = 0
     error_code: Annotated[i16, until(3)] = 0
     error_message: Annotated[string | None, between(1, 3), ignorable] = ""

@@ -1,4 +1,4 @@
-"""elections"""
+"""ElectLeaders (43): make the preferred, or any, replica the leader."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ from strandline.protocol.types import Message, Struct, i8, i16, i32, since, stri
 
 
 class ElectLeadersRequest(Message, api_key=43, versions=(0, 2), flexible=2):
-    election_type: Annotated[i8, since(1)] = 0
+    """v1 preferred or unclean (KIP-460), v2 flexible. Null partitions means all."""
+
+    election_type: Annotated[i8, since(1)] = 0  # 0 preferred, 1 unclean
     topic_partitions: list[TopicPartitions] | None = []
     timeout_ms: i32 = 60000
 
@@ -19,6 +21,8 @@ class TopicPartitions(Struct):
 
 
 class ElectLeadersResponse(Message, api_key=43, versions=(0, 2), flexible=2):
+    """v1 error code, v2 flexible."""
+
     throttle_time_ms: i32 = 0
     error_code: Annotated[i16, since(1)] = 0
     replica_election_results: list[ReplicaElectionResult] = []

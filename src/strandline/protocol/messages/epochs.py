@@ -1,4 +1,4 @@
-"""epochs"""
+"""OffsetForLeaderEpoch (23): where an epoch ended, for consumers that check their position."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from strandline.protocol.types import Message, Struct, i16, i32, i64, ignorable,
 
 
 class OffsetForLeaderEpochRequest(Message, api_key=23, versions=(2, 4), flexible=4):
+    """v2 current leader epoch (KIP-320), v3 replica id (KIP-392), v4 flexible."""
+
     replica_id: Annotated[i32, since(3), ignorable] = -2
     topics: list[OffsetForLeaderTopic] = []
 

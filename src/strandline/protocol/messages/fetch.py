@@ -1,4 +1,4 @@
-"""fetch"""
+"""Fetch (1): record batches from partitions, for consumers, for followers, and for the metadata log."""
 
 from __future__ import annotations
 
@@ -29,15 +29,19 @@ class ReplicaState(Value):
 
 
 class FetchRequest(Message, api_key=1, versions=(4, 18), flexible=12):
+    """v4 isolation level, v5 log start offset, v7 sessions (KIP-227), v9 leader epoch (KIP-320), v10 zstd, v11 rack
+    (KIP-392), v12 flexible and divergence (KIP-595), v13 topic ids (KIP-516), v14 tiered storage error (KIP-405),
+    v15 replica state (KIP-903), v17 directory id (KIP-853), v18 high watermark (KIP-1166)."""
+
     cluster_id: Annotated[string | None, since(12), tag(0), ignorable] = None
-    replica_id: Annotated[i32, until(14)] = -1
+    replica_id: Annotated[i32, until(14)] = -1  # -1 a consumer, -2 a debugging consumer
     replica_state: Annotated[ReplicaState, since(15), tag(1)] = ReplicaState()
     max_wait_ms: i32 = 0
     min_bytes: i32 = 0
     max_bytes: i32 = 0x7FFFFFFF
-    isolation_level: i8 = 0
+    isolation_level: i8 = 0  # 0 read_uncommitted, 1 read_committed
     session_id: Annotated[i32, since(7), ignorable] = 0
-    session_epoch: Annotated[i32, since(7), ignorable] = -1
+    session_epoch: Annotated[i32, since(7), ignorable] = -1  # 0 begins a session, -1 none
     topics: list[FetchTopic] = []
     forgotten_topics_data: Annotated[list[ForgottenTopic], since(7)] = []
     rack_id: Annotated[string, since(11), ignorable] = ""
@@ -67,6 +71,9 @@ class ForgottenTopic(Struct):
 
 
 class FetchResponse(Message, api_key=1, versions=(4, 18), flexible=12):
+    """v5 log start offset, v7 sessions, v11 preferred read replica, v12 flexible with leader, divergence and
+    snapshot hints, v13 topic ids, v16 endpoints of the leaders (KIP-951)."""
+
     throttle_time_ms: i32 = 0
     error_code: Annotated[i16, since(7), ignorable] = 0
     session_id: Annotated[i32, since(7)] = 0
@@ -104,7 +111,7 @@ class PartitionData(Struct):
     diverging_epoch: Annotated[EpochEndOffset, since(12), tag(0)] = EpochEndOffset()
     current_leader: Annotated[LeaderIdAndEpoch, since(12), tag(1)] = LeaderIdAndEpoch()
     snapshot_id: Annotated[SnapshotId, since(12), tag(2)] = SnapshotId()
-    aborted_transactions: list[AbortedTransaction] | None = []
+    aborted_transactions: list[AbortedTransaction] | None = []  # null when read_uncommitted
     preferred_read_replica: Annotated[i32, since(11)] = -1
     records: records_ | None = None
 

@@ -1,4 +1,5 @@
-"""group_records"""
+"""Records of `__consumer_offsets` for offsets, classic groups and consumer groups. `api_key` is the type that begins
+the key."""
 
 from __future__ import annotations
 
@@ -23,6 +24,8 @@ from strandline.protocol.types import (
 
 
 class LegacyOffsetCommitKey(Message, api_key=0, versions=(0, 0)):
+    """Type 0, as offsets were keyed long ago."""
+
     group: string = ""
     topic: string = ""
     partition: i32 = 0
@@ -35,12 +38,16 @@ class LegacyOffsetCommitValue(Message, api_key=0, versions=(0, 0)):
 
 
 class OffsetCommitKey(Message, api_key=1, versions=(0, 0)):
+    """Type 1. The value is null when the offset was deleted."""
+
     group: string = ""
     topic: string = ""
     partition: i32 = 0
 
 
 class OffsetCommitValue(Message, api_key=1, versions=(0, 4), flexible=4):
+    """v1 had an expiry, v3 leader epoch, v4 flexible, with the topic id."""
+
     offset: i64 = 0
     leader_epoch: Annotated[i32, since(3), ignorable] = -1
     metadata: string = ""
@@ -50,10 +57,14 @@ class OffsetCommitValue(Message, api_key=1, versions=(0, 4), flexible=4):
 
 
 class GroupMetadataKey(Message, api_key=2, versions=(0, 0)):
+    """Type 2: a classic group."""
+
     group: string = ""
 
 
 class GroupMetadataValue(Message, api_key=2, versions=(0, 4), flexible=4):
+    """v1 rebalance timeout, v2 time of the last change, v3 static members, v4 flexible."""
+
     protocol_type: string = ""
     generation: i32 = 0
     protocol: string | None = ""
@@ -74,6 +85,8 @@ class MemberMetadata(Struct):
 
 
 class ConsumerGroupMetadataKey(Message, api_key=3, versions=(0, 0)):
+    """Type 3: the epoch of a consumer group (KIP-848)."""
+
     group_id: string = ""
 
 
@@ -83,6 +96,8 @@ class ConsumerGroupMetadataValue(Message, api_key=3, versions=(0, 0), flexible=0
 
 
 class ConsumerGroupPartitionMetadataKey(Message, api_key=4, versions=(0, 0)):
+    """Type 4: partitions of the subscribed topics; replaced by a hash in the group's metadata."""
+
     group_id: string = ""
 
 
@@ -103,6 +118,8 @@ class PartitionMetadata(Struct):
 
 
 class ConsumerGroupMemberMetadataKey(Message, api_key=5, versions=(0, 0)):
+    """Type 5: what a member asked for."""
+
     group_id: string = ""
     member_id: string = ""
 
@@ -132,6 +149,8 @@ class ClassicProtocol(Struct):
 
 
 class ConsumerGroupTargetAssignmentMetadataKey(Message, api_key=6, versions=(0, 0)):
+    """Type 6: the epoch of the target assignment."""
+
     group_id: string = ""
 
 
@@ -141,6 +160,8 @@ class ConsumerGroupTargetAssignmentMetadataValue(Message, api_key=6, versions=(0
 
 
 class ConsumerGroupTargetAssignmentMemberKey(Message, api_key=7, versions=(0, 0)):
+    """Type 7: what a member shall have."""
+
     group_id: string = ""
     member_id: string = ""
 
@@ -155,6 +176,8 @@ class TopicPartition(Struct):
 
 
 class ConsumerGroupCurrentMemberAssignmentKey(Message, api_key=8, versions=(0, 0)):
+    """Type 8: what a member has."""
+
     group_id: string = ""
     member_id: string = ""
 
@@ -174,6 +197,8 @@ class TopicPartitions(Struct):
 
 
 class ConsumerGroupRegularExpressionKey(Message, api_key=16, versions=(0, 0)):
+    """Type 16: which topics a regular expression stands for."""
+
     group_id: string = ""
     regular_expression: string = ""
 

@@ -1,4 +1,5 @@
-"""groups"""
+"""Classic groups: JoinGroup (11), Heartbeat (12), LeaveGroup (13), SyncGroup (14), and describing, listing, deleting
+groups."""
 
 from __future__ import annotations
 
@@ -20,6 +21,9 @@ from strandline.protocol.types import (
 
 
 class JoinGroupRequest(Message, api_key=11, versions=(0, 9), flexible=6):
+    """v1 rebalance timeout, v4 a first join without member id is told one (KIP-394), v5 static members (KIP-345), v6
+    flexible, v8 reason (KIP-800)."""
+
     group_id: string = ""
     session_timeout_ms: i32 = 0
     rebalance_timeout_ms: Annotated[i32, since(1), ignorable] = -1
@@ -36,6 +40,9 @@ class JoinGroupRequestProtocol(Struct):
 
 
 class JoinGroupResponse(Message, api_key=11, versions=(0, 9), flexible=6):
+    """v2 throttle time, v5 static members, v6 flexible, v7 protocol type, v9 the leader may skip assigning
+    (KIP-814)."""
+
     throttle_time_ms: Annotated[i32, since(2), ignorable] = 0
     error_code: i16 = 0
     generation_id: i32 = -1
@@ -54,6 +61,8 @@ class JoinGroupResponseMember(Struct):
 
 
 class SyncGroupRequest(Message, api_key=14, versions=(0, 5), flexible=4):
+    """v3 static members, v4 flexible, v5 protocol type and name (KIP-559)."""
+
     group_id: string = ""
     generation_id: i32 = 0
     member_id: string = ""
@@ -69,6 +78,8 @@ class SyncGroupRequestAssignment(Struct):
 
 
 class SyncGroupResponse(Message, api_key=14, versions=(0, 5), flexible=4):
+    """v1 throttle time, v4 flexible, v5 protocol type and name."""
+
     throttle_time_ms: Annotated[i32, since(1), ignorable] = 0
     error_code: i16 = 0
     protocol_type: Annotated[string | None, since(5), ignorable] = None
@@ -77,6 +88,8 @@ class SyncGroupResponse(Message, api_key=14, versions=(0, 5), flexible=4):
 
 
 class HeartbeatRequest(Message, api_key=12, versions=(0, 4), flexible=4):
+    """v3 static members, v4 flexible."""
+
     group_id: string = ""
     generation_id: i32 = 0
     member_id: string = ""
@@ -84,11 +97,15 @@ class HeartbeatRequest(Message, api_key=12, versions=(0, 4), flexible=4):
 
 
 class HeartbeatResponse(Message, api_key=12, versions=(0, 4), flexible=4):
+    """v1 throttle time, v4 flexible."""
+
     throttle_time_ms: Annotated[i32, since(1), ignorable] = 0
     error_code: i16 = 0
 
 
 class LeaveGroupRequest(Message, api_key=13, versions=(0, 5), flexible=4):
+    """v3 several members at once (KIP-345), v4 flexible, v5 reason (KIP-800)."""
+
     group_id: string = ""
     member_id: Annotated[string, until(2)] = ""
     members: Annotated[list[MemberIdentity], since(3)] = []
@@ -101,6 +118,8 @@ class MemberIdentity(Struct):
 
 
 class LeaveGroupResponse(Message, api_key=13, versions=(0, 5), flexible=4):
+    """v1 throttle time, v3 an answer per member, v4 flexible."""
+
     throttle_time_ms: Annotated[i32, since(1), ignorable] = 0
     error_code: i16 = 0
     members: Annotated[list[MemberResponse], since(3)] = []
@@ -113,11 +132,15 @@ class MemberResponse(Struct):
 
 
 class DescribeGroupsRequest(Message, api_key=15, versions=(0, 6), flexible=5):
+    """v3 authorized operations (KIP-430), v5 flexible."""
+
     groups: list[string] = []
     include_authorized_operations: Annotated[boolean, since(3)] = False
 
 
 class DescribeGroupsResponse(Message, api_key=15, versions=(0, 6), flexible=5):
+    """v1 throttle time, v3 authorized operations, v4 static members, v5 flexible, v6 GROUP_ID_NOT_FOUND (KIP-1043)."""
+
     throttle_time_ms: Annotated[i32, since(1), ignorable] = 0
     groups: list[DescribedGroup] = []
 
@@ -143,6 +166,8 @@ class DescribedGroupMember(Struct):
 
 
 class ListGroupsRequest(Message, api_key=16, versions=(0, 5), flexible=3):
+    """v3 flexible, v4 filter by state (KIP-518), v5 by type (KIP-848)."""
+
     states_filter: Annotated[list[string], since(4)] = []
     types_filter: Annotated[list[string], since(5)] = []
 
@@ -161,6 +186,8 @@ class ListedGroup(Struct):
 
 
 class DeleteGroupsRequest(Message, api_key=42, versions=(0, 2), flexible=2):
+    """v2 flexible."""
+
     groups_names: list[string] = []
 
 

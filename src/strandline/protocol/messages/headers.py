@@ -1,4 +1,5 @@
-"""headers"""
+"""The headers of requests and responses. `framing` reads and writes them by hand; these are what it is checked
+against."""
 
 from __future__ import annotations
 
@@ -8,6 +9,8 @@ from strandline.protocol.types import Message, i16, i32, never_compact, string
 
 
 class RequestHeader(Message, versions=(1, 2), flexible=2):
+    """v2 flexible, except for the client id, which keeps its old form."""
+
     request_api_key: i16 = 0
     request_api_version: i16 = 0
     correlation_id: i32 = 0
@@ -15,4 +18,6 @@ class RequestHeader(Message, versions=(1, 2), flexible=2):
 
 
 class ResponseHeader(Message, versions=(0, 1), flexible=1):
+    """v1 flexible."""
+
     correlation_id: i32 = 0

@@ -1,4 +1,4 @@
-"""list_offsets"""
+"""ListOffsets (2): an offset for a timestamp, or for one of the special timestamps."""
 
 from __future__ import annotations
 
@@ -8,7 +8,11 @@ from strandline.protocol.types import Message, Struct, i8, i16, i32, i64, ignora
 
 
 class ListOffsetsRequest(Message, api_key=2, versions=(1, 11), flexible=6):
-    replica_id: i32 = 0
+    """v2 isolation level, v4 leader epoch (KIP-320), v6 flexible; special timestamps: v7 the largest (KIP-734), v8
+    earliest local (KIP-405), v9 latest tiered (KIP-1005), v11 earliest pending upload (KIP-1023). v10 has a timeout
+    (KIP-1075)."""
+
+    replica_id: i32 = 0  # -1 a consumer, -2 a debugging consumer
     isolation_level: Annotated[i8, since(2)] = 0
     topics: list[ListOffsetsTopic] = []
     timeout_ms: Annotated[i32, since(10), ignorable] = 0
@@ -22,10 +26,13 @@ class ListOffsetsTopic(Struct):
 class ListOffsetsPartition(Struct):
     partition_index: i32 = 0
     current_leader_epoch: Annotated[i32, since(4), ignorable] = -1
-    timestamp: i64 = 0
+    timestamp: i64 = 0  # -1 latest, -2 earliest, -3 largest timestamp, -4, -5, -6: see above
 
 
 class ListOffsetsResponse(Message, api_key=2, versions=(1, 11), flexible=6):
+    """v1 one offset per partition, v2 throttle time, v4 leader epoch, v5 OFFSET_NOT_AVAILABLE (KIP-207), v6
+    flexible."""
+
     throttle_time_ms: Annotated[i32, since(2), ignorable] = 0
     topics: list[ListOffsetsTopicResponse] = []
 

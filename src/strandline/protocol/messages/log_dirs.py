@@ -1,4 +1,4 @@
-"""log_dirs"""
+"""Log directories: AlterReplicaLogDirs (34), DescribeLogDirs (35)."""
 
 from __future__ import annotations
 
@@ -17,6 +17,8 @@ class DescribableLogDirTopic(Struct):
 
 
 class DescribeLogDirsResponse(Message, api_key=35, versions=(1, 5), flexible=2):
+    """v2 flexible, v3 error code, v4 size of the volume (KIP-827), v5 cordoned directories (KIP-1066)."""
+
     throttle_time_ms: i32 = 0
     error_code: Annotated[i16, since(3), ignorable] = 0
     results: list[DescribeLogDirsResult] = []
@@ -44,6 +46,8 @@ class DescribeLogDirsPartition(Struct):
 
 
 class AlterReplicaLogDirsRequest(Message, api_key=34, versions=(1, 2), flexible=2):
+    """v2 flexible."""
+
     dirs: list[AlterReplicaLogDir] = []
 
 

@@ -1,4 +1,4 @@
-"""metadata"""
+"""Metadata (3): brokers, topics, and who leads what."""
 
 from __future__ import annotations
 
@@ -21,6 +21,9 @@ from strandline.protocol.types import (
 
 
 class MetadataRequest(Message, api_key=3, versions=(0, 13), flexible=9):
+    """v0 empty means all topics, from v1 null does; v4 may forbid creating topics, v8 authorized operations
+    (KIP-430), v9 flexible, v10 topic ids, which may be asked for from v12 (KIP-516)."""
+
     topics: Annotated[list[MetadataRequestTopic] | None, nullable(1)] = []
     allow_auto_topic_creation: Annotated[boolean, since(4)] = True
     include_cluster_authorized_operations: Annotated[boolean, between(8, 10)] = False
@@ -33,6 +36,10 @@ class MetadataRequestTopic(Struct):
 
 
 class MetadataResponse(Message, api_key=3, versions=(0, 13), flexible=9):
+    """v1 controller, rack, internal topics; v2 cluster id, v3 throttle time, v5 offline replicas (KIP-112), v7
+    leader epochs, v8-10 authorized operations of the cluster (then DescribeCluster, KIP-700), v9 flexible, v10 topic
+    ids, v12 null names, v13 error code (KIP-1102)."""
+
     throttle_time_ms: Annotated[i32, since(3), ignorable] = 0
     brokers: list[MetadataResponseBroker] = []
     cluster_id: Annotated[string | None, since(2), ignorable] = None

@@ -1,4 +1,4 @@
-"""metadata_records"""
+"""Records of the metadata log. `api_key` is the record type; `metadata_codec` puts them into their frame."""
 
 from __future__ import annotations
 
@@ -24,6 +24,9 @@ from strandline.protocol.types import (
 
 
 class RegisterBrokerRecord(Message, api_key=0, versions=(0, 4), flexible=0):
+    """A broker's registration; it replaces an earlier one. v1 controlled shutdown, v2 ZooKeeper migration, v3 log
+    directories (KIP-858), v4 cordoned directories (KIP-1066)."""
+
     broker_id: i32 = 0
     is_migrating_zk_broker: Annotated[boolean, since(2)] = False
     incarnation_id: uuid = ZERO_UUID
@@ -41,7 +44,7 @@ class BrokerEndpoint(Struct):
     name: string = ""
     host: string = ""
     port: u16 = 0
-    security_protocol: i16 = 0
+    security_protocol: i16 = 0  # 0 PLAINTEXT, 1 SSL, 2 SASL_PLAINTEXT, 3 SASL_SSL
 
 
 class BrokerFeature(Struct):
@@ -61,6 +64,8 @@ class TopicRecord(Message, api_key=2, versions=(0, 0), flexible=0):
 
 
 class PartitionRecord(Message, api_key=3, versions=(0, 2), flexible=0):
+    """A partition as a whole. v1 directories (KIP-858), v2 eligible leader replicas (KIP-966)."""
+
     partition_id: i32 = -1
     topic_id: uuid = ZERO_UUID
     replicas: list[i32] = []
@@ -68,7 +73,7 @@ class PartitionRecord(Message, api_key=3, versions=(0, 2), flexible=0):
     removing_replicas: list[i32] = []
     adding_replicas: list[i32] = []
     leader: i32 = -1
-    leader_recovery_state: Annotated[i8, tag(0)] = 0
+    leader_recovery_state: Annotated[i8, tag(0)] = 0  # 0 recovered, 1 recovering
     leader_epoch: i32 = -1
     partition_epoch: i32 = -1
     directories: Annotated[list[uuid], since(1)] = []
@@ -77,41 +82,53 @@ class PartitionRecord(Message, api_key=3, versions=(0, 2), flexible=0):
 
 
 class ConfigRecord(Message, api_key=4, versions=(0, 0), flexible=0):
-    resource_type: i8 = 0
+    """One key of one resource; a null value removes it."""
+
+    resource_type: i8 = 0  # 2 topic, 4 broker, 16 client metrics, 32 group
     resource_name: string = ""
     name: string = ""
     value: string | None = ""
 
 
 class PartitionChangeRecord(Message, api_key=5, versions=(0, 2), flexible=0):
+    """A change to a partition; what is absent stays. v1 directories, v2 eligible leader replicas."""
+
     partition_id: i32 = -1
     topic_id: uuid = ZERO_UUID
     isr: Annotated[list[i32] | None, tag(0)] = None
-    leader: Annotated[i32, tag(1)] = -2
+    leader: Annotated[i32, tag(1)] = -2  # -2 unchanged, -1 none
     replicas: Annotated[list[i32] | None, tag(2)] = None
     removing_replicas: Annotated[list[i32] | None, tag(3)] = None
     adding_replicas: Annotated[list[i32] | None, tag(4)] = None
-    leader_recovery_state: Annotated[i8, tag(5)] = -1
+    leader_recovery_state: Annotated[i8, tag(5)] = -1  # -1 unchanged
     directories: Annotated[list[uuid] | None, since(1), tag(8)] = None
     eligible_leader_replicas: Annotated[list[i32] | None, since(2), tag(6)] = None
     last_known_elr: Annotated[list[i32] | None, since(2), tag(7)] = None
 
 
 class FenceBrokerRecord(Message, api_key=7, versions=(0, 0), flexible=0):
+    """Superseded by BrokerRegistrationChangeRecord, still replayed."""
+
     id: i32 = 0
     epoch: i64 = 0
 
 
 class UnfenceBrokerRecord(Message, api_key=8, versions=(0, 0), flexible=0):
+    """Superseded by BrokerRegistrationChangeRecord, still replayed."""
+
     id: i32 = 0
     epoch: i64 = 0
 
 
 class RemoveTopicRecord(Message, api_key=9, versions=(0, 0), flexible=0):
+    """A topic, its partitions and its configuration end."""
+
     topic_id: uuid = ZERO_UUID
 
 
 class DelegationTokenRecord(Message, api_key=10, versions=(0, 0), flexible=0):
+    """A token without its secret, which follows from the id."""
+
     owner: string = ""
     requester: string = ""
     renewers: list[string] = []
@@ -123,7 +140,7 @@ class DelegationTokenRecord(Message, api_key=10, versions=(0, 0), flexible=0):
 
 class UserScramCredentialRecord(Message, api_key=11, versions=(0, 0), flexible=0):
     name: string = ""
-    mechanism: i8 = 0
+    mechanism: i8 = 0  # 1 SCRAM-SHA-256, 2 SCRAM-SHA-512
     salt: bytes_ = b""
     stored_key: bytes_ = b""
     server_key: bytes_ = b""
@@ -131,6 +148,8 @@ class UserScramCredentialRecord(Message, api_key=11, versions=(0, 0), flexible=0
 
 
 class FeatureLevelRecord(Message, api_key=12, versions=(0, 0), flexible=0):
+    """A finalized feature; level 0 removes it."""
+
     name: string = ""
     feature_level: i16 = 0
 
@@ -148,16 +167,21 @@ class EntityData(Struct):
 
 
 class ProducerIdsRecord(Message, api_key=15, versions=(0, 0), flexible=0):
+    """The first producer id of the next block."""
+
     broker_id: i32 = 0
     broker_epoch: i64 = -1
     next_producer_id: i64 = 0
 
 
 class BrokerRegistrationChangeRecord(Message, api_key=17, versions=(0, 3), flexible=0):
+    """Fencing and shutdown of a registered broker. v1 controlled shutdown, v2 directories (KIP-858), v3 cordoned
+    ones (KIP-1066)."""
+
     broker_id: i32 = 0
     broker_epoch: i64 = 0
-    fenced: Annotated[i8, tag(0)] = 0
-    in_controlled_shutdown: Annotated[i8, since(1), tag(1)] = 0
+    fenced: Annotated[i8, tag(0)] = 0  # 1 fence, -1 unfence, 0 unchanged
+    in_controlled_shutdown: Annotated[i8, since(1), tag(1)] = 0  # 1 begins, 0 unchanged
     log_dirs: Annotated[list[uuid], since(2), tag(2)] = []
     cordoned_log_dirs: Annotated[list[uuid] | None, since(3), tag(3)] = None
 
@@ -178,10 +202,12 @@ class RemoveAccessControlEntryRecord(Message, api_key=19, versions=(0, 0), flexi
 
 
 class NoOpRecord(Message, api_key=20, versions=(0, 0), flexible=0):
-    pass
+    """Nothing; it shows that the active controller is alive."""
 
 
 class ZkMigrationStateRecord(Message, api_key=21, versions=(0, 0), flexible=0):
+    """Where a migration from ZooKeeper stood; kept so that old logs can be replayed."""
+
     zk_migration_state: i8 = 0
 
 
@@ -191,14 +217,18 @@ class RemoveUserScramCredentialRecord(Message, api_key=22, versions=(0, 0), flex
 
 
 class BeginTransactionRecord(Message, api_key=23, versions=(0, 0), flexible=0):
+    """Records up to the end (or abort) take effect together (KIP-868)."""
+
     name: Annotated[string | None, tag(0)] = None
 
 
 class EndTransactionRecord(Message, api_key=24, versions=(0, 0), flexible=0):
-    pass
+    """The records since the beginning take effect."""
 
 
 class AbortTransactionRecord(Message, api_key=25, versions=(0, 0), flexible=0):
+    """The records since the beginning never were."""
+
     reason: Annotated[string | None, tag(0)] = None
 
 
@@ -228,4 +258,6 @@ class ControllerFeature(Struct):
 
 
 class ClearElrRecord(Message, api_key=28, versions=(0, 0), flexible=0):
+    """Forgets eligible leader replicas, of one topic or, with null, of all (KIP-966)."""
+
     topic_name: string = ""

@@ -1,4 +1,4 @@
-"""offsets"""
+"""Committed offsets: OffsetCommit (8), OffsetFetch (9), OffsetDelete (47)."""
 
 from __future__ import annotations
 
@@ -23,6 +23,9 @@ from strandline.protocol.types import (
 
 
 class OffsetCommitRequest(Message, api_key=8, versions=(2, 10), flexible=8):
+    """v2-4 retention time, v6 leader epoch, v7 static members, v8 flexible, v9 consumer groups (KIP-848), v10 topic
+    ids."""
+
     group_id: string = ""
     generation_id_or_member_epoch: i32 = -1
     member_id: string = ""
@@ -45,6 +48,8 @@ class OffsetCommitRequestPartition(Struct):
 
 
 class OffsetCommitResponse(Message, api_key=8, versions=(2, 10), flexible=8):
+    """v3 throttle time, v8 flexible, v10 topic ids."""
+
     throttle_time_ms: Annotated[i32, since(3), ignorable] = 0
     topics: list[OffsetCommitResponseTopic] = []
 
@@ -61,6 +66,9 @@ class OffsetCommitResponsePartition(Struct):
 
 
 class OffsetFetchRequest(Message, api_key=9, versions=(1, 10), flexible=6):
+    """v2 null means all topics, v6 flexible, v7 only stable offsets (KIP-447), v8 several groups (KIP-709), v9
+    member and epoch (KIP-848), v10 topic ids."""
+
     group_id: Annotated[string, until(7)] = ""
     topics: Annotated[list[OffsetFetchRequestTopic] | None, until(7), nullable(2)] = []
     groups: Annotated[list[OffsetFetchRequestGroup], since(8)] = []
@@ -86,6 +94,8 @@ class OffsetFetchRequestTopics(Struct):
 
 
 class OffsetFetchResponse(Message, api_key=9, versions=(1, 10), flexible=6):
+    """v2 error code, v3 throttle time, v5 leader epoch, v6 flexible, v8 several groups, v10 topic ids."""
+
     throttle_time_ms: Annotated[i32, since(3), ignorable] = 0
     topics: Annotated[list[OffsetFetchResponseTopic], until(7)] = []
     error_code: Annotated[i16, between(2, 7), ignorable] = 0
@@ -126,6 +136,8 @@ class OffsetFetchResponsePartitions(Struct):
 
 
 class OffsetDeleteRequest(Message, api_key=47, versions=(0, 0)):
+    """Never flexible (KIP-496)."""
+
     group_id: string = ""
     topics: list[OffsetDeleteRequestTopic] = []
 

@@ -1,4 +1,4 @@
-"""producers"""
+"""Producers: InitProducerId (22), DescribeProducers (61), AllocateProducerIds (67)."""
 
 from __future__ import annotations
 
@@ -8,6 +8,9 @@ from strandline.protocol.types import Message, Struct, boolean, i16, i32, i64, s
 
 
 class InitProducerIdRequest(Message, api_key=22, versions=(0, 6), flexible=2):
+    """v2 flexible, v3 resumes a producer (KIP-360), v4 PRODUCER_FENCED, v5 TRANSACTION_ABORTABLE (KIP-890), v6
+    two-phase commit (KIP-939; Kafka does not call it stable yet)."""
+
     transactional_id: string | None = ""
     transaction_timeout_ms: i32 = 0
     producer_id: Annotated[i64, since(3)] = -1
@@ -17,6 +20,8 @@ class InitProducerIdRequest(Message, api_key=22, versions=(0, 6), flexible=2):
 
 
 class InitProducerIdResponse(Message, api_key=22, versions=(0, 6), flexible=2):
+    """v2 flexible, v6 the transaction that is still prepared."""
+
     throttle_time_ms: i32 = 0
     error_code: i16 = 0
     producer_id: i64 = -1
@@ -26,6 +31,8 @@ class InitProducerIdResponse(Message, api_key=22, versions=(0, 6), flexible=2):
 
 
 class DescribeProducersRequest(Message, api_key=61, versions=(0, 0), flexible=0):
+    """Who is writing to a partition, for finding hanging transactions (KIP-664)."""
+
     topics: list[TopicRequest] = []
 
 
@@ -61,6 +68,8 @@ class ProducerState(Struct):
 
 
 class AllocateProducerIdsRequest(Message, api_key=67, versions=(0, 0), flexible=0):
+    """A broker asks the controller for a block of producer ids (KIP-730)."""
+
     broker_id: i32 = 0
     broker_epoch: i64 = -1
 

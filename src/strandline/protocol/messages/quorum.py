@@ -1,4 +1,5 @@
-"""quorum"""
+"""The metadata quorum: Vote (52), Begin- and EndQuorumEpoch (53, 54), DescribeQuorum (55), FetchSnapshot (59),
+voters (80-82), quorum-state."""
 
 from __future__ import annotations
 
@@ -25,6 +26,8 @@ from strandline.protocol.types import (
 
 
 class VoteRequest(Message, api_key=52, versions=(0, 2), flexible=0):
+    """v1 directory ids (KIP-853), v2 pre-vote (KIP-996)."""
+
     cluster_id: string | None = None
     voter_id: Annotated[i32, since(1), ignorable] = -1
     topics: list[VoteRequestTopicData] = []
@@ -47,6 +50,8 @@ class VoteRequestPartitionData(Struct):
 
 
 class VoteResponse(Message, api_key=52, versions=(0, 2), flexible=0):
+    """v1 endpoints of the leader."""
+
     error_code: i16 = 0
     topics: list[VoteResponseTopicData] = []
     node_endpoints: Annotated[list[NodeEndpoint], since(1), tag(0)] = []
@@ -72,6 +77,8 @@ class NodeEndpoint(Struct):
 
 
 class BeginQuorumEpochRequest(Message, api_key=53, versions=(0, 1), flexible=1):
+    """v1 flexible, with directory ids and the leader's endpoints (KIP-853)."""
+
     cluster_id: string | None = None
     voter_id: Annotated[i32, since(1), ignorable] = -1
     topics: list[BeginQuorumEpochRequestTopicData] = []
@@ -97,6 +104,8 @@ class LeaderEndpoint(Struct):
 
 
 class BeginQuorumEpochResponse(Message, api_key=53, versions=(0, 1), flexible=1):
+    """v1 flexible, with endpoints of the leader."""
+
     error_code: i16 = 0
     topics: list[BeginQuorumEpochResponseTopicData] = []
     node_endpoints: Annotated[list[NodeEndpoint], since(1), tag(0)] = []
@@ -115,6 +124,8 @@ class BeginQuorumEpochResponsePartitionData(Struct):
 
 
 class EndQuorumEpochRequest(Message, api_key=54, versions=(0, 1), flexible=1):
+    """v1 flexible; successors are named with their directories (KIP-853)."""
+
     cluster_id: string | None = None
     topics: list[EndQuorumEpochRequestTopicData] = []
     leader_endpoints: Annotated[list[LeaderEndpoint], since(1), ignorable] = []
@@ -139,6 +150,8 @@ class ReplicaInfo(Struct):
 
 
 class EndQuorumEpochResponse(Message, api_key=54, versions=(0, 1), flexible=1):
+    """v1 flexible, with endpoints of the leader."""
+
     error_code: i16 = 0
     topics: list[BeginQuorumEpochResponseTopicData] = []
     node_endpoints: Annotated[list[NodeEndpoint], since(1), tag(0)] = []
@@ -158,6 +171,8 @@ class DescribeQuorumRequestPartitionData(Struct):
 
 
 class DescribeQuorumResponse(Message, api_key=55, versions=(0, 2), flexible=0):
+    """v1 when replicas last fetched and caught up (KIP-836), v2 directory ids, nodes and messages (KIP-853)."""
+
     error_code: i16 = 0
     error_message: Annotated[string | None, since(2), ignorable] = ""
     topics: list[DescribeQuorumResponseTopicData] = []
@@ -200,6 +215,8 @@ class Listener(Struct):
 
 
 class FetchSnapshotRequest(Message, api_key=59, versions=(0, 1), flexible=0):
+    """A piece of a snapshot of the metadata log (KIP-630). v1 directory id."""
+
     cluster_id: Annotated[string | None, tag(0)] = None
     replica_id: i32 = -1
     max_bytes: i32 = 0x7FFFFFFF
@@ -225,6 +242,8 @@ class FetchSnapshotRequestPartitionSnapshot(Struct):
 
 
 class FetchSnapshotResponse(Message, api_key=59, versions=(0, 1), flexible=0):
+    """v1 endpoints of the leader. Pieces need not end with a batch."""
+
     throttle_time_ms: i32 = 0
     error_code: i16 = 0
     topics: list[FetchSnapshotResponseTopicSnapshot] = []
@@ -252,6 +271,8 @@ class FetchSnapshotResponsePartitionSnapshot(Struct):
 
 
 class AddRaftVoterRequest(Message, api_key=80, versions=(0, 1), flexible=0):
+    """KIP-853. v1 may wait for the commit."""
+
     cluster_id: string | None = ""
     timeout_ms: i32 = 0
     voter_id: i32 = 0
@@ -267,6 +288,8 @@ class AddRaftVoterResponse(Message, api_key=80, versions=(0, 1), flexible=0):
 
 
 class RemoveRaftVoterRequest(Message, api_key=81, versions=(0, 0), flexible=0):
+    """KIP-853."""
+
     cluster_id: string | None = ""
     voter_id: i32 = 0
     voter_directory_id: uuid = ZERO_UUID
@@ -284,6 +307,8 @@ class KRaftVersionFeature(Value):
 
 
 class UpdateRaftVoterRequest(Message, api_key=82, versions=(0, 0), flexible=0):
+    """A voter tells its new endpoints and versions (KIP-853)."""
+
     cluster_id: string | None = ""
     current_leader_epoch: i32 = 0
     voter_id: i32 = 0
@@ -306,6 +331,8 @@ class UpdateRaftVoterResponse(Message, api_key=82, versions=(0, 0), flexible=0):
 
 
 class QuorumStateData(Message, versions=(0, 1), flexible=0):
+    """The file quorum-state, as JSON on disk: whom this replica voted for, and in which epoch."""
+
     cluster_id: Annotated[string, until(0)] = ""
     leader_id: i32 = -1
     leader_epoch: i32 = -1

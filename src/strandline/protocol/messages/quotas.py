@@ -1,4 +1,4 @@
-"""quotas"""
+"""Client quotas: DescribeClientQuotas (48), AlterClientQuotas (49)."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ from strandline.protocol.types import Message, Struct, boolean, f64, i8, i16, i3
 
 
 class DescribeClientQuotasRequest(Message, api_key=48, versions=(0, 1), flexible=1):
+    """v1 flexible (KIP-546)."""
+
     components: list[ComponentData] = []
     strict: boolean = False
 
@@ -39,6 +41,8 @@ class ValueData(Struct):
 
 
 class AlterClientQuotasRequest(Message, api_key=49, versions=(0, 1), flexible=1):
+    """v1 flexible (KIP-546)."""
+
     entries: list[AlterClientQuotasRequestEntryData] = []
     validate_only: boolean = False
 

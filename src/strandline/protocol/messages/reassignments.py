@@ -1,4 +1,4 @@
-"""reassignments"""
+"""Moving replicas: AlterPartitionReassignments (45), ListPartitionReassignments (46)."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from strandline.protocol.types import Message, Struct, boolean, i16, i32, ignora
 
 
 class AlterPartitionReassignmentsRequest(Message, api_key=45, versions=(0, 1), flexible=0):
+    """Null replicas cancel a move (KIP-455). v1 may forbid changing the replication factor (KIP-860)."""
+
     timeout_ms: i32 = 60000
     allow_replication_factor_change: Annotated[boolean, since(1)] = True
     topics: list[ReassignableTopic] = []
@@ -43,6 +45,8 @@ class ReassignablePartitionResponse(Struct):
 
 
 class ListPartitionReassignmentsRequest(Message, api_key=46, versions=(0, 0), flexible=0):
+    """Null topics means all."""
+
     timeout_ms: i32 = 60000
     topics: list[ListPartitionReassignmentsTopics] | None = None
 

@@ -1,4 +1,4 @@
-"""sasl"""
+"""SASL: SaslHandshake (17), SaslAuthenticate (36)."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from strandline.protocol.types import Message, bytes_, i16, i64, ignorable, sinc
 
 
 class SaslHandshakeRequest(Message, api_key=17, versions=(0, 1)):
+    """v1 means that SaslAuthenticate follows; before that, bare SASL frames do. Never flexible (KAFKA-9577)."""
+
     mechanism: string = ""
 
 
@@ -17,10 +19,14 @@ class SaslHandshakeResponse(Message, api_key=17, versions=(0, 1)):
 
 
 class SaslAuthenticateRequest(Message, api_key=36, versions=(0, 2), flexible=2):
+    """v2 flexible."""
+
     auth_bytes: bytes_ = b""
 
 
 class SaslAuthenticateResponse(Message, api_key=36, versions=(0, 2), flexible=2):
+    """v1 session lifetime (KIP-368), v2 flexible."""
+
     error_code: i16 = 0
     error_message: string | None = ""
     auth_bytes: bytes_ = b""

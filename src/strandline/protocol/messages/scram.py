@@ -1,4 +1,4 @@
-"""scram"""
+"""SCRAM credentials: DescribeUserScramCredentials (50), AlterUserScramCredentials (51)."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ from strandline.protocol.types import Message, Struct, bytes_, i8, i16, i32, str
 
 
 class DescribeUserScramCredentialsRequest(Message, api_key=50, versions=(0, 0), flexible=0):
+    """KIP-554. Null users means all."""
+
     users: list[UserName] | None = []
 
 
@@ -33,6 +35,8 @@ class CredentialInfo(Struct):
 
 
 class AlterUserScramCredentialsRequest(Message, api_key=51, versions=(0, 0), flexible=0):
+    """KIP-554. The client salts; the password itself never travels."""
+
     deletions: list[ScramCredentialDeletion] = []
     upsertions: list[ScramCredentialUpsertion] = []
 

@@ -1,4 +1,4 @@
-"""share"""
+"""Share groups (KIP-932): membership (76, 77), fetching and acknowledging (78, 79), their offsets (90-92)."""
 
 from __future__ import annotations
 
@@ -93,6 +93,8 @@ class ShareGroupDescribeResponseTopicPartitions(Struct):
 
 
 class ShareFetchRequest(Message, api_key=78, versions=(1, 2), flexible=0):
+    """v2 acquire mode (KIP-1206) and renewal (KIP-1222). Version 0 was early access and is gone."""
+
     group_id: string | None = None
     member_id: string | None = ""
     share_session_epoch: i32 = 0
@@ -172,6 +174,8 @@ class NodeEndpoint(Struct):
 
 
 class ShareAcknowledgeRequest(Message, api_key=79, versions=(1, 2), flexible=0):
+    """v2 renewal (KIP-1222)."""
+
     group_id: string | None = None
     member_id: string | None = ""
     share_session_epoch: i32 = 0
@@ -225,6 +229,8 @@ class DescribeShareGroupOffsetsRequestTopic(Struct):
 
 
 class DescribeShareGroupOffsetsResponse(Message, api_key=90, versions=(0, 1), flexible=0):
+    """v1 lag (KIP-1226)."""
+
     throttle_time_ms: i32 = 0
     groups: list[DescribeShareGroupOffsetsResponseGroup] = []
 

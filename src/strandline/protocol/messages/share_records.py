@@ -1,4 +1,4 @@
-"""share_records"""
+"""Records of share groups: membership in `__consumer_offsets`, delivery state in `__share_group_state`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""share_state"""
+"""State of share partitions (KIP-932), between group and share coordinators: keys 83 to 87."""
 
 from __future__ import annotations
 
@@ -80,6 +80,8 @@ class StateBatch(Struct):
 
 
 class WriteShareGroupStateRequest(Message, api_key=85, versions=(0, 1), flexible=0):
+    """v1 count of completed deliveries (KIP-1226)."""
+
     group_id: string = ""
     topics: list[WriteStateData] = []
 
@@ -141,6 +143,8 @@ class ReadStateSummaryData(Struct):
 
 
 class ReadShareGroupStateSummaryResponse(Message, api_key=87, versions=(0, 1), flexible=0):
+    """v1 count of completed deliveries (KIP-1226)."""
+
     results: list[ReadStateSummaryResult] = []
 
 

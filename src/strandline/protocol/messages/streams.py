@@ -1,4 +1,4 @@
-"""streams"""
+"""Streams groups (KIP-1071): StreamsGroupHeartbeat (88), StreamsGroupDescribe (89)."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ from strandline.protocol.types import Message, Struct, Value, boolean, field, i8
 
 
 class StreamsGroupHeartbeatRequest(Message, api_key=88, versions=(0, 0), flexible=0):
+    """Join, stay, leave; null means unchanged. The topology travels when joining."""
+
     group_id: string = ""
     member_id: string = ""
     member_epoch: i32 = 0

@@ -1,4 +1,4 @@
-"""streams_records"""
+"""Records of streams groups in `__consumer_offsets`. `api_key` is the type that begins the key."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""telemetry"""
+"""Client metrics (KIP-714): GetTelemetrySubscriptions (71), PushTelemetry (72)."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from strandline.protocol.types import Message, boolean, bytes_, i8, i16, i32, st
 
 
 class GetTelemetrySubscriptionsRequest(Message, api_key=71, versions=(0, 0), flexible=0):
+    """A client asks what to measure; a zero id asks for an id."""
+
     client_instance_id: uuid = ZERO_UUID
 
 
@@ -23,6 +25,8 @@ class GetTelemetrySubscriptionsResponse(Message, api_key=71, versions=(0, 0), fl
 
 
 class PushTelemetryRequest(Message, api_key=72, versions=(0, 0), flexible=0):
+    """Metrics in OTLP form, perhaps compressed."""
+
     client_instance_id: uuid = ZERO_UUID
     subscription_id: i32 = 0
     terminating: boolean = False

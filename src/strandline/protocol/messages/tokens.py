@@ -1,4 +1,4 @@
-"""tokens"""
+"""Delegation tokens: Create (38), Renew (39), Expire (40), Describe (41)."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from strandline.protocol.types import Message, Struct, bytes_, i16, i32, i64, si
 
 
 class CreateDelegationTokenRequest(Message, api_key=38, versions=(1, 3), flexible=2):
+    """v2 flexible, v3 on behalf of another owner (KIP-373)."""
+
     owner_principal_type: Annotated[string | None, since(3)] = ""
     owner_principal_name: Annotated[string | None, since(3)] = ""
     renewers: list[CreatableRenewers] = []
@@ -34,6 +36,8 @@ class CreateDelegationTokenResponse(Message, api_key=38, versions=(1, 3), flexib
 
 
 class RenewDelegationTokenRequest(Message, api_key=39, versions=(1, 2), flexible=2):
+    """v2 flexible."""
+
     hmac: bytes_ = b""
     renew_period_ms: i64 = 0
 
@@ -45,6 +49,8 @@ class RenewDelegationTokenResponse(Message, api_key=39, versions=(1, 2), flexibl
 
 
 class ExpireDelegationTokenRequest(Message, api_key=40, versions=(1, 2), flexible=2):
+    """v2 flexible."""
+
     hmac: bytes_ = b""
     expiry_time_period_ms: i64 = 0
 
@@ -56,6 +62,8 @@ class ExpireDelegationTokenResponse(Message, api_key=40, versions=(1, 2), flexib
 
 
 class DescribeDelegationTokenRequest(Message, api_key=41, versions=(1, 3), flexible=2):
+    """v2 flexible. Null owners means all."""
+
     owners: list[DescribeDelegationTokenOwner] | None = []
 
 
@@ -65,6 +73,8 @@ class DescribeDelegationTokenOwner(Struct):
 
 
 class DescribeDelegationTokenResponse(Message, api_key=41, versions=(1, 3), flexible=2):
+    """v2 flexible, v3 who asked for the token."""
+
     error_code: i16 = 0
     tokens: list[DescribedDelegationToken] = []
     throttle_time_ms: i32 = 0

@@ -1,4 +1,5 @@
-"""topics"""
+"""Topics: CreateTopics (19), DeleteTopics (20), DeleteRecords (21), CreatePartitions (37), DescribeTopicPartitions
+(75)."""
 
 from __future__ import annotations
 
@@ -24,6 +25,8 @@ from strandline.protocol.types import (
 
 
 class CreateTopicsRequest(Message, api_key=19, versions=(2, 7), flexible=5):
+    """v4 -1 means the broker's default (KIP-464), v5 flexible, v6 may be throttled (KIP-599)."""
+
     topics: list[CreatableTopic] = []
     timeout_ms: i32 = 60000
     validate_only: boolean = False
@@ -31,8 +34,8 @@ class CreateTopicsRequest(Message, api_key=19, versions=(2, 7), flexible=5):
 
 class CreatableTopic(Struct):
     name: string = ""
-    num_partitions: i32 = 0
-    replication_factor: i16 = 0
+    num_partitions: i32 = 0  # -1 with assignments, or for the default
+    replication_factor: i16 = 0  # -1 with assignments, or for the default
     assignments: list[CreatableReplicaAssignment] = []
     configs: list[CreatableTopicConfig] = []
 
@@ -48,6 +51,8 @@ class CreatableTopicConfig(Struct):
 
 
 class CreateTopicsResponse(Message, api_key=19, versions=(2, 7), flexible=5):
+    """v5 flexible, tells the resulting configuration (KIP-525), v7 topic id."""
+
     throttle_time_ms: i32 = 0
     topics: list[CreatableTopicResult] = []
 
@@ -72,6 +77,8 @@ class CreatableTopicConfigs(Struct):
 
 
 class DeleteTopicsRequest(Message, api_key=20, versions=(1, 6), flexible=4):
+    """v4 flexible, v6 by name or by id (KIP-516)."""
+
     topics: Annotated[list[DeleteTopicState], since(6)] = []
     topic_names: Annotated[list[string], until(5), ignorable] = []
     timeout_ms: i32 = 0
@@ -83,6 +90,8 @@ class DeleteTopicState(Struct):
 
 
 class DeleteTopicsResponse(Message, api_key=20, versions=(1, 6), flexible=4):
+    """v4 flexible, v5 message, v6 topic id, whose name may then be null."""
+
     throttle_time_ms: i32 = 0
     responses: list[DeletableTopicResult] = []
 
@@ -95,6 +104,8 @@ class DeletableTopicResult(Struct):
 
 
 class CreatePartitionsRequest(Message, api_key=37, versions=(0, 3), flexible=2):
+    """v2 flexible, v3 may be throttled (KIP-599)."""
+
     topics: list[CreatePartitionsTopic] = []
     timeout_ms: i32 = 0
     validate_only: boolean = False
@@ -122,6 +133,8 @@ class CreatePartitionsTopicResult(Struct):
 
 
 class DescribeTopicPartitionsRequest(Message, api_key=75, versions=(0, 0), flexible=0):
+    """A page of partitions from a cursor on, topics in order of their names (KIP-966)."""
+
     topics: list[TopicRequest] = []
     response_partition_limit: i32 = 2000
     cursor: Cursor | None = None
@@ -164,6 +177,8 @@ class DescribeTopicPartitionsResponsePartition(Struct):
 
 
 class DeleteRecordsRequest(Message, api_key=21, versions=(0, 2), flexible=2):
+    """Everything before an offset; -1 means the high watermark. v2 flexible."""
+
     topics: list[DeleteRecordsTopic] = []
     timeout_ms: i32 = 0
 

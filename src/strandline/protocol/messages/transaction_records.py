@@ -1,4 +1,4 @@
-"""transaction_records"""
+"""Records of `__transaction_state`: one per transactional id."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ class TransactionLogKey(Message, api_key=0, versions=(0, 0)):
 
 
 class TransactionLogValue(Message, api_key=0, versions=(0, 1), flexible=1):
+    """v1 flexible, with the producer ids before and after, and the client's transaction version (KIP-890)."""
+
     producer_id: i64 = 0
     previous_producer_id: Annotated[i64, since(1), tag(0)] = -1
     next_producer_id: Annotated[i64, since(1), tag(1)] = -1

@@ -1,4 +1,5 @@
-"""transactions"""
+"""Transactions: AddPartitionsToTxn (24), AddOffsetsToTxn (25), EndTxn (26), WriteTxnMarkers (27), TxnOffsetCommit
+(28), and describing and listing them."""
 
 from __future__ import annotations
 
@@ -8,6 +9,8 @@ from strandline.protocol.types import Message, Struct, boolean, i8, i16, i32, i6
 
 
 class AddPartitionsToTxnRequest(Message, api_key=24, versions=(0, 5), flexible=3):
+    """v3 flexible. Up to v3 clients speak it, for one transaction; from v4 brokers do, for many (KIP-890)."""
+
     transactions: Annotated[list[AddPartitionsToTxnTransaction], since(4)] = []
     v3_and_below_transactional_id: Annotated[string, until(3)] = ""
     v3_and_below_producer_id: Annotated[i64, until(3)] = 0
@@ -29,6 +32,8 @@ class AddPartitionsToTxnTopic(Struct):
 
 
 class AddPartitionsToTxnResponse(Message, api_key=24, versions=(0, 5), flexible=3):
+    """v3 flexible, v4 several transactions."""
+
     throttle_time_ms: i32 = 0
     error_code: Annotated[i16, since(4), ignorable] = 0
     results_by_transaction: Annotated[list[AddPartitionsToTxnResult], since(4)] = []
@@ -51,6 +56,8 @@ class AddPartitionsToTxnPartitionResult(Struct):
 
 
 class AddOffsetsToTxnRequest(Message, api_key=25, versions=(0, 4), flexible=3):
+    """v2 PRODUCER_FENCED, v3 flexible, v4 TRANSACTION_ABORTABLE."""
+
     transactional_id: string = ""
     producer_id: i64 = 0
     producer_epoch: i16 = 0
@@ -63,6 +70,8 @@ class AddOffsetsToTxnResponse(Message, api_key=25, versions=(0, 4), flexible=3):
 
 
 class EndTxnRequest(Message, api_key=26, versions=(0, 5), flexible=3):
+    """v2 PRODUCER_FENCED, v3 flexible, v4 TRANSACTION_ABORTABLE, v5 a new epoch after every transaction (KIP-890)."""
+
     transactional_id: string = ""
     producer_id: i64 = 0
     producer_epoch: i16 = 0
@@ -70,6 +79,8 @@ class EndTxnRequest(Message, api_key=26, versions=(0, 5), flexible=3):
 
 
 class EndTxnResponse(Message, api_key=26, versions=(0, 5), flexible=3):
+    """v3 flexible, v5 the producer id and epoch to go on with."""
+
     throttle_time_ms: i32 = 0
     error_code: i16 = 0
     producer_id: Annotated[i64, since(5), ignorable] = -1
@@ -77,6 +88,8 @@ class EndTxnResponse(Message, api_key=26, versions=(0, 5), flexible=3):
 
 
 class WriteTxnMarkersRequest(Message, api_key=27, versions=(1, 2), flexible=1):
+    """From the transaction coordinator to leaders. v1 flexible, v2 transaction version (KIP-1228)."""
+
     markers: list[WritableTxnMarker] = []
 
 
@@ -114,6 +127,9 @@ class WritableTxnMarkerPartitionResult(Struct):
 
 
 class TxnOffsetCommitRequest(Message, api_key=28, versions=(0, 5), flexible=3):
+    """v2 leader epoch, v3 flexible, with member and generation (KIP-447), v4 TRANSACTION_ABORTABLE, v5 adds the
+    group to the transaction by itself (KIP-890)."""
+
     transactional_id: string = ""
     group_id: string = ""
     producer_id: i64 = 0
@@ -177,6 +193,8 @@ class TopicData(Struct):
 
 
 class ListTransactionsRequest(Message, api_key=66, versions=(0, 2), flexible=0):
+    """v1 older than a duration, v2 by a pattern of ids (KIP-1152)."""
+
     state_filters: list[string] = []
     producer_id_filters: list[i64] = []
     duration_filter: Annotated[i64, since(1)] = -1
