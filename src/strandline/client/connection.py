@@ -7,6 +7,7 @@ call runs out of time the whole connection is closed, since every later answer w
 from __future__ import annotations
 
 import asyncio
+import os
 from typing import Any, TypeVar
 
 from strandline import __version__
@@ -50,7 +51,7 @@ class Connection(asyncio.BufferedProtocol):
             connection.close("it did not answer in time")
             raise BrokerUnreachable(f"{endpoint} did not answer in {settings.connect_timeout_ms} ms") from error
         except OSError as error:
-            raise BrokerUnreachable(f"{endpoint}: {error.strerror or error}") from error
+            raise BrokerUnreachable(f"{endpoint}: {_reason(error)}") from error
         except BaseException:
             connection.close("negotiation failed")
             raise
@@ -173,3 +174,8 @@ class Connection(asyncio.BufferedProtocol):
         if self._writable is not None and not self._writable.done():
             self._writable.set_result(None)
         self._writable = None
+
+
+def _reason(error: OSError) -> str:
+    """What the operating system says, without asyncio's story around it."""
+    return os.strerror(error.errno) if error.errno is not None and error.errno > 0 else str(error)

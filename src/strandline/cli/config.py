@@ -1,0 +1,151 @@
+"""`strandline config`: describe, set and unset settings of a topic, a broker, or all brokers."""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING, Any
+
+from strandline.cli.errors import Misused
+from strandline.cli.output import faint, print_json, print_table
+from strandline.cli.session import add_client_options, add_json_option, parse_pairs, with_client
+
+if TYPE_CHECKING:
+    from strandline.client.client import Client
+    from strandline.client.configs import ConfigEntry, Resource
+
+WHOSE = """\
+whose settings: topic NAME, broker ID, brokers (the defaults of all of them), group NAME, client-metrics NAME;
+TYPE/NAME is understood too, and a NAME alone is a topic's
+"""
+_TYPES = ("topic", "broker", "brokers", "cluster", "broker-logger", "group", "client-metrics")
+_NAMELESS = ("brokers", "cluster")
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    verbs = parser.add_subparsers(metavar="VERB", required=True)
+    style = argparse.RawDescriptionHelpFormatter
+
+    describe = verbs.add_parser(
+        "describe", help="show settings and where they come from", epilog=WHOSE, formatter_class=style
+    )
+    describe.add_argument(
+        "words", metavar="WHOSE", nargs="+", help="whose settings, then the keys to show (default: all)"
+    )
+    describe.add_argument("-a", "--all", action="store_true", help="also settings that have their default value")
+    describe.add_argument("-v", "--verbose", action="store_true", help="also what each setting means")
+    describe.set_defaults(run=run_describe)
+
+    change = verbs.add_parser("set", help="set settings", epilog=WHOSE, formatter_class=style)
+    change.add_argument("words", metavar="WHOSE KEY=VALUE", nargs="+")
+    change.set_defaults(run=run_set)
+
+    unset = verbs.add_parser("unset", help="return settings to their defaults", epilog=WHOSE, formatter_class=style)
+    unset.add_argument("words", metavar="WHOSE KEY", nargs="+")
+    unset.set_defaults(run=run_unset)
+
+    for verb in (change, unset):
+        verb.add_argument("--dry-run", action="store_true", help="only check whether it would be accepted")
+    for verb in (describe, change, unset):
+        add_client_options(verb)
+        add_json_option(verb)
+
+
+def parse_whose(words: list[str]) -> tuple[Resource, list[str]]:
+    """The resource that the first words name, and the words after it."""
+    from strandline.client.configs import Resource, ResourceType
+
+    kind, slash, name = words[0].partition("/")
+    rest = words[1:]
+    if kind not in _TYPES:
+        return Resource(ResourceType.TOPIC, words[0]), rest
+    if kind in _NAMELESS:
+        return Resource(ResourceType.BROKER, ""), rest
+    if not slash:
+        if not rest:
+            raise Misused(f"which {kind}? Write `{kind} NAME`")
+        name, rest = rest[0], rest[1:]
+    if kind.startswith("broker") and not name.isdigit():
+        raise Misused(f"{name!r} is not a broker's id: `strandline cluster describe` lists them; `brokers` means all")
+    return Resource(ResourceType[kind.upper().replace("-", "_")], name), rest
+
+
+def run_describe(arguments: argparse.Namespace) -> int:
+    resource, keys = parse_whose(arguments.words)
+
+    async def work(client: Client) -> list[ConfigEntry]:
+        return await client.configs.describe(resource, keys or None, synonyms=True, documentation=arguments.verbose)
+
+    entries = with_client(arguments, work, f"describing {resource}")
+    missing = [key for key in keys if key not in {entry.name for entry in entries}]
+    if missing:
+        raise Misused(f"{resource} has no setting {', '.join(missing)}")
+    if arguments.json:
+        print_json([_as_json(entry) for entry in entries])
+        return 0
+    shown = [entry for entry in entries if arguments.all or keys or not _is_default(entry)]
+    rows = [(entry.name, _shown(entry), _origin(entry)) for entry in shown]
+    if arguments.verbose:
+        for row, entry in zip(rows, shown, strict=True):
+            print("\t".join(row))
+            print(faint(f"    {entry.documentation or ''}"))
+    else:
+        print_table(("KEY", "VALUE", "FROM"), rows)
+    return 0
+
+
+def _is_default(entry: ConfigEntry) -> bool:
+    from strandline.client.configs import ConfigSource
+
+    return entry.source == ConfigSource.DEFAULT
+
+
+def _shown(entry: ConfigEntry) -> str:
+    if entry.value is None:
+        return "(hidden)" if entry.sensitive else "-"
+    return entry.value
+
+
+def _origin(entry: ConfigEntry) -> str:
+    return entry.source.name.lower().replace("_", "-") + (" (read-only)" if entry.read_only else "")
+
+
+def _as_json(entry: ConfigEntry) -> dict[str, Any]:
+    return {
+        "name": entry.name,
+        "value": entry.value,
+        "source": entry.source.name.lower(),
+        "read_only": entry.read_only,
+        "sensitive": entry.sensitive,
+        "synonyms": [
+            {"name": name, "value": value, "source": source.name.lower()} for name, value, source in entry.synonyms
+        ],
+        **({"documentation": entry.documentation} if entry.documentation else {}),
+    }
+
+
+def run_set(arguments: argparse.Namespace) -> int:
+    resource, pairs = parse_whose(arguments.words)
+    if not pairs:
+        raise Misused("what is to be set? Give key=value")
+    return _alter(arguments, resource, parse_pairs(pairs, "setting"), [])
+
+
+def run_unset(arguments: argparse.Namespace) -> int:
+    resource, keys = parse_whose(arguments.words)
+    if not keys:
+        raise Misused("what is to be unset? Give the keys")
+    return _alter(arguments, resource, {}, keys)
+
+
+def _alter(arguments: argparse.Namespace, resource: Resource, settings: dict[str, str], unset: list[str]) -> int:
+    async def work(client: Client) -> None:
+        await client.configs.alter(resource, set=settings, unset=unset, validate_only=arguments.dry_run)
+
+    with_client(arguments, work, f"changing {resource}")
+    if arguments.json:
+        print_json({"resource": str(resource), "set": settings, "unset": unset, "applied": not arguments.dry_run})
+    else:
+        done = "would be accepted" if arguments.dry_run else "ok"
+        rows = [*((key, value, done) for key, value in settings.items()), *((key, "(default)", done) for key in unset)]
+        print_table(("KEY", "VALUE", "STATUS"), rows)
+    return 0

@@ -1,0 +1,244 @@
+"""`strandline consume TOPIC`: records from where to where (`cli/offsets`), printed as asked (`cli/formatting`)."""
+
+from __future__ import annotations
+
+import argparse
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from strandline.cli.errors import Failed, Misused
+from strandline.cli.formatting import FormatMisread
+from strandline.cli.offsets import (
+    EXAMPLES,
+    AfterStart,
+    AtOffset,
+    AtTime,
+    BeforeEnd,
+    OffsetRange,
+    OffsetsMisread,
+    Place,
+    parse_offsets,
+)
+from strandline.cli.output import Progress, hint
+from strandline.cli.printing import Printer, make_printer
+from strandline.cli.session import add_client_options, add_json_option, with_client
+from strandline.model.errors import ErrorCode, KafkaError
+from strandline.model.ids import TopicPartition
+
+if TYPE_CHECKING:
+    from strandline.client.client import Client
+    from strandline.client.fetcher import Fetcher
+    from strandline.client.positions import Fetched
+
+POLL_MS = 500
+TROUBLE_SECONDS = 2.0
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.epilog = HELP
+    parser.add_argument("topic", metavar="TOPIC")
+    parser.add_argument(
+        "-o", "--offset", metavar="OFFSETS", default="start", help="where to begin and end (default: start)"
+    )
+    parser.add_argument("-n", "--num", metavar="N", type=int, help="stop after N records")
+    parser.add_argument(
+        "-f", "--format", metavar="FORMAT", default="json", help="how to print a record (default: json)"
+    )
+    parser.add_argument("-p", "--partition", metavar="P", help="only these partitions, separated by commas")
+    parser.add_argument("--read-committed", action="store_true", help="leave out what transactions have not committed")
+    parser.add_argument("--print-control-records", action="store_true", help="also print transaction markers")
+    parser.add_argument("--meta-only", action="store_true", help="with json: the size of values instead of values")
+    add_client_options(parser)
+    add_json_option(parser)
+    parser.set_defaults(run=run)
+
+
+HELP = f"""\
+offsets:  {EXAMPLES}
+  start and end are where the partition begins and ends now; N:M stops before M; @T is a time: milliseconds,
+  seconds, YYYY-MM-DD, YYYY-MM-DDTHH:MM:SSZ, or a duration from now (-1h) or, after a colon, from the first time
+
+formats:  json, or text with verbs: %t topic  %p partition  %o offset  %k key  %v value  %d timestamp  %e leader epoch
+  %T %K %V lengths  %H number of headers  %h{{ %k=%v }} each header  %x %y producer id and epoch  %i count  %%
+  %a{{compression}} attributes  %[ %| %] log start, last stable offset, high watermark; \\n \\t \\r \\\\ \\xNN
+  modifiers: %v{{hex}} %v{{base64}} %v{{unpack[>I]}} %o{{big64}} %d{{strftime[%F %T]}} %d{{go[2006-01-02 15:04:05]}}
+"""
+
+
+@dataclass(slots=True)
+class Span:
+    """What to read of one partition: from `start`; shown from `floor` on; until `end`, if there is one."""
+
+    start: int
+    floor: int
+    end: int | None
+
+    @property
+    def is_empty(self) -> bool:
+        return self.end is not None and max(self.start, self.floor) >= self.end
+
+
+def run(arguments: argparse.Namespace) -> int:
+    try:
+        offsets = parse_offsets(arguments.offset, time.time_ns() // 1_000_000)
+        printer = make_printer(arguments)
+    except (OffsetsMisread, FormatMisread) as error:
+        raise Misused(str(error)) from error
+    if arguments.num is not None and arguments.num < 1:
+        raise Misused(f"-n {arguments.num}: it must be at least 1")
+    consuming = _Consuming(arguments, offsets, _partitions(arguments.partition), printer)
+    try:
+        with_client(arguments, consuming.run, None)
+    except KeyboardInterrupt:
+        return 0
+    finally:
+        printer.flush()
+    return 0
+
+
+def _partitions(text: str | None) -> list[int] | None:
+    if text is None:
+        return None
+    numbers = text.split(",")
+    if not all(number.strip().isdigit() for number in numbers):
+        raise Misused(f"-p {text!r}: write a partition's number, or several separated by commas")
+    return sorted({int(number) for number in numbers})
+
+
+class _Consuming:
+    def __init__(
+        self, arguments: argparse.Namespace, offsets: OffsetRange, partitions: list[int] | None, printer: Printer
+    ) -> None:
+        self._arguments = arguments
+        self._offsets = offsets
+        self._partitions = partitions
+        self._printer = printer
+        self._remaining = arguments.num
+
+    async def run(self, client: Client) -> None:
+        from strandline.client.settings import FetcherSettings
+
+        with Progress("looking for the topic"):
+            spans = await self._spans(client)
+        settings = FetcherSettings(
+            read_committed=self._arguments.read_committed,
+            keep_control_batches=self._arguments.print_control_records,
+            out_of_range="earliest",
+        )
+        async with client.fetcher(settings) as fetcher:
+            for partition, span in list(spans.items()):
+                if span.is_empty:
+                    del spans[partition]
+                else:
+                    fetcher.assign(partition, span.start)
+            await self._read(fetcher, spans)
+
+    async def _spans(self, client: Client) -> dict[TopicPartition, Span]:
+        name = self._arguments.topic
+        try:
+            topic = await client.topics.describe(name)
+        except KafkaError as error:
+            if error.code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                raise
+            raise Failed(f"there is no topic {name!r}: `strandline topic list` shows what there is") from error
+        numbers = [each.index for each in topic.partitions]
+        unknown = [number for number in self._partitions or [] if number not in numbers]
+        if unknown:
+            raise Failed(f"topic {name!r} has partitions 0 to {len(numbers) - 1}, not {unknown[0]}")
+        chosen = [TopicPartition(name, number) for number in self._partitions or numbers]
+        return await _resolved(client, chosen, self._offsets, read_committed=self._arguments.read_committed)
+
+    async def _read(self, fetcher: Fetcher, spans: dict[TopicPartition, Span]) -> None:
+        trouble = _Trouble()
+        while spans:
+            for fetched in await fetcher.poll(POLL_MS):
+                self._show(fetched, spans)
+                if self._remaining == 0:
+                    break
+            self._printer.flush()
+            if self._remaining == 0:
+                return
+            for partition, span in list(spans.items()):
+                if span.end is not None and fetcher.position(partition).offset >= span.end:
+                    fetcher.unassign(partition)
+                    del spans[partition]
+            trouble.tell(fetcher.trouble)
+
+    def _show(self, fetched: Fetched, spans: dict[TopicPartition, Span]) -> None:
+        span = spans.get(fetched.partition)
+        if span is None:
+            return
+        for batch in fetched.batches:
+            for record in batch.records:
+                if record.offset < span.floor or (span.end is not None and record.offset >= span.end):
+                    continue
+                self._printer.show(fetched, batch, record)
+                if self._remaining is not None:
+                    self._remaining -= 1
+                    if self._remaining == 0:
+                        return
+
+
+class _Trouble:
+    """A reader who waits for records must be told when it waits for a broker instead."""
+
+    def __init__(self) -> None:
+        self._since: float | None = None
+        self._told = False
+
+    def tell(self, trouble: KafkaError | None) -> None:
+        if trouble is None:
+            if self._told:
+                hint("… and back")
+            self._since, self._told = None, False
+            return
+        self._since = self._since or time.monotonic()
+        if not self._told and time.monotonic() - self._since > TROUBLE_SECONDS:
+            self._told = True
+            hint(f"waiting: {trouble.why or trouble.code.name}")
+
+
+async def _resolved(
+    client: Client, partitions: list[TopicPartition], offsets: OffsetRange, *, read_committed: bool
+) -> dict[TopicPartition, Span]:
+    from strandline.client.offsets import EARLIEST, LATEST
+
+    starts = await _listed(client, partitions, EARLIEST, read_committed)
+    ends = await _listed(client, partitions, LATEST, read_committed)
+
+    async def found(place: Place) -> dict[TopicPartition, int]:
+        match place:
+            case AfterStart(count):
+                return {each: min(starts[each] + count, ends[each]) for each in partitions}
+            case BeforeEnd(count):
+                return {each: max(ends[each] - count, starts[each]) for each in partitions}
+            case AtOffset(offset):
+                return dict.fromkeys(partitions, offset)
+            case AtTime(timestamp_ms):
+                listed = await _listed(client, partitions, max(0, timestamp_ms), read_committed)
+                return {each: ends[each] if offset < 0 else offset for each, offset in listed.items()}
+
+    begin = await found(offsets.start)
+    stop = None if offsets.end is None else await found(offsets.end)
+    return {
+        each: Span(
+            start=min(max(begin[each], starts[each]), ends[each]),
+            floor=begin[each],
+            end=None if stop is None else min(stop[each], ends[each]),
+        )
+        for each in partitions
+    }
+
+
+async def _listed(
+    client: Client, partitions: list[TopicPartition], timestamp: int, read_committed: bool
+) -> dict[TopicPartition, int]:
+    offsets = {}
+    listed = await client.list_offsets(dict.fromkeys(partitions, timestamp), read_committed=read_committed)
+    for partition, offset in listed.items():
+        if isinstance(offset, KafkaError):
+            raise offset
+        offsets[partition] = offset.offset
+    return offsets

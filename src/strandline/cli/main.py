@@ -1,0 +1,119 @@
+"""The command line: `run(argv)` parses, calls one command, and turns whatever happened into an exit code.
+
+Only the module of the chosen command is imported, and that imports what is heavy only when it runs: `--help` must
+answer at once. Exit codes are a contract: 0 done, 1 failed, 2 misused. A stack trace means a bug of ours and says so.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+
+from strandline import __version__
+from strandline.cli.errors import Failed
+
+COMMANDS = {
+    "up": ("strandline.cli.up", "start a cluster on this machine, or bring one back"),
+    "down": ("strandline.cli.down", "stop the cluster of a data directory"),
+    "server": ("strandline.cli.server", "run one node in the foreground from a server.properties"),
+    "storage": ("strandline.cli.storage", "format a node's directories, or say what is in them"),
+    "topic": ("strandline.cli.topic", "create, list, describe, alter and delete topics"),
+    "produce": ("strandline.cli.produce", "write lines as records"),
+    "consume": ("strandline.cli.consume", "read records"),
+    "config": ("strandline.cli.config", "describe, set and unset settings of topics and brokers"),
+    "cluster": ("strandline.cli.cluster", "describe the cluster: brokers, quorum, features"),
+    "log": ("strandline.cli.log", "look into log files without a server"),
+}
+EXAMPLES = """\
+try:
+  strandline up                        a one-node cluster in ./strandline-data, until Ctrl-C
+  strandline topic create orders -p 3
+  echo hello | strandline produce orders
+  strandline consume orders -o start
+"""
+
+
+def run(argv: Sequence[str]) -> int:
+    try:
+        code = _run(list(argv))
+        sys.stdout.flush()
+        return code
+    except Failed as failure:
+        _complain(str(failure))
+        return failure.exit_code
+    except KeyboardInterrupt:
+        _complain("interrupted")
+        return 1
+    except BrokenPipeError:
+        # Whoever read our output has seen enough; let nothing complain about that while we leave.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except SystemExit as left:
+        return left.code if isinstance(left.code, int) else 1
+    except Exception:
+        import traceback
+
+        traceback.print_exc()
+        _complain("this is a bug in Strandline: please report it with the lines above")
+        return 1
+
+
+def _run(argv: list[str]) -> int:
+    parser = argparse.ArgumentParser(
+        prog="strandline",
+        description="A Kafka-compatible cluster in Python.",
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument("--version", action="version", version=f"strandline {__version__}")
+    commands = parser.add_subparsers(metavar="COMMAND", required=True)
+    chosen = next((word for word in argv if not word.startswith("-")), None)
+    for name, (module, summary) in COMMANDS.items():
+        command = commands.add_parser(
+            name, help=summary, description=summary[0].upper() + summary[1:] + ".", allow_abbrev=False
+        )
+        if name == chosen:
+            import_module(module).configure(command)
+    if not argv:
+        parser.print_help()
+        return 2
+    arguments = parser.parse_args(_values_joined(argv))
+    code: int = arguments.run(arguments)
+    return code
+
+
+# Options whose value may begin with a dash, as in `-o -100:end`; argparse would take such a value for an option.
+_DASH_VALUES = {"-o": "-o", "--offset": "--offset=", "-k": "-k", "--key": "--key=", "-f": "-f", "--format": "--format="}
+
+
+def _values_joined(argv: list[str]) -> list[str]:
+    if argv[0] not in ("consume", "produce"):
+        return argv
+    joined: list[str] = []
+    words = iter(argv)
+    for word in words:
+        if word == "--":
+            joined.append(word)
+            joined.extend(words)
+        elif word in _DASH_VALUES and (value := next(words, None)) is not None:
+            joined.append(_DASH_VALUES[word] + value if value else word)
+            if not value:
+                joined.append(value)
+        else:
+            joined.append(word)
+    return joined
+
+
+def _complain(message: str) -> None:
+    with contextlib.suppress(OSError):
+        prefix = "\x1b[31merror:\x1b[0m" if _coloured() else "error:"
+        print(f"{prefix} {message}", file=sys.stderr)
+
+
+def _coloured() -> bool:
+    return sys.stderr.isatty() and "NO_COLOR" not in os.environ and os.environ.get("TERM") != "dumb"

@@ -1,0 +1,206 @@
+"""`strandline produce TOPIC`: every line of the input becomes a record."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import os
+import sys
+from collections import deque
+from collections.abc import AsyncIterator, Iterator
+from typing import TYPE_CHECKING
+
+from strandline.cli.errors import Failed, Misused
+from strandline.cli.output import hint, print_json_line
+from strandline.cli.session import add_client_options, add_json_option, with_client
+from strandline.model.errors import ErrorCode, KafkaError
+
+if TYPE_CHECKING:
+    from strandline.client.client import Client
+    from strandline.client.producer import Delivered, Delivery
+    from strandline.client.settings import ProducerSettings
+
+CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
+CHUNK_BYTES = 256 << 10
+# Deliveries that were not printed yet; reading pauses there so that a slow cluster does not fill our memory.
+MAX_UNTOLD = 20_000
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("topic", metavar="TOPIC")
+    parser.add_argument("-k", "--key", help="the key of every record (default: none)")
+    parser.add_argument(
+        "-H", "--header", metavar="KEY=VALUE", action="append", default=[], help="a header of every record"
+    )
+    parser.add_argument("--file", metavar="FILE", help="read lines from FILE instead of standard input")
+    parser.add_argument(
+        "-p", "--partition", type=int, help="the partition (default: by key, or whatever fills batches)"
+    )
+    parser.add_argument("-z", "--compression", choices=CODECS, default="none", help="how batches are compressed")
+    parser.add_argument(
+        "--acks", choices=("all", "-1", "1", "0"), default="all", help="whom to wait for (default: all)"
+    )
+    parser.add_argument(
+        "-Z", "--tombstone", action="store_true", help="an empty line is a null value, not an empty one"
+    )
+    parser.add_argument("-q", "--quiet", action="store_true", help="do not print where each record went")
+    add_client_options(parser)
+    add_json_option(parser)
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    headers = [_header(pair) for pair in arguments.header]
+    if arguments.partition is not None and arguments.partition < 0:
+        raise Misused(f"-p {arguments.partition}: partitions are numbered from 0")
+    with _opened(arguments.file) as source:
+        if source == sys.stdin.fileno() and sys.stdin.isatty():
+            hint("one record per line; Ctrl-D ends")
+        producing = _Producing(arguments, headers, source)
+        try:
+            # Where each line is told, or typed, no other sign of life is needed.
+            told = sys.stdin.isatty() or (sys.stdout.isatty() and not arguments.quiet)
+            doing = None if told else lambda: f"{producing.delivered} records written to {arguments.topic}"
+            with_client(arguments, producing.run, doing)
+        except KeyboardInterrupt:
+            hint(f"interrupted after {producing.delivered} records")
+            return 1
+    return 0
+
+
+def _header(pair: str) -> tuple[str, bytes]:
+    key, equals, value = pair.partition("=")
+    if not equals:
+        raise Misused(f"-H {pair!r} is not key=value")
+    return key, os.fsencode(value)
+
+
+@contextlib.contextmanager
+def _opened(path: str | None) -> Iterator[int]:
+    if path is None or path == "-":
+        yield sys.stdin.fileno()
+        return
+    try:
+        descriptor = os.open(path, os.O_RDONLY)
+    except OSError as error:
+        raise Failed(f"{path}: {error.strerror}") from error
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+class _Producing:
+    def __init__(self, arguments: argparse.Namespace, headers: list[tuple[str, bytes]], source: int) -> None:
+        self._arguments = arguments
+        self._headers = headers
+        self._source = source
+        self._untold: deque[Delivery] = deque()
+        self.delivered = 0
+
+    async def run(self, client: Client) -> None:
+        arguments = self._arguments
+        key = None if arguments.key is None else os.fsencode(arguments.key)
+        async with client.producer(_settings(arguments)) as producer:
+            async for lines in _lines(self._source):
+                for line in lines:
+                    value = None if arguments.tombstone and not line else line
+                    try:
+                        delivery = await producer.send(
+                            arguments.topic, value, key=key, headers=self._headers, partition=arguments.partition
+                        )
+                    except KafkaError as error:
+                        raise _explained(error, arguments.topic) from error
+                    self._untold.append(delivery)
+                    if len(self._untold) >= MAX_UNTOLD:
+                        await self._untold[0]
+                        self._tell()
+                self._tell()
+                if len(lines) < 10:
+                    # Somebody is typing, or a program that waits for us: say at once where the lines went.
+                    await self._tell_all()
+            await self._tell_all()
+
+    async def _tell_all(self) -> None:
+        while self._untold:
+            await asyncio.gather(self._untold[-1], return_exceptions=True)
+            self._tell()
+            if self._untold:
+                await asyncio.gather(self._untold[0], return_exceptions=True)
+
+    def _tell(self) -> None:
+        """Prints what was delivered, in the order of the input."""
+        while self._untold and self._untold[0].done():
+            self._print(self._untold.popleft().result())
+            self.delivered += 1
+        sys.stdout.flush()
+
+    def _print(self, delivered: Delivered) -> None:
+        if self._arguments.quiet:
+            return
+        if self._arguments.json:
+            print_json_line(
+                {
+                    "topic": delivered.topic,
+                    "partition": delivered.partition,
+                    "offset": delivered.offset,
+                    "timestamp": delivered.timestamp_ms,
+                }
+            )
+        else:
+            where = f"partition {delivered.partition}" + (
+                f" at offset {delivered.offset}" if delivered.offset >= 0 else ""
+            )
+            print(f"Produced to {delivered.topic}, {where} with timestamp {delivered.timestamp_ms}.")
+
+
+def _settings(arguments: argparse.Namespace) -> ProducerSettings:
+    from strandline.client.settings import ProducerSettings
+    from strandline.records.compression import Codec
+
+    acks = -1 if arguments.acks == "all" else int(arguments.acks)
+    return ProducerSettings(
+        acks=acks,
+        idempotent=acks == -1,
+        codec=Codec[arguments.compression.upper()],
+        batch_bytes=256 << 10,
+        max_block_ms=10_000,
+        delivery_timeout_ms=30_000,
+    )
+
+
+def _explained(error: KafkaError, topic: str) -> Exception:
+    if error.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION and error.why.startswith("topic"):
+        detail = error.why if "partitions" in error.why else f"topic {topic!r} does not exist"
+        return Failed(
+            f"{detail}: `strandline topic create {topic}` makes it, `strandline topic list` shows what there is"
+        )
+    return error
+
+
+async def _lines(source: int) -> AsyncIterator[list[bytes]]:
+    """Lines without their ends, in bunches as they arrive; a last line needs no end."""
+    rest = b""
+    while chunk := await _read(source):
+        *lines, rest = (rest + chunk).split(b"\n")
+        if lines:
+            yield [line.removesuffix(b"\r") for line in lines]
+    if rest:
+        yield [rest.removesuffix(b"\r")]
+
+
+async def _read(source: int) -> bytes:
+    """Waits without holding the event loop up where the operating system can tell us (not for regular files)."""
+    loop = asyncio.get_running_loop()
+    readable = loop.create_future()
+    try:
+        loop.add_reader(source, lambda: readable.done() or readable.set_result(None))
+    except PermissionError:
+        await asyncio.sleep(0)
+        return os.read(source, CHUNK_BYTES)
+    try:
+        await readable
+    finally:
+        loop.remove_reader(source)
+    return os.read(source, CHUNK_BYTES)

@@ -1,0 +1,106 @@
+"""Commands that talk to a cluster: their options, the client they get, and what its errors mean to a person."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, TypeVar
+
+from strandline.cli.errors import Failed, Misused
+from strandline.cli.output import Progress
+from strandline.model.errors import ErrorCode, KafkaError
+
+if TYPE_CHECKING:
+    from strandline.client.client import Client
+
+T = TypeVar("T")
+DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
+
+
+def add_client_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "-b",
+        "--bootstrap",
+        metavar="HOST:PORT",
+        default=os.environ.get("STRANDLINE_BOOTSTRAP") or DEFAULT_BOOTSTRAP,
+        help="brokers to begin with, separated by commas (default: $STRANDLINE_BOOTSTRAP or 127.0.0.1:9092)",
+    )
+
+
+def add_json_option(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--json", action="store_true", help="print JSON")
+
+
+def with_client(
+    arguments: argparse.Namespace,
+    work: Callable[[Client], Awaitable[T]],
+    doing: str | Callable[[], str] | None,
+) -> T:
+    """Runs `work` with a client; `doing` is what to say when it takes long (None: it is meant to)."""
+    import asyncio
+
+    from strandline.client.client import Client
+    from strandline.client.settings import ClientSettings
+    from strandline.runtime.world import system_world
+
+    settings = ClientSettings(
+        client_id="strandline-cli", connect_timeout_ms=5_000, api_timeout_ms=30_000, bootstrap_timeout_ms=0
+    )
+
+    async def run() -> T:
+        async with Client(system_world(threads=1), arguments.bootstrap, settings) as client:
+            return await work(client)
+
+    try:
+        with contextlib.nullcontext() if doing is None else Progress(doing):
+            return asyncio.run(run())
+    except KafkaError as error:
+        raise explained(error, arguments.bootstrap) from error
+    except ValueError as error:
+        if "is not an address" in str(error):
+            raise Misused(f"--bootstrap: {error}") from error
+        raise
+
+
+def explained(error: KafkaError, bootstrap: str) -> Failed:
+    from strandline.client.errors import BrokerUnreachable, NotSupported, Violation
+
+    if isinstance(error, BrokerUnreachable):
+        return Failed(
+            f"nobody answers at {bootstrap} ({error.why}): start a cluster with `strandline up`, or say where one is "
+            "with -b HOST:PORT"
+        )
+    if isinstance(error, Violation):
+        return Failed(f"{error.why}: is this really a Kafka port?")
+    if isinstance(error, NotSupported):
+        return Failed(f"{error.why}: this cluster is too old, or too different, for this command")
+    advice = _ADVICE.get(error.code)
+    return Failed(f"{_sentence(error)}{f': {advice}' if advice else ''}")
+
+
+def _sentence(error: KafkaError) -> str:
+    return f"{error.why.rstrip('.')} ({error.code.name})" if error.why else error.code.name
+
+
+_ADVICE = {
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "`strandline topic list` shows what there is",
+    ErrorCode.TOPIC_ALREADY_EXISTS: "choose another name, or delete it first with `strandline topic delete`",
+    ErrorCode.INVALID_REPLICATION_FACTOR: "-r may not exceed the number of brokers (`strandline cluster describe`)",
+    ErrorCode.INVALID_PARTITIONS: "a topic can only grow: give -p a larger number than it has",
+    ErrorCode.MESSAGE_TOO_LARGE: "raise max.message.bytes of the topic with `strandline config set`",
+    ErrorCode.CLUSTER_AUTHORIZATION_FAILED: "ask an administrator for the permission",
+    ErrorCode.TOPIC_AUTHORIZATION_FAILED: "ask an administrator for the permission",
+}
+
+
+def parse_pairs(pairs: list[str], option: str) -> dict[str, str]:
+    """`key=value` words; the order is kept and the last one of a key counts."""
+    found: dict[str, str] = {}
+    for pair in pairs:
+        key, equals, value = pair.partition("=")
+        if not equals or not key:
+            raise Misused(f"{option} {pair!r} is not key=value")
+        found[key] = value
+    return found
