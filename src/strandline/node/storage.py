@@ -9,6 +9,7 @@ could vote twice.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
@@ -113,10 +114,10 @@ def format_storage(
     ids = {path: random_uuid(random) for path in config.all_directories if path not in taken}
     voters = _first_voters(config, plan, ids)
     for path, directory_id in ids.items():
-        disk.make_dirs(path)
+        _make_dirs(disk, path)
         if path == config.metadata_log_dir and voters is not None:
             partition = f"{path}/{METADATA_PARTITION}"
-            disk.make_dirs(partition)
+            _make_dirs(disk, partition)
             write_first_voters(disk, partition, voters, wall_ms=wall_ms)
         write_bootstrap_checkpoint(disk, path, features, metadata_version=level, wall_ms=wall_ms)
         write_identity(disk, path, Identity(cluster_id, config.node.node_id, directory_id))
@@ -212,7 +213,8 @@ def _feature_levels(plan: FormatPlan) -> tuple[int, list[FeatureLevelRecord]]:
         raise StorageRefused(str(error)) from error
     if not MINIMUM_METADATA_VERSION <= level <= LATEST_METADATA_VERSION:
         raise StorageRefused(
-            f"{METADATA_VERSION}={level} is not known: levels are {MINIMUM_METADATA_VERSION} to {LATEST_METADATA_VERSION}"
+            f"{METADATA_VERSION}={level} is not known: its levels go from {MINIMUM_METADATA_VERSION} to "
+            f"{LATEST_METADATA_VERSION}"
         )
     features.pop(KRAFT_VERSION, None)
     for name, wanted in features.items():
@@ -280,6 +282,18 @@ def _directory_info(disk: Disk, path: str) -> DirectoryInfo:
     return DirectoryInfo(path, DirectoryState.FORMATTED, identity)
 
 
+def _make_dirs(disk: Disk, path: str) -> None:
+    """Directories that survive a power loss: their names are synced too."""
+    missing = []
+    at = path
+    while at and not disk.exists(at):
+        missing.append(at)
+        at = os.path.dirname(at)
+    disk.make_dirs(path)
+    for directory in reversed(missing):
+        disk.sync_dir(os.path.dirname(directory) or ".")
+
+
 def _differences(path: str, identity: Identity, other_path: str, other: Identity) -> list[str]:
     problems = []
     if identity.cluster_id != other.cluster_id:
@@ -326,7 +340,7 @@ def _adopted(disk: Disk, path: str, identity: Identity | None, cluster_id: str, 
         return identity.directory_id
     directory_id = identity.directory_id if identity is not None else None
     directory_id = directory_id or random_uuid(random)
-    disk.make_dirs(path)
+    _make_dirs(disk, path)
     write_identity(disk, path, Identity(cluster_id, node_id, directory_id))
     return directory_id
 
