@@ -32,12 +32,17 @@ class TopicsPart:
         self.ids: TimelineMap[str, Uuid] = TimelineMap(timeline)
         self.topics: TimelineMap[Uuid, TopicInfo] = TimelineMap(timeline)
         self.partitions: TimelineMap[PartitionKey, PartitionInfo] = TimelineMap(timeline)
+        self.look_alikes: TimelineMap[str, tuple[str, ...]] = TimelineMap(timeline)
+        """Names with `.` or `_`, by their form with `_` only: metric names cannot tell them apart."""
 
     def replay_topic(self, record: TopicRecord) -> None:
         if record.name in self.ids:
             raise NodeFault(f"topic {record.name!r} is created while it exists")
         self.ids[record.name] = record.topic_id
         self.topics[record.topic_id] = TopicInfo(record.topic_id, record.name)
+        look = look_alike(record.name)
+        if look is not None:
+            self.look_alikes[look] = (*(self.look_alikes.get(look) or ()), record.name)
 
     def replay_remove_topic(self, record: RemoveTopicRecord) -> TopicInfo:
         topic = self._topic(record.topic_id)
@@ -46,6 +51,9 @@ class TopicsPart:
                 del self.partitions[topic.id, partition]
         del self.topics[topic.id]
         del self.ids[topic.name]
+        look = look_alike(topic.name)
+        if look is not None:
+            self.look_alikes[look] = tuple(name for name in self.look_alikes.get(look) or () if name != topic.name)
         return topic
 
     def replay_partition(self, record: PartitionRecord) -> None:
@@ -102,6 +110,11 @@ class TopicsPart:
                 partition = self.partitions.get((topic_id, index), moment)
                 if partition is not None:
                     yield partition_record(topic_id, index, partition)
+
+
+def look_alike(name: str) -> str | None:
+    """What a topic name becomes where `.` and `_` are the same; None for a name that has neither."""
+    return name.replace(".", "_") if "." in name or "_" in name else None
 
 
 def changed_partition(partition: PartitionInfo, record: PartitionChangeRecord) -> PartitionInfo:

@@ -6,11 +6,12 @@ Reading never copies what it does not return, and sorted lists are kept until so
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from strandline.metadata.cluster import METADATA_VERSION, NEXT_PRODUCER_ID, ZK_MIGRATION_STATE
+from strandline.metadata.topics import look_alike
 from strandline.metadata.values import (
     BROKER_RESOURCE,
     TOPIC_RESOURCE,
@@ -18,6 +19,7 @@ from strandline.metadata.values import (
     ConfigResource,
     ControllerInfo,
     PartitionInfo,
+    PartitionKey,
     QuotaEntity,
     TopicInfo,
 )
@@ -84,6 +86,11 @@ class View:
     def topic_by_id(self, topic_id: Uuid) -> TopicInfo | None:
         return self._topics.topics.get(topic_id, self.moment)
 
+    def topics_looking_like(self, name: str) -> tuple[str, ...]:
+        """Existing topics that differ from this name in `.` and `_` only (or not at all)."""
+        look = look_alike(name)
+        return () if look is None else self._topics.look_alikes.get(look, self.moment) or ()
+
     def partition(self, topic_id: Uuid, index: int) -> PartitionInfo | None:
         return self._topics.partitions.get((topic_id, index), self.moment)
 
@@ -95,6 +102,10 @@ class View:
         get, moment = self._topics.partitions.get, self.moment
         found = [get((topic_id, index), moment) for index in range(topic.partition_count)]
         return cast("list[PartitionInfo]", found)
+
+    def all_partitions(self) -> Iterator[tuple[PartitionKey, PartitionInfo]]:
+        """Every partition of every topic, in no order that means anything; lazy."""
+        return self._topics.partitions.items(self.moment)
 
     def configs(self, resource_type: int, name: str) -> Mapping[str, str]:
         return self._configs.configs.get(ConfigResource(resource_type, name), self.moment) or _NO_CONFIGS

@@ -1,0 +1,296 @@
+"""Brokers: registration (62), heartbeats (63), fencing, controlled shutdown, unregistration (64); controllers (70).
+
+A broker's life, as the controller sees it; every arrow is a record:
+
+    registered (fenced) ──caught up──▶ unfenced ──wants to go──▶ in controlled shutdown ──nothing left──▶ fenced
+           ▲                              │ session over, or wants to be fenced                              │
+           └──────────────────────────────┴──────────────────────────────────────────────────────────────────┘
+
+The broker epoch is the offset of the record that registered it. Whoever speaks with another epoch is a ghost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from enum import Enum, auto
+
+from strandline.controller.decisions import Decision, Steps
+from strandline.controller.elections import come, leads_any, leave
+from strandline.controller.rules import TopicRules, elr_enabled
+from strandline.controller.sessions import Session, Sessions
+from strandline.controller.settings import ControllerSettings
+from strandline.metadata.record_versions import CORDONED_DIRECTORIES_SINCE, DIRECTORIES_SINCE
+from strandline.metadata.values import BrokerInfo
+from strandline.metadata.views import View
+from strandline.model.errors import ErrorCode, KafkaError
+from strandline.model.ids import Uuid
+from strandline.protocol.messages.brokers import (
+    BrokerHeartbeatRequest,
+    BrokerHeartbeatResponse,
+    BrokerRegistrationRequest,
+    BrokerRegistrationResponse,
+    ControllerRegistrationRequest,
+    ControllerRegistrationResponse,
+)
+from strandline.protocol.messages.cluster import UnregisterBrokerRequest, UnregisterBrokerResponse
+from strandline.protocol.messages.metadata_records import (
+    BrokerEndpoint,
+    BrokerFeature,
+    BrokerRegistrationChangeRecord,
+    ControllerEndpoint,
+    ControllerFeature,
+    RegisterBrokerRecord,
+    RegisterControllerRecord,
+    UnregisterBrokerRecord,
+)
+from strandline.protocol.types import Message
+
+FENCED, UNFENCED = 1, -1
+
+
+class Next(Enum):
+    """What a heartbeat makes of a broker."""
+
+    AS_IT_IS = auto()
+    FENCED = auto()
+    UNFENCED = auto()
+    CONTROLLED_SHUTDOWN = auto()
+    SHUTDOWN_NOW = auto()
+
+
+class Brokers:
+    def __init__(self, view: View, settings: ControllerSettings) -> None:
+        self._view = view
+        self._settings = settings
+        self.sessions = Sessions(settings.broker_session_timeout_ms)
+
+    def activate(self, now_ms: int) -> None:
+        """Every broker that is not fenced gets the time of a whole session to be heard.
+
+        Not so the broker of this very process: if it is registered, that was a predecessor, and it is dead, since the
+        lock on the log directory that it held is ours.
+        """
+        self.sessions = Sessions(self._settings.broker_session_timeout_ms)
+        for broker in self._view.brokers():
+            if not broker.fenced and broker.id != self._settings.node_id:
+                self.sessions.start(broker.id, broker.epoch, now_ms)
+
+    def register(
+        self, request: BrokerRegistrationRequest, next_offset: int, now_ms: int
+    ) -> Steps[BrokerRegistrationResponse]:
+        """`next_offset` is where the first record of this decision will stand: the broker's epoch."""
+        if request.cluster_id != self._settings.cluster_id:
+            raise KafkaError(
+                ErrorCode.INCONSISTENT_CLUSTER_ID,
+                f"broker {request.broker_id} is of cluster {request.cluster_id}, this is {self._settings.cluster_id}",
+            )
+        known = self._view.broker(request.broker_id)
+        again = known is not None and known.incarnation_id == request.incarnation_id
+        if known is not None and not again:
+            self._check_gone(known, now_ms)
+        self._check_directories(request)
+        self._check_features(request)
+        epoch = known.epoch if again and known is not None else next_offset
+        records: list[Message] = [
+            _register_record(request, epoch, known if again else None, self._view.metadata_version)
+        ]
+        if known is not None and not again and request.previous_broker_epoch != known.epoch and elr_enabled(self._view):
+            rules = TopicRules(self._view, self._settings.static)
+            yield from leave(self._view, rules, known.id, records, unclean_shutdown=True)
+        self.sessions.start(request.broker_id, epoch, now_ms)
+        return Decision(BrokerRegistrationResponse(broker_epoch=epoch), records)
+
+    def _check_gone(self, predecessor: BrokerInfo, now_ms: int) -> None:
+        alive = self.sessions.is_alive(predecessor.id, predecessor.epoch, now_ms)
+        if alive and not predecessor.in_controlled_shutdown:
+            raise KafkaError(
+                ErrorCode.DUPLICATE_BROKER_REGISTRATION, f"another broker with id {predecessor.id} is still alive"
+            )
+
+    def _check_directories(self, request: BrokerRegistrationRequest) -> None:
+        if self._view.metadata_version < DIRECTORIES_SINCE:
+            return
+        directories = request.log_dirs
+        if not directories:
+            raise KafkaError(ErrorCode.INVALID_REGISTRATION, "no log directories were given")
+        if len(set(directories)) != len(directories):
+            raise KafkaError(ErrorCode.INVALID_REGISTRATION, "a log directory was given twice")
+        if any(int.from_bytes(directory, "big") < 100 for directory in directories):
+            raise KafkaError(ErrorCode.INVALID_REGISTRATION, "a log directory has a reserved id")
+        for broker in self._view.brokers():
+            taken = set(broker.directories).intersection(directories)
+            if broker.id != request.broker_id and taken:
+                raise KafkaError(
+                    ErrorCode.INVALID_REGISTRATION, f"log directory {min(taken)} is registered by broker {broker.id}"
+                )
+
+    def _check_features(self, request: BrokerRegistrationRequest) -> None:
+        supported = {
+            feature.name: (feature.min_supported_version, feature.max_supported_version) for feature in request.features
+        }
+        supported.setdefault("metadata.version", (1, 1))
+        for name, level in self._view.features().items():
+            low, high = supported.get(name, (0, 0))
+            if not low <= level <= high:
+                raise KafkaError(
+                    ErrorCode.UNSUPPORTED_VERSION,
+                    f"broker {request.broker_id} supports {name} {low} to {high}, the cluster has finalized {level}",
+                )
+
+    def heartbeat(
+        self, request: BrokerHeartbeatRequest, next_offset: int, now_ms: int
+    ) -> Steps[BrokerHeartbeatResponse]:
+        broker = self._known(request.broker_id, request.broker_epoch)
+        session = self.sessions.touch(broker.id, broker.epoch, request.current_metadata_offset, now_ms)
+        upcoming = yield from self._next(broker, session, request)
+        records: list[Message] = []
+        if upcoming is Next.UNFENCED:
+            records.append(_change(broker, fenced=UNFENCED))
+            yield from come(self._view, self._rules(), broker.id, records)
+        elif upcoming is Next.CONTROLLED_SHUTDOWN:
+            if not broker.in_controlled_shutdown:
+                records.append(_change(broker, in_controlled_shutdown=1))
+            yield from leave(self._view, self._rules(), broker.id, records)
+            if records:
+                session.shutdown_offset = next_offset + len(records) - 1
+        elif upcoming in (Next.FENCED, Next.SHUTDOWN_NOW) and not broker.fenced:
+            yield from leave(self._view, self._rules(), broker.id, records)
+            records.append(_change(broker, fenced=FENCED))
+        self._note_directories(broker, request, records)
+        if upcoming is Next.SHUTDOWN_NOW:
+            self.sessions.end(broker.id)
+        answer = BrokerHeartbeatResponse(
+            is_caught_up=request.current_metadata_offset >= broker.epoch,
+            is_fenced=broker.fenced if upcoming is Next.AS_IT_IS else upcoming in (Next.FENCED, Next.SHUTDOWN_NOW),
+            should_shut_down=upcoming is Next.SHUTDOWN_NOW,
+        )
+        return Decision(answer, records, atomic=False)
+
+    def _next(
+        self, broker: BrokerInfo, session: Session, request: BrokerHeartbeatRequest
+    ) -> Generator[None, None, Next]:
+        if broker.fenced:
+            if request.want_shut_down:
+                return Next.SHUTDOWN_NOW
+            caught_up = request.current_metadata_offset >= broker.epoch
+            return Next.UNFENCED if caught_up and not request.want_fence else Next.AS_IT_IS
+        if request.want_fence:
+            return Next.SHUTDOWN_NOW if request.want_shut_down else Next.FENCED
+        if not request.want_shut_down:
+            return Next.AS_IT_IS
+        if (yield from leads_any(self._view, broker.id)):
+            return Next.CONTROLLED_SHUTDOWN
+        if not broker.in_controlled_shutdown:
+            return Next.SHUTDOWN_NOW
+        others = [other.id for other in self._view.brokers() if other.active]
+        lowest = self.sessions.lowest_metadata_offset(others)
+        everybody_knows = lowest is None or session.shutdown_offset is None or lowest >= session.shutdown_offset
+        return Next.SHUTDOWN_NOW if everybody_knows else Next.CONTROLLED_SHUTDOWN
+
+    def _note_directories(self, broker: BrokerInfo, request: BrokerHeartbeatRequest, records: list[Message]) -> None:
+        """Directories that went offline leave the registration; cordoned ones are told when they change."""
+        level = self._view.metadata_version
+        if request.offline_log_dirs and level >= DIRECTORIES_SINCE:
+            online = [directory for directory in broker.directories if directory not in request.offline_log_dirs]
+            if online and len(online) != len(broker.directories):
+                records.append(_change(broker, log_dirs=online))
+        if request.cordoned_log_dirs is not None and level >= CORDONED_DIRECTORIES_SINCE:
+            cordoned = tuple(request.cordoned_log_dirs)
+            if broker.cordoned_directories != cordoned:
+                records.append(_change(broker, cordoned_log_dirs=list(cordoned)))
+
+    def fence(self, broker_id: int) -> Steps[None]:
+        """Its session is over: partitions first, the broker last, so that it is in no ISR when it is fenced."""
+        records: list[Message] = []
+        broker = self._view.broker(broker_id)
+        self.sessions.end(broker_id)
+        if broker is not None and not broker.fenced:
+            yield from leave(self._view, self._rules(), broker_id, records)
+            records.append(_change(broker, fenced=FENCED))
+        return Decision(None, records, atomic=False)
+
+    def unregister(self, request: UnregisterBrokerRequest) -> Steps[UnregisterBrokerResponse]:
+        broker = self._view.broker(request.broker_id)
+        if broker is None:
+            raise KafkaError(ErrorCode.BROKER_ID_NOT_REGISTERED, f"broker {request.broker_id} is not registered")
+        records: list[Message] = []
+        yield from leave(self._view, self._rules(), broker.id, records)
+        records.append(UnregisterBrokerRecord(broker_id=broker.id, broker_epoch=broker.epoch))
+        self.sessions.end(broker.id)
+        return Decision(UnregisterBrokerResponse(error_message=None), records, atomic=False)
+
+    def register_controller(self, request: ControllerRegistrationRequest) -> Decision[ControllerRegistrationResponse]:
+        record = RegisterControllerRecord(
+            controller_id=request.controller_id,
+            incarnation_id=request.incarnation_id,
+            zk_migration_ready=request.zk_migration_ready,
+            end_points=[
+                ControllerEndpoint(name=at.name, host=at.host, port=at.port, security_protocol=at.security_protocol)
+                for at in request.listeners
+            ],
+            features=[
+                ControllerFeature(
+                    name=feature.name,
+                    min_supported_version=feature.min_supported_version,
+                    max_supported_version=feature.max_supported_version,
+                )
+                for feature in request.features
+            ],
+        )
+        return Decision(ControllerRegistrationResponse(error_message=None), [record])
+
+    def _known(self, broker_id: int, epoch: int) -> BrokerInfo:
+        broker = self._view.broker(broker_id)
+        if broker is None or broker.epoch != epoch:
+            known = "is not registered" if broker is None else f"has epoch {broker.epoch}"
+            raise KafkaError(ErrorCode.STALE_BROKER_EPOCH, f"broker {broker_id} speaks with epoch {epoch} but {known}")
+        return broker
+
+    def _rules(self) -> TopicRules:
+        return TopicRules(self._view, self._settings.static)
+
+
+def _change(
+    broker: BrokerInfo,
+    *,
+    fenced: int = 0,
+    in_controlled_shutdown: int = 0,
+    log_dirs: list[Uuid] | None = None,
+    cordoned_log_dirs: list[Uuid] | None = None,
+) -> BrokerRegistrationChangeRecord:
+    return BrokerRegistrationChangeRecord(
+        broker_id=broker.id,
+        broker_epoch=broker.epoch,
+        fenced=fenced,
+        in_controlled_shutdown=in_controlled_shutdown,
+        log_dirs=log_dirs or [],
+        cordoned_log_dirs=cordoned_log_dirs,
+    )
+
+
+def _register_record(
+    request: BrokerRegistrationRequest, epoch: int, same: BrokerInfo | None, metadata_version: int
+) -> RegisterBrokerRecord:
+    """`same` is this incarnation's own earlier registration: it keeps its place."""
+    return RegisterBrokerRecord(
+        broker_id=request.broker_id,
+        is_migrating_zk_broker=request.is_migrating_zk_broker,
+        incarnation_id=request.incarnation_id,
+        broker_epoch=epoch,
+        end_points=[
+            BrokerEndpoint(name=at.name, host=at.host, port=at.port, security_protocol=at.security_protocol)
+            for at in request.listeners
+        ],
+        features=[
+            BrokerFeature(
+                name=feature.name,
+                min_supported_version=feature.min_supported_version,
+                max_supported_version=feature.max_supported_version,
+            )
+            for feature in request.features
+        ],
+        rack=request.rack,
+        fenced=True if same is None else same.fenced,
+        in_controlled_shutdown=False if same is None else same.in_controlled_shutdown,
+        log_dirs=list(request.log_dirs) if metadata_version >= DIRECTORIES_SINCE else [],
+    )

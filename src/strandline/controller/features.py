@@ -1,0 +1,152 @@
+"""Finalized feature levels: UpdateFeatures (57) and what the first active controller of a cluster writes.
+
+All updates of a request happen or none does. A level is finalized only if every registered node supports it and this
+program serves it; going down needs the request to say so, and is refused where metadata would be lost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from strandline.controller.decisions import Decision
+from strandline.controller.rules import MIN_INSYNC_REPLICAS, cluster_layers
+from strandline.controller.settings import ControllerSettings
+from strandline.metadata.cluster import METADATA_VERSION
+from strandline.metadata.effective_settings import broker_value
+from strandline.metadata.features import (
+    ELIGIBLE_LEADER_REPLICAS,
+    KRAFT_VERSION,
+    SERVED_FEATURES,
+    SUPPORTED_FEATURES,
+)
+from strandline.metadata.values import BROKER_RESOURCE
+from strandline.metadata.views import View
+from strandline.model.errors import ErrorCode, KafkaError
+from strandline.protocol.messages.cluster import (
+    FeatureUpdateKey,
+    UpdatableFeatureResult,
+    UpdateFeaturesRequest,
+    UpdateFeaturesResponse,
+)
+from strandline.protocol.messages.metadata_records import (
+    BeginTransactionRecord,
+    ConfigRecord,
+    EndTransactionRecord,
+    FeatureLevelRecord,
+)
+from strandline.protocol.types import Message
+
+UPGRADE, SAFE_DOWNGRADE, UNSAFE_DOWNGRADE = 1, 2, 3
+# Transactions of metadata records exist from this level on (KIP-868).
+_TRANSACTIONS_SINCE: Final = 14
+
+
+class Features:
+    def __init__(self, view: View, settings: ControllerSettings) -> None:
+        self._view = view
+        self._settings = settings
+
+    def bootstrap(self, given: Sequence[Message]) -> list[Message]:
+        """The first records of a cluster, in a transaction: a controller that dies halfway leaves nothing behind."""
+        records = list(given)
+        levels = {record.name: record.feature_level for record in given if isinstance(record, FeatureLevelRecord)}
+        if not levels.get(METADATA_VERSION):
+            raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "the bootstrap records name no metadata.version")
+        if levels.get(ELIGIBLE_LEADER_REPLICAS):
+            records.append(self._min_insync_record())
+        if levels[METADATA_VERSION] < _TRANSACTIONS_SINCE:
+            return records
+        return [BeginTransactionRecord(name="Bootstrap records"), *records, EndTransactionRecord()]
+
+    def update(self, request: UpdateFeaturesRequest, version: int) -> Decision[UpdateFeaturesResponse]:
+        """From version 2 on one error for the request; before that one for each feature."""
+        results: list[UpdatableFeatureResult] = []
+        records: list[Message] = []
+        failure: KafkaError | None = None
+        for update in request.feature_updates:
+            code, why = ErrorCode.NONE, None
+            try:
+                records += self._update(update, version)
+            except KafkaError as error:
+                failure = failure or error
+                code, why = error.code, error.why
+            results.append(UpdatableFeatureResult(feature=update.feature, error_code=code, error_message=why))
+        if failure is not None and version >= 2:
+            return Decision(UpdateFeaturesResponse(error_code=failure.code, error_message=failure.why))
+        response = UpdateFeaturesResponse(error_message=None, results=results)
+        return Decision(response, [] if request.validate_only or failure is not None else records)
+
+    def _update(self, update: FeatureUpdateKey, version: int) -> list[Message]:
+        name, level = update.feature, update.max_version_level
+        kind = update.upgrade_type if version >= 1 else (SAFE_DOWNGRADE if update.allow_downgrade else UPGRADE)
+        current = self._view.features().get(name, 0)
+        self._check_direction(name, current, level, kind)
+        self._check_supported(name, level)
+        if level == current:
+            return []
+        if name == METADATA_VERSION:
+            _check_metadata_version(current, level)
+        if level > current and level > SERVED_FEATURES.get(name, 0):
+            raise _refused(name, level, "this cluster does not serve it yet")
+        records: list[Message] = [FeatureLevelRecord(name=name, feature_level=level)]
+        if name == ELIGIBLE_LEADER_REPLICAS and level > 0:
+            records += self._missing_min_insync()
+        return records
+
+    def _check_direction(self, name: str, current: int, level: int, kind: int) -> None:
+        if kind not in (UPGRADE, SAFE_DOWNGRADE, UNSAFE_DOWNGRADE):
+            raise _refused(name, level, f"{kind} is not a kind of update")
+        if level < 0:
+            raise _refused(name, level, "levels are not negative")
+        if level < current and kind == UPGRADE:
+            raise _refused(
+                name, level, f"it is lower than the current level {current}; a downgrade must be asked for as such"
+            )
+        if level > current and kind != UPGRADE and current > 0:
+            raise _refused(name, level, f"it is higher than the current level {current}, but a downgrade was asked for")
+
+    def _check_supported(self, name: str, level: int) -> None:
+        if name not in SUPPORTED_FEATURES:
+            raise _refused(name, level, f"controller {self._settings.node_id} does not know this feature")
+        if name == KRAFT_VERSION:
+            raise _refused(name, level, "the quorum's own version is chosen when its nodes are formatted")
+        if level == 0 and name != METADATA_VERSION:
+            return
+        for node, (low, high) in self._supporters(name):
+            if not low <= level <= high:
+                raise _refused(name, level, f"{node} supports levels {low} to {high}")
+
+    def _supporters(self, name: str) -> Iterator[tuple[str, tuple[int, int]]]:
+        yield f"controller {self._settings.node_id}", SUPPORTED_FEATURES[name]
+        for broker in self._view.brokers():
+            yield f"broker {broker.id}", _range(broker.features, name)
+        for controller in self._view.controllers():
+            yield f"controller {controller.id}", _range(controller.features, name)
+
+    def _missing_min_insync(self) -> list[Message]:
+        return [] if MIN_INSYNC_REPLICAS in self._view.broker_configs(None) else [self._min_insync_record()]
+
+    def _min_insync_record(self) -> ConfigRecord:
+        """Eligible leaders are counted against one value for the whole cluster, so it must be in the metadata."""
+        value = broker_value(MIN_INSYNC_REPLICAS, cluster_layers(self._view, self._settings.static))
+        return ConfigRecord(
+            resource_type=BROKER_RESOURCE, resource_name="", name=MIN_INSYNC_REPLICAS, value=str(value or 1)
+        )
+
+
+def _range(features: Sequence[tuple[str, int, int]], name: str) -> tuple[int, int]:
+    return next(((low, high) for feature, low, high in features if feature == name), (0, 0))
+
+
+def _check_metadata_version(current: int, level: int) -> None:
+    if level < current:
+        raise _refused(
+            METADATA_VERSION,
+            level,
+            "metadata written at the current level might be lost; that downgrade is not supported",
+        )
+
+
+def _refused(name: str, level: int, why: str) -> KafkaError:
+    return KafkaError(ErrorCode.INVALID_UPDATE_VERSION, f"Invalid update version {level} for feature {name}: {why}.")

@@ -1,0 +1,35 @@
+"""How the controller reaches its log, whatever makes that log durable (a quorum, a sole voter, another store)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from strandline.protocol.types import Message
+from strandline.runtime.watermark import Watermark
+
+
+class MetadataLog(Protocol):
+    @property
+    def is_leader(self) -> bool:
+        """Whether this node may append now."""
+        ...
+
+    @property
+    def epoch(self) -> int:
+        """Of the current leadership; it changes whenever leadership was lost in between."""
+        ...
+
+    @property
+    def end_offset(self) -> int:
+        """Where the next record will stand."""
+        ...
+
+    @property
+    def committed(self) -> Watermark:
+        """The first offset that is not committed. It belongs to one leadership, and is lost with it."""
+        ...
+
+    def append(self, records: Sequence[Message]) -> int:
+        """One atomic batch at the end of the log; answers the offset of its last record at once, durable later."""
+        ...

@@ -1,0 +1,30 @@
+"""Blocks of producer ids: AllocateProducerIds (67). The record stores where the *next* block begins."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from strandline.controller.decisions import Decision
+from strandline.metadata.views import View
+from strandline.model.errors import ErrorCode, KafkaError
+from strandline.protocol.messages.metadata_records import ProducerIdsRecord
+from strandline.protocol.messages.producers import AllocateProducerIdsRequest, AllocateProducerIdsResponse
+
+BLOCK_SIZE: Final = 1000
+_LAST_ID: Final = 2**63 - 1
+
+
+def allocate(view: View, request: AllocateProducerIdsRequest) -> Decision[AllocateProducerIdsResponse]:
+    broker = view.broker(request.broker_id)
+    if broker is None or broker.epoch != request.broker_epoch:
+        raise KafkaError(
+            ErrorCode.STALE_BROKER_EPOCH,
+            f"broker {request.broker_id} is not registered at epoch {request.broker_epoch}",
+        )
+    first = view.next_producer_id
+    if first > _LAST_ID - BLOCK_SIZE:
+        raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "all producer ids have been given out")
+    record = ProducerIdsRecord(
+        broker_id=request.broker_id, broker_epoch=request.broker_epoch, next_producer_id=first + BLOCK_SIZE
+    )
+    return Decision(AllocateProducerIdsResponse(producer_id_start=first, producer_id_len=BLOCK_SIZE), [record])

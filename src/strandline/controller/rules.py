@@ -1,0 +1,55 @@
+"""What settings and features say about partitions, seen by the active controller at the moment of a decision."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from strandline.controller.partitions import Rules
+from strandline.metadata.effective_settings import BrokerLayers, broker_value
+from strandline.metadata.features import ELIGIBLE_LEADER_REPLICAS
+from strandline.metadata.topic_settings import TOPIC_KEYS
+from strandline.metadata.views import View
+from strandline.model.settings import ConfigError, Value
+
+MIN_INSYNC_REPLICAS = "min.insync.replicas"
+UNCLEAN_LEADER_ELECTION = "unclean.leader.election.enable"
+
+
+def elr_enabled(view: View) -> bool:
+    return view.features().get(ELIGIBLE_LEADER_REPLICAS, 0) >= 1
+
+
+def cluster_layers(view: View, static: Mapping[str, str]) -> BrokerLayers:
+    """The controller does not know each broker's file; its own file and the cluster-wide defaults stand in."""
+    return BrokerLayers({}, view.broker_configs(None), static)
+
+
+class TopicRules:
+    """The election rules of every topic, looked up once per decision."""
+
+    def __init__(self, view: View, static: Mapping[str, str]) -> None:
+        layers = cluster_layers(view, static)
+        self._view = view
+        self._elr = elr_enabled(view)
+        self._min_insync = broker_value(MIN_INSYNC_REPLICAS, layers)
+        self._unclean = broker_value(UNCLEAN_LEADER_ELECTION, layers)
+        self._known: dict[str, Rules] = {}
+
+    def of(self, topic: str) -> Rules:
+        rules = self._known.get(topic)
+        if rules is None:
+            own = self._view.topic_configs(topic)
+            min_insync = _own_value(own, MIN_INSYNC_REPLICAS, self._min_insync)
+            unclean = _own_value(own, UNCLEAN_LEADER_ELECTION, self._unclean)
+            rules = Rules(min_insync if isinstance(min_insync, int) else 1, self._elr, unclean is True)
+            self._known[topic] = rules
+        return rules
+
+
+def _own_value(own: Mapping[str, str], key: str, otherwise: Value | None) -> Value | None:
+    if key not in own:
+        return otherwise
+    try:
+        return TOPIC_KEYS[key].parse(own[key])
+    except ConfigError:
+        return otherwise

@@ -1,0 +1,387 @@
+"""Topics created, extended and deleted: CreateTopics (19), CreatePartitions (37), DeleteTopics (20).
+
+Decides on the latest view, changes nothing (see `controller.decisions`). All topics of one request go into one atomic
+batch; each has its own outcome in the answer. Order of records per topic: the topic, its settings, its partitions.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Generator, Mapping, Sequence
+from random import Random
+from typing import Final
+
+from strandline.controller.decisions import MAX_RECORDS_PER_DECISION, STEPS_PER_BREATH, Decision, Steps
+from strandline.controller.partitions import new_partition
+from strandline.controller.placement import Candidate, Striping
+from strandline.controller.rules import MIN_INSYNC_REPLICAS, cluster_layers, elr_enabled
+from strandline.controller.settings import ControllerSettings
+from strandline.metadata.effective_settings import BrokerLayers, describe_topic
+from strandline.metadata.topic_settings import check_topic_configs
+from strandline.metadata.topics import partition_record
+from strandline.metadata.values import TOPIC_RESOURCE, BrokerInfo, TopicInfo
+from strandline.metadata.views import View
+from strandline.model.errors import ErrorCode, KafkaError
+from strandline.model.ids import METADATA_TOPIC, ZERO_UUID, Uuid, random_uuid
+from strandline.model.settings import ConfigError
+from strandline.protocol.messages.metadata_records import (
+    ClearElrRecord,
+    ConfigRecord,
+    RemoveTopicRecord,
+    TopicRecord,
+)
+from strandline.protocol.messages.topics import (
+    CreatableTopic,
+    CreatableTopicConfigs,
+    CreatableTopicResult,
+    CreatePartitionsRequest,
+    CreatePartitionsResponse,
+    CreatePartitionsTopic,
+    CreatePartitionsTopicResult,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+    DeletableTopicResult,
+    DeleteTopicsRequest,
+    DeleteTopicsResponse,
+    DeleteTopicState,
+)
+from strandline.protocol.types import Message
+
+_LEGAL_NAME: Final = re.compile(r"[a-zA-Z0-9._-]{1,249}")
+_USE_DEFAULT: Final = -1
+
+Assignments = list[list[int]]
+
+
+class Topics:
+    def __init__(self, view: View, settings: ControllerSettings, random: Random) -> None:
+        self._view = view
+        self._settings = settings
+        self._random = random
+
+    def create(self, request: CreateTopicsRequest) -> Steps[CreateTopicsResponse]:
+        """Every version; answers in the order of the request, one entry for a name given twice."""
+        self._check_total(request)
+        response = CreateTopicsResponse(topics=[])
+        records: list[Message] = []
+        layers = cluster_layers(self._view, self._settings.static)
+        described = _Descriptions(layers)
+        times = Counter(topic.name for topic in request.topics)
+        new: dict[str, str] = {}
+        for topic in request.topics:
+            if times[topic.name] > 1:
+                if not any(result.name == topic.name for result in response.topics):
+                    response.topics.append(_refusal(topic.name, ErrorCode.INVALID_REQUEST, "Duplicate topic name."))
+                continue
+            try:
+                yield from self._create(topic, new, described, records, response)
+                new[_look(topic.name)] = topic.name
+            except KafkaError as error:
+                response.topics.append(_refusal(topic.name, error.code, error.why))
+        return Decision(response, [] if request.validate_only else records)
+
+    def _check_total(self, request: CreateTopicsRequest) -> None:
+        total = 0
+        for topic in request.topics:
+            count = self._settings.num_partitions if topic.num_partitions == _USE_DEFAULT else topic.num_partitions
+            total += len(topic.assignments) or max(count, 0)
+        if total > MAX_RECORDS_PER_DECISION:
+            raise KafkaError(ErrorCode.POLICY_VIOLATION, "Excessively large number of partitions per request.")
+
+    def _create(
+        self,
+        topic: CreatableTopic,
+        new: Mapping[str, str],
+        described: _Descriptions,
+        records: list[Message],
+        response: CreateTopicsResponse,
+    ) -> Generator[None, None, None]:
+        check_topic_name(topic.name)
+        self._check_new(topic.name, new)
+        configs = _checked_configs(topic, described.layers)
+        if topic.assignments:
+            assignments = self._manual(topic)
+        else:
+            assignments = yield from self._automatic(topic)
+        topic_id = random_uuid(self._random)
+        made: list[Message] = [TopicRecord(name=topic.name, topic_id=topic_id), *_config_records(topic.name, configs)]
+        if MIN_INSYNC_REPLICAS in configs and elr_enabled(self._view):
+            made.append(ClearElrRecord(topic_name=topic.name))
+        yield from self._partition_records(topic_id, 0, assignments, made)
+        records += made
+        response.topics.append(
+            CreatableTopicResult(
+                name=topic.name,
+                topic_id=topic_id,
+                error_code=ErrorCode.NONE,
+                error_message=None,
+                num_partitions=len(assignments),
+                replication_factor=len(assignments[0]),
+                configs=described.of(configs),
+            )
+        )
+
+    def _check_new(self, name: str, new: Mapping[str, str]) -> None:
+        if self._view.topic(name) is not None:
+            raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
+        alike = next(iter(self._view.topics_looking_like(name)), None) or new.get(_look(name))
+        if alike is not None:
+            raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic '{name}' collides with existing topic: {alike}")
+
+    def _manual(self, topic: CreatableTopic) -> Assignments:
+        if topic.replication_factor != _USE_DEFAULT or topic.num_partitions != _USE_DEFAULT:
+            raise KafkaError(
+                ErrorCode.INVALID_REQUEST,
+                "replicas are assigned by hand, so both the number of partitions and the replication factor must be -1",
+            )
+        by_index: dict[int, list[int]] = {}
+        factor = len(topic.assignments[0].broker_ids)
+        for assignment in topic.assignments:
+            index = assignment.partition_index
+            if index in by_index:
+                raise _bad_assignment(f"partition {index} is assigned more than once")
+            self._check_assignment(index, assignment.broker_ids, factor)
+            by_index[index] = list(assignment.broker_ids)
+        if sorted(by_index) != list(range(len(by_index))):
+            raise _bad_assignment("partitions must be numbered from 0 without gaps")
+        return [by_index[index] for index in range(len(by_index))]
+
+    def _check_assignment(self, index: int, replicas: Sequence[int], factor: int) -> None:
+        if not replicas:
+            raise _bad_assignment(f"partition {index} is assigned to no broker")
+        if len(set(replicas)) != len(replicas):
+            raise _bad_assignment(f"partition {index} is assigned to the same broker more than once: {list(replicas)}")
+        if len(replicas) != factor:
+            raise _bad_assignment(f"partition {index} has {len(replicas)} replicas where others have {factor}")
+        for replica in replicas:
+            if self._view.broker(replica) is None:
+                raise _bad_assignment(f"partition {index} is assigned to broker {replica}, which is not registered")
+        if not any(self._is_active(replica) for replica in replicas):
+            raise _bad_assignment(f"all brokers of partition {index} are fenced or in controlled shutdown")
+
+    def _automatic(self, topic: CreatableTopic) -> Generator[None, None, Assignments]:
+        factor, count = topic.replication_factor, topic.num_partitions
+        if factor == 0 or factor < _USE_DEFAULT:
+            raise KafkaError(
+                ErrorCode.INVALID_REPLICATION_FACTOR,
+                "Replication factor must be larger than 0, or -1 to use the default value.",
+            )
+        if count == 0 or count < _USE_DEFAULT:
+            raise KafkaError(
+                ErrorCode.INVALID_PARTITIONS, "Number of partitions was set to an invalid non-positive value."
+            )
+        factor = self._settings.default_replication_factor if factor == _USE_DEFAULT else factor
+        count = self._settings.num_partitions if count == _USE_DEFAULT else count
+        return (yield from self._place(count, factor))
+
+    def _place(self, count: int, factor: int) -> Generator[None, None, Assignments]:
+        striping = Striping(_candidates(self._view.brokers()), self._random)
+        assignments: Assignments = []
+        for _ in range(count):
+            try:
+                replicas = striping.place(factor)
+            except KafkaError as error:
+                raise _not_replicable(factor, error.why) from None
+            if not any(self._is_active(replica) for replica in replicas):
+                raise _not_replicable(factor, "all brokers are fenced or in controlled shutdown")
+            assignments.append(replicas)
+            if len(assignments) % STEPS_PER_BREATH == 0:
+                yield
+        return assignments
+
+    def _partition_records(
+        self, topic_id: Uuid, first: int, assignments: Assignments, records: list[Message]
+    ) -> Generator[None, None, None]:
+        for index, replicas in enumerate(assignments, first):
+            partition = new_partition(replicas, self._view.broker)
+            assert partition is not None, "an assignment without a live broker was let through"
+            records.append(partition_record(topic_id, index, partition))
+            if index % STEPS_PER_BREATH == STEPS_PER_BREATH - 1:
+                yield
+
+    def _is_active(self, broker_id: int) -> bool:
+        broker = self._view.broker(broker_id)
+        return broker is not None and broker.active
+
+    def create_partitions(self, request: CreatePartitionsRequest) -> Steps[CreatePartitionsResponse]:
+        response = CreatePartitionsResponse(results=[])
+        records: list[Message] = []
+        times = Counter(topic.name for topic in request.topics)
+        for topic in request.topics:
+            code, why = ErrorCode.NONE, None
+            try:
+                if times[topic.name] > 1:
+                    if any(result.name == topic.name for result in response.results):
+                        continue
+                    raise KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
+                yield from self._extend(topic, records)
+            except KafkaError as error:
+                code, why = error.code, error.why
+            response.results.append(CreatePartitionsTopicResult(name=topic.name, error_code=code, error_message=why))
+        return Decision(response, [] if request.validate_only else records)
+
+    def _extend(self, topic: CreatePartitionsTopic, records: list[Message]) -> Generator[None, None, None]:
+        known = self._view.topic(topic.name)
+        if known is None:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Topic '{topic.name}' does not exist.")
+        additional = topic.count - known.partition_count
+        if additional < 0:
+            raise KafkaError(
+                ErrorCode.INVALID_PARTITIONS,
+                f"The topic {topic.name} currently has {known.partition_count} partition(s); "
+                f"{topic.count} would not be an increase.",
+            )
+        if additional == 0:
+            raise KafkaError(ErrorCode.INVALID_PARTITIONS, f"Topic already has {known.partition_count} partition(s).")
+        if len(records) + additional > MAX_RECORDS_PER_DECISION:
+            raise KafkaError(ErrorCode.POLICY_VIOLATION, "Excessively large number of partitions per request.")
+        factor = len(self._view.partitions(known.id)[0].replicas)
+        if topic.assignments is None or not topic.assignments:
+            assignments = yield from self._place(additional, factor)
+        else:
+            assignments = self._manual_extension(topic, known, additional, factor)
+        yield from self._partition_records(known.id, known.partition_count, assignments, records)
+
+    def _manual_extension(
+        self, topic: CreatePartitionsTopic, known: TopicInfo, additional: int, factor: int
+    ) -> Assignments:
+        assert topic.assignments is not None
+        if len(topic.assignments) != additional:
+            raise _bad_assignment(
+                f"{additional} partitions are to be added, but {len(topic.assignments)} are assigned by hand"
+            )
+        for index, assignment in enumerate(topic.assignments, known.partition_count):
+            self._check_assignment(index, assignment.broker_ids, factor)
+        return [list(assignment.broker_ids) for assignment in topic.assignments]
+
+    def delete(self, request: DeleteTopicsRequest, version: int) -> Decision[DeleteTopicsResponse]:
+        """Up to version 5 topics are named; from 6 on by name or id, but not both."""
+        if not self._settings.delete_topic_enable:
+            code = ErrorCode.INVALID_REQUEST if version < 3 else ErrorCode.TOPIC_DELETION_DISABLED
+            raise KafkaError(code, "delete.topic.enable is false on the controller")
+        asked = [DeleteTopicState(name=name) for name in request.topic_names] if version < 6 else request.topics
+        response = DeleteTopicsResponse(responses=[])
+        records: list[Message] = []
+        deleted: dict[Uuid, None] = {}
+        times = Counter((state.name, state.topic_id) for state in asked)
+        for state in asked:
+            try:
+                _check_asked(state, times[state.name, state.topic_id])
+                topic = self._find(state)
+                if topic.id in deleted:
+                    raise KafkaError(ErrorCode.INVALID_REQUEST, "The topic was given twice, by name and by id.")
+                deleted[topic.id] = None
+                records.append(RemoveTopicRecord(topic_id=topic.id))
+                response.responses.append(DeletableTopicResult(name=topic.name, topic_id=topic.id))
+            except KafkaError as error:
+                response.responses.append(
+                    DeletableTopicResult(
+                        name=state.name, topic_id=state.topic_id, error_code=error.code, error_message=error.why
+                    )
+                )
+        return Decision(response, records)
+
+    def _find(self, state: DeleteTopicState) -> TopicInfo:
+        if state.name is not None:
+            topic = self._view.topic(state.name)
+            if topic is None:
+                raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Topic '{state.name}' does not exist.")
+        else:
+            topic = self._view.topic_by_id(state.topic_id)
+            if topic is None:
+                raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID, f"No topic has the id {state.topic_id}.")
+        return topic
+
+
+class _Descriptions:
+    """The settings of created topics as the answer shows them; most topics of a request have the same."""
+
+    def __init__(self, layers: BrokerLayers) -> None:
+        self.layers = layers
+        self._known: dict[tuple[tuple[str, str], ...], list[CreatableTopicConfigs]] = {}
+
+    def of(self, configs: Mapping[str, str]) -> list[CreatableTopicConfigs]:
+        key = tuple(sorted(configs.items()))
+        described = self._known.get(key)
+        if described is None:
+            described = self._known[key] = [
+                CreatableTopicConfigs(
+                    name=entry.name,
+                    value=entry.value,
+                    read_only=entry.read_only,
+                    config_source=entry.source,
+                    is_sensitive=entry.sensitive,
+                )
+                for entry in describe_topic(configs, self.layers)
+            ]
+        return described
+
+
+def check_topic_name(name: str) -> None:
+    if name == METADATA_TOPIC:
+        raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, f"{METADATA_TOPIC} belongs to the cluster itself.")
+    if name in (".", ".."):
+        raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, "Topic name cannot be '.' or '..'.")
+    if not _LEGAL_NAME.fullmatch(name):
+        raise KafkaError(
+            ErrorCode.INVALID_TOPIC_EXCEPTION,
+            "A topic name has 1 to 249 characters, each an ASCII letter, a digit, '.', '_' or '-'.",
+        )
+
+
+def _check_asked(state: DeleteTopicState, times: int) -> None:
+    if state.name is not None and state.topic_id != ZERO_UUID:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "You may not specify both topic name and topic id.")
+    if state.name is None and state.topic_id == ZERO_UUID:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "Neither topic name nor id were specified.")
+    if times > 1:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate topic name." if state.name else "Duplicate topic id.")
+
+
+def _checked_configs(topic: CreatableTopic, layers: BrokerLayers) -> dict[str, str]:
+    configs: dict[str, str] = {}
+    for config in topic.configs:
+        if config.value is None:
+            raise KafkaError(ErrorCode.INVALID_CONFIG, f"Null value not supported for topic configs: {config.name}")
+        configs[config.name] = config.value
+    try:
+        check_topic_configs(configs, {})
+    except ConfigError as error:
+        raise KafkaError(ErrorCode.INVALID_CONFIG, str(error)) from None
+    return configs
+
+
+def _config_records(topic: str, configs: Mapping[str, str]) -> list[Message]:
+    return [
+        ConfigRecord(resource_type=TOPIC_RESOURCE, resource_name=topic, name=key, value=value)
+        for key, value in configs.items()
+    ]
+
+
+def _candidates(brokers: Sequence[BrokerInfo]) -> list[Candidate]:
+    """A broker that is leaving takes no new replicas, nor does one whose directories are all cordoned (KIP-1066)."""
+    return [
+        Candidate(broker.id, broker.rack, broker.fenced)
+        for broker in brokers
+        if not broker.in_controlled_shutdown
+        and (not broker.cordoned_directories or set(broker.cordoned_directories) != set(broker.directories))
+    ]
+
+
+def _look(name: str) -> str:
+    return name.replace(".", "_")
+
+
+def _refusal(name: str, code: ErrorCode, why: str) -> CreatableTopicResult:
+    return CreatableTopicResult(name=name, error_code=code, error_message=why)
+
+
+def _bad_assignment(why: str) -> KafkaError:
+    return KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, why)
+
+
+def _not_replicable(factor: int, why: str) -> KafkaError:
+    return KafkaError(
+        ErrorCode.INVALID_REPLICATION_FACTOR, f"Unable to replicate the partition {factor} time(s): {why}"
+    )
