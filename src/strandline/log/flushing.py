@@ -1,0 +1,136 @@
+"""Making a log durable: group commit in a thread while the event loop goes on appending.
+
+Called by PartitionLog. What survives a power loss, in this order of promises:
+
+1. `flushed_offset`: all batches below it are on disk, in files whose directory entries are on disk. A flush takes the
+   log end first, then syncs every segment that grew, then the directories that changed; what is appended meanwhile
+   waits for the next flush. Segments are synced oldest first, so that a log never has a hole.
+2. the recovery-point checkpoint: what lies below it is never read again to learn from. So before an offset may stand
+   there, the leader epochs below it are synced as well, and sealed segments below it with their indexes.
+
+A producer snapshot or the indexes of the active segment may be lost: they are made again from the log.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from strandline.log import checkpoints, names, producer_snapshots
+from strandline.log.epochs import EpochCache
+from strandline.log.producer_replay import snapshot_path
+from strandline.log.segment import Segment
+from strandline.runtime.disk import Disk
+
+if TYPE_CHECKING:
+    from strandline.log.partition_log import PartitionLog
+
+
+def flush_needed(log: PartitionLog, now_ms: int) -> bool:
+    flushed = log.flushed_offset
+    unflushed = log.log_end_offset - flushed
+    if unflushed <= 0:
+        log.flush_deadline_ms = None
+        return False
+    settings = log.settings
+    if unflushed >= settings.flush_messages or log.active.base_offset > flushed:
+        return True
+    if log.flush_deadline_ms is None:
+        log.flush_deadline_ms = now_ms + settings.flush_ms
+    return now_ms >= log.flush_deadline_ms
+
+
+def flush(log: PartitionLog, sealed_only: bool) -> int:
+    log.health.check_readable()
+    generation = log.generation
+    segments = log.segments
+    end_offset = segments[-1].base_offset if sealed_only else log.log_end_offset
+    if sealed_only:
+        segments = segments[:-1]
+    try:
+        # Taken before the files are synced: an entry made later is not about a segment seen here.
+        directories, log.entries_to_sync = log.entries_to_sync, ()
+        for segment in segments:
+            if segment.synced_size < segment.size:
+                segment.sync()
+                if segment is not log.active:
+                    _sync_indexes(segment)
+        _write_captured_producers(log)
+        for directory in directories:
+            log.disk.sync_dir(directory)
+    except OSError as error:
+        raise log.health.explain(error, f"syncing {log.path}", syncing=True) from error
+    log.publish_flushed(end_offset, generation)
+    return end_offset
+
+
+def checkpoint(log: PartitionLog) -> int:
+    """The least that is true before and after: a flush under way may only raise it."""
+    offset = log.flushed_offset
+    write_epochs(log)
+    return offset
+
+
+def write_epochs(log: PartitionLog) -> None:
+    """Blocking, any thread."""
+    epochs = log.epochs
+    entries = epochs.entries
+    if entries == epochs.written:
+        return
+    try:
+        store_epochs(log, EpochCache(entries))
+    except OSError as error:
+        raise log.health.explain(error, f"writing the leader epochs of {log.path}") from error
+    epochs.written = entries
+
+
+def store_epochs(log: PartitionLog, epochs: EpochCache) -> None:
+    checkpoints.write_epochs(log.disk, os.path.join(log.path, names.EPOCH_CHECKPOINT), epochs.entries)
+
+
+def close(log: PartitionLog, with_flush: bool) -> None:
+    """On the thread that owns the log by now: nobody appends or reads any more."""
+    try:
+        if with_flush and log.health.is_online:
+            log.active.seal()
+            log.captured_producers[log.log_end_offset] = producer_snapshots.capture(log.producers)
+            flush(log, sealed_only=False)
+            for suffix in (names.OFFSET_INDEX, names.TIME_INDEX):
+                _sync_file(log.disk, log.active.path(suffix))
+            _write_captured_producers(log)
+            write_epochs(log)
+    except OSError as error:
+        raise log.health.explain(error, f"closing {log.path}") from error
+    finally:
+        for segment in log.segments:
+            segment.rest()
+
+
+def _write_captured_producers(log: PartitionLog) -> None:
+    """Snapshots need no sync: a damaged one is left out and an older one replayed from."""
+    for offset in sorted(log.captured_producers):
+        captured = log.captured_producers[offset]
+        path = snapshot_path(log, offset)
+        file = log.disk.open(path + ".tmp", create=True)
+        try:
+            file.truncate(0)
+            file.write_at(0, producer_snapshots.encode(captured))
+        finally:
+            file.close()
+        log.disk.rename(path + ".tmp", path)
+        log.captured_producers.pop(offset, None)
+
+
+def _sync_indexes(segment: Segment) -> None:
+    for suffix in (names.OFFSET_INDEX, names.TIME_INDEX, names.TRANSACTION_INDEX):
+        _sync_file(segment.disk, segment.path(suffix))
+
+
+def _sync_file(disk: Disk, path: str) -> None:
+    if not disk.exists(path):
+        return
+    file = disk.open(path)
+    try:
+        file.sync()
+    finally:
+        file.close()

@@ -1,0 +1,123 @@
+"""From an offset to the batch that holds it: the newest from memory, others by the offset index and a short walk.
+
+Used by reading and lookups. The walk believes nothing: an index entry only says where to begin, and every header met on
+the way must be one that can stand there. Whoever gets a position still has to have the batch's checksum verified.
+"""
+
+from __future__ import annotations
+
+import struct
+from bisect import bisect_left
+from collections.abc import Callable
+from typing import NamedTuple
+
+from strandline.log.entry_file import NotLoaded
+from strandline.log.segment import Segment
+from strandline.records.batch import HEADER_SIZE, LOG_OVERHEAD, MAGIC
+
+# Base offset, length, leader epoch, magic, checksum, attributes, last offset delta.
+_START = struct.Struct(">qiibIhi")
+_WALK_BYTES = 8192
+_MAX_HINTS = 16
+
+ReadBytes = Callable[[int, int], bytes | None]
+
+
+class Located(NamedTuple):
+    """Where a batch begins and how many bytes it has; no bytes: there is no batch, the segment ends or is damaged."""
+
+    position: int
+    size: int
+
+
+class Damaged(Exception):
+    """What should be a batch is none."""
+
+    def __init__(self, position: int, why: str) -> None:
+        super().__init__(f"at position {position}: {why}")
+        self.position = position
+        self.why = why
+
+
+class BadIndex(Exception):
+    """The offset index leads to where no batch begins: it must be rebuilt."""
+
+
+def recent(segment: Segment, offset: int) -> Located | None:
+    """The batch that `locate` would find, if it is among the newest appended; costs no IO."""
+    newest = segment.recent
+    if newest is None or offset < newest[0]:
+        return None
+    count = len(newest) // 3
+    at = bisect_left(range(count), offset, key=lambda i: newest[3 * i + 1])
+    if at == count:
+        return None
+    position = newest[3 * at + 2]
+    end = newest[3 * at + 5] if at + 1 < count else segment.size
+    return Located(position, end - position)
+
+
+def known(segment: Segment, offset: int) -> Located | None:
+    """As `recent`, or from what a reader found out before."""
+    found = recent(segment, offset)
+    if found is None and segment.hints is not None:
+        hint = segment.hints.get(offset)
+        return None if hint is None else Located(*hint)
+    return found
+
+
+def remember(segment: Segment, offset: int, located: Located) -> None:
+    """Any thread: replaces the hints, never changes them."""
+    hints = segment.hints or {}
+    if len(hints) >= _MAX_HINTS:
+        hints = dict(list(hints.items())[_MAX_HINTS // 2 :])
+    segment.hints = {**hints, offset: (located.position, located.size)}
+
+
+def locate(segment: Segment, offset: int, read: ReadBytes) -> Located | None:
+    """The first batch whose last offset is not below `offset`; None when the segment ends before it.
+
+    `read` gives bytes of the segment's file, or None when they are not at hand; then NotLoaded is raised, as when the
+    index is not in memory.
+    """
+    offsets = segment.offsets
+    if offsets is None:
+        raise NotLoaded
+    _, start = offsets.floor(offset)
+    try:
+        return walk(segment, start, offset, read)
+    except Damaged as damage:
+        if start and damage.position == start:
+            raise BadIndex(str(damage)) from None
+        raise
+
+
+def walk(segment: Segment, position: int, offset: int, read: ReadBytes) -> Located | None:
+    """The first batch from `position` on whose last offset is not below `offset`."""
+    size = segment.size
+    least = segment.base_offset
+    began_at = position
+    chunk = b""
+    chunk_start = position
+    while position < size:
+        at = position - chunk_start
+        if at + _START.size > len(chunk):
+            if size - position < HEADER_SIZE:
+                raise Damaged(position, f"{size - position} bytes are less than a batch header")
+            data = read(position, min(_WALK_BYTES, size - position))
+            if data is None:
+                raise NotLoaded
+            chunk, chunk_start, at = data, position, 0
+            if len(chunk) < _START.size:
+                raise Damaged(position, "the file is shorter than it was")
+        base_offset, length, _, magic, _, _, delta = _START.unpack_from(chunk, at)
+        length += LOG_OVERHEAD
+        if magic != MAGIC or length < HEADER_SIZE or length > size - position or base_offset < least or delta < 0:
+            raise Damaged(position, f"no batch header (offset {base_offset}, length {length}, magic {magic})")
+        if base_offset > offset and position == began_at and began_at > 0:
+            raise BadIndex(f"the index leads to offset {base_offset} for offset {offset}")
+        if base_offset + delta >= offset:
+            return Located(position, length)
+        least = base_offset + delta + 1
+        position += length
+    return None

@@ -1,0 +1,122 @@
+"""The producers of a log as of its end: the newest snapshot that can be trusted, and the batches behind it.
+
+Called when a log is opened or truncated, away from the event loop. Only headers and control batches are read.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from typing import TYPE_CHECKING
+
+from strandline.log import names, producer_snapshots, txn_index
+from strandline.log.appending import replay_batch
+from strandline.log.indexing import load_aborted
+from strandline.log.producer_snapshots import CorruptSnapshot
+from strandline.log.producers import ProducerStates
+from strandline.log.scan import OldFormat, Scan
+from strandline.log.segment import Segment
+from strandline.log.txn_index import AbortedTransaction
+
+if TYPE_CHECKING:
+    from strandline.log.partition_log import PartitionLog
+
+logger = logging.getLogger(__name__)
+
+
+def load_producers(log: PartitionLog, snapshots: list[int], scanned_from: int, wall_ms: int) -> None:
+    """Blocking, while the log is being opened. Snapshots that no longer fit the log are removed."""
+    bases = {segment.base_offset for segment in log.segments}
+    fitting = [offset for offset in snapshots if log.log_start_offset <= offset <= log.log_end_offset]
+    for offset in snapshots:
+        if offset not in fitting or (offset not in bases and offset != fitting[-1]):
+            log.disk.remove(snapshot_path(log, offset))
+    aborted = _known_aborted(log, scanned_from)
+    log.producers = rebuild(log, log.segments, fitting, scanned_from, log.log_end_offset, wall_ms, aborted)
+    for segment in log.segments:
+        entries = aborted.get(segment.base_offset)
+        if entries is not None and tuple(entries) != segment.aborted:
+            txn_index.rewrite(log.disk, segment.path(names.TRANSACTION_INDEX), tuple(entries))
+            segment.aborted = tuple(entries)
+    load_aborted(log, log.segments[-1])
+
+
+def _known_aborted(log: PartitionLog, scanned_from: int) -> dict[int, list[AbortedTransaction]]:
+    """Of every segment that was recovered: the aborted transactions from before, as its file has them."""
+    known: dict[int, list[AbortedTransaction]] = {}
+    if scanned_from >= log.log_end_offset:
+        return known
+    for index in range(log.segment_index(scanned_from), len(log.segments)):
+        segment = log.segments[index]
+        path = segment.path(names.TRANSACTION_INDEX)
+        entries, _ = txn_index.load(log.disk, path, segment.base_offset, max(scanned_from, segment.base_offset))
+        known[segment.base_offset] = list(entries)
+        segment.aborted = None if log.disk.exists(path) else ()
+    return known
+
+
+def rebuild(
+    log: PartitionLog,
+    segments: list[Segment],
+    snapshots: list[int],
+    limit: int,
+    end_offset: int,
+    wall_ms: int,
+    aborted: dict[int, list[AbortedTransaction]],
+) -> ProducerStates:
+    """Blocking. The producers as of `end_offset`, beginning with a snapshot not above `limit`; what was aborted at or
+    above `limit` is added to `aborted` by segment."""
+    producers = _newest_snapshot(log, [offset for offset in snapshots if offset <= limit], wall_ms)
+    for index, segment in enumerate(segments):
+        following = segments[index + 1].base_offset if index + 1 < len(segments) else end_offset
+        if following > producers.map_end_offset and segment.size:
+            _replay_segment(log, segment, producers, end_offset, wall_ms, limit, aborted)
+    producers.map_end_offset = end_offset
+    return producers
+
+
+def _newest_snapshot(log: PartitionLog, snapshots: list[int], wall_ms: int) -> ProducerStates:
+    for offset in reversed(snapshots):
+        path = snapshot_path(log, offset)
+        try:
+            return producer_snapshots.decode(log.disk.read(path), offset, wall_ms)
+        except CorruptSnapshot as error:
+            logger.warning("%s: leaving out the producer snapshot %s: %s", log.topic_partition, path, error)
+            log.disk.remove(path)
+        except FileNotFoundError:
+            continue
+    return ProducerStates(0)
+
+
+def _replay_segment(
+    log: PartitionLog,
+    segment: Segment,
+    producers: ProducerStates,
+    end_offset: int,
+    wall_ms: int,
+    limit: int,
+    aborted: dict[int, list[AbortedTransaction]],
+) -> None:
+    start = producers.map_end_offset
+    position = segment.offsets.floor(start)[1] if segment.offsets is not None and segment.offsets.is_loaded() else 0
+    file = segment.disk.open(segment.path(names.LOG))
+    try:
+        scan = Scan(file, position, segment.size, segment.base_offset, checksums=False)
+        for _, header, batch in scan:
+            if header.base_offset >= end_offset:
+                break
+            if header.producer_id < 0 or header.base_offset < start:
+                continue
+            entry = replay_batch(producers, batch, header, header.base_offset, wall_ms)
+            if entry is not None and entry.last_offset >= limit and segment.base_offset in aborted:
+                aborted[segment.base_offset].append(entry)
+        if scan.damage is not None:
+            logger.warning("%s: producers of %r are not complete: %s", log.topic_partition, segment, scan.damage)
+    except OldFormat as error:
+        logger.warning("%s: %s", log.topic_partition, error)
+    finally:
+        file.close()
+
+
+def snapshot_path(log: PartitionLog, offset: int) -> str:
+    return os.path.join(log.path, names.offset_name(offset) + names.SNAPSHOT)

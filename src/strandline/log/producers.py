@@ -1,0 +1,248 @@
+"""What a log remembers of its producers: the last five batches of each, their epochs, and open transactions.
+
+A machine: PartitionLog asks `check` before it appends and tells `replay` what was appended (by a leader, a follower or
+recovery alike), so the state is always a function of the log. It answers two questions: is this batch a duplicate, in
+order, or refused; and below which offset is every transaction decided (`first_unstable_offset`).
+
+Rules (KIP-98): the same producer epoch and the same first and last sequence as one of the last five batches is a
+duplicate and is answered as the original was; an older epoch is fenced; a newer epoch begins at sequence 0; otherwise
+the sequence continues the last one, wrapping from 2147483647 to 0. A producer that is not known may begin anywhere.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from strandline.log.txn_index import AbortedTransaction
+from strandline.model.errors import ErrorCode, KafkaError
+from strandline.records.batch import BatchHeader
+
+WINDOW = 5
+NO_SEQUENCE = -1
+NO_EPOCH = -1
+NO_OFFSET = -1
+_MAX_SEQUENCE = 0x7FFF_FFFF
+
+
+class SentBatch(NamedTuple):
+    """One batch of a producer, as much of it as a duplicate needs to be recognised and answered."""
+
+    last_sequence: int
+    last_offset: int
+    offset_delta: int
+    timestamp: int
+
+    @property
+    def first_sequence(self) -> int:
+        return (self.last_sequence - self.offset_delta) & _MAX_SEQUENCE
+
+    @property
+    def first_offset(self) -> int:
+        return self.last_offset - self.offset_delta
+
+
+class ProducerState:
+    """One producer in one partition. `batches` is replaced, never changed, so that snapshots can share it."""
+
+    __slots__ = (
+        "batches",
+        "coordinator_epoch",
+        "last_seen_ms",
+        "last_timestamp",
+        "producer_epoch",
+        "producer_id",
+        "transaction_first_offset",
+    )
+
+    def __init__(self, producer_id: int, producer_epoch: int = NO_EPOCH) -> None:
+        self.producer_id = producer_id
+        self.producer_epoch = producer_epoch
+        self.coordinator_epoch = -1
+        self.last_timestamp = -1
+        self.last_seen_ms = -1
+        self.transaction_first_offset = NO_OFFSET
+        self.batches: tuple[SentBatch, ...] = ()
+
+    @property
+    def last_sequence(self) -> int:
+        return self.batches[-1].last_sequence if self.batches else NO_SEQUENCE
+
+    @property
+    def last_offset(self) -> int:
+        return self.batches[-1].last_offset if self.batches else NO_OFFSET
+
+    def find(self, header: BatchHeader) -> SentBatch | None:
+        if header.producer_epoch != self.producer_epoch:
+            return None
+        last_sequence = header.last_sequence
+        for sent in self.batches:
+            if sent.last_sequence == last_sequence and sent.offset_delta == header.last_offset_delta:
+                return sent
+        return None
+
+    def move_to_epoch(self, producer_epoch: int) -> None:
+        if producer_epoch != self.producer_epoch:
+            self.batches = ()
+            self.producer_epoch = producer_epoch
+
+
+class CompletedTransaction(NamedTuple):
+    producer_id: int
+    first_offset: int
+    last_offset: int
+    aborted: bool
+
+
+class ProducerStates:
+    """All producers of one log. `map_end_offset` is the offset up to which the log has been taken in."""
+
+    __slots__ = ("_completed", "_open", "_states", "map_end_offset")
+
+    def __init__(self, map_end_offset: int = 0) -> None:
+        self.map_end_offset = map_end_offset
+        self._states: dict[int, ProducerState] = {}
+        # First offset -> producer id of open transactions, and -> marker offset of those ended above the high
+        # watermark; both in order of first offsets' appearance in the log, which is ascending for the open ones.
+        self._open: dict[int, int] = {}
+        self._completed: dict[int, int] = {}
+
+    def __len__(self) -> int:
+        return len(self._states)
+
+    def get(self, producer_id: int) -> ProducerState | None:
+        return self._states.get(producer_id)
+
+    def all(self) -> list[ProducerState]:
+        return list(self._states.values())
+
+    def check(self, header: BatchHeader) -> SentBatch | None:
+        """Before a client's batch is appended: the original if it is a duplicate; KafkaError if it is refused."""
+        state = self._states.get(header.producer_id)
+        if state is None:
+            return None
+        sequence = header.base_sequence
+        if header.producer_epoch == state.producer_epoch:
+            if state.batches:
+                expected = (state.batches[-1].last_sequence + 1) & _MAX_SEQUENCE
+            else:
+                expected = 0
+            if sequence != expected:
+                duplicate = state.find(header)
+                if duplicate is not None:
+                    return duplicate
+                raise KafkaError(
+                    ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+                    f"producer {header.producer_id} sent sequence {sequence} after {state.last_sequence}",
+                )
+        elif header.producer_epoch < state.producer_epoch:
+            raise KafkaError(
+                ErrorCode.INVALID_PRODUCER_EPOCH,
+                f"producer {header.producer_id} has epoch {header.producer_epoch}, the last was {state.producer_epoch}",
+            )
+        elif sequence != 0 and state.producer_epoch != NO_EPOCH:
+            raise KafkaError(
+                ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+                f"producer {header.producer_id} begins epoch {header.producer_epoch} with sequence {sequence}, not 0",
+            )
+        self.check_transaction(header)
+        return None
+
+    def check_transaction(self, header: BatchHeader) -> None:
+        state = self._states.get(header.producer_id)
+        if state is not None and state.transaction_first_offset >= 0 and not header.is_transactional:
+            raise KafkaError(
+                ErrorCode.INVALID_TXN_STATE,
+                f"producer {header.producer_id} has an open transaction and sent a batch outside of it",
+            )
+
+    def check_marker(self, header: BatchHeader, coordinator_epoch: int) -> None:
+        """Before a coordinator's marker is appended."""
+        state = self._states.get(header.producer_id)
+        if state is None:
+            return
+        if header.producer_epoch < state.producer_epoch:
+            raise KafkaError(
+                ErrorCode.INVALID_PRODUCER_EPOCH,
+                f"marker of producer {header.producer_id} has epoch {header.producer_epoch}, "
+                f"the last seen is {state.producer_epoch}",
+            )
+        if coordinator_epoch < state.coordinator_epoch:
+            raise KafkaError(
+                ErrorCode.TRANSACTION_COORDINATOR_FENCED,
+                f"coordinator epoch {coordinator_epoch} is older than {state.coordinator_epoch}",
+            )
+
+    def replay(self, header: BatchHeader, base_offset: int, seen_ms: int) -> None:
+        """A data batch with a producer id is in the log, at `base_offset` (the header may be the client's)."""
+        _, _, _, _, _, attributes, delta, _, timestamp, producer_id, epoch, sequence, _ = header
+        state = self._states.get(producer_id)
+        if state is None:
+            state = self._states[producer_id] = ProducerState(producer_id, epoch)
+        elif state.producer_epoch != epoch:
+            state.move_to_epoch(epoch)
+        if sequence >= 0:
+            sent = SentBatch((sequence + delta) & _MAX_SEQUENCE, base_offset + delta, delta, timestamp)
+            state.batches = (*state.batches[1 - WINDOW :], sent)
+        state.last_timestamp = timestamp
+        state.last_seen_ms = seen_ms
+        if attributes & 0x10 and state.transaction_first_offset < 0:
+            state.transaction_first_offset = base_offset
+            self._open[base_offset] = producer_id
+
+    def replay_marker(
+        self, header: BatchHeader, base_offset: int, *, aborted: bool, coordinator_epoch: int, seen_ms: int
+    ) -> CompletedTransaction | None:
+        """A marker is in the log: the transaction it ends, if one was open here."""
+        state = self._states.get(header.producer_id)
+        if state is None:
+            state = self._states[header.producer_id] = ProducerState(header.producer_id, header.producer_epoch)
+        state.move_to_epoch(header.producer_epoch)
+        state.coordinator_epoch = coordinator_epoch
+        state.last_timestamp = header.max_timestamp
+        state.last_seen_ms = seen_ms
+        first_offset = state.transaction_first_offset
+        if first_offset < 0:
+            return None
+        state.transaction_first_offset = NO_OFFSET
+        self._open.pop(first_offset, None)
+        last_offset = base_offset + header.last_offset_delta
+        self._completed[first_offset] = last_offset
+        return CompletedTransaction(header.producer_id, first_offset, last_offset, aborted)
+
+    def aborted_entry(self, completed: CompletedTransaction) -> AbortedTransaction:
+        """For the transaction index; the last stable offset as if only the open transactions counted."""
+        stable = min(self._open) if self._open else completed.last_offset + 1
+        return AbortedTransaction(completed.producer_id, completed.first_offset, completed.last_offset, stable)
+
+    def on_high_watermark(self, high_watermark: int) -> None:
+        """Transactions whose marker is below the high watermark are decided for good."""
+        if self._completed:
+            self._completed = {first: last for first, last in self._completed.items() if last >= high_watermark}
+
+    @property
+    def first_unstable_offset(self) -> int | None:
+        if not self._open and not self._completed:
+            return None
+        return min((*self._open, *self._completed))
+
+    @property
+    def open_transactions(self) -> dict[int, int]:
+        """First offset -> producer id."""
+        return dict(self._open)
+
+    def install(self, state: ProducerState) -> None:
+        """From a snapshot."""
+        self._states[state.producer_id] = state
+        if state.transaction_first_offset >= 0:
+            self._open[state.transaction_first_offset] = state.producer_id
+
+    def expire(self, wall_ms: int, expiration_ms: int) -> int:
+        """Forget producers that were silent for long and have nothing open; how many."""
+        silent = [
+            state.producer_id
+            for state in self._states.values()
+            if state.transaction_first_offset < 0 and wall_ms - state.last_seen_ms >= expiration_ms
+        ]
+        for producer_id in silent:
+            del self._states[producer_id]
+        return len(silent)

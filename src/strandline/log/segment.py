@@ -1,0 +1,268 @@
+"""One segment: a `.log` file and its indexes, named by the offset of its first batch.
+
+Owned by one PartitionLog. The last segment of a log is active and takes appends; the others are sealed. A segment opens
+its file when it is first needed and can put it down again (`rest`); what is known of the bytes is kept.
+
+Threads: the event loop owns every field. A thread may call `sync`, `load_indexes` and `verify` on a segment it was
+handed: each opens a file handle of its own, reads only what was written before, and ends with single assignments
+(`synced_size`, `offsets`, `times`, `verified`, `damage`, `hints`) that the loop may see at any moment.
+"""
+
+from __future__ import annotations
+
+import os
+from array import array
+from bisect import bisect_right
+
+from strandline.log import names, offset_index, time_index, txn_index
+from strandline.log.offset_index import OffsetIndex
+from strandline.log.time_index import TimeIndex
+from strandline.log.txn_index import AbortedTransaction
+from strandline.runtime.disk import Buffer, Disk, File
+
+MAX_SPAN = (1 << 31) - 1
+NO_TIMESTAMP = -1
+
+# Index entries are written out when so many wait, or when the log has grown so much: it bounds what recovery reads.
+_SPILL_ENTRIES = 512
+_SPILL_BYTES = 16 << 20
+_RECENT = 16
+
+
+class Segment:
+    __slots__ = (
+        "_spilled_size",
+        "aborted",
+        "base_offset",
+        "created_ms",
+        "damage",
+        "directory",
+        "disk",
+        "extra",
+        "file",
+        "first_timestamp",
+        "hints",
+        "largest_timestamp",
+        "largest_timestamp_offset",
+        "offsets",
+        "recent",
+        "size",
+        "synced_size",
+        "times",
+        "trusted_from",
+        "unindexed",
+        "verified",
+    )
+
+    def __init__(self, disk: Disk, directory: str, base_offset: int, *, size: int = 0, extra: str = "") -> None:
+        self.disk = disk
+        self.directory = directory
+        self.base_offset = base_offset
+        self.extra = extra
+        self.size = size
+        self.file: File | None = None
+        self.offsets: OffsetIndex | None = None
+        self.times: TimeIndex | None = None
+        # Aborted transactions; None until read from the file.
+        self.aborted: tuple[AbortedTransaction, ...] | None = None
+        self.largest_timestamp: int | None = None
+        self.largest_timestamp_offset = base_offset
+        # Of the first batch; what rolling by time counts from.
+        self.first_timestamp = NO_TIMESTAMP
+        self.created_ms = 0
+        self.unindexed = 0
+        self.synced_size = size
+        self._spilled_size = size
+        # Checksums are known to be good from here to the end (appended in this process), and in these ranges.
+        self.trusted_from = size
+        self.verified: tuple[tuple[int, int], ...] = ()
+        self.damage: tuple[int, str] | None = None
+        # Where batches are: the newest (base offset, last offset, position, …), and what readers asked for lately.
+        self.recent: array[int] | None = None
+        self.hints: dict[int, tuple[int, int]] | None = None
+
+    @classmethod
+    def create(cls, disk: Disk, directory: str, base_offset: int, created_ms: int, extra: str = "") -> Segment:
+        """A new, empty segment. A file in the way belongs to no log, its offsets were never reached: it is emptied."""
+        segment = cls(disk, directory, base_offset, extra=extra)
+        segment.begin(created_ms)
+        segment.file = disk.open(segment.path(names.LOG), create=True)
+        if segment.file.size():
+            segment.file.truncate(0)
+        return segment
+
+    def begin(self, created_ms: int) -> None:
+        """Indexes of a segment that holds nothing yet."""
+        self.offsets = OffsetIndex(self.base_offset)
+        self.times = TimeIndex(self.base_offset)
+        self.aborted = ()
+        self.largest_timestamp = NO_TIMESTAMP
+        self.created_ms = created_ms
+
+    def __repr__(self) -> str:
+        return f"Segment({self.path(names.LOG)!r}, {self.size} bytes)"
+
+    def path(self, suffix: str) -> str:
+        return os.path.join(self.directory, names.offset_name(self.base_offset) + suffix + self.extra)
+
+    def log(self) -> File:
+        file = self.file
+        if file is None:
+            file = self.file = self.disk.open(self.path(names.LOG))
+        return file
+
+    def write(self, data: Buffer) -> int:
+        """Append the bytes; the position they begin at. Raises OSError and leaves the file as long as it was."""
+        position = self.size
+        try:
+            self.log().write_at(position, data)
+        except OSError:
+            self._cut_failed_write(position)
+            raise
+        self.size = position + len(data)
+        return position
+
+    def _cut_failed_write(self, position: int) -> None:
+        """The descriptor is given up too: it may be read-only although the file system no longer is."""
+        file, self.file = self.file, None
+        if file is not None:
+            try:
+                file.truncate(position)
+            finally:
+                file.close()
+
+    def note(self, base_offset: int, last_offset: int, timestamp: int, position: int, size: int, interval: int) -> None:
+        """A batch was written at `position`: index it if it is time, remember where it begins."""
+        if timestamp > self.largest_timestamp:  # type: ignore[operator]  # known for every segment that takes appends
+            self.largest_timestamp = timestamp
+            self.largest_timestamp_offset = last_offset
+        if self.unindexed > interval:
+            self.offsets.add(last_offset, position)  # type: ignore[union-attr]
+            self.times.add(self.largest_timestamp, self.largest_timestamp_offset)  # type: ignore[union-attr, arg-type]
+            self.unindexed = 0
+        elif position == 0:
+            self.first_timestamp = timestamp
+        self.unindexed += size
+        recent = self.recent
+        if recent is None:
+            self.recent = array("q", (base_offset, last_offset, position))
+        else:
+            recent.extend((base_offset, last_offset, position))
+            if len(recent) > 6 * _RECENT:
+                del recent[: -3 * _RECENT]
+
+    def spill_if_due(self) -> None:
+        offsets = self.offsets
+        assert offsets is not None
+        if offsets.unwritten and (
+            offsets.unwritten >= _SPILL_ENTRIES or self.size - self._spilled_size >= _SPILL_BYTES
+        ):
+            self.spill()
+
+    def spill(self) -> None:
+        assert self.offsets is not None and self.times is not None
+        self.offsets.spill(self.disk, self.path(names.OFFSET_INDEX))
+        self.times.spill(self.disk, self.path(names.TIME_INDEX))
+        self._spilled_size = self.size
+
+    def add_aborted(self, aborted: AbortedTransaction) -> None:
+        """In memory at once; the file may lag behind if the disk refuses."""
+        entries = self.aborted or ()
+        self.aborted = (*entries, aborted)
+        txn_index.append(self.disk, self.path(names.TRANSACTION_INDEX), len(entries), aborted)
+
+    def is_index_full(self, index_bytes: int) -> bool:
+        assert self.offsets is not None and self.times is not None
+        return (
+            self.offsets.count >= index_bytes // offset_index.ENTRY_SIZE
+            or self.times.count >= index_bytes // time_index.ENTRY_SIZE - 1
+        )
+
+    def seal(self) -> None:
+        """No more appends: a last time index entry, everything written, nothing held open."""
+        assert self.offsets is not None and self.times is not None
+        if self.largest_timestamp is not None and self.largest_timestamp >= 0:
+            self.times.add(self.largest_timestamp, self.largest_timestamp_offset)
+        self.offsets.trim(self.disk, self.path(names.OFFSET_INDEX))
+        self.times.trim(self.disk, self.path(names.TIME_INDEX))
+        self._spilled_size = self.size
+
+    def rest(self) -> None:
+        """Put down the file and what can be read again; positions and checks that are known stay known."""
+        if self.file is not None:
+            self.file.close()
+            self.file = None
+        self.recent = None
+        self.hints = None
+        if self.offsets is not None and self.times is not None:
+            self.offsets.unload()
+            self.times.unload()
+
+    def sync(self) -> None:
+        """Blocking, any thread. What was written before the call is on disk after it."""
+        size = self.size
+        if size <= self.synced_size:
+            return
+        # A handle of its own: the loop's may be put down at any moment.
+        file = self.disk.open(self.path(names.LOG))
+        try:
+            file.sync()
+        finally:
+            file.close()
+        self.synced_size = max(self.synced_size, size)
+
+    def verified_until(self, position: int) -> int:
+        """The end of the range of known good checksums that holds `position`; `position` itself when there is none."""
+        if position >= self.trusted_from:
+            return self.size
+        ranges = self.verified
+        at = bisect_right(ranges, position, key=_start_of) - 1
+        if at < 0 or ranges[at][1] <= position:
+            return position
+        end = ranges[at][1]
+        return self.size if end >= self.trusted_from else end
+
+    def add_verified(self, start: int, end: int) -> None:
+        """Any thread; two at once may lose one of the ranges, which is then checked again."""
+        ranges: list[tuple[int, int]] = []
+        for known in self.verified:
+            if known[1] < start or known[0] > end:
+                ranges.append(known)
+            else:
+                start, end = min(start, known[0]), max(end, known[1])
+        self.verified = tuple(sorted([*ranges, (start, end)]))
+
+    def forget_from(self, position: int) -> None:
+        """The bytes from here on are gone or will be others."""
+        self.verified = tuple((start, min(end, position)) for start, end in self.verified if start < position)
+        self.trusted_from = min(self.trusted_from, position)
+        self.synced_size = min(self.synced_size, position)
+        self._spilled_size = min(self._spilled_size, position)
+        self.recent = None
+        self.hints = None
+        if self.damage is not None and self.damage[0] >= position:
+            self.damage = None
+
+    def mark(self, extra: str) -> None:
+        """Rename all files of the segment so that they carry this extra suffix (or none)."""
+        for suffix in names.SEGMENT_SUFFIXES:
+            old = self.path(suffix)
+            new = old[: len(old) - len(self.extra)] + extra
+            if suffix == names.LOG and self.file is not None:
+                self.file.rename(new)
+            elif self.disk.exists(old):
+                self.disk.rename(old, new)
+        self.extra = extra
+
+    def remove(self) -> None:
+        """Blocking. The files are gone; a reader that still holds a slice will fail."""
+        if self.file is not None:
+            self.file.close()
+            self.file = None
+        for suffix in names.SEGMENT_SUFFIXES:
+            if self.disk.exists(self.path(suffix)):
+                self.disk.remove(self.path(suffix))
+
+
+def _start_of(span: tuple[int, int]) -> int:
+    return span[0]

@@ -1,0 +1,127 @@
+"""The disk work before a read: getting indexes into memory, finding batches, seeing their checksums for the first time.
+
+`reading` hands out `Cold`; whoever asked offloads `warm` and asks again. Whatever warming finds is left on the segment
+in single assignments (positions as hints, verified ranges, the place of damage), so a second read needs no disk and
+always gets further.
+
+A race that is harmless: 1. the loop reads and gets Cold; 2. a thread warms; 3. meanwhile the log is truncated or the
+segment retired; 4. the loop reads again and judges by what the log is then.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from strandline.log import names
+from strandline.log.entry_file import NotLoaded
+from strandline.log.indexing import load_aborted, load_indexes, rebuild_indexes
+from strandline.log.positions import BadIndex, Damaged, Located, locate, remember, walk
+from strandline.log.scan import OldFormat, Scan
+from strandline.log.segment import Segment
+from strandline.runtime.disk import File
+
+if TYPE_CHECKING:
+    from strandline.log.partition_log import PartitionLog
+
+logger = logging.getLogger(__name__)
+
+# How much one warming verifies ahead, so that a reader of an old segment is not sent away for every slice.
+_AHEAD_BYTES = 4 << 20
+
+
+class Cold:
+    """Disk work that stands between a reader and its answer: offload `warm`, then ask again."""
+
+    __slots__ = ("_before_offset", "_log", "_max_bytes", "_offset", "_segment")
+
+    def __init__(self, log: PartitionLog, segment: Segment, offset: int, before_offset: int, max_bytes: int) -> None:
+        self._log = log
+        self._segment = segment
+        self._offset = offset
+        self._before_offset = before_offset
+        self._max_bytes = max_bytes
+
+    def warm(self) -> None:
+        """Blocking, any thread. Raises KafkaError when the disk fails."""
+        try:
+            self._find_and_verify()
+        except OSError as error:
+            if self._segment not in self._log.segments:
+                # Retired or truncated away meanwhile.
+                return
+            raise self._log.health.explain(error, f"reading {self._segment!r}") from error
+
+    def _find_and_verify(self) -> None:
+        log, segment = self._log, self._segment
+        load_indexes(log, segment)
+        file = segment.disk.open(segment.path(names.LOG))
+        try:
+            start = _locate_from_disk(log, segment, file, self._offset)
+            remember(segment, self._offset, start)
+            if self._before_offset < log.log_end_offset:
+                remember(segment, self._before_offset, _locate_from_disk(log, segment, file, self._before_offset))
+            if start.size:
+                until = start.position + max(self._max_bytes, start.size)
+                _verify(log, segment, file, start.position, until)
+        finally:
+            file.close()
+
+
+class ColdTransactions:
+    """As Cold, for the transaction indexes of a log."""
+
+    __slots__ = ("_log",)
+
+    def __init__(self, log: PartitionLog) -> None:
+        self._log = log
+
+    def warm(self) -> None:
+        """Blocking, any thread."""
+        try:
+            for segment in self._log.segments:
+                load_aborted(self._log, segment)
+        except OSError as error:
+            raise self._log.health.explain(error, f"reading transaction indexes of {self._log.path}") from error
+
+
+def note_damage(log: PartitionLog, segment: Segment, position: int, why: str) -> None:
+    """Logged once for each place."""
+    if segment.damage is None or segment.damage[0] != position:
+        path = segment.path(names.LOG)
+        logger.error("%s: %s is damaged at position %d: %s", log.topic_partition, path, position, why)
+        segment.damage = (position, why)
+
+
+def _locate_from_disk(log: PartitionLog, segment: Segment, file: File, offset: int) -> Located:
+    """Always an answer, for the loop may have no other way to get one."""
+    try:
+        try:
+            located = locate(segment, offset, file.read_at)
+        except (BadIndex, NotLoaded) as error:
+            logger.warning("%s: the offset index of %r is damaged: %s", log.topic_partition, segment, error)
+            if segment is not log.active:
+                rebuild_indexes(log, segment)
+            located = walk(segment, 0, offset, file.read_at)
+    except Damaged as damage:
+        note_damage(log, segment, damage.position, damage.why)
+        return Located(damage.position, 0)
+    return Located(segment.size, 0) if located is None else located
+
+
+def _verify(log: PartitionLog, segment: Segment, file: File, position: int, until: int) -> None:
+    """See the checksums of all batches from `position` to the one that reaches `until`, and somewhat further."""
+    end = min(segment.size, max(until, position + _AHEAD_BYTES))
+    verified_to = position
+    scan = Scan(file, position, segment.size, segment.base_offset)
+    try:
+        for at, header, _ in scan:
+            verified_to = at + header.size_bytes
+            if verified_to >= end:
+                break
+    except OldFormat as error:
+        scan.damage = str(error)
+    if verified_to > position:
+        segment.add_verified(position, verified_to)
+    if scan.damage is not None:
+        note_damage(log, segment, scan.position, scan.damage)
