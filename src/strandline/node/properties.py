@@ -59,9 +59,10 @@ def _logical_lines(text: str) -> list[str]:
             line = line[:-1]
         if continued:
             lines[-1] += line
-        else:
+        elif line:
             lines.append(line)
-        continued = goes_on
+        # A backslash alone on its line continues nothing: the next line may be a comment again.
+        continued = goes_on and (continued or bool(line))
     return lines
 
 

@@ -30,6 +30,7 @@ from strandline.node.properties import format_properties, parse_properties
         ("pair=\\ud83d\\ude00", {"pair": "😀"}),
         ("utf=é", {"utf": "é"}),
         ("a=1\\", {"a": "1"}),
+        ("\\\n# a comment\n\\\n\nb=2", {"b": "2"}),
         ("\ufeffa=1", {"a": "1"}),
     ],
 )
