@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import pytest
 
-from strandline.model.ids import Uuid
+from strandline.model.ids import ZERO_UUID, Uuid
 from strandline.protocol.codec import EncodeError, MalformedMessage, decode, encode, encode_bytes
 from strandline.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from strandline.protocol.messages.fetch import (
@@ -24,7 +24,7 @@ from strandline.protocol.messages.metadata import MetadataRequest, MetadataReque
 from strandline.protocol.messages.metadata_records import PartitionChangeRecord, TopicRecord
 from strandline.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from strandline.protocol.messages.topics import CreateTopicsRequest, DescribeTopicPartitionsRequest
-from strandline.protocol.types import Message, Struct, i16, i32, layout, string, tag, u32
+from strandline.protocol.types import Message, Struct, i16, i32, layout, string, tag, u32, uuid
 from strandline.runtime.slices import FileSlice
 from unit.protocol.every_message import every_version
 
@@ -51,9 +51,14 @@ def test_classic_lengths_become_compact_when_a_message_becomes_flexible() -> Non
 
 
 def test_a_length_of_more_than_a_byte_is_a_longer_varint() -> None:
-    data = encode_bytes(Sample(1, "x" * 300), 1)
-    assert data[4:6] == bytes.fromhex("ad02")
-    assert decode(Sample, 1, data) == (Sample(1, "x" * 300), len(data))
+    assert encode_bytes(Sample(1, "x" * 300), 1)[4:6] == bytes.fromhex("ad02")
+
+
+@pytest.mark.parametrize("size", [126, 127, 128, 16_382, 16_383, 16_384])
+def test_lengths_and_counts_around_the_edges_of_a_varint_are_read_back(size: int) -> None:
+    for message in (Sample(1, "x" * size), Sample(children=[Named("y" * size)]), Sample(children=[Named()] * size)):
+        data = encode_bytes(message, 1)
+        assert decode(Sample, 1, data) == (message, len(data))
 
 
 def test_a_tagged_field_with_its_default_is_not_written() -> None:
@@ -168,6 +173,25 @@ def test_an_impossible_count_is_refused_before_anything_is_allocated() -> None:
     finally:
         tracemalloc.stop()
     assert peak < 2_000_000
+
+
+class Pair(Struct):
+    first: i32 = 0
+    second: string = ""
+
+
+class Counted(Message, versions=(0, 1), flexible=1):
+    pairs: list[Pair] = []
+    ids: list[uuid] = []
+
+
+@pytest.mark.parametrize("version", [0, 1])
+@pytest.mark.parametrize("five", [Counted(pairs=[Pair()] * 5), Counted(ids=[ZERO_UUID] * 5)])
+def test_a_count_must_fit_the_bytes_that_so_many_elements_take_at_least(version: int, five: Counted) -> None:
+    data = encode_bytes(five, version)
+    assert decode(Counted, version, data)[0] == five
+    with pytest.raises(MalformedMessage, match="impossible count"):
+        decode(Counted, version, data[:-7])
 
 
 def test_no_claim_of_any_length_makes_a_decoder_allocate() -> None:

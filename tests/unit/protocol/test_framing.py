@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from strandline.protocol.apis import API, ApiKey
-from strandline.protocol.codec import EncodeError, MalformedMessage, decode
+from strandline.protocol.codec import EncodeError, MalformedMessage, decode, encode_bytes
 from strandline.protocol.framing import (
     FIRST_ROOM_BYTES,
     RECEIVE_BUFFER_BYTES,
@@ -22,6 +22,7 @@ from strandline.protocol.framing import (
     request_bytes,
     response_parts,
 )
+from strandline.protocol.messages import headers
 from strandline.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from strandline.protocol.messages.fetch import FetchableTopicResponse, FetchResponse, PartitionData
 from strandline.protocol.messages.metadata import MetadataRequest, MetadataResponse
@@ -155,6 +156,17 @@ def test_the_api_versions_request_has_the_bytes_that_every_client_sends() -> Non
     header, body = decode_header(data[4:])
     assert header == RequestHeader(18, 3, 1, "test")
     assert decode(ApiVersionsRequest, 3, data[4:], body)[0] == ApiVersionsRequest("demo", "1.0")
+
+
+@pytest.mark.parametrize("client_id", [None, "", "client"])
+@pytest.mark.parametrize(("version", "header_version"), [(8, 1), (9, 2)])
+def test_the_headers_are_those_of_kafkas_tables(client_id: str | None, version: int, header_version: int) -> None:
+    api = API[ApiKey.METADATA]
+    told = headers.RequestHeader(api.key, version, 7, client_id)
+    request = joined(request_bytes(api, version, 7, client_id, MetadataRequest()))
+    assert request[4:].startswith(encode_bytes(told, header_version))
+    response = joined(response_parts(7, api, version, MetadataResponse()))
+    assert response[4:].startswith(encode_bytes(headers.ResponseHeader(7), header_version - 1))
 
 
 def test_an_old_request_has_no_tags_in_its_header() -> None:
