@@ -1,0 +1,166 @@
+"""Opens a log as a power loss left it and holds it against what was promised.
+
+The log opens; it is a prefix of a lineage that was alive, from its log start on; nothing that was flushed is missing;
+every byte served is one that was written; leader epochs and producers fit the batches; it takes appends, and what is
+flushed then survives a second loss.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from random import Random
+
+from strandline.log.partition_log import PartitionLog
+from strandline.log.warming import Cold
+from strandline.model.errors import KafkaError
+from strandline.records.batch import Record, batches, crc_ok, decode_batch, encode_batch, read_header
+from strandline.simulation.disk import SimDisk
+from strandline.simulation.power_loss.log_story import Batch, Promise, open_log
+from strandline.simulation.volume import Fate, Volume
+
+_WALL_MS = 1_900_000_000_000
+
+
+class Broken(AssertionError):
+    """A promise was not kept."""
+
+
+def check_log(volume: Volume, promises: list[Promise], operation: int, random: Random) -> None:
+    """`volume` as found; the loss came before disk operation `operation`."""
+    at = bisect_right(promises, operation, key=lambda promise: promise.operation) - 1
+    before = promises[max(at, 0)]
+    after = promises[min(at + 1, len(promises) - 1)]
+    disk = SimDisk(volume)
+    if at < 0:
+        return
+    log = open_log(disk, _WALL_MS)
+    found = read_everything(log)
+    _check_content(log, found, before, after)
+    _check_epochs(log, found, max(before.log_start, after.log_start))
+    _check_lookups(log, found, random)
+    _check_producers(log, found, before)
+    _check_goes_on(disk, log, found, random)
+
+
+def read_everything(log: PartitionLog) -> list[Batch]:
+    found: list[Batch] = []
+    offset = log.log_start_offset
+    while offset < log.log_end_offset:
+        data = read_at(log, offset, 5000)
+        for position, header in batches(data):
+            batch = data[position : position + header.size_bytes]
+            if not crc_ok(data, position, header.size_bytes):
+                raise Broken(f"a damaged batch is served at {header.base_offset}")
+            found.append(Batch(header.base_offset, header.next_offset, batch))
+        if found[-1].next_offset <= offset:
+            raise Broken(f"reading at {offset} gives what ends at {found[-1].next_offset}")
+        offset = found[-1].next_offset
+    return found
+
+
+def read_at(log: PartitionLog, offset: int, max_bytes: int) -> bytes:
+    for _ in range(3):
+        try:
+            read = log.read(offset, max_bytes=max_bytes)
+        except KafkaError as error:
+            raise Broken(f"reading at {offset} of {log!r}: {error}") from error
+        if not isinstance(read, Cold):
+            if read.slice is None:
+                raise Broken(f"nothing at {offset} of {log!r}")
+            return read.slice.read()
+        read.warm()
+    raise Broken(f"{offset} of {log!r} stays cold")
+
+
+def _check_content(log: PartitionLog, found: list[Batch], before: Promise, after: Promise) -> None:
+    durable = min(before.durable_end, after.durable_end)
+    if log.log_end_offset < durable:
+        raise Broken(f"{log!r} has lost what was flushed up to {durable}")
+    if log.log_start_offset > max(before.log_start, after.log_start):
+        raise Broken(f"{log!r} begins after {before.log_start} and {after.log_start}")
+    lineages = (*before.lineages, *after.lineages)
+    for lineage in lineages:
+        expected = [batch for batch in lineage if batch.next_offset > log.log_start_offset]
+        if found == expected[: len(found)] and (found or log.log_end_offset <= _end(lineage, before, after)):
+            return
+    raise Broken(f"{log!r} is no prefix of any of the {len(lineages)} lineages that were alive: {_tell(found)}")
+
+
+def _end(lineage: tuple[Batch, ...], before: Promise, after: Promise) -> int:
+    """An empty log may end where a lineage ended, or where deletion or a restart let it begin."""
+    end = lineage[-1].next_offset if lineage else 0
+    return max(end, before.log_start, after.log_start)
+
+
+def _tell(found: list[Batch]) -> str:
+    return ", ".join(f"{batch.base_offset}..{batch.next_offset}" for batch in found[-8:])
+
+
+def _check_epochs(log: PartitionLog, found: list[Batch], log_start: int) -> None:
+    """From the newest log start on: if a deletion of records is forgotten, the epochs of what comes back may be."""
+    entries = log.epochs.entries
+    for batch in found:
+        if batch.next_offset <= log_start:
+            continue
+        header = read_header(batch.data)
+        at = bisect_right(entries, batch.next_offset - 1, key=lambda entry: entry[1]) - 1
+        known = entries[at][0] if at >= 0 else -1
+        if known != header.partition_leader_epoch:
+            raise Broken(
+                f"offset {header.base_offset} is of leader epoch {header.partition_leader_epoch}, "
+                f"not {known}: {entries}, the log is {log!r}"
+            )
+    if entries and entries[-1][1] > log.log_end_offset:
+        raise Broken(f"leader epochs {entries} go beyond {log!r}")
+
+
+def _check_lookups(log: PartitionLog, found: list[Batch], random: Random) -> None:
+    for batch in random.sample(found, min(3, len(found))):
+        offset = random.randrange(max(batch.base_offset, log.log_start_offset), batch.next_offset)
+        first = read_header(read_at(log, offset, 1))
+        if first.base_offset != batch.base_offset:
+            raise Broken(f"reading at {offset} begins with {first.base_offset}, not {batch.base_offset}")
+        timestamp = read_header(batch.data).max_timestamp
+        hit = log.offset_for_timestamp(timestamp)
+        expected = _first_at(found, timestamp, log.log_start_offset)
+        if (None if hit is None else hit.offset) != expected:
+            raise Broken(f"timestamp {timestamp} is first at {expected}, found {hit}; the log is {log!r}")
+
+
+def _first_at(found: list[Batch], timestamp: int, log_start: int) -> int | None:
+    for batch in found:
+        for record in decode_batch(batch.data):
+            if record.offset >= log_start and record.timestamp >= timestamp:
+                return record.offset
+    return None
+
+
+def _check_producers(log: PartitionLog, found: list[Batch], before: Promise) -> None:
+    """The last batch of each producer, sent once more, is a duplicate of itself."""
+    last: dict[int, Batch] = {}
+    for batch in found:
+        header = read_header(batch.data)
+        if header.producer_id >= 0:
+            last[header.producer_id] = batch
+    end = log.log_end_offset
+    for producer, batch in last.items():
+        again = bytearray(batch.data)
+        again[0:8] = bytes(8)
+        answer = log.append_as_leader(memoryview(again), leader_epoch=1_000, wall_ms=_WALL_MS, now_ms=0)
+        if not answer.duplicate or answer.base_offset != batch.base_offset:
+            raise Broken(f"producer {producer}'s batch at {batch.base_offset} was taken again: {answer}")
+    if log.log_end_offset != end:
+        raise Broken("duplicates were appended")
+
+
+def _check_goes_on(disk: SimDisk, log: PartitionLog, found: list[Batch], random: Random) -> None:
+    for number in range(random.randint(1, 6)):
+        batch = encode_batch([Record(-1, _WALL_MS, None, bytes([number]) * 400, ())])
+        appended = log.append_as_leader(memoryview(batch), leader_epoch=1_000, wall_ms=_WALL_MS, now_ms=0)
+        found = [*found, Batch(appended.base_offset, appended.last_offset + 1, bytes(batch))]
+    log.flush()
+    second = open_log(SimDisk(disk.volume.after_power_loss(random, Fate.LOST)), _WALL_MS)
+    again = read_everything(second)
+    expected = [batch for batch in found if batch.next_offset > second.log_start_offset]
+    if second.log_start_offset > log.log_start_offset or again[-len(expected) :] != expected[-len(again) :]:
+        raise Broken(f"after a second loss {second!r} holds {_tell(again)} where {_tell(expected)} was flushed")
