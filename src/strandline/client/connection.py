@@ -178,4 +178,6 @@ class Connection(asyncio.BufferedProtocol):
 
 def _reason(error: OSError) -> str:
     """What the operating system says, without asyncio's story around it."""
-    return os.strerror(error.errno) if error.errno is not None and error.errno > 0 else str(error)
+    if error.errno is not None and error.errno > 0:
+        return os.strerror(error.errno)
+    return error.strerror or str(error)
