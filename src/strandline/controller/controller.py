@@ -16,7 +16,7 @@ breath, and writes nothing.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Sequence
 from random import Random
 from typing import Any, Final, TypeVar
 
@@ -123,11 +123,11 @@ class Controller:
                 await self._fence(broker_id)
 
     async def _fence(self, broker_id: int) -> None:
-        def decide() -> Steps[None]:
+        def decide() -> Decision[None] | Steps[None]:
             # It may have been heard while other events had their turn.
             if broker_id not in self.brokers.sessions.expired(self._clock.now_ms()):
-                return (yield from _nothing())
-            return (yield from self.brokers.fence(broker_id))
+                return Decision(None)
+            return self.brokers.fence(broker_id)
 
         try:
             await self._event(decide)
@@ -236,8 +236,3 @@ class Controller:
     def _check_active(self) -> None:
         if not self.is_active:
             raise KafkaError(ErrorCode.NOT_CONTROLLER, "this node is not the active controller")
-
-
-def _nothing() -> Generator[None, None, Decision[None]]:
-    return Decision(None)
-    yield

@@ -104,7 +104,7 @@ class Topics:
             assignments = self._manual(topic)
         else:
             assignments = yield from self._automatic(topic)
-        topic_id = random_uuid(self._random)
+        topic_id = self._new_id()
         made: list[Message] = [TopicRecord(name=topic.name, topic_id=topic_id), *_config_records(topic.name, configs)]
         if MIN_INSYNC_REPLICAS in configs and elr_enabled(self._view):
             made.append(ClearElrRecord(topic_name=topic.name))
@@ -121,6 +121,12 @@ class Topics:
                 configs=described.of(configs),
             )
         )
+
+    def _new_id(self) -> Uuid:
+        while True:
+            topic_id = random_uuid(self._random)
+            if self._view.topic_by_id(topic_id) is None:
+                return topic_id
 
     def _check_new(self, name: str, new: Mapping[str, str]) -> None:
         if self._view.topic(name) is not None:
