@@ -16,29 +16,10 @@ from typing import Any
 
 from strandline.model.ids import Uuid
 from strandline.protocol.errors import MalformedMessage
-from strandline.protocol.source import Body, Unit
-from strandline.protocol.types import Field, Message, Primitive, Struct, layout
+from strandline.protocol.source import Body, Repeated, Unit
+from strandline.protocol.types import MAX_STRING_BYTES, Field, Message, Primitive, Struct, layout
 from strandline.protocol.varints import read_uvarint, rest_of_uvarint
 from strandline.runtime.disk import Buffer
-
-MAX_STRING_BYTES = 32767
-
-
-class Repeated(dict[int, Callable[..., Any]]):
-    """`unpack_from` (or `pack`) of n numbers of one kind, by n; short ones are kept."""
-
-    def __init__(self, code: str, *, packing: bool = False) -> None:
-        super().__init__()
-        self.code = code
-        self.packing = packing
-
-    def __missing__(self, count: int) -> Callable[..., Any]:
-        compiled = struct.Struct(f">{count}{self.code}")
-        call: Callable[..., Any] = compiled.pack if self.packing else compiled.unpack_from
-        if count <= 64:
-            self[count] = call
-        return call
-
 
 _UNPACKED = {code: Repeated(code) for code in "bhiqHId?"}
 
@@ -47,7 +28,13 @@ def compile_decoder(cls: type[Message], version: int) -> Callable[[Buffer, int],
     flexible = cls.is_flexible(version)
     unit = Unit(
         f"decode {cls.__name__} v{version}",
-        {"Uuid": Uuid, "MalformedMessage": MalformedMessage, "rest": rest_of_uvarint, "keep": _keep_unknown},
+        {
+            "Uuid": Uuid,
+            "MalformedMessage": MalformedMessage,
+            "read_uvarint": read_uvarint,
+            "rest": rest_of_uvarint,
+            "keep": _keep_unknown,
+        },
     )
     main = unit.function("read(b, p)")
     main.line("end = len(b)")
@@ -67,7 +54,7 @@ def smallest_size(cls: type[Struct], version: int, flexible: bool) -> int:
         if field.is_list:
             size += 1 if flexible else 4
         elif isinstance(field.kind, Primitive):
-            size += field.kind.size or _prefix_size(field, flexible)
+            size += field.kind.size or _prefix_size(field.kind, flexible and not field.never_compact)
         elif version in field.nullable:
             size += 1
         else:
@@ -75,10 +62,10 @@ def smallest_size(cls: type[Struct], version: int, flexible: bool) -> int:
     return size
 
 
-def _prefix_size(field: Field, flexible: bool) -> int:
-    if flexible and not field.never_compact:
+def _prefix_size(kind: Primitive, compact: bool) -> int:
+    if compact:
         return 1
-    return 2 if field.kind.name == "string" else 4  # type: ignore[union-attr]
+    return 2 if kind.name == "string" else 4
 
 
 def _keep_unknown(kept: dict[int, bytes] | None, number: int, data: bytes) -> dict[int, bytes]:
@@ -179,21 +166,19 @@ class _Reader:
         if field.is_list:
             return self.list_of(field, where, may_be_null)
         if not isinstance(field.kind, Primitive):
-            return self.nested(field, may_be_null)
+            return self.nested(field.kind, may_be_null, tagged=field.tag is not None)
         if not field.kind.format:
-            return self.sized(field, where, may_be_null)
+            return self.sized(field.kind, where, may_be_null, compact=self.flexible and not field.never_compact)
         return self.fixed(field.kind.format)
 
-    def nested(self, field: Field, may_be_null: bool) -> str:
-        cls = field.kind
-        assert not isinstance(cls, Primitive)
+    def nested(self, cls: type[Struct], may_be_null: bool, *, tagged: bool) -> str:
         if not may_be_null:
             return self.struct(cls)
         # Null is -1 before a field in its place, but 0 under a tag: Kafka's generator does it so.
-        marker = self.fixed("b", "m") if field.tag is None else self.fixed("B", "m")
+        marker = self.fixed("B" if tagged else "b", "m")
         name = self.unit.unique("v")
         self.flush()
-        with self.body.block(f"if {marker} < 0:" if field.tag is None else f"if {marker} == 0:"):
+        with self.body.block(f"if {marker} == 0:" if tagged else f"if {marker} < 0:"):
             self.body.line(f"{name} = None")
         with self.body.block("else:"):
             self.body.line(f"{name} = {self.struct(cls)}")
@@ -211,21 +196,19 @@ class _Reader:
         self.body.line(f"{name} -= 1")
         return name
 
-    def sized(self, field: Field, where: str, may_be_null: bool) -> str:
-        kind = field.kind.name  # type: ignore[union-attr]
-        compact = self.flexible and not field.never_compact
-        length = self.length("h" if kind == "string" else "i", compact)
+    def sized(self, kind: Primitive, where: str, may_be_null: bool, *, compact: bool) -> str:
+        """A string, bytes or records."""
+        length = self.length("h" if kind.name == "string" else "i", compact)
         name = self.unit.unique("v")
         if may_be_null:
             self.body.line(f"if {length} < 0: {name} = None")
         with self.body.block("else:" if may_be_null else "if True:"):
             self.body.line(f"q = p + {length}")
             self.body.line(f"if not p <= q <= end: raise MalformedMessage('{where} has an impossible length')")
-            if kind == "string" and compact:
-                self.body.line(
-                    f"if {length} > {MAX_STRING_BYTES}: raise MalformedMessage('{where} is too long for a string')"
-                )
-            read = {"string": "str(b[p:q], 'utf-8')", "bytes": "bytes(b[p:q])", "records": "view[p:q]"}[kind]
+            if kind.name == "string" and compact:
+                too_long = f"{length} > {MAX_STRING_BYTES}"
+                self.body.line(f"if {too_long}: raise MalformedMessage('{where} is too long for a string')")
+            read = {"string": "str(b[p:q], 'utf-8')", "bytes": "bytes(b[p:q])", "records": "view[p:q]"}[kind.name]
             self.body.line(f"{name} = {read}")
             self.body.line("p = q")
         return name
@@ -244,7 +227,7 @@ class _Reader:
     def least(self, field: Field) -> int:
         if not isinstance(field.kind, Primitive):
             return max(1, smallest_size(field.kind, self.version, self.flexible))
-        return field.kind.size or _prefix_size(field, self.flexible)
+        return field.kind.size or _prefix_size(field.kind, self.flexible)
 
     def elements(self, field: Field, where: str, name: str, count: str) -> None:
         kind = field.kind
@@ -260,7 +243,7 @@ class _Reader:
             self.body.line(f"{name} = []")
             with self.body.block(f"for _ in range({count}):"):
                 if isinstance(kind, Primitive):
-                    element = self.sized(field, where, may_be_null=False)
+                    element = self.sized(kind, where, may_be_null=False, compact=self.flexible)
                 else:
                     element = self.struct(kind)
                 self.body.line(f"{name}.append({element})")
@@ -280,19 +263,16 @@ class _Reader:
             body.line("size, p = read_uvarint(b, p)")
             body.line("stop = p + size")
             body.line("if stop > end: raise MalformedMessage('a tag is larger than the frame')")
-            branch = "if"
-            for field in tagged:
-                with body.block(f"{branch} tag == {field.tag}:"):
-                    body.line(f"if seen & {1 << field.tag}: raise MalformedMessage('tag {field.tag} is there twice')")  # type: ignore[operator]
-                    body.line(f"seen |= {1 << field.tag}")  # type: ignore[operator]
+            for index, field in enumerate(tagged):
+                with body.block(f"{'elif' if index else 'if'} tag == {field.tag}:"):
+                    body.line(f"if seen & {1 << index}: raise MalformedMessage('tag {field.tag} is there twice')")
+                    body.line(f"seen |= {1 << index}")
                     value = reader.field(cls, field)
                     reader.flush()
                     body.line(f"{results[field.name]} = {value}")
-                branch = "elif"
             with body.block("else:" if tagged else "if True:"):
                 body.line("u = keep(u, tag, bytes(b[p:stop]))")
                 body.line("p = stop")
             body.line("if p != stop: raise MalformedMessage(f'tag {tag} does not fill its size')")
-        self.unit.names["read_uvarint"] = read_uvarint
         body.line(f"return {''.join(f'{results[field.name]}, ' for field in tagged)}u, p")
         return name

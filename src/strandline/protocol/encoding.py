@@ -13,10 +13,9 @@ import struct
 from collections.abc import Callable
 from typing import Any
 
-from strandline.protocol.decoding import MAX_STRING_BYTES, Repeated
 from strandline.protocol.errors import EncodeError
-from strandline.protocol.source import Body, Unit
-from strandline.protocol.types import Field, Message, Primitive, Struct, layout
+from strandline.protocol.source import Body, Repeated, Unit
+from strandline.protocol.types import MAX_STRING_BYTES, Field, Message, Primitive, Struct, layout
 from strandline.protocol.varints import ONE_BYTE, uvarint
 from strandline.runtime.slices import FileSlice, Part
 
@@ -111,7 +110,7 @@ class _Writer:
         self.run.append((code, value))
 
     def flush(self, ending: str = "") -> None:
-        """Writes the run out, with pad bytes (`x`) or nothing after it; keeps it when an `ending` is tried out."""
+        """Writes the run out, with a pad byte (`x`) or nothing after it, and keeps it: two branches may need it."""
         codes = ">" + "".join(code for code, _ in self.run) + ending
         values = ", ".join(value for _, value in self.run)
         if codes == ">x":
@@ -129,22 +128,20 @@ class _Writer:
         if field.is_list:
             self.list_of(field, where, value, may_be_null)
         elif not isinstance(field.kind, Primitive):
-            self.nested(field, value, may_be_null)
+            self.nested(field.kind, value, may_be_null, tagged=field.tag is not None)
         elif field.kind.format:
             self.fixed(field.kind.format, value)
         else:
-            self.sized(field, where, value, may_be_null)
+            self.sized(field.kind, where, value, may_be_null, compact=self.flexible and not field.never_compact)
 
-    def nested(self, field: Field, value: str, may_be_null: bool) -> None:
-        cls = field.kind
-        assert not isinstance(cls, Primitive)
+    def nested(self, cls: type[Struct], value: str, may_be_null: bool, *, tagged: bool) -> None:
         name = self.unit.unique("x")
         self.body.line(f"{name} = {value}")
         if not may_be_null:
             self.struct(cls, name)
             return
         self.flush_and_clear()
-        null = "b'\\xff'" if field.tag is None else "b'\\0'"
+        null = "b'\\0'" if tagged else "b'\\xff'"
         self.body.line(f"if {name} is None: a({null})")
         with self.body.block("else:"):
             self.fixed("b", "1")
@@ -174,10 +171,10 @@ class _Writer:
             "a(b'\\0')" if compact else "a(b'\\xff\\xff')" if classic == "h" else "a(b'\\xff\\xff\\xff\\xff')"
         )
 
-    def sized(self, field: Field, where: str, value: str, may_be_null: bool) -> None:
-        kind = field.kind.name  # type: ignore[union-attr]
-        compact = self.flexible and not field.never_compact
-        classic = "h" if kind == "string" else "i"
+    def sized(self, kind: Primitive, where: str, value: str, may_be_null: bool, *, compact: bool) -> None:
+        """A string, bytes or records."""
+        is_string = kind.name == "string"
+        classic = "h" if is_string else "i"
         name, count = self.unit.unique("s"), self.unit.unique("n")
         self.body.line(f"{name} = {value}")
         if may_be_null:
@@ -185,15 +182,14 @@ class _Writer:
             with self.body.block(f"if {name} is None:"):
                 self.null(classic, compact)
         with self.body.block("else:" if may_be_null else "if True:"):
-            if kind == "string":
+            if is_string:
                 self.body.line(f"{name} = {name}.encode()")
             self.body.line(f"{count} = len({name})")
-            if kind == "string":
-                self.body.line(
-                    f"if {count} > {MAX_STRING_BYTES}: raise EncodeError('{where} is too long for a string')"
-                )
+            if is_string:
+                too_long = f"{count} > {MAX_STRING_BYTES}"
+                self.body.line(f"if {too_long}: raise EncodeError('{where} is too long for a string')")
             self.length(classic, count, compact)
-            if kind == "records":
+            if kind.name == "records":
                 self.records(name, count)
             else:
                 self.body.line(f"a({name})")
@@ -228,7 +224,7 @@ class _Writer:
             element = self.unit.unique("x")
             with self.body.block(f"for {element} in {name}:"):
                 if isinstance(kind, Primitive):
-                    self.sized(field, where, element, may_be_null=False)
+                    self.sized(kind, where, element, may_be_null=False, compact=self.flexible)
                 else:
                     self.struct(kind, element)
                     self.flush_and_clear()

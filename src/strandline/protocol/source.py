@@ -7,6 +7,7 @@ function, which is why messages are compiled rather than interpreted.
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -60,3 +61,19 @@ class Body:
         self.depth += 1
         yield
         self.depth -= 1
+
+
+class Repeated(dict[int, Callable[..., Any]]):
+    """`unpack_from` (or `pack`) of n numbers of one kind, by n; short ones are kept."""
+
+    def __init__(self, code: str, *, packing: bool = False) -> None:
+        super().__init__()
+        self.code = code
+        self.packing = packing
+
+    def __missing__(self, count: int) -> Callable[..., Any]:
+        compiled = struct.Struct(f">{count}{self.code}")
+        call: Callable[..., Any] = compiled.pack if self.packing else compiled.unpack_from
+        if count <= 64:
+            self[count] = call
+        return call

@@ -30,6 +30,8 @@ from strandline.model.ids import Uuid
 from strandline.runtime.slices import FileSlice
 
 NEWEST: Final = 32767
+# In bytes of UTF-8, in every version: Kafka holds compact strings to the limit of the old two-byte length.
+MAX_STRING_BYTES: Final = 32767
 
 
 @dataclass(frozen=True, slots=True)
