@@ -31,7 +31,7 @@ class Operation:
             case "write":
                 volume.file_number(self.number).write(self.position, self.data, self.at_ms)
             case "sync":
-                volume.file_number(self.number).sync()
+                volume.sync(volume.file_number(self.number))
             case "truncate":
                 volume.file_number(self.number).truncate(self.position, self.at_ms)
             case "create":

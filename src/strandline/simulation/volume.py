@@ -9,8 +9,9 @@
   read as before, or as zeros where there was nothing before. The new size may be that of the prefix, of the last sector
   that made it, or of the whole.
 - *Directory entries* (create, rename, remove, of files and directories) are durable after `sync_dir` of their
-  directory; syncing a file does not sync its name. Before that, any subset of the changes survives that keeps the order
-  of changes to each name. A rename is one change: both names, or neither.
+  directory; syncing a file does not promise its name. Before that, any prefix of all changes to names survives, for
+  they go through one journal; only a name whose file was synced after it was given may come ahead of others (that is
+  how btrfs syncs a file). A rename is one change: both names, or neither.
 - A *sync that failed* leaves the cache as it is and calls it clean: later syncs do not bring the data back, unless its
   page is written again. (This is what Linux does, and why a failed sync must never be retried.)
 
@@ -56,7 +57,17 @@ class Fate(Enum):
 class FileNode:
     """One file: its cached content, its durable content, and the changes between them, in order."""
 
-    __slots__ = ("cold", "durable_pages", "durable_size", "modified_ms", "number", "pages", "pending", "size")
+    __slots__ = (
+        "cold",
+        "durable_pages",
+        "durable_size",
+        "modified_ms",
+        "number",
+        "pages",
+        "pending",
+        "size",
+        "synced_at",
+    )
 
     def __init__(self, number: int, now_ms: int) -> None:
         self.number = number
@@ -66,6 +77,7 @@ class FileNode:
         self.durable_size = 0
         self.pending: list[Write | Truncate] = []
         self.modified_ms = now_ms
+        self.synced_at = -1  # how many changes to names there had been
         self.cold: set[int] = set()  # pages that are on the medium but not in memory
 
     def read(self, position: int, size: int) -> bytes:
@@ -161,12 +173,17 @@ class EntryChange:
     """What the names mean from now on (None: nothing). All of them change together, or none does."""
 
     names: tuple[tuple[DirectoryNode, str, Node | None], ...]
+    order: int
 
     def keys(self) -> set[tuple[int, str]]:
         return {(id(directory), name) for directory, name, _ in self.names}
 
     def touches(self, directory: DirectoryNode) -> bool:
         return any(touched is directory for touched, _, _ in self.names)
+
+    def was_synced(self) -> bool:
+        """Whether the file was synced under the name it was given here."""
+        return any(isinstance(node, FileNode) and node.synced_at > self.order for _, _, node in self.names)
 
 
 class Volume:
@@ -177,6 +194,7 @@ class Volume:
         self._pending: list[EntryChange] = []
         self._files: dict[int, FileNode] = {}
         self._numbers = 0
+        self._changes = 0
 
     def find(self, path: str) -> Node | None:
         node: Node = self.root
@@ -216,6 +234,10 @@ class Volume:
 
     def file_number(self, number: int) -> FileNode:
         return self._files[number]
+
+    def sync(self, file: FileNode) -> None:
+        file.sync()
+        file.synced_at = self._changes
 
     def used_bytes(self) -> int:
         return sum(len(file.pages) for file in _files_below(self.root)) * PAGE_BYTES
@@ -309,14 +331,14 @@ class Volume:
             return self._pending
         if fate is Fate.PREFIX:
             return self._pending[: random.randint(0, len(self._pending))]
-        share = random.random()
-        lost: set[tuple[int, str]] = set()
-        surviving = []
-        for change in self._pending:
-            if random.random() < share and lost.isdisjoint(change.keys()):
+        kept = random.randint(0, len(self._pending))
+        surviving, lost = self._pending[:kept], self._pending[kept:]
+        missing: set[tuple[int, str]] = set()
+        for change in lost:
+            if change.was_synced() and missing.isdisjoint(change.keys()) and random.random() < 0.5:
                 surviving.append(change)
             else:
-                lost |= change.keys()
+                missing |= change.keys()
         return surviving
 
     def _adopt(
@@ -359,7 +381,8 @@ class Volume:
         return self.directory(head or "/"), name
 
     def _change(self, *names: tuple[DirectoryNode, str, Node | None], now_ms: int) -> None:
-        self._pending.append(EntryChange(names))
+        self._pending.append(EntryChange(names, self._changes))
+        self._changes += 1
         for directory, name, node in names:
             _set(directory.entries, name, node)
             directory.modified_ms = now_ms
