@@ -47,7 +47,7 @@ BROKER_KEYS: Final[Mapping[str, ConfigKey]] = by_name(
     for key in subject.KEYS
 )
 
-# Throttles exist only as dynamic configurations: a file cannot set them, and descriptions treat them as unknown keys.
+# Throttles exist only as dynamic configurations, and are described only where they are set.
 THROTTLE_KEYS: Final[Mapping[str, ConfigKey]] = by_name(
     (
         long(
@@ -141,7 +141,7 @@ def broker_synonyms(name: str) -> tuple[str, ...]:
 
 def broker_key(name: str) -> ConfigKey | None:
     """The key behind a name as it may appear in a file or a request, `listener.name.<listener>.` prefix included."""
-    key = BROKER_KEYS.get(name) or OWN_KEYS.get(name)
+    key = BROKER_KEYS.get(name) or OWN_KEYS.get(name) or THROTTLE_KEYS.get(name)
     if key is None and name.startswith("listener.name."):
         return BROKER_KEYS.get(broker_synonyms(name)[-1])
     return key
@@ -155,7 +155,7 @@ def check_broker_configs(configs: Mapping[str, str], *, whole_cluster: bool) -> 
     """
     for name, value in configs.items():
         _check_scope(name, whole_cluster)
-        key = THROTTLE_KEYS.get(name) or broker_key(name)
+        key = broker_key(name)
         if key is not None:
             key.check(value)
 

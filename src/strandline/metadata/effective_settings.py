@@ -215,7 +215,7 @@ def _described_of_broker(name: str, layers: BrokerLayers) -> DescribedConfig:
     key = broker_key(name)
     hidden = key is None or key.sensitive
     synonyms = tuple(_synonyms_of_broker(name, layers, hidden=hidden))
-    exact = BROKER_KEYS.get(name)
+    exact = key if key is not None and key.name == name else None
     return DescribedConfig(
         name,
         None if key is None or hidden else _text_of_broker(name, key, layers),

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from strandline.metadata.broker_settings import BROKER_KEYS, OWN_KEYS, OWN_PREFIX, broker_key
+from strandline.metadata.broker_settings import BROKER_KEYS, OWN_KEYS, OWN_PREFIX, THROTTLE_KEYS, broker_key
 from strandline.metadata.settings.addresses import Voter, parse_address, parse_voter
 from strandline.model.ids import Endpoint
 from strandline.model.settings import ConfigError, Value
@@ -232,9 +232,13 @@ _HINTS: Final = {
 def _unknown_keys(static: Mapping[str, str]) -> list[str]:
     warnings = []
     for name in static:
-        if broker_key(name) is not None or name.startswith(_PLUGIN_PREFIXES):
+        if name in THROTTLE_KEYS:
+            warnings.append(
+                f"{name} has no effect in a file: set it with `strandline config set` while the cluster runs"
+            )
+        elif broker_key(name) is not None or name.startswith(_PLUGIN_PREFIXES):
             continue
-        if _ZOOKEEPER.match(name):
+        elif _ZOOKEEPER.match(name):
             warnings.append(f"{name} belongs to Kafka before 4.0 and has no effect; remove it")
         else:
             warnings.append(f"{name} is not a known key and has no effect{_suggestion(name)}")

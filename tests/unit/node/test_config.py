@@ -223,6 +223,11 @@ def test_unknown_keys_are_kept_and_warned_about_once() -> None:
     )
 
 
+def test_a_throttle_in_a_file_is_said_to_have_no_effect() -> None:
+    config = Config.of({**COMBINED, "leader.replication.throttled.rate": "1000"})
+    assert len(config.warnings) == 1 and "has no effect in a file" in config.warnings[0]
+
+
 def test_what_is_known_but_without_effect_is_warned_about() -> None:
     config = Config.of({**COMBINED, "metric.reporters": "org.example.Reporter", "broker.heartbeat.interval.ms": "5000"})
     assert [warning.split(" ")[0] for warning in config.warnings] == [
