@@ -50,6 +50,7 @@ from strandline.protocol.types import Message
 
 _LEGAL_NAME: Final = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 _USE_DEFAULT: Final = -1
+_DESCRIPTIONS_KEPT: Final = 100
 
 Assignments = list[list[int]]
 
@@ -59,14 +60,14 @@ class Topics:
         self._view = view
         self._settings = settings
         self._random = random
+        self._descriptions: _Descriptions | None = None
 
     def create(self, request: CreateTopicsRequest) -> Steps[CreateTopicsResponse]:
         """Every version; answers in the order of the request, one entry for a name given twice."""
         self._check_total(request)
         response = CreateTopicsResponse(topics=[])
         records: list[Message] = []
-        layers = cluster_layers(self._view, self._settings.static)
-        described = _Descriptions(layers)
+        described = self._current_descriptions()
         times = Counter(topic.name for topic in request.topics)
         new: dict[str, str] = {}
         for topic in request.topics:
@@ -80,6 +81,13 @@ class Topics:
             except KafkaError as error:
                 response.topics.append(_refusal(topic.name, error.code, error.why))
         return Decision(response, [] if request.validate_only else records)
+
+    def _current_descriptions(self) -> _Descriptions:
+        """Kept until the cluster-wide settings are others: describing takes longer than everything else here."""
+        layers = cluster_layers(self._view, self._settings.static)
+        if self._descriptions is None or self._descriptions.layers.cluster is not layers.cluster:
+            self._descriptions = _Descriptions(layers)
+        return self._descriptions
 
     def _check_total(self, request: CreateTopicsRequest) -> None:
         total = 0
@@ -311,6 +319,8 @@ class _Descriptions:
         key = tuple(sorted(configs.items()))
         described = self._known.get(key)
         if described is None:
+            if len(self._known) > _DESCRIPTIONS_KEPT:
+                self._known.clear()
             described = self._known[key] = [
                 CreatableTopicConfigs(
                     name=entry.name,

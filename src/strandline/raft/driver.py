@@ -14,7 +14,7 @@ A failing disk ends it: nothing more is committed, everyone who waits fails with
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -29,7 +29,7 @@ from strandline.protocol.messages.control_records import (
 )
 from strandline.protocol.messages.quorum import DescribeQuorumRequest, DescribeQuorumResponse
 from strandline.protocol.types import Message
-from strandline.raft.batches import ControlRecord, encode_control_batch, encode_data_batch
+from strandline.raft.batches import ControlRecord, encode_control_batch, encode_slowly
 from strandline.raft.description import describe_sole_voter
 from strandline.raft.recovery import Recovered, recover
 from strandline.raft.snapshots import SnapshotId
@@ -41,8 +41,6 @@ from strandline.runtime.offload import Offload
 from strandline.runtime.tasks import TaskGroup
 from strandline.runtime.watermark import Watermark
 
-# Encoding a record takes some 5 µs: beyond this many it would hold the loop up.
-_ENCODE_INLINE: Final = 400
 # About two milliseconds of gathering and encoding.
 _SNAPSHOT_SLICE: Final = 200
 
@@ -187,10 +185,14 @@ class SoleVoter:
                 raise NodeFault(f"the metadata log cannot be written: {error}") from error
 
     async def _write(self, waiting: list[_Appended]) -> None:
-        if sum(len(each.records) for each in waiting) <= _ENCODE_INLINE:
-            data = self._encode(waiting)
-        else:
-            data = await self._offload.run(self._encode, waiting)
+        data = bytearray()
+        for each in waiting:
+            for batch in self._encode(each):
+                if batch is None:
+                    # Not in a thread: encoding is all Python, and a thread would only fight over the interpreter.
+                    await asyncio.sleep(0)
+                else:
+                    data += batch
         self._storage.append(data, self._clock.wall_ms())
         await self._offload.run(self._storage.flush)
         last = waiting[-1]
@@ -200,17 +202,17 @@ class SoleVoter:
         if self._bytes_since_snapshot >= self._policy.max_bytes_between:
             self._snapshot_due.set()
 
-    def _encode(self, waiting: list[_Appended]) -> bytearray:
-        data = bytearray()
-        for each in waiting:
-            data += encode_data_batch(
-                each.records,
-                base_offset=each.base_offset,
+    def _encode(self, appended: _Appended) -> Iterator[bytearray | None]:
+        """None at each good moment to breathe, then the batch."""
+        yield (
+            yield from encode_slowly(
+                appended.records,
+                base_offset=appended.base_offset,
                 epoch=self.epoch,
-                timestamp=each.timestamp,
-                metadata_version=each.metadata_version,
+                timestamp=appended.timestamp,
+                metadata_version=appended.metadata_version,
             )
-        return data
+        )
 
     def _commit(self, offset: int) -> None:
         """In one step of the loop: whoever is woken finds the image, and what follows from it, as committed."""
