@@ -23,6 +23,8 @@ RECEIVE_BUFFER_BYTES: Final = 64 * 1024
 # us allocate what they promise. An ordinary produce request fits and is received in place.
 FIRST_ROOM_BYTES: Final = 1024 * 1024
 _GROWTH: Final = 4
+# With less room than this at its end, what waits in the receive buffer is moved to its front.
+_LEAST_ROOM_BYTES: Final = 4096
 
 _SIZE = Struct(">i")
 _REQUEST_HEADER = Struct(">hhih")
@@ -44,7 +46,7 @@ class FrameParser:
     bytearray of its own. Frames are writable and belong to whoever took them: no later receive touches them. Call
     `next_frame` until it answers None after every `buffer_updated`."""
 
-    __slots__ = ("_begin", "_end", "_filled", "_frame", "_received", "_size", "max_frame_bytes")
+    __slots__ = ("_begin", "_end", "_filled", "_finished", "_frame", "_received", "_size", "max_frame_bytes")
 
     def __init__(self, max_frame_bytes: int) -> None:
         self.max_frame_bytes = max_frame_bytes
@@ -55,26 +57,33 @@ class FrameParser:
         self._frame: bytearray | None = None
         self._filled = 0
         self._size = 0
+        # Large frames that are whole. They came before anything that is in the receive buffer.
+        self._finished: list[bytearray] = []
 
     @property
     def waiting_bytes(self) -> int:
         """Bytes that arrived and have not been handed out."""
-        return self._end - self._begin + self._filled
+        return self._end - self._begin + self._filled + sum(map(len, self._finished))
 
     def get_buffer(self, hint: int = -1) -> memoryview:
         if self._frame is not None:
             return memoryview(self._frame_with_room())[self._filled :]
         if self._begin == self._end:
             self._begin = self._end = 0
-        if self._end == len(self._received):
+        room = len(self._received) - self._end
+        if room == 0 or (room < _LEAST_ROOM_BYTES and self._begin > 0) or len(self._received) > RECEIVE_BUFFER_BYTES:
             self._make_room()
         return memoryview(self._received)[self._end :]
 
     def buffer_updated(self, count: int) -> None:
-        if self._frame is not None:
-            self._filled += count
-        else:
+        if self._frame is None:
             self._end += count
+            return
+        self._filled += count
+        if self._filled == self._size:
+            self._finished.append(self._frame)
+            self._frame = None
+            self._filled = self._size = 0
 
     def receive_data(self, data: Buffer) -> None:
         """For those who are handed bytes rather than asked for a buffer."""
@@ -90,8 +99,8 @@ class FrameParser:
 
     def next_frame(self) -> bytearray | None:
         """The next whole frame without its size, or None; InvalidFrameSize when the stream cannot be followed."""
-        if self._frame is not None:
-            return self._finished_large_frame()
+        if self._finished:
+            return self._finished.pop(0)
         begin, available = self._begin, self._end - self._begin
         if available < 4:
             return None
@@ -105,7 +114,7 @@ class FrameParser:
         return self._received[begin + 4 : self._begin]
 
     def _make_room(self) -> None:
-        """Moves what waits to the front. A buffer full of frames that nobody took grows, so that there is room."""
+        """Moves what waits to the front. A buffer full of frames that nobody took grows, for as long as it is."""
         waiting = self._received[self._begin : self._end]
         size = RECEIVE_BUFFER_BYTES if len(waiting) < RECEIVE_BUFFER_BYTES else 2 * len(waiting)
         if len(self._received) != size:
@@ -135,14 +144,6 @@ class FrameParser:
             self._frame = bytearray(min(self._size, len(frame) * _GROWTH))
             self._frame[: len(frame)] = frame
             return self._frame
-        return frame
-
-    def _finished_large_frame(self) -> bytearray | None:
-        if self._filled < self._size:
-            return None
-        frame = self._frame
-        self._frame = None
-        self._filled = self._size = 0
         return frame
 
 

@@ -96,12 +96,24 @@ def test_data_can_be_handed_over_in_any_amount() -> None:
     assert parser.waiting_bytes == 0
 
 
+def test_frames_of_any_size_may_be_handed_over_at_once() -> None:
+    bodies = [b"a", b"x" * 200_000, b"b", b"y" * 70_000, b"z" * 1_100_000, b"c" * 300]
+    parser = FrameParser(LIMIT)
+    parser.receive_data(b"".join(map(framed, bodies)))
+    assert parser.waiting_bytes == sum(len(body) + 4 for body in bodies)
+    assert [bytes(parser.next_frame() or b"") for _ in bodies] == bodies
+    assert parser.next_frame() is None
+    parser.receive_data(framed(bodies[1]) + framed(bodies[4]) + framed(b"end"))
+    assert [bytes(parser.next_frame() or b"") for _ in range(3)] == [bodies[1], bodies[4], b"end"]
+
+
 def test_frames_that_nobody_takes_do_not_leave_the_parser_without_room() -> None:
     parser = FrameParser(LIMIT)
     bodies = [bytes([index]) * 30_000 for index in range(10)]
     parser.receive_data(b"".join(map(framed, bodies)))
     assert parser.waiting_bytes == 10 * 30_004
     assert [bytes(parser.next_frame() or b"") for _ in bodies] == bodies
+    assert len(parser.get_buffer()) == RECEIVE_BUFFER_BYTES
 
 
 def test_frames_are_writable_and_later_receives_do_not_touch_them() -> None:
