@@ -15,7 +15,8 @@ from strandline.log.warming import Cold
 from strandline.model.errors import KafkaError
 from strandline.records.batch import Record, batches, crc_ok, decode_batch, encode_batch, read_header
 from strandline.simulation.disk import SimDisk
-from strandline.simulation.power_loss.log_story import Batch, Promise, open_log
+from strandline.simulation.journal import Journal
+from strandline.simulation.power_loss.log_story import Batch, LogStory, Promise, open_log
 from strandline.simulation.volume import Fate, Volume
 
 _WALL_MS = 1_900_000_000_000
@@ -23,6 +24,20 @@ _WALL_MS = 1_900_000_000_000
 
 class Broken(AssertionError):
     """A promise was not kept."""
+
+
+class LogRecording:
+    def __init__(self, seed: int, mode: str, steps: int) -> None:
+        self.name = f"log seed {seed} {mode}"
+        self._story = LogStory(seed, flush_every_append=mode == "flush")
+        self._story.run(steps)
+
+    @property
+    def journal(self) -> Journal:
+        return self._story.journal
+
+    def check(self, found: Volume, operation: int, random: Random) -> None:
+        check_log(found, self._story.promises, operation, random)
 
 
 def check_log(volume: Volume, promises: list[Promise], operation: int, random: Random) -> None:

@@ -1,0 +1,65 @@
+"""Goes through the disk operations of a recorded run and tries a power loss before each of those chosen."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Iterator
+from dataclasses import dataclass
+from random import Random
+from typing import Protocol
+
+from strandline.simulation.journal import Journal
+from strandline.simulation.volume import Volume
+
+
+class Recording(Protocol):
+    """One run from one seed, with its disk operations kept and its promises known."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def journal(self) -> Journal: ...
+    def check(self, found: Volume, operation: int, random: Random) -> None:
+        """Raises when what is found after a power loss before this operation breaks a promise."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    recording: str
+    operation: int
+    variant: int
+    why: str
+    details: str
+
+    def __str__(self) -> str:
+        return f"{self.recording}, power lost at disk operation {self.operation} (variant {self.variant}): {self.why}"
+
+
+def chosen_operations(recording: Recording, sample: int | None, random: Random) -> set[int]:
+    """All of them, the end included, or a sample."""
+    count = len(recording.journal.operations) + 1
+    return set(range(count)) if sample is None or sample >= count else set(random.sample(range(count), sample))
+
+
+def draw(recording: Recording, operation: int, variant: int) -> Random:
+    """What decides how a power loss at this place turns out."""
+    return Random(f"{recording.name}/{operation}/{variant}")
+
+
+def search(recording: Recording, operations: set[int], variants: int) -> Iterator[Finding | None]:
+    """One outcome for each power loss tried: None is a promise kept."""
+    volume = Volume()
+    for operation in recording.journal.moments(volume):
+        if operation in operations:
+            for variant in range(variants):
+                yield _try(recording, volume, operation, variant)
+
+
+def _try(recording: Recording, volume: Volume, operation: int, variant: int) -> Finding | None:
+    random = draw(recording, operation, variant)
+    try:
+        recording.check(volume.after_power_loss(random), operation, random)
+    except Exception as error:
+        return Finding(recording.name, operation, variant, f"{type(error).__name__}: {error}", traceback.format_exc())
+    return None
