@@ -17,7 +17,7 @@ from random import Random
 from typing import Final
 
 from strandline.metadata.cluster import METADATA_VERSION
-from strandline.metadata.record_versions import LATEST_METADATA_VERSION, MINIMUM_METADATA_VERSION
+from strandline.metadata.features import KRAFT_VERSION, SERVED_FEATURES, SUPPORTED_FEATURES, bootstrap_records
 from strandline.metadata.settings.addresses import parse_voter
 from strandline.model.ids import METADATA_TOPIC, Uuid, random_uuid
 from strandline.node.config import Config
@@ -25,12 +25,10 @@ from strandline.node.identity import Identity, IdentityUnreadable, read_identity
 from strandline.node.releases import LATEST_RELEASE, metadata_version_of, release_of
 from strandline.protocol.messages.metadata_records import FeatureLevelRecord
 from strandline.raft.snapshots import write_bootstrap_checkpoint, write_first_voters
-from strandline.raft.voters import KRAFT_VERSION, Voter, VoterSet
+from strandline.raft.voters import Voter, VoterSet
 from strandline.runtime.disk import Disk
 
 METADATA_PARTITION: Final = f"{METADATA_TOPIC}-0"
-# Levels beyond metadata.version that may be finalized; a feature rises here when it is served.
-_SERVED: Final[Mapping[str, tuple[int, int]]] = {}
 
 
 class StorageRefused(Exception):
@@ -205,25 +203,26 @@ def _check_plan(config: Config, cluster_id: str, plan: FormatPlan) -> None:
 
 
 def _feature_levels(plan: FormatPlan) -> tuple[int, list[FeatureLevelRecord]]:
-    """metadata.version first, as its level decides how the others are read."""
-    features, release = dict(plan.features or {}), plan.release_version
+    """The metadata version, and the records that finalize it and the other features; it comes first."""
+    wanted = dict(plan.features or {})
+    for name, level in wanted.items():
+        least = SUPPORTED_FEATURES.get(name, (0, 0))[0]
+        most = SERVED_FEATURES.get(name, 0)
+        if not least <= level <= most:
+            raise StorageRefused(f"{name}={level} cannot be finalized: served are levels {least} to {most}")
     try:
-        level = features.pop(METADATA_VERSION) if METADATA_VERSION in features else metadata_version_of(release)
+        metadata_version = wanted.get(METADATA_VERSION) or metadata_version_of(plan.release_version)
     except ValueError as error:
         raise StorageRefused(str(error)) from error
-    if not MINIMUM_METADATA_VERSION <= level <= LATEST_METADATA_VERSION:
-        raise StorageRefused(
-            f"{METADATA_VERSION}={level} is not known: its levels go from {MINIMUM_METADATA_VERSION} to "
-            f"{LATEST_METADATA_VERSION}"
-        )
-    features.pop(KRAFT_VERSION, None)
-    for name, wanted in features.items():
-        least, most = _SERVED.get(name, (0, 0))
-        if not least <= wanted <= most:
-            raise StorageRefused(f"{name}={wanted} cannot be finalized: served are levels {least} to {most}")
-    records = [FeatureLevelRecord(name=METADATA_VERSION, feature_level=level)]
-    records += [FeatureLevelRecord(name=name, feature_level=at) for name, at in sorted(features.items()) if at > 0]
-    return level, records
+    levels = {
+        record.name: record.feature_level
+        for record in bootstrap_records(metadata_version)
+        if isinstance(record, FeatureLevelRecord)
+    }
+    levels.update(wanted)
+    # kraft.version is not a metadata record: the snapshot of the first voters carries it.
+    levels.pop(KRAFT_VERSION, None)
+    return metadata_version, [FeatureLevelRecord(name=name, feature_level=at) for name, at in levels.items() if at > 0]
 
 
 def _first_voters(config: Config, plan: FormatPlan, ids: dict[str, Uuid]) -> VoterSet | None:

@@ -44,7 +44,12 @@ FORGOTTEN_BY_KAFKA = ("log.retention.hours",)
 # What DescribedByKafka.java sets.
 TOPIC = {"cleanup.policy": "compact, delete", "segment.bytes": "3000000"}
 BROKER = {"log.retention.ms": "1000", "plugin.of.broker": "x", "leader.replication.throttled.rate": "100"}
-ALL_BROKERS = {"log.segment.bytes": " 2000000", "plugin.of.cluster": "y", "log.retention.ms": "2000"}
+ALL_BROKERS = {
+    "log.segment.bytes": " 2000000",
+    "plugin.of.cluster": "y",
+    "log.retention.ms": "2000",
+    "min.insync.replicas": "1",  # by the controller, when it begins to track eligible leader replicas
+}
 GROUP = {"consumer.session.timeout.ms": "50000"}
 METRICS = {"interval.ms": "5000"}
 

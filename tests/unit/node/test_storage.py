@@ -5,6 +5,7 @@ from random import Random
 
 import pytest
 
+from strandline.metadata.features import bootstrap_records
 from strandline.model.ids import Endpoint, Uuid
 from strandline.node.config import Config
 from strandline.node.identity import Identity, IdentityUnreadable, read_identity, write_identity
@@ -79,6 +80,18 @@ def test_every_directory_gets_the_feature_levels_to_begin_with() -> None:
         assert read_bootstrap_checkpoint(disk, path) == [FeatureLevelRecord(name="metadata.version", feature_level=25)]
 
 
+def test_feature_levels_can_be_chosen() -> None:
+    disk = SimDisk(Volume())
+    formatted(disk, features={"eligible.leader.replicas.version": 0, "metadata.version": 29, "kraft.version": 1})
+    assert read_bootstrap_checkpoint(disk, "/data/a") == [FeatureLevelRecord(name="metadata.version", feature_level=29)]
+
+
+def test_a_new_cluster_starts_with_the_features_that_are_served() -> None:
+    disk = SimDisk(Volume())
+    formatted(disk)
+    assert read_bootstrap_checkpoint(disk, "/data/a") == bootstrap_records()
+
+
 def test_what_was_formatted_can_be_started_on() -> None:
     disk = SimDisk(Volume())
     report = formatted(disk)
@@ -127,7 +140,11 @@ def test_fixed_voters_and_brokers_need_no_choice_of_a_quorum() -> None:
         ),
         (config(listeners="PLAINTEXT://localhost:9092,CONTROLLER://localhost:0"), {}, "needs a port of its own"),
         (config(), {"release_version": "2.8"}, "'2.8' is not a known release"),
-        (config(), {"features": {"metadata.version": 99}}, "metadata.version=99 is not known"),
+        (
+            config(),
+            {"features": {"metadata.version": 99}},
+            "metadata.version=99 cannot be finalized: served are levels 7 to 30",
+        ),
         (config(), {"features": {"group.flavour": 1}}, "group.flavour=1 cannot be finalized"),
         (config(), {"cluster_id": "two words"}, "cannot be a cluster id"),
     ],
