@@ -96,7 +96,7 @@ class Acceptor:
         self._processor.left(connection)
 
     def _delay_ms(self) -> float:
-        """max.connection.creation.rate: a connection above it is not read from until its turn comes."""
+        """max.connection.creation.rate: a connection above it is not served until its turn comes."""
         now_ms = self._clock.now_ms()
         interval_ms = 1000 / self._processor.settings.max_connection_creation_rate
         # A second's worth may come at once, as the rate is meant as an average.

@@ -8,7 +8,7 @@ It may not begin when
 
 - an earlier one has not been answered (or, for a Produce behind Produces, has not parked yet);
 - `pipelined` requests are in work, or the node has too many parked requests for anybody to have more than one;
-- the request queue is full, by number or by bytes;
+- the request queue is full, by number or by bytes, or new connections come faster than they may;
 - the client does not read its answers.
 
 What a connection can hold is therefore one receive buffer, one complete frame, the calls in work, and what `Outbox`
@@ -18,6 +18,7 @@ allows for answers.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections import deque
 from typing import TYPE_CHECKING, Protocol, cast
@@ -63,16 +64,18 @@ class Connection(asyncio.BufferedProtocol):
         self._next: Call | None = None  # complete, and not allowed to begin yet
         self._proceeding = False
         self._waking = False
+        self._more = False  # there may be more frames in the buffer than one step may take
         self._wants_room = False
+        self._wants_bytes = False
         self._muted = False
         self._rested = True  # holds no receive buffer
-        self._held = False  # not its turn yet to be read from
+        self._held = False  # not its turn yet to be served
         self._admitted = False
         self._ended = False  # the client will send no more
         self._closing_ms = -1
-        self._frame_since_ms = -1
+        self._frame_since_ms = -1  # when the frame that is arriving was begun
         self._active_ms = processor.clock.now_ms()
-        self._arriving_bytes = 0
+        self._arriving_bytes = 0  # of a frame not submitted yet, as the queue knows it
         self.listener = listener
         self.client_host = ""
         self.closed = False
@@ -93,10 +96,11 @@ class Connection(asyncio.BufferedProtocol):
             transport, processor.offload, processor.tasks, processor.backlog, self.close, self._wake_soon
         )
         self._admitted = self._gate.admit(self)
-        if self._admitted:
-            no_delay(transport)
-        else:
+        if not self._admitted:
             self.abort()
+            return
+        with contextlib.suppress(OSError):  # some systems refuse when the client has gone already
+            no_delay(transport)
 
     def get_buffer(self, sizehint: int) -> memoryview:
         return self._parser.get_buffer(sizehint)
@@ -147,6 +151,7 @@ class Connection(asyncio.BufferedProtocol):
             if answer is not None:
                 self._outbox.put(answer)
         if not self._proceeding:
+            self._active_ms = self._processor.clock.now_ms()
             self._wake_soon()
 
     def moved(self) -> None:
@@ -181,7 +186,6 @@ class Connection(asyncio.BufferedProtocol):
 
     def hold(self) -> None:
         self._held = True
-        self._mute()
 
     def unhold(self) -> None:
         self._held = False
@@ -214,6 +218,7 @@ class Connection(asyncio.BufferedProtocol):
         if self._proceeding or self.closed:
             return
         self._proceeding = True
+        self._more = False
         try:
             for _ in range(FRAMES_PER_STEP):
                 call = self._next or self._receive()
@@ -223,9 +228,12 @@ class Connection(asyncio.BufferedProtocol):
                     self._next = call
                     break
                 self._next = None
+                if self._arriving_bytes:
+                    self._account_for_arriving(0)
                 self._pending.append(call)
                 self._processor.queue.submit(call, self.listener.controller)
             else:
+                self._more = True
                 self._wake_soon()
         finally:
             self._proceeding = False
@@ -250,7 +258,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def _may_begin(self, call: Call) -> bool:
         outbox = self._outbox
-        if outbox.paused or outbox.bytes >= ANSWERED_AHEAD_BYTES or self.closed:
+        if outbox.paused or outbox.bytes >= ANSWERED_AHEAD_BYTES or self.closed or self._held:
             return False
         processor = self._processor
         if processor.draining:
@@ -258,11 +266,19 @@ class Connection(asyncio.BufferedProtocol):
         pending = self._pending
         if pending:
             last = pending[-1]
-            if not (call.route.pipelined and last.route.pipelined) or last.stage in _UNDECIDED:
+            if not (call.route.pipelined and last.route.pipelined):
+                return False
+            if last.stage is not Stage.PARKED and last.stage is not Stage.OVER:
                 return False
             if len(pending) >= processor.settings.pipelined or processor.queue.crowded:
                 return False
-        return self._room_or_wait()
+        queue = processor.queue
+        if not queue.has_room(self.listener.controller):
+            if not self._wants_room:
+                self._wants_room = True
+                queue.call_when_room(self.listener.controller, self._room)
+            return False
+        return True
 
     def _settle(self) -> None:
         """After a step: mute or not, note a frame that has begun, and go when all is said."""
@@ -271,50 +287,56 @@ class Connection(asyncio.BufferedProtocol):
             if self._may_begin(kept):
                 self._wake_soon()  # the outbox was in the way and is no more
             self._mute()
-        elif self._waking:
-            self._mute()  # more frames are in the buffer than one step may take
-        else:
-            self._watch_frame()
+        elif self._more:
+            self._mute()
+        elif self._may_go_on_reading() and self._muted and not self._ended:
+            self._muted = False
+            self._transport.resume_reading()
         if (self._ended or self._processor.draining) and self._is_done():
             self.shut()
 
-    def _watch_frame(self) -> None:
+    def _may_go_on_reading(self) -> bool:
+        """Notes a frame that has begun to arrive; one that would be too much for the node has to wait.
+
+        Only frames that were let in are counted, and those are read to their end: nobody waits for bytes of somebody
+        who waits for bytes.
+        """
         arriving = self._parser.waiting_bytes
-        if arriving or self._arriving_bytes:
-            self._account_for_arriving(arriving)
-            if arriving and self._frame_since_ms < 0:
-                self._frame_since_ms = self._active_ms
-                if not self._room_or_wait():
-                    self._mute()
-                    return
-        if self._muted and not self._wants_room and not self._held and not self._ended:
-            self._muted = False
-            if arriving:
-                self._frame_since_ms = self._processor.clock.now_ms()
-            self._transport.resume_reading()
+        if not arriving:
+            if self._arriving_bytes:
+                self._account_for_arriving(0)
+            return True
+        if self._frame_since_ms < 0:
+            queue = self._processor.queue
+            if not queue.may_receive(self.listener.controller):
+                self._mute()
+                if not self._wants_bytes:
+                    self._wants_bytes = True
+                    queue.call_when_may_receive(self._bytes)
+                return False
+            self._frame_since_ms = self._processor.clock.now_ms()
+        elif self._muted:
+            self._frame_since_ms = self._processor.clock.now_ms()  # the time in which we did not listen is not its own
+        self._account_for_arriving(arriving)
+        return True
 
     def _mute(self) -> None:
         if not self._muted:
             self._muted = True
             self._transport.pause_reading()
 
-    def _room_or_wait(self) -> bool:
-        queue, controller = self._processor.queue, self.listener.controller
-        if queue.has_room(controller):
-            return True
-        if not self._wants_room:
-            self._wants_room = True
-            queue.call_when_room(controller, self._room)
-        return False
-
     def _room(self) -> None:
         self._wants_room = False
+        self._proceed()
+
+    def _bytes(self) -> None:
+        self._wants_bytes = False
         self._proceed()
 
     def _is_done(self) -> bool:
         if self._pending or self._outbox.bytes:
             return False
-        return self._processor.draining or (self._next is None and not self._waking)
+        return self._processor.draining or (self._next is None and not self._more)
 
     def _wake_soon(self) -> None:
         if not self._waking:
@@ -335,8 +357,5 @@ class Connection(asyncio.BufferedProtocol):
 
     def _account_for_arriving(self, size_bytes: int) -> None:
         if size_bytes != self._arriving_bytes:
-            self._processor.queue.held_back(size_bytes - self._arriving_bytes)
+            self._processor.queue.receiving(size_bytes - self._arriving_bytes)
             self._arriving_bytes = size_bytes
-
-
-_UNDECIDED = frozenset({Stage.QUEUED, Stage.DECIDING})

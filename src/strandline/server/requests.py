@@ -153,14 +153,16 @@ class RequestQueue:
         self._controller_lane = _Lane()
         self._held = 0
         self._stepping = False
-        self.bytes = 0  # of frames being received, queued and decided
+        self._wants_bytes: deque[Callable[[], None]] = deque()
+        self.bytes = 0  # of calls queued and being decided
+        self.arriving_bytes = 0  # of frames being received, or waiting for room
         self.parked = 0
         self.parked_bytes = 0
         channel = "kafka.network:type=RequestChannel"
         metrics.gauge(f"{channel},name=RequestQueueSize", self.queued)
         metrics.gauge("strandline.server:type=Requests,name=ParkedRequests", lambda: self.parked)
         metrics.gauge("strandline.server:type=Requests,name=ParkedBytes", lambda: self.parked_bytes)
-        metrics.gauge("strandline.server:type=Requests,name=QueuedBytes", lambda: self.bytes)
+        metrics.gauge("strandline.server:type=Requests,name=QueuedBytes", lambda: self.bytes + self.arriving_bytes)
         pool = "kafka.server:type=KafkaRequestHandlerPool"
         metrics.gauge(f"{pool},name=RequestHandlerAvgIdlePercent", lambda: max(0.0, 1 - self._held / self._slots))
 
@@ -185,6 +187,19 @@ class RequestQueue:
     def call_when_room(self, controller: bool, wake: Callable[[], None]) -> None:
         """Calls `wake` once when there may be room again; it has to ask anew."""
         (self._controller_lane if controller else self._client_lane).wants_room.append(wake)
+
+    def may_receive(self, controller: bool) -> bool:
+        """Whether a frame that has begun may be read on."""
+        return controller or self.bytes + self.arriving_bytes < self._max_bytes
+
+    def call_when_may_receive(self, wake: Callable[[], None]) -> None:
+        self._wants_bytes.append(wake)
+
+    def receiving(self, size_bytes: int) -> None:
+        """So many more bytes of a frame have arrived; negative when it was submitted or given up."""
+        self.arriving_bytes += size_bytes
+        if size_bytes < 0 and self._wants_bytes:
+            self._step_soon()
 
     def submit(self, call: Call, controller: bool) -> None:
         self.bytes += call.size_bytes
@@ -213,16 +228,10 @@ class RequestQueue:
             self.parked -= 1
             self.parked_bytes -= call.size_bytes
 
-    def held_back(self, size_bytes: int) -> None:
-        """Bytes of a frame that is still arriving; negative when it was finished or given up."""
-        if size_bytes >= 0:
-            self.bytes += size_bytes
-        else:
-            self._freed(-size_bytes)
-
     def _freed(self, size_bytes: int) -> None:
         self.bytes -= size_bytes
-        if self._client_lane.calls or self._controller_lane.calls or self._client_lane.wants_room:
+        client = self._client_lane
+        if client.calls or self._controller_lane.calls or client.wants_room or self._wants_bytes:
             self._step_soon()
 
     def _run(self, call: Call) -> None:
@@ -251,17 +260,19 @@ class RequestQueue:
             self._run((controller or client).popleft())
             if self._clock.now_ms() >= until_ms:
                 break
-        self._admit(self._controller_lane, True, until_ms)
-        self._admit(self._client_lane, False, until_ms)
+        self._let_in(self._controller_lane.wants_room, lambda: self.has_room(True), until_ms)
+        self._let_in(self._client_lane.wants_room, lambda: self.has_room(False), until_ms)
+        self._let_in(self._wants_bytes, lambda: self.may_receive(False), until_ms)
         if self._held < self._slots and (controller or client):
             self._step_soon()
         self._lag.end(begin)
 
-    def _admit(self, lane: _Lane, controller: bool, until_ms: int) -> None:
-        # Each waiter is asked once in a step: one that cannot go on for another reason comes back by itself.
-        for _ in range(min(len(lane.wants_room), CALLS_PER_STEP)):
-            if not self.has_room(controller) or self._clock.now_ms() >= until_ms:
+    def _let_in(self, waiting: deque[Callable[[], None]], may: Callable[[], bool], until_ms: int) -> None:
+        for _ in range(CALLS_PER_STEP):
+            if not waiting or not may():
+                return
+            waiting.popleft()()
+            if self._clock.now_ms() >= until_ms:
                 break
-            lane.wants_room.popleft()()
-        if lane.wants_room and self.has_room(controller):
+        if waiting and may():
             self._step_soon()

@@ -266,6 +266,22 @@ def test_a_connection_whose_request_is_in_work_is_not_idle() -> None:
     run(scenario())
 
 
+def test_a_long_wait_is_followed_by_the_usual_idle_time() -> None:
+    async def scenario() -> None:
+        acks = Acknowledgements()
+        house = await House(ServerSettings(max_idle_ms=10_000)).start(handlers(PRODUCE=acks.handle))
+        wire = house.connect()
+        wire.send(produce(1))
+        await asyncio.sleep(60)
+        acks.acknowledge(1)
+        await asyncio.sleep(8)
+        assert not wire.closing
+        await asyncio.sleep(4)
+        assert wire.lost
+
+    run(scenario())
+
+
 def test_a_frame_that_was_begun_must_be_finished_in_time() -> None:
     async def scenario() -> None:
         house = await House(ServerSettings(frame_timeout_ms=5_000)).start(handlers(METADATA=say_metadata))

@@ -207,6 +207,29 @@ def test_a_large_frame_is_not_taken_in_while_too_many_bytes_are_queued() -> None
     run(scenario())
 
 
+def test_frames_above_the_limit_of_bytes_are_served_one_after_the_other() -> None:
+    async def scenario() -> None:
+        slow = Slow()
+        limit = ServerSettings(handlers=8, queued_max_request_bytes=100_000)
+        house = await House(limit).start(handlers(METADATA=slow.handle))
+        wires = [house.connect() for _ in range(5)]
+        start = metadata(1)[4:]
+        frame = (150_000).to_bytes(4, "big") + start + bytes(150_000 - len(start))
+        for begin in range(0, len(frame), 10_000):
+            for wire in wires:
+                wire.send(frame[begin : begin + 10_000])
+        for _ in range(5):
+            await settle()
+            assert house.number(QUEUED_BYTES) < 100_000 + 5 * 150_000
+            assert 1 <= len(slow.begun) <= 5
+            slow.let_go()
+        await settle()
+        assert [wire.correlations() for wire in wires] == [[1]] * 5
+        assert house.number(QUEUED_BYTES) == 0
+
+    run(scenario())
+
+
 def test_a_connection_lost_in_the_middle_of_a_frame_gives_its_bytes_back() -> None:
     async def scenario() -> None:
         house = await House().start(handlers(METADATA=say_metadata))
