@@ -98,7 +98,7 @@ class Progress:
     """
 
     def __init__(self, doing: str | Callable[[], str]) -> None:
-        self._describe = (lambda: doing) if isinstance(doing, str) else doing
+        self._doing = doing
         self._done = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
 
@@ -117,7 +117,7 @@ class Progress:
         shown = ""
         pause = SLOW_SECONDS
         while not self._done.wait(pause):
-            text = self._describe() + " …"
+            text = (self._doing if isinstance(self._doing, str) else self._doing()) + " …"
             if redraw:
                 print("\r" + text.ljust(len(shown)), end="", file=sys.stderr, flush=True)
             elif text != shown:

@@ -193,14 +193,14 @@ async def _lines(source: int) -> AsyncIterator[list[bytes]]:
 async def _read(source: int) -> bytes:
     """Waits without holding the event loop up where the operating system can tell us (not for regular files)."""
     loop = asyncio.get_running_loop()
-    readable = loop.create_future()
+    readable = asyncio.Event()
     try:
-        loop.add_reader(source, lambda: readable.done() or readable.set_result(None))
+        loop.add_reader(source, readable.set)
     except PermissionError:
         await asyncio.sleep(0)
         return os.read(source, CHUNK_BYTES)
     try:
-        await readable
+        await readable.wait()
     finally:
         loop.remove_reader(source)
     return os.read(source, CHUNK_BYTES)

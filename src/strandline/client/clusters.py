@@ -123,9 +123,11 @@ class Clusters:
             update.upgrade_type = 2 if downgrade else 1
         request = UpdateFeaturesRequest(feature_updates=[update], validate_only=validate_only)
         answer = await self._router.call(request, UpdateFeaturesResponse, version=version, controller=True)
-        for failed in [answer, *answer.results]:
-            if failed.error_code:
-                raise error_of(failed.error_code, failed.error_message or f"feature {name!r}")
+        outcomes = [(answer.error_code, answer.error_message)]
+        outcomes += [(result.error_code, result.error_message) for result in answer.results]
+        for code, message in outcomes:
+            if code:
+                raise error_of(code, message or f"feature {name!r}")
 
     async def quorum(self) -> QuorumDescription:
         topic = DescribeQuorumRequestTopicData(

@@ -1,0 +1,43 @@
+"""`strandline down`: stops what `up` has started in a data directory."""
+
+from __future__ import annotations
+
+import argparse
+import os
+
+from strandline.cli.errors import Failed
+from strandline.cli.output import Progress, hint, print_json, print_table
+from strandline.cli.platform import refuse_windows
+from strandline.cli.session import add_json_option
+from strandline.cli.up import DEFAULT_DATA
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--data", metavar="DIR", default=DEFAULT_DATA, help=f"where it lives (default: {DEFAULT_DATA})")
+    add_json_option(parser)
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    refuse_windows("down")
+    from strandline.launch.cluster import Cluster
+    from strandline.launch.errors import LaunchError
+    from strandline.launch.state import StateUnreadable, read_state
+
+    cluster = Cluster(arguments.data, say=hint)
+    try:
+        if read_state(cluster.directory) is None:
+            raise Failed(f"there is no cluster in {os.path.abspath(arguments.data)}: say where it is with --data DIR")
+        with Progress("waiting for the nodes to stop"):
+            stopped = cluster.down()
+    except (LaunchError, StateUnreadable) as error:
+        raise Failed(str(error)) from error
+    if arguments.json:
+        print_json([{"id": node.id, "stopped": node in stopped} for node in cluster.nodes])
+    else:
+        rows = [
+            (node.id, "stopped" if node.id in {each.id for each in stopped} else "was not running")
+            for node in cluster.nodes
+        ]
+        print_table(("NODE", "STATUS"), rows)
+    return 0

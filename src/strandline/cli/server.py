@@ -1,0 +1,50 @@
+"""`strandline server FILE.properties`: one node in the foreground, with Kafka's configuration keys."""
+
+from __future__ import annotations
+
+import argparse
+
+from strandline.cli.errors import Failed
+from strandline.cli.platform import refuse_windows
+from strandline.cli.session import parse_pairs
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("file", metavar="FILE", help="a server.properties as Kafka has them")
+    parser.add_argument(
+        "--override", metavar="KEY=VALUE", action="append", default=[], help="instead of what FILE says"
+    )
+    parser.add_argument(
+        "--auto-format",
+        action="store_true",
+        help="format empty directories as a new standalone cluster (throwaway nodes)",
+    )
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    refuse_windows("server")
+    overrides = parse_pairs(arguments.override, "--override")
+    from strandline.node.config import ConfigRefused
+    from strandline.node.storage import StorageRefused
+
+    try:
+        if arguments.auto_format:
+            _format(arguments.file, overrides)
+        from strandline.node.node import run_node
+
+        return run_node(arguments.file, overrides) or 0
+    except (ConfigRefused, StorageRefused) as error:
+        raise Failed(str(error)) from error
+
+
+def _format(file: str, overrides: dict[str, str]) -> None:
+    import random
+    import time
+
+    from strandline.node.config import Config
+    from strandline.node.storage import format_if_empty
+    from strandline.runtime.disk import SystemDisk
+
+    config = Config.load(file, overrides)
+    format_if_empty(config, disk=SystemDisk(), random=random.SystemRandom(), wall_ms=time.time_ns() // 1_000_000)

@@ -1,0 +1,42 @@
+"""Finding ports that nobody listens on. The answer is a guess: another program may take one a moment later, and then
+the node that wanted it says so in its own words.
+"""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Collection
+
+LAST_PORT = 65_535
+
+
+class NoPortFree(Exception):
+    pass
+
+
+def is_free(host: str, port: int) -> bool:
+    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM) as probe:
+        # As a server would: a port in TIME_WAIT after a restart is free, one that is listened on is not.
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, port))
+        except OSError:
+            return False
+    return True
+
+
+def next_free(host: str, first: int, taken: Collection[int] = ()) -> int:
+    for port in range(first, LAST_PORT + 1):
+        if port not in taken and is_free(host, port):
+            return port
+    raise NoPortFree(f"no free port from {first} to {LAST_PORT} on {host}: choose a lower --port")
+
+
+def any_free(host: str, taken: Collection[int] = ()) -> int:
+    """One that the operating system picks, for tests that must not meet each other."""
+    while True:
+        with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM) as probe:
+            probe.bind((host, 0))
+            port: int = probe.getsockname()[1]
+        if port not in taken:
+            return port

@@ -1,0 +1,106 @@
+"""Node processes: starting one, recognising it later by its pid, stopping it.
+
+A pid outlives its process: after a reboot or a kill -9 it may name a stranger. A process is therefore ours only if its
+command line names the node's own properties file.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import strandline
+
+POLL_SECONDS = 0.01
+
+
+def start(properties: str, log: str) -> subprocess.Popen[bytes]:
+    """The node leads a session of its own: Ctrl-C in our terminal reaches us, and we stop it in good order."""
+    with open(log, "ab") as output:
+        return subprocess.Popen(
+            [sys.executable, "-m", "strandline", "server", properties],
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+            env=_environment(),
+        )
+
+
+def _environment() -> dict[str, str]:
+    """The child finds the same package that we are, however we were started."""
+    source = os.path.dirname(os.path.dirname(os.path.abspath(strandline.__file__)))
+    paths = [path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path and path != source]
+    return {**os.environ, "PYTHONPATH": os.pathsep.join([source, *paths]), "PYTHONUNBUFFERED": "1"}
+
+
+def is_node(pid: int | None, properties: str) -> bool:
+    """Whether this pid is, now, the process of the node with this properties file."""
+    if pid is None or pid <= 0:
+        return False
+    command = _command_line(pid)
+    return command is not None and properties in command and "server" in command
+
+
+def _command_line(pid: int) -> list[str] | None:
+    """None when there is no such process; a process that ended but was not waited for has an empty command line."""
+    if os.path.isdir("/proc/self"):
+        try:
+            with open(f"/proc/{pid}/cmdline", "rb") as file:
+                return os.fsdecode(file.read()).split("\0")
+        except OSError:
+            return None
+    shown = subprocess.run(["ps", "-ww", "-o", "command=", "-p", str(pid)], capture_output=True, text=True, check=False)
+    if shown.returncode != 0:
+        return None
+    # Words cannot be told from blanks here: offer every tail, so that a path with blanks is found too.
+    words = shown.stdout.strip().split(" ")
+    return words + [" ".join(words[index:]) for index in range(len(words))]
+
+
+def ask_to_stop(pid: int) -> None:
+    _signal(pid, signal.SIGTERM)
+
+
+def kill(pid: int) -> None:
+    _signal(pid, signal.SIGKILL)
+
+
+def _signal(pid: int, number: int) -> None:
+    try:
+        os.kill(pid, number)
+    except ProcessLookupError:
+        return
+
+
+def wait_until_gone(pid: int, properties: str, timeout_seconds: float) -> bool:
+    deadline = time.monotonic() + timeout_seconds
+    while is_node(pid, properties):
+        _reap(pid)
+        if time.monotonic() >= deadline:
+            return not is_node(pid, properties)
+        time.sleep(POLL_SECONDS)
+    return True
+
+
+def _reap(pid: int) -> None:
+    """A child of ours stays in the process table until it is waited for."""
+    try:
+        os.waitpid(pid, os.WNOHANG)
+    except ChildProcessError:
+        return
+
+
+def tail(log: str, lines: int = 20, since: int = 0) -> str:
+    """The last lines of a node's log, from byte `since` on: why it died, in its own words."""
+    try:
+        with open(log, "rb") as file:
+            size = file.seek(0, os.SEEK_END)
+            file.seek(max(since, size - 64 * 1024))
+            text = file.read().decode(errors="replace")
+    except OSError as error:
+        return f"(its log cannot be read: {error})"
+    return "\n".join(text.strip().splitlines()[-lines:]) or "(it wrote nothing)"

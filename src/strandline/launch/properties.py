@@ -1,0 +1,67 @@
+"""The properties file of a node that `up` starts: Kafka's keys, written anew at every start.
+
+The node itself reads it like any other server.properties, so a person may copy it and carry on with
+`strandline server`.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+
+from strandline.launch.errors import LaunchError
+from strandline.launch.state import NodeState
+from strandline.node.properties import format_properties
+
+COMMENT = "Written by `strandline up` at every start: change settings with --set key=value."
+_DECIDED = frozenset(
+    {
+        "broker.id",
+        "controller.listener.names",
+        "controller.quorum.bootstrap.servers",
+        "controller.quorum.voters",
+        "listeners",
+        "node.id",
+        "process.roles",
+    }
+)
+
+
+def node_properties(node: NodeState, nodes: list[NodeState], settings: Mapping[str, str]) -> dict[str, str]:
+    """What the node is told; `settings` have the last word."""
+    replicas = min(3, len(nodes))
+    return {
+        "process.roles": "broker,controller",
+        "node.id": str(node.id),
+        "controller.quorum.bootstrap.servers": ",".join(f"{each.host}:{each.controller_port}" for each in nodes),
+        "listeners": f"PLAINTEXT://{node.endpoint},CONTROLLER://{node.host}:{node.controller_port}",
+        "advertised.listeners": f"PLAINTEXT://{node.endpoint}",
+        "controller.listener.names": "CONTROLLER",
+        "inter.broker.listener.name": "PLAINTEXT",
+        "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT",
+        "log.dirs": node.data,
+        "default.replication.factor": str(replicas),
+        "offsets.topic.replication.factor": str(replicas),
+        "transaction.state.log.replication.factor": str(replicas),
+        "transaction.state.log.min.isr": str(max(1, replicas - 1)),
+        "share.coordinator.state.topic.replication.factor": str(replicas),
+        "share.coordinator.state.topic.min.isr": str(max(1, replicas - 1)),
+        **settings,
+    }
+
+
+def write_properties(path: str, properties: Mapping[str, str]) -> None:
+    temporary = path + ".tmp"
+    with open(temporary, "wb") as file:
+        file.write(format_properties(properties, comment=COMMENT))
+    os.replace(temporary, path)
+
+
+def check_settings(settings: Mapping[str, str]) -> None:
+    """Refuses what the launcher decides itself and writes down in cluster.json."""
+    for key in settings:
+        if key in _DECIDED:
+            raise LaunchError(
+                f"--set {key} is not possible: `up` decides it and writes it to cluster.json. For a node that is "
+                "wholly your own write a server.properties and run `strandline server`"
+            )

@@ -1,0 +1,98 @@
+"""`cluster.json`: what a data directory says about the cluster that lives in it.
+
+Scripts read this file, so its keys are a contract: cluster_id, bootstrap, nodes (id, pid, host, port,
+controller_port, data, log). A node that is listed has been formatted, whatever became of its disk since: that is why
+an emptied disk is never formatted a second time. `pid` is null while `up` knows the node to be stopped; a number may
+be stale, and `launch/processes` tells.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any
+
+STATE_FILE = "cluster.json"
+
+
+class StateUnreadable(Exception):
+    """`cluster.json` is there but is not ours, or was damaged."""
+
+
+@dataclass(slots=True)
+class NodeState:
+    id: int
+    pid: int | None
+    host: str
+    port: int
+    controller_port: int
+    data: str
+    log: str
+
+    @property
+    def endpoint(self) -> str:
+        return f"{self.host}:{self.port}"
+
+    @property
+    def properties(self) -> str:
+        return os.path.join(self.data, "server.properties")
+
+
+@dataclass(slots=True)
+class ClusterState:
+    cluster_id: str
+    nodes: list[NodeState] = field(default_factory=list)
+
+    @property
+    def bootstrap(self) -> str:
+        return ",".join(node.endpoint for node in self.nodes)
+
+    def node(self, node_id: int) -> NodeState | None:
+        return next((node for node in self.nodes if node.id == node_id), None)
+
+    def add(self, node: NodeState) -> None:
+        self.nodes = sorted([*self.nodes, node], key=lambda each: each.id)
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "cluster_id": self.cluster_id,
+            "bootstrap": self.bootstrap,
+            "nodes": [asdict(node) for node in self.nodes],
+        }
+
+
+def read_state(directory: str) -> ClusterState | None:
+    path = os.path.join(directory, STATE_FILE)
+    try:
+        with open(path, encoding="utf-8") as file:
+            content = json.load(file)
+        nodes = [_node(entry) for entry in content["nodes"]]
+        return ClusterState(str(content["cluster_id"]), sorted(nodes, key=lambda node: node.id))
+    except FileNotFoundError:
+        return None
+    except (ValueError, KeyError, TypeError) as error:
+        raise StateUnreadable(
+            f"{path} cannot be read ({type(error).__name__}: {error}); it is written by `strandline up` and holds the "
+            "cluster's id and its nodes: restore it from a copy, or use another --data directory"
+        ) from error
+
+
+def write_state(directory: str, state: ClusterState) -> None:
+    """Whole or not at all: a reader, or a crash in the middle, never sees half a file."""
+    path = os.path.join(directory, STATE_FILE)
+    temporary = path + ".tmp"
+    with open(temporary, "w", encoding="utf-8") as file:
+        json.dump(state.as_json(), file, indent=2)
+        file.write("\n")
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(temporary, path)
+
+
+def _node(entry: dict[str, Any]) -> NodeState:
+    node = NodeState(**{each.name: entry[each.name] for each in fields(NodeState)})
+    numbers = (node.id, node.port, node.controller_port, 0 if node.pid is None else node.pid)
+    if not all(isinstance(number, int) for number in numbers):
+        raise ValueError("a node's id, pid and ports must be numbers")
+    return node
