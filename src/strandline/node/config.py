@@ -8,7 +8,6 @@ shows them) and reported once, in `warnings`. Nothing here touches the disk beyo
 from __future__ import annotations
 
 import re
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
@@ -175,16 +174,6 @@ def static_value(name: str, static: Mapping[str, str]) -> Value | None:
         raise KeyError(name)
     text = static.get(name)
     return key.default_value() if text is None else key.parse(text)
-
-
-def platform_problem(platform: str = sys.platform) -> str | None:
-    """Why a server cannot run on this operating system, or None."""
-    if platform in ("win32", "cygwin"):
-        return (
-            "a Strandline server does not run on Windows: its promises about the disk need Linux or macOS. "
-            "Run it in WSL or in a container; the client commands work here"
-        )
-    return None
 
 
 # The keys that decide which rules apply to the others.

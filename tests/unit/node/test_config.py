@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from strandline.model.ids import Endpoint
-from strandline.node.config import Config, ConfigRefused, platform_problem
+from strandline.node.config import Config, ConfigRefused
 from strandline.runtime.disk import SystemDisk
 
 COMBINED = {
@@ -249,10 +249,3 @@ def test_our_own_keys_reach_the_server() -> None:
     config = Config.of({**COMBINED, "strandline.parked.max.requests": "7"})
     assert config.server.parked_max_requests == 7
     assert "strandline.parked.max.requests=0" in problems({**COMBINED, "strandline.parked.max.requests": "0"})
-
-
-def test_a_server_on_windows_is_refused_and_told_where_it_runs() -> None:
-    assert platform_problem("linux") is None
-    assert platform_problem("darwin") is None
-    said = platform_problem("win32")
-    assert said is not None and "WSL" in said

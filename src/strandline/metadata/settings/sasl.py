@@ -59,7 +59,9 @@ KEYS: tuple[ConfigKey, ...] = (
         "Time before its end at which a credential should have been refreshed.",
         mode=PER_BROKER,
     ),
-    string("sasl.kerberos.service.name", None, "Kerberos principal name that the brokers run as.", mode=PER_BROKER),
+    string(
+        "sasl.kerberos.service.name", None, "Name under which brokers appear in Kerberos principals.", mode=PER_BROKER
+    ),
     string("sasl.kerberos.kinit.cmd", "/usr/bin/kinit", "Path of the kinit command.", mode=PER_BROKER),
     listing(
         "sasl.kerberos.principal.to.local.rules",
