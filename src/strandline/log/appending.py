@@ -155,7 +155,7 @@ def _segment_for(
     active = log.active
     settings = log.settings
     if active.size + size > settings.segment_bytes or last_offset - active.base_offset > MAX_SPAN:
-        due = active.size > 0 or base_offset > active.base_offset
+        due = active.size > 0 or last_offset - active.base_offset > MAX_SPAN
     elif active.size == 0:
         due = False
     else:
@@ -166,7 +166,12 @@ def _segment_for(
         due = (waited > settings.segment_ms - settings.segment_jitter_ms and waited > _patience(log)) or (
             active.is_index_full(settings.segment_index_bytes)
         )
-    return _roll(log, base_offset, wall_ms) if due else active
+    if not due:
+        return active
+    # Segments join without a gap, even where offsets are missing (a follower of a compacted log): so a gap between two
+    # segments can be told to be a loss.
+    joins = last_offset - log.log_end_offset <= MAX_SPAN
+    return _roll(log, log.log_end_offset if joins else base_offset, wall_ms)
 
 
 def _patience(log: PartitionLog) -> int:
@@ -200,8 +205,7 @@ def _roll(log: PartitionLog, base_offset: int, wall_ms: int) -> Segment:
     # A new list: threads walk the old one.
     log.segments = [*sealed, segment]
     log.active = segment
-    if log.path not in log.entries_to_sync:
-        log.entries_to_sync = (log.path, *log.entries_to_sync)
+    log.entries_changed += 1
     return segment
 
 

@@ -19,8 +19,6 @@ from typing import TYPE_CHECKING
 from strandline.log import checkpoints, names, producer_snapshots
 from strandline.log.epochs import EpochCache
 from strandline.log.producer_replay import snapshot_path
-from strandline.log.segment import Segment
-from strandline.runtime.disk import Disk
 
 if TYPE_CHECKING:
     from strandline.log.partition_log import PartitionLog
@@ -49,15 +47,13 @@ def flush(log: PartitionLog, sealed_only: bool) -> int:
         segments = segments[:-1]
     try:
         # Taken before the files are synced: an entry made later is not about a segment seen here.
-        directories, log.entries_to_sync = log.entries_to_sync, ()
+        entries_changed = log.entries_changed
         for segment in segments:
-            if segment.synced_size < segment.size:
-                segment.sync()
-                if segment is not log.active:
-                    _sync_indexes(segment)
-        _write_captured_producers(log)
-        for directory in directories:
-            log.disk.sync_dir(directory)
+            segment.sync()
+            if segment is not log.active:
+                segment.sync_indexes()
+        _write_captured_producers(log, generation)
+        _sync_entries(log, entries_changed)
     except OSError as error:
         raise log.health.explain(error, f"syncing {log.path}", syncing=True) from error
     log.publish_flushed(end_offset, generation)
@@ -68,14 +64,15 @@ def checkpoint(log: PartitionLog) -> int:
     """The least that is true before and after: a flush under way may only raise it."""
     offset = log.flushed_offset
     write_epochs(log)
-    return offset
+    cutting_at = log.cutting_at
+    return offset if cutting_at is None else min(offset, cutting_at)
 
 
 def write_epochs(log: PartitionLog) -> None:
     """Blocking, any thread."""
     epochs = log.epochs
     entries = epochs.entries
-    if entries == epochs.written:
+    if entries == epochs.written or log.cutting_at is not None:
         return
     try:
         store_epochs(log, EpochCache(entries))
@@ -95,10 +92,9 @@ def close(log: PartitionLog, with_flush: bool) -> None:
             log.active.seal()
             log.captured_producers[log.log_end_offset] = producer_snapshots.capture(log.producers)
             flush(log, sealed_only=False)
-            for suffix in (names.OFFSET_INDEX, names.TIME_INDEX):
-                _sync_file(log.disk, log.active.path(suffix))
-            _write_captured_producers(log)
+            log.active.sync_indexes()
             write_epochs(log)
+            log.disk.sync_dir(log.path)
     except OSError as error:
         raise log.health.explain(error, f"closing {log.path}") from error
     finally:
@@ -106,7 +102,16 @@ def close(log: PartitionLog, with_flush: bool) -> None:
             segment.rest()
 
 
-def _write_captured_producers(log: PartitionLog) -> None:
+def _sync_entries(log: PartitionLog, entries_changed: int) -> None:
+    if log.entries_synced < entries_changed:
+        log.disk.sync_dir(log.path)
+        log.entries_synced = entries_changed
+    if not log.is_directory_synced:
+        log.disk.sync_dir(os.path.dirname(log.path))
+        log.is_directory_synced = True
+
+
+def _write_captured_producers(log: PartitionLog, generation: int) -> None:
     """Snapshots need no sync: a damaged one is left out and an older one replayed from."""
     for offset in sorted(log.captured_producers):
         captured = log.captured_producers[offset]
@@ -117,20 +122,5 @@ def _write_captured_producers(log: PartitionLog) -> None:
             file.write_at(0, producer_snapshots.encode(captured))
         finally:
             file.close()
-        log.disk.rename(path + ".tmp", path)
+        log.publish_file(path + ".tmp", path, generation)
         log.captured_producers.pop(offset, None)
-
-
-def _sync_indexes(segment: Segment) -> None:
-    for suffix in (names.OFFSET_INDEX, names.TIME_INDEX, names.TRANSACTION_INDEX):
-        _sync_file(segment.disk, segment.path(suffix))
-
-
-def _sync_file(disk: Disk, path: str) -> None:
-    if not disk.exists(path):
-        return
-    file = disk.open(path)
-    try:
-        file.sync()
-    finally:
-        file.close()

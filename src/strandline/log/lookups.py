@@ -15,7 +15,7 @@ from strandline.log.indexing import load_indexes
 from strandline.log.scan import OldFormat, Scan
 from strandline.log.segment import Segment
 from strandline.log.txn_index import AbortedTransaction
-from strandline.log.warming import ColdTransactions, note_damage
+from strandline.log.warming import Cold, ColdTransactions, note_damage
 from strandline.records.batch import BatchHeader, CorruptBatch, Record, crc_ok, decode_batch
 from strandline.runtime.disk import File
 
@@ -67,7 +67,7 @@ def max_timestamp_offset(log: PartitionLog, upper: int) -> FoundOffset | None:
     return best
 
 
-def aborted_transactions(log: PartitionLog, start: int, upper: int) -> list[AbortedTransaction] | ColdTransactions:
+def aborted_transactions(log: PartitionLog, start: int, upper: int) -> list[AbortedTransaction] | Cold:
     found: list[AbortedTransaction] = []
     segments = log.segments
     for index in range(log.segment_index(start), len(segments)):

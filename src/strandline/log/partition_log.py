@@ -32,11 +32,11 @@ from strandline.log.segment import Segment
 from strandline.log.settings import LogSettings
 from strandline.log.txn_index import AbortedTransaction
 from strandline.log.validation import LATEST_PRODUCE_VERSION, Origin, Validated
-from strandline.log.warming import Cold, ColdTransactions
+from strandline.log.warming import Cold
 from strandline.model.ids import TopicPartition
 from strandline.runtime.disk import Buffer, Disk
 
-__all__ = ["Appended", "Cold", "ColdTransactions", "FoundOffset", "Origin", "PartitionLog", "Read"]
+__all__ = ["Appended", "Cold", "FoundOffset", "Origin", "PartitionLog", "Read"]
 
 # Held for an instant when a flush that ran in a thread publishes its result while the loop may be truncating.
 _PUBLISHING = threading.Lock()
@@ -47,14 +47,17 @@ class PartitionLog:
         "active",
         "before_cut",
         "captured_producers",
+        "cutting_at",
         "disk",
-        "entries_to_sync",
+        "entries_changed",
+        "entries_synced",
         "epochs",
         "flush_deadline_ms",
         "flushed_offset",
         "generation",
         "health",
         "high_watermark",
+        "is_directory_synced",
         "log_end_offset",
         "log_start_offset",
         "path",
@@ -91,8 +94,13 @@ class PartitionLog:
         self.producers = ProducerStates()
         # Producers as they were when segments were sealed, by offset, until a flush has written them down.
         self.captured_producers: dict[int, list[Captured]] = {}
-        # Directories whose entries changed and are not synced yet: the log's own, or also the one that holds it.
-        self.entries_to_sync: tuple[str, ...] = ()
+        # Counts changes of the directory's entries (by the loop), and up to which count they are synced (by flushes).
+        self.entries_changed = 0
+        self.entries_synced = 0
+        # Whether the entry of the directory itself is synced.
+        self.is_directory_synced = True
+        # While the log is being cut: no checkpoint may promise anything above.
+        self.cutting_at: int | None = None
         # Called (blocking) before the log is cut, with the end offset and, if it changes, the log start: whoever keeps
         # checkpoints about this log must lower them first.
         self.before_cut: Callable[[TopicPartition, int, int | None], None] | None = None
@@ -184,7 +192,7 @@ class PartitionLog:
         """Blocking. The first record with the largest timestamp, None in an empty log."""
         return lookups.max_timestamp_offset(self, self.log_end_offset if upper is None else upper)
 
-    def aborted_transactions(self, start: int, upper: int) -> list[AbortedTransaction] | ColdTransactions:
+    def aborted_transactions(self, start: int, upper: int) -> list[AbortedTransaction] | Cold:
         """Those that touch [start, upper), by marker; `Cold` when an index must be read first."""
         return lookups.aborted_transactions(self, start, upper)
 
@@ -255,6 +263,12 @@ class PartitionLog:
         with _PUBLISHING:
             if generation == self.generation and offset > self.flushed_offset:
                 self.flushed_offset = offset
+
+    def publish_file(self, temporary: str, path: str, generation: int) -> None:
+        """As `publish_flushed`, for a file that tells of the log as it was; without effect if the log was truncated."""
+        with _PUBLISHING:
+            if generation == self.generation:
+                self.disk.rename(temporary, path)
 
     def cut_flushed(self, offset: int) -> None:
         """The log was truncated: whatever a flush under way finds, it is not about this log any more."""

@@ -61,7 +61,15 @@ def list_segments(disk: Disk, path: str, first_offset: int, wall_ms: int) -> Lis
         return Listed(segments, snapshots, is_new, False)
     for offset in snapshots:
         disk.remove(os.path.join(path, names.offset_name(offset) + names.SNAPSHOT))
-    return Listed([Segment.create(disk, path, first_offset, wall_ms)], [], is_new, True)
+    return Listed([first_segment(disk, path, first_offset, wall_ms)], [], is_new, True)
+
+
+def first_segment(disk: Disk, path: str, base_offset: int, wall_ms: int) -> Segment:
+    """Blocking. The segment that a log begins with is there for good before there can be a second one. Of all others it
+    shows when one is missing; if this one were lost, the log would only seem to begin later."""
+    segment = Segment.create(disk, path, base_offset, wall_ms)
+    disk.sync_dir(path)
+    return segment
 
 
 def recover(
@@ -75,9 +83,13 @@ def recover(
 ) -> None:
     """Blocking. Bring the log, made of the segments listed, to the state that its files add up to."""
     if listed.is_new_log:
-        log.entries_to_sync = (log.path, os.path.dirname(log.path)) if listed.is_new_directory else (log.path,)
+        log.is_directory_synced = not listed.is_new_directory
     else:
         _Opening(log, recovery_point, clean, wall_ms).run(log_start_offset, listed.snapshots)
+        if not clean:
+            # Files that the killed process made are here, but perhaps not yet on disk.
+            log.entries_changed = 1
+            log.is_directory_synced = False
     log.flushed_offset = log.log_end_offset if clean else min(recovery_point, log.log_end_offset)
     log.high_watermark = log.log_start_offset
     for segment in log.segments:
@@ -129,12 +141,13 @@ class _Opening:
     def _recover(self) -> None:
         log = self._log
         segments = log.segments
-        first = log.segment_index(self._recovery_point)
+        # A segment that ends at the recovery point may have been the active one when that was written down: its batches
+        # were synced by then, the end of its indexes perhaps not.
+        first = log.segment_index(self._recovery_point - 1)
         kept = segments[:first]
         log.log_end_offset = segments[first].base_offset
         for segment in segments[first:]:
-            if segment.base_offset < log.log_end_offset:
-                # A removed file that came back: its offsets were written again into the segment before.
+            if not self._follows(segment):
                 break
             kept.append(segment)
             if not self._recover_segment(segment, is_first=segment is segments[first]):
@@ -144,6 +157,15 @@ class _Opening:
         for segment in kept[first:-1]:
             segment.seal()
         trim_indexes(kept[-1])
+
+    def _follows(self, segment: Segment) -> bool:
+        """Whether the segment can come after what is there. If it begins earlier, it is a removed file that came back:
+        its offsets were written again. If it begins later, the end of the one before is lost, though it ends with a
+        whole batch; unless that was compacted away."""
+        end_offset = self._log.log_end_offset
+        if self._log.settings.cleanup_compact:
+            return segment.base_offset >= end_offset
+        return segment.base_offset == end_offset
 
     def _recover_segment(self, segment: Segment, *, is_first: bool) -> bool:
         """Whether the whole segment is good; if not, its file is cut behind the last good batch."""
@@ -193,12 +215,11 @@ class _Opening:
         )
         for segment in log.segments:
             segment.remove()
-        log.segments = [Segment.create(log.disk, log.path, log.log_start_offset, self._wall_ms)]
+        log.segments = [first_segment(log.disk, log.path, log.log_start_offset, self._wall_ms)]
         log.active = log.segments[0]
         log.size_bytes = 0
         log.log_end_offset = self._scanned_from = log.log_start_offset
         self._epochs_seen.clear()
-        log.disk.sync_dir(log.path)
 
     def _load_epochs(self) -> None:
         log = self._log

@@ -26,6 +26,9 @@ class SegmentScan(Scan):
         super().__init__(file, position, segment.size, segment.base_offset, checksums=checksums)
         self.first_offset = segment.base_offset
 
+    def stop(self, position: int, next_offset: int, why: str) -> None:
+        self.position, self.next_offset, self.damage = position, next_offset, why
+
 
 def scan_segment(
     segment: Segment, position: int, interval: int, epochs_seen: list[tuple[int, int]], *, checksums: bool
@@ -39,12 +42,14 @@ def scan_segment(
             scan.first_offset = header.base_offset
             is_first = False
         if header.last_offset - segment.base_offset > MAX_SPAN:
-            scan.damage = f"offset {header.last_offset} is too far from the segment's base"
-            scan.position = at
-            scan.next_offset = header.base_offset
+            scan.stop(at, header.base_offset, f"offset {header.last_offset} is too far from the segment's base")
+            break
+        epoch = header.partition_leader_epoch
+        if checksums and epochs_seen and 0 <= epoch < epochs_seen[-1][0]:
+            # The end of a log that had been cut, come back after a power loss.
+            scan.stop(at, header.base_offset, f"leader epoch {epoch} after {epochs_seen[-1][0]}")
             break
         segment.note(header.base_offset, header.last_offset, header.max_timestamp, at, header.size_bytes, interval)
-        epoch = header.partition_leader_epoch
         if epoch >= 0 and (not epochs_seen or epoch > epochs_seen[-1][0]):
             epochs_seen.append((epoch, header.base_offset))
     # With checksums everything from there on was seen to be good.
@@ -75,7 +80,8 @@ def resume_position(segment: Segment, limit: int | None, wall_ms: int) -> int:
         segment.first_timestamp = -1
         return 0
     offsets.keep_before(offset + 1)
-    times.keep_before(offset + 1)
+    if limit is not None:
+        times.keep_before(offset + 1)
     segment.offsets = offsets
     segment.times = times
     segment.largest_timestamp = times.last_timestamp

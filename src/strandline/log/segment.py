@@ -42,6 +42,7 @@ class Segment:
         "file",
         "first_timestamp",
         "hints",
+        "indexes_synced",
         "largest_timestamp",
         "largest_timestamp_offset",
         "offsets",
@@ -72,6 +73,7 @@ class Segment:
         self.created_ms = 0
         self.unindexed = 0
         self.synced_size = size
+        self.indexes_synced = True
         self._spilled_size = size
         # Checksums are known to be good from here to the end (appended in this process), and in these ranges.
         self.trusted_from = size
@@ -86,9 +88,13 @@ class Segment:
         """A new, empty segment. A file in the way belongs to no log, its offsets were never reached: it is emptied."""
         segment = cls(disk, directory, base_offset, extra=extra)
         segment.begin(created_ms)
+        for suffix in names.SEGMENT_SUFFIXES[1:]:
+            if disk.exists(segment.path(suffix)):
+                disk.remove(segment.path(suffix))
         segment.file = disk.open(segment.path(names.LOG), create=True)
         if segment.file.size():
             segment.file.truncate(0)
+        segment.synced_size = -1
         return segment
 
     def begin(self, created_ms: int) -> None:
@@ -185,6 +191,7 @@ class Segment:
             self.times.add(self.largest_timestamp, self.largest_timestamp_offset)
         self.offsets.trim(self.disk, self.path(names.OFFSET_INDEX))
         self.times.trim(self.disk, self.path(names.TIME_INDEX))
+        self.indexes_synced = False
         self._spilled_size = self.size
 
     def rest(self) -> None:
@@ -211,6 +218,20 @@ class Segment:
             file.close()
         self.synced_size = max(self.synced_size, size)
 
+    def sync_indexes(self) -> None:
+        """Blocking, any thread, for a sealed segment."""
+        if self.indexes_synced:
+            return
+        for suffix in (names.OFFSET_INDEX, names.TIME_INDEX, names.TRANSACTION_INDEX):
+            path = self.path(suffix)
+            if self.disk.exists(path):
+                file = self.disk.open(path)
+                try:
+                    file.sync()
+                finally:
+                    file.close()
+        self.indexes_synced = True
+
     def verified_until(self, position: int) -> int:
         """The end of the range of known good checksums that holds `position`; `position` itself when there is none."""
         if position >= self.trusted_from:
@@ -236,7 +257,8 @@ class Segment:
         """The bytes from here on are gone or will be others."""
         self.verified = tuple((start, min(end, position)) for start, end in self.verified if start < position)
         self.trusted_from = min(self.trusted_from, position)
-        self.synced_size = min(self.synced_size, position)
+        # Even the cut itself wants to be synced.
+        self.synced_size = -1
         self._spilled_size = min(self._spilled_size, position)
         self.recent = None
         self.hints = None

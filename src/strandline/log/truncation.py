@@ -19,6 +19,7 @@ from strandline.log.indexing import load_aborted, load_indexes
 from strandline.log.positions import BadIndex, Damaged, Located, locate, walk
 from strandline.log.producer_replay import rebuild, snapshot_path
 from strandline.log.producers import ProducerStates
+from strandline.log.recovery import first_segment
 from strandline.log.scan import Scan
 from strandline.log.segment import NO_TIMESTAMP, Segment
 from strandline.records.batch import HEADER_SIZE, read_header
@@ -37,6 +38,8 @@ class Truncation:
         self._log = log
         self._end_offset = max(offset, log.log_start_offset)
         self._nothing = offset >= log.log_end_offset
+        if not self._nothing:
+            log.cutting_at = self._end_offset
         self._kept: list[Segment] = []
         self._position = 0
         self._timestamp = (NO_TIMESTAMP, 0)
@@ -135,13 +138,15 @@ class Truncation:
 class Restart:
     """Everything goes, and the log begins again, empty, at `offset`."""
 
-    __slots__ = ("_log", "_offset")
+    __slots__ = ("_begun", "_log", "_offset")
 
     def __init__(self, log: PartitionLog, offset: int) -> None:
         self._log = log
         self._offset = offset
+        self._begun: Segment | None = None
+        log.cutting_at = min(offset, log.log_start_offset)
 
-    def run(self) -> None:
+    def run(self, wall_ms: int = 0) -> None:
         """Blocking."""
         log = self._log
         try:
@@ -149,18 +154,22 @@ class Restart:
             store_epochs(log, EpochCache())
             for offset in _snapshots(log):
                 log.disk.remove(snapshot_path(log, offset))
-            log.disk.sync_dir(log.path)
+            if all(segment.base_offset != self._offset for segment in log.segments):
+                self._begun = first_segment(log.disk, log.path, self._offset, wall_ms)
+            else:
+                # The file of that name has been there for long: `apply` empties it.
+                log.disk.sync_dir(log.path)
         except OSError as error:
             raise log.health.explain(error, f"restarting {log.path} at offset {self._offset}") from error
 
     def apply(self, wall_ms: int = 0) -> list[Segment]:
         """On the event loop; the segments that were taken out."""
         log = self._log
-        dropped = log.segments
+        dropped = [segment for segment in log.segments if segment.base_offset != self._offset]
         try:
             for segment in dropped:
                 segment.mark(names.DELETED)
-            begun = Segment.create(log.disk, log.path, self._offset, wall_ms)
+            begun = self._begun or Segment.create(log.disk, log.path, self._offset, wall_ms)
         except OSError as error:
             raise log.health.explain(error, f"restarting {log.path} at offset {self._offset}") from error
         log.log_start_offset = self._offset
@@ -185,8 +194,12 @@ def _install(
     log.captured_producers = {
         offset: captured for offset, captured in log.captured_producers.items() if offset <= end_offset
     }
-    if log.path not in log.entries_to_sync:
-        log.entries_to_sync = (log.path, *log.entries_to_sync)
+    log.entries_changed += 1
+    log.cutting_at = None
+    for offset in _snapshots(log):
+        if offset > end_offset:
+            # Written by a flush that had begun before the cut.
+            log.disk.remove(snapshot_path(log, offset))
 
 
 def _announce_cut(log: PartitionLog, end_offset: int, log_start_offset: int | None) -> None:

@@ -68,13 +68,13 @@ class Cold:
             file.close()
 
 
-class ColdTransactions:
+class ColdTransactions(Cold):
     """As Cold, for the transaction indexes of a log."""
 
-    __slots__ = ("_log",)
+    __slots__ = ()
 
     def __init__(self, log: PartitionLog) -> None:
-        self._log = log
+        super().__init__(log, log.active, 0, 0, 0)
 
     def warm(self) -> None:
         """Blocking, any thread."""
