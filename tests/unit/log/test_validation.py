@@ -188,6 +188,7 @@ class TestHeader:
             commit=True, producer_id=5, producer_epoch=1, coordinator_epoch=2, timestamp=NOW
         )
         assert refused(marker).code == ErrorCode.INVALID_RECORD
+        assert refused(encode_batch([Record(0, NOW, b"k", b"v")], control=True)).code == ErrorCode.INVALID_RECORD
         assert bytes(accepted(marker, origin=Origin.COORDINATOR).buffer) == marker
 
     def test_a_producer_id_needs_a_sequence(self) -> None:

@@ -1,0 +1,263 @@
+"""Compaction: rewrite a log so that of each key only the newest record stays.
+
+One `Cleaning` is one pass over one log. It is made on the event loop (it takes what it needs of the log then), and
+`step` is called again and again in a thread; each step is a slice of some ten milliseconds, so that whoever drives it
+can pace it, or abandon it between two slices when the log must be truncated. A pass first reads the dirty part of the
+log into an offset map, as far as the map's budget goes, and then rewrites all segments up to there, in groups that fit
+one segment each.
+
+What stays (Kafka's rules):
+
+- a record whose key was not seen at a larger offset, and every record above what the map accounts for;
+- of those, a record without a value (tombstone) until its batch's delete horizon has passed; the first pass that meets
+  it sets the horizon, delete.retention.ms ahead;
+- a transaction marker until all batches of its transaction are gone, and then until its own delete horizon has passed;
+- the last batch of every producer the log remembers, and the last batch before the limit of cleaning, as empty batches
+  if need be.
+
+Records without a key and aborted ones go. A group is written to `.cleaned` files, synced, and renamed to `.swap`: from
+then on it is finished, and after a crash it takes the place of the old segments when the log is opened. `step` hands it
+out as a `Replacement`, for `segment_swap.replace_segments` on the event loop. Every batch's checksum is checked when it
+is read, so that damage is never written again with a good one: it ends the pass with `Uncleanable`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator
+from dataclasses import dataclass, field
+from random import Random
+from typing import TYPE_CHECKING
+
+from strandline.log import names, txn_index
+from strandline.log.batch_filter import BatchFilter, LastRecord, Uncleanable, read_portions
+from strandline.log.cleanable import Cleanable
+from strandline.log.cleaned_transactions import CleanedTransactions
+from strandline.log.offset_map import KeyHash, OffsetMap
+from strandline.log.segment import MAX_SPAN, Segment
+from strandline.log.txn_index import AbortedTransaction
+from strandline.records.batch import CorruptBatch
+
+if TYPE_CHECKING:
+    from strandline.log.partition_log import PartitionLog
+
+DEDUPE_BUFFER_BYTES = 128 << 20
+
+__all__ = ["Cleaning", "CleaningStats", "Replacement", "Uncleanable"]
+
+
+@dataclass(frozen=True, slots=True)
+class Replacement:
+    """These adjacent segments are to be replaced by this one, whose files are on disk with the suffix `.swap`."""
+
+    old: tuple[Segment, ...]
+    new: Segment
+
+
+@dataclass(slots=True)
+class CleaningStats:
+    bytes_read: int = 0
+    bytes_written: int = 0
+    records_read: int = 0
+    records_kept: int = 0
+    keys: int = 0
+
+
+@dataclass(slots=True)
+class _Group:
+    segments: list[Segment] = field(default_factory=list)
+    size: int = 0
+    index_size: int = 0
+
+
+class Cleaning:
+    """One pass. After the last step `end_offset` is what belongs into cleaner-offset-checkpoint."""
+
+    def __init__(
+        self,
+        log: PartitionLog,
+        cleanable: Cleanable,
+        *,
+        wall_ms: int,
+        random: Random,
+        dedupe_buffer_bytes: int = DEDUPE_BUFFER_BYTES,
+    ) -> None:
+        self.stats = CleaningStats()
+        self.done = False
+        self.end_offset = cleanable.first_dirty_offset
+        self._log = log
+        self._settings = log.settings
+        self._cleanable = cleanable
+        self._wall_ms = wall_ms
+        segments = log.segments
+        self._segments = [s for s in segments[:-1] if s.base_offset < cleanable.first_uncleanable_offset]
+        self._ends = [segment.base_offset for segment in segments[1 : len(self._segments) + 1]]
+        self._unread = self._segments
+        self._later = segments[len(self._segments) :]
+        self._log_end = log.log_end_offset
+        self._last_records = {
+            state.producer_id: LastRecord(state.producer_epoch, state.last_offset) for state in log.producers.all()
+        }
+        self._hash = KeyHash(random)
+        self._budget = dedupe_buffer_bytes
+        self._writing: Segment | None = None
+        self._work = self._run()
+
+    def step(self) -> Replacement | None:
+        """Blocking. One slice of work; a group that it finished. Raises Uncleanable, or KafkaError when the directory
+        fails; then nothing of the unfinished group is left. Ends early when segments have left the log meanwhile."""
+        try:
+            if self._is_current():
+                return next(self._work)
+            self.abandon()
+        except StopIteration:
+            self.done = True
+        except OSError as error:
+            self.abandon()
+            if not self._is_current():
+                return None
+            raise self._log.health.explain(error, f"compacting {self._log.path}") from error
+        except CorruptBatch as error:
+            self.abandon()
+            raise Uncleanable(f"{self._log.topic_partition} cannot be compacted: {error}") from error
+        return None
+
+    def abandon(self) -> None:
+        """Blocking. Stop here: nothing is left of the group that was being written; groups handed out stay valid."""
+        self._work.close()
+        self.done = True
+        writing, self._writing = self._writing, None
+        if writing is not None:
+            writing.remove()
+
+    def _is_current(self) -> bool:
+        """Whether all segments that are still to be read are in the log."""
+        present = {id(segment) for segment in self._log.segments}
+        return all(id(segment) in present for segment in self._unread)
+
+    def _run(self) -> Generator[Replacement | None, None, None]:
+        if not self._segments:
+            return
+        map_ = OffsetMap(self._budget)
+        yield from self._fill(map_)
+        self.stats.keys = len(map_)
+        if map_.latest_offset < self._cleanable.first_dirty_offset:
+            return
+        end_offset = map_.latest_offset + 1
+        transactions = CleanedTransactions(self._aborted_from(self._segments[0].base_offset))
+        filter_ = BatchFilter(
+            map_,
+            self._hash,
+            transactions,
+            self._last_records,
+            wall_ms=self._wall_ms,
+            delete_retention_ms=self._settings.delete_retention_ms,
+            last_batch_end=self._cleanable.first_uncleanable_offset,
+            stats=self.stats,
+        )
+        for group in self._groups(end_offset):
+            yield from self._rewrite(group, filter_, transactions)
+        self.end_offset = end_offset
+
+    def _fill(self, map_: OffsetMap) -> Iterator[None]:
+        """Take keys from the dirty segments into the map until one batch does not fit."""
+        first_dirty = self._cleanable.first_dirty_offset
+        transactions = CleanedTransactions(self._aborted_from(first_dirty))
+        for segment, end in zip(self._segments, self._ends, strict=True):
+            if end <= first_dirty:
+                continue
+            for portion in read_portions(segment, first_dirty):
+                self.stats.bytes_read += portion.size
+                if not portion.add_keys(map_, self._hash, transactions, first_dirty):
+                    return
+                yield None
+            # Offsets at the end of a segment may have no batch any more.
+            map_.latest_offset = max(map_.latest_offset, end - 1)
+
+    def _aborted_from(self, start: int) -> list[AbortedTransaction]:
+        """Aborted transactions that reach into what is cleaned, from this offset on. Their markers, and so their index
+        entries, may lie in later segments."""
+        upper = self._ends[-1]
+        found: list[AbortedTransaction] = []
+        segments = [*self._segments, *self._later]
+        ends = [*self._ends, *(segment.base_offset for segment in self._later[1:]), self._log_end]
+        for segment, end in zip(segments, ends, strict=True):
+            entries = segment.aborted
+            if entries is None:
+                path = segment.path(names.TRANSACTION_INDEX)
+                entries, _ = txn_index.load(segment.disk, path, segment.base_offset, end)
+            found += [entry for entry in entries if entry.last_offset >= start and entry.first_offset < upper]
+        return found
+
+    def _groups(self, end_offset: int) -> Iterator[_Group]:
+        """Adjacent segments that fit one segment together, by size, by index, and by offsets as 31 bits count them."""
+        settings = self._settings
+        group = _Group()
+        for segment, end in zip(self._segments, self._ends, strict=True):
+            if segment.base_offset >= end_offset:
+                break
+            index_path = segment.path(names.OFFSET_INDEX)
+            index_size = segment.disk.size(index_path) if segment.disk.exists(index_path) else 0
+            if group.segments and (
+                group.size + segment.size > settings.segment_bytes
+                or group.index_size + index_size > settings.segment_index_bytes
+                or end - 1 - group.segments[0].base_offset > MAX_SPAN
+            ):
+                yield group
+                group = _Group()
+            group.segments.append(segment)
+            group.size += segment.size
+            group.index_size += index_size
+        if group.segments:
+            yield group
+
+    def _rewrite(
+        self, group: _Group, filter_: BatchFilter, transactions: CleanedTransactions
+    ) -> Iterator[Replacement | None]:
+        first = group.segments[0]
+        new = Segment.create(first.disk, first.directory, first.base_offset, 0, names.CLEANED)
+        self._writing = new
+        unchanged = len(group.segments) == 1
+        for segment in group.segments:
+            for portion in read_portions(segment):
+                self.stats.bytes_read += portion.size
+                outcome = filter_.filter(portion)
+                unchanged = unchanged and outcome.unchanged
+                position = new.write(outcome.data) if outcome.data else new.size
+                for batch in outcome.batches:
+                    new.note(
+                        batch.base_offset,
+                        batch.last_offset,
+                        batch.max_timestamp,
+                        position + batch.position,
+                        batch.size,
+                        self._settings.index_interval_bytes,
+                    )
+                for aborted in transactions.take_kept():
+                    new.add_aborted(aborted)
+                yield None
+        if unchanged:
+            # The segment as it is says the same.
+            self._writing = None
+            self._unread = self._unread[1:]
+            new.remove()
+            return
+        self.stats.bytes_written += new.size
+        _finish(new)
+        self._writing = None
+        self._unread = self._unread[len(group.segments) :]
+        yield Replacement(tuple(group.segments), new)
+
+
+def _finish(new: Segment) -> None:
+    """Everything on disk, then `.swap` in place of `.cleaned`, the log last: where it is, the rest is there too."""
+    new.seal()
+    new.rest()
+    new.sync()
+    new.sync_indexes()
+    new.disk.sync_dir(new.directory)
+    for suffix in reversed(names.SEGMENT_SUFFIXES):
+        path = new.path(suffix)
+        if new.disk.exists(path):
+            new.disk.rename(path, path.removesuffix(names.CLEANED) + names.SWAP)
+    new.extra = names.SWAP
+    new.disk.sync_dir(new.directory)
