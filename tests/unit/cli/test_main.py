@@ -1,0 +1,153 @@
+"""Parsing and exit codes: 0 done, 1 failed, 2 misused; sentences instead of stack traces."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from strandline.cli import main
+from strandline.cli.errors import Failed
+from strandline.cli.main import COMMANDS, _values_joined, run
+
+NOWHERE = "127.0.0.1:1"
+
+
+@pytest.mark.parametrize("command", [[], *([name] for name in COMMANDS), ["topic", "create"], ["config", "set"]])
+def test_every_command_has_help(command: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert run([*command, "--help"]) == 0
+    assert "usage: strandline" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "argv",
+    [
+        [],
+        ["frobnicate"],
+        ["topic"],
+        ["topic", "create"],
+        ["topic", "create", "t", "-p", "none"],
+        ["topic", "create", "t", "-p", "0"],
+        ["topic", "create", "t", "-c", "retention.ms"],
+        ["topic", "alter", "t"],
+        ["topic", "list", "-b", "no:port:here"],
+        ["consume"],
+        ["consume", "t", "-o", "yesterday"],
+        ["consume", "t", "-f", "%z"],
+        ["consume", "t", "-n", "0"],
+        ["consume", "t", "-p", "one"],
+        ["produce", "t", "-H", "no equals sign"],
+        ["produce", "t", "-p", "-1"],
+        ["produce", "t", "--acks", "2"],
+        ["config", "set", "topic", "t"],
+        ["config", "unset", "topic", "t"],
+        ["config", "describe", "broker", "one"],
+        ["config", "describe", "topic"],
+        ["up", "--nodes", "0"],
+        ["up", "--nodes", "3"],
+        ["up", "--port", "70000"],
+        ["up", "--set", "num.partitions"],
+        ["storage", "format", "-c", "file"],
+        ["log", "dump", "/etc/passwd"],
+    ],
+)
+def test_misuse_is_exit_code_2_and_a_sentence(argv: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(argv) == 2
+    shown = capsys.readouterr()
+    assert "Traceback" not in shown.err
+    assert shown.err.strip() or "usage" in shown.out
+
+
+def test_several_nodes_are_promised_for_the_next_release(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["up", "--nodes", "3"]) == 2
+    assert "next release" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "argv",
+    [
+        ["topic", "list", "-b", NOWHERE],
+        ["cluster", "describe", "-b", NOWHERE],
+        ["consume", "t", "-b", NOWHERE],
+        ["config", "describe", "topic", "t", "-b", NOWHERE],
+    ],
+)
+def test_nobody_at_the_address_is_exit_code_1_and_advice(argv: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(argv) == 1
+    message = capsys.readouterr().err
+    assert "nobody answers at 127.0.0.1:1" in message
+    assert "strandline up" in message and "-b HOST:PORT" in message
+    assert "Traceback" not in message
+
+
+@pytest.mark.parametrize(
+    "argv",
+    [
+        ["server", "/no/such/file.properties"],
+        ["storage", "info", "-c", "/no/such/file.properties"],
+        ["down", "--data", "/no/such/directory"],
+        ["log", "dump", "/no/such/file.log"],
+        ["produce", "t", "--file", "/no/such/file"],
+    ],
+)
+def test_a_file_that_is_not_there_is_exit_code_1_with_its_name(
+    argv: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(argv) == 1
+    message = capsys.readouterr().err
+    assert "/no/such/" in message and "Traceback" not in message
+
+
+def test_a_bug_shows_its_trace_and_asks_for_a_report(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(main, "_run", lambda _argv: 1 // 0)
+    assert run(["topic", "list"]) == 1
+    shown = capsys.readouterr().err
+    assert "ZeroDivisionError" in shown and "please report it" in shown
+
+
+@pytest.mark.parametrize(("raised", "code"), [(KeyboardInterrupt(), 1), (Failed("no"), 1)])
+def test_interruptions_and_failures_have_no_trace(
+    raised: BaseException, code: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail(_argv: list[str]) -> int:
+        raise raised
+
+    monkeypatch.setattr(main, "_run", fail)
+    assert run(["topic", "list"]) == code
+    assert "Traceback" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("argv", "joined"),
+    [
+        (["consume", "t", "-o", "-100:end"], ["consume", "t", "-o-100:end"]),
+        (["consume", "t", "--offset", "-5"], ["consume", "t", "--offset=-5"]),
+        (["consume", "t", "-f", "-%v"], ["consume", "t", "-f-%v"]),
+        (["consume", "t", "-o"], ["consume", "t", "-o"]),
+        (["produce", "t", "-k", "-x"], ["produce", "t", "-k-x"]),
+        (["produce", "t", "-k", ""], ["produce", "t", "-k", ""]),
+        (["topic", "create", "-c", "-o"], ["topic", "create", "-c", "-o"]),
+    ],
+)
+def test_values_may_begin_with_a_dash(argv: list[str], joined: list[str]) -> None:
+    assert _values_joined(argv) == joined
+
+
+def test_help_imports_nothing_heavy() -> None:
+    program = (
+        "import sys; from strandline.cli.main import run; run(['--help']);"
+        "heavy = {'asyncio', 'msgspec', 'numpy', 'uvloop', 'cramjam'} & set(sys.modules);"
+        "sys.exit(f'imported: {heavy}' if heavy else 0)"
+    )
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=os.environ, check=False)
+    assert ended.returncode == 0, ended.stderr
+
+
+def test_a_reader_that_has_seen_enough_is_not_complained_about() -> None:
+    command = f"{sys.executable} -m strandline --help | true; echo ${{PIPESTATUS[0]}}"
+    ended = subprocess.run(["bash", "-c", command], capture_output=True, text=True, env=os.environ, check=False)
+    assert (ended.stdout, ended.stderr) == ("0\n", "")

@@ -1,0 +1,117 @@
+"""What a launcher decides before it starts anything; starting real nodes is tried in tests/cluster."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from strandline.launch import processes
+from strandline.launch.cluster import Cluster
+from strandline.launch.errors import AlreadyStarting, DiskEmptied, LaunchError, NodeDied
+from strandline.launch.state import ClusterState, NodeState, read_state, write_state
+
+
+def prepared(directory: Path, pid: int | None = None) -> tuple[Cluster, NodeState]:
+    """A directory in which `up` has made a node before, and which nothing runs in."""
+    cluster = Cluster(directory)
+    data = str(directory / "node-1")
+    node = NodeState(1, pid, "127.0.0.1", 1, 2, data, f"{data}.log")
+    write_state(str(directory), ClusterState("AAAAAAAAAAAAAAAAAAAAAg", [node]))
+    return cluster, node
+
+
+def test_an_emptied_disk_is_never_formatted_again(tmp_path: Path) -> None:
+    cluster, node = prepared(tmp_path)
+    with pytest.raises(DiskEmptied, match="Formatting it again would let it forget"):
+        cluster.up()
+    assert not os.path.exists(node.data)
+
+
+def test_a_pid_that_belongs_to_a_stranger_is_no_node(tmp_path: Path) -> None:
+    cluster, node = prepared(tmp_path, pid=os.getpid())
+    assert cluster.running() == []
+    assert not processes.is_node(os.getpid(), node.properties)
+    assert not processes.is_node(None, node.properties)
+
+
+def test_a_process_is_recognised_by_the_file_it_was_started_with() -> None:
+    mine = Path("/proc/self/cmdline")
+    if not mine.exists():
+        pytest.skip("no /proc on this platform")
+    words = mine.read_bytes().decode().split("\0")
+    assert sys.executable in words or words[0]
+    assert not processes.is_node(os.getpid(), "/no/such/server.properties")
+
+
+def test_down_on_what_is_not_running_writes_nothing_and_stops_nothing(tmp_path: Path) -> None:
+    cluster, _ = prepared(tmp_path)
+    before = (tmp_path / "cluster.json").read_bytes()
+    assert cluster.down() == []
+    assert (tmp_path / "cluster.json").read_bytes() == before
+
+
+def test_two_launchers_do_not_work_on_one_directory(tmp_path: Path) -> None:
+    cluster, _ = prepared(tmp_path)
+    with open(tmp_path / ".up.lock", "w") as other:
+        fcntl.flock(other, fcntl.LOCK_EX)
+        with pytest.raises(AlreadyStarting, match="is at work in"):
+            cluster.up()
+
+
+def test_new_nodes_are_formatted_and_listed_with_the_ports_from_the_one_given(tmp_path: Path) -> None:
+    cluster = Cluster(tmp_path)
+    cluster._prepare(2, None, {})
+    state = read_state(str(tmp_path))
+    assert state is not None
+    assert [node.id for node in state.nodes] == [1, 2]
+    assert len({port for node in state.nodes for port in (node.port, node.controller_port)}) == 4
+    for node in state.nodes:
+        identity = Path(node.data, "meta.properties").read_text()
+        assert f"cluster.id={state.cluster_id}" in identity and f"node.id={node.id}" in identity
+
+
+def test_preparing_again_changes_nothing(tmp_path: Path) -> None:
+    cluster = Cluster(tmp_path)
+    cluster._prepare(1, None, {})
+    before = {path: path.read_bytes() for path in sorted(tmp_path.rglob("*")) if path.is_file()}
+    cluster._prepare(1, None, {})
+    assert {path: path.read_bytes() for path in sorted(tmp_path.rglob("*")) if path.is_file()} == before
+
+
+def test_an_interruption_before_the_list_was_written_is_made_good(tmp_path: Path) -> None:
+    cluster = Cluster(tmp_path)
+    first = cluster._prepare(1, None, {})
+    directory_id = Path(first.nodes[0].data, "meta.properties").read_text()
+    write_state(str(tmp_path), ClusterState(first.cluster_id))
+    again = cluster._prepare(1, None, {})
+    assert [node.id for node in again.nodes] == [1]
+    assert Path(again.nodes[0].data, "meta.properties").read_text() == directory_id
+
+
+def test_data_whose_list_was_lost_keeps_its_cluster(tmp_path: Path) -> None:
+    cluster = Cluster(tmp_path)
+    cluster_id = cluster._prepare(1, None, {}).cluster_id
+    (tmp_path / "cluster.json").unlink()
+    assert cluster._prepare(1, None, {}).cluster_id == cluster_id
+
+
+def test_a_setting_that_no_node_can_run_with_is_refused_before_anything_is_written(tmp_path: Path) -> None:
+    with pytest.raises(LaunchError, match=r"num\.partitions"):
+        Cluster(tmp_path).up(settings={"num.partitions": "many"})
+    assert not (tmp_path / "node-1").exists()
+
+
+def test_the_end_of_a_log_tells_why_a_node_died(tmp_path: Path) -> None:
+    log = tmp_path / "node.log"
+    log.write_text("old start\n")
+    since = log.stat().st_size
+    with log.open("a") as file:
+        file.writelines(f"line {number}\n" for number in range(100))
+    assert processes.tail(str(log), lines=2, since=since) == "line 98\nline 99"
+    assert "old start" not in processes.tail(str(log), lines=500, since=since)
+    assert "line 99" in str(NodeDied(1, 1, processes.tail(str(log))))
+    assert processes.tail(str(tmp_path / "none")).startswith("(its log cannot be read")

@@ -1,0 +1,50 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from strandline.launch.errors import LaunchError
+from strandline.launch.properties import check_settings, node_properties, write_properties
+from strandline.launch.state import NodeState
+from strandline.launch.storage import metadata_directory
+from strandline.node.config import Config
+from strandline.node.properties import parse_properties
+
+
+def node(number: int) -> NodeState:
+    return NodeState(number, None, "127.0.0.1", 9091 + number, 19091 + number, f"/data/node-{number}", "/data/log")
+
+
+def test_one_node_keeps_one_copy_and_three_keep_three() -> None:
+    alone = node_properties(node(1), [node(1)], {})
+    several = node_properties(node(2), [node(number) for number in range(1, 5)], {})
+    assert (alone["offsets.topic.replication.factor"], alone["transaction.state.log.min.isr"]) == ("1", "1")
+    assert (several["offsets.topic.replication.factor"], several["transaction.state.log.min.isr"]) == ("3", "2")
+    assert several["controller.quorum.bootstrap.servers"].count(",") == 3
+
+
+def test_settings_have_the_last_word_and_the_node_accepts_them() -> None:
+    properties = node_properties(node(1), [node(1)], {"num.partitions": "7", "default.replication.factor": "2"})
+    config = Config.of(properties)
+    assert (config.node.node_id, config.log_dirs) == (1, ("/data/node-1",))
+    assert (properties["num.partitions"], properties["default.replication.factor"]) == ("7", "2")
+
+
+@pytest.mark.parametrize("key", ["listeners", "node.id", "process.roles", "controller.quorum.voters"])
+def test_what_the_launcher_decides_cannot_be_set(key: str) -> None:
+    with pytest.raises(LaunchError, match="strandline server"):
+        check_settings({"num.partitions": "1", key: "x"})
+
+
+def test_the_file_reads_back_as_it_was_meant(tmp_path: Path) -> None:
+    path = str(tmp_path / "server.properties")
+    properties = {"a.b": " leading blank", "path": "C:\\data", "text": "über\n#zwei"}
+    write_properties(path, properties)
+    assert parse_properties(Path(path).read_bytes()) == properties
+    assert Path(path).read_text().startswith("# Written by `strandline up`")
+
+
+def test_the_vote_is_kept_where_the_metadata_log_is() -> None:
+    assert metadata_directory({"log.dirs": "/a, /b"}) == "/a"
+    assert metadata_directory({"log.dirs": "/a,/b", "metadata.log.dir": "/m"}) == "/m"
