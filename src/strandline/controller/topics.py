@@ -270,7 +270,7 @@ class Topics:
         return [list(assignment.broker_ids) for assignment in topic.assignments]
 
     def delete(self, request: DeleteTopicsRequest, version: int) -> Decision[DeleteTopicsResponse]:
-        """Up to version 5 topics are named; from 6 on by name or id, but not both."""
+        """Up to version 5 topics are named; from 6 on by name or id, not both. What is given twice is answered once."""
         if not self._settings.delete_topic_enable:
             code = ErrorCode.INVALID_REQUEST if version < 3 else ErrorCode.TOPIC_DELETION_DISABLED
             raise KafkaError(code, "delete.topic.enable is false on the controller")
@@ -279,7 +279,7 @@ class Topics:
         records: list[Message] = []
         deleted: dict[Uuid, None] = {}
         times = Counter((state.name, state.topic_id) for state in asked)
-        for state in asked:
+        for state in {(state.name, state.topic_id): state for state in asked}.values():
             try:
                 _check_asked(state, times[state.name, state.topic_id])
                 topic = self._find(state)

@@ -1,0 +1,307 @@
+"""A broker's life: registered, unfenced, heard, leaving, fenced, gone."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from strandline.controller.brokers import Brokers
+from strandline.controller.decisions import finish
+from strandline.metadata.features import SUPPORTED_FEATURES
+from strandline.model.errors import ErrorCode, KafkaError
+from strandline.model.ids import Uuid
+from strandline.protocol.messages.brokers import (
+    BrokerHeartbeatRequest,
+    BrokerHeartbeatResponse,
+    BrokerRegistrationRequest,
+    ControllerRegistrationRequest,
+    Feature,
+    Listener,
+)
+from strandline.protocol.messages.cluster import UnregisterBrokerRequest
+from strandline.protocol.messages.metadata_records import (
+    BrokerRegistrationChangeRecord,
+    PartitionChangeRecord,
+    RegisterBrokerRecord,
+)
+from unit.controller.scene import Scene, directory
+
+FIRST, SECOND = Uuid.of(8, 1), Uuid.of(8, 2)
+
+
+def registration(broker_id: int = 1, incarnation: Uuid = FIRST, **fields: Any) -> BrokerRegistrationRequest:
+    given: dict[str, Any] = {
+        "broker_id": broker_id,
+        "cluster_id": "cluster",
+        "incarnation_id": incarnation,
+        "listeners": [Listener(name="PLAINTEXT", host="h", port=9092)],
+        "features": [
+            Feature(name=name, min_supported_version=low, max_supported_version=high)
+            for name, (low, high) in SUPPORTED_FEATURES.items()
+        ],
+        "rack": "r",
+        "log_dirs": [directory(broker_id)],
+    }
+    return BrokerRegistrationRequest(**{**given, **fields})
+
+
+class Life:
+    """A scene with a clock."""
+
+    def __init__(self, scene: Scene) -> None:
+        self.scene = scene
+        self.brokers = Brokers(scene.view, scene.settings)
+        self.now_ms = 0
+
+    def register(self, request: BrokerRegistrationRequest) -> int:
+        steps = self.brokers.register(request, self.scene.image.end_offset, self.now_ms)
+        return self.scene.decide(steps).broker_epoch
+
+    def beat(self, broker_id: int = 1, **fields: Any) -> BrokerHeartbeatResponse:
+        given: dict[str, Any] = {
+            "broker_id": broker_id,
+            "broker_epoch": self.scene.epoch(broker_id),
+            "current_metadata_offset": self.scene.image.end_offset - 1,
+        }
+        request = BrokerHeartbeatRequest(**{**given, **fields})
+        return self.scene.decide(self.brokers.heartbeat(request, self.scene.image.end_offset, self.now_ms))
+
+    def told(self, broker_id: int = 1, **fields: Any) -> tuple[bool, bool, bool]:
+        answer = self.beat(broker_id, **fields)
+        return answer.is_caught_up, answer.is_fenced, answer.should_shut_down
+
+
+def alone(**options: Any) -> Life:
+    return Life(Scene(0, **options))
+
+
+def test_a_broker_registers_fenced_and_its_epoch_is_the_offset_of_its_record() -> None:
+    life = alone()
+    offset = life.scene.image.end_offset
+    assert life.register(registration()) == offset
+    broker = life.scene.view.broker(1)
+    assert broker is not None
+    assert (broker.epoch, broker.fenced, broker.rack, broker.directories) == (offset, True, "r", (directory(1),))
+    assert broker.endpoints[0].port == 9092
+
+
+def test_it_is_unfenced_once_it_has_seen_its_own_registration() -> None:
+    life = alone()
+    epoch = life.register(registration())
+    assert life.told(current_metadata_offset=epoch - 1) == (False, True, False)
+    assert life.told(want_fence=True) == (True, True, False)
+    assert life.told() == (True, False, False)
+    assert life.told() == (True, False, False)
+
+
+def test_registering_again_in_the_same_life_keeps_epoch_and_state() -> None:
+    life = alone()
+    epoch = life.register(registration())
+    life.beat()
+    assert life.register(registration(rack="moved")) == epoch
+    broker = life.scene.view.broker(1)
+    assert broker is not None
+    assert (broker.fenced, broker.rack) == (False, "moved")
+
+
+def test_a_second_process_under_the_same_id_is_refused_while_the_first_is_heard() -> None:
+    life = alone()
+    first = life.register(registration())
+    life.now_ms = 8999
+    with pytest.raises(KafkaError, match="still alive") as refusal:
+        life.register(registration(incarnation=SECOND))
+    assert refusal.value.code is ErrorCode.DUPLICATE_BROKER_REGISTRATION
+    life.now_ms = 9000
+    assert life.register(registration(incarnation=SECOND)) > first
+
+
+def test_a_broker_that_left_in_good_order_may_come_back_at_once() -> None:
+    life = alone()
+    life.register(registration())
+    life.beat()
+    life.scene.topic("t", [1])
+    assert life.told(want_shut_down=True) == (True, False, False)
+    assert life.told(want_shut_down=True) == (True, True, True)
+    epoch = life.scene.epoch(1)
+    assert life.register(registration(incarnation=SECOND, previous_broker_epoch=epoch)) > epoch
+    assert life.scene.partition("t").elr == (1,)
+    assert life.told() == (True, False, False)
+    assert (life.scene.partition("t").leader, life.scene.partition("t").isr) == (1, (1,))
+
+
+def test_the_broker_of_the_controllers_own_process_need_not_wait_for_its_dead_predecessor() -> None:
+    life = alone()
+    life.register(registration(broker_id=100))
+    life.beat(100)
+    life.brokers.activate(now_ms=0)
+    life.register(registration(broker_id=100, incarnation=SECOND))
+    life.register(registration(broker_id=1))
+    life.beat(1)
+    life.brokers.activate(now_ms=0)
+    with pytest.raises(KafkaError, match="still alive"):
+        life.register(registration(broker_id=1, incarnation=SECOND))
+
+
+@pytest.mark.parametrize(
+    ("fields", "code"),
+    [
+        ({"cluster_id": "other"}, ErrorCode.INCONSISTENT_CLUSTER_ID),
+        ({"log_dirs": []}, ErrorCode.INVALID_REGISTRATION),
+        ({"log_dirs": [directory(1), directory(1)]}, ErrorCode.INVALID_REGISTRATION),
+        ({"log_dirs": [Uuid.of(0, 5)]}, ErrorCode.INVALID_REGISTRATION),
+        ({"log_dirs": [directory(2)]}, ErrorCode.INVALID_REGISTRATION),
+        ({"features": []}, ErrorCode.UNSUPPORTED_VERSION),
+        (
+            {"features": [Feature(name="metadata.version", min_supported_version=7, max_supported_version=29)]},
+            ErrorCode.UNSUPPORTED_VERSION,
+        ),
+    ],
+)
+def test_a_registration_that_does_not_fit_the_cluster_is_refused(fields: dict[str, Any], code: ErrorCode) -> None:
+    scene = Scene(0)
+    scene.register(2)
+    with pytest.raises(KafkaError) as refusal:
+        Life(scene).register(registration(**fields))
+    assert refusal.value.code is code
+    assert scene.view.broker(1) is None
+
+
+def test_a_broker_that_comes_back_without_its_memory_loses_its_place_in_sync_in_the_same_batch() -> None:
+    scene = Scene(2)
+    scene.topic("t", [1, 2])
+    life = Life(scene)
+    steps = life.brokers.register(registration(previous_broker_epoch=-1), scene.image.end_offset, 0)
+    records = finish(steps).records
+    assert [type(record) for record in records] == [RegisterBrokerRecord, PartitionChangeRecord]
+    scene.write(*records)
+    found = scene.partition("t")
+    assert (found.leader, found.isr, found.elr) == (2, (2,), ())
+
+
+def test_a_broker_that_kept_its_memory_keeps_its_place() -> None:
+    scene = Scene(2)
+    scene.topic("t", [1, 2])
+    life = Life(scene)
+    life.register(registration(previous_broker_epoch=scene.epoch(1)))
+    assert scene.partition("t").isr == (1, 2)
+
+
+def test_only_the_current_epoch_of_a_broker_is_heard() -> None:
+    life = alone()
+    epoch = life.register(registration())
+    for wrong in (epoch - 1, epoch + 1):
+        with pytest.raises(KafkaError) as refusal:
+            life.beat(broker_epoch=wrong)
+        assert refusal.value.code is ErrorCode.STALE_BROKER_EPOCH
+    with pytest.raises(KafkaError) as refusal:
+        finish(life.brokers.heartbeat(BrokerHeartbeatRequest(broker_id=2, broker_epoch=0), 0, 0))
+    assert refusal.value.code is ErrorCode.STALE_BROKER_EPOCH
+
+
+def test_a_silent_broker_is_fenced_after_its_partitions_have_moved() -> None:
+    scene = Scene(2)
+    scene.topic("t", [1, 2])
+    life = Life(scene)
+    life.beat(1)
+    life.now_ms = 9000
+    assert life.brokers.sessions.expired(8999) == []
+    assert life.brokers.sessions.expired(9000) == [1]
+    records = finish(life.brokers.fence(1)).records
+    assert [type(record) for record in records] == [PartitionChangeRecord, BrokerRegistrationChangeRecord]
+    scene.write(*records)
+    assert (scene.partition("t").leader, scene.partition("t").isr) == (2, (2,))
+    broker = scene.view.broker(1)
+    assert broker is not None
+    assert broker.fenced
+    assert life.brokers.sessions.expired(99_999) == []
+    assert finish(life.brokers.fence(1)).records == []
+
+
+def test_a_broker_that_wants_to_be_fenced_is() -> None:
+    scene = Scene(2)
+    scene.topic("t", [1, 2])
+    life = Life(scene)
+    assert life.told(1, want_fence=True) == (True, True, False)
+    assert scene.partition("t").isr == (2,)
+
+
+def test_controlled_shutdown_moves_leaders_first_and_ends_when_all_others_have_seen_it() -> None:
+    scene = Scene(2)
+    scene.topic("t", [1, 2])
+    life = Life(scene)
+    life.beat(2)
+    assert life.told(1, want_shut_down=True) == (True, False, False)
+    moved_at = scene.image.end_offset - 1
+    assert (scene.partition("t").leader, scene.partition("t").isr) == (2, (2,))
+    assert life.told(1, want_shut_down=True) == (True, False, False), "broker 2 has not seen the move"
+    life.beat(2, current_metadata_offset=moved_at)
+    assert life.told(1, want_shut_down=True) == (True, True, True)
+    broker = scene.view.broker(1)
+    assert broker is not None
+    assert broker.fenced
+
+
+def test_a_broker_that_leads_nothing_may_go_at_once() -> None:
+    scene = Scene(2)
+    scene.topic("t", [2, 1])
+    life = Life(scene)
+    assert life.told(1, want_shut_down=True) == (True, True, True)
+    assert scene.partition("t").isr == (2,)
+    assert life.told(1, want_shut_down=True) == (True, True, True)
+
+
+def test_an_unfenced_broker_brings_a_leader_to_partitions_that_have_none() -> None:
+    scene = Scene(2, elr=False)
+    scene.topic("t", [1])
+    life = Life(scene)
+    scene.decide(life.brokers.fence(1))
+    assert (scene.partition("t").leader, scene.partition("t").isr) == (-1, (1,))
+    life.beat(1)
+    assert (scene.partition("t").leader, scene.partition("t").leader_epoch) == (1, 2)
+
+
+def test_offline_and_cordoned_directories_are_recorded_when_they_change() -> None:
+    scene = Scene(0)
+    life = Life(scene)
+    life.register(registration(log_dirs=[directory(1), directory(5)]))
+    life.beat(cordoned_log_dirs=[])
+    before = scene.image.end_offset
+    life.beat(cordoned_log_dirs=[])
+    assert scene.image.end_offset == before
+    life.beat(cordoned_log_dirs=[directory(5)], offline_log_dirs=[directory(5)])
+    broker = scene.view.broker(1)
+    assert broker is not None
+    assert (broker.directories, broker.cordoned_directories) == ((directory(1),), (directory(5),))
+
+
+def test_unregistering_takes_a_broker_out_of_every_isr() -> None:
+    scene = Scene(2)
+    scene.topic("t", [1, 2])
+    life = Life(scene)
+    answer = scene.decide(life.brokers.unregister(UnregisterBrokerRequest(broker_id=1)))
+    assert answer.error_code == 0
+    assert scene.view.broker(1) is None
+    assert (scene.partition("t").leader, scene.partition("t").replicas) == (2, (1, 2))
+    with pytest.raises(KafkaError) as refusal:
+        finish(life.brokers.unregister(UnregisterBrokerRequest(broker_id=1)))
+    assert refusal.value.code is ErrorCode.BROKER_ID_NOT_REGISTERED
+
+
+def test_a_controller_registers_its_listeners_and_features() -> None:
+    scene = Scene(0)
+    request = ControllerRegistrationRequest(
+        controller_id=100, incarnation_id=FIRST, listeners=[Listener(name="CONTROLLER", host="h", port=9093)]
+    )
+    scene.decide(Brokers(scene.view, scene.settings).register_controller(request))
+    controller = scene.view.controller(100)
+    assert controller is not None
+    assert controller.endpoints[0].port == 9093
+
+
+def test_a_failed_broker_that_led_thousands_is_a_walk_in_many_steps() -> None:
+    scene = Scene(2)
+    scene.topic("t", *[[1, 2]] * 3000)
+    steps = Brokers(scene.view, scene.settings).fence(1)
+    breaths = sum(1 for _ in steps)
+    assert breaths >= 15

@@ -1,0 +1,342 @@
+"""Topics created, extended and deleted, and every reason not to."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from strandline.controller.decisions import finish
+from strandline.controller.settings import ControllerSettings
+from strandline.model.errors import ErrorCode, KafkaError
+from strandline.model.ids import DIRECTORY_UNASSIGNED, ZERO_UUID, Uuid
+from strandline.protocol.messages.metadata_records import (
+    BrokerRegistrationChangeRecord,
+    ClearElrRecord,
+    ConfigRecord,
+    PartitionRecord,
+    RegisterBrokerRecord,
+    TopicRecord,
+)
+from strandline.protocol.messages.topics import (
+    CreatableReplicaAssignment,
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreatableTopicResult,
+    CreatePartitionsAssignment,
+    CreatePartitionsRequest,
+    CreatePartitionsTopic,
+    CreateTopicsRequest,
+    DeleteTopicsRequest,
+    DeleteTopicState,
+)
+from unit.controller.scene import Scene, directory
+
+
+def asked(name: str = "t", partitions: int = -1, factor: int = -1, **configs: str | None) -> CreatableTopic:
+    return CreatableTopic(
+        name=name,
+        num_partitions=partitions,
+        replication_factor=factor,
+        configs=[CreatableTopicConfig(name=key.replace("_", "."), value=value) for key, value in configs.items()],
+    )
+
+
+def by_hand(name: str, *assignments: tuple[int, list[int]], partitions: int = -1, factor: int = -1) -> CreatableTopic:
+    return CreatableTopic(
+        name=name,
+        num_partitions=partitions,
+        replication_factor=factor,
+        assignments=[CreatableReplicaAssignment(partition_index=i, broker_ids=b) for i, b in assignments],
+    )
+
+
+def create(scene: Scene, *topics: CreatableTopic, **options: Any) -> list[CreatableTopicResult]:
+    return scene.decide(scene.topics.create(CreateTopicsRequest(topics=list(topics), **options))).topics
+
+
+def test_a_topic_is_its_record_then_its_settings_then_its_partitions() -> None:
+    scene = Scene()
+    request = CreateTopicsRequest(topics=[asked("t", 2, 3, retention_ms="5", cleanup_policy="compact")])
+    decision = finish(scene.topics.create(request))
+    assert [type(record) for record in decision.records] == [
+        TopicRecord,
+        ConfigRecord,
+        ConfigRecord,
+        PartitionRecord,
+        PartitionRecord,
+    ]
+    partition = decision.records[3]
+    assert isinstance(partition, PartitionRecord)
+    assert sorted(partition.replicas) == sorted(partition.isr) == [1, 2, 3]
+    assert partition.leader == partition.replicas[0]
+    assert (partition.leader_epoch, partition.partition_epoch) == (0, 0)
+    assert partition.directories == [directory(replica) for replica in partition.replicas]
+    answer = decision.answer.topics[0]
+    assert (answer.error_code, answer.error_message) == (0, None)
+    assert (answer.num_partitions, answer.replication_factor) == (2, 3)
+    assert answer.topic_id == partition.topic_id != ZERO_UUID
+    described = {config.name: (config.value, config.config_source) for config in answer.configs or []}
+    assert described["retention.ms"] == ("5", 1)
+    assert described["cleanup.policy"] == ("compact", 1)
+    assert described["segment.bytes"][1] == 5
+
+
+def test_numbers_left_to_the_broker_are_its_defaults() -> None:
+    scene = Scene(settings=ControllerSettings(100, "cluster", num_partitions=4, default_replication_factor=2))
+    (answer,) = create(scene, asked("t"))
+    assert (answer.num_partitions, answer.replication_factor) == (4, 2)
+
+
+def test_validating_only_answers_the_same_and_writes_nothing() -> None:
+    scene = Scene()
+    decision = finish(
+        scene.topics.create(CreateTopicsRequest(topics=[asked("t", 2, 2), asked("u", 0, 1)], validate_only=True))
+    )
+    assert [topic.error_code for topic in decision.answer.topics] == [0, ErrorCode.INVALID_PARTITIONS]
+    assert decision.records == []
+
+
+def test_one_bad_topic_does_not_hold_up_the_others() -> None:
+    scene = Scene()
+    answers = create(scene, asked("good", 1, 1), asked("bad", 1, 9), asked("fine", 1, 1))
+    assert [answer.name for answer in answers] == ["good", "bad", "fine"]
+    assert [answer.error_code for answer in answers] == [0, ErrorCode.INVALID_REPLICATION_FACTOR, 0]
+    assert [topic.name for topic in scene.view.topics()] == ["fine", "good"]
+
+
+def test_a_name_asked_for_twice_is_refused_once() -> None:
+    scene = Scene()
+    answers = create(scene, asked("t", 1, 1), asked("t", 1, 1), asked("u", 1, 1))
+    assert [(answer.name, answer.error_code) for answer in answers] == [("t", ErrorCode.INVALID_REQUEST), ("u", 0)]
+    assert answers[0].error_message == "Duplicate topic name."
+
+
+@pytest.mark.parametrize(
+    ("topic", "code"),
+    [
+        (asked(""), ErrorCode.INVALID_TOPIC_EXCEPTION),
+        (asked("."), ErrorCode.INVALID_TOPIC_EXCEPTION),
+        (asked(".."), ErrorCode.INVALID_TOPIC_EXCEPTION),
+        (asked("x" * 250), ErrorCode.INVALID_TOPIC_EXCEPTION),
+        (asked("with space"), ErrorCode.INVALID_TOPIC_EXCEPTION),
+        (asked("sl/ash"), ErrorCode.INVALID_TOPIC_EXCEPTION),
+        (asked("line\n"), ErrorCode.INVALID_TOPIC_EXCEPTION),
+        (asked("__cluster_metadata"), ErrorCode.TOPIC_AUTHORIZATION_FAILED),
+        (asked("there"), ErrorCode.TOPIC_ALREADY_EXISTS),
+        (asked("dot_ted"), ErrorCode.INVALID_TOPIC_EXCEPTION),
+        (asked("t", 0), ErrorCode.INVALID_PARTITIONS),
+        (asked("t", -2), ErrorCode.INVALID_PARTITIONS),
+        (asked("t", 1, 0), ErrorCode.INVALID_REPLICATION_FACTOR),
+        (asked("t", 1, -2), ErrorCode.INVALID_REPLICATION_FACTOR),
+        (asked("t", 1, 4), ErrorCode.INVALID_REPLICATION_FACTOR),
+        (asked("t", 1, 1, no_such_key="1"), ErrorCode.INVALID_CONFIG),
+        (asked("t", 1, 1, retention_ms="soon"), ErrorCode.INVALID_CONFIG),
+        (asked("t", 1, 1, retention_ms=None), ErrorCode.INVALID_CONFIG),
+        (by_hand("t", (0, [1]), partitions=1), ErrorCode.INVALID_REQUEST),
+        (by_hand("t", (0, [1]), factor=1), ErrorCode.INVALID_REQUEST),
+        (by_hand("t", (0, [1]), (0, [2])), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+        (by_hand("t", (0, [1]), (2, [2])), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+        (by_hand("t", (1, [1])), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+        (by_hand("t", (0, [])), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+        (by_hand("t", (0, [1, 1])), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+        (by_hand("t", (0, [1, 2]), (1, [1])), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+        (by_hand("t", (0, [1, 9])), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+        (by_hand("t", (0, [3])), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+    ],
+)
+def test_what_cannot_be_created_is_refused_by_its_own_code(topic: CreatableTopic, code: ErrorCode) -> None:
+    scene = Scene(2)
+    scene.register(3, fenced=True)
+    create(scene, asked("there", 1, 1), asked("dot.ted", 1, 1))
+    (answer,) = create(scene, topic)
+    assert ErrorCode(answer.error_code) is code
+    assert answer.error_message
+    assert scene.view.topic("t") is None
+
+
+def test_names_that_collide_within_one_request_are_refused_too() -> None:
+    scene = Scene()
+    answers = create(scene, asked("a.b", 1, 1), asked("a_b", 1, 1))
+    assert [answer.error_code for answer in answers] == [0, ErrorCode.INVALID_TOPIC_EXCEPTION]
+    assert "collides with existing topic: a.b" in (answers[1].error_message or "")
+
+
+def test_replicas_assigned_by_hand_are_taken_as_they_are_and_only_live_ones_are_in_sync() -> None:
+    scene = Scene(2)
+    scene.register(3, fenced=True)
+    create(scene, by_hand("t", (1, [3, 1]), (0, [2, 3])))
+    assert scene.partition("t", 0).replicas == (2, 3)
+    assert scene.partition("t", 1).replicas == (3, 1)
+    assert (scene.partition("t", 1).isr, scene.partition("t", 1).leader) == ((1,), 1)
+
+
+def test_a_broker_with_several_directories_says_later_where_a_replica_went() -> None:
+    scene = Scene(0)
+    scene.write(
+        RegisterBrokerRecord(
+            broker_id=1, fenced=False, rack=None, log_dirs=[directory(1), directory(2)], broker_epoch=5
+        )
+    )
+    create(scene, asked("t", 1, 1))
+    assert scene.partition("t").directories == (DIRECTORY_UNASSIGNED,)
+
+
+def test_a_broker_that_is_leaving_or_cordoned_gets_no_new_replicas() -> None:
+    scene = Scene(3)
+    scene.write(
+        BrokerRegistrationChangeRecord(broker_id=1, broker_epoch=scene.epoch(1), in_controlled_shutdown=1),
+        BrokerRegistrationChangeRecord(broker_id=2, broker_epoch=scene.epoch(2), cordoned_log_dirs=[directory(2)]),
+    )
+    create(scene, asked("t", 5, 1))
+    known = scene.view.topic("t")
+    assert known is not None
+    assert {partition.leader for partition in scene.view.partitions(known.id)} == {3}
+
+
+def test_without_live_brokers_nothing_is_created() -> None:
+    scene = Scene(0)
+    (answer,) = create(scene, asked("t", 1, 1))
+    assert answer.error_code == ErrorCode.INVALID_REPLICATION_FACTOR
+    assert "Unable to replicate the partition 1 time(s)" in (answer.error_message or "")
+
+
+def test_a_topic_with_its_own_min_isr_clears_eligible_leaders_when_they_are_tracked() -> None:
+    request = CreateTopicsRequest(topics=[asked("t", 1, 1, min_insync_replicas="2")])
+    with_elr = finish(Scene(elr=True).topics.create(request)).records
+    without = finish(Scene(elr=False).topics.create(request)).records
+    assert [type(r) for r in with_elr] == [TopicRecord, ConfigRecord, ClearElrRecord, PartitionRecord]
+    assert [type(r) for r in without] == [TopicRecord, ConfigRecord, PartitionRecord]
+
+
+def test_too_many_partitions_for_one_request_are_refused_as_a_whole() -> None:
+    with pytest.raises(KafkaError, match="Excessively large") as refusal:
+        create(Scene(), asked("a", 6000, 1), asked("b", 4001, 1))
+    assert refusal.value.code is ErrorCode.POLICY_VIOLATION
+
+
+def test_a_large_topic_is_decided_in_many_short_steps() -> None:
+    steps = Scene().topics.create(CreateTopicsRequest(topics=[asked("t", 5000, 3)]))
+    breaths = sum(1 for _ in steps)
+    assert breaths >= 40
+
+
+def extend(scene: Scene, *topics: CreatePartitionsTopic, **options: Any) -> list[tuple[str, ErrorCode]]:
+    answer = scene.decide(scene.topics.create_partitions(CreatePartitionsRequest(topics=list(topics), **options)))
+    return [(result.name, ErrorCode(result.error_code)) for result in answer.results]
+
+
+def more(name: str, count: int, *assignments: list[int]) -> CreatePartitionsTopic:
+    given = [CreatePartitionsAssignment(broker_ids=brokers) for brokers in assignments] if assignments else None
+    return CreatePartitionsTopic(name=name, count=count, assignments=given)
+
+
+def test_partitions_are_added_after_the_existing_ones_with_the_same_factor() -> None:
+    scene = Scene()
+    scene.topic("t", [1, 2])
+    assert extend(scene, more("t", 3)) == [("t", ErrorCode.NONE)]
+    known = scene.view.topic("t")
+    assert known is not None
+    assert known.partition_count == 3
+    assert [len(partition.replicas) for partition in scene.view.partitions(known.id)] == [2, 2, 2]
+
+
+@pytest.mark.parametrize(
+    ("topic", "code"),
+    [
+        (more("nowhere", 3), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+        (more("t", 2), ErrorCode.INVALID_PARTITIONS),
+        (more("t", 1), ErrorCode.INVALID_PARTITIONS),
+        (more("t", -1), ErrorCode.INVALID_PARTITIONS),
+        (more("t", 20_000), ErrorCode.POLICY_VIOLATION),
+        (more("t", 4, [1, 2]), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+        (more("t", 3, [1]), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+        (more("t", 3, [1, 1]), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+        (more("t", 3, [1, 8]), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+    ],
+)
+def test_what_cannot_be_extended_is_refused_by_its_own_code(topic: CreatePartitionsTopic, code: ErrorCode) -> None:
+    scene = Scene()
+    scene.topic("t", [1, 2], [2, 3])
+    assert extend(scene, topic) == [(topic.name, code)]
+    known = scene.view.topic("t")
+    assert known is not None
+    assert known.partition_count == 2
+
+
+def test_added_partitions_can_be_assigned_by_hand_and_only_validated() -> None:
+    scene = Scene()
+    scene.topic("t", [1, 2])
+    assert extend(scene, more("t", 2, [3, 1]), validate_only=True) == [("t", ErrorCode.NONE)]
+    assert extend(scene, more("t", 2, [3, 1])) == [("t", ErrorCode.NONE)]
+    assert scene.partition("t", 1).replicas == (3, 1)
+    assert extend(scene, more("t", 5), more("t", 6)) == [("t", ErrorCode.INVALID_REQUEST)]
+
+
+def delete(scene: Scene, *topics: DeleteTopicState, version: int = 6) -> list[tuple[str | None, Uuid, ErrorCode]]:
+    request = DeleteTopicsRequest(topics=list(topics))
+    answer = scene.decide(scene.topics.delete(request, version))
+    return [(r.name, r.topic_id, ErrorCode(r.error_code)) for r in answer.responses]
+
+
+def test_topics_are_deleted_by_name_or_by_id() -> None:
+    scene = Scene()
+    first, second = scene.topic("a", [1]), scene.topic("b", [1])
+    assert delete(scene, DeleteTopicState(name="a"), DeleteTopicState(topic_id=second)) == [
+        ("a", first, ErrorCode.NONE),
+        ("b", second, ErrorCode.NONE),
+    ]
+    assert scene.view.topics() == []
+
+
+def test_older_versions_name_topics_only() -> None:
+    scene = Scene()
+    topic_id = scene.topic("a", [1])
+    answer = scene.decide(scene.topics.delete(DeleteTopicsRequest(topic_names=["a", "x"]), 5))
+    assert [(r.name, r.topic_id, r.error_code) for r in answer.responses] == [
+        ("a", topic_id, 0),
+        ("x", ZERO_UUID, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+    ]
+
+
+def test_what_cannot_be_deleted_is_refused_by_its_own_code() -> None:
+    scene = Scene()
+    topic_id, nobody = scene.topic("a", [1]), Uuid.of(4, 4444)
+    asked_for = [
+        DeleteTopicState(name="x"),
+        DeleteTopicState(topic_id=nobody),
+        DeleteTopicState(name="a", topic_id=topic_id),
+        DeleteTopicState(),
+        DeleteTopicState(name="twice"),
+        DeleteTopicState(name="twice"),
+    ]
+    assert [code for _, _, code in delete(scene, *asked_for)] == [
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.UNKNOWN_TOPIC_ID,
+        ErrorCode.INVALID_REQUEST,
+        ErrorCode.INVALID_REQUEST,
+        ErrorCode.INVALID_REQUEST,
+    ]
+    assert scene.view.topic("a") is not None
+
+
+def test_a_topic_given_by_name_and_by_id_is_deleted_once() -> None:
+    scene = Scene()
+    topic_id = scene.topic("a", [1])
+    answers = delete(scene, DeleteTopicState(name="a"), DeleteTopicState(topic_id=topic_id))
+    assert [code for _, _, code in answers] == [ErrorCode.NONE, ErrorCode.INVALID_REQUEST]
+
+
+@pytest.mark.parametrize(("version", "code"), [(2, ErrorCode.INVALID_REQUEST), (6, ErrorCode.TOPIC_DELETION_DISABLED)])
+def test_deletion_can_be_switched_off(version: int, code: ErrorCode) -> None:
+    scene = Scene(settings=ControllerSettings(100, "cluster", delete_topic_enable=False))
+    with pytest.raises(KafkaError) as refusal:
+        delete(scene, DeleteTopicState(name="a"), version=version)
+    assert refusal.value.code is code
+
+
+def test_a_name_is_free_again_as_soon_as_its_topic_is_deleted() -> None:
+    scene = Scene()
+    old = scene.topic("a", [1])
+    delete(scene, DeleteTopicState(name="a"))
+    assert scene.topic("a", [1]) != old
