@@ -51,7 +51,7 @@ def check_log(volume: Volume, promises: list[Promise], operation: int, random: R
     log = open_log(disk, _WALL_MS)
     found = read_everything(log)
     _check_content(log, found, before, after)
-    _check_epochs(log, found, max(before.log_start, after.log_start))
+    _check_epochs(log, found, after.highest_log_start)
     _check_lookups(log, found, random)
     _check_producers(log, found, before)
     _check_goes_on(disk, log, found, random)
@@ -112,7 +112,7 @@ def _tell(found: list[Batch]) -> str:
 
 
 def _check_epochs(log: PartitionLog, found: list[Batch], log_start: int) -> None:
-    """From the newest log start on: if a deletion of records is forgotten, the epochs of what comes back may be."""
+    """From the highest log start there was: if a deletion is forgotten, the epochs of what comes back may be, too."""
     entries = log.epochs.entries
     for batch in found:
         if batch.next_offset <= log_start:

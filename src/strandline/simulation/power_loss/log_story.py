@@ -46,6 +46,7 @@ class Promise:
     doing: str
     durable_end: int
     log_start: int
+    highest_log_start: int
     # What the log may be a prefix of; the last is what it is.
     lineages: tuple[tuple[Batch, ...], ...]
 
@@ -90,6 +91,7 @@ class LogStory:
         self.promises: list[Promise] = []
         self.wall = 1_800_000_000_000
         self.leader_epoch = 0
+        self.highest_log_start = 0
         self.batches: tuple[Batch, ...] = ()
         self.abandoned: tuple[tuple[Batch, ...], ...] = ()
         self.sequences: dict[int, int] = {}
@@ -119,12 +121,14 @@ class LogStory:
             self._promise(action.__name__.lstrip("_"))
 
     def _promise(self, doing: str) -> None:
+        self.highest_log_start = max(self.highest_log_start, self.log.log_start_offset)
         self.promises.append(
             Promise(
                 self.disk.operations,
                 doing,
                 self.log.flushed_offset,
                 self.log.log_start_offset,
+                self.highest_log_start,
                 (*self.abandoned, self.batches),
             )
         )
@@ -176,8 +180,9 @@ class LogStory:
             segment.remove()
 
     def _truncate(self) -> None:
-        offset = self.random.randint(self.log.log_start_offset, self.log.log_end_offset)
-        self.log.truncate_to(offset)
+        # Between two batches: leader epochs, which truncation goes by, begin nowhere else.
+        ends = [batch.base_offset for batch in self.batches if batch.base_offset >= self.log.log_start_offset]
+        self.log.truncate_to(self.random.choice([*ends, self.log.log_end_offset]))
         self._cut([batch for batch in self.batches if batch.next_offset <= self.log.log_end_offset])
         self.leader_epoch += 1
 
