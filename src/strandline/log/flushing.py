@@ -88,7 +88,7 @@ def store_epochs(log: PartitionLog, epochs: EpochCache) -> None:
 def close(log: PartitionLog, with_flush: bool) -> None:
     """On the thread that owns the log by now: nobody appends or reads any more."""
     try:
-        if with_flush and log.health.is_online:
+        if with_flush and log.health.is_online and not _is_as_closed(log):
             log.active.seal()
             log.captured_producers[log.log_end_offset] = producer_snapshots.capture(log.producers)
             flush(log, sealed_only=False)
@@ -100,6 +100,12 @@ def close(log: PartitionLog, with_flush: bool) -> None:
     finally:
         for segment in log.segments:
             segment.rest()
+
+
+def _is_as_closed(log: PartitionLog) -> bool:
+    """Whether nothing happened since the log was last closed cleanly."""
+    has_snapshot = log.snapshot_offset == log.log_end_offset or log.size_bytes == 0
+    return has_snapshot and log.flushed_offset == log.log_end_offset and log.epochs.entries == log.epochs.written
 
 
 def _sync_entries(log: PartitionLog, entries_changed: int) -> None:
@@ -123,4 +129,5 @@ def _write_captured_producers(log: PartitionLog, generation: int) -> None:
         finally:
             file.close()
         log.publish_file(path + ".tmp", path, generation)
+        log.snapshot_offset = offset
         log.captured_producers.pop(offset, None)

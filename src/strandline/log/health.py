@@ -38,6 +38,13 @@ class DirectoryHealth:
         self.condition = Condition.ONLINE
         self.reason = ""
 
+    @classmethod
+    def gone(cls, path: str, why: str) -> DirectoryHealth:
+        """For a log that was taken away: whoever still holds it fails, and nothing else does."""
+        health = cls(path)
+        health.condition, health.reason = Condition.OFFLINE, why
+        return health
+
     @property
     def is_online(self) -> bool:
         """Readable, if not writable."""

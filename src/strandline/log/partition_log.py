@@ -65,6 +65,7 @@ class PartitionLog:
         "segments",
         "settings",
         "size_bytes",
+        "snapshot_offset",
         "topic_partition",
         "touched",
     )
@@ -94,6 +95,8 @@ class PartitionLog:
         self.producers = ProducerStates()
         # Producers as they were when segments were sealed, by offset, until a flush has written them down.
         self.captured_producers: dict[int, list[Captured]] = {}
+        # The newest producer snapshot on disk; -1: none is known.
+        self.snapshot_offset = -1
         # Counts changes of the directory's entries (by the loop), and up to which count they are synced (by flushes).
         self.entries_changed = 0
         self.entries_synced = 0
@@ -107,8 +110,8 @@ class PartitionLog:
         # Counts truncations, so that a flush that began before one does not publish what it found.
         self.generation = 0
         self.flush_deadline_ms: int | None = None
-        # Whether anybody used the log since it was last looked at by `rest_if_idle`.
-        self.touched = True
+        # Whether anybody used the log since `rest_if_idle` last looked; None once it is at rest.
+        self.touched: bool | None = True
 
     @classmethod
     def open(
@@ -285,9 +288,10 @@ class PartitionLog:
         """Put down files and caches when nobody used the log since the last call. On the loop; cheap."""
         if self.touched:
             self.touched = False
-            return
-        for segment in self.segments:
-            segment.rest()
+        elif self.touched is not None:
+            self.touched = None
+            for segment in self.segments:
+                segment.rest()
 
     def close(self, *, flush: bool = True) -> None:
         """Blocking. Everything flushed and written down so that opening it again is cheap; then nothing is held."""

@@ -31,6 +31,7 @@ def load_producers(log: PartitionLog, snapshots: list[int], scanned_from: int, w
     for offset in snapshots:
         if offset not in fitting or (offset not in bases and offset != fitting[-1]):
             log.disk.remove(snapshot_path(log, offset))
+    log.snapshot_offset = fitting[-1] if fitting else -1
     aborted = _known_aborted(log, scanned_from)
     log.producers = rebuild(log, log.segments, fitting, scanned_from, log.log_end_offset, wall_ms, aborted)
     for segment in log.segments:

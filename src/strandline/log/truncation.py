@@ -196,6 +196,7 @@ def _install(
     }
     log.entries_changed += 1
     log.cutting_at = None
+    log.snapshot_offset = -1
     for offset in _snapshots(log):
         if offset > end_offset:
             # Written by a flush that had begun before the cut.

@@ -1,0 +1,195 @@
+"""One log directory of a node: its lock, its checkpoints, its partition directories, and whether it can be trusted.
+
+Owned by the store. Opening one reads the names in it and its checkpoints, never a log. The checkpoint maps here are
+what the files say, about opened and unopened logs alike; a log's entry stays as it is until the log has been opened.
+
+Threads: everything here blocks and may be called from any thread; `_writing` orders the writers of checkpoint files, so
+that lowering an offset before a log is cut (`before_cut`) is never undone by a periodic write that began earlier.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from collections.abc import Callable, Mapping
+from random import Random
+
+from strandline.log import checkpoints, names
+from strandline.log.checkpoints import CorruptCheckpoint
+from strandline.log.health import DirectoryHealth
+from strandline.model.ids import METADATA_TOPIC, TopicPartition, Uuid
+from strandline.runtime.disk import DirectoryLock, Disk
+
+logger = logging.getLogger(__name__)
+
+_LOCK = ".lock"
+
+
+class DirectoryInUse(Exception):
+    """Another process works on this directory; the message says so."""
+
+
+class LogDirectory:
+    def __init__(self, disk: Disk, path: str, directory_id: Uuid) -> None:
+        self.disk = disk
+        self.path = path
+        self.id = directory_id
+        self.health = DirectoryHealth(path)
+        # Whether the last process shut down cleanly, and the broker epoch it had then (-1: none).
+        self.is_clean = False
+        self.clean_broker_epoch = -1
+        self.partitions: dict[TopicPartition, str] = {}
+        # Logs that nobody has looked at since a shutdown that was not clean.
+        self.unrecovered: dict[TopicPartition, None] = {}
+        self.doomed: list[str] = []
+        self.recovery_points: dict[TopicPartition, int] = {}
+        self.log_starts: dict[TopicPartition, int] = {}
+        self.high_watermarks: dict[TopicPartition, int] = {}
+        self._lock: DirectoryLock | None = None
+        self._writing = threading.Lock()
+
+    @classmethod
+    def open(cls, disk: Disk, path: str, directory_id: Uuid) -> LogDirectory:
+        """Blocking. Raises DirectoryInUse; a directory that cannot be read comes back offline."""
+        directory = cls(disk, path, directory_id)
+        try:
+            directory._lock = disk.lock(os.path.join(path, _LOCK))
+            directory._read_clean_shutdown()
+            directory.recovery_points = directory._read(checkpoints.RECOVERY_POINTS)
+            directory.log_starts = directory._read(checkpoints.LOG_STARTS)
+            directory.high_watermarks = directory._read(checkpoints.HIGH_WATERMARKS)
+            directory._list_partitions()
+        except BlockingIOError as error:
+            raise DirectoryInUse(f"{path} is in use by another process (it holds {path}/{_LOCK})") from error
+        except OSError as error:
+            directory.health.fail(f"opening it failed: {error}")
+        return directory
+
+    def partition_path(self, topic_partition: TopicPartition) -> str:
+        return os.path.join(self.path, str(topic_partition))
+
+    def topic_id(self, topic_partition: TopicPartition) -> Uuid | None:
+        """Blocking. The topic a partition directory belongs to, None when it does not say. Raises CorruptCheckpoint."""
+        path = os.path.join(self.partition_path(topic_partition), names.PARTITION_METADATA)
+        return checkpoints.read_topic_id(self.disk, path)
+
+    def write_topic_id(self, topic_partition: TopicPartition, topic_id: Uuid) -> None:
+        """Blocking. Makes the directory of a new partition, which knows its topic before it can hold a record."""
+        path = self.partition_path(topic_partition)
+        self.disk.make_dirs(path)
+        file = self.disk.open(os.path.join(path, names.PARTITION_METADATA), create=True)
+        try:
+            file.truncate(0)
+            file.write_at(0, checkpoints.topic_id_bytes(topic_id))
+            file.sync()
+        finally:
+            file.close()
+
+    def set_aside(self, topic_partition: TopicPartition, mark: str, random: Random) -> str:
+        """Blocking. Rename a partition directory so that it is no longer one (`-delete`, `-stray`); its new path."""
+        old = self.partition_path(topic_partition)
+        new = os.path.join(self.path, names.marked_directory(topic_partition, mark, random))
+        self.disk.rename(old, new)
+        self.disk.sync_dir(self.path)
+        self.forget(topic_partition)
+        return new
+
+    def forget(self, topic_partition: TopicPartition) -> None:
+        with self._writing:
+            self.partitions.pop(topic_partition, None)
+            self.unrecovered.pop(topic_partition, None)
+            for offsets in (self.recovery_points, self.log_starts, self.high_watermarks):
+                offsets.pop(topic_partition, None)
+
+    def before_cut(self, topic_partition: TopicPartition, end_offset: int, log_start_offset: int | None) -> None:
+        """Blocking. What is written down about a log must not promise more than it will hold after it was cut."""
+        with self._writing:
+            if self.recovery_points.get(topic_partition, 0) > end_offset:
+                self.recovery_points[topic_partition] = end_offset
+                self._write(checkpoints.RECOVERY_POINTS, self.recovery_points)
+            if log_start_offset is not None and topic_partition in self.log_starts:
+                self.log_starts[topic_partition] = log_start_offset
+                self._write(checkpoints.LOG_STARTS, self.log_starts)
+
+    def write_recovery_points(self, of_open_logs: Callable[[], dict[TopicPartition, int]]) -> None:
+        """Blocking. The offsets are asked for under the lock: see `before_cut`."""
+        with self._writing:
+            self._merge(checkpoints.RECOVERY_POINTS, self.recovery_points, of_open_logs())
+
+    def write_log_starts(self, of_open_logs: Callable[[], dict[TopicPartition, int | None]]) -> None:
+        """Blocking. None: the first segment says where the log begins."""
+        with self._writing:
+            self._merge(checkpoints.LOG_STARTS, self.log_starts, of_open_logs())
+
+    def write_high_watermarks(self, of_open_logs: Callable[[], dict[TopicPartition, int]]) -> None:
+        """Blocking."""
+        with self._writing:
+            self._merge(checkpoints.HIGH_WATERMARKS, self.high_watermarks, of_open_logs())
+
+    def mark_clean(self, broker_epoch: int) -> bool:
+        """Blocking. The last write of a shutdown; not made when some log was never looked at after a crash."""
+        if self.unrecovered or not self.health.is_online:
+            return False
+        checkpoints.write_clean_shutdown(self.disk, os.path.join(self.path, checkpoints.CLEAN_SHUTDOWN), broker_epoch)
+        return True
+
+    def release(self) -> None:
+        if self._lock is not None:
+            self._lock.release()
+            self._lock = None
+
+    def _merge(self, name: str, known: dict[TopicPartition, int], found: Mapping[TopicPartition, int | None]) -> None:
+        changed = False
+        for topic_partition, offset in found.items():
+            if known.get(topic_partition) == offset or topic_partition not in self.partitions:
+                continue
+            changed = True
+            if offset is None:
+                del known[topic_partition]
+            else:
+                known[topic_partition] = offset
+        if changed:
+            self._write(name, known)
+
+    def _write(self, name: str, offsets: dict[TopicPartition, int]) -> None:
+        try:
+            checkpoints.write_offsets(self.disk, os.path.join(self.path, name), offsets)
+        except OSError as error:
+            raise self.health.explain(error, f"writing {name}") from error
+
+    def _read(self, name: str) -> dict[TopicPartition, int]:
+        """What is lost with a damaged checkpoint is found by reading more of the logs, so it is no reason to stop."""
+        try:
+            return checkpoints.read_offsets(self.disk, os.path.join(self.path, name))
+        except CorruptCheckpoint as error:
+            logger.error("Leaving out a damaged checkpoint, logs will be read instead: %s", error)
+            return {}
+
+    def _read_clean_shutdown(self) -> None:
+        path = os.path.join(self.path, checkpoints.CLEAN_SHUTDOWN)
+        broker_epoch = checkpoints.read_clean_shutdown(self.disk, path)
+        self.is_clean = broker_epoch is not None
+        self.clean_broker_epoch = -1 if broker_epoch is None else broker_epoch
+        if self.disk.exists(path):
+            # Gone for good before anything is appended: else a crash would pass for a clean shutdown.
+            self.disk.remove(path)
+            self.disk.sync_dir(self.path)
+
+    def _list_partitions(self) -> None:
+        for name in self.disk.list(self.path):
+            found = names.parse_partition_directory(name)
+            path = os.path.join(self.path, name)
+            if found is None or found.topic_partition.topic == METADATA_TOPIC or not self.disk.is_dir(path):
+                continue
+            if found.mark == names.DELETE_DIRECTORY:
+                self.doomed.append(path)
+            elif found.mark:
+                logger.info("Leaving %s alone", path)
+            else:
+                self.partitions[found.topic_partition] = path
+        if not self.is_clean:
+            self.unrecovered = dict.fromkeys(self.partitions)
+        for offsets in (self.recovery_points, self.log_starts, self.high_watermarks):
+            for topic_partition in [known for known in offsets if known not in self.partitions]:
+                del offsets[topic_partition]

@@ -1,0 +1,236 @@
+"""All logs of a node, over all its log directories: which are known, which are open, where a new one goes.
+
+Owned by the node; replication opens logs through it. Start-up costs the names and the checkpoints: a log is opened when
+somebody needs it (`open_log`, blocking), and what is not opened keeps its entries in the checkpoints.
+
+Threads: `open_log`, `delete_log` and `close` block and may run in any thread, one at a time for each partition; they
+publish in the registry with single assignments. The periodic steps are in `housekeeping`.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Mapping, Sequence
+from random import Random
+
+from strandline.log import names
+from strandline.log.checkpoints import CorruptCheckpoint
+from strandline.log.directory import LogDirectory
+from strandline.log.health import Condition, DirectoryHealth
+from strandline.log.partition_log import PartitionLog
+from strandline.log.scan import OldFormat
+from strandline.log.segment import Segment
+from strandline.log.settings import LogSettings
+from strandline.model.errors import ErrorCode, KafkaError
+from strandline.model.ids import TopicPartition, Uuid
+from strandline.runtime.disk import Disk
+
+logger = logging.getLogger(__name__)
+
+
+class LogStore:
+    def __init__(self, directories: Sequence[LogDirectory], random: Random) -> None:
+        self.directories = list(directories)
+        self._random = random
+        self._logs: dict[TopicPartition, PartitionLog] = {}
+        self._homes: dict[TopicPartition, LogDirectory] = {}
+        # Logs that came back shorter than their high watermark had been: what was lost, for whoever replicates them.
+        self.damaged: dict[TopicPartition, str] = {}
+        # What is to be removed, and when (monotonic time); directories that were doomed before go at once.
+        self.doomed_segments: list[tuple[int, Segment]] = []
+        self.doomed_directories: list[tuple[int, str]] = []
+        for directory in self.directories:
+            for topic_partition in directory.partitions:
+                self._settle(topic_partition, directory)
+            self.doomed_directories.extend((0, path) for path in directory.doomed)
+
+    @classmethod
+    def open(cls, disk: Disk, directories: Mapping[str, Uuid], random: Random) -> LogStore:
+        """Blocking. `directories` are log.dirs with their ids. Raises DirectoryInUse."""
+        opened: list[LogDirectory] = []
+        try:
+            for path, directory_id in directories.items():
+                opened.append(LogDirectory.open(disk, path, directory_id))
+        except BaseException:
+            for directory in opened:
+                directory.release()
+            raise
+        return cls(opened, random)
+
+    def log(self, topic_partition: TopicPartition) -> PartitionLog | None:
+        """The log if it is open."""
+        return self._logs.get(topic_partition)
+
+    def open_logs(self) -> list[PartitionLog]:
+        return list(self._logs.values())
+
+    def directory_of(self, topic_partition: TopicPartition) -> LogDirectory | None:
+        """Where the partition lives; None when this node has never had it."""
+        return self._homes.get(topic_partition)
+
+    def partitions(self) -> list[TopicPartition]:
+        """All that have a directory here, opened or not."""
+        return list(self._homes)
+
+    def unrecovered(self) -> list[TopicPartition]:
+        """Logs that nobody has looked at since a shutdown that was not clean. Opening them in the background, when
+        there is nothing else to do, makes the next shutdown a clean one."""
+        return [tp for directory in self.directories for tp in directory.unrecovered]
+
+    def open_log(
+        self,
+        topic_partition: TopicPartition,
+        topic_id: Uuid,
+        settings: LogSettings,
+        *,
+        wall_ms: int,
+        directory_id: Uuid | None = None,
+    ) -> PartitionLog:
+        """Blocking. The log, opened or made; in the directory with this id if it is new and one is asked for. What lies
+        there of another topic of the same name is set aside. Raises KafkaError."""
+        log = self._logs.get(topic_partition)
+        if log is not None:
+            return log
+        directory = self._homes.get(topic_partition)
+        if directory is not None:
+            directory.health.check_readable()
+            if not self._belongs(directory, topic_partition, topic_id):
+                self._set_aside(directory, topic_partition, names.STRAY_DIRECTORY)
+                directory = None
+        is_new = directory is None
+        if directory is None:
+            directory = self._choose(directory_id)
+            self._settle(topic_partition, directory)
+        try:
+            if is_new:
+                directory.write_topic_id(topic_partition, topic_id)
+            log = self._open_in(directory, topic_partition, settings, wall_ms)
+        except OSError as error:
+            if is_new:
+                # Another directory may take it next time.
+                self._homes.pop(topic_partition, None)
+                directory.forget(topic_partition)
+            raise directory.health.explain(error, f"opening {topic_partition}") from error
+        except OldFormat as error:
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
+        log.is_directory_synced = log.is_directory_synced and not is_new
+        self._logs[topic_partition] = log
+        directory.unrecovered.pop(topic_partition, None)
+        return log
+
+    def delete_log(self, topic_partition: TopicPartition, *, remove_at_ms: int = 0) -> bool:
+        """Blocking. The partition is gone from this node: its directory is renamed, and removed by a later step. False
+        when there is none."""
+        directory = self._homes.get(topic_partition)
+        if directory is None:
+            return False
+        path = self._set_aside(directory, topic_partition, names.DELETE_DIRECTORY)
+        self.doomed_directories.append((remove_at_ms, path))
+        return True
+
+    def set_aside_strays(self, expected: Mapping[TopicPartition, Uuid]) -> list[TopicPartition]:
+        """Blocking, once the committed metadata is known after a start. Partitions this node is not meant to have, or
+        has of another topic of the same name, become `-stray`; a person may want them."""
+        strays = []
+        for topic_partition, directory in list(self._homes.items()):
+            topic_id = expected.get(topic_partition)
+            if topic_id is None or not self._belongs(directory, topic_partition, topic_id):
+                self._set_aside(directory, topic_partition, names.STRAY_DIRECTORY)
+                strays.append(topic_partition)
+        return strays
+
+    def sizes(self, directory: LogDirectory) -> dict[TopicPartition, int]:
+        """Blocking. Bytes of every partition in a directory, opened or not."""
+        sizes: dict[TopicPartition, int] = {}
+        for topic_partition in list(directory.partitions):
+            log = self._logs.get(topic_partition)
+            try:
+                sizes[topic_partition] = _size_on_disk(directory, topic_partition) if log is None else log.size_bytes
+            except FileNotFoundError:
+                continue
+            except OSError as error:
+                raise directory.health.explain(error, f"looking into {topic_partition}") from error
+        return sizes
+
+    def _open_in(
+        self, directory: LogDirectory, topic_partition: TopicPartition, settings: LogSettings, wall_ms: int
+    ) -> PartitionLog:
+        log = PartitionLog.open(
+            directory.disk,
+            directory.partition_path(topic_partition),
+            topic_partition,
+            settings,
+            recovery_point=directory.recovery_points.get(topic_partition, 0),
+            log_start_offset=directory.log_starts.get(topic_partition),
+            clean=directory.is_clean and topic_partition not in directory.unrecovered,
+            wall_ms=wall_ms,
+            health=directory.health,
+        )
+        log.before_cut = directory.before_cut
+        high_watermark = directory.high_watermarks.get(topic_partition, 0)
+        if high_watermark > log.log_end_offset:
+            why = f"it ends at {log.log_end_offset}, its high watermark had been {high_watermark}"
+            logger.error("%s has lost committed records: %s", topic_partition, why)
+            self.damaged[topic_partition] = why
+        log.advance_high_watermark(high_watermark)
+        return log
+
+    def _belongs(self, directory: LogDirectory, topic_partition: TopicPartition, topic_id: Uuid) -> bool:
+        """Whether what is on disk is of this topic. A directory that does not say (an older Kafka's) is given the id."""
+        try:
+            found = directory.topic_id(topic_partition)
+            if found is None:
+                directory.write_topic_id(topic_partition, topic_id)
+                return True
+        except CorruptCheckpoint as error:
+            if _size_on_disk(directory, topic_partition) == 0:
+                # The power went while it was being made: the id is synced before the first record is taken.
+                directory.write_topic_id(topic_partition, topic_id)
+                return True
+            logger.error("%s: it cannot be told whose records these are: %s", topic_partition, error)
+            return False
+        except OSError as error:
+            raise directory.health.explain(error, f"reading the topic id of {topic_partition}") from error
+        return found == topic_id
+
+    def _choose(self, directory_id: Uuid | None) -> LogDirectory:
+        for directory in self.directories:
+            if directory.id == directory_id:
+                directory.health.check_readable()
+                return directory
+        online = [directory for directory in self.directories if directory.health.is_online]
+        if not online:
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "no log directory of this node is online")
+        writable = [directory for directory in online if directory.health.condition is Condition.ONLINE]
+        return min(writable or online, key=lambda directory: len(directory.partitions))
+
+    def _settle(self, topic_partition: TopicPartition, directory: LogDirectory) -> None:
+        other = self._homes.get(topic_partition)
+        if other is not None:
+            logger.error("%s is in %s and in %s: the first is used", topic_partition, other.path, directory.path)
+            return
+        directory.partitions.setdefault(topic_partition, directory.partition_path(topic_partition))
+        self._homes[topic_partition] = directory
+
+    def _set_aside(self, directory: LogDirectory, topic_partition: TopicPartition, mark: str) -> str:
+        log = self._logs.pop(topic_partition, None)
+        if log is not None:
+            # Whoever still reads or flushes it must not take the missing files for a broken disk.
+            log.health = DirectoryHealth.gone(log.path, f"{topic_partition} was removed")
+            log.close(flush=False)
+        self._homes.pop(topic_partition, None)
+        self.damaged.pop(topic_partition, None)
+        try:
+            path = directory.set_aside(topic_partition, mark, self._random)
+        except OSError as error:
+            raise directory.health.explain(error, f"setting {topic_partition} aside") from error
+        logger.info("%s is now %s", topic_partition, path)
+        return path
+
+
+def _size_on_disk(directory: LogDirectory, topic_partition: TopicPartition) -> int:
+    path = directory.partition_path(topic_partition)
+    return sum(
+        directory.disk.size(os.path.join(path, name)) for name in directory.disk.list(path) if name.endswith(names.LOG)
+    )
