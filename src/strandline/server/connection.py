@@ -257,8 +257,7 @@ class Connection(asyncio.BufferedProtocol):
         return call
 
     def _may_begin(self, call: Call) -> bool:
-        outbox = self._outbox
-        if outbox.paused or outbox.bytes >= ANSWERED_AHEAD_BYTES or self.closed or self._held:
+        if self._outbox.bytes >= ANSWERED_AHEAD_BYTES or self.closed or self._held:
             return False
         processor = self._processor
         if processor.draining:

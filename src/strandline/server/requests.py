@@ -7,8 +7,9 @@ requests. Without that, parked produces would starve the follower fetches that r
 
 Work of controller listeners has a lane of its own, which is served first and never refused for the bytes of others.
 
-Invariants: held slots <= slots, except right after `resize` lowered them; calls of one lane begin in the order of
-submission; every submitted call is released exactly once, by `server/dispatch`.
+Invariants: held slots <= slots, except right after `resize` lowered them; while a call is queued, either all slots are
+held or a step is due; calls of one lane begin in the order of submission; every submitted call is released exactly
+once, by `server/dispatch`.
 """
 
 from __future__ import annotations
@@ -208,7 +209,6 @@ class RequestQueue:
             return
         call.stage = Stage.QUEUED
         (self._controller_lane if controller else self._client_lane).calls.append(call)
-        self._step_soon()
 
     def park(self, call: Call) -> None:
         call.stage = Stage.PARKED

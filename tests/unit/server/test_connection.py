@@ -123,6 +123,28 @@ def test_a_produce_does_not_overtake_one_that_has_not_appended_yet() -> None:
     run(scenario())
 
 
+def test_a_produce_that_parks_late_lets_the_next_one_begin() -> None:
+    async def scenario() -> None:
+        acks = Acknowledgements()
+        opened = asyncio.get_running_loop().create_future()
+
+        async def handle(call: Call, request: Any) -> ProduceResponse:
+            await asyncio.shield(opened)
+            return await acks.handle(call, request)
+
+        house = await House().start(handlers(PRODUCE=handle))
+        wire = house.connect()
+        wire.send(produce(1) + produce(2) + produce(3))
+        await settle()
+        assert acks.appended == []
+        opened.set_result(None)
+        await settle()
+        assert acks.appended == [1, 2, 3]
+        assert wire.correlations() == []
+
+    run(scenario())
+
+
 def test_any_other_request_waits_for_all_earlier_answers() -> None:
     async def scenario() -> None:
         acks = Acknowledgements()

@@ -34,6 +34,18 @@ def test_connections_beyond_the_limit_of_their_address_are_refused(caplog: pytes
     assert "10.0.0.1 has 2 connections already (max.connections.per.ip)" in caplog.records[0].getMessage()
 
 
+def test_an_address_whose_connections_have_all_ended_starts_anew() -> None:
+    async def scenario() -> None:
+        house = await House(ServerSettings(max_connections_per_ip=1)).start(handlers(METADATA=say_metadata))
+        for n in range(5):
+            wire = house.connect()
+            wire.send(metadata(n))
+            assert wire.correlations() == [n]
+            wire.reset()
+
+    run(scenario())
+
+
 def test_a_full_node_refuses_clients_and_still_takes_the_controllers_connections() -> None:
     async def scenario() -> None:
         table = handlers(METADATA=say_metadata)
@@ -128,6 +140,24 @@ def test_what_takes_longer_than_the_drain_is_cut() -> None:
         await house.server.stop(3_000)
         assert 3 <= asyncio.get_running_loop().time() < 4
         assert ended == ["cancelled"]
+        await settle()
+        assert wire.lost
+
+    run(scenario())
+
+
+def test_a_client_that_does_not_read_is_cut_when_the_drain_is_over() -> None:
+    async def scenario() -> None:
+        async def answer(call: Call, request: Any) -> Any:
+            response = await say_metadata(call, request)
+            response.cluster_id = "x" * 30_000
+            return response
+
+        house = await House().start(handlers(METADATA=answer))
+        wire = house.connect()
+        wire.reading = False
+        wire.send(metadata(1))
+        await house.server.stop(2_000)
         await settle()
         assert wire.lost
 

@@ -120,6 +120,11 @@ class Wire(asyncio.Transport):
         self.reading = True
         self.read(len(self._buffered))
 
+    @property
+    def unsent_bytes(self) -> int:
+        """What the server has not taken yet."""
+        return len(self._undelivered)
+
     def frames(self) -> list[bytes]:
         frames, position = [], 0
         while position + 4 <= len(self.received):
@@ -267,6 +272,8 @@ def on_error(request: Any, version: int, code: ErrorCode, why: str) -> Any:
             return MetadataResponse(cluster_id=f"{code.name}: {why}")
         case ApiVersionsRequest():
             return ApiVersionsResponse(error_code=code)
+        case ProduceRequest() if request.acks:
+            return ProduceResponse(throttle_time_ms=int(code))
     return None
 
 
