@@ -35,6 +35,7 @@ async def handle_describe_cluster(
         )
     asked = request.include_cluster_authorized_operations
     return DescribeClusterResponse(
+        error_message=None,
         endpoint_type=_BROKERS,
         cluster_id=broker.cluster_id,
         controller_id=broker.node_id,

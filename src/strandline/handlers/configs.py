@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Final
 
+from strandline.controller.topics import check_topic_name
 from strandline.handlers.context import Broker, Call
 from strandline.metadata.effective_settings import (
     DescribedConfig,
@@ -23,7 +24,6 @@ from strandline.metadata.values import (
     TOPIC_RESOURCE,
 )
 from strandline.model.errors import ErrorCode, KafkaError
-from strandline.model.topics import topic_name_problem
 from strandline.protocol.messages.configs import (
     ConfigResource,
     DescribeConfigsRequest,
@@ -61,8 +61,7 @@ def _describe(broker: Broker, resource: DescribeConfigsResource) -> list[Describ
     name, names = resource.resource_name, resource.configuration_keys
     layers = broker.settings.layers()
     if resource.resource_type == TOPIC_RESOURCE:
-        if problem := topic_name_problem(name):
-            raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, problem)
+        check_topic_name(name)
         if broker.view.topic(name) is None:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name}")
         return describe_topic(broker.view.topic_configs(name), layers, names)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -9,6 +11,7 @@ from strandline.handlers.sessions import FetchSessions
 from strandline.metadata.effective_settings import BrokerLayers
 from strandline.metadata.image import Image
 from strandline.metadata.views import View
+from strandline.model.ids import TopicPartition
 from strandline.protocol.types import Message
 from strandline.replication.table import PartitionTable
 from strandline.runtime.world import World
@@ -52,6 +55,18 @@ class Settings(Protocol):
     def layers(self) -> BrokerLayers: ...
 
 
+@dataclass(frozen=True, slots=True)
+class LogDirectoryInfo:
+    """A log directory as DescribeLogDirs shows it."""
+
+    path: str
+    offline: bool
+    total_bytes: int
+    usable_bytes: int
+    replicas: list[tuple[TopicPartition, int]]
+    """With their sizes in bytes."""
+
+
 @dataclass(slots=True)
 class Broker:
     node_id: int
@@ -63,6 +78,9 @@ class Broker:
     producer_ids: ProducerIds
     settings: Settings
     fetch_sessions: FetchSessions
+    log_directories: Callable[[], list[LogDirectoryInfo]]
+    # Set once the controller lets clients see this broker; requests that come earlier wait, as in a full backlog.
+    serving: asyncio.Event = field(default_factory=asyncio.Event)
     # Advertised API ranges of each listener, filled in when the handler tables exist: listener → key → (min, max).
     api_ranges: dict[str, dict[int, tuple[int, int]]] = field(default_factory=dict)
 

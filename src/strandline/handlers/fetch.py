@@ -15,8 +15,9 @@ from strandline.handlers.context import Broker, Call
 from strandline.handlers.leadership import leader_addresses
 from strandline.handlers.sessions import FetchSession, Wanted
 from strandline.log.partition_log import PartitionLog
-from strandline.log.reading import Cold, Read
+from strandline.log.reading import Read
 from strandline.log.txn_index import AbortedTransaction as Aborted
+from strandline.log.warming import Cold
 from strandline.model.errors import ErrorCode, KafkaError
 from strandline.protocol.messages.fetch import (
     AbortedTransaction,

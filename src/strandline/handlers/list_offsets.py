@@ -42,6 +42,8 @@ async def handle_list_offsets(broker: Broker, call: Call, request: ListOffsetsRe
                 if asked[topic.name, one.partition_index] > 1:
                     raise KafkaError(ErrorCode.INVALID_REQUEST, "the partition is named twice")
                 await _look_up(broker, call, request, topic.name, one, answer)
+                if call.version < 4:
+                    answer.leader_epoch = -1
             except KafkaError as error:
                 answer.error_code = error.code
             answers.append(answer)

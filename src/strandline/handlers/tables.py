@@ -69,7 +69,13 @@ def broker_table(broker: Broker) -> dict[ApiKey, Handle]:
 
 def _bound(handler: BrokerHandler, broker: Broker) -> Handle:
     def handle(call: Call, request: Any) -> Awaitable[Message | None]:
-        return handler(broker, call, request)
+        if broker.serving.is_set():
+            return handler(broker, call, request)
+        return once_serving(call, request)
+
+    async def once_serving(call: Call, request: Any) -> Message | None:
+        await broker.serving.wait()
+        return await handler(broker, call, request)
 
     return handle
 
@@ -77,6 +83,7 @@ def _bound(handler: BrokerHandler, broker: Broker) -> Handle:
 def _forwarding(broker: Broker, key: ApiKey) -> Handle:
     async def handle(call: Call, request: Any) -> Message | None:
         call.park()
+        await broker.serving.wait()
         answer: Message = await broker.controller.forward(key, call, request)
         return answer
 

@@ -1,5 +1,7 @@
-"""Which partitions this broker hosts, by name and by id. `node/publisher` applies committed metadata to it; handlers
-look partitions up in it. After an await, ask it again: a partition may have been dropped meanwhile.
+"""The partitions of this broker, by name and by id. Handlers look partitions up in it; `node/publisher` tells it of
+committed changes. A partition gets its object on first use, so that ten thousand idle ones cost nothing.
+
+After an await, ask again: a partition may have been dropped meanwhile.
 """
 
 from __future__ import annotations
@@ -46,20 +48,23 @@ class PartitionTable:
     def __len__(self) -> int:
         return sum(len(partitions) for partitions in self._by_id.values())
 
-    def host(self, topic_partition: TopicPartition, topic_id: Uuid, info: PartitionInfo) -> None:
-        """This broker holds a replica of the partition, in this state: new, or changed."""
-        known = self._by_id.get(topic_id, {}).get(topic_partition.partition)
+    def on_metadata(self, topic_id: Uuid, partition: int, info: PartitionInfo) -> None:
+        """A committed change to a partition that somebody has used; of others the image is memory enough."""
+        known = self._by_id.get(topic_id, {}).get(partition)
         if known is not None:
             known.on_metadata(info)
-            return
+
+    def _host(self, topic: str, topic_id: Uuid, index: int, info: PartitionInfo) -> Partition:
+        topic_partition = TopicPartition(topic, index)
 
         async def open_log() -> PartitionLog:
-            settings = self._log_settings(topic_partition.topic)
+            settings = self._log_settings(topic)
             return await self._offload.run(self._open_log, topic_partition, topic_id, settings)
 
         partition = Partition(topic_partition, topic_id, info, self._node_id, open_log, self._flusher.request)
-        self._by_id.setdefault(topic_id, {})[topic_partition.partition] = partition
-        self._by_name[topic_partition.topic] = self._by_id[topic_id]
+        self._by_id.setdefault(topic_id, {})[index] = partition
+        self._by_name[topic] = self._by_id[topic_id]
+        return partition
 
     def drop(self, topic_id: Uuid, partition: int) -> Partition | None:
         """The broker no longer holds it: whoever waits on it is told at once. The caller deletes the log."""
@@ -89,19 +94,19 @@ class PartitionTable:
     def find(self, topic: str, topic_id: Uuid, partition: int, *, by_id: bool = False) -> Partition:
         partitions = self._by_id.get(topic_id) if by_id else self._by_name.get(topic)
         found = partitions.get(partition) if partitions is not None else None
-        if found is None:
-            raise self._missing(topic, topic_id, partition, by_id)
-        return found
+        return found if found is not None else self._first_use(topic, topic_id, partition, by_id)
 
-    def _missing(self, topic: str, topic_id: Uuid, partition: int, by_id: bool) -> KafkaError:
+    def _first_use(self, topic: str, topic_id: Uuid, index: int, by_id: bool) -> Partition:
         view = self._image.committed
-        if self.info(view, topic, topic_id, partition) is not None:
-            return KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{topic}-{partition} is not on this broker")
-        if by_id and view.topic_by_id(topic_id) is None:
-            return KafkaError(ErrorCode.UNKNOWN_TOPIC_ID, f"there is no topic with id {topic_id}")
-        return KafkaError(
-            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no partition {topic or topic_id}-{partition}"
-        )
+        known = view.topic_by_id(topic_id) if by_id else view.topic(topic)
+        if known is None and by_id:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID, f"there is no topic with id {topic_id}")
+        info = view.partition(known.id, index) if known is not None else None
+        if known is None or info is None:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no partition {topic or topic_id}-{index}")
+        if self._node_id not in info.replicas:
+            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{known.name}-{index} is not on this broker")
+        return self._host(known.name, known.id, index, info)
 
     @staticmethod
     def info(view: View, topic: str, topic_id: Uuid, partition: int) -> PartitionInfo | None:

@@ -1,0 +1,283 @@
+"""One node: the composition root. Starts the parts in order, lets them meet, and takes them down again.
+
+    async with Node(config, world).running() as node: …
+
+Start: directories are verified and locked; the metadata log is opened and replayed; the quorum of one takes the lead; the
+controller is activated; the broker registers, publishes committed metadata, is unfenced; only then are clients let
+in. Stop is the same way back. A `NodeFault` anywhere ends the node: a process that has lost its memory must not go on.
+
+Nothing here touches the operating system: `World` does, so the same node runs on virtual time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import signal
+from collections.abc import AsyncIterator, Callable, Mapping
+from functools import partial
+from typing import TypeVar
+
+from strandline.controller.controller import Controller
+from strandline.controller.settings import ControllerSettings
+from strandline.handlers.context import Broker
+from strandline.handlers.controllers import controller_table
+from strandline.handlers.failures import failure_of
+from strandline.handlers.sessions import FetchSessions
+from strandline.handlers.tables import broker_table
+from strandline.log.partition_log import PartitionLog
+from strandline.log.settings import LogSettings
+from strandline.metadata.features import bootstrap_records
+from strandline.metadata.image import Image
+from strandline.model.errors import NodeFault
+from strandline.model.ids import TopicPartition, Uuid, random_uuid
+from strandline.node.config import Config
+from strandline.node.forwarding import LocalController
+from strandline.node.lifecycle import Lifecycle, Registration
+from strandline.node.logs import configure_logging
+from strandline.node.producer_ids import Block, ProducerIdBlocks
+from strandline.node.publisher import Publisher
+from strandline.node.settings import LiveSettings
+from strandline.node.storage import Storage, open_storage
+from strandline.protocol.apis import API, ApiKey
+from strandline.protocol.messages.producers import AllocateProducerIdsRequest, AllocateProducerIdsResponse
+from strandline.raft.driver import SnapshotPolicy, SoleVoter
+from strandline.raft.snapshots import read_bootstrap_checkpoint
+from strandline.raft.storage import MetadataStorage, StorageSettings
+from strandline.replication.flusher import Flusher
+from strandline.replication.table import PartitionTable
+from strandline.runtime.event_loop import run_to_end
+from strandline.runtime.metrics import Metrics
+from strandline.runtime.tasks import TaskGroup
+from strandline.runtime.world import World, system_world
+from strandline.server.dispatch import Handler
+from strandline.server.server import Server
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+DRAIN_MS = 5_000
+
+
+class Node:
+    def __init__(self, config: Config, world: World) -> None:
+        self.config = config
+        self.world = world
+        self.metrics = Metrics()
+        self.image = Image()
+        self.settings = LiveSettings(config.node.node_id, config.static, self.image)
+        self.ports: Mapping[str, int] = {}
+        self.broker_epoch = -1
+
+    @property
+    def node_id(self) -> int:
+        return self.config.node.node_id
+
+    async def run(self, stop: asyncio.Event, on_ready: Callable[[Node], None] | None = None) -> None:
+        """Starts, serves until `stop` is set, stops in good order. Raises NodeFault when it had to give up."""
+        async with self.running():
+            if on_ready is not None:
+                on_ready(self)
+            await stop.wait()
+
+    @contextlib.asynccontextmanager
+    async def running(self) -> AsyncIterator[Node]:
+        """The node for the length of a `with`: serving when it is entered, stopped in good order when it is left."""
+        for warning in self.config.warnings:
+            logger.warning("%s", warning)
+        storage = await self._offload(
+            partial(open_storage, self.config, disk=self.world.disk, random=self.world.random)
+        )
+        async with TaskGroup() as tasks:
+            quorum = await self._lead(storage)
+            tasks.start(quorum.run(), "metadata quorum")
+            controller = await self._controller(storage, quorum)
+            await controller.activate()
+            tasks.start(controller.run(), "controller")
+            local = LocalController(controller, quorum)
+            broker = self._broker(storage, local, tasks)
+            server = Server(
+                self.config.listener_specs(), self.world, self.config.server, self.metrics, on_fault=self._on_fault
+            )
+            await server.start(self._handlers(broker, local))
+            self.ports = server.ports
+            publisher = Publisher(
+                self.node_id,
+                self.image,
+                self.settings,
+                broker.partitions,
+                lambda tp, topic: None,
+                lambda tp, topic: None,
+            )
+            lifecycle = self._lifecycle(storage, local)
+            await lifecycle.register()
+            self.broker_epoch = lifecycle.broker_epoch
+            publisher.publish_everything()
+            quorum.on_commit = publisher.publish
+            await lifecycle.unfence()
+            broker.serving.set()
+            tasks.start(lifecycle.run(), "heartbeats")
+            try:
+                yield self
+                await lifecycle.leave(30_000)
+            finally:
+                await server.stop(DRAIN_MS)
+                tasks.cancel()
+
+    def _on_fault(self, fault: NodeFault) -> None:
+        raise fault
+
+    async def _offload(self, work: Callable[..., T], *arguments: object) -> T:
+        return await self.world.offload.run(work, *arguments)
+
+    async def _lead(self, storage: Storage) -> SoleVoter:
+        config = self.config
+        settings = StorageSettings(
+            segment_bytes=config.integer("metadata.log.segment.bytes"),
+            segment_ms=config.integer("metadata.log.segment.ms"),
+            retention_bytes=config.integer("metadata.max.retention.bytes"),
+            retention_ms=config.integer("metadata.max.retention.ms"),
+        )
+        log = await self._offload(
+            partial(
+                MetadataStorage.open,
+                self.world.disk,
+                storage.metadata_log_dir,
+                wall_ms=self.world.clock.wall_ms(),
+                settings=settings,
+            )
+        )
+        quorum = SoleVoter(
+            log,
+            self.image,
+            self.world.clock,
+            self.world.offload,
+            node_id=self.node_id,
+            directory_id=storage.directory_ids[storage.metadata_log_dir],
+            policy=SnapshotPolicy(
+                config.integer("metadata.log.max.record.bytes.between.snapshots"),
+                config.integer("metadata.log.max.snapshot.interval.ms"),
+            ),
+        )
+        await quorum.start()
+        return quorum
+
+    async def _controller(self, storage: Storage, quorum: SoleVoter) -> Controller:
+        config = self.config
+        bootstrap = await self._offload(read_bootstrap_checkpoint, self.world.disk, storage.metadata_log_dir)
+        return Controller(
+            self.image,
+            quorum,
+            self.world.clock,
+            self.world.random,
+            ControllerSettings(
+                node_id=self.node_id,
+                cluster_id=storage.cluster_id,
+                num_partitions=config.integer("num.partitions"),
+                default_replication_factor=config.integer("default.replication.factor"),
+                broker_session_timeout_ms=config.integer("broker.session.timeout.ms"),
+                delete_topic_enable=config.boolean("delete.topic.enable"),
+                static=config.static,
+            ),
+            bootstrap if bootstrap is not None else bootstrap_records(),
+        )
+
+    def _broker(self, storage: Storage, local: LocalController, tasks: TaskGroup) -> Broker:
+        def open_log(topic_partition: TopicPartition, topic_id: Uuid, settings: LogSettings) -> PartitionLog:
+            path = f"{self.config.log_dirs[0]}/{topic_partition}"
+            return PartitionLog.open(
+                self.world.disk, path, topic_partition, settings, wall_ms=self.world.clock.wall_ms()
+            )
+
+        partitions = PartitionTable(
+            self.node_id,
+            self.image,
+            open_log,
+            self.settings.log_settings,
+            self.world.offload,
+            Flusher(self.world.offload, tasks),
+        )
+        return Broker(
+            node_id=self.node_id,
+            cluster_id=storage.cluster_id,
+            world=self.world,
+            image=self.image,
+            partitions=partitions,
+            controller=local,
+            producer_ids=ProducerIdBlocks(partial(self._allocate_producer_ids, local)),
+            settings=self.settings,
+            fetch_sessions=FetchSessions(
+                self.config.integer("max.incremental.fetch.session.cache.slots"), self.world.random
+            ),
+            log_directories=list,
+        )
+
+    async def _allocate_producer_ids(self, local: LocalController) -> Block:
+        request = AllocateProducerIdsRequest(broker_id=self.node_id, broker_epoch=self.broker_epoch)
+        response: AllocateProducerIdsResponse = await local.send(ApiKey.ALLOCATE_PRODUCER_IDS, request)
+        return response.producer_id_start, response.producer_id_len
+
+    def _handlers(self, broker: Broker, local: LocalController) -> dict[str, dict[int, Handler]]:
+        tables: dict[str, dict[int, Handler]] = {}
+        for listener in self.config.listeners:
+            if listener.controller:
+                served = controller_table(broker, local, local.served, listener.advertised(listener.port))
+            else:
+                served = broker_table(broker)
+            broker.api_ranges[listener.name] = {
+                key: (API[key].advertised_min_version, API[key].advertised_max_version) for key in served
+            }
+            tables[listener.name] = {
+                int(key): Handler(API[key], handle, failure_of(key)) for key, handle in served.items()
+            }
+        return tables
+
+    def _lifecycle(self, storage: Storage, local: LocalController) -> Lifecycle:
+        registration = Registration(
+            broker_id=self.node_id,
+            cluster_id=storage.cluster_id,
+            incarnation_id=random_uuid(self.world.random),
+            listeners=tuple(
+                (each.name, each.advertised(self.ports[each.name]), each.security_protocol)
+                for each in self.config.listeners
+                if not each.controller
+            ),
+            rack=self.config.node.rack,
+            directories=tuple(storage.directory_ids.values()),
+            previous_broker_epoch=-1,
+        )
+        return Lifecycle(
+            registration,
+            self.image,
+            local.send,
+            heartbeat_interval_ms=self.config.integer("broker.heartbeat.interval.ms"),
+            offline_directories=list,
+        )
+
+
+def run_node(path: str, overrides: Mapping[str, str] | None = None) -> int:
+    """One node in the foreground of this process, until SIGTERM or SIGINT."""
+    configure_logging()
+    config = Config.load(path, overrides)
+    return run_to_end(_run(config))
+
+
+async def _run(config: Config) -> int:
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    world = system_world()
+    try:
+        await Node(config, world).run(stop, _say_ready)
+    except NodeFault as fault:
+        logger.critical("the node stops: %s", fault)
+        return 1
+    finally:
+        world.offload.close()
+    return 0
+
+
+def _say_ready(node: Node) -> None:
+    logger.info("node %d serves on %s", node.node_id, ", ".join(f"{name} {port}" for name, port in node.ports.items()))

@@ -1,0 +1,68 @@
+"""Committed metadata → the local parts. Runs inside the commit itself, before anybody who waited for it is answered,
+so that a client which was told "created" finds the topic there.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+from strandline.metadata.changes import Changes, changes_of, everything
+from strandline.metadata.image import Image
+from strandline.model.ids import TopicPartition, Uuid
+from strandline.model.timeline import Touched
+from strandline.node.settings import LiveSettings
+from strandline.replication.table import PartitionTable
+
+logger = logging.getLogger(__name__)
+
+
+class Publisher:
+    def __init__(
+        self,
+        node_id: int,
+        image: Image,
+        settings: LiveSettings,
+        partitions: PartitionTable,
+        open_soon: Callable[[TopicPartition, Uuid], None],
+        delete_soon: Callable[[TopicPartition, Uuid], None],
+    ) -> None:
+        self._node_id = node_id
+        self._image = image
+        self._settings = settings
+        self._partitions = partitions
+        self._open_soon = open_soon
+        self._delete_soon = delete_soon
+
+    def publish_everything(self) -> Changes:
+        """Once, when the broker starts."""
+        changes = everything(self._image, self._node_id)
+        self._apply(changes)
+        return changes
+
+    def publish(self, touched: list[Touched]) -> None:
+        self._apply(changes_of(self._image, touched, self._node_id))
+
+    def _apply(self, changes: Changes) -> None:
+        if changes.broker_config or changes.default_broker_config:
+            self._settings.changed()
+        for step in changes.dropped:
+            self._partitions.drop(step.topic_id, step.partition)
+            self._delete_soon(TopicPartition(step.topic, step.partition), step.topic_id)
+        for step in (*changes.leadership, *changes.membership):
+            if step.new is not None:
+                self._partitions.on_metadata(step.topic_id, step.partition, step.new)
+        for step in changes.hosted:
+            self._open_soon(TopicPartition(step.topic, step.partition), step.topic_id)
+        if changes.broker_config or changes.default_broker_config:
+            self._partitions.all_settings_changed()
+        else:
+            for topic in changes.topic_configs:
+                self._partitions.topic_settings_changed(topic)
+        for topic_info in changes.topics_created:
+            if not changes.whole:
+                logger.info(
+                    "topic %s (%s) has %d partitions", topic_info.name, topic_info.id, topic_info.partition_count
+                )
+        for topic_info in changes.topics_deleted:
+            logger.info("topic %s (%s) is deleted", topic_info.name, topic_info.id)
