@@ -9,11 +9,12 @@ from random import Random
 from time import perf_counter
 
 from strandline.simulation.power_loss.log_check import LogRecording
+from strandline.simulation.power_loss.node_check import NodeRecording
 from strandline.simulation.power_loss.search import Recording, chosen_operations, draw, search
 from strandline.simulation.volume import Volume
 
 MODES = ("flush", "replicated")
-LAYERS = ("log",)
+LAYERS = ("log", "node")
 
 
 def main() -> int:
@@ -31,8 +32,7 @@ def main() -> int:
 
 
 def record(layer: str, seed: int, mode: str, operations: int) -> Recording:
-    assert layer == "log"
-    return LogRecording(seed, mode, operations)
+    return LogRecording(seed, mode, operations) if layer == "log" else NodeRecording(seed, mode, operations)
 
 
 def _many(recording: Recording, arguments: argparse.Namespace) -> int:

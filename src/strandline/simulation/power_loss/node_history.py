@@ -1,0 +1,75 @@
+"""What clients asked of a node and what they were told, each with the number of disk operations done by then.
+
+The order of disk operations is the clock of the whole matter: an answer heard after c of them is a promise for every
+power loss at operation c or later.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from strandline.model.ids import TopicPartition, Uuid
+
+NEVER = 1 << 60
+
+
+@dataclass(frozen=True, slots=True)
+class TopicState:
+    id: Uuid | None  # None while nobody was told it
+    partitions: int
+    configs: tuple[tuple[str, str], ...]
+
+    def like(self, other: TopicState) -> bool:
+        same_id = self.id is None or other.id is None or self.id == other.id
+        return same_id and (self.partitions, self.configs) == (other.partitions, other.configs)
+
+
+@dataclass(slots=True)
+class TopicChange:
+    """None stands for a topic that does not exist."""
+
+    doing: str
+    after: TopicState | None
+    asked_at: int
+    answered_at: int = NEVER
+
+
+@dataclass(slots=True)
+class Sent:
+    topic: str
+    value: bytes
+    idempotent: bool
+    asked_at: int
+    answered_at: int = NEVER
+    partition: int = -1
+    offset: int = -1
+    topic_id: Uuid | None = None
+
+
+@dataclass(slots=True)
+class Deletion:
+    """DeleteRecords of everything before an offset."""
+
+    topic_id: Uuid | None
+    partition: TopicPartition
+    before: int
+    asked_at: int
+
+
+@dataclass(slots=True)
+class History:
+    formatted_at: int = 0
+    topics: dict[str, list[TopicChange]] = field(default_factory=dict)
+    sent: list[Sent] = field(default_factory=list)
+    deletions: list[Deletion] = field(default_factory=list)
+    producer_ids: list[tuple[int, int]] = field(default_factory=list)  # (answered at, id)
+
+    def possible(self, topic: str, operation: int) -> list[TopicState | None]:
+        """What the topic may be after a power loss at this operation: as last answered, or as asked for since."""
+        states: list[TopicState | None] = [None]
+        for change in self.topics.get(topic, []):
+            if change.answered_at <= operation:
+                states = [change.after]
+            elif change.asked_at <= operation:
+                states.append(change.after)
+        return states

@@ -1,0 +1,233 @@
+"""The story of one node and its clients: a thousand operations, a stop in good order, a kill, and what was promised.
+
+Several workers, each with topics of its own, share one client: the order of what concerns a topic is known, and the
+node still has many things under way at once. Values are unique, so that a record found later is known for what it is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from random import Random
+
+from strandline.client.client import Client
+from strandline.client.configs import Resource, ResourceType
+from strandline.client.producer import Producer
+from strandline.client.settings import ProducerSettings
+from strandline.model.errors import ErrorCode, KafkaError
+from strandline.model.ids import TopicPartition
+from strandline.protocol.messages.producers import InitProducerIdRequest, InitProducerIdResponse
+from strandline.runtime.tasks import TaskGroup
+from strandline.runtime.world import World
+from strandline.simulation.disk import SimDisk
+from strandline.simulation.journal import Journal
+from strandline.simulation.nodes import PORT, format_node, node_config, node_program
+from strandline.simulation.power_loss.node_history import Deletion, History, Sent, TopicChange, TopicState
+from strandline.simulation.world import Machine, Simulation
+
+NODE = "node1"
+BOOTSTRAP = f"{NODE}:{PORT}"
+WORKERS = 4
+MAX_VIRTUAL_S = 3_600
+FLUSH: dict[str, dict[str, str]] = {
+    "flush": {"log.flush.interval.messages": "1"},
+    "replicated": {},
+}
+_CONFIGS = ("retention.ms", "max.message.bytes", "segment.ms", "min.insync.replicas")
+
+
+class NodeStory:
+    def __init__(self, seed: int, mode: str) -> None:
+        self.seed = seed
+        self.config = node_config(NODE, overrides=FLUSH[mode])
+        self.journal = Journal()
+        self.history = History()
+        self.digest = ""
+        self.steps = 0
+        self._stop = asyncio.Event()
+
+    def run(self, operations: int) -> None:
+        with Simulation(self.seed) as simulation:
+            machine = simulation.machine(NODE, journal=self.journal)
+            format_node(self.config, SimDisk(machine.volume, journal=self.journal), simulation.random("format"))
+            self.history.formatted_at = self.now
+            simulation.run(self._scenario(simulation, machine, operations), max_virtual_s=MAX_VIRTUAL_S)
+            self.digest = simulation.trace.digest()
+            self.steps = simulation.loop.steps
+
+    @property
+    def now(self) -> int:
+        return len(self.journal.operations)
+
+    async def _scenario(self, simulation: Simulation, machine: Machine, operations: int) -> None:
+        node = self._boot(machine)
+        clients = simulation.machine("clients").boot(lambda world: self._clients(world, operations))
+        await asyncio.sleep(3)
+        self._stop.set()
+        await node
+        node = self._boot(machine)
+        await asyncio.sleep(3)
+        machine.kill()
+        node = self._boot(machine)
+        await clients
+        self._stop.set()
+        await node
+
+    def _boot(self, machine: Machine) -> asyncio.Task[None]:
+        self._stop = asyncio.Event()
+        return machine.boot(node_program(self.config, self._stop))
+
+    async def _clients(self, world: World, operations: int) -> None:
+        async with (
+            Client(world, BOOTSTRAP) as client,
+            client.producer(ProducerSettings(linger_ms=2)) as idempotent,
+            client.producer(ProducerSettings(linger_ms=0, idempotent=False)) as plain,
+            TaskGroup() as tasks,
+        ):
+            for number in range(WORKERS):
+                worker = Worker(self, number, client, idempotent, plain, Random(f"{self.seed}/worker {number}"))
+                tasks.start(worker.run(operations // WORKERS))
+
+
+class Worker:
+    def __init__(
+        self, story: NodeStory, number: int, client: Client, idempotent: Producer, plain: Producer, random: Random
+    ) -> None:
+        self._story = story
+        self._history = story.history
+        self._number = number
+        self._client = client
+        self._idempotent = idempotent
+        self._plain = plain
+        self._random = random
+        self._topics: dict[str, TopicState] = {}
+        self._made = 0
+
+    async def run(self, operations: int) -> None:
+        actions: tuple[tuple[int, Callable[[], Awaitable[None]]], ...] = (
+            (60, self._produce),
+            (8, self._create),
+            (8, self._configure),
+            (6, self._delete_records),
+            (3, self._grow),
+            (3, self._delete),
+            (2, self._producer_id),
+        )
+        weights = [weight for weight, _ in actions]
+        for _ in range(operations):
+            action = self._random.choices(actions, weights)[0][1]
+            if not self._topics:
+                action = self._create
+            await action()
+            if self._random.random() < 0.1:
+                await asyncio.sleep(self._random.random() / 5)
+
+    def _some_topic(self) -> str:
+        return self._random.choice(sorted(self._topics))
+
+    async def _change(self, topic: str, doing: str, after: TopicState | None, ask: Awaitable[object]) -> None:
+        change = TopicChange(doing, after, self._story.now)
+        self._history.topics.setdefault(topic, []).append(change)
+        try:
+            await ask
+        except KafkaError as error:
+            # Asked once more after the node was killed, it was so already.
+            if error.code not in (ErrorCode.TOPIC_ALREADY_EXISTS, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION):
+                raise
+        if after is not None and after.id is None:
+            described = await self._client.topics.describe(topic)
+            after = change.after = TopicState(described.id, after.partitions, after.configs)
+        change.answered_at = self._story.now
+        if after is None:
+            del self._topics[topic]
+        else:
+            self._topics[topic] = after
+
+    async def _create(self) -> None:
+        if len(self._topics) >= 3:
+            return
+        reused = self._random.random() < 0.3 and self._made > 0
+        number = self._random.randrange(self._made) if reused else self._made
+        name = f"w{self._number}-{number}"
+        if name in self._topics:
+            return
+        self._made += not reused
+        configs = (("max.message.bytes", "500000"),) if self._random.random() < 0.5 else ()
+        partitions = self._random.randint(1, 2)
+        created = self._client.topics.create(name, partitions=partitions, replication_factor=1, configs=dict(configs))
+        await self._change(name, "create", TopicState(None, partitions, configs), created)
+
+    async def _delete(self) -> None:
+        name = self._some_topic()
+        await self._change(name, "delete", None, self._client.topics.delete(name))
+
+    async def _grow(self) -> None:
+        name = self._some_topic()
+        state = self._topics[name]
+        if state.partitions >= 4:
+            return
+        grown = TopicState(state.id, state.partitions + 1, state.configs)
+        await self._change(name, "grow", grown, self._grow_once(name, grown.partitions))
+
+    async def _grow_once(self, name: str, partitions: int) -> None:
+        try:
+            await self._client.topics.grow(name, partitions)
+        except KafkaError as error:
+            if error.code is not ErrorCode.INVALID_PARTITIONS:
+                raise
+
+    async def _configure(self) -> None:
+        name = self._some_topic()
+        state = self._topics[name]
+        key = self._random.choice(_CONFIGS)
+        value = {"min.insync.replicas": "1"}.get(key, str(self._random.randint(400_000, 900_000)))
+        configs = {each: text for each, text in state.configs if each != key}
+        resource = Resource(ResourceType.TOPIC, name)
+        if self._random.random() < 0.7:
+            configs[key] = value
+            ask = self._client.configs.alter(resource, set={key: value})
+        else:
+            ask = self._client.configs.alter(resource, unset=[key])
+        after = TopicState(state.id, state.partitions, tuple(sorted(configs.items())))
+        await self._change(name, "configure", after, ask)
+
+    async def _produce(self) -> None:
+        name = self._some_topic()
+        state = self._topics[name]
+        idempotent = self._random.random() < 0.7
+        producer = self._idempotent if idempotent else self._plain
+        partition = self._random.randrange(state.partitions)
+        waiting = []
+        for _ in range(self._random.randint(1, 4)):
+            number = len(self._history.sent)
+            value = f"{number} ".encode() + b"x" * self._random.choice((5, 50, 300))
+            sent = Sent(name, value, idempotent, self._story.now, partition=partition, topic_id=state.id)
+            self._history.sent.append(sent)
+            waiting.append((sent, await producer.send(name, value, partition=partition)))
+        for sent, delivery in waiting:
+            sent.offset = (await delivery).offset
+            sent.answered_at = self._story.now
+
+    async def _delete_records(self) -> None:
+        name = self._some_topic()
+        state = self._topics[name]
+        partition = TopicPartition(name, self._random.randrange(state.partitions))
+        offsets = [
+            sent.offset
+            for sent in self._history.sent
+            if sent.topic_id == state.id and sent.partition == partition.partition and sent.offset >= 0
+        ]
+        if not offsets:
+            return
+        before = self._random.choice(offsets)
+        self._history.deletions.append(Deletion(state.id, partition, before, self._story.now))
+        answer = (await self._client.topics.delete_records({partition: before}))[partition]
+        # An earlier deletion may have gone further.
+        if isinstance(answer, KafkaError) and answer.code is not ErrorCode.OFFSET_OUT_OF_RANGE:
+            raise answer
+
+    async def _producer_id(self) -> None:
+        request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=60_000)
+        answer = await self._client.router.call(request, InitProducerIdResponse)
+        assert not answer.error_code, answer
+        self._history.producer_ids.append((self._story.now, answer.producer_id))
