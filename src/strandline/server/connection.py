@@ -3,13 +3,16 @@
 Requests are served one at a time, as Kafka does it, with one exception: a Produce may begin while earlier Produces of
 the same connection wait for their acknowledgements. So a long poll holds its own connection and nobody else's.
 
-Muting has one rule: a request that is complete but may not begin is kept, and while one is kept nothing more is read.
-It may not begin when
+A request that is complete but may not begin is kept, and while one is kept nothing more is read (the connection is
+muted). It may not begin when
 
 - an earlier one has not been answered (or, for a Produce behind Produces, has not parked yet);
 - `pipelined` requests are in work, or the node has too many parked requests for anybody to have more than one;
 - the request queue is full, by number or by bytes, or new connections come faster than they may;
 - the client does not read its answers.
+
+Besides, a connection is muted for a turn when its buffer has more requests than one step may take, and for as long as
+the node holds too many bytes when it has begun a frame.
 
 What a connection can hold is therefore one receive buffer, one complete frame, the calls in work, and what `Outbox`
 allows for answers.
