@@ -20,6 +20,7 @@ from strandline.metadata.features import (
     SERVED_FEATURES,
     SUPPORTED_FEATURES,
 )
+from strandline.metadata.record_versions import ELR_SINCE
 from strandline.metadata.values import BROKER_RESOURCE
 from strandline.metadata.views import View
 from strandline.model.errors import ErrorCode, KafkaError
@@ -91,6 +92,8 @@ class Features:
             raise _refused(name, level, "this cluster does not serve it yet")
         records: list[Message] = [FeatureLevelRecord(name=name, feature_level=level)]
         if name == ELIGIBLE_LEADER_REPLICAS and level > 0:
+            if self._view.metadata_version < ELR_SINCE:
+                raise _refused(name, level, f"it needs metadata.version {ELR_SINCE}")
             records += self._missing_min_insync()
         return records
 

@@ -207,10 +207,11 @@ class Topics:
     def _partition_records(
         self, topic_id: Uuid, first: int, assignments: Assignments, records: list[Message]
     ) -> Generator[None, None, None]:
+        level = self._view.metadata_version
         for index, replicas in enumerate(assignments, first):
             partition = new_partition(replicas, self._view.broker)
             assert partition is not None, "an assignment without a live broker was let through"
-            records.append(partition_record(topic_id, index, partition))
+            records.append(partition_record(topic_id, index, partition, level))
             if index % STEPS_PER_BREATH == STEPS_PER_BREATH - 1:
                 yield
 

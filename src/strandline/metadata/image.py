@@ -134,7 +134,7 @@ class Image:
         return chain(
             self.cluster.feature_records(moment),
             self.cluster.member_records(moment),
-            self.topics.records(moment),
+            self.topics.records(moment, view.metadata_version),
             self.configs.config_records(moment),
             self.configs.quota_records(moment),
             self.cluster.producer_id_records(moment),

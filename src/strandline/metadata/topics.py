@@ -10,6 +10,7 @@ from collections.abc import Iterator
 
 from msgspec.structs import replace
 
+from strandline.metadata.record_versions import DIRECTORIES_SINCE
 from strandline.metadata.values import NO_LEADER, PartitionInfo, PartitionKey, TopicInfo
 from strandline.model.errors import NodeFault
 from strandline.model.ids import DIRECTORY_MIGRATING, Uuid
@@ -103,13 +104,13 @@ class TopicsPart:
             raise NodeFault(f"a metadata record speaks of topic id {topic_id}, which does not exist")
         return topic
 
-    def records(self, moment: int) -> Iterator[Message]:
+    def records(self, moment: int, metadata_version: int) -> Iterator[Message]:
         for topic_id, topic in self.topics.items(moment):
             yield TopicRecord(name=topic.name, topic_id=topic_id)
             for index in range(topic.partition_count):
                 partition = self.partitions.get((topic_id, index), moment)
                 if partition is not None:
-                    yield partition_record(topic_id, index, partition)
+                    yield partition_record(topic_id, index, partition, metadata_version)
 
 
 def look_alike(name: str) -> str | None:
@@ -144,7 +145,8 @@ def changed_partition(partition: PartitionInfo, record: PartitionChangeRecord) -
     )
 
 
-def partition_record(topic_id: Uuid, index: int, partition: PartitionInfo) -> PartitionRecord:
+def partition_record(topic_id: Uuid, index: int, partition: PartitionInfo, metadata_version: int) -> PartitionRecord:
+    """The record that makes this partition, with what the metadata version can say."""
     return PartitionRecord(
         partition_id=index,
         topic_id=topic_id,
@@ -156,7 +158,7 @@ def partition_record(topic_id: Uuid, index: int, partition: PartitionInfo) -> Pa
         leader_recovery_state=partition.leader_recovery_state,
         leader_epoch=partition.leader_epoch,
         partition_epoch=partition.partition_epoch,
-        directories=list(partition.directories),
+        directories=list(partition.directories) if metadata_version >= DIRECTORIES_SINCE else [],
         eligible_leader_replicas=list(partition.elr) or None,
         last_known_elr=list(partition.last_known_elr) or None,
     )

@@ -163,6 +163,13 @@ class SnapshotWriter:
         self._offset += count
 
 
+def make_durable_directory(disk: Disk, path: str) -> None:
+    """Blocking. A directory is only there after a power loss if its parent was synced after it was made."""
+    if not disk.exists(path):
+        disk.make_dirs(path)
+        disk.sync_dir(path.rpartition("/")[0])
+
+
 def write_bootstrap_checkpoint(
     disk: Disk, directory: str, records: Sequence[Message], *, metadata_version: int, wall_ms: int
 ) -> None:
@@ -180,7 +187,8 @@ def read_bootstrap_checkpoint(disk: Disk, directory: str) -> list[Message] | Non
 
 
 def write_first_voters(disk: Disk, directory: str, voters: VoterSet, *, wall_ms: int) -> None:
-    """The 0-0 snapshot in the metadata partition's directory: kraft.version 1 and the voters to begin with."""
+    """The 0-0 snapshot in the metadata partition's directory, made if need be: kraft.version 1, the first voters."""
+    make_durable_directory(disk, directory)
     path = f"{directory}/{SnapshotId(0, 0).file_name}"
     writer = SnapshotWriter(disk, path, epoch=0, metadata_version=0)
     writer.begin(last_timestamp=wall_ms, wall_ms=wall_ms, kraft_version=1, voters=voters)

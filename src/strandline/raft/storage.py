@@ -26,6 +26,7 @@ from strandline.raft.snapshots import (
     SnapshotId,
     SnapshotWriter,
     list_snapshots,
+    make_durable_directory,
     read_snapshot,
     remove_unfinished_snapshots,
 )
@@ -63,7 +64,7 @@ class MetadataStorage:
         """Blocking. The metadata partition under this log directory, made if it is not there."""
         settings = settings or StorageSettings()
         path = f"{metadata_directory}/{METADATA_PARTITION}"
-        disk.make_dirs(path)
+        make_durable_directory(disk, path)
         remove_unfinished_snapshots(disk, path)
         snapshots = [snapshot for snapshot in list_snapshots(disk, path) if not snapshot.is_first_voters]
         log = PartitionLog.open(

@@ -112,6 +112,12 @@ def test_every_registered_broker_must_support_a_level() -> None:
     assert "broker 2 supports levels 0 to 0" in (answer.error_message or "")
 
 
+def test_eligible_leaders_need_a_metadata_version_that_can_record_them() -> None:
+    scene = Scene(1, elr=False)
+    scene.write(FeatureLevelRecord(name="metadata.version", feature_level=22))
+    assert "needs metadata.version 23" in (update(scene, (ELR, 1, UPGRADE)).error_message or "")
+
+
 def test_all_updates_happen_or_none() -> None:
     scene = Scene(1)
     answer = update(scene, (ELR, 0, SAFE_DOWNGRADE), ("metadata.version", 99, UPGRADE))

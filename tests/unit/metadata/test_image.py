@@ -31,6 +31,7 @@ from strandline.protocol.messages.metadata_records import (
 )
 from strandline.protocol.metadata_codec import record_types
 from strandline.protocol.types import Message
+from strandline.raft.batches import encode_data_batch, read_batches
 
 TOPIC = Uuid.of(1, 100)
 OTHER = Uuid.of(1, 101)
@@ -363,3 +364,14 @@ def test_sorted_lists_are_kept_until_something_in_them_changes() -> None:
     assert [t.name for t in image.committed.topics()] == ["a", "b"]
     image.commit(image.end_offset)
     assert [t.name for t in image.committed.topics()] == ["a"]
+
+
+@pytest.mark.parametrize("level", [7, 17, 23, 30])
+def test_a_snapshot_can_be_written_at_every_metadata_version(level: int) -> None:
+    image = settled([FeatureLevelRecord(name="metadata.version", feature_level=level), registered()], topic())
+    records = list(image.records(image.committed))
+    batch = encode_data_batch(records, base_offset=0, epoch=1, timestamp=1, metadata_version=level)
+    (read,) = read_batches(batch, "here")
+    again = Image()
+    again.load(iter(read.records), image.end_offset)
+    assert contents(again) == contents(image)

@@ -1,0 +1,411 @@
+"""The quorum of one: epochs, commits, snapshots, restarts, failing disks and power losses. On virtual time."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+
+import pytest
+
+from strandline.model.errors import ErrorCode, KafkaError, NodeFault
+from strandline.model.ids import METADATA_TOPIC, Uuid
+from strandline.model.timeline import Touched
+from strandline.protocol.messages.control_records import KRaftVersionRecord, LeaderChangeMessage, VotersRecord
+from strandline.protocol.messages.metadata_records import BeginTransactionRecord, EndTransactionRecord
+from strandline.protocol.messages.quorum import (
+    DescribeQuorumRequest,
+    DescribeQuorumRequestPartitionData,
+    DescribeQuorumRequestTopicData,
+)
+from strandline.raft.driver import SnapshotPolicy
+from strandline.raft.snapshots import SnapshotId
+from strandline.raft.state import QuorumState
+from strandline.raft.storage import StorageSettings
+from strandline.raft.voters import Voter, VoterSet
+from strandline.runtime.world import World
+from strandline.simulation.disk import SimDisk
+from strandline.simulation.journal import Journal
+from strandline.simulation.volume import Volume
+from strandline.simulation.world import Simulation
+from unit.raft.quorum_of_one import (
+    HOME,
+    ONE_VOTER,
+    PARTITION,
+    Quorum,
+    first_batch,
+    format_dynamic,
+    play,
+    setting,
+    settings_in,
+)
+
+
+def disk_of(world: World) -> SimDisk:
+    assert isinstance(world.disk, SimDisk)
+    return world.disk
+
+
+def test_a_sole_voter_leads_at_once_and_writes_down_who_votes_in_its_first_epoch_only() -> None:
+    async def first(world: World) -> None:
+        format_dynamic(world.disk)
+        async with Quorum(world).running() as quorum:
+            assert (quorum.voter.is_leader, quorum.voter.epoch, quorum.voter.end_offset) == (True, 1, 3)
+            assert quorum.voter.committed.value == quorum.image.committed.offset == 3
+            (batch,) = quorum.storage.batches_from(0)
+            assert [type(record) for record in batch.records] == [LeaderChangeMessage, KRaftVersionRecord, VotersRecord]
+            assert quorum.storage.read_state() == QuorumState(epoch=1, leader_id=1)
+
+    async def second(world: World) -> None:
+        async with Quorum(world).running() as quorum:
+            assert (quorum.voter.epoch, quorum.voter.end_offset) == (2, 4)
+            batches = list(quorum.storage.batches_from(0))
+            assert [type(record) for record in batches[1].records] == [LeaderChangeMessage]
+            assert [batch.epoch for batch in batches] == [1, 2]
+
+    play(first, second)
+
+
+def test_configured_voters_need_no_record_of_themselves() -> None:
+    async def scene(world: World) -> None:
+        async with Quorum(world, configured=VoterSet((Voter(1),))).running() as quorum:
+            assert quorum.voter.end_offset == 1
+            state = world.disk.read(f"{PARTITION}/quorum-state").decode()
+            assert '"data_version":0' in state
+            assert '"currentVoters":[{"voterId":1}]' in state
+
+    play(scene)
+
+
+@pytest.mark.parametrize(
+    ("node_id", "directory_id", "configured", "why"),
+    [
+        (2, None, VoterSet((Voter(1),)), "not among the voters"),
+        (1, None, VoterSet((Voter(1), Voter(2))), "quorums of one"),
+        (1, None, None, "who votes"),
+        (1, Uuid.of(9, 9999), ONE_VOTER, "elsewhere"),
+    ],
+)
+def test_a_node_that_is_not_the_voter_does_not_start(
+    node_id: int, directory_id: Uuid | None, configured: VoterSet | None, why: str
+) -> None:
+    async def scene(world: World) -> None:
+        if directory_id is None:
+            quorum = Quorum(world, node_id=node_id, configured=configured)
+        else:
+            format_dynamic(world.disk)
+            quorum = Quorum(world, node_id=node_id, directory_id=directory_id)
+        with pytest.raises(NodeFault, match=why):
+            await quorum.voter.start()
+
+    play(scene)
+
+
+def test_what_was_committed_is_there_after_a_restart() -> None:
+    async def first(world: World) -> None:
+        format_dynamic(world.disk)
+        async with Quorum(world).running() as quorum:
+            await quorum.write(first_batch())
+            for number in range(5):
+                await quorum.write(setting(number))
+
+    async def second(world: World) -> None:
+        async with Quorum(world).running() as quorum:
+            assert settings_in(quorum.image) == [0, 1, 2, 3, 4]
+            assert quorum.image.committed.metadata_version == 30
+            await quorum.write(setting(5))
+            assert settings_in(quorum.image) == [0, 1, 2, 3, 4, 5]
+
+    play(first, second)
+
+
+def test_a_thousand_writes_at_once_cost_few_syncs() -> None:
+    async def scene(world: World) -> None:
+        format_dynamic(world.disk)
+        async with Quorum(world).running() as quorum:
+            await quorum.write(first_batch())
+            before = disk_of(world).syncs
+            await asyncio.gather(*[quorum.write(setting(number)) for number in range(1000)])
+            assert disk_of(world).syncs - before <= 3
+            assert len(settings_in(quorum.image)) == 1000
+
+    play(scene)
+
+
+def test_the_image_and_whoever_follows_it_know_of_a_commit_before_those_who_wait_for_it() -> None:
+    async def scene(world: World) -> None:
+        format_dynamic(world.disk)
+        heard: list[tuple[int, list[object]]] = []
+
+        def on_commit(touched: list[Touched]) -> None:
+            heard.append((quorum.image.committed.offset, [entry.key for entry in touched]))
+            assert quorum.voter.committed.value < quorum.image.committed.offset
+
+        quorum = Quorum(world, on_commit=on_commit)
+        async with quorum.running():
+            await quorum.write(setting(1))
+            assert heard == [(3, []), (4, [(2, "r")])]
+
+    play(scene)
+
+
+def test_nothing_is_committed_before_it_is_on_disk() -> None:
+    async def scene(world: World) -> None:
+        format_dynamic(world.disk)
+        async with Quorum(world).running() as quorum:
+            quorum.append(setting(1))
+            await asyncio.sleep(0)
+            await asyncio.sleep(0)
+            assert quorum.storage.log.log_end_offset == 4
+            assert quorum.voter.committed.value == 3
+            assert settings_in(quorum.image) == []
+            await quorum.voter.committed.reached(4)
+            assert settings_in(quorum.image) == [1]
+
+    play(scene)
+
+
+def test_a_disk_that_fails_to_sync_ends_the_lead_and_those_who_wait_are_told() -> None:
+    async def scene(world: World) -> None:
+        format_dynamic(world.disk)
+        quorum = Quorum(world)
+        await quorum.voter.start()
+        run = asyncio.create_task(quorum.voter.run())
+        await asyncio.sleep(0)
+        disk_of(world).fail("sync", under=PARTITION, code=errno.EIO)
+        with pytest.raises(KafkaError) as refusal:
+            await quorum.write(setting(1))
+        assert refusal.value.code is ErrorCode.NOT_CONTROLLER
+        with pytest.raises(NodeFault, match="cannot be written"):
+            await run
+        assert not quorum.voter.is_leader
+        with pytest.raises(KafkaError):
+            quorum.voter.append(setting(2))
+
+    play(scene)
+
+
+def test_a_snapshot_is_written_when_enough_was_and_a_restart_begins_with_it() -> None:
+    async def first(world: World) -> None:
+        format_dynamic(world.disk)
+        async with Quorum(world, policy=SnapshotPolicy(max_bytes_between=3000)).running() as quorum:
+            await quorum.write(first_batch())
+            for number in range(60):
+                await quorum.write(setting(number))
+            await asyncio.sleep(1)
+            assert len(quorum.storage.snapshots) >= 1
+            taken = quorum.storage.latest_snapshot
+            assert taken is not None
+            assert taken.epoch == 1
+            assert world.disk.exists(f"{PARTITION}/{taken.file_name}")
+
+    async def second(world: World) -> None:
+        quorum = Quorum(world)
+        latest = quorum.storage.latest_snapshot
+        assert latest is not None
+        snapshot = quorum.storage.read_latest_snapshot()
+        assert snapshot is not None
+        assert (snapshot.kraft_version, snapshot.voters) == (1, ONE_VOTER)
+        async with quorum.running():
+            assert settings_in(quorum.image) == list(range(60))
+            assert quorum.voter.epoch == 2
+
+    play(first, second)
+
+
+def test_a_snapshot_is_written_when_an_hour_went_by_and_anything_changed() -> None:
+    async def scene(world: World) -> None:
+        format_dynamic(world.disk)
+        async with Quorum(world).running() as quorum:
+            await quorum.write(setting(1))
+            await asyncio.sleep(3601)
+            assert [snapshot.end_offset for snapshot in quorum.storage.snapshots] == [4]
+            await asyncio.sleep(3601)
+            assert len(quorum.storage.snapshots) == 1
+
+    play(scene)
+
+
+def test_a_snapshot_shows_the_moment_it_was_begun_while_writes_go_on() -> None:
+    async def scene(world: World) -> None:
+        format_dynamic(world.disk)
+        async with Quorum(world).running() as quorum:
+            for number in range(1000):
+                quorum.append(setting(number))
+            await quorum.voter.committed.reached(quorum.voter.end_offset)
+            writing = asyncio.create_task(quorum.voter.write_snapshot())
+            await asyncio.sleep(0)
+            for number in range(1000, 1010):
+                await quorum.write(setting(number))
+            snapshot_id = await writing
+            assert snapshot_id is not None
+            assert snapshot_id.end_offset == 1003
+            snapshot = quorum.storage.read_latest_snapshot()
+            assert snapshot is not None
+            assert len(list(snapshot.records())) == 1000
+
+    play(scene)
+
+
+def test_no_snapshot_is_taken_in_the_middle_of_a_transaction() -> None:
+    async def scene(world: World) -> None:
+        format_dynamic(world.disk)
+        async with Quorum(world).running() as quorum:
+            await quorum.write([BeginTransactionRecord(), *setting(1)])
+            assert await quorum.voter.write_snapshot() is None
+            await quorum.write([EndTransactionRecord()])
+            assert await quorum.voter.write_snapshot() == SnapshotId(6, 1)
+            assert await quorum.voter.write_snapshot() is None
+
+    play(scene)
+
+
+def test_old_snapshots_and_the_log_before_them_are_forgotten_but_never_the_latest() -> None:
+    async def first(world: World) -> None:
+        format_dynamic(world.disk)
+        small = StorageSettings(segment_bytes=2000, retention_bytes=1)
+        async with Quorum(world, storage=small).running() as quorum:
+            await quorum.write(first_batch())
+            for number in range(90):
+                await quorum.write(setting(number % 7))
+                if number % 30 == 29:
+                    await quorum.voter.write_snapshot()
+            assert [snapshot.end_offset for snapshot in quorum.storage.snapshots] == [94]
+            assert quorum.storage.log.log_start_offset == 94
+            files = world.disk.list(PARTITION)
+            assert len([name for name in files if name.endswith(".checkpoint")]) == 2
+            assert len([name for name in files if name.endswith(".log")]) == 1
+
+    async def second(world: World) -> None:
+        async with Quorum(world).running() as quorum:
+            assert settings_in(quorum.image) == list(range(7))
+
+    play(first, second)
+
+
+def test_a_log_that_lost_its_end_below_the_latest_snapshot_begins_again_there() -> None:
+    async def first(world: World) -> None:
+        format_dynamic(world.disk)
+        async with Quorum(world).running() as quorum:
+            for number in range(10):
+                await quorum.write(setting(number))
+            await quorum.voter.write_snapshot()
+
+    async def second(world: World) -> None:
+        file = world.disk.open(f"{PARTITION}/00000000000000000000.log")
+        file.truncate(300)
+        file.close()
+        async with Quorum(world).running() as quorum:
+            assert settings_in(quorum.image) == list(range(10))
+            assert (quorum.storage.log.log_start_offset, quorum.voter.end_offset) == (13, 14)
+
+    play(first, second)
+
+
+def test_a_log_without_the_snapshot_of_what_came_before_it_is_not_believed() -> None:
+    async def first(world: World) -> None:
+        format_dynamic(world.disk)
+        async with Quorum(world, storage=StorageSettings(segment_bytes=500, retention_bytes=1)).running() as quorum:
+            for _ in range(2):
+                for number in range(20):
+                    await quorum.write(setting(number))
+                await quorum.voter.write_snapshot()
+
+    async def second(world: World) -> None:
+        for name in world.disk.list(PARTITION):
+            if name.endswith("-0000000001.checkpoint"):
+                world.disk.remove(f"{PARTITION}/{name}")
+        with pytest.raises(NodeFault, match="missing"):
+            Quorum(world)
+
+    play(first, second)
+
+
+def test_the_quorum_describes_itself() -> None:
+    async def scene(world: World) -> None:
+        format_dynamic(world.disk)
+        async with Quorum(world).running() as quorum:
+            await quorum.write(setting(1))
+
+            def asking(topic: str) -> DescribeQuorumRequest:
+                partitions = [DescribeQuorumRequestPartitionData(partition_index=0)]
+                return DescribeQuorumRequest(
+                    topics=[DescribeQuorumRequestTopicData(topic_name=topic, partitions=partitions)]
+                )
+
+            answer = await quorum.voter.describe_quorum(asking(METADATA_TOPIC))
+            (partition,) = answer.topics[0].partitions
+            assert (partition.leader_id, partition.leader_epoch, partition.high_watermark) == (1, 1, 4)
+            (voter,) = partition.current_voters
+            assert (voter.replica_id, voter.log_end_offset) == (1, 4)
+            assert voter.last_fetch_timestamp == voter.last_caught_up_timestamp == world.clock.wall_ms()
+            assert answer.nodes[0].listeners[0].port == 9093
+            other = await quorum.voter.describe_quorum(asking("t"))
+            assert other.topics[0].partitions[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+    play(scene)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_whenever_the_power_goes_what_was_committed_is_there_and_the_epoch_is_new(seed: int) -> None:
+    """The run is made once; then, for each of its disk operations, the power goes just before it."""
+    journal = Journal()
+    acked: list[tuple[int, int]] = []
+
+    async def life(world: World) -> None:
+        disk = disk_of(world)
+        format_dynamic(disk)
+        policy, storage = (
+            SnapshotPolicy(max_bytes_between=900),
+            StorageSettings(segment_bytes=1500, retention_bytes=4000),
+        )
+        async with Quorum(world, policy=policy, storage=storage).running() as quorum:
+            for number in range(40):
+                await quorum.write(setting(number))
+                acked.append((len(journal.operations), number))
+
+    with Simulation(seed=seed) as simulation:
+        machine = simulation.machine("node", journal=journal)
+
+        async def scenario() -> None:
+            await machine.boot(life)
+
+        simulation.run(scenario(), max_virtual_s=100)
+
+    formatted = _formatted_after(journal)
+    volume = Volume()
+    for moment in journal.moments(volume):
+        if moment < formatted:
+            continue
+        with Simulation(seed=1000 * seed + moment) as simulation:
+            damaged = volume.after_power_loss(simulation.random("loss"))
+            survivor = simulation.machine("node", volume=damaged)
+
+            async def check(world: World, moment: int = moment) -> None:
+                async with Quorum(world).running() as quorum:
+                    due = [number for at, number in acked if at <= moment]
+                    found = settings_in(quorum.image)
+                    assert found[: len(due)] == due, f"power lost before operation {moment}"
+                    assert found == list(range(len(found)))
+                    await quorum.write(setting(len(found)))
+                    elections = [
+                        batch.epoch for batch in quorum.storage.batches_from(_tail(quorum)) if batch.is_control
+                    ]
+                    assert elections == sorted(set(elections)), "an epoch was led twice"
+
+            async def reboot(machine=survivor, check=check) -> None:  # type: ignore[no-untyped-def]
+                await machine.boot(check)
+
+            simulation.run(reboot(), max_virtual_s=100)
+
+
+def _tail(quorum: Quorum) -> int:
+    latest = quorum.storage.latest_snapshot
+    return 0 if latest is None else latest.end_offset
+
+
+def _formatted_after(journal: Journal) -> int:
+    """The first operation after formatting: before it there is no cluster to keep."""
+    for number, operation in enumerate(journal.operations):
+        if operation.kind == "sync_dir" and operation.path == PARTITION:
+            return number + 1
+    raise AssertionError(f"{HOME} was never formatted")

@@ -1,0 +1,81 @@
+"""quorum-state: read back as written, and never guessed at."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from strandline.model.errors import NodeFault
+from strandline.model.ids import Uuid
+from strandline.raft.state import QuorumState, read_quorum_state, write_quorum_state
+from strandline.simulation.disk import SimDisk
+from strandline.simulation.volume import Volume
+
+VOTED = QuorumState(epoch=7, leader_id=-1, voted_id=2, voted_directory_id=Uuid.of(3, 33))
+
+
+def disk() -> SimDisk:
+    made = SimDisk(Volume())
+    made.make_dirs("/d")
+    return made
+
+
+def test_without_a_file_nothing_is_known() -> None:
+    assert read_quorum_state(disk(), "/d") == QuorumState(epoch=0, leader_id=-1, voted_id=-1)
+
+
+def test_a_vote_is_read_back_with_the_directory_it_was_given_to() -> None:
+    made = disk()
+    write_quorum_state(made, "/d", VOTED, kraft_version=1, voters=[])
+    assert read_quorum_state(made, "/d") == VOTED
+    assert json.loads(made.read("/d/quorum-state")) == {
+        "leaderId": -1,
+        "leaderEpoch": 7,
+        "votedId": 2,
+        "votedDirectoryId": str(Uuid.of(3, 33)),
+        "data_version": 1,
+    }
+
+
+def test_with_configured_voters_the_file_is_of_the_older_version() -> None:
+    made = disk()
+    write_quorum_state(made, "/d", QuorumState(epoch=7, leader_id=1), kraft_version=0, voters=[1, 2])
+    assert read_quorum_state(made, "/d") == QuorumState(epoch=7, leader_id=1)
+    data = json.loads(made.read("/d/quorum-state"))
+    assert (data["data_version"], data["currentVoters"], data["appliedOffset"]) == (
+        0,
+        [{"voterId": 1}, {"voterId": 2}],
+        0,
+    )
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"{",
+        b"[]",
+        b"{}",
+        b'{"data_version":2}',
+        b'{"data_version":1,"leaderId":1,"leaderEpoch":1,"votedId":1}',
+        b'{"data_version":0,"leaderId":1,"leaderEpoch":"1","votedId":1}',
+        b'{"data_version":0,"leaderId":1,"leaderEpoch":true,"votedId":1}',
+        b"\xff\xfe",
+    ],
+)
+def test_a_file_that_makes_no_sense_stops_the_node_rather_than_lose_a_vote(content: bytes) -> None:
+    made = disk()
+    file = made.open("/d/quorum-state", create=True)
+    file.write_at(0, content)
+    file.close()
+    with pytest.raises(NodeFault, match="quorum-state"):
+        read_quorum_state(made, "/d")
+
+
+def test_a_new_state_replaces_the_old_one_whole() -> None:
+    made = disk()
+    write_quorum_state(made, "/d", VOTED, kraft_version=1, voters=[])
+    write_quorum_state(made, "/d", QuorumState(epoch=8, leader_id=2), kraft_version=1, voters=[])
+    assert read_quorum_state(made, "/d") == QuorumState(epoch=8, leader_id=2)
+    assert made.list("/d") == ["quorum-state"]
