@@ -2,9 +2,9 @@
 
     async with Node(config, world).running() as node: …
 
-Start: directories are verified and locked; the metadata log is opened and replayed; the quorum of one takes the lead; the
-controller is activated; the broker registers, publishes committed metadata, is unfenced; only then are clients let
-in. Stop is the same way back. A `NodeFault` anywhere ends the node: a process that has lost its memory must not go on.
+Start: directories are verified and locked; the metadata log is opened and replayed; the quorum of one takes the lead;
+the controller is activated; the broker registers, publishes committed metadata, is unfenced; only then are clients
+answered. Stop is the same way back. A `NodeFault` anywhere ends the node: who has lost its memory must not go on.
 
 Nothing here touches the operating system: `World` does, so the same node runs on virtual time.
 """
@@ -21,17 +21,18 @@ from typing import TypeVar
 
 from strandline.controller.controller import Controller
 from strandline.controller.settings import ControllerSettings
-from strandline.handlers.context import Broker
+from strandline.handlers.context import Broker, LogDirectoryInfo
 from strandline.handlers.controllers import controller_table
 from strandline.handlers.failures import failure_of
 from strandline.handlers.sessions import FetchSessions
 from strandline.handlers.tables import broker_table
-from strandline.log.partition_log import PartitionLog
-from strandline.log.settings import LogSettings
+from strandline.log import housekeeping
+from strandline.log.directory import DirectoryInUse
+from strandline.log.store import LogStore
 from strandline.metadata.features import bootstrap_records
 from strandline.metadata.image import Image
 from strandline.model.errors import NodeFault
-from strandline.model.ids import TopicPartition, Uuid, random_uuid
+from strandline.model.ids import ZERO_UUID, TopicPartition, Uuid, random_uuid
 from strandline.node.config import Config
 from strandline.node.forwarding import LocalController
 from strandline.node.lifecycle import Lifecycle, Registration
@@ -39,14 +40,17 @@ from strandline.node.logs import configure_logging
 from strandline.node.producer_ids import Block, ProducerIdBlocks
 from strandline.node.publisher import Publisher
 from strandline.node.settings import LiveSettings
-from strandline.node.storage import Storage, open_storage
+from strandline.node.storage import Storage, StorageRefused, open_storage
 from strandline.protocol.apis import API, ApiKey
 from strandline.protocol.messages.producers import AllocateProducerIdsRequest, AllocateProducerIdsResponse
 from strandline.raft.driver import SnapshotPolicy, SoleVoter
 from strandline.raft.snapshots import read_bootstrap_checkpoint
 from strandline.raft.storage import MetadataStorage, StorageSettings
+from strandline.replication.compaction import Compaction
 from strandline.replication.flusher import Flusher
+from strandline.replication.logs import Logs
 from strandline.replication.table import PartitionTable
+from strandline.replication.upkeep import Upkeep
 from strandline.runtime.event_loop import run_to_end
 from strandline.runtime.metrics import Metrics
 from strandline.runtime.tasks import TaskGroup
@@ -58,6 +62,7 @@ logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 DRAIN_MS = 5_000
+LEAVE_MS = 30_000
 
 
 class Node:
@@ -69,6 +74,7 @@ class Node:
         self.settings = LiveSettings(config.node.node_id, config.static, self.image)
         self.ports: Mapping[str, int] = {}
         self.broker_epoch = -1
+        self._fault: asyncio.Future[NodeFault] | None = None
 
     @property
     def node_id(self) -> int:
@@ -89,44 +95,86 @@ class Node:
         storage = await self._offload(
             partial(open_storage, self.config, disk=self.world.disk, random=self.world.random)
         )
-        async with TaskGroup() as tasks:
-            quorum = await self._lead(storage)
-            tasks.start(quorum.run(), "metadata quorum")
-            controller = await self._controller(storage, quorum)
-            await controller.activate()
-            tasks.start(controller.run(), "controller")
-            local = LocalController(controller, quorum)
-            broker = self._broker(storage, local, tasks)
-            server = Server(
-                self.config.listener_specs(), self.world, self.config.server, self.metrics, on_fault=self._on_fault
-            )
-            await server.start(self._handlers(broker, local))
-            self.ports = server.ports
-            publisher = Publisher(
-                self.node_id,
-                self.image,
-                self.settings,
-                broker.partitions,
-                lambda tp, topic: None,
-                lambda tp, topic: None,
-            )
-            lifecycle = self._lifecycle(storage, local)
-            await lifecycle.register()
-            self.broker_epoch = lifecycle.broker_epoch
-            publisher.publish_everything()
-            quorum.on_commit = publisher.publish
-            await lifecycle.unfence()
-            broker.serving.set()
-            tasks.start(lifecycle.run(), "heartbeats")
-            try:
-                yield self
-                await lifecycle.leave(30_000)
-            finally:
-                await server.stop(DRAIN_MS)
-                tasks.cancel()
+        store = await self._open_store(storage)
+        try:
+            async with TaskGroup() as tasks:
+                self._fault = asyncio.get_running_loop().create_future()
+                tasks.start(self._watch_for_faults(), "faults")
+                quorum = await self._lead(storage)
+                tasks.start(quorum.run(), "metadata quorum")
+                local = await self._activate(storage, quorum, tasks)
+                broker = self._broker(storage, store, local, tasks)
+                server, lifecycle = await self._serve(storage, store, quorum, broker, local, tasks)
+                try:
+                    yield self
+                    await lifecycle.leave(LEAVE_MS)
+                finally:
+                    await server.stop(DRAIN_MS)
+                    tasks.cancel()
+            await self._offload(partial(housekeeping.close, store, self.broker_epoch))
+            await quorum.close()
+        finally:
+            for directory in store.directories:
+                directory.release()
+
+    async def _open_store(self, storage: Storage) -> LogStore:
+        directories = {path: directory_id for path, directory_id in storage.directory_ids.items()}
+        try:
+            return await self._offload(LogStore.open, self.world.disk, directories, self.world.random)
+        except DirectoryInUse as error:
+            raise StorageRefused(str(error)) from error
+
+    async def _activate(self, storage: Storage, quorum: SoleVoter, tasks: TaskGroup) -> LocalController:
+        controller = await self._controller(storage, quorum)
+        await controller.activate()
+        tasks.start(controller.run(), "controller")
+        return LocalController(controller, quorum)
+
+    async def _serve(
+        self,
+        storage: Storage,
+        store: LogStore,
+        quorum: SoleVoter,
+        broker: Broker,
+        local: LocalController,
+        tasks: TaskGroup,
+    ) -> tuple[Server, Lifecycle]:
+        server = Server(
+            self.config.listener_specs(), self.world, self.config.server, self.metrics, on_fault=self._on_fault
+        )
+        await server.start(self._handlers(broker, local))
+        self.ports = server.ports
+        lifecycle = self._lifecycle(storage, store, local)
+        await lifecycle.register()
+        self.broker_epoch = lifecycle.broker_epoch
+        publisher = Publisher(self.node_id, self.image, self.settings, broker.partitions, self._logs)
+        publisher.publish_everything()
+        quorum.on_commit = publisher.publish
+        await self._offload(store.set_aside_strays, self._expected_partitions())
+        await lifecycle.unfence()
+        broker.serving.set()
+        tasks.start(lifecycle.run(), "heartbeats")
+        for topic_partition in store.unrecovered():
+            self._logs.open_soon(topic_partition, ZERO_UUID)
+        return server, lifecycle
+
+    def _expected_partitions(self) -> dict[TopicPartition, Uuid]:
+        """Every replica that this broker is meant to hold, by committed metadata."""
+        view = self.image.committed
+        return {
+            TopicPartition(topic.name, index): topic.id
+            for topic in view.topics()
+            for index, info in enumerate(view.partitions(topic.id))
+            if self.node_id in info.replicas
+        }
+
+    async def _watch_for_faults(self) -> None:
+        assert self._fault is not None
+        raise await self._fault
 
     def _on_fault(self, fault: NodeFault) -> None:
-        raise fault
+        if self._fault is not None and not self._fault.done():
+            self._fault.set_result(fault)
 
     async def _offload(self, work: Callable[..., T], *arguments: object) -> T:
         return await self.world.offload.run(work, *arguments)
@@ -183,34 +231,30 @@ class Node:
             bootstrap if bootstrap is not None else bootstrap_records(),
         )
 
-    def _broker(self, storage: Storage, local: LocalController, tasks: TaskGroup) -> Broker:
-        def open_log(topic_partition: TopicPartition, topic_id: Uuid, settings: LogSettings) -> PartitionLog:
-            path = f"{self.config.log_dirs[0]}/{topic_partition}"
-            return PartitionLog.open(
-                self.world.disk, path, topic_partition, settings, wall_ms=self.world.clock.wall_ms()
-            )
-
-        partitions = PartitionTable(
-            self.node_id,
-            self.image,
-            open_log,
-            self.settings.log_settings,
-            self.world.offload,
-            Flusher(self.world.offload, tasks),
+    def _broker(self, storage: Storage, store: LogStore, local: LocalController, tasks: TaskGroup) -> Broker:
+        world, settings = self.world, self.settings
+        self._logs = Logs(store, world)
+        flusher = Flusher(world.offload, tasks)
+        partitions = PartitionTable(self.node_id, self.image, self._logs.open, settings.log_settings, flusher)
+        changing = asyncio.Lock()
+        Upkeep(store, partitions, flusher, world, settings.get, settings.log_settings, changing).start(tasks)
+        tasks.start(Compaction(store, world, settings.get, changing).run(), "compaction")
+        tasks.start(
+            self._logs.run(lambda tp, _: partitions.find(tp.topic, ZERO_UUID, tp.partition).ready()), "log openings"
         )
         return Broker(
             node_id=self.node_id,
             cluster_id=storage.cluster_id,
-            world=self.world,
+            world=world,
             image=self.image,
             partitions=partitions,
             controller=local,
             producer_ids=ProducerIdBlocks(partial(self._allocate_producer_ids, local)),
-            settings=self.settings,
+            settings=settings,
             fetch_sessions=FetchSessions(
-                self.config.integer("max.incremental.fetch.session.cache.slots"), self.world.random
+                self.config.integer("max.incremental.fetch.session.cache.slots"), world.random
             ),
-            log_directories=list,
+            log_directories=partial(describe_directories, store),
         )
 
     async def _allocate_producer_ids(self, local: LocalController) -> Block:
@@ -233,7 +277,8 @@ class Node:
             }
         return tables
 
-    def _lifecycle(self, storage: Storage, local: LocalController) -> Lifecycle:
+    def _lifecycle(self, storage: Storage, store: LogStore, local: LocalController) -> Lifecycle:
+        clean_epochs = {directory.clean_broker_epoch for directory in store.directories}
         registration = Registration(
             broker_id=self.node_id,
             cluster_id=storage.cluster_id,
@@ -245,7 +290,8 @@ class Node:
             ),
             rack=self.config.node.rack,
             directories=tuple(storage.directory_ids.values()),
-            previous_broker_epoch=-1,
+            # Only a node whose every directory was closed in good order may say that it remembers everything.
+            previous_broker_epoch=clean_epochs.pop() if len(clean_epochs) == 1 else -1,
         )
         return Lifecycle(
             registration,
@@ -254,6 +300,26 @@ class Node:
             heartbeat_interval_ms=self.config.integer("broker.heartbeat.interval.ms"),
             offline_directories=list,
         )
+
+    def _offline_directories(self, store: LogStore) -> list[Uuid]:
+        offline = [directory for directory in store.directories if not directory.health.is_online]
+        if len(offline) == len(store.directories):
+            raise NodeFault(f"no log directory is left: {offline[0].health.reason}")
+        return [directory.id for directory in offline]
+
+
+def describe_directories(store: LogStore) -> list[LogDirectoryInfo]:
+    """Blocking."""
+    described = []
+    for directory in store.directories:
+        total, usable, sizes = -1, -1, {}
+        if directory.health.is_online:
+            total, usable = directory.disk.usage(directory.path)
+            sizes = store.sizes(directory)
+        described.append(
+            LogDirectoryInfo(directory.path, not directory.health.is_online, total, usable, sorted(sizes.items()))
+        )
+    return described
 
 
 def run_node(path: str, overrides: Mapping[str, str] | None = None) -> int:

@@ -5,13 +5,13 @@ so that a client which was told "created" finds the topic there.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
 
 from strandline.metadata.changes import Changes, changes_of, everything
 from strandline.metadata.image import Image
-from strandline.model.ids import TopicPartition, Uuid
+from strandline.model.ids import TopicPartition
 from strandline.model.timeline import Touched
 from strandline.node.settings import LiveSettings
+from strandline.replication.logs import Logs
 from strandline.replication.table import PartitionTable
 
 logger = logging.getLogger(__name__)
@@ -24,15 +24,13 @@ class Publisher:
         image: Image,
         settings: LiveSettings,
         partitions: PartitionTable,
-        open_soon: Callable[[TopicPartition, Uuid], None],
-        delete_soon: Callable[[TopicPartition, Uuid], None],
+        logs: Logs,
     ) -> None:
         self._node_id = node_id
         self._image = image
         self._settings = settings
         self._partitions = partitions
-        self._open_soon = open_soon
-        self._delete_soon = delete_soon
+        self._logs = logs
 
     def publish_everything(self) -> Changes:
         """Once, when the broker starts."""
@@ -48,12 +46,15 @@ class Publisher:
             self._settings.changed()
         for step in changes.dropped:
             self._partitions.drop(step.topic_id, step.partition)
-            self._delete_soon(TopicPartition(step.topic, step.partition), step.topic_id)
+            delay_ms = self._settings.get("log.segment.delete.delay.ms")
+            self._logs.delete_soon(TopicPartition(step.topic, step.partition), delay_ms)
         for step in (*changes.leadership, *changes.membership):
             if step.new is not None:
                 self._partitions.on_metadata(step.topic_id, step.partition, step.new)
-        for step in changes.hosted:
-            self._open_soon(TopicPartition(step.topic, step.partition), step.topic_id)
+        if not changes.whole:
+            # New partitions get their directories soon; those of a node that starts have theirs.
+            for step in changes.hosted:
+                self._logs.open_soon(TopicPartition(step.topic, step.partition), step.topic_id)
         if changes.broker_config or changes.default_broker_config:
             self._partitions.all_settings_changed()
         else:

@@ -21,7 +21,18 @@ Opener = Callable[[], Awaitable[PartitionLog]]
 
 
 class Partition:
-    __slots__ = ("_flush", "_node_id", "_open", "_opening", "info", "leader", "log", "topic_id", "topic_partition")
+    __slots__ = (
+        "_dropped",
+        "_flush",
+        "_node_id",
+        "_open",
+        "_opening",
+        "info",
+        "leader",
+        "log",
+        "topic_id",
+        "topic_partition",
+    )
 
     def __init__(
         self,
@@ -41,6 +52,7 @@ class Partition:
         self._open = open_log
         self._opening: asyncio.Future[None] | None = None
         self._flush = flush
+        self._dropped = False
 
     @property
     def leads(self) -> bool:
@@ -60,11 +72,16 @@ class Partition:
                 opening.set_result(None)
                 raise
             self.log = log
-            if self.leads:
+            if self.leads and not self._dropped:
                 self.leader = Leader(log, self.info.leader_epoch)
             opening, self._opening = self._opening, None
             opening.set_result(None)
         return self.log
+
+    def drop(self) -> None:
+        """This broker no longer holds the partition, even if its log is just being opened."""
+        self._dropped = True
+        self.resign("the partition is no longer on this broker")
 
     def on_metadata(self, info: PartitionInfo) -> None:
         """A committed change: a new leader epoch is a new leadership, anything else only a new ISR or replica list."""

@@ -6,7 +6,7 @@ After an await, ask again: a partition may have been dropped meanwhile.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 
 from strandline.log.partition_log import PartitionLog
 from strandline.log.settings import LogSettings
@@ -17,9 +17,8 @@ from strandline.model.errors import ErrorCode, KafkaError
 from strandline.model.ids import TopicPartition, Uuid
 from strandline.replication.flusher import Flusher
 from strandline.replication.partition import Partition
-from strandline.runtime.offload import Offload
 
-OpenLog = Callable[[TopicPartition, Uuid, LogSettings], PartitionLog]
+OpenLog = Callable[[TopicPartition, Uuid, LogSettings], Awaitable[PartitionLog]]
 
 
 class PartitionTable:
@@ -29,14 +28,12 @@ class PartitionTable:
         image: Image,
         open_log: OpenLog,
         log_settings: Callable[[str], LogSettings],
-        offload: Offload,
         flusher: Flusher,
     ) -> None:
         self._node_id = node_id
         self._image = image
         self._open_log = open_log
         self._log_settings = log_settings
-        self._offload = offload
         self._flusher = flusher
         self._by_name: dict[str, dict[int, Partition]] = {}
         self._by_id: dict[Uuid, dict[int, Partition]] = {}
@@ -58,8 +55,7 @@ class PartitionTable:
         topic_partition = TopicPartition(topic, index)
 
         async def open_log() -> PartitionLog:
-            settings = self._log_settings(topic)
-            return await self._offload.run(self._open_log, topic_partition, topic_id, settings)
+            return await self._open_log(topic_partition, topic_id, self._log_settings(topic))
 
         partition = Partition(topic_partition, topic_id, info, self._node_id, open_log, self._flusher.request)
         self._by_id.setdefault(topic_id, {})[index] = partition
@@ -72,7 +68,7 @@ class PartitionTable:
         dropped = partitions.pop(partition, None) if partitions is not None else None
         if dropped is None:
             return None
-        dropped.resign("the partition is no longer on this broker")
+        dropped.drop()
         if not partitions:
             del self._by_id[topic_id]
             topic = dropped.topic_partition.topic

@@ -1,0 +1,122 @@
+"""The cleaner at work: picks the log that gains most, compacts it in slices off the event loop, installs the result.
+
+Where each log's last cleaning ended is kept in `cleaner-offset-checkpoint` of its directory, as Kafka keeps it. A log
+that cannot be cleaned (damage) is left alone until the node restarts, and said so once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from collections.abc import Callable
+from typing import Any
+
+from strandline.log import checkpoints
+from strandline.log.cleanable import Cleanable, cleanable
+from strandline.log.cleaner import Cleaning, Uncleanable
+from strandline.log.directory import LogDirectory
+from strandline.log.partition_log import PartitionLog
+from strandline.log.segment_swap import replace_segments
+from strandline.log.store import LogStore
+from strandline.model.errors import KafkaError
+from strandline.model.ids import TopicPartition
+from strandline.runtime.world import World
+
+logger = logging.getLogger(__name__)
+
+
+class Compaction:
+    def __init__(self, store: LogStore, world: World, setting: Callable[[str], Any], changing: asyncio.Lock) -> None:
+        self._store = store
+        self._world = world
+        self._setting = setting
+        self._changing = changing
+        self._offsets: dict[LogDirectory, dict[TopicPartition, int]] = {}
+        self._uncleanable: dict[TopicPartition, PartitionLog] = {}
+
+    async def run(self) -> None:
+        while True:
+            if not self._setting("log.cleaner.enable") or not await self.clean_one():
+                await asyncio.sleep(self._setting("log.cleaner.backoff.ms") / 1000)
+
+    async def clean_one(self) -> bool:
+        """Compacts the log that needs it most; False when none does."""
+        async with self._changing:
+            choice = await self._world.offload.run(self._choose)
+            if choice is None:
+                return False
+            log, directory, todo = choice
+            try:
+                await self._clean(log, directory, todo)
+            except (Uncleanable, KafkaError) as error:
+                logger.error("%s", error)
+                self._uncleanable[log.topic_partition] = log
+            return True
+
+    def _choose(self) -> tuple[PartitionLog, LogDirectory, Cleanable] | None:
+        """Blocking. Overdue logs first, then the dirtiest."""
+        best: tuple[PartitionLog, LogDirectory, Cleanable] | None = None
+        for log in self._store.open_logs():
+            directory = self._store.directory_of(log.topic_partition)
+            if not log.settings.cleanup_compact or directory is None or not log.health.is_online:
+                continue
+            if self._uncleanable.get(log.topic_partition) is log:
+                continue
+            todo = cleanable(log, self._known(directory).get(log.topic_partition), self._world.clock.wall_ms())
+            if todo.is_due(log.settings.min_cleanable_dirty_ratio) and (best is None or _rank(todo) > _rank(best[2])):
+                best = log, directory, todo
+        return best
+
+    async def _clean(self, log: PartitionLog, directory: LogDirectory, todo: Cleanable) -> None:
+        cleaning = Cleaning(
+            log,
+            todo,
+            wall_ms=self._world.clock.wall_ms(),
+            random=self._world.random,
+            dedupe_buffer_bytes=self._setting("log.cleaner.dedupe.buffer.size"),
+        )
+        try:
+            while not cleaning.done:
+                replacement = await self._world.offload.run(cleaning.step)
+                if replacement is not None:
+                    due_ms = self._world.clock.now_ms() + log.settings.file_delete_delay_ms
+                    retired = replace_segments(log, replacement)
+                    self._store.doomed_segments.extend((due_ms, segment) for segment in retired)
+        finally:
+            if not cleaning.done:
+                cleaning.abandon()
+        self._known(directory)[log.topic_partition] = cleaning.end_offset
+        await self._world.offload.run(self._write, directory)
+        stats = cleaning.stats
+        logger.info(
+            "compacted %s: %d of %d records kept, %d bytes became %d",
+            log.topic_partition, stats.records_kept, stats.records_read, stats.bytes_read, stats.bytes_written,
+        )  # fmt: skip
+
+    def _known(self, directory: LogDirectory) -> dict[TopicPartition, int]:
+        offsets = self._offsets.get(directory)
+        if offsets is None:
+            try:
+                offsets = checkpoints.read_offsets(directory.disk, self._path(directory))
+            except (checkpoints.CorruptCheckpoint, FileNotFoundError):
+                # It only saves work: without it a log is cleaned from its start.
+                offsets = {}
+            self._offsets[directory] = offsets
+        return offsets
+
+    def _write(self, directory: LogDirectory) -> None:
+        offsets = self._known(directory)
+        for topic_partition in [known for known in offsets if known not in directory.partitions]:
+            del offsets[topic_partition]
+        try:
+            checkpoints.write_offsets(directory.disk, self._path(directory), offsets)
+        except OSError as error:
+            raise directory.health.explain(error, "writing the cleaner's checkpoint") from error
+
+    def _path(self, directory: LogDirectory) -> str:
+        return os.path.join(directory.path, checkpoints.CLEANER_OFFSETS)
+
+
+def _rank(todo: Cleanable) -> tuple[bool, float]:
+    return todo.overdue, todo.dirty_ratio
