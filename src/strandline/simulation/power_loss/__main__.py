@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import logging
 import sys
+import traceback
 from random import Random
 from time import perf_counter
 
@@ -26,7 +27,14 @@ def main() -> int:
     for layer in arguments.layer or LAYERS:
         for mode in arguments.mode or MODES:
             for seed in seeds:
-                recording = record(layer, seed, mode, arguments.operations)
+                try:
+                    recording = record(layer, seed, mode, arguments.operations)
+                except Exception as error:
+                    print(f"{layer} seed {seed} {mode}: failed before any power loss: {error!r}")
+                    if arguments.verbose:
+                        traceback.print_exc()
+                    broken += 1
+                    continue
                 broken += _one(recording, arguments.at) if arguments.at is not None else _many(recording, arguments)
     return 1 if broken else 0
 
