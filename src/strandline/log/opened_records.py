@@ -32,8 +32,10 @@ from strandline.records.corrupt import CorruptBatch, DecompressionLimit
 from strandline.records.spans import read_spans, wrapped_i64
 from strandline.records.varint import read_varint, read_varlong, varint_bytes
 
-# What the records of one batch may unfold to; more than four times the largest batch is allowed for large ones.
+# What the records of one batch may unfold to, if that is more than four times the largest batch allowed.
 UNFOLDED_LIMIT_BYTES = 64 * 1024 * 1024
+# A batch that is opened takes some hundred bytes for each record, however small they are when compressed.
+MAX_OPENED_RECORDS = 500_000
 
 _MIN_I64 = -(1 << 63)
 _MAX_I64 = (1 << 63) - 1
@@ -78,6 +80,11 @@ def restamp(batch: memoryview, attributes: int, max_timestamp: int) -> BatchHead
 
 
 def _open(batch: memoryview, header: BatchHeader, settings: LogSettings, wall_ms: int) -> Opened:
+    if header.record_count > MAX_OPENED_RECORDS:
+        raise RecordsRefused(
+            ErrorCode.MESSAGE_TOO_LARGE,
+            f"{header.record_count} records are more than {MAX_OPENED_RECORDS} in one batch",
+        )
     limit_bytes = max(UNFOLDED_LIMIT_BYTES, 4 * settings.max_message_bytes)
     earliest = max(_MIN_I64, wall_ms - settings.message_timestamp_before_max_ms)
     latest = min(_MAX_I64, wall_ms + settings.message_timestamp_after_max_ms)

@@ -161,50 +161,48 @@ def _chain(
     import numpy as np
 
     if len(counts) >= _MANY_BATCHES and sum(counts) >= _MANY_BATCHES * max(counts):
-        start, body = _chain_together(octets, starts, ends, counts)
+        start = _chain_together(octets, starts, ends, counts)
     else:
-        bodies: list[int] = []
         begins: list[int] = []
         for first, last, count in zip(starts, ends, counts, strict=True):
-            _chain_one(data, first, last, count, begins, bodies)
+            _chain_one(data, first, last, count, begins)
         start = np.array(begins, np.int64)
-        body = np.array(bodies, np.int64)
     # Records lie one behind the other: one ends where the next of its batch starts, the last with the batch.
     end: Integers = np.empty(len(start), np.int64)
     end[:-1] = start[1:]
     filled: Integers = np.array(counts, np.int64)
     has_records = filled > 0
     end[np.cumsum(filled)[has_records] - 1] = np.array(ends, np.int64)[has_records]
+    _, body = _varints(octets, start, end, 5)
     return start, body, end
 
 
-def _chain_one(data: Buffer, at: int, end: int, count: int, begins: list[int], bodies: list[int]) -> None:
-    """The only plain loop over records: it reads lengths, of one or two bytes mostly."""
+def _chain_one(data: Buffer, at: int, end: int, count: int, begins: list[int]) -> None:
+    """The only plain loop over records: it reads lengths, of one or two bytes mostly. Positions only rise, so one that
+    left the batch shows at the end."""
+    begin = begins.append
     try:
         for _ in range(count):
-            begins.append(at)
+            begin(at)
             byte = data[at]
-            if byte < 0x80:
-                at += 1
-                size = (byte >> 1) ^ -(byte & 1)
-            else:
-                second = data[at + 1]
-                if second < 0x80 and not byte & 1:
-                    at += 2
-                    size = (byte & 0x7F | second << 7) >> 1
-                else:
-                    size, at = read_varint(data, at, end)
-            if size < 0:
+            if byte & 1:
                 raise CorruptBatch("a record has a negative length")
-            bodies.append(at)
-            at += size
+            if byte < 0x80:
+                at += 1 + (byte >> 1)
+                continue
+            second = data[at + 1]
+            if second < 0x80:
+                at += 2 + ((byte & 0x7F | second << 7) >> 1)
+            else:
+                size, at = read_varint(data, at, end)
+                at += size
     except IndexError:
         raise CorruptBatch("a record is longer than its batch") from None
     if at != end:
         raise CorruptBatch("the records of a batch do not fill it")
 
 
-def _chain_together(octets: Octets, starts: list[int], ends: list[int], counts: list[int]) -> tuple[Integers, Integers]:
+def _chain_together(octets: Octets, starts: list[int], ends: list[int], counts: list[int]) -> Integers:
     """Each step takes the next record of every batch that still has one; batches are sorted, longest first, so that
     those form a prefix."""
     import numpy as np
@@ -216,22 +214,18 @@ def _chain_together(octets: Octets, starts: list[int], ends: list[int], counts: 
     end: Integers = np.array(ends, np.int64)[order]
     first_row = first_row[order]
     count = count[order]
-    total = int(count.sum())
-    start: Integers = np.empty(total, np.int64)
-    body: Integers = np.empty(total, np.int64)
+    start: Integers = np.empty(int(count.sum()), np.int64)
     live = np.searchsorted(-count, -np.arange(int(count[0]) if len(count) else 0), side="left")
     for step, width in enumerate(live.tolist()):
         here = at[:width]
         size, after = _varints(octets, here, end[:width], 5)
         if (size < 0).any():
             raise CorruptBatch("a record has a negative length")
-        rows = first_row[:width] + step
-        start[rows] = here
-        body[rows] = after
+        start[first_row[:width] + step] = here
         at[:width] = after + size
     if (at != end).any():
         raise CorruptBatch("the records of a batch do not fill it")
-    return start, body
+    return start
 
 
 def _check_headers(

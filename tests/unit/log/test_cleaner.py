@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import random
-import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,6 +16,7 @@ from strandline.log.partition_log import PartitionLog
 from strandline.log.segment_swap import replace_segments
 from strandline.log.settings import LogSettings
 from strandline.log.validation import Origin
+from strandline.model.errors import ErrorCode, KafkaError
 from strandline.model.ids import TopicPartition
 from strandline.records.batch import (
     BatchHeader,
@@ -30,7 +30,10 @@ from strandline.records.batch import (
     encode_batch,
     end_transaction_marker,
 )
-from strandline.runtime.disk import Disk, SystemDisk
+from strandline.runtime.disk import Disk
+from strandline.simulation.disk import SimDisk
+from strandline.simulation.journal import Journal
+from strandline.simulation.volume import Fate, Volume
 
 NOW = 1_700_000_000_000
 DAY = 86_400_000
@@ -45,9 +48,11 @@ def text(data: bytes | None) -> str | None:
 class Log:
     """A log that can be appended to, cleaned and read as a whole."""
 
-    def __init__(self, path: Path, settings: LogSettings = SETTINGS, disk: Disk | None = None) -> None:
-        self.path = str(path / "t-0")
-        self.disk = disk or SystemDisk()
+    def __init__(self, settings: LogSettings = SETTINGS, disk: Disk | None = None) -> None:
+        self.path = "/data/t-0"
+        self.disk = disk or SimDisk(Volume())
+        self.disk.make_dirs("/data")
+        self.disk.sync_dir("/")
         self.settings = settings
         self.now = NOW
         self.checkpoint: int | None = None
@@ -106,7 +111,7 @@ class Log:
 
     def batches(self) -> Iterator[tuple[BatchHeader, list[Record]]]:
         for segment in self.log.segments:
-            data = Path(segment.path(".log")).read_bytes()
+            data = self.disk.read(segment.path(".log"))
             assert len(data) == segment.size
             for position, header in batches(data):
                 assert crc_ok(data, position, header.size_bytes)
@@ -130,8 +135,8 @@ class Log:
 
 
 @pytest.fixture
-def log(tmp_path: Path) -> Log:
-    return Log(tmp_path)
+def log() -> Log:
+    return Log()
 
 
 class TestRecords:
@@ -164,12 +169,12 @@ class TestRecords:
         log.put(("a", "1"), ("b", "1"), codec=Codec.ZSTD)
         log.put(("c", "1"), ("c", "2"), codec=Codec.ZSTD)
         log.roll()
-        first = Path(log.log.segments[0].path(".log")).read_bytes()[: log.headers()[0].size_bytes]
+        first = log.disk.read(log.log.segments[0].path(".log"))[: log.headers()[0].size_bytes]
         log.clean()
-        assert Path(log.log.segments[0].path(".log")).read_bytes().startswith(first)
+        assert log.disk.read(log.log.segments[0].path(".log")).startswith(first)
 
-    def test_records_without_a_key_go(self, tmp_path: Path) -> None:
-        log = Log(tmp_path, replace(SETTINGS, cleanup_compact=False))
+    def test_records_without_a_key_go(self) -> None:
+        log = Log(replace(SETTINGS, cleanup_compact=False))
         log.put((None, "x"), ("a", "1"), (None, "y"))
         log.log.settings = SETTINGS
         log.roll()
@@ -204,8 +209,8 @@ class TestRecords:
         log.clean()
         assert log.contents() == [(0, "a", "1"), (1, "a", "2"), (2, "a", "3")]
 
-    def test_log_append_time_stays(self, tmp_path: Path) -> None:
-        log = Log(tmp_path, replace(SETTINGS, message_timestamp_type="LogAppendTime"))
+    def test_log_append_time_stays(self) -> None:
+        log = Log(replace(SETTINGS, message_timestamp_type="LogAppendTime"))
         log.put(("a", "1"), ("b", None), ("a", "2"))
         log.now += 1000
         log.roll()
@@ -465,8 +470,8 @@ class TestRange:
         assert found.is_due(0.4)
         assert not found.is_due(found.dirty_ratio)
 
-    def test_records_younger_than_the_lag_are_not_cleaned(self, tmp_path: Path) -> None:
-        log = Log(tmp_path, replace(SETTINGS, min_compaction_lag_ms=1000))
+    def test_records_younger_than_the_lag_are_not_cleaned(self) -> None:
+        log = Log(replace(SETTINGS, min_compaction_lag_ms=1000))
         log.put(("a", "1"))
         log.put(("a", "2"))
         log.roll()
@@ -483,8 +488,8 @@ class TestRange:
         log.clean()
         assert log.contents() == [(2, "a", "3")]
 
-    def test_records_older_than_the_longest_lag_make_it_due(self, tmp_path: Path) -> None:
-        log = Log(tmp_path, replace(SETTINGS, max_compaction_lag_ms=1000))
+    def test_records_older_than_the_longest_lag_make_it_due(self) -> None:
+        log = Log(replace(SETTINGS, max_compaction_lag_ms=1000))
         log.put(("a", "1"))
         log.roll()
         log.now += 1000
@@ -532,8 +537,8 @@ class TestRange:
         assert passes > 1
         assert log.contents() == [(n, f"key{n % 1500}", str(n)) for n in range(1500, 3000)]
 
-    def test_small_segments_are_joined_and_none_grows_too_large(self, tmp_path: Path) -> None:
-        log = Log(tmp_path, replace(SETTINGS, segment_bytes=2000))
+    def test_small_segments_are_joined_and_none_grows_too_large(self) -> None:
+        log = Log(replace(SETTINGS, segment_bytes=2000))
         for n in range(60):
             log.put((f"key{n}", "v" * 10), (f"same{n % 3}", "v" * 190))
         log.roll()
@@ -558,8 +563,8 @@ class TestRange:
 
 
 class TestReading:
-    def test_reads_of_every_offset_go_to_the_next_batch_that_is_left(self, tmp_path: Path) -> None:
-        log = Log(tmp_path, replace(SETTINGS, index_interval_bytes=100))
+    def test_reads_of_every_offset_go_to_the_next_batch_that_is_left(self) -> None:
+        log = Log(replace(SETTINGS, index_interval_bytes=100))
         for n in range(300):
             log.put((f"key{n % 17}", f"{n}" * 10))
         log.roll()
@@ -578,8 +583,8 @@ class TestReading:
                 first = next(batches(read.slice.read()))[1]
                 assert first.last_offset == min(last for last in left if last >= offset)
 
-    def test_timestamps_are_found_after_compaction(self, tmp_path: Path) -> None:
-        log = Log(tmp_path, replace(SETTINGS, index_interval_bytes=100))
+    def test_timestamps_are_found_after_compaction(self) -> None:
+        log = Log(replace(SETTINGS, index_interval_bytes=100))
         for n in range(100):
             log.now = NOW + 10 * n
             log.put((f"key{n % 10}", "v"))
@@ -595,22 +600,39 @@ class TestDamage:
         log.put(("a", "1"), ("a", "2"))
         log.put(("b", "1"))
         log.roll()
-        path = Path(log.log.segments[0].path(".log"))
-        data = bytearray(path.read_bytes())
-        data[75] ^= 1
-        path.write_bytes(data)
+        path = log.log.segments[0].path(".log")
+        file = log.disk.open(path)
+        file.write_at(75, bytes([file.read_at(75, 1)[0] ^ 1]))
+        data = log.disk.read(path)
         with pytest.raises(Uncleanable, match=r"t-0.*offset 0"):
             log.clean()
-        assert path.read_bytes() == data
+        assert log.disk.read(path) == data
         assert not [name for name in log.disk.list(log.path) if name.endswith((".cleaned", ".swap"))]
 
     def test_a_cut_file_is_not_cleaned(self, log: Log) -> None:
         log.put(("a", "1"), ("a", "2"))
         log.roll()
-        path = Path(log.log.segments[0].path(".log"))
-        path.write_bytes(path.read_bytes()[:-1])
+        segment = log.log.segments[0]
+        log.disk.open(segment.path(".log")).truncate(segment.size - 1)
         with pytest.raises(Uncleanable):
             log.clean()
+
+    @pytest.mark.parametrize("kind", ["read", "create", "write", "sync", "rename"])
+    def test_a_failing_disk_ends_the_pass_and_leaves_the_log_as_it_was(self, kind: str) -> None:
+        disk = SimDisk(Volume())
+        log = Log(disk=disk)
+        log.put(("a", "1"), ("a", "2"))
+        log.roll()
+        log.log.flush()
+        before = log.contents()
+        fault = disk.fail(kind, code=errno.ENOSPC)
+        with pytest.raises(KafkaError) as failure:
+            log.clean()
+        assert failure.value.code == ErrorCode.KAFKA_STORAGE_ERROR
+        disk.mend(fault)
+        assert log.contents() == before
+        assert log.clean().done
+        assert log.contents() == [(1, "a", "2")]
 
     def test_a_pass_can_be_abandoned_between_slices(self, log: Log) -> None:
         for n in range(2000):
@@ -650,36 +672,6 @@ class TestDamage:
         assert replace_segments(log.log, replacement) == [replacement.new]
         replacement.new.remove()
         assert log.contents() == []
-
-
-class Crash(BaseException):
-    """Not an OSError: nobody may catch it."""
-
-
-class CrashingDisk(SystemDisk):
-    """Stops at the n-th operation that changes a directory, as a process that is killed does."""
-
-    def __init__(self, operations: int) -> None:
-        super().__init__()
-        self.left = operations
-
-    def _count(self) -> None:
-        if self.left == 0:
-            raise Crash
-        self.left -= 1
-
-    def open(self, path: str, *, create: bool = False) -> Any:
-        if create:
-            self._count()
-        return super().open(path, create=create)
-
-    def rename(self, old: str, new: str) -> None:
-        self._count()
-        super().rename(old, new)
-
-    def remove(self, path: str) -> None:
-        self._count()
-        super().remove(path)
 
 
 def fill_for_crash(log: Log) -> dict[str, str]:
@@ -723,37 +715,31 @@ def load_aborted(log: Log) -> None:
         reader.warm()
 
 
-def test_a_crash_at_any_step_loses_nothing_and_brings_nothing_back(tmp_path: Path) -> None:
+def test_a_power_loss_at_any_operation_loses_nothing_and_brings_nothing_back() -> None:
     settings = replace(SETTINGS, segment_bytes=4000, index_interval_bytes=200)
-    filled = Log(tmp_path / "filled", settings)
-    model = fill_for_crash(filled)
-    end_offset = filled.log.log_end_offset
-    filled.log.close()
-    operations = 0
-    finished = False
-    while not finished:
-        path = tmp_path / str(operations)
-        shutil.copytree(tmp_path / "filled", path)
-        log = Log(path, settings)
-        crashing = CrashingDisk(operations)
-        log.log.disk = crashing
-        for segment in log.log.segments:
-            segment.disk = crashing
-        try:
-            log.clean()
-            finished = True
-        except Crash:
-            pass
-        again = Log(path, settings)
-        load_aborted(again)
-        assert again.log.log_end_offset == end_offset
-        assert committed(again) == model, f"after {operations} operations"
-        assert not [name for name in again.disk.list(again.path) if name.endswith((".cleaned", ".swap"))]
-        if operations % 5 == 0:
-            again.clean()
-            assert committed(again) == model
-        operations += 1
-    assert operations > 10
+    journal = Journal()
+    log = Log(settings, SimDisk(Volume(), journal=journal))
+    model = fill_for_crash(log)
+    log.log.flush()
+    flushed = len(journal.operations)
+    end_offset = log.log.log_end_offset
+    log.clean()
+    assert committed(log) == model
+    volume = Volume()
+    rng = random.Random(11)
+    for moment in journal.moments(volume):
+        if moment < flushed:
+            continue
+        for fate in (Fate.LOST, Fate.KEPT, Fate.MIXED):
+            again = Log(settings, SimDisk(volume.after_power_loss(rng, fate)))
+            load_aborted(again)
+            assert again.log.log_end_offset == end_offset
+            assert committed(again) == model, f"power lost at operation {moment}, changes {fate.value}"
+            assert not [name for name in again.disk.list(again.path) if name.endswith((".cleaned", ".swap"))]
+            if moment % 5 == 0:
+                again.clean()
+                assert committed(again) == model
+    assert len(journal.operations) - flushed > 20
 
 
 def apply_randomly(log: Log, rng: random.Random, appended: dict[int, tuple[str, str | None, int]]) -> None:
@@ -768,9 +754,9 @@ def apply_randomly(log: Log, rng: random.Random, appended: dict[int, tuple[str, 
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_whatever_is_written_and_cleaned_readers_see_the_last_value_of_each_key(tmp_path: Path, seed: int) -> None:
+def test_whatever_is_written_and_cleaned_readers_see_the_last_value_of_each_key(seed: int) -> None:
     rng = random.Random(seed)
-    log = Log(tmp_path, replace(SETTINGS, segment_bytes=20_000, index_interval_bytes=300))
+    log = Log(replace(SETTINGS, segment_bytes=20_000, index_interval_bytes=300))
     appended: dict[int, tuple[str, str | None, int]] = {}
     steps: list[Callable[[], object]] = [
         lambda: apply_randomly(log, rng, appended),

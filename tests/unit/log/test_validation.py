@@ -401,6 +401,11 @@ class TestConversion:
         settings = LogSettings(compression_type="gzip")
         assert refused(bomb, settings).code == ErrorCode.MESSAGE_TOO_LARGE
 
+    def test_more_records_than_can_be_looked_into_are_too_large(self) -> None:
+        batch = patched(patched(batch_of(codec=Codec.ZSTD), 23, ">i", 9_999_999), 57, ">i", 10_000_000)
+        assert refused(batch, COMPACTED).code == ErrorCode.MESSAGE_TOO_LARGE
+        assert accepted(batch, PLAIN)
+
 
 class TestStructure:
     @pytest.mark.parametrize("settings", [PLAIN, COMPACTED], ids=["plain", "compacted"])
