@@ -92,8 +92,6 @@ def run(arguments: argparse.Namespace) -> int:
     try:
         with_client(arguments, consuming.run, None)
     except KeyboardInterrupt:
-        return 0
-    finally:
         printer.flush()
     return 0
 

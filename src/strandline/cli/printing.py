@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import base64
 import json
+import select
 import sys
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -19,7 +20,9 @@ BUFFER_BYTES = 256 << 10
 
 class Printer(Protocol):
     def show(self, fetched: Fetched, batch: FetchedBatch, record: Record) -> None: ...
-    def flush(self) -> None: ...
+    def flush(self) -> None:
+        """Raises BrokenPipeError when nobody reads any more, even if there was nothing to write."""
+        ...
 
 
 def make_printer(arguments: argparse.Namespace) -> Printer:
@@ -41,6 +44,8 @@ class _Output:
             self.flush()
 
     def flush(self) -> None:
+        if not self._buffered and _reader_is_gone():
+            raise BrokenPipeError
         if self._buffered:
             data, self._buffered, self._size = b"".join(self._buffered), [], 0
             sys.stdout.buffer.write(data)
@@ -105,6 +110,16 @@ class _JsonPrinter(_Output):
         else:
             text = json.dumps(document, ensure_ascii=False, separators=(",", ":"))
         self.write(text.encode() + b"\n")
+
+
+def _reader_is_gone() -> bool:
+    """Of a pipe: `consume | head -1` should end with head, not with the next record."""
+    try:
+        watched = select.poll()
+        watched.register(sys.stdout.fileno(), 0)
+        return any(event & (select.POLLERR | select.POLLNVAL) for _, event in watched.poll(0))
+    except (OSError, ValueError, AttributeError):
+        return False
 
 
 def _text(name: str, data: bytes | None) -> dict[str, str | None]:
