@@ -281,7 +281,9 @@ class Segment:
         if self.file is not None:
             self.file.close()
             self.file = None
-        for suffix in names.SEGMENT_SUFFIXES:
+        # A producer snapshot that was marked together with its segment goes together with it.
+        marked = (names.SNAPSHOT,) if self.extra == names.DELETED else ()
+        for suffix in (*names.SEGMENT_SUFFIXES, *marked):
             if self.disk.exists(self.path(suffix)):
                 self.disk.remove(self.path(suffix))
 

@@ -1,0 +1,181 @@
+"""Partitions, their leaders and their logs, on virtual time."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from strandline.log.settings import LogSettings
+from strandline.metadata.values import PartitionInfo
+from strandline.model.errors import ErrorCode, KafkaError
+from strandline.model.ids import TopicPartition, Uuid
+from unit.replication.rig import NODE, Rig, on_virtual_time
+
+
+def info(leader: int = NODE, leader_epoch: int = 0, partition_epoch: int = 0) -> PartitionInfo:
+    return PartitionInfo((NODE,), (NODE,), leader=leader, leader_epoch=leader_epoch, partition_epoch=partition_epoch)
+
+
+def test_what_a_sole_replica_appends_is_visible_at_once() -> None:
+    async def scenario(rig: Rig) -> None:
+        rig.create("t")
+        partition = rig.partition("t")
+        await partition.ready()
+        assert rig.append(partition, b"a", b"b") == 0
+        assert partition.leading().high_watermark.value == 2
+        assert partition.leading().last_stable_offset.value == 2
+
+    on_virtual_time(scenario)
+
+
+def test_with_flush_messages_1_nothing_is_visible_before_it_is_on_disk() -> None:
+    async def scenario(rig: Rig) -> None:
+        rig.settings["t"] = LogSettings(flush_messages=1)
+        rig.create("t")
+        partition = rig.partition("t")
+        log = await partition.ready()
+        rig.append(partition, b"a")
+        watermark = partition.leading().high_watermark
+        assert watermark.value == 0 and log.flushed_offset == 0
+        await watermark.reached(1)
+        assert log.flushed_offset == 1
+
+    on_virtual_time(scenario)
+
+
+def test_appends_that_gather_while_a_sync_runs_share_the_next_one() -> None:
+    async def scenario(rig: Rig) -> None:
+        rig.settings["t"] = LogSettings(flush_messages=1)
+        rig.create("t")
+        partition = rig.partition("t")
+        log = await partition.ready()
+        flushes = 0
+        flush = type(log).flush
+
+        async def counted(work, *arguments):  # type: ignore[no-untyped-def]
+            nonlocal flushes
+            flushes += getattr(work, "__func__", None) is flush
+            return await offload(work, *arguments)
+
+        offload, rig.world.offload.run = rig.world.offload.run, counted  # type: ignore[method-assign]
+        for number in range(100):
+            rig.append(partition, str(number).encode())
+        await partition.leading().high_watermark.reached(100)
+        assert flushes <= 2
+
+    on_virtual_time(scenario)
+
+
+def test_a_new_leader_epoch_ends_every_wait_of_the_old_one() -> None:
+    async def scenario(rig: Rig) -> None:
+        rig.create("t")
+        partition = rig.partition("t")
+        await partition.ready()
+        old = partition.leading()
+        waiting = asyncio.ensure_future(old.high_watermark.reached(5))
+        await asyncio.sleep(0)
+        partition.on_metadata(info(leader_epoch=1, partition_epoch=1))
+        with pytest.raises(KafkaError) as raised:
+            await waiting
+        assert raised.value.code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+        assert partition.leading().leader_epoch == 1
+        rig.append(partition, b"a")
+        assert partition.log is not None and partition.log.epochs.latest == 1
+
+    on_virtual_time(scenario)
+
+
+def test_an_isr_change_alone_keeps_the_leadership_and_stale_news_is_ignored() -> None:
+    async def scenario(rig: Rig) -> None:
+        rig.create("t")
+        partition = rig.partition("t")
+        await partition.ready()
+        leader = partition.leading()
+        partition.on_metadata(info(partition_epoch=5))
+        partition.on_metadata(info(leader=-1, leader_epoch=3, partition_epoch=4))
+        assert partition.leading() is leader
+
+    on_virtual_time(scenario)
+
+
+def test_a_request_for_another_epoch_or_broker_gets_kafkas_errors() -> None:
+    async def scenario(rig: Rig) -> None:
+        rig.create("t", leader_epoch=4)
+        partition = rig.partition("t")
+        await partition.ready()
+        for epoch, code in ((3, ErrorCode.FENCED_LEADER_EPOCH), (5, ErrorCode.UNKNOWN_LEADER_EPOCH)):
+            with pytest.raises(KafkaError) as raised:
+                partition.leading(epoch)
+            assert raised.value.code == code
+        assert partition.leading(4) is partition.leading(-1)
+        partition.on_metadata(info(leader=2, leader_epoch=5, partition_epoch=1))
+        with pytest.raises(KafkaError) as raised:
+            partition.leading()
+        assert raised.value.code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+    on_virtual_time(scenario)
+
+
+def test_unknown_partitions_topics_and_ids_are_told_apart() -> None:
+    async def scenario(rig: Rig) -> None:
+        rig.create("t")
+        cases = [
+            (("t", Uuid.of(1, 1), 7, False), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+            (("u", Uuid.of(1, 1), 0, False), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+            (("", Uuid.of(8, 8), 0, True), ErrorCode.UNKNOWN_TOPIC_ID),
+            (("", Uuid.of(1, 1), 7, True), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+        ]
+        for (topic, topic_id, partition, by_id), code in cases:
+            with pytest.raises(KafkaError) as raised:
+                rig.partitions.find(topic, topic_id, partition, by_id=by_id)
+            assert raised.value.code == code
+        assert rig.partitions.find("", Uuid.of(1, 1), 0, by_id=True) is rig.partition("t")
+
+    on_virtual_time(scenario)
+
+
+def test_a_topic_recreated_at_once_never_sees_the_records_of_the_old_one() -> None:
+    async def scenario(rig: Rig) -> None:
+        rig.create("t")
+        old = rig.partition("t")
+        await old.ready()
+        rig.append(old, b"old")
+        rig.delete("t")
+        rig.create("t", Uuid.of(2, 2))
+        new = rig.partition("t")
+        log = await new.ready()
+        assert log.log_end_offset == 0
+        rig.append(new, b"new")
+        # The background, which comes later, must find nothing left to delete.
+        rig.tasks.start(rig.logs.run(lambda tp, _: new.ready()))
+        await asyncio.sleep(1)
+        assert rig.store.log(TopicPartition("t", 0)) is log and log.log_end_offset == 1
+        assert [name for name in rig.world.disk.list("/data") if name == "t-0"] == ["t-0"]
+
+    on_virtual_time(scenario)
+
+
+def test_a_partition_dropped_while_its_log_is_opened_is_never_led() -> None:
+    async def scenario(rig: Rig) -> None:
+        rig.create("t")
+        partition = rig.partition("t")
+        opening = asyncio.ensure_future(partition.ready())
+        await asyncio.sleep(0)
+        rig.delete("t")
+        await opening
+        with pytest.raises(KafkaError) as raised:
+            partition.leading()
+        assert raised.value.code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+    on_virtual_time(scenario)
+
+
+def test_many_who_ask_at_once_open_a_log_once() -> None:
+    async def scenario(rig: Rig) -> None:
+        rig.create("t")
+        partition = rig.partition("t")
+        logs = [await task for task in [asyncio.ensure_future(partition.ready()) for _ in range(20)]]
+        assert all(log is logs[0] for log in logs)
+
+    on_virtual_time(scenario)

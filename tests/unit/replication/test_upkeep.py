@@ -1,0 +1,112 @@
+"""What a broker does to its logs when nobody asks."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from strandline.log.settings import LogSettings
+from strandline.records.batch import batches, decode_batch
+from strandline.replication.compaction import Compaction
+from strandline.replication.flusher import Flusher
+from strandline.replication.upkeep import Upkeep
+from unit.replication.rig import Rig, on_virtual_time
+
+DEFAULTS: dict[str, Any] = {
+    "log.cleaner.enable": True,
+    "log.cleaner.backoff.ms": 15_000,
+    "log.cleaner.dedupe.buffer.size": 1 << 20,
+    "log.retention.check.interval.ms": 300_000,
+    "log.flush.scheduler.interval.ms": 2**63 - 1,
+    "log.flush.offset.checkpoint.interval.ms": 60_000,
+    "log.flush.start.offset.checkpoint.interval.ms": 60_000,
+    "replica.high.watermark.checkpoint.interval.ms": 5_000,
+    "producer.id.expiration.check.interval.ms": 600_000,
+}
+
+
+def upkeep(rig: Rig) -> Upkeep:
+    flusher = Flusher(rig.world.offload, rig.tasks)
+    return Upkeep(
+        rig.store,
+        rig.partitions,
+        flusher,
+        rig.world,
+        DEFAULTS.__getitem__,
+        lambda topic: rig.settings.get(topic, LogSettings()),
+        asyncio.Lock(),
+    )
+
+
+def test_retention_moves_the_log_start_and_removes_files_after_their_delay() -> None:
+    async def scenario(rig: Rig) -> None:
+        rig.settings["t"] = LogSettings(segment_bytes=300, retention_bytes=300, file_delete_delay_ms=60_000)
+        rig.create("t")
+        partition = rig.partition("t")
+        log = await partition.ready()
+        for _ in range(20):
+            rig.append(partition, b"x" * 100)
+        segments = len(log.segments)
+        upkeep(rig).start(rig.tasks)
+        await asyncio.sleep(31)
+        assert len(log.segments) < segments and log.log_start_offset > 0
+        assert partition.leading().low_watermark.value == log.log_start_offset
+        assert any(name.endswith(".deleted") for name in rig.world.disk.list(log.path))
+        await asyncio.sleep(70)
+        assert [name for name in rig.world.disk.list(log.path) if name.endswith(".deleted")] == []
+
+    on_virtual_time(scenario)
+
+
+def test_flush_ms_is_kept_without_further_appends() -> None:
+    async def scenario(rig: Rig) -> None:
+        rig.settings["t"] = LogSettings(flush_ms=2_000)
+        rig.create("t")
+        partition = rig.partition("t")
+        log = await partition.ready()
+        upkeep(rig).start(rig.tasks)
+        rig.append(partition, b"a")
+        assert log.flushed_offset == 0
+        await asyncio.sleep(4)
+        assert log.flushed_offset == 1
+
+    on_virtual_time(scenario)
+
+
+def test_checkpoints_are_written_as_time_goes_by() -> None:
+    async def scenario(rig: Rig) -> None:
+        rig.create("t")
+        partition = rig.partition("t")
+        await partition.ready()
+        rig.append(partition, b"a", b"b")
+        upkeep(rig).start(rig.tasks)
+        await asyncio.sleep(6)
+        assert rig.world.disk.read("/data/replication-offset-checkpoint") == b"0\n1\nt 0 2\n"
+
+    on_virtual_time(scenario)
+
+
+def test_compaction_keeps_the_newest_record_of_each_key_and_remembers_where_it_was() -> None:
+    async def scenario(rig: Rig) -> None:
+        rig.settings["t"] = LogSettings(cleanup_compact=True, cleanup_delete=False, segment_bytes=200)
+        rig.create("t")
+        partition = rig.partition("t")
+        log = await partition.ready()
+        for number in range(40):
+            rig.append(partition, f"value {number}".encode(), key=f"key {number % 3}".encode())
+        compaction = Compaction(rig.store, rig.world, DEFAULTS.__getitem__, asyncio.Lock())
+        assert await compaction.clean_one()
+        found: dict[bytes | None, bytes | None] = {}
+        count = 0
+        for segment in log.segments:
+            data = rig.world.disk.read(segment.path(".log"))
+            for position, _ in batches(data):
+                for record in decode_batch(data, position):
+                    found[record.key] = record.value
+                    count += 1
+        assert found == {f"key {n % 3}".encode(): f"value {n}".encode() for n in range(37, 40)}
+        assert count < 10
+        assert rig.world.disk.read("/data/cleaner-offset-checkpoint").startswith(b"0\n1\nt 0 ")
+        assert not await compaction.clean_one()
+
+    on_virtual_time(scenario)
