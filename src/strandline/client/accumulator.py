@@ -89,9 +89,12 @@ class Accumulator:
     def is_empty(self) -> bool:
         return not any(lane.waiting or lane.in_flight for lane in self._lanes.values())
 
-    def append(self, partition: TopicPartition, record: Record, token: object, now_ms: int) -> bool:
+    def append(
+        self, partition: TopicPartition, record: Record, token: object, now_ms: int, size_bytes: int | None = None
+    ) -> bool:
         """Whether the partition has something to send now."""
-        size_bytes = record_size(record)
+        if size_bytes is None:
+            size_bytes = record_size(record)
         lane = self._lanes.setdefault(partition, _Lane())
         batch = lane.waiting[-1] if lane.waiting else None
         if batch is None or batch.sealed or batch.size_bytes + size_bytes > self._settings.batch_bytes:

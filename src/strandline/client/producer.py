@@ -95,7 +95,10 @@ class Producer:
         """Takes the record; the future that is returned tells where it went, or why it did not go."""
         if self._broken is not None:
             raise self._broken
-        known = await self._topic(topic)
+        # What is known but old is good enough here: the sender refreshes it before it looks for leaders.
+        known = self._router.view.topics.get(topic)
+        if known is None or known.error:
+            known = await self._router.topic(topic, create=True, timeout_ms=self._settings.max_block_ms)
         timestamp = self._router.world.clock.wall_ms() if timestamp_ms is None else timestamp_ms
         record = Record(-1, timestamp, key, value, headers)
         size_bytes = record_size(record)
@@ -104,7 +107,8 @@ class Producer:
                 ErrorCode.MESSAGE_TOO_LARGE,
                 f"the record takes {size_bytes} bytes, more than max_request_bytes {self._settings.max_request_bytes}",
             )
-        await self._room_for(size_bytes)
+        if self._accumulator.buffered_bytes + size_bytes > self._settings.buffer_bytes:
+            await self._room_for(size_bytes)
         if partition is None:
             partition = self._choose(known, key, size_bytes)
         elif partition not in known.partitions:
@@ -113,7 +117,7 @@ class Producer:
             )
         delivery: Delivery = asyncio.get_running_loop().create_future()
         now_ms = self._router.now_ms()
-        ready = self._accumulator.append(TopicPartition(topic, partition), record, delivery, now_ms)
+        ready = self._accumulator.append(TopicPartition(topic, partition), record, delivery, now_ms, size_bytes)
         if ready or self._sleeps_too_long(now_ms):
             self._wake.set()
         return delivery
@@ -128,19 +132,11 @@ class Producer:
         finally:
             self._accumulator.end_flush()
 
-    async def _topic(self, name: str) -> TopicView:
-        view = self._router.view
-        if view.is_fresh(name, self._router.now_ms(), self._router.settings.metadata_max_age_ms):
-            return view.topics[name]
-        return await self._router.topic(name, create=True, timeout_ms=self._settings.max_block_ms)
-
     def _choose(self, topic: TopicView, key: bytes | None, size_bytes: int) -> int:
         available = [] if key is not None else [each.index for each in topic.partitions.values() if each.leader >= 0]
         return self._partitioner.partition(topic.name, key, size_bytes, len(topic.partitions), available)
 
     async def _room_for(self, size_bytes: int) -> None:
-        if self._accumulator.buffered_bytes + size_bytes <= self._settings.buffer_bytes:
-            return
         deadline_ms = self._router.deadline_ms(self._settings.max_block_ms)
         while self._accumulator.buffered_bytes + size_bytes > self._settings.buffer_bytes:
             if self._router.now_ms() >= deadline_ms:
