@@ -107,20 +107,24 @@ class Node:
                 server, lifecycle = await self._serve(storage, store, quorum, broker, local, tasks)
                 try:
                     yield self
+                    logger.info("node %d is stopping", self.node_id)
                     await lifecycle.leave(LEAVE_MS)
                 finally:
                     await server.stop(DRAIN_MS)
                     tasks.cancel()
             await self._offload(partial(housekeeping.close, store, self.broker_epoch))
             await quorum.close()
+            logger.info("node %d has stopped; its logs are closed", self.node_id)
         finally:
             for directory in store.directories:
                 directory.release()
 
     async def _open_store(self, storage: Storage) -> LogStore:
-        directories = {path: directory_id for path, directory_id in storage.directory_ids.items()}
+        online = {path: found for path, found in storage.directory_ids.items() if path in self.config.log_dirs}
+        for path, reason in storage.offline.items():
+            logger.error("log directory %s is offline: %s", path, reason)
         try:
-            return await self._offload(LogStore.open, self.world.disk, directories, self.world.random)
+            return await self._offload(LogStore.open, self.world.disk, online, self.world.random)
         except DirectoryInUse as error:
             raise StorageRefused(str(error)) from error
 
@@ -233,7 +237,7 @@ class Node:
 
     def _broker(self, storage: Storage, store: LogStore, local: LocalController, tasks: TaskGroup) -> Broker:
         world, settings = self.world, self.settings
-        self._logs = Logs(store, world)
+        self._logs = Logs(store, world, some_offline=bool(storage.offline))
         flusher = Flusher(world.offload, tasks)
         partitions = PartitionTable(self.node_id, self.image, self._logs.open, settings.log_settings, flusher)
         changing = asyncio.Lock()

@@ -19,7 +19,7 @@ from functools import partial
 from strandline.log.partition_log import PartitionLog
 from strandline.log.settings import LogSettings
 from strandline.log.store import LogStore
-from strandline.model.errors import KafkaError
+from strandline.model.errors import ErrorCode, KafkaError
 from strandline.model.ids import TopicPartition, Uuid
 from strandline.runtime.world import World
 
@@ -27,20 +27,41 @@ logger = logging.getLogger(__name__)
 
 
 class Logs:
-    def __init__(self, store: LogStore, world: World) -> None:
+    def __init__(self, store: LogStore, world: World, *, some_offline: bool = False) -> None:
+        """`some_offline`: a directory of this node could not even be read, so its logs may be there and not missing."""
         self._store = store
         self._world = world
+        self._some_offline = some_offline
         self._locks: dict[TopicPartition, tuple[asyncio.Lock, int]] = {}
         # Noted deletions, with the delay after which files go for good.
         self._to_delete: dict[TopicPartition, int] = {}
         self._to_open: deque[tuple[TopicPartition, Uuid]] = deque()
         self._work = asyncio.Event()
 
-    async def open(self, topic_partition: TopicPartition, topic_id: Uuid, settings: LogSettings) -> PartitionLog:
+    async def open(
+        self, topic_partition: TopicPartition, topic_id: Uuid, settings: LogSettings, directory_id: Uuid | None = None
+    ) -> PartitionLog:
         async with self._alone(topic_partition):
             await self._carry_out_deletion(topic_partition)
+            self._check_reachable(topic_partition, directory_id)
             return await self._world.offload.run(
-                partial(self._store.open_log, topic_partition, topic_id, settings, wall_ms=self._world.clock.wall_ms())
+                partial(
+                    self._store.open_log,
+                    topic_partition,
+                    topic_id,
+                    settings,
+                    wall_ms=self._world.clock.wall_ms(),
+                    directory_id=directory_id,
+                )
+            )
+
+    def _check_reachable(self, topic_partition: TopicPartition, directory_id: Uuid | None) -> None:
+        """A log whose directory is offline must not begin anew, empty, in another."""
+        if not self._some_offline or self._store.directory_of(topic_partition) is not None:
+            return
+        if directory_id not in [directory.id for directory in self._store.directories]:
+            raise KafkaError(
+                ErrorCode.KAFKA_STORAGE_ERROR, f"{topic_partition} may be in a log directory that is offline"
             )
 
     def open_soon(self, topic_partition: TopicPartition, topic_id: Uuid) -> None:

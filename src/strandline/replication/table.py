@@ -18,7 +18,7 @@ from strandline.model.ids import TopicPartition, Uuid
 from strandline.replication.flusher import Flusher
 from strandline.replication.partition import Partition
 
-OpenLog = Callable[[TopicPartition, Uuid, LogSettings], Awaitable[PartitionLog]]
+OpenLog = Callable[[TopicPartition, Uuid, LogSettings, Uuid | None], Awaitable[PartitionLog]]
 
 
 class PartitionTable:
@@ -55,7 +55,8 @@ class PartitionTable:
         topic_partition = TopicPartition(topic, index)
 
         async def open_log() -> PartitionLog:
-            return await self._open_log(topic_partition, topic_id, self._log_settings(topic))
+            directory_id = info.directory_of(self._node_id)
+            return await self._open_log(topic_partition, topic_id, self._log_settings(topic), directory_id)
 
         partition = Partition(topic_partition, topic_id, info, self._node_id, open_log, self._flusher.request)
         self._by_id.setdefault(topic_id, {})[index] = partition
