@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING, Any
 
-from strandline.cli.errors import Misused
+from strandline.cli.errors import Failed, Misused
 from strandline.cli.output import faint, print_json, print_table
 from strandline.cli.session import add_client_options, add_json_option, parse_pairs, with_client
 
@@ -73,6 +73,7 @@ def run_describe(arguments: argparse.Namespace) -> int:
     resource, keys = parse_whose(arguments.words)
 
     async def work(client: Client) -> list[ConfigEntry]:
+        await _check_broker(client, resource)
         return await client.configs.describe(resource, keys or None, synonyms=True, documentation=arguments.verbose)
 
     entries = with_client(arguments, work, f"describing {resource}")
@@ -91,6 +92,15 @@ def run_describe(arguments: argparse.Namespace) -> int:
     else:
         print_table(("KEY", "VALUE", "FROM"), rows)
     return 0
+
+
+async def _check_broker(client: Client, resource: Resource) -> None:
+    """A broker's settings are its own to tell: better to say that there is none than to wait for it."""
+    if resource.broker_id is None:
+        return
+    brokers = [broker.id for broker in (await client.cluster.describe()).brokers]
+    if resource.broker_id not in brokers:
+        raise Failed(f"there is no broker {resource.broker_id}: the live ones are {', '.join(map(str, brokers))}")
 
 
 def _is_default(entry: ConfigEntry) -> bool:
@@ -139,6 +149,7 @@ def run_unset(arguments: argparse.Namespace) -> int:
 
 def _alter(arguments: argparse.Namespace, resource: Resource, settings: dict[str, str], unset: list[str]) -> int:
     async def work(client: Client) -> None:
+        await _check_broker(client, resource)
         await client.configs.alter(resource, set=settings, unset=unset, validate_only=arguments.dry_run)
 
     with_client(arguments, work, f"changing {resource}")

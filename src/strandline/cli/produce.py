@@ -171,12 +171,14 @@ def _settings(arguments: argparse.Namespace) -> ProducerSettings:
 
 
 def _explained(error: KafkaError, topic: str) -> Exception:
-    if error.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION and error.why.startswith("topic"):
-        detail = error.why if "partitions" in error.why else f"topic {topic!r} does not exist"
-        return Failed(
-            f"{detail}: `strandline topic create {topic}` makes it, `strandline topic list` shows what there is"
-        )
-    return error
+    if error.code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+        return error
+    if "has partitions" in error.why:
+        return Failed(f"{error.why}: give -p one of them")
+    return Failed(
+        f"topic {topic!r} does not exist: `strandline topic create {topic}` makes it, `strandline topic list` shows "
+        "what there is"
+    )
 
 
 async def _lines(source: int) -> AsyncIterator[list[bytes]]:
