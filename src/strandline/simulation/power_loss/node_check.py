@@ -15,7 +15,7 @@ from strandline.client.client import Client
 from strandline.client.configs import ConfigSource, Resource, ResourceType
 from strandline.client.offsets import EARLIEST, LATEST, ListedOffset
 from strandline.client.topics import TopicDescription
-from strandline.model.ids import TopicPartition
+from strandline.model.ids import TopicPartition, Uuid
 from strandline.protocol.messages.producers import InitProducerIdRequest, InitProducerIdResponse
 from strandline.runtime.world import World
 from strandline.simulation.journal import Journal
@@ -60,8 +60,9 @@ class NodeRecording:
                 except asyncio.CancelledError:
                     await node
                     raise Broken("the node stopped by itself") from None
-                stop.set()
-                await node
+                if random.random() < 0.2:
+                    stop.set()
+                    await node
 
             simulation.run(scenario(), max_virtual_s=MAX_VIRTUAL_S)
 
@@ -73,15 +74,20 @@ class Reader:
         self._operation = operation
         self._flushed = flushed
         self._sent_by_value = {sent.value: sent for sent in history.sent}
+        self._sent_to: dict[tuple[Uuid | None, int], list[Sent]] = {}
+        for sent in history.sent:
+            self._sent_to.setdefault((sent.topic_id, sent.partition), []).append(sent)
 
     async def check(self) -> None:
         topics = {topic.name: topic for topic in await self._client.topics.list() if not topic.internal}
         await self._check_topics(topics)
         await self._check_producer_ids()
-        for topic in topics.values():
-            for partition in topic.partitions:
-                await self._check_partition(topic, partition.index)
-        await self._check_goes_on(topics)
+        partitions = [TopicPartition(name, each.index) for name, topic in topics.items() for each in topic.partitions]
+        if partitions:
+            starts, values = await self._read(partitions)
+            for partition in partitions:
+                self._check_partition(topics[partition.topic], partition, starts[partition], values[partition])
+            await self._check_goes_on(partitions)
 
     async def _check_topics(self, topics: dict[str, TopicDescription]) -> None:
         for name in sorted({*topics, *self._history.topics}):
@@ -102,10 +108,9 @@ class Reader:
         if answer.error_code or answer.producer_id in given:
             raise Broken(f"producer id {answer.producer_id} (error {answer.error_code}) was given before")
 
-    async def _check_partition(self, topic: TopicDescription, index: int) -> None:
-        partition = TopicPartition(topic.name, index)
-        start, values = await self._read(partition)
-        end = start + len(values)
+    def _check_partition(
+        self, topic: TopicDescription, partition: TopicPartition, start: int, values: list[bytes]
+    ) -> None:
         deletable = [
             deletion.before
             for deletion in self._history.deletions
@@ -116,9 +121,9 @@ class Reader:
         if start > max(deletable, default=0):
             raise Broken(f"{partition} begins at {start}, nobody deleted beyond {max(deletable, default=0)}")
         self._check_values(partition, topic, values, start)
-        for sent in self._history.sent:
-            if sent.topic_id == topic.id and sent.partition == index and sent.answered_at <= self._operation:
-                self._check_acknowledged(partition, sent, values, start, end)
+        for sent in self._sent_to.get((topic.id, partition.partition), ()):
+            if sent.answered_at <= self._operation:
+                self._check_acknowledged(partition, sent, values, start)
 
     def _check_values(
         self, partition: TopicPartition, topic: TopicDescription, values: list[bytes], start: int
@@ -134,9 +139,8 @@ class Reader:
                 raise Broken(f"{partition} holds {value[:20]!r} twice, the second time at {offset}")
             seen.add(value)
 
-    def _check_acknowledged(
-        self, partition: TopicPartition, sent: Sent, values: list[bytes], start: int, end: int
-    ) -> None:
+    def _check_acknowledged(self, partition: TopicPartition, sent: Sent, values: list[bytes], start: int) -> None:
+        end = start + len(values)
         if sent.offset >= end:
             if self._flushed:
                 raise Broken(f"{partition} ends at {end}: acknowledged and lost is offset {sent.offset}")
@@ -144,37 +148,49 @@ class Reader:
             held = values[sent.offset - start][:20]
             raise Broken(f"{partition} holds {held!r} at {sent.offset}, not {sent.value[:20]!r}")
 
-    async def _read(self, partition: TopicPartition) -> tuple[int, list[bytes]]:
-        """The log start and all values; offsets must follow each other without a gap."""
-        start, end = await self._offset(partition, EARLIEST), await self._offset(partition, LATEST)
-        values: list[bytes] = []
+    async def _read(
+        self, partitions: list[TopicPartition]
+    ) -> tuple[dict[TopicPartition, int], dict[TopicPartition, list[bytes]]]:
+        """Log starts and all values; offsets must follow each other without a gap."""
+        starts, ends = await self._offsets(partitions, EARLIEST), await self._offsets(partitions, LATEST)
+        values: dict[TopicPartition, list[bytes]] = {partition: [] for partition in partitions}
+        missing = {partition for partition in partitions if starts[partition] < ends[partition]}
         async with self._client.fetcher() as fetcher:
-            fetcher.assign(partition, start)
-            while start + len(values) < end:
+            for partition in partitions:
+                if partition in missing:
+                    fetcher.assign(partition, starts[partition])
+            while missing:
                 for fetched in await fetcher.poll(5_000):
+                    partition, read = fetched.partition, values[fetched.partition]
                     for record in fetched.records():
-                        if record.offset != start + len(values):
-                            raise Broken(f"{partition}: offset {record.offset} follows {start + len(values) - 1}")
-                        values.append(record.value or b"")
-        return start, values
+                        due = starts[partition] + len(read)
+                        if record.offset != due:
+                            raise Broken(f"{partition}: offset {record.offset} where {due} is due")
+                        read.append(record.value or b"")
+                    if starts[partition] + len(read) >= ends[partition]:
+                        missing.discard(partition)
+                        fetcher.unassign(partition)
+        return starts, values
 
-    async def _offset(self, partition: TopicPartition, at: int) -> int:
-        listed = (await self._client.list_offsets({partition: at}))[partition]
-        if not isinstance(listed, ListedOffset):
-            raise listed
-        return listed.offset
+    async def _offsets(self, partitions: list[TopicPartition], at: int) -> dict[TopicPartition, int]:
+        offsets = {}
+        for partition, listed in (await self._client.list_offsets(dict.fromkeys(partitions, at))).items():
+            if not isinstance(listed, ListedOffset):
+                raise listed
+            offsets[partition] = listed.offset
+        return offsets
 
-    async def _check_goes_on(self, topics: dict[str, TopicDescription]) -> None:
-        partitions = [TopicPartition(name, each.index) for name, topic in topics.items() for each in topic.partitions]
+    async def _check_goes_on(self, partitions: list[TopicPartition]) -> None:
         async with self._client.producer() as producer:
             deliveries = [
                 await producer.send(partition.topic, b"afterwards", partition=partition.partition)
                 for partition in partitions
             ]
-            offsets = [(await delivery).offset for delivery in deliveries]
-        for partition, offset in zip(partitions, offsets, strict=True):
-            if await self._offset(partition, LATEST) != offset + 1:
-                raise Broken(f"{partition} took a record at {offset} and does not end after it")
+            taken = [(await delivery).offset for delivery in deliveries]
+        ends = await self._offsets(partitions, LATEST)
+        for partition, offset in zip(partitions, taken, strict=True):
+            if ends[partition] != offset + 1:
+                raise Broken(f"{partition} took a record at {offset} and ends at {ends[partition]}")
 
 
 def _alike(found: TopicState | None, possible: TopicState | None) -> bool:

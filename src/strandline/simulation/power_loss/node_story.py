@@ -134,7 +134,8 @@ class Worker:
             # Asked once more after the node was killed, it was so already.
             if error.code not in (ErrorCode.TOPIC_ALREADY_EXISTS, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION):
                 raise
-        if after is not None and after.id is None:
+        if after is not None and doing in ("create", "grow"):
+            # Also lets the producers know the partitions there are now.
             described = await self._client.topics.describe(topic)
             after = change.after = TopicState(described.id, after.partitions, after.configs)
         change.answered_at = self._story.now
