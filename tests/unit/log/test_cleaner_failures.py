@@ -1,0 +1,183 @@
+"""Compaction that is interrupted: damage, full disks, abandoned passes, power losses."""
+
+from __future__ import annotations
+
+import errno
+import random
+from dataclasses import replace
+
+import pytest
+
+from strandline.log.cleaner import Cleaning, Uncleanable
+from strandline.log.segment_swap import replace_segments
+from strandline.model.errors import ErrorCode, KafkaError
+from strandline.simulation.disk import SimDisk
+from strandline.simulation.journal import Journal
+from strandline.simulation.volume import Fate, Volume
+from unit.log.compacted_log import SETTINGS, CompactedLog
+
+
+@pytest.fixture
+def log() -> CompactedLog:
+    return CompactedLog()
+
+
+class TestDamage:
+    def test_a_damaged_batch_is_not_written_again(self, log: CompactedLog) -> None:
+        log.put(("a", "1"), ("a", "2"))
+        log.put(("b", "1"))
+        log.roll()
+        path = log.log.segments[0].path(".log")
+        file = log.disk.open(path)
+        file.write_at(75, bytes([file.read_at(75, 1)[0] ^ 1]))
+        data = log.disk.read(path)
+        with pytest.raises(Uncleanable, match=r"t-0.*offset 0"):
+            log.clean()
+        assert log.disk.read(path) == data
+        assert not [name for name in log.disk.list(log.path) if name.endswith((".cleaned", ".swap"))]
+
+    def test_damage_in_what_was_clean_leaves_nothing_half_written(self, log: CompactedLog) -> None:
+        log.put(("a", "1"))
+        log.roll()
+        log.clean()
+        log.put(("a", "2"))
+        log.roll()
+        path = log.log.segments[0].path(".log")
+        file = log.disk.open(path)
+        file.write_at(65, bytes([file.read_at(65, 1)[0] ^ 1]))
+        with pytest.raises(Uncleanable):
+            log.clean()
+        assert not [name for name in log.disk.list(log.path) if name.endswith((".cleaned", ".swap"))]
+        assert log.checkpoint == 1
+
+    def test_a_cut_file_is_not_cleaned(self, log: CompactedLog) -> None:
+        log.put(("a", "1"), ("a", "2"))
+        log.roll()
+        segment = log.log.segments[0]
+        log.disk.open(segment.path(".log")).truncate(segment.size - 1)
+        with pytest.raises(Uncleanable):
+            log.clean()
+
+    @pytest.mark.parametrize("kind", ["read", "create", "write", "sync", "rename"])
+    def test_a_failing_disk_ends_the_pass_and_leaves_the_log_as_it_was(self, kind: str) -> None:
+        disk = SimDisk(Volume())
+        log = CompactedLog(disk=disk)
+        log.put(("a", "1"), ("a", "2"))
+        log.roll()
+        log.log.flush()
+        before = log.contents()
+        fault = disk.fail(kind, code=errno.ENOSPC)
+        with pytest.raises(KafkaError) as failure:
+            log.clean()
+        assert failure.value.code == ErrorCode.KAFKA_STORAGE_ERROR
+        disk.mend(fault)
+        assert log.contents() == before
+        assert log.clean().done
+        assert log.contents() == [(1, "a", "2")]
+
+    def test_a_pass_can_be_abandoned_between_slices(self, log: CompactedLog) -> None:
+        for n in range(2000):
+            log.put((f"key{n % 7}", "v" * 400))
+        log.roll()
+        before = log.contents()
+        cleaning = Cleaning(log.log, log.look(), wall_ms=log.now, random=random.Random(1))
+        for _ in range(6):
+            assert cleaning.step() is None
+        assert [name for name in log.disk.list(log.path) if name.endswith(".cleaned")]
+        cleaning.abandon()
+        assert cleaning.done
+        assert not [name for name in log.disk.list(log.path) if name.endswith((".cleaned", ".swap"))]
+        assert log.contents() == before
+
+    def test_a_pass_ends_when_segments_leave_the_log(self, log: CompactedLog) -> None:
+        log.put(("a", "1"), ("a", "2"))
+        log.roll()
+        log.put(("b", "1"))
+        log.roll()
+        cleaning = Cleaning(log.log, log.look(), wall_ms=log.now, random=random.Random(1))
+        cleaning.step()
+        log.log.restart_at(50)
+        while not cleaning.done:
+            assert cleaning.step() is None
+        assert cleaning.end_offset == 0
+        assert log.log.log_end_offset == 50
+
+    def test_a_replacement_of_segments_that_are_gone_is_given_up(self, log: CompactedLog) -> None:
+        log.put(("a", "1"), ("a", "2"))
+        log.roll()
+        cleaning = Cleaning(log.log, log.look(), wall_ms=log.now, random=random.Random(1))
+        replacement = None
+        while replacement is None:
+            replacement = cleaning.step()
+        log.log.restart_at(50)
+        assert replace_segments(log.log, replacement) == [replacement.new]
+        replacement.new.remove()
+        assert log.contents() == []
+
+
+def fill_for_crash(log: CompactedLog) -> dict[str, str]:
+    model: dict[str, str] = {}
+    for n in range(120):
+        log.put((f"key{n % 11}", str(n)))
+        model[f"key{n % 11}"] = str(n)
+        if n % 13 == 12:
+            log.put(
+                *[(f"seven{n % 3}", str(n))], producer_id=7, producer_epoch=0, base_sequence=n // 13, transactional=True
+            )
+            log.end_transaction(7, commit=n % 2 == 0)
+            if n % 2 == 0:
+                model[f"seven{n % 3}"] = str(n)
+        if n % 30 == 29:
+            log.roll()
+    return model
+
+
+def committed(log: CompactedLog) -> dict[str, str | None]:
+    """What a reader of committed records sees, last values only."""
+    aborted = [entry for segment in log.log.segments for entry in (segment.aborted or ())]
+    seen: dict[str, str | None] = {}
+    for header, records in log.batches():
+        dropped = any(
+            header.is_transactional
+            and entry.producer_id == header.producer_id
+            and entry.first_offset <= header.base_offset <= entry.last_offset
+            for entry in aborted
+        )
+        if not header.is_control and not dropped:
+            for record in records:
+                assert record.key is not None
+                seen[record.key.decode()] = None if record.value is None else record.value.decode()
+    return seen
+
+
+def load_aborted(log: CompactedLog) -> None:
+    reader = log.log.aborted_transactions(0, log.log.log_end_offset)
+    if not isinstance(reader, list):
+        reader.warm()
+
+
+def test_a_power_loss_at_any_operation_loses_nothing_and_brings_nothing_back() -> None:
+    settings = replace(SETTINGS, segment_bytes=4000, index_interval_bytes=200)
+    journal = Journal()
+    log = CompactedLog(settings, SimDisk(Volume(), journal=journal))
+    model = fill_for_crash(log)
+    log.log.flush()
+    flushed = len(journal.operations)
+    end_offset = log.log.log_end_offset
+    log.clean()
+    assert committed(log) == model
+    volume = Volume()
+    rng = random.Random(11)
+    for moment in journal.moments(volume):
+        if moment < flushed:
+            continue
+        for fate in (Fate.LOST, Fate.KEPT, Fate.MIXED):
+            again = CompactedLog(settings, SimDisk(volume.after_power_loss(rng, fate)))
+            load_aborted(again)
+            assert again.log.log_end_offset == end_offset
+            assert committed(again) == model, f"power lost at operation {moment}, changes {fate.value}"
+            assert not [name for name in again.disk.list(again.path) if name.endswith((".cleaned", ".swap"))]
+            if moment % 5 == 0:
+                again.clean()
+                assert committed(again) == model
+    assert len(journal.operations) - flushed > 20
