@@ -54,6 +54,8 @@ def append_validated(
         original = _check_producer(log, data, header, origin)
         if original is not None:
             return original
+    if leader_epoch < log.epochs.latest:
+        raise KafkaError(ErrorCode.FENCED_LEADER_EPOCH, f"{log.topic_partition} is at leader epoch {log.epochs.latest}")
     base_offset = log.log_end_offset
     last_offset = base_offset + header.last_offset_delta
     size = len(data)
@@ -87,7 +89,14 @@ def append_batches(log: PartitionLog, data: memoryview, wall_ms: int) -> Appende
 
 def _check_order(log: PartitionLog, batches: list[tuple[int, BatchHeader]]) -> None:
     due = log.log_end_offset
+    leader_epoch = log.epochs.latest
     for _, header in batches:
+        if 0 <= header.partition_leader_epoch < leader_epoch:
+            raise KafkaError(
+                ErrorCode.INVALID_RECORD,
+                f"{log.topic_partition}: leader epoch {header.partition_leader_epoch} cannot follow {leader_epoch}",
+            )
+        leader_epoch = max(leader_epoch, header.partition_leader_epoch)
         if header.base_offset < due:
             raise KafkaError(
                 ErrorCode.INVALID_RECORD,

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 from strandline.log import checkpoints, names, producer_snapshots
 from strandline.log.epochs import EpochCache
 from strandline.log.producer_replay import snapshot_path
+from strandline.log.segment import Segment
 
 if TYPE_CHECKING:
     from strandline.log.partition_log import PartitionLog
@@ -49,9 +50,7 @@ def flush(log: PartitionLog, sealed_only: bool) -> int:
         # Taken before the files are synced: an entry made later is not about a segment seen here.
         entries_changed = log.entries_changed
         for segment in segments:
-            segment.sync()
-            if segment is not log.active:
-                segment.sync_indexes()
+            _sync_segment(log, segment)
         _write_captured_producers(log, generation)
         _sync_entries(log, entries_changed)
     except OSError as error:
@@ -106,6 +105,16 @@ def _is_as_closed(log: PartitionLog) -> bool:
     """Whether nothing happened since the log was last closed cleanly."""
     has_snapshot = log.snapshot_offset == log.log_end_offset or log.size_bytes == 0
     return has_snapshot and log.flushed_offset == log.log_end_offset and log.epochs.entries == log.epochs.written
+
+
+def _sync_segment(log: PartitionLog, segment: Segment) -> None:
+    try:
+        segment.sync()
+        if segment is not log.active:
+            segment.sync_indexes()
+    except FileNotFoundError:
+        if not log.has_lost(segment):
+            raise
 
 
 def _sync_entries(log: PartitionLog, entries_changed: int) -> None:

@@ -297,6 +297,12 @@ class PartitionLog:
         """Blocking. Everything flushed and written down so that opening it again is cheap; then nothing is held."""
         flushing.close(self, flush)
 
+    def has_lost(self, segment: Segment) -> bool:
+        """Whether a segment that a thread was handed has left the log meanwhile, or is about to."""
+        if self.cutting_at is not None and segment.base_offset >= self.cutting_at:
+            return True
+        return all(known is not segment for known in self.segments)
+
     def segment_index(self, offset: int) -> int:
         """Which segment holds `offset`: the last one that begins at or below it."""
         return max(0, bisect_right(self.segments, offset, key=_base_of) - 1)

@@ -9,10 +9,9 @@ from __future__ import annotations
 import struct
 from bisect import bisect_left
 from collections.abc import Callable
-from typing import NamedTuple
 
 from strandline.log.entry_file import NotLoaded
-from strandline.log.segment import Segment
+from strandline.log.segment import Located, Segment
 from strandline.records.batch import HEADER_SIZE, LOG_OVERHEAD, MAGIC
 
 # Base offset, length, leader epoch, magic, checksum, attributes, last offset delta.
@@ -23,20 +22,15 @@ _MAX_HINTS = 16
 ReadBytes = Callable[[int, int], bytes | None]
 
 
-class Located(NamedTuple):
-    """Where a batch begins and how many bytes it has; no bytes: there is no batch, the segment ends or is damaged."""
-
-    position: int
-    size: int
-
-
 class Damaged(Exception):
     """What should be a batch is none."""
 
-    def __init__(self, position: int, why: str) -> None:
+    def __init__(self, position: int, why: str, offset: int = -1) -> None:
         super().__init__(f"at position {position}: {why}")
         self.position = position
         self.why = why
+        # The one that was due there.
+        self.offset = offset
 
 
 class BadIndex(Exception):
@@ -54,15 +48,14 @@ def recent(segment: Segment, offset: int) -> Located | None:
         return None
     position = newest[3 * at + 2]
     end = newest[3 * at + 5] if at + 1 < count else segment.size
-    return Located(position, end - position)
+    return Located(position, end - position, newest[3 * at])
 
 
 def known(segment: Segment, offset: int) -> Located | None:
     """As `recent`, or from what a reader found out before."""
     found = recent(segment, offset)
     if found is None and segment.hints is not None:
-        hint = segment.hints.get(offset)
-        return None if hint is None else Located(*hint)
+        return segment.hints.get(offset)
     return found
 
 
@@ -71,7 +64,7 @@ def remember(segment: Segment, offset: int, located: Located) -> None:
     hints = segment.hints or {}
     if len(hints) >= _MAX_HINTS:
         hints = dict(list(hints.items())[_MAX_HINTS // 2 :])
-    segment.hints = {**hints, offset: (located.position, located.size)}
+    segment.hints = {**hints, offset: located}
 
 
 def locate(segment: Segment, offset: int, read: ReadBytes) -> Located | None:
@@ -103,21 +96,21 @@ def walk(segment: Segment, position: int, offset: int, read: ReadBytes) -> Locat
         at = position - chunk_start
         if at + _START.size > len(chunk):
             if size - position < HEADER_SIZE:
-                raise Damaged(position, f"{size - position} bytes are less than a batch header")
+                raise Damaged(position, f"{size - position} bytes are less than a batch header", least)
             data = read(position, min(_WALK_BYTES, size - position))
             if data is None:
                 raise NotLoaded
             chunk, chunk_start, at = data, position, 0
             if len(chunk) < _START.size:
-                raise Damaged(position, "the file is shorter than it was")
+                raise Damaged(position, "the file is shorter than it was", least)
         base_offset, length, _, magic, _, _, delta = _START.unpack_from(chunk, at)
         length += LOG_OVERHEAD
         if magic != MAGIC or length < HEADER_SIZE or length > size - position or base_offset < least or delta < 0:
-            raise Damaged(position, f"no batch header (offset {base_offset}, length {length}, magic {magic})")
+            raise Damaged(position, f"no batch header (offset {base_offset}, length {length}, magic {magic})", least)
         if base_offset > offset and position == began_at and began_at > 0:
             raise BadIndex(f"the index leads to offset {base_offset} for offset {offset}")
         if base_offset + delta >= offset:
-            return Located(position, length)
+            return Located(position, length, base_offset)
         least = base_offset + delta + 1
         position += length
     return None

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from strandline.log import names
 from strandline.log.entry_file import NotLoaded
-from strandline.log.positions import BadIndex, Damaged, Located, known, locate
-from strandline.log.segment import Segment
+from strandline.log.positions import BadIndex, Damaged, known, locate
+from strandline.log.segment import Located, Segment
 from strandline.log.warming import Cold, note_damage
 from strandline.model.errors import ErrorCode, KafkaError
 from strandline.runtime.slices import FileSlice
@@ -42,6 +42,8 @@ def read(log: PartitionLog, offset: int, max_bytes: int, before_offset: int | No
         )
     log.health.check_readable()
     upper = end_offset if before_offset is None or before_offset > end_offset else before_offset
+    if log.cutting_at is not None:
+        upper = min(upper, log.cutting_at)
     if offset >= upper:
         return Read(None, upper)
     log.touched = True
@@ -74,7 +76,7 @@ def _read_segment(
     start = known(segment, offset) or locate(segment, offset, segment.log().read_cached)
     if start is None:
         return None
-    position, first_size = start
+    position, first_size, _ = start
     if first_size == 0:
         _raise_if_damaged(segment, position)
         return None
@@ -87,7 +89,7 @@ def _read_segment(
         raise NotLoaded
     stop = min(end, verified, position + max(first_size, max_bytes))
     if stop < end:
-        stop = _batch_boundary(segment, position, stop)
+        stop = _batch_boundary(segment, position + first_size, stop)
     bound = min(upper, following)
     if segment.aborted != () and stop < segment.size:
         bound = _offset_bound(segment, stop, bound)
@@ -117,16 +119,16 @@ def _end_position(segment: Segment, start: Located, upper: int) -> int:
         return position
 
 
-def _batch_boundary(segment: Segment, position: int, limit: int) -> int:
-    """The last boundary between batches that the index knows after `position` and up to `limit`, else `limit` itself:
-    a reader drops a batch that is cut off, so sending one is waste."""
+def _batch_boundary(segment: Segment, least: int, limit: int) -> int:
+    """The last boundary between batches that the index knows from `least` up to `limit`, else `limit` itself: a reader
+    drops a batch that is cut off, so sending one is waste."""
     if segment.offsets is None:
         return limit
     try:
         _, boundary = segment.offsets.floor_position(limit)
     except NotLoaded:
         return limit
-    return boundary if boundary > position else limit
+    return boundary if boundary >= least else limit
 
 
 def _offset_bound(segment: Segment, position: int, bound: int) -> int:

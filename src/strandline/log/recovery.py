@@ -19,7 +19,7 @@ from strandline.log.checkpoints import CorruptCheckpoint
 from strandline.log.epochs import EpochCache
 from strandline.log.leftovers import tidy
 from strandline.log.producer_replay import load_producers
-from strandline.log.resuming import resume_position, scan_segment, trim_indexes
+from strandline.log.resuming import Resume, Scanned, resume_point, scan_segment, trim_indexes
 from strandline.log.scan import Scan
 from strandline.log.segment import Segment
 from strandline.runtime.disk import Disk
@@ -127,12 +127,12 @@ class _Opening:
         """After a clean shutdown: trust everything but the very end, which must be where the file ends."""
         log = self._log
         active = log.segments[-1]
-        position = resume_position(active, None, self._wall_ms)
-        scan = scan_segment(active, position, log.settings.index_interval_bytes, self._epochs_seen, checksums=False)
+        scan = self._scan(active, resume_point(active, None, self._wall_ms), None)
         if scan.damage is not None:
             logger.warning("%s: not as clean as its shutdown said: %s", log.topic_partition, scan.damage)
             self._clean = False
             self._recovery_point = active.base_offset
+            self._epochs_seen.clear()
             return False
         log.log_end_offset = self._scanned_from = scan.next_offset
         trim_indexes(active)
@@ -149,8 +149,9 @@ class _Opening:
         for segment in segments[first:]:
             if not self._follows(segment):
                 break
+            following = segments[len(kept) + 1].base_offset if len(kept) + 1 < len(segments) else None
             kept.append(segment)
-            if not self._recover_segment(segment, is_first=segment is segments[first]):
+            if not self._recover_segment(segment, following, is_first=segment is segments[first]):
                 break
         self._remove(segments[len(kept) :])
         log.segments = kept
@@ -167,12 +168,22 @@ class _Opening:
             return segment.base_offset >= end_offset
         return segment.base_offset == end_offset
 
-    def _recover_segment(self, segment: Segment, *, is_first: bool) -> bool:
+    def _scan(self, segment: Segment, resume: Resume, end_offset: int | None) -> Scanned:
+        settings = self._log.settings
+        return scan_segment(
+            segment,
+            resume,
+            settings.index_interval_bytes,
+            self._epochs_seen,
+            end_offset=end_offset,
+            gaps_expected=settings.cleanup_compact,
+        )
+
+    def _recover_segment(self, segment: Segment, following: int | None, *, is_first: bool) -> bool:
         """Whether the whole segment is good; if not, its file is cut behind the last good batch."""
         log = self._log
         limit = self._recovery_point if is_first else segment.base_offset
-        position = resume_position(segment, limit, self._wall_ms)
-        scan = scan_segment(segment, position, log.settings.index_interval_bytes, self._epochs_seen, checksums=True)
+        scan = self._scan(segment, resume_point(segment, limit, self._wall_ms), following)
         log.log_end_offset = max(log.log_end_offset, scan.next_offset)
         segment.synced_size = 0
         if is_first:

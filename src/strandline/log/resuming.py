@@ -6,58 +6,70 @@ point to bear them out, cut there, and grown again by the scan.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from strandline.log import indexing, names
 from strandline.log.offset_index import OffsetIndex
-from strandline.log.scan import Scan
+from strandline.log.scan import CheckingScan
 from strandline.log.segment import MAX_SPAN, Segment
 from strandline.log.time_index import TimeIndex
 from strandline.records.batch import HEADER_SIZE, BatchHeader, CorruptBatch, read_header
-from strandline.runtime.disk import File
 
 _END = 1 << 62
 
 
-class SegmentScan(Scan):
-    """A scan that remembers where it began."""
+class Resume(NamedTuple):
+    """Where a scan begins, and the offset due there."""
 
-    __slots__ = ("first_offset",)
+    position: int
+    offset: int
 
-    def __init__(self, file: File, position: int, segment: Segment, *, checksums: bool) -> None:
-        super().__init__(file, position, segment.size, segment.base_offset, checksums=checksums)
-        self.first_offset = segment.base_offset
 
-    def stop(self, position: int, next_offset: int, why: str) -> None:
-        self.position, self.next_offset, self.damage = position, next_offset, why
+class Scanned(NamedTuple):
+    """`first_offset` is that of the first batch seen, `next_offset` follows the last good one; `position` is where that
+    ends, and `damage` why the scan did not get further."""
+
+    first_offset: int
+    next_offset: int
+    position: int
+    damage: str | None
 
 
 def scan_segment(
-    segment: Segment, position: int, interval: int, epochs_seen: list[tuple[int, int]], *, checksums: bool
-) -> SegmentScan:
-    """Blocking. Every batch from `position` on is noted in the indexes, new leader epochs in `epochs_seen`."""
-    size = segment.size
-    scan = SegmentScan(segment.log(), position, segment, checksums=checksums)
-    is_first = True
+    segment: Segment,
+    resume: Resume,
+    interval: int,
+    epochs_seen: list[tuple[int, int]],
+    *,
+    end_offset: int | None,
+    gaps_expected: bool,
+) -> Scanned:
+    """Blocking. Every good batch from there on is noted in the indexes, new leader epochs in `epochs_seen`."""
+    scan = CheckingScan(
+        segment.log(),
+        resume.position,
+        segment.size,
+        resume.offset,
+        end_offset=end_offset,
+        gaps_expected=gaps_expected,
+        leader_epoch=epochs_seen[-1][0] if epochs_seen else -1,
+    )
+    first_offset = resume.offset
     for at, header, _ in scan:
-        if is_first:
-            scan.first_offset = header.base_offset
-            is_first = False
+        if at == resume.position:
+            first_offset = header.base_offset
         if header.last_offset - segment.base_offset > MAX_SPAN:
-            scan.stop(at, header.base_offset, f"offset {header.last_offset} is too far from the segment's base")
-            break
-        epoch = header.partition_leader_epoch
-        if checksums and epochs_seen and 0 <= epoch < epochs_seen[-1][0]:
-            # The end of a log that had been cut, come back after a power loss.
-            scan.stop(at, header.base_offset, f"leader epoch {epoch} after {epochs_seen[-1][0]}")
-            break
+            why = f"offset {header.last_offset} is too far from the segment's base"
+            return Scanned(first_offset, header.base_offset, at, why)
         segment.note(header.base_offset, header.last_offset, header.max_timestamp, at, header.size_bytes, interval)
+        epoch = header.partition_leader_epoch
         if epoch >= 0 and (not epochs_seen or epoch > epochs_seen[-1][0]):
             epochs_seen.append((epoch, header.base_offset))
-    # With checksums everything from there on was seen to be good.
-    segment.trusted_from = position if checksums else size
-    return scan
+    segment.trusted_from = resume.position
+    return Scanned(first_offset, scan.next_offset, scan.position, scan.damage)
 
 
-def resume_position(segment: Segment, limit: int | None, wall_ms: int) -> int:
+def resume_point(segment: Segment, limit: int | None, wall_ms: int) -> Resume:
     """Blocking. Where to begin: `limit` is the recovery point, None after a clean shutdown.
 
     The segment's indexes hold afterwards what lies before that place and are ready to take the rest.
@@ -65,10 +77,10 @@ def resume_position(segment: Segment, limit: int | None, wall_ms: int) -> int:
     aborted = segment.aborted
     segment.begin(wall_ms)
     segment.aborted = aborted
+    from_the_start = Resume(0, segment.base_offset)
     first = _header_at(segment, 0)
     if first is None or (limit is not None and limit <= segment.base_offset):
-        return 0
-    segment.first_timestamp = first.max_timestamp
+        return from_the_start
     offsets = indexing.read_offsets(segment.disk, segment)
     times = indexing.read_times(segment.disk, segment, MAX_SPAN + 1)
     offset, position = offsets.floor(_END if limit is None else limit - 1)
@@ -76,24 +88,18 @@ def resume_position(segment: Segment, limit: int | None, wall_ms: int) -> int:
         # A time index does not show whether entries are missing at its end, so begin no later than its last one.
         times.keep_before(limit)
         offset, position = min((offset, position), offsets.floor(times.last_offset) if times.count else (0, 0))
-    if position == 0 or not _is_borne_out(segment, offset, position, times, limit):
-        segment.first_timestamp = -1
-        return 0
+    header = _header_at(segment, position) if position else None
+    if header is None or header.last_offset != offset:
+        return from_the_start
     offsets.keep_before(offset + 1)
     if limit is not None:
         times.keep_before(offset + 1)
     segment.offsets = offsets
     segment.times = times
+    segment.first_timestamp = first.max_timestamp
     segment.largest_timestamp = times.last_timestamp
     segment.largest_timestamp_offset = times.last_offset
-    return position
-
-
-def _is_borne_out(segment: Segment, offset: int, position: int, times: TimeIndex, limit: int | None) -> bool:
-    header = _header_at(segment, position)
-    if header is None or not segment.base_offset <= header.base_offset <= offset:
-        return False
-    return limit is None or times.last_timestamp >= 0
+    return Resume(position, header.base_offset)
 
 
 def _header_at(segment: Segment, position: int) -> BatchHeader | None:

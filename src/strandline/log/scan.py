@@ -2,21 +2,24 @@
 
 Used by recovery (everything past the recovery point), by warming (before a batch is first served) and by the replay of
 producers. Whatever the file holds, a scan ends: at its end, or at `damage`.
+
+The checksum of a batch does not cover its base offset and leader epoch, so a checking scan holds those against the
+batches around it: offsets continue, epochs never fall. What does not simply continue the batch before (a gap where
+records were compacted away, a new epoch) must be borne out by the batch behind.
 """
 
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from crc32c import crc32c
 
-from strandline.records.batch import ATTRIBUTES_AT, HEADER, HEADER_SIZE, LOG_OVERHEAD, MAGIC, BatchHeader
+from strandline.records.batch import ATTRIBUTES_AT, CONTROL, HEADER, HEADER_SIZE, LOG_OVERHEAD, MAGIC, BatchHeader
 from strandline.runtime.disk import File
 
 _CHUNK = 1 << 18
 _SMALLEST_BATCH_LENGTH = HEADER_SIZE - LOG_OVERHEAD
-_CONTROL = 0x20
 
 
 class OldFormat(Exception):
@@ -46,14 +49,13 @@ class Scan:
     def __iter__(self) -> Iterator[tuple[int, BatchHeader, memoryview | None]]:
         while self.position < self._end:
             header = self._header()
-            if header is None:
+            if header is None or not self._is_plausible(header):
                 return
             size = LOG_OVERHEAD + header.batch_length
             batch = None
-            if self._checksums or header.attributes & _CONTROL:
-                batch = self._bytes(size)
-                good = self._whole_checksum(size, batch) == header.crc
-                if not good:
+            if self._checksums or header.attributes & CONTROL:
+                batch = self._bytes(self.position, size)
+                if self._checksum(size, batch) != header.crc:
                     self.damage = f"checksum of the batch at offset {header.base_offset} does not fit"
                     return
             position = self.position
@@ -61,14 +63,18 @@ class Scan:
             self.next_offset = header.base_offset + header.last_offset_delta + 1
             yield position, header, batch
 
+    def _is_plausible(self, header: BatchHeader) -> bool:
+        """For those who know more about the log; sets `damage`."""
+        return True
+
     def _header(self) -> BatchHeader | None:
-        raw = self._bytes(HEADER_SIZE)
+        raw = self._bytes(self.position, HEADER_SIZE)
         if raw is None or len(raw) < HEADER_SIZE:
             self.damage = f"{self._end - self.position} bytes are less than a batch header"
             return None
         header = BatchHeader._make(HEADER.unpack_from(raw))
         length = header.batch_length
-        if header.magic != MAGIC and self._is_old_format(raw, header.magic, length):
+        if header.magic != MAGIC and self._is_old_format(header.magic, length):
             raise OldFormat(
                 f"{self._file.path} holds messages of format {header.magic} at position {self.position}: "
                 f"let Apache Kafka 3 rewrite the topic first, this log reads format {MAGIC} only"
@@ -83,20 +89,21 @@ class Scan:
             return header
         return None
 
-    def _bytes(self, size: int) -> memoryview | None:
-        """`size` bytes at the present position; None if that is more than is sensible to hold at once."""
-        at = self.position - self._chunk_start
+    def _bytes(self, position: int, size: int) -> memoryview | None:
+        """Bytes of the file; None if they are more than is sensible to hold at once."""
+        at = position - self._chunk_start
         if at < 0 or at + size > len(self._chunk):
             if size > 4 * _CHUNK:
                 return None
             # Without checksums the next header may be far away: read little.
             ahead = _CHUNK if self._checksums else 4096
-            self._chunk = self._file.read_at(self.position, min(max(size, ahead), self._end - self.position))
-            self._chunk_start = self.position
+            self._chunk = self._file.read_at(position, max(0, min(max(size, ahead), self._end - position)))
+            self._chunk_start = position
             at = 0
         return memoryview(self._chunk)[at : at + size]
 
-    def _whole_checksum(self, size: int, batch: memoryview | None) -> int:
+    def _checksum(self, size: int, batch: memoryview | None) -> int:
+        """Of the batch at the present position; -1 when the file ends within it."""
         if batch is not None:
             return int(crc32c(batch[ATTRIBUTES_AT:])) if len(batch) == size else -1
         checksum = 0
@@ -110,9 +117,81 @@ class Scan:
             at += len(piece)
         return checksum
 
-    def _is_old_format(self, raw: memoryview, magic: int, length: int) -> bool:
+    def _is_old_format(self, magic: int, length: int) -> bool:
         """Whether the bytes are what their format's own checksum says: damage in the magic byte is not."""
         if magic not in (0, 1) or not 14 <= length <= min(1 << 26, self._end - self.position - LOG_OVERHEAD):
             return False
         message = self._file.read_at(self.position + LOG_OVERHEAD, length)
         return len(message) == length and zlib.crc32(message[4:]) == int.from_bytes(message[:4], "big")
+
+
+class CheckingScan(Scan):
+    """A scan with checksums that believes no offset and no leader epoch either.
+
+    `end_offset` is where the segment ends if that is known, `gaps_expected` whether the log is compacted, `epoch_for`
+    what the leader epochs say (-1: nothing), `leader_epoch` the epoch of the batch before.
+    """
+
+    __slots__ = ("_end_offset", "_epoch_for", "_gaps_expected", "leader_epoch")
+
+    def __init__(
+        self,
+        file: File,
+        position: int,
+        end: int,
+        next_offset: int,
+        *,
+        end_offset: int | None = None,
+        gaps_expected: bool = False,
+        epoch_for: Callable[[int], int] | None = None,
+        leader_epoch: int = -1,
+    ) -> None:
+        super().__init__(file, position, end, next_offset)
+        self._end_offset = end_offset
+        self._gaps_expected = gaps_expected
+        self._epoch_for = epoch_for
+        self.leader_epoch = leader_epoch
+
+    def _is_plausible(self, header: BatchHeader) -> bool:
+        epoch = header.partition_leader_epoch
+        continues = header.base_offset == self.next_offset and epoch == self.leader_epoch
+        if continues and (self._end_offset is None or header.next_offset <= self._end_offset):
+            return True
+        behind = self._behind(header)
+        if not self._offset_is_borne_out(header, behind):
+            self.damage = f"offset {header.base_offset} where {self.next_offset} is due"
+            return False
+        if not self._epoch_is_borne_out(header, behind):
+            self.damage = f"leader epoch {epoch} of offset {header.base_offset} after {self.leader_epoch}"
+            return False
+        self.leader_epoch = max(epoch, self.leader_epoch)
+        return True
+
+    def _behind(self, header: BatchHeader) -> BatchHeader | None:
+        """The header behind this batch, if there is one that can be one."""
+        raw = self._bytes(self.position + header.size_bytes, HEADER_SIZE)
+        if raw is None or len(raw) < HEADER_SIZE:
+            return None
+        behind = BatchHeader._make(HEADER.unpack_from(raw))
+        return behind if behind.magic == MAGIC and behind.batch_length >= _SMALLEST_BATCH_LENGTH else None
+
+    def _offset_is_borne_out(self, header: BatchHeader, behind: BatchHeader | None) -> bool:
+        if self._end_offset is not None and header.next_offset > self._end_offset:
+            return False
+        if header.base_offset == self.next_offset or self._gaps_expected:
+            return True
+        if behind is not None:
+            return behind.base_offset >= header.next_offset
+        is_last = self.position + header.size_bytes == self._end
+        return is_last and self._end_offset is not None
+
+    def _epoch_is_borne_out(self, header: BatchHeader, behind: BatchHeader | None) -> bool:
+        epoch = header.partition_leader_epoch
+        before = self.leader_epoch
+        if epoch < 0 or epoch == before:
+            return True
+        after = -1 if behind is None else behind.partition_leader_epoch
+        if epoch < before or 0 <= after < epoch:
+            return False
+        known = -1 if self._epoch_for is None else self._epoch_for(header.base_offset)
+        return known in (-1, epoch) or epoch == after

@@ -13,6 +13,7 @@ from __future__ import annotations
 import os
 from array import array
 from bisect import bisect_right
+from typing import NamedTuple
 
 from strandline.log import names, offset_index, time_index, txn_index
 from strandline.log.offset_index import OffsetIndex
@@ -27,6 +28,14 @@ NO_TIMESTAMP = -1
 _SPILL_ENTRIES = 512
 _SPILL_BYTES = 16 << 20
 _RECENT = 16
+
+
+class Located(NamedTuple):
+    """Where a batch begins and how many bytes it has; no bytes: there is no batch, the segment ends or is damaged."""
+
+    position: int
+    size: int
+    base_offset: int = -1
 
 
 class Segment:
@@ -81,7 +90,7 @@ class Segment:
         self.damage: tuple[int, str] | None = None
         # Where batches are: the newest (base offset, last offset, position, …), and what readers asked for lately.
         self.recent: array[int] | None = None
-        self.hints: dict[int, tuple[int, int]] | None = None
+        self.hints: dict[int, Located] | None = None
 
     @classmethod
     def create(cls, disk: Disk, directory: str, base_offset: int, created_ms: int, extra: str = "") -> Segment:

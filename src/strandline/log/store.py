@@ -177,7 +177,7 @@ class LogStore:
         return log
 
     def _belongs(self, directory: LogDirectory, topic_partition: TopicPartition, topic_id: Uuid) -> bool:
-        """Whether what is on disk is of this topic. A directory that does not say (an older Kafka's) is given the id."""
+        """Whether what is on disk is of this topic. A directory that does not say (an old Kafka's) is given the id."""
         try:
             found = directory.topic_id(topic_partition)
             if found is None:

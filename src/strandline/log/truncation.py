@@ -1,10 +1,14 @@
 """Dropping the end of a log, or all of it: what a follower does that went another way than its leader.
 
-Called by PartitionLog, in two halves: `run` blocks and is offloaded; it finds out everything, and makes it durable
-that the log is about to be cut, so that a crash from then on recovers from below the cut. `apply` is quick and belongs
-to the event loop; it cuts files and installs the state. Nobody may append between the two; reads and flushes may go on.
+Called by PartitionLog, in two halves: `run` blocks and is offloaded; it finds out everything, lowers what is written
+down about the log, and cuts the files for good. `apply` is quick and belongs to the event loop; it installs the state.
+Nobody may append between the two; reads and flushes may go on, they see `cutting_at` and leave alone what is above it.
 
-The files that `apply` takes out of the log are marked `.deleted` and handed back, for the caller to remove in a thread.
+The cut is synced before anything new can be appended. Otherwise a power loss could bring back the old end of a segment
+beneath a new one that happens to begin where the old end ended, and nothing would show it.
+
+The segments that `apply` takes out of the log carry `.deleted` and are handed back, for the caller to remove in a
+thread.
 """
 
 from __future__ import annotations
@@ -16,13 +20,12 @@ from strandline.log.entry_file import NotLoaded
 from strandline.log.epochs import EpochCache
 from strandline.log.flushing import store_epochs
 from strandline.log.indexing import load_aborted, load_indexes
-from strandline.log.positions import BadIndex, Damaged, Located, locate, walk
+from strandline.log.positions import BadIndex, Damaged, locate, walk
 from strandline.log.producer_replay import rebuild, snapshot_path
 from strandline.log.producers import ProducerStates
 from strandline.log.recovery import first_segment
 from strandline.log.scan import Scan
-from strandline.log.segment import NO_TIMESTAMP, Segment
-from strandline.records.batch import HEADER_SIZE, read_header
+from strandline.log.segment import NO_TIMESTAMP, Located, Segment
 from strandline.runtime.disk import File
 
 if TYPE_CHECKING:
@@ -64,7 +67,7 @@ class Truncation:
             for offset in snapshots:
                 if offset > self._end_offset:
                     log.disk.remove(snapshot_path(log, offset))
-            log.disk.sync_dir(log.path)
+            self._cut_files()
         except OSError as error:
             raise log.health.explain(error, f"truncating {log.path} to offset {self._end_offset}") from error
 
@@ -75,13 +78,24 @@ class Truncation:
         log = self._log
         dropped = log.segments[len(self._kept) :]
         try:
-            for segment in dropped:
-                segment.mark(names.DELETED)
-            self._cut(self._kept[-1])
+            self._shorten(self._kept[-1])
         except OSError as error:
             raise log.health.explain(error, f"truncating {log.path} to offset {self._end_offset}") from error
         _install(log, self._kept, self._end_offset, self._epochs, self._producers)
         return dropped
+
+    def _cut_files(self) -> None:
+        """Newest first: whenever the power goes, what is left is the beginning of the log."""
+        log = self._log
+        for segment in reversed(log.segments[len(self._kept) :]):
+            segment.mark(names.DELETED)
+        log.disk.sync_dir(log.path)
+        file = log.disk.open(self._kept[-1].path(names.LOG))
+        try:
+            file.truncate(self._position)
+            file.sync()
+        finally:
+            file.close()
 
     def _find_cut(self) -> None:
         log = self._log
@@ -97,8 +111,7 @@ class Truncation:
                 self._position = segment.size
             else:
                 self._position = located.position
-                header = read_header(file.read_at(located.position, HEADER_SIZE))
-                self._end_offset = min(self._end_offset, header.base_offset)
+                self._end_offset = min(self._end_offset, located.base_offset)
             self._timestamp = _largest_timestamp(segment, file, self._position)
         finally:
             file.close()
@@ -110,11 +123,10 @@ class Truncation:
             return walk(segment, 0, self._end_offset, file.read_at)
         except Damaged as damage:
             # What cannot be read cannot be kept either.
-            return Located(damage.position, 0)
+            return Located(damage.position, 0, damage.offset)
 
-    def _cut(self, segment: Segment) -> None:
+    def _shorten(self, segment: Segment) -> None:
         assert segment.offsets is not None and segment.times is not None
-        segment.log().truncate(self._position)
         segment.forget_from(self._position)
         segment.size = self._position
         try:
@@ -154,26 +166,19 @@ class Restart:
             store_epochs(log, EpochCache())
             for offset in _snapshots(log):
                 log.disk.remove(snapshot_path(log, offset))
-            if all(segment.base_offset != self._offset for segment in log.segments):
-                self._begun = first_segment(log.disk, log.path, self._offset, wall_ms)
-            else:
-                # The file of that name has been there for long: `apply` empties it.
-                log.disk.sync_dir(log.path)
+            for segment in reversed(log.segments):
+                segment.mark(names.DELETED)
+            self._begun = first_segment(log.disk, log.path, self._offset, wall_ms)
         except OSError as error:
             raise log.health.explain(error, f"restarting {log.path} at offset {self._offset}") from error
 
-    def apply(self, wall_ms: int = 0) -> list[Segment]:
+    def apply(self) -> list[Segment]:
         """On the event loop; the segments that were taken out."""
+        assert self._begun is not None
         log = self._log
-        dropped = [segment for segment in log.segments if segment.base_offset != self._offset]
-        try:
-            for segment in dropped:
-                segment.mark(names.DELETED)
-            begun = self._begun or Segment.create(log.disk, log.path, self._offset, wall_ms)
-        except OSError as error:
-            raise log.health.explain(error, f"restarting {log.path} at offset {self._offset}") from error
+        dropped = log.segments
         log.log_start_offset = self._offset
-        _install(log, [begun], self._offset, EpochCache(), ProducerStates(self._offset))
+        _install(log, [self._begun], self._offset, EpochCache(), ProducerStates(self._offset))
         log.high_watermark = self._offset
         return dropped
 

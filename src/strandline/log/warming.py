@@ -16,9 +16,10 @@ from typing import TYPE_CHECKING
 from strandline.log import names
 from strandline.log.entry_file import NotLoaded
 from strandline.log.indexing import load_aborted, load_indexes, rebuild_indexes
-from strandline.log.positions import BadIndex, Damaged, Located, locate, remember, walk
-from strandline.log.scan import OldFormat, Scan
-from strandline.log.segment import Segment
+from strandline.log.positions import BadIndex, Damaged, locate, remember, walk
+from strandline.log.scan import CheckingScan, OldFormat
+from strandline.log.segment import Located, Segment
+from strandline.records.batch import HEADER_SIZE, CorruptBatch, read_header
 from strandline.runtime.disk import File
 
 if TYPE_CHECKING:
@@ -47,8 +48,7 @@ class Cold:
         try:
             self._find_and_verify()
         except OSError as error:
-            if self._segment not in self._log.segments:
-                # Retired or truncated away meanwhile.
+            if isinstance(error, FileNotFoundError) and self._log.has_lost(self._segment):
                 return
             raise self._log.health.explain(error, f"reading {self._segment!r}") from error
 
@@ -63,7 +63,10 @@ class Cold:
                 remember(segment, self._before_offset, _locate_from_disk(log, segment, file, self._before_offset))
             if start.size:
                 until = start.position + max(self._max_bytes, start.size)
-                _verify(log, segment, file, start.position, until)
+                _verify(log, segment, file, _known_boundary(segment, file, self._offset), until)
+                if segment.verified_until(start.position) == start.position:
+                    # Damage before this batch kept the check from reaching it: begin with the batch itself.
+                    _verify(log, segment, file, (start.position, start.base_offset), until)
         finally:
             file.close()
 
@@ -109,11 +112,34 @@ def _locate_from_disk(log: PartitionLog, segment: Segment, file: File, offset: i
     return Located(segment.size, 0) if located is None else located
 
 
-def _verify(log: PartitionLog, segment: Segment, file: File, position: int, until: int) -> None:
-    """See the checksums of all batches from `position` to the one that reaches `until`, and somewhat further."""
+def _known_boundary(segment: Segment, file: File, offset: int) -> tuple[int, int]:
+    """(position, offset due there) of a batch at or before the one that holds `offset`, whose offset is sure because
+    the index and the batch agree on it; the beginning of the segment if there is no such batch."""
+    assert segment.offsets is not None
+    try:
+        last_offset, position = segment.offsets.floor(offset)
+        header = read_header(file.read_at(position, HEADER_SIZE))
+    except (NotLoaded, CorruptBatch):
+        return 0, segment.base_offset
+    if position == 0 or header.last_offset != last_offset:
+        return 0, segment.base_offset
+    return position, header.base_offset
+
+
+def _verify(log: PartitionLog, segment: Segment, file: File, boundary: tuple[int, int], until: int) -> None:
+    """See the checksums of all batches from a boundary to the one that reaches `until`, and somewhat further."""
+    position, offset = boundary
     end = min(segment.size, max(until, position + _AHEAD_BYTES))
     verified_to = position
-    scan = Scan(file, position, segment.size, segment.base_offset)
+    scan = CheckingScan(
+        file,
+        position,
+        segment.size,
+        offset,
+        end_offset=log.end_of(log.segment_index(segment.base_offset)),
+        gaps_expected=log.settings.cleanup_compact,
+        epoch_for=log.epochs.epoch_for,
+    )
     try:
         for at, header, _ in scan:
             verified_to = at + header.size_bytes

@@ -1,0 +1,117 @@
+"""Logs on a real disk in a temporary directory, and the few things every test of them does."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from strandline.log.partition_log import PartitionLog
+from strandline.log.settings import LogSettings
+from strandline.log.warming import Cold
+from strandline.model.ids import TopicPartition
+from strandline.records.batch import Record, batches, crc_ok, encode_batch, end_transaction_marker
+from strandline.runtime.disk import Disk, SystemDisk
+
+PARTITION = TopicPartition("orders", 0)
+WALL_MS = 1_700_000_000_000
+# Small, so that a few batches make several segments with several index entries each.
+SMALL = LogSettings(segment_bytes=4096, index_interval_bytes=256, retention_ms=-1)
+
+
+def open_log(
+    path: Path,
+    settings: LogSettings = SMALL,
+    *,
+    recovery_point: int = 0,
+    log_start_offset: int | None = None,
+    clean: bool = False,
+    disk: Disk | None = None,
+) -> PartitionLog:
+    return PartitionLog.open(
+        disk or SystemDisk(),
+        str(path / str(PARTITION)),
+        PARTITION,
+        settings,
+        recovery_point=recovery_point,
+        log_start_offset=log_start_offset,
+        clean=clean,
+        wall_ms=WALL_MS,
+    )
+
+
+def batch(
+    count: int = 1,
+    size: int = 100,
+    *,
+    timestamp: int = WALL_MS,
+    producer_id: int = -1,
+    producer_epoch: int = 0,
+    sequence: int = -1,
+    transactional: bool = False,
+    base_offset: int = 0,
+    leader_epoch: int = -1,
+) -> bytearray:
+    records = [Record(-1, timestamp + number, b"key", bytes([number % 256]) * size) for number in range(count)]
+    return encode_batch(
+        records,
+        base_offset=base_offset,
+        leader_epoch=leader_epoch,
+        producer_id=producer_id,
+        producer_epoch=producer_epoch if producer_id >= 0 else -1,
+        base_sequence=sequence,
+        transactional=transactional,
+    )
+
+
+def append(log: PartitionLog, data: bytearray, leader_epoch: int = 0) -> int:
+    """The base offset it got. The high watermark follows, as on a single replica."""
+    appended = log.append_as_leader(memoryview(data), leader_epoch=leader_epoch, wall_ms=WALL_MS, now_ms=0)
+    log.advance_high_watermark(log.log_end_offset)
+    return appended.base_offset
+
+
+def fill(log: PartitionLog, count: int, *, records: int = 2, size: int = 100, leader_epoch: int = 0) -> None:
+    for number in range(count):
+        append(log, batch(records, size, timestamp=WALL_MS + 10 * number), leader_epoch)
+
+
+def marker(log: PartitionLog, producer_id: int, *, commit: bool, producer_epoch: int = 0) -> int:
+    data = end_transaction_marker(
+        commit=commit,
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+        coordinator_epoch=0,
+        timestamp=WALL_MS,
+        base_offset=log.log_end_offset,
+        leader_epoch=log.epochs.latest,
+    )
+    return log.append_batches(data).base_offset
+
+
+def read(log: PartitionLog, offset: int, *, max_bytes: int = 1 << 20, before_offset: int | None = None) -> bytes:
+    """What a consumer gets, after as much warming as it takes; three times must do."""
+    for _ in range(3):
+        answer = log.read(offset, max_bytes=max_bytes, before_offset=before_offset)
+        if not isinstance(answer, Cold):
+            return b"" if answer.slice is None else answer.slice.read()
+        answer.warm()
+    raise AssertionError(f"{log!r} stays cold at {offset}")
+
+
+def read_all(log: PartitionLog, *, max_bytes: int = 1000) -> list[bytes]:
+    """Every batch from the log start to the log end; whatever is served has a good checksum."""
+    found: list[bytes] = []
+    offset = log.log_start_offset
+    while offset < log.log_end_offset:
+        data = read(log, offset, max_bytes=max_bytes)
+        assert data, f"nothing at {offset} of {log!r}"
+        for position, header in batches(data):
+            assert crc_ok(data, position, header.size_bytes)
+            found.append(data[position : position + header.size_bytes])
+            offset = header.next_offset
+    return found
+
+
+def files(path: Path, *suffixes: str) -> list[str]:
+    names: Iterable[str] = (entry.name for entry in (path / str(PARTITION)).iterdir())
+    return sorted(name for name in names if not suffixes or name.endswith(suffixes))
