@@ -146,7 +146,10 @@ class Node:
         server = Server(
             self.config.listener_specs(), self.world, self.config.server, self.metrics, on_fault=self._on_fault
         )
-        await server.start(self._handlers(broker, local))
+        try:
+            await server.start(self._handlers(broker, local))
+        except OSError as error:
+            raise NodeFault(f"{error}. Name another port in `listeners`, or stop what uses this one") from error
         self.ports = server.ports
         lifecycle = self._lifecycle(storage, store, local)
         await lifecycle.register()
