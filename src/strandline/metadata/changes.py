@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from strandline.metadata.image import Image
 from strandline.metadata.values import (
@@ -26,8 +27,7 @@ from strandline.model.ids import Uuid
 from strandline.model.timeline import ABSENT, Touched
 
 
-@dataclass(frozen=True, slots=True)
-class PartitionStep:
+class PartitionStep(NamedTuple):
     """One partition before and after. `new` is None when it exists no more; `old` when it did not exist before."""
 
     topic: str
@@ -178,16 +178,23 @@ def _changes(image: Image, gathered: _Gathered, broker_id: int, *, whole: bool) 
 
 
 def _steps(view: View, gathered: _Gathered) -> list[PartitionStep]:
+    by_topic: dict[Uuid, list[int]] = {}
+    for topic_id, index in gathered.partitions:
+        by_topic.setdefault(topic_id, []).append(index)
+    named = [(_name(view, gathered, topic_id), topic_id) for topic_id in by_topic]
     steps = []
-    for (topic_id, index), old in gathered.partitions.items():
-        new = view.partition(topic_id, index)
-        if old is None and new is None:
-            continue  # created and deleted within the step
-        topic = view.topic_by_id(topic_id) or gathered.topics.get(topic_id)
-        if topic is not None and old != new:
-            steps.append(PartitionStep(topic.name, topic_id, index, old, new))
-    steps.sort(key=lambda step: (step.topic, step.partition, step.topic_id))
+    for name, topic_id in sorted(named):
+        for index in sorted(by_topic[topic_id]):
+            old = gathered.partitions[topic_id, index]
+            new = view.partition(topic_id, index)
+            if old != new:  # both None: created and deleted within the step
+                steps.append(PartitionStep(name, topic_id, index, old, new))
     return steps
+
+
+def _name(view: View, gathered: _Gathered, topic_id: Uuid) -> str:
+    topic = view.topic_by_id(topic_id) or gathered.topics.get(topic_id)
+    return "" if topic is None else topic.name
 
 
 def _sort(steps: list[PartitionStep], broker_id: int) -> tuple[tuple[PartitionStep, ...], ...]:

@@ -55,17 +55,21 @@ class Image:
 
     def replay(self, record: Message, offset: int) -> None:
         """One record of the batch that `mark` announced."""
+        replay = self._replays.get(type(record))
+        if replay is None:
+            raise _unknown(record, offset)
         self._offset = offset
-        try:
-            replay = self._replays[type(record)]
-        except KeyError:
-            raise NodeFault(f"metadata record {type(record).__name__} at offset {offset} has no meaning here") from None
         replay(record)
 
     def replay_batch(self, base_offset: int, batch: Iterable[Message]) -> None:
         self.timeline.mark(base_offset)
+        replays = self._replays
         for offset, record in enumerate(batch, base_offset):
-            self.replay(record, offset)
+            replay = replays.get(type(record))
+            if replay is None:
+                raise _unknown(record, offset)
+            self._offset = offset
+            replay(record)
 
     def mark(self, base_offset: int) -> None:
         """The records replayed next are those of the batch at this offset: settled or undone together."""
@@ -223,6 +227,10 @@ class Transactions:
         self._spans = [
             (begin, None if end is not None and end >= offset else end) for begin, end in self._spans if begin < offset
         ]
+
+
+def _unknown(record: Message, offset: int) -> NodeFault:
+    return NodeFault(f"metadata record {type(record).__name__} at offset {offset} has no meaning here")
 
 
 def _replay_nothing(record: Message) -> None:

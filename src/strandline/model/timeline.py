@@ -185,6 +185,12 @@ class TimelineMap(Generic[K, V]):
 
     def items(self, at: int = LATEST) -> Iterator[tuple[K, V]]:
         """Lazy: values are read as the iterator moves, so a moment read in slices must be pinned."""
+        if at == LATEST:
+            present = self._present
+            for key in list(present):
+                if key in present:
+                    yield key, present[key]
+            return
         for key in self.keys(at):
             value = self.at(key, at)
             if value is not ABSENT:

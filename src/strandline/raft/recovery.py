@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from dataclasses import dataclass
 
 from strandline.metadata.image import Image
@@ -27,7 +28,21 @@ class Recovered:
 
 
 def recover(storage: MetadataStorage, image: Image) -> Recovered:
-    """Blocking. Replays everything there is, as committed: right for a sole voter, whose log nobody can contradict."""
+    """Blocking. Replays everything there is, as committed: right for a sole voter, whose log nobody can contradict.
+
+    The cyclic collector rests meanwhile: replay makes a great many values and no cycles, and looking through them again
+    and again would take longer than making them.
+    """
+    collecting = gc.isenabled()
+    gc.disable()
+    try:
+        return _recover(storage, image)
+    finally:
+        if collecting:
+            gc.enable()
+
+
+def _recover(storage: MetadataStorage, image: Image) -> Recovered:
     recovered = Recovered()
     first_voters = storage.read_first_voters()
     if first_voters is not None:
