@@ -80,6 +80,11 @@ class Node:
     def node_id(self) -> int:
         return self.config.node.node_id
 
+    def log_metrics(self) -> None:
+        """On SIGUSR1: every metric, by Kafka's names where Kafka has one."""
+        for name, value in self.metrics.snapshot(self.world.clock.now_ms()).items():
+            logger.info("metric %s = %g", name, value)
+
     async def run(self, stop: asyncio.Event, on_ready: Callable[[Node], None] | None = None) -> None:
         """Starts, serves until `stop` is set, stops in good order. Raises NodeFault when it had to give up."""
         async with self.running():
@@ -154,7 +159,14 @@ class Node:
         lifecycle = self._lifecycle(storage, store, local)
         await lifecycle.register()
         self.broker_epoch = lifecycle.broker_epoch
-        publisher = Publisher(self.node_id, self.image, self.settings, broker.partitions, self._logs)
+        publisher = Publisher(
+            self.node_id,
+            self.image,
+            self.settings,
+            broker.partitions,
+            self._logs,
+            on_settings=lambda: server.resize(self.settings.get("num.io.threads")),
+        )
         publisher.publish_everything()
         quorum.on_commit = publisher.publish
         await self._offload(store.set_aside_strays, self._expected_partitions())
@@ -342,8 +354,10 @@ async def _run(config: Config) -> int:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
     world = system_world()
+    node = Node(config, world)
+    loop.add_signal_handler(signal.SIGUSR1, node.log_metrics)
     try:
-        await Node(config, world).run(stop, _say_ready)
+        await node.run(stop, _say_ready)
     except NodeFault as fault:
         logger.critical("the node stops: %s", fault)
         return 1

@@ -5,6 +5,7 @@ so that a client which was told "created" finds the topic there.
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 
 from strandline.metadata.changes import Changes, changes_of, everything
 from strandline.metadata.image import Image
@@ -25,12 +26,15 @@ class Publisher:
         settings: LiveSettings,
         partitions: PartitionTable,
         logs: Logs,
+        on_settings: Callable[[], None],
     ) -> None:
+        """`on_settings` hears that this broker's dynamic settings may be different now."""
         self._node_id = node_id
         self._image = image
         self._settings = settings
         self._partitions = partitions
         self._logs = logs
+        self._on_settings = on_settings
 
     def publish_everything(self) -> Changes:
         """Once, when the broker starts."""
@@ -44,6 +48,7 @@ class Publisher:
     def _apply(self, changes: Changes) -> None:
         if changes.broker_config or changes.default_broker_config:
             self._settings.changed()
+            self._on_settings()
         for step in changes.dropped:
             self._partitions.drop(step.topic_id, step.partition)
             delay_ms = self._settings.get("log.segment.delete.delay.ms")

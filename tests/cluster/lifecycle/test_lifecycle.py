@@ -12,8 +12,8 @@ import pytest
 from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from strandline.launch.cluster import Cluster
 from strandline.launch import ports
+from strandline.launch.cluster import Cluster
 
 SOURCE = Path(__file__).resolve().parents[3] / "src"
 
