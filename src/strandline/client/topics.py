@@ -112,7 +112,7 @@ class Topics:
                 raise error_of(result.error_code, result.error_message or f"topic {name!r}")
 
         await self._mutating(ask)
-        self._router.view.on_wrong_leader(name)
+        self._router.view.forget(name)
 
     async def grow(
         self, name: str, count: int, *, assignments: Sequence[Sequence[int]] | None = None, validate_only: bool = False
@@ -136,7 +136,7 @@ class Topics:
                 raise error_of(result.error_code, result.error_message or f"topic {name!r}")
 
         await self._mutating(ask)
-        self._router.view.on_wrong_leader(name)
+        self._router.view.forget(name)
 
     async def list(self) -> list[TopicDescription]:
         """All topics that the cluster shows us, by name."""

@@ -67,7 +67,7 @@ class ClusterView:
         present = {topic.name for topic in answered}
         for name in list(self.topics) if asked is None else asked:
             if name not in present:
-                self._forget(name)
+                self.forget(name)
 
     def on_leader_hint(
         self, partition: TopicPartition, leader_id: int, leader_epoch: int, endpoint: BrokerView | None
@@ -122,7 +122,8 @@ class ClusterView:
             name, topic.topic_id, topic.is_internal, partitions, code_of(topic.error_code), now_ms
         )
 
-    def _forget(self, name: str) -> None:
+    def forget(self, name: str) -> None:
+        """Whoever needs the topic next asks for it anew: we have changed it ourselves."""
         gone = self.topics.pop(name, None)
         if gone is not None:
             self.names.pop(gone.id, None)

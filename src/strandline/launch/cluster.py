@@ -36,6 +36,7 @@ class Cluster:
         self._say = say or (lambda _line: None)
         self._children: dict[int, subprocess.Popen[bytes]] = {}
         self._log_sizes: dict[int, int] = {}
+        self._settings: Mapping[str, str] = {}
 
     @classmethod
     @contextlib.contextmanager
@@ -72,8 +73,10 @@ class Cluster:
     def up(
         self, nodes: int = 1, *, port: int | None = 9092, settings: Mapping[str, str] | None = None
     ) -> list[NodeState]:
-        """Starts what does not run yet and waits until it is ready; the nodes that were started. `port=None`: any."""
-        settings = settings or {}
+        """Starts what does not run yet and waits until it is ready; the nodes that were started.
+
+        `port=None` means any; a node keeps its ports for life. Without `settings`, those given last time."""
+        settings = self._settings = self._settings if settings is None else settings
         check_settings(settings)
         self._make_directory()
         with self._lock():
