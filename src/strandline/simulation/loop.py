@@ -15,8 +15,9 @@ from __future__ import annotations
 
 import asyncio
 import heapq
+import sys
 from collections import deque
-from collections.abc import Awaitable, Callable, Coroutine, Generator
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Generator
 from contextvars import Context
 from typing import Any, TypeVar, TypeVarTuple, Unpack
 
@@ -306,7 +307,7 @@ class VirtualLoop(asyncio.AbstractEventLoop):
             self._exception_handler(self, context)
 
     async def shutdown_asyncgens(self) -> None:
-        """Generators are closed by whoever made them: this loop installs no hooks."""
+        """Generators are closed by whoever made them, or not at all (see _let_go)."""
 
     async def shutdown_default_executor(self, timeout: float | None = None) -> None:
         """There is none: threads would end determinism. Blocking work goes through the Offload port."""
@@ -325,10 +326,17 @@ class _Running:
             raise RuntimeError("another event loop is running here")
         self._loop._running = True
         asyncio._set_running_loop(self._loop)
+        self._hooks = sys.get_asyncgen_hooks()
+        sys.set_asyncgen_hooks(firstiter=None, finalizer=_let_go)
 
     def __exit__(self, *_: object) -> None:
         self._loop._running = False
         asyncio._set_running_loop(None)
+        sys.set_asyncgen_hooks(*self._hooks)
+
+
+def _let_go(generator: AsyncGenerator[Any, Any]) -> None:
+    """For an asynchronous generator nobody holds any more: its process has ended, so its clean-up does not run."""
 
 
 def _where(task: asyncio.Task[Any]) -> str:

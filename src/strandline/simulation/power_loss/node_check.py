@@ -27,6 +27,7 @@ from strandline.simulation.volume import Volume
 from strandline.simulation.world import Simulation
 
 MAX_VIRTUAL_S = 300
+PATIENCE_S = 60
 
 
 class NodeRecording:
@@ -50,7 +51,12 @@ class NodeRecording:
 
             async def program(world: World) -> None:
                 async with Client(world, BOOTSTRAP) as client:
-                    await Reader(client, self.story.history, operation, self._everything_acknowledged).check()
+                    reader = Reader(client, self.story.history, operation, self._everything_acknowledged)
+                    try:
+                        async with asyncio.timeout(PATIENCE_S):
+                            await reader.check()
+                    except TimeoutError:
+                        raise Broken(f"not read within {PATIENCE_S} s: {reader.doing}") from None
 
             async def scenario() -> None:
                 reader = simulation.machine("reader").boot(program)
@@ -73,6 +79,7 @@ class Reader:
         self._history = history
         self._operation = operation
         self._flushed = flushed
+        self.doing = "nothing yet"
         self._sent_by_value = {sent.value: sent for sent in history.sent}
         self._sent_to: dict[tuple[Uuid | None, int], list[Sent]] = {}
         for sent in history.sent:
@@ -160,6 +167,7 @@ class Reader:
                 if partition in missing:
                     fetcher.assign(partition, starts[partition])
             while missing:
+                self.doing = f"reading {sorted(missing)}, {fetcher.trouble}"
                 for fetched in await fetcher.poll(5_000):
                     partition, read = fetched.partition, values[fetched.partition]
                     for record in fetched.records():

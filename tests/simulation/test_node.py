@@ -1,0 +1,210 @@
+"""The unmodified node and our own client on virtual time: that the seams hold, and that a seed is all it takes."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+import subprocess
+import sys
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import pytest
+
+from strandline.client.client import Client
+from strandline.client.settings import ProducerSettings
+from strandline.model.ids import TopicPartition
+from strandline.runtime.world import World
+from strandline.simulation.disk import SimDisk
+from strandline.simulation.network import Weather
+from strandline.simulation.nodes import PORT, format_node, node_config, node_program
+from strandline.simulation.world import Machine, Simulation
+
+ORDERS = TopicPartition("orders", 0)
+
+
+class Bench:
+    """A formatted node on a machine of its own, and clients on others."""
+
+    def __init__(self, seed: int = 1, weather: Weather | None = None, overrides: dict[str, str] | None = None) -> None:
+        self.simulation = Simulation(seed, weather)
+        self.config = node_config("node1", overrides=overrides)
+        self.machine: Machine = self.simulation.machine("node1")
+        self.stop = asyncio.Event()
+        format_node(self.config, SimDisk(self.machine.volume), self.simulation.random("format"))
+
+    def boot(self) -> asyncio.Task[None]:
+        self.stop = asyncio.Event()
+        return self.machine.boot(node_program(self.config, self.stop))
+
+    async def client(self, name: str, act: Callable[[Client], Awaitable[object]]) -> None:
+        async def program(world: World) -> None:
+            async with Client(world, f"node1:{PORT}") as client:
+                await act(client)
+
+        await self.simulation.machine(name).boot(program)
+
+    def run(self, scenario: Callable[[Bench], Awaitable[None]], max_virtual_s: float = 600) -> None:
+        with self.simulation:
+            self.simulation.run(scenario(self), max_virtual_s=max_virtual_s)
+
+
+async def produce(client: Client, count: int, start: int = 0) -> list[int]:
+    async with client.producer(ProducerSettings(linger_ms=1)) as producer:
+        deliveries = [
+            await producer.send("orders", str(number).encode(), partition=0) for number in range(start, start + count)
+        ]
+        return [(await delivery).offset for delivery in deliveries]
+
+
+async def consume(client: Client, count: int) -> list[bytes]:
+    values: list[bytes] = []
+    async with client.fetcher() as fetcher:
+        fetcher.assign(ORDERS, 0)
+        while len(values) < count:
+            for fetched in await fetcher.poll(5_000):
+                values.extend(record.value or b"" for record in fetched.records())
+    return values
+
+
+def numbers(count: int) -> list[bytes]:
+    return [str(number).encode() for number in range(count)]
+
+
+def test_a_client_creates_a_topic_writes_to_it_and_reads_it_back() -> None:
+    async def scenario(bench: Bench) -> None:
+        async def act(client: Client) -> None:
+            await client.topics.create("orders", partitions=1, replication_factor=1)
+            assert await produce(client, 100) == list(range(100))
+            assert await consume(client, 100) == numbers(100)
+
+        node = bench.boot()
+        await bench.client("client", act)
+        bench.stop.set()
+        await node
+
+    Bench().run(scenario)
+
+
+def test_an_hour_of_an_idle_node_is_over_in_a_moment() -> None:
+    async def scenario(bench: Bench) -> None:
+        node = bench.boot()
+        await asyncio.sleep(3600)
+        assert not node.done()
+        bench.stop.set()
+        await node
+
+    Bench().run(scenario, max_virtual_s=4000)
+
+
+def test_stopped_and_started_again_it_has_everything() -> None:
+    async def scenario(bench: Bench) -> None:
+        async def write(client: Client) -> None:
+            await client.topics.create("orders", partitions=1, replication_factor=1)
+            await produce(client, 50)
+
+        async def read(client: Client) -> None:
+            assert await consume(client, 50) == numbers(50)
+            assert await produce(client, 1, start=50) == [50]
+
+        node = bench.boot()
+        await bench.client("first", write)
+        bench.stop.set()
+        await node
+        bench.boot()
+        await bench.client("second", read)
+
+    Bench().run(scenario)
+
+
+def test_killed_in_the_middle_of_idempotent_writes_nothing_is_lost_or_doubled() -> None:
+    async def scenario(bench: Bench) -> None:
+        async def write(client: Client) -> None:
+            await client.topics.create("orders", partitions=1, replication_factor=1)
+            async with client.producer(ProducerSettings(linger_ms=0)) as producer:
+                for number in range(300):
+                    await (await producer.send("orders", str(number).encode(), partition=0))
+
+        async def read(client: Client) -> None:
+            assert await consume(client, 300) == numbers(300)
+
+        async def kill_now_and_then() -> None:
+            for _ in range(4):
+                await asyncio.sleep(0.2)
+                bench.machine.kill()
+                await asyncio.sleep(0.3)
+                bench.boot()
+
+        bench.boot()
+        killer = asyncio.ensure_future(kill_now_and_then())
+        await bench.client("writer", write)
+        await killer
+        await bench.client("reader", read)
+
+    Bench(weather=Weather(least_delay_us=500, most_delay_us=3_000)).run(scenario)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_on_a_network_that_cuts_and_resets_an_idempotent_producer_still_writes_once_and_in_order(seed: int) -> None:
+    async def scenario(bench: Bench) -> None:
+        async def write(client: Client) -> None:
+            await client.topics.create("orders", partitions=1, replication_factor=1)
+            bench.simulation.fabric.weather.reset_chance = 0.03
+            bench.simulation.fabric.weather.cut_chance = 0.6
+            await produce(client, 200)
+            bench.simulation.fabric.weather.reset_chance = 0
+
+        async def read(client: Client) -> None:
+            assert await consume(client, 200) == numbers(200)
+
+        bench.boot()
+        await bench.client("writer", write)
+        await bench.client("reader", read)
+
+    Bench(seed, Weather(slow_chance=0.05)).run(scenario)
+
+
+def test_a_full_disk_refuses_writes_keeps_reads_and_heals() -> None:
+    async def scenario(bench: Bench) -> None:
+        async def act(client: Client) -> None:
+            await client.topics.create("orders", partitions=1, replication_factor=1)
+            await produce(client, 20)
+            full = bench.machine.disk.fail("write", "create", under="/data/orders-0", code=errno.ENOSPC)
+            async with client.producer(ProducerSettings(delivery_timeout_ms=5_000)) as producer:
+                delivery = await producer.send("orders", b"does not fit", partition=0)
+                with pytest.raises(Exception, match=r"KAFKA_STORAGE_ERROR|not delivered"):
+                    await delivery
+            assert await consume(client, 20) == numbers(20)
+            bench.machine.disk.mend(full)
+            assert await produce(client, 1, start=20) == [20]
+
+        bench.boot()
+        await bench.client("client", act)
+
+    Bench().run(scenario)
+
+
+_PROGRAM = """
+import logging, sys
+logging.disable(logging.CRITICAL)
+from strandline.simulation.power_loss.node_story import NodeStory
+for mode in ("flush", "replicated"):
+    story = NodeStory(int(sys.argv[1]), mode)
+    story.run(300)
+    print(mode, story.digest, story.steps, story.now)
+"""
+
+
+def test_the_same_seed_gives_the_same_trace_in_two_processes_with_different_hash_seeds() -> None:
+    source = str(Path(__file__).parents[2] / "src")
+
+    def elsewhere(hash_seed: str, seed: str) -> str:
+        environment = {**os.environ, "PYTHONPATH": source, "PYTHONHASHSEED": hash_seed}
+        command = [sys.executable, "-c", _PROGRAM, seed]
+        return subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout
+
+    first, second = elsewhere("1", "3"), elsewhere("2", "3")
+    assert first == second
+    assert len(first.splitlines()) == 2
+    assert elsewhere("1", "4") != first
