@@ -142,7 +142,10 @@ class Fetcher:
 
     def _without_leader(self, partition: TopicPartition) -> None:
         topic = self._router.view.topics.get(partition.topic)
-        if topic is not None and not topic.error and partition.partition not in topic.partitions:
+        if topic is None or topic.error:
+            code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if topic is None else topic.error
+            self.trouble = self.trouble or KafkaError(code, f"topic {partition.topic!r} is not there")
+        elif partition.partition not in topic.partitions:
             why = f"topic {partition.topic!r} has partitions 0 to {len(topic.partitions) - 1}"
             self._positions[partition].error = KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, why)
         self._back_off(partition)
