@@ -1,8 +1,8 @@
 """What a broker's coming and going does to partitions: the records that move leaders and ISRs.
 
 Each function is a generator that walks all partitions, breathing as it goes, and appends the records it finds needed;
-`controller.brokers` puts them together with the record that changes the broker itself. A walk costs 0.1 µs per
-partition that is not concerned, so no index by broker is kept.
+`controller.brokers` puts them together with the record that changes the broker itself. A walk costs half a microsecond
+per partition that is not concerned, so no index by broker is kept.
 """
 
 from __future__ import annotations

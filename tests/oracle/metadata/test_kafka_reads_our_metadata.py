@@ -60,86 +60,82 @@ class Written:
     end_offset: int
 
 
-async def _drive(controller: Controller, image: Image) -> None:
-    """A day in the life: members, topics, settings, producer ids, and a leader that goes and comes back."""
-    features = [
-        Feature(name=name, min_supported_version=low, max_supported_version=high)
-        for name, (low, high) in SUPPORTED_FEATURES.items()
-    ]
-    await controller.register_controller(
-        ControllerRegistrationRequest(
-            controller_id=1,
-            incarnation_id=Uuid.of(5, 55),
-            listeners=[Listener(name="CONTROLLER", host="127.0.0.1", port=9093)],
-            features=features,
-        )
+FEATURES = [
+    Feature(name=name, min_supported_version=low, max_supported_version=high)
+    for name, (low, high) in SUPPORTED_FEATURES.items()
+]
+
+
+async def _register(controller: Controller, image: Image, incarnation: int) -> int:
+    known = image.committed.broker(1)
+    request = BrokerRegistrationRequest(
+        broker_id=1,
+        cluster_id="cluster",
+        incarnation_id=Uuid.of(6, incarnation),
+        listeners=[Listener(name="PLAINTEXT", host="127.0.0.1", port=9092)],
+        features=FEATURES,
+        rack="r1",
+        log_dirs=[DIRECTORY],
+        previous_broker_epoch=-1 if known is None else known.epoch,
     )
+    return (await controller.register_broker(request)).broker_epoch
 
-    async def register(incarnation: int) -> int:
-        known = image.committed.broker(1)
-        request = BrokerRegistrationRequest(
-            broker_id=1,
-            cluster_id="cluster",
-            incarnation_id=Uuid.of(6, incarnation),
-            listeners=[Listener(name="PLAINTEXT", host="127.0.0.1", port=9092)],
-            features=features,
-            rack="r1",
-            log_dirs=[DIRECTORY],
-            previous_broker_epoch=-1 if known is None else known.epoch,
-        )
-        return (await controller.register_broker(request)).broker_epoch
 
-    async def beat(epoch: int, **wants: Any) -> bool:
-        request = BrokerHeartbeatRequest(
-            broker_id=1,
-            broker_epoch=epoch,
-            current_metadata_offset=image.committed.offset - 1,
-            cordoned_log_dirs=[],
-            **wants,
-        )
-        return (await controller.broker_heartbeat(request)).should_shut_down
+async def _beat(controller: Controller, image: Image, epoch: int, **wants: Any) -> bool:
+    request = BrokerHeartbeatRequest(
+        broker_id=1,
+        broker_epoch=epoch,
+        current_metadata_offset=image.committed.offset - 1,
+        cordoned_log_dirs=[],
+        **wants,
+    )
+    return (await controller.broker_heartbeat(request)).should_shut_down
 
-    epoch = await register(66)
-    await beat(epoch)
+
+async def _set(controller: Controller, resource_type: int, name: str, key: str, value: str) -> None:
+    setting = IncrementalAlterConfigsRequestAlterableConfig(name=key, config_operation=0, value=value)
+    resource = IncrementalAlterConfigsRequestAlterConfigsResource(
+        resource_type=resource_type, resource_name=name, configs=[setting]
+    )
+    await controller.incremental_alter_configs(IncrementalAlterConfigsRequest(resources=[resource]))
+
+
+async def _topics(controller: Controller) -> None:
     configs = [
         CreatableTopicConfig(name="retention.ms", value="1000"),
         CreatableTopicConfig(name="min.insync.replicas", value="1"),
     ]
-    await controller.create_topics(
-        CreateTopicsRequest(
-            topics=[
-                CreatableTopic(name="alpha", num_partitions=3, replication_factor=1, configs=configs),
-                CreatableTopic(name="gone", num_partitions=2, replication_factor=1),
-            ]
-        )
-    )
-    await controller.create_topics(
-        CreateTopicsRequest(topics=[CreatableTopic(name="beta", num_partitions=1, replication_factor=1)])
-    )
-    await controller.create_partitions(
-        CreatePartitionsRequest(topics=[CreatePartitionsTopic(name="beta", count=4, assignments=None)])
-    )
+    topics = [
+        CreatableTopic(name="alpha", num_partitions=3, replication_factor=1, configs=configs),
+        CreatableTopic(name="gone", num_partitions=2, replication_factor=1),
+    ]
+    await controller.create_topics(CreateTopicsRequest(topics=topics))
+    beta = CreatableTopic(name="beta", num_partitions=1, replication_factor=1)
+    await controller.create_topics(CreateTopicsRequest(topics=[beta]))
+    more = CreatePartitionsTopic(name="beta", count=4, assignments=None)
+    await controller.create_partitions(CreatePartitionsRequest(topics=[more]))
     await controller.delete_topics(DeleteTopicsRequest(topics=[DeleteTopicState(name="gone")]))
-    for resource_type, name, key, value in (
-        (2, "beta", "cleanup.policy", "compact"),
-        (4, "", "log.segment.bytes", "1048576000"),
-        (4, "1", "log.retention.ms", "5000"),
-        (32, "group", "consumer.session.timeout.ms", "50000"),
-    ):
-        setting = IncrementalAlterConfigsRequestAlterableConfig(name=key, config_operation=0, value=value)
-        await controller.incremental_alter_configs(
-            IncrementalAlterConfigsRequest(
-                resources=[
-                    IncrementalAlterConfigsRequestAlterConfigsResource(
-                        resource_type=resource_type, resource_name=name, configs=[setting]
-                    )
-                ]
-            )
+
+
+async def _drive(controller: Controller, image: Image) -> None:
+    """A day in the life: members, topics, settings, producer ids, and a leader that goes and comes back."""
+    listener = Listener(name="CONTROLLER", host="127.0.0.1", port=9093)
+    await controller.register_controller(
+        ControllerRegistrationRequest(
+            controller_id=1, incarnation_id=Uuid.of(5, 55), listeners=[listener], features=FEATURES
         )
+    )
+    epoch = await _register(controller, image, 66)
+    await _beat(controller, image, epoch)
+    await _topics(controller)
+    await _set(controller, 2, "beta", "cleanup.policy", "compact")
+    await _set(controller, 4, "", "log.segment.bytes", "1048576000")
+    await _set(controller, 4, "1", "log.retention.ms", "5000")
+    await _set(controller, 32, "group", "consumer.session.timeout.ms", "50000")
     await controller.allocate_producer_ids(AllocateProducerIdsRequest(broker_id=1, broker_epoch=epoch))
-    while not await beat(epoch, want_shut_down=True):
+    while not await _beat(controller, image, epoch, want_shut_down=True):
         pass
-    await beat(await register(67))
+    await _beat(controller, image, await _register(controller, image, 67))
 
 
 async def _write(home: Path) -> Written:
