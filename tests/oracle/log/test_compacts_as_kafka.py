@@ -1,0 +1,205 @@
+"""Random logs compacted by Kafka's cleaner and by ours, in several passes: the same batches, horizons and indexes."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+from random import Random
+from typing import NamedTuple
+
+import pytest
+
+from strandline.log.cleanable import Cleanable
+from strandline.log.cleaner import Cleaning
+from strandline.log.partition_log import PartitionLog
+from strandline.log.segment_swap import replace_segments
+from strandline.log.settings import LogSettings
+from strandline.log.validation import Origin
+from strandline.model.ids import TopicPartition
+from strandline.records.batch import (
+    Codec,
+    Record,
+    batches,
+    crc_ok,
+    decode_batch,
+    encode_batch,
+    end_transaction_marker,
+)
+from strandline.runtime.disk import SystemDisk
+
+HERE = Path(__file__).resolve().parent
+NOW = 1_700_000_000_000
+DAY = 86_400_000
+SEEDS = 20
+PARTITION = TopicPartition("t", 0)
+SETTINGS = LogSettings(cleanup_compact=True, cleanup_delete=False, segment_bytes=1 << 20, index_interval_bytes=200)
+CONFIG = "cleanup.policy=compact;segment.bytes=1048576;index.interval.bytes=200"
+
+
+class Pass(NamedTuple):
+    wall_ms: int
+    # None: where the pass before ended.
+    first_dirty: int | None
+    first_uncleanable: int
+
+
+class Writer:
+    """Fills a log with everything that compaction treats in its own way."""
+
+    def __init__(self, path: Path, random: Random) -> None:
+        self.random = random
+        self.log = PartitionLog.open(SystemDisk(), str(path), PARTITION, SETTINGS, wall_ms=NOW)
+        self.sequences: dict[int, int] = {}
+        self.open: dict[int, None] = {}
+        self.now = NOW
+
+    def write(self, steps: int) -> None:
+        for _ in range(steps):
+            self.now += self.random.choice([0, 1, 50])
+            kind = self.random.random()
+            if kind < 0.45:
+                self.append(encode_batch(self.records(), codec=self.codec()))
+            elif kind < 0.6:
+                self.send(self.random.choice([100, 101]), transactional=False)
+            elif kind < 0.8:
+                producer_id = self.random.choice([1, 2, 3, 4])
+                self.send(producer_id, transactional=True)
+                self.open[producer_id] = None
+            elif kind < 0.92 and self.open:
+                self.end(self.random.choice(list(self.open)))
+            elif kind < 0.97:
+                self.log.roll(NOW)
+        for producer_id in list(self.open):
+            self.end(producer_id)
+        self.log.roll(NOW)
+        self.append(encode_batch([Record(-1, self.now, b"k1", b"end")]))
+        self.log.close()
+
+    def records(self) -> list[Record]:
+        draw = self.random
+        return [
+            Record(
+                -1,
+                self.now + draw.randrange(-100, 100),
+                b"k%d" % draw.randrange(14),
+                None if draw.random() < 0.15 else b"v%d" % draw.randrange(99),
+                (("h", b"x"),) * draw.choice([0, 0, 2]),
+            )
+            for _ in range(draw.choice([1, 1, 2, 4, 70]))
+        ]
+
+    def codec(self) -> Codec:
+        return self.random.choice(list(Codec))
+
+    def send(self, producer_id: int, *, transactional: bool) -> None:
+        records = self.records()
+        sequence = self.sequences.get(producer_id, 0)
+        self.sequences[producer_id] = sequence + len(records)
+        self.append(
+            encode_batch(
+                records,
+                codec=self.codec(),
+                producer_id=producer_id,
+                producer_epoch=0,
+                base_sequence=sequence,
+                transactional=transactional,
+            )
+        )
+
+    def end(self, producer_id: int) -> None:
+        del self.open[producer_id]
+        commit = self.random.random() < 0.5
+        marker = end_transaction_marker(
+            commit=commit, producer_id=producer_id, producer_epoch=0, coordinator_epoch=1, timestamp=self.now
+        )
+        self.append(marker)
+
+    def append(self, batch: bytearray) -> None:
+        self.log.append_as_leader(memoryview(batch), leader_epoch=3, wall_ms=NOW, origin=Origin.COORDINATOR)
+        self.log.advance_high_watermark(self.log.log_end_offset)
+
+
+def passes_over(bases: list[int], random: Random) -> list[Pass]:
+    """Up to a few segment boundaries, each pass from where the last one ended, and twice over all of it again."""
+    limits = sorted({*random.sample(bases[1:], min(3, len(bases) - 1)), bases[-1]})
+    now = NOW
+    passes = []
+    for limit, first_dirty in [*((limit, None) for limit in limits), (bases[-1], 0), (bases[-1], 0)]:
+        now += random.choice([1000, DAY // 2, DAY, 2 * DAY])
+        passes.append(Pass(now, first_dirty, limit))
+    return passes
+
+
+def clean(path: Path, passes: list[Pass]) -> list[int]:
+    log = PartitionLog.open(SystemDisk(), str(path), PARTITION, SETTINGS, wall_ms=NOW)
+    log.advance_high_watermark(log.log_end_offset)
+    ends = [0]
+    for wall_ms, first_dirty, limit in passes:
+        todo = Cleanable(ends[-1] if first_dirty is None else first_dirty, limit, 0, 1, False, False)
+        cleaning = Cleaning(log, todo, wall_ms=wall_ms, random=Random(1), dedupe_buffer_bytes=1 << 24)
+        while not cleaning.done:
+            replacement = cleaning.step()
+            if replacement is not None:
+                for segment in replace_segments(log, replacement):
+                    segment.remove()
+        ends.append(cleaning.end_offset)
+    log.close()
+    return ends[1:]
+
+
+def contents(path: Path) -> list[tuple[object, ...]]:
+    """Every batch with what it holds; the base timestamp only where it is a delete horizon."""
+    found: list[tuple[object, ...]] = []
+    for file in sorted(path.glob("*.log")):
+        data = file.read_bytes()
+        for position, header in batches(data):
+            assert crc_ok(data, position, header.size_bytes)
+            horizon = header.base_timestamp if header.has_delete_horizon else None
+            rest = (header.base_offset, header.partition_leader_epoch, *header[5:7], *header[8:])
+            found.append((file.name, *rest, horizon, decode_batch(data, position)))
+    for file in sorted(path.glob("*.txnindex")):
+        if file.stat().st_size:
+            found.append((file.name, file.read_bytes()))
+    return found
+
+
+class Compacted(NamedTuple):
+    ours: Path
+    kafkas: Path
+    passes: list[Pass]
+    our_ends: list[int]
+    kafkas_ends: list[int]
+
+
+@pytest.fixture(scope="module")
+def compacted(kafka_classpath: str, tmp_path_factory: pytest.TempPathFactory) -> list[Compacted]:
+    """All logs by one Kafka: starting it takes longer than the rest."""
+    logs: list[Compacted] = []
+    questions = []
+    for seed in range(SEEDS):
+        random = Random(seed)
+        path = tmp_path_factory.mktemp("log")
+        ours, kafkas = path / "ours" / "t-0", path / "kafkas" / "t-0"
+        Writer(ours, random).write(random.choice([60, 200, 400]))
+        shutil.copytree(ours, kafkas)
+        passes = passes_over(sorted(int(file.stem) for file in ours.glob("*.log")), random)
+        for wall_ms, first_dirty, limit in passes:
+            questions.append(f"{kafkas}|{wall_ms}|{'-' if first_dirty is None else first_dirty}|{limit}\n")
+        logs.append(Compacted(ours, kafkas, passes, clean(ours, passes), []))
+    run = subprocess.run(
+        ["java", "-cp", kafka_classpath, str(HERE / "KafkaLog.java"), "clean", CONFIG],
+        input="".join(questions), capture_output=True, text=True, timeout=300, check=True,
+    )  # fmt: skip
+    answers = iter(int(line.split()[1]) for line in run.stdout.splitlines() if line.startswith("ANSWER "))
+    for log in logs:
+        log.kafkas_ends.extend(next(answers) for _ in log.passes)
+    return logs
+
+
+@pytest.mark.parametrize("seed", range(SEEDS))
+def test_the_same_log_is_left(seed: int, compacted: list[Compacted]) -> None:
+    log = compacted[seed]
+    assert log.our_ends == log.kafkas_ends
+    assert contents(log.ours) == contents(log.kafkas)
+    assert len(contents(log.ours)) > 5
