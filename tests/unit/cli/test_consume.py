@@ -1,0 +1,120 @@
+"""From a place in the offset language to what is read of each partition, and from records to what is printed."""
+
+from __future__ import annotations
+
+import argparse
+import io
+import json
+import sys
+
+import pytest
+
+from strandline.cli.consume import Span, _Consuming, _resolved
+from strandline.cli.offsets import parse_offsets
+from strandline.cli.printing import make_printer
+from strandline.client.client import Client
+from strandline.model.ids import TopicPartition
+from strandline.runtime.world import World
+from strandline.simulation.world import Simulation
+from unit.client.fake_broker import PORT, FakeBroker
+
+PARTITION = TopicPartition("t", 0)
+
+
+def arguments(**given: object) -> argparse.Namespace:
+    options = {
+        "topic": "t",
+        "num": None,
+        "format": "json",
+        "json": False,
+        "meta_only": False,
+        "read_committed": False,
+        "print_control_records": False,
+    }
+    return argparse.Namespace(**{**options, **given})
+
+
+async def filled(client: Client) -> None:
+    async with client.producer() as producer:
+        for number in range(10):
+            await producer.send("t", b"%d" % number, key=b"k", headers=[("h", b"x")], timestamp_ms=number)
+
+
+SPANS = {
+    "start": Span(0, 0, None),
+    "end": Span(10, 10, None),
+    ":end": Span(0, 0, 10),
+    "+3": Span(3, 3, None),
+    "+30": Span(10, 10, None),
+    "-4": Span(6, 6, None),
+    "-40": Span(0, 0, None),
+    "5": Span(5, 5, None),
+    "50": Span(10, 50, None),  # not there yet: waits at the end and shows nothing before 50
+    "2:6": Span(2, 2, 6),
+    "2:60": Span(2, 2, 10),
+    "-4:-2": Span(6, 6, 8),
+    "50:60": Span(10, 50, 10),
+}
+
+
+@pytest.mark.parametrize("text", SPANS)
+def test_places_become_offsets(text: str) -> None:
+    async def program(world: World) -> dict[TopicPartition, Span]:
+        async with Client(world, f"broker:{PORT}") as client:
+            await filled(client)
+            return await _resolved(client, [PARTITION], parse_offsets(text, 0), read_committed=False)
+
+    with Simulation(1) as simulation:
+        simulation.machine("broker").boot(FakeBroker("broker", {"t": 1}).run)
+        spans = simulation.run(simulation.machine("client").boot(program))
+    assert spans == {PARTITION: SPANS[text]}
+
+
+@pytest.mark.parametrize(
+    ("span", "empty"),
+    [(Span(0, 0, None), False), (Span(3, 3, 3), True), (Span(10, 50, 10), True), (Span(2, 2, 3), False)],
+)
+def test_an_empty_span_is_not_waited_for(span: Span, empty: bool) -> None:
+    assert span.is_empty is empty
+
+
+def consumed(monkeypatch: pytest.MonkeyPatch, offsets: str, **given: object) -> str:
+    options = arguments(**given)
+
+    async def program(world: World) -> None:
+        async with Client(world, f"broker:{PORT}") as client:
+            await filled(client)
+            await _Consuming(options, parse_offsets(offsets, 0), None, make_printer(options)).run(client)
+
+    screen = io.TextIOWrapper(io.BytesIO())
+    monkeypatch.setattr(sys, "stdout", screen)
+    with Simulation(1) as simulation:
+        simulation.machine("broker").boot(FakeBroker("broker", {"t": 1}).run)
+        simulation.run(simulation.machine("client").boot(program), max_virtual_s=60)
+    screen.seek(0)
+    return screen.read()
+
+
+def test_reading_ends_at_the_end_that_was_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert consumed(monkeypatch, "2:5", format="%o=%v ") == "2=2 3=3 4=4 "
+    assert consumed(monkeypatch, "-2:end", format="%k%v%h{%k%v}\\n") == "k8hx\nk9hx\n"
+
+
+def test_reading_ends_after_the_number_that_was_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert consumed(monkeypatch, "start", format="%v ", num=3) == "0 1 2 "
+
+
+def test_records_are_json_unless_a_format_is_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    lines = consumed(monkeypatch, "9:end").splitlines()
+    assert [json.loads(line) for line in lines] == [
+        {
+            "topic": "t",
+            "key": "k",
+            "value": "9",
+            "headers": [{"key": "h", "value": "x"}],
+            "timestamp": 9,
+            "partition": 0,
+            "offset": 9,
+        }
+    ]
+    assert '"value_size":1' in consumed(monkeypatch, "9:end", meta_only=True)
