@@ -1,0 +1,243 @@
+"""Appending: offsets, duplicates, rolling, followers, and what happens when the disk refuses."""
+
+from __future__ import annotations
+
+import errno
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from strandline.log.health import Condition
+from strandline.log.settings import LogSettings
+from strandline.model.errors import ErrorCode, KafkaError
+from strandline.records.batch import batches, read_header
+from unit.log.failing_disk import FailingDisk
+from unit.log.logs import SMALL, WALL_MS, append, batch, files, fill, marker, open_log, read, read_all
+
+LARGE = LogSettings()
+
+
+def test_batches_get_the_next_offsets_and_the_leaders_epoch(tmp_path: Path) -> None:
+    log = open_log(tmp_path, LARGE)
+    assert [append(log, batch(3), 4), append(log, batch(1), 4), append(log, batch(2), 6)] == [0, 3, 4]
+    headers = [read_header(data) for data in read_all(log)]
+    assert [(header.base_offset, header.last_offset) for header in headers] == [(0, 2), (3, 3), (4, 5)]
+    assert [header.partition_leader_epoch for header in headers] == [4, 4, 6]
+    assert log.epochs.entries == ((4, 0), (6, 4))
+    assert log.size_bytes == (tmp_path / "orders-0" / f"{0:020d}.log").stat().st_size
+
+
+def test_a_duplicate_is_answered_as_the_original_was_and_nothing_is_written(tmp_path: Path) -> None:
+    log = open_log(tmp_path, replace(LARGE, message_timestamp_type="LogAppendTime"))
+    for sequence in range(6):
+        answer = log.append_as_leader(
+            memoryview(batch(1, producer_id=5, sequence=sequence)), leader_epoch=0, wall_ms=WALL_MS + sequence
+        )
+        assert (answer.base_offset, answer.log_append_time, answer.duplicate) == (sequence, WALL_MS + sequence, False)
+    size = log.size_bytes
+    again = log.append_as_leader(memoryview(batch(1, producer_id=5, sequence=2)), leader_epoch=0, wall_ms=WALL_MS + 999)
+    assert again == (2, 2, WALL_MS + 2, True, 0)
+    assert (log.size_bytes, log.log_end_offset) == (size, 6)
+
+
+def test_a_damaged_duplicate_is_refused_for_its_damage(tmp_path: Path) -> None:
+    log = open_log(tmp_path)
+    append(log, batch(1, producer_id=5, sequence=0))
+    damaged = batch(1, producer_id=5, sequence=0)
+    damaged[-1] ^= 1
+    with pytest.raises(KafkaError) as refusal:
+        append(log, damaged)
+    assert refusal.value.code is ErrorCode.CORRUPT_MESSAGE
+
+
+def test_an_append_of_a_deposed_leader_is_fenced(tmp_path: Path) -> None:
+    log = open_log(tmp_path)
+    append(log, batch(1), 5)
+    with pytest.raises(KafkaError) as refusal:
+        append(log, batch(1), 4)
+    assert refusal.value.code is ErrorCode.FENCED_LEADER_EPOCH
+
+
+class TestRolling:
+    def test_by_size(self, tmp_path: Path) -> None:
+        log = open_log(tmp_path, replace(SMALL, segment_bytes=1000))
+        fill(log, 10, records=1, size=300)
+        assert all(segment.size <= 1000 for segment in log.segments)
+        assert [segment.base_offset for segment in log.segments] == [0, 2, 4, 6, 8]
+        assert len(read_all(log)) == 10
+
+    def test_by_the_time_between_records(self, tmp_path: Path) -> None:
+        log = open_log(tmp_path, replace(LARGE, segment_ms=1000))
+        for timestamp in (0, 500, 1000, 1001, 1900, 2002):
+            append(log, batch(1, timestamp=WALL_MS + timestamp))
+        assert [segment.base_offset for segment in log.segments] == [0, 3, 5]
+
+    def test_by_a_jitter_that_is_the_same_on_every_run(self, tmp_path: Path) -> None:
+        bases = []
+        for name in ("one", "two"):
+            log = open_log(tmp_path / name, replace(LARGE, segment_ms=1000, segment_jitter_ms=900))
+            for number in range(40):
+                append(log, batch(1, timestamp=WALL_MS + 50 * number))
+            bases.append([segment.base_offset for segment in log.segments])
+        assert bases[0] == bases[1]
+        assert len(bases[0]) > 2
+
+    def test_by_a_full_index(self, tmp_path: Path) -> None:
+        log = open_log(tmp_path, replace(LARGE, segment_index_bytes=48, index_interval_bytes=0))
+        fill(log, 20, records=1)
+        assert len(log.segments) > 3
+        assert all(len((tmp_path / "orders-0" / name).read_bytes()) <= 48 for name in files(tmp_path, "index"))
+
+    def test_by_the_span_of_offsets(self, tmp_path: Path) -> None:
+        log = open_log(tmp_path, LARGE)
+        append(log, batch(1))
+        log.append_batches(batch(1, base_offset=(1 << 31) + 5, leader_epoch=0))
+        assert [segment.base_offset for segment in log.segments] == [0, (1 << 31) + 5]
+        assert read_header(read(log, (1 << 31) + 5)).base_offset == (1 << 31) + 5
+
+    def test_an_empty_segment_is_not_rolled(self, tmp_path: Path) -> None:
+        log = open_log(tmp_path)
+        log.roll(WALL_MS)
+        assert len(log.segments) == 1
+        append(log, batch(1))
+        log.roll(WALL_MS)
+        log.roll(WALL_MS)
+        assert [segment.base_offset for segment in log.segments] == [0, 1]
+
+    def test_a_sealed_segment_ends_with_its_largest_timestamp_in_the_index(self, tmp_path: Path) -> None:
+        log = open_log(tmp_path)
+        append(log, batch(1, timestamp=WALL_MS + 9))
+        append(log, batch(1, timestamp=WALL_MS + 3))
+        log.roll(WALL_MS)
+        data = (tmp_path / "orders-0" / f"{0:020d}.timeindex").read_bytes()
+        assert data == (WALL_MS + 9).to_bytes(8, "big") + bytes(4)
+
+
+class TestFollower:
+    def test_batches_keep_their_offsets_and_epochs(self, tmp_path: Path) -> None:
+        leader = open_log(tmp_path / "leader")
+        fill(leader, 30, leader_epoch=2)
+        follower = open_log(tmp_path / "follower")
+        while follower.log_end_offset < leader.log_end_offset:
+            follower.append_batches(read(leader, follower.log_end_offset, max_bytes=5000))
+        assert read_all(follower) == read_all(leader)
+        assert follower.epochs.entries == leader.epochs.entries
+
+    def test_a_fetch_larger_than_a_segment_is_spread_over_several(self, tmp_path: Path) -> None:
+        leader = open_log(tmp_path / "leader", LARGE)
+        fill(leader, 40)
+        follower = open_log(tmp_path / "follower", replace(SMALL, segment_bytes=1000))
+        answer = follower.append_batches(read(leader, 0))
+        assert answer == (0, 79, -1, False, leader.size_bytes)
+        assert all(segment.size <= 1000 for segment in follower.segments)
+        assert read_all(follower) == read_all(leader)
+
+    def test_a_batch_cut_off_at_the_end_is_left_for_the_next_fetch(self, tmp_path: Path) -> None:
+        log = open_log(tmp_path)
+        data = batch(2, leader_epoch=0) + batch(3, base_offset=2, leader_epoch=0)
+        assert log.append_batches(data[:-1]).last_offset == 1
+        assert log.log_end_offset == 2
+        assert log.append_batches(data[:30]).size_bytes == 0
+
+    @pytest.mark.parametrize("offset", [0, 1])
+    def test_offsets_that_go_back_are_refused(self, tmp_path: Path, offset: int) -> None:
+        log = open_log(tmp_path)
+        log.append_batches(batch(2, leader_epoch=0))
+        with pytest.raises(KafkaError, match="cannot follow"):
+            log.append_batches(batch(1, base_offset=offset, leader_epoch=0))
+        assert log.log_end_offset == 2
+
+    def test_epochs_that_go_back_are_refused(self, tmp_path: Path) -> None:
+        log = open_log(tmp_path)
+        log.append_batches(batch(2, leader_epoch=3))
+        with pytest.raises(KafkaError, match="leader epoch 2 cannot follow 3"):
+            log.append_batches(batch(1, base_offset=2, leader_epoch=2))
+
+    def test_a_damaged_batch_is_refused(self, tmp_path: Path) -> None:
+        log = open_log(tmp_path)
+        data = batch(2, leader_epoch=0)
+        data[-1] ^= 1
+        with pytest.raises(KafkaError) as refusal:
+            log.append_batches(data)
+        assert refusal.value.code is ErrorCode.CORRUPT_MESSAGE
+
+    def test_producers_and_transactions_are_known_there_too(self, tmp_path: Path) -> None:
+        leader = open_log(tmp_path / "leader")
+        append(leader, batch(1, producer_id=3, sequence=0))
+        append(leader, batch(1, producer_id=4, sequence=0, transactional=True))
+        marker(leader, 4, commit=False)
+        follower = open_log(tmp_path / "follower")
+        follower.append_batches(read(leader, 0))
+        assert follower.producers.get(3).last_sequence == 0  # type: ignore[union-attr]
+        assert follower.aborted_transactions(0, 3) == leader.aborted_transactions(0, 3) == [(4, 1, 2, 3)]
+
+
+class TestADiskThatRefuses:
+    @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT, errno.EROFS])
+    def test_no_space_refuses_appends_keeps_reads_and_heals_by_itself(self, tmp_path: Path, code: int) -> None:
+        disk = FailingDisk()
+        log = open_log(tmp_path, disk=disk)
+        append(log, batch(1))
+        size = log.size_bytes
+        disk.fail("write", ".log", code)
+        for _ in range(2):
+            with pytest.raises(KafkaError, match=str(tmp_path)) as refusal:
+                append(log, batch(1))
+            assert refusal.value.code is ErrorCode.KAFKA_STORAGE_ERROR
+        assert log.health.condition is Condition.READ_ONLY
+        assert (tmp_path / "orders-0" / f"{0:020d}.log").stat().st_size == size
+        assert len(read_all(log)) == 1
+        disk.mend()
+        assert append(log, batch(1)) == 1
+        assert log.health.condition is Condition.ONLINE
+        assert len(read_all(log)) == 2
+
+    def test_an_io_error_takes_the_directory_offline_for_good(self, tmp_path: Path) -> None:
+        disk = FailingDisk()
+        log = open_log(tmp_path, disk=disk)
+        append(log, batch(1))
+        disk.fail("write", ".log", errno.EIO, times=1)
+        with pytest.raises(KafkaError, match="offline"):
+            append(log, batch(1))
+        for use in (lambda: append(log, batch(1)), lambda: read(log, 0), log.flush):
+            with pytest.raises(KafkaError) as refusal:
+                use()
+            assert refusal.value.code is ErrorCode.KAFKA_STORAGE_ERROR
+
+    def test_when_a_new_segment_cannot_be_made_the_old_one_goes_on_later(self, tmp_path: Path) -> None:
+        disk = FailingDisk()
+        log = open_log(tmp_path, replace(SMALL, segment_bytes=300), disk=disk)
+        append(log, batch(1, 150))
+        disk.fail("open", ".log", errno.ENOSPC)
+        with pytest.raises(KafkaError):
+            append(log, batch(1, 150))
+        assert (log.log_end_offset, len(log.segments)) == (1, 1)
+        disk.mend()
+        assert append(log, batch(1, 150)) == 1
+        assert len(log.segments) == 2
+
+    def test_an_index_that_cannot_be_written_does_not_undo_the_append(self, tmp_path: Path) -> None:
+        disk = FailingDisk()
+        log = open_log(tmp_path, replace(LARGE, index_interval_bytes=0), disk=disk)
+        disk.fail("write", "index", errno.ENOSPC)
+        fill(log, 600, records=1, size=1)
+        assert log.log_end_offset == 600
+        disk.mend()
+        fill(log, 600, records=1, size=1)
+        assert len(read_all(log, max_bytes=10_000)) == 1200
+        log.close()
+        again = open_log(tmp_path, replace(LARGE, index_interval_bytes=0), clean=True, recovery_point=1200)
+        assert again.log_end_offset == 1200
+        assert read_header(read(again, 700)).base_offset == 700
+
+
+def test_the_hot_path_makes_one_system_call_per_append(tmp_path: Path) -> None:
+    disk = FailingDisk()
+    log = open_log(tmp_path, LARGE, disk=disk)
+    append(log, batch(1))
+    opened = len(disk.opened_paths)
+    for _ in range(100):
+        append(log, batch(5, 200))
+    assert len(disk.opened_paths) == opened
+    assert sum(1 for _ in batches(read(log, 0))) == 101
