@@ -14,11 +14,13 @@ A failing disk ends it: nothing more is committed, everyone who waits fails with
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from strandline.metadata.image import Image
+from strandline.metadata.views import View
 from strandline.model.errors import ErrorCode, KafkaError, NodeFault
 from strandline.model.ids import Uuid
 from strandline.model.timeline import Touched
@@ -40,6 +42,8 @@ from strandline.runtime.clock import Clock
 from strandline.runtime.offload import Offload
 from strandline.runtime.tasks import TaskGroup
 from strandline.runtime.watermark import Watermark
+
+logger = logging.getLogger(__name__)
 
 # About two milliseconds of gathering and encoding.
 _SNAPSHOT_SLICE: Final = 200
@@ -104,6 +108,12 @@ class SoleVoter:
 
     async def start(self) -> None:
         """Reads what is there into the image and takes the lead of a new epoch; then `append` may be called."""
+        try:
+            await self._take_the_lead()
+        except (OSError, KafkaError) as error:
+            raise NodeFault(f"the metadata log in {self._storage.path} cannot be used: {error}") from error
+
+    async def _take_the_lead(self) -> None:
         self._recovered = await self._offload.run(recover, self._storage, self._image)
         self._voters = self._check_voters()
         self._bytes_since_snapshot = self._recovered.bytes_since_snapshot
@@ -243,8 +253,20 @@ class SoleVoter:
         snapshot_id = SnapshotId(end_offset, self.epoch)
         self._bytes_since_snapshot = 0
         view = self._image.pin()
+        try:
+            await self._write_snapshot(snapshot_id, view)
+            await self._clean()
+        except (OSError, KafkaError) as error:
+            # Not fatal: the log has everything, and the next snapshot is a file of its own.
+            logger.warning("the metadata snapshot %s could not be written: %s", snapshot_id.file_name, error)
+            return None
+        finally:
+            self._image.unpin(view)
+        return snapshot_id
+
+    async def _write_snapshot(self, snapshot_id: SnapshotId, view: View) -> None:
+        """Cancelled in the middle it leaves a `.part` file, which the next start removes."""
         writer = self._storage.begin_snapshot(snapshot_id, view.metadata_version)
-        finished = False
         try:
             writer.begin(
                 last_timestamp=self._last_timestamp,
@@ -262,15 +284,9 @@ class SoleVoter:
             if slice_:
                 writer.append(slice_, self._clock.wall_ms())
             await self._offload.run(self._storage.finish_snapshot, snapshot_id, writer, self._clock.wall_ms())
-            finished = True
-        except OSError as error:
-            raise NodeFault(f"the snapshot {snapshot_id.file_name} cannot be written: {error}") from error
-        finally:
-            self._image.unpin(view)
-            if not finished:
-                writer.abandon()
-        await self._clean()
-        return snapshot_id
+        except OSError:
+            writer.abandon()
+            raise
 
     async def _clean(self) -> None:
         """Forgets old snapshots and the log before the oldest that remains (Kafka's metadata.max.retention.*)."""

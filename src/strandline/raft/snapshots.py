@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
@@ -150,8 +151,10 @@ class SnapshotWriter:
         self._disk.sync_dir(self._path.rpartition("/")[0])
 
     def abandon(self) -> None:
-        self._file.close()
-        self._disk.remove(self._path + _PART)
+        """After a failure; what cannot be removed now is removed at the next start."""
+        with suppress(OSError):
+            self._file.close()
+            self._disk.remove(self._path + _PART)
 
     def _write_control(self, records: Sequence[ControlRecord], wall_ms: int) -> None:
         batch = encode_control_batch(records, base_offset=self._offset, epoch=self._epoch, timestamp=wall_ms)

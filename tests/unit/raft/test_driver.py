@@ -184,6 +184,36 @@ def test_a_disk_that_fails_to_sync_ends_the_lead_and_those_who_wait_are_told() -
     play(scene)
 
 
+@pytest.mark.parametrize("kind", ["create", "write", "sync", "rename", "sync_dir"])
+def test_a_disk_that_fails_at_the_start_is_told_as_the_reason_not_to_start(kind: str) -> None:
+    async def scene(world: World) -> None:
+        format_dynamic(world.disk)
+        quorum = Quorum(world)
+        disk_of(world).fail(kind, under=PARTITION, code=errno.EIO)
+        with pytest.raises(NodeFault, match="cannot be used"):
+            await quorum.voter.start()
+        assert not quorum.voter.is_leader
+
+    play(scene)
+
+
+@pytest.mark.parametrize("kind", ["create", "write", "sync", "rename"])
+def test_a_snapshot_that_cannot_be_written_is_tried_again_and_harms_nobody(kind: str) -> None:
+    async def scene(world: World) -> None:
+        format_dynamic(world.disk)
+        async with Quorum(world).running() as quorum:
+            await quorum.write(setting(1))
+            path = f"{PARTITION}/{SnapshotId(4, 1).file_name}.part"
+            disk_of(world).fail(kind, under=path, code=errno.ENOSPC, times=1)
+            assert await quorum.voter.write_snapshot() is None
+            assert quorum.storage.snapshots == []
+            await quorum.write(setting(2))
+            assert await quorum.voter.write_snapshot() == SnapshotId(5, 1)
+            assert [name for name in world.disk.list(PARTITION) if name.endswith(".part")] == []
+
+    play(scene)
+
+
 def test_a_snapshot_is_written_when_enough_was_and_a_restart_begins_with_it() -> None:
     async def first(world: World) -> None:
         format_dynamic(world.disk)
