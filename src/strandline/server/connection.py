@@ -164,7 +164,8 @@ class Connection(asyncio.BufferedProtocol):
     def close(self, reason: str) -> None:
         """For a peer that broke a rule, or a request that ends in a disconnect: the reason is logged, once."""
         if not self.closed:
-            log.warning("closing the connection of %r: %s", self, reason)
+            # A client that said goodbye in mid-poll broke no rule.
+            log.log(logging.DEBUG if self._ended else logging.WARNING, "closing the connection of %r: %s", self, reason)
             self.shut()
 
     # What the processor tells.
