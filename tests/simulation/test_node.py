@@ -14,6 +14,7 @@ import pytest
 
 from strandline.client.client import Client
 from strandline.client.settings import ProducerSettings
+from strandline.model.errors import KafkaError, NodeFault
 from strandline.model.ids import TopicPartition
 from strandline.runtime.world import World
 from strandline.simulation.disk import SimDisk
@@ -181,6 +182,86 @@ def test_a_full_disk_refuses_writes_keeps_reads_and_heals() -> None:
 
         bench.boot()
         await bench.client("client", act)
+
+    Bench().run(scenario)
+
+
+def test_one_log_directory_that_fails_to_sync_goes_offline_alone() -> None:
+    async def scenario(bench: Bench) -> None:
+        async def act(client: Client) -> None:
+            for name in ("a", "b", "c", "d"):
+                await client.topics.create(name, partitions=1, replication_factor=1)
+                async with client.producer() as producer:
+                    await (await producer.send(name, b"before", partition=0))
+            bench.machine.disk.fail("sync", under="/disk2", code=errno.EIO, times=1)
+            on_disk2 = [name for name in ("a", "b", "c", "d") if bench.machine.disk.exists(f"/disk2/{name}-0")]
+            assert 0 < len(on_disk2) < 4
+            outcomes = {}
+            for name in ("a", "b", "c", "d"):
+                async with client.producer(ProducerSettings(delivery_timeout_ms=4_000)) as producer:
+                    try:
+                        outcomes[name] = (await (await producer.send(name, b"after", partition=0))).offset
+                    except Exception as error:
+                        outcomes[name] = type(error)
+            failed = [name for name, outcome in outcomes.items() if outcome != 1]
+            assert failed == on_disk2
+
+        node = bench.boot()
+        await bench.client("client", act)
+        assert not node.done()
+
+    overrides = {"log.dirs": "/disk1,/disk2", "log.flush.interval.messages": "1"}
+    Bench(overrides=overrides).run(scenario)
+
+
+def test_a_metadata_log_that_fails_to_sync_stops_the_node_and_loses_nothing_committed() -> None:
+    async def scenario(bench: Bench) -> None:
+        async def create(client: Client) -> None:
+            await client.topics.create("orders", partitions=1, replication_factor=1)
+            bench.machine.disk.fail("sync", under="/data/__cluster_metadata-0", code=errno.EIO, times=1)
+            with pytest.raises(KafkaError):
+                await client.topics.create("doubtful", partitions=1, replication_factor=1)
+
+        async def look(client: Client) -> None:
+            names = [topic.name for topic in await client.topics.list()]
+            assert names in (["orders"], ["doubtful", "orders"])
+
+        node = bench.boot()
+        await bench.client("client", create)
+        with pytest.raises(NodeFault):
+            await node
+        bench.boot()
+        await bench.client("again", look)
+
+    Bench().run(scenario)
+
+
+@pytest.mark.xfail(strict=True, reason="recovery does not write again what it only found in the cache")
+def test_what_is_committed_after_a_failed_sync_and_a_restart_survives_a_power_loss() -> None:
+    """Linux calls pages clean whose writing failed: the cache shows the new process what the medium does not have."""
+
+    async def scenario(bench: Bench) -> None:
+        async def create(client: Client) -> None:
+            await client.topics.create("orders", partitions=1, replication_factor=1)
+            bench.machine.disk.fail("sync", under="/data/__cluster_metadata-0", code=errno.EIO, times=1)
+            with pytest.raises(KafkaError):
+                await client.topics.create("doubtful", partitions=300, replication_factor=1)
+
+        async def create_another(client: Client) -> None:
+            await client.topics.create("payments", partitions=1, replication_factor=1)
+
+        async def look(client: Client) -> None:
+            assert {"orders", "payments"} <= {topic.name for topic in await client.topics.list()}
+
+        node = bench.boot()
+        await bench.client("client", create)
+        with pytest.raises(NodeFault):
+            await node
+        bench.boot()
+        await bench.client("another", create_another)
+        bench.machine.lose_power()
+        bench.boot()
+        await bench.client("again", look)
 
     Bench().run(scenario)
 

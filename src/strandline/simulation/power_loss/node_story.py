@@ -13,7 +13,7 @@ from random import Random
 from strandline.client.client import Client
 from strandline.client.configs import Resource, ResourceType
 from strandline.client.producer import Producer
-from strandline.client.settings import ProducerSettings
+from strandline.client.settings import FetcherSettings, ProducerSettings
 from strandline.model.errors import ErrorCode, KafkaError
 from strandline.model.ids import TopicPartition
 from strandline.protocol.messages.producers import InitProducerIdRequest, InitProducerIdResponse
@@ -106,6 +106,7 @@ class Worker:
     async def run(self, operations: int) -> None:
         actions: tuple[tuple[int, Callable[[], Awaitable[None]]], ...] = (
             (60, self._produce),
+            (15, self._fetch),
             (8, self._create),
             (8, self._configure),
             (6, self._delete_records),
@@ -209,18 +210,36 @@ class Worker:
             sent.offset = (await delivery).offset
             sent.answered_at = self._story.now
 
+    async def _fetch(self) -> None:
+        """What was acknowledged is read as it was sent, unless it was deleted."""
+        name = self._some_topic()
+        acknowledged = self._acknowledged(name)
+        if not acknowledged:
+            return
+        sent = self._random.choice(acknowledged)
+        partition = TopicPartition(name, sent.partition)
+        async with self._client.fetcher(FetcherSettings(out_of_range="earliest", max_wait_ms=50)) as fetcher:
+            fetcher.assign(partition, sent.offset)
+            records = [record for fetched in await fetcher.poll(20_000) for record in fetched.records()]
+        if not records:
+            raise AssertionError(f"nothing is read at {sent.offset} of {partition}")
+        if records[0].offset == sent.offset:
+            assert records[0].value == sent.value, (partition, sent, records[0])
+        else:
+            assert any(deletion.topic_id == sent.topic_id for deletion in self._history.deletions), (sent, records[0])
+
+    def _acknowledged(self, topic: str) -> list[Sent]:
+        topic_id = self._topics[topic].id
+        return [sent for sent in self._history.sent if sent.topic_id == topic_id and sent.offset >= 0]
+
     async def _delete_records(self) -> None:
         name = self._some_topic()
         state = self._topics[name]
-        partition = TopicPartition(name, self._random.randrange(state.partitions))
-        offsets = [
-            sent.offset
-            for sent in self._history.sent
-            if sent.topic_id == state.id and sent.partition == partition.partition and sent.offset >= 0
-        ]
-        if not offsets:
+        acknowledged = self._acknowledged(name)
+        if not acknowledged:
             return
-        before = self._random.choice(offsets)
+        chosen = self._random.choice(acknowledged)
+        partition, before = TopicPartition(name, chosen.partition), chosen.offset
         self._history.deletions.append(Deletion(state.id, partition, before, self._story.now))
         answer = (await self._client.topics.delete_records({partition: before}))[partition]
         # An earlier deletion may have gone further.
