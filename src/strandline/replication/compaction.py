@@ -49,9 +49,13 @@ class Compaction:
             log, directory, todo = choice
             try:
                 await self._clean(log, directory, todo)
-            except (Uncleanable, KafkaError) as error:
+            except Uncleanable as error:
                 logger.error("%s", error)
                 self._uncleanable[log.topic_partition] = log
+            except KafkaError as error:
+                # The directory, not the log: it may be full now and have room later.
+                logger.warning("compaction of %s is put off: %s", log.topic_partition, error.why)
+                return False
             return True
 
     def _choose(self) -> tuple[PartitionLog, LogDirectory, Cleanable] | None:

@@ -8,7 +8,6 @@ sends it through `runtime.offload`.
 from __future__ import annotations
 
 import errno
-import fcntl
 import os
 import shutil
 import sys
@@ -231,6 +230,8 @@ class SystemFile:
     def sync(self) -> None:
         descriptor = self._descriptor or self.reopen()
         if sys.platform == "darwin":
+            import fcntl
+
             fcntl.fcntl(descriptor.number, fcntl.F_FULLFSYNC)
         else:
             os.fdatasync(descriptor.number)
@@ -247,6 +248,8 @@ class SystemDirectoryLock:
     """The `.lock` file of a directory, held with flock so that it dies with its process."""
 
     def __init__(self, path: str) -> None:
+        import fcntl
+
         self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
         try:
             fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
