@@ -22,6 +22,8 @@ from strandline.records.batch import CONTROL, BatchHeader, ControlType, CorruptB
 if TYPE_CHECKING:
     from strandline.log.partition_log import PartitionLog
 
+# How much of a segment may pass before its producers are written down again: it bounds what is replayed after a crash.
+_CAPTURE_BYTES = 64 << 20
 _COORDINATOR_EPOCH = struct.Struct(">hi")
 
 
@@ -150,8 +152,13 @@ def _write(log: PartitionLog, segment: Segment, data: memoryview) -> int:
 
 
 def _spill_if_due(log: PartitionLog, segment: Segment) -> None:
+    if not segment.is_spill_due():
+        return
+    if segment.size - log.captured_at_bytes >= _CAPTURE_BYTES:
+        log.captured_at_bytes = segment.size
+        log.captured_producers[log.log_end_offset] = capture(log.producers)
     try:
-        segment.spill_if_due()
+        segment.spill()
     except OSError as error:
         # The entries stay in memory and the append stands: an index can always be rebuilt.
         log.health.explain(error, f"writing the indexes of {segment!r}")
@@ -214,6 +221,7 @@ def _roll(log: PartitionLog, base_offset: int, wall_ms: int) -> Segment:
     # A new list: threads walk the old one.
     log.segments = [*sealed, segment]
     log.active = segment
+    log.captured_at_bytes = 0
     log.entries_changed += 1
     return segment
 

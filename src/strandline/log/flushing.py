@@ -25,6 +25,10 @@ if TYPE_CHECKING:
     from strandline.log.partition_log import PartitionLog
 
 
+# A log with less than this to read after a crash is not worth a sync of its own.
+_CHECKPOINT_BYTES = 16 << 20
+
+
 def flush_needed(log: PartitionLog, now_ms: int) -> bool:
     flushed = log.flushed_offset
     unflushed = log.log_end_offset - flushed
@@ -61,6 +65,8 @@ def flush(log: PartitionLog, sealed_only: bool) -> int:
 
 def checkpoint(log: PartitionLog) -> int:
     """The least that is true before and after: a flush under way may only raise it."""
+    if log.unflushed_bytes() >= _CHECKPOINT_BYTES:
+        flush(log, sealed_only=False)
     offset = log.flushed_offset
     write_epochs(log)
     cutting_at = log.cutting_at
@@ -101,6 +107,15 @@ def close(log: PartitionLog, with_flush: bool) -> None:
             segment.rest()
 
 
+def _drop_stray_snapshot(log: PartitionLog, offset: int) -> None:
+    """Snapshots stay with the segment that begins where they were taken; one from within a segment stays the newest."""
+    if offset < 0 or any(segment.base_offset == offset for segment in log.segments):
+        return
+    path = snapshot_path(log, offset)
+    if log.disk.exists(path):
+        log.disk.remove(path)
+
+
 def _is_as_closed(log: PartitionLog) -> bool:
     """Whether nothing happened since the log was last closed cleanly."""
     has_snapshot = log.snapshot_offset == log.log_end_offset or log.size_bytes == 0
@@ -138,5 +153,6 @@ def _write_captured_producers(log: PartitionLog, generation: int) -> None:
         finally:
             file.close()
         log.publish_file(path + ".tmp", path, generation)
-        log.snapshot_offset = offset
         log.captured_producers.pop(offset, None)
+        _drop_stray_snapshot(log, log.snapshot_offset)
+        log.snapshot_offset = offset

@@ -46,6 +46,7 @@ class PartitionLog:
     __slots__ = (
         "active",
         "before_cut",
+        "captured_at_bytes",
         "captured_producers",
         "cutting_at",
         "disk",
@@ -95,6 +96,8 @@ class PartitionLog:
         self.producers = ProducerStates()
         # Producers as they were when segments were sealed, by offset, until a flush has written them down.
         self.captured_producers: dict[int, list[Captured]] = {}
+        # Size of the active segment when that was last done.
+        self.captured_at_bytes = 0
         # The newest producer snapshot on disk; -1: none is known.
         self.snapshot_offset = -1
         # Counts changes of the directory's entries (by the loop), and up to which count they are synced (by flushes).
@@ -260,6 +263,10 @@ class PartitionLog:
     def flush_needed(self, now_ms: int) -> bool:
         """Whether flush.messages or flush.ms ask for a flush now, or a sealed segment waits for one."""
         return flushing.flush_needed(self, now_ms)
+
+    def unflushed_bytes(self) -> int:
+        """How much a crash would leave to be read again, at most."""
+        return sum(segment.size - max(0, segment.synced_size) for segment in self.segments)
 
     def publish_flushed(self, offset: int, generation: int) -> None:
         """From the thread that flushed: all below `offset` is on disk, unless the log was truncated meanwhile."""

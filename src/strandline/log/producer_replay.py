@@ -24,16 +24,20 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 
-def load_producers(log: PartitionLog, snapshots: list[int], scanned_from: int, wall_ms: int) -> None:
-    """Blocking, while the log is being opened. Snapshots that no longer fit the log are removed."""
+def load_producers(log: PartitionLog, snapshots: list[int], aborted_from: int, wall_ms: int) -> None:
+    """Blocking, while the log is being opened. Snapshots that no longer fit the log are removed. Transactions aborted
+    at or above `aborted_from` are not believed from index files but found again."""
     bases = {segment.base_offset for segment in log.segments}
     fitting = [offset for offset in snapshots if log.log_start_offset <= offset <= log.log_end_offset]
     for offset in snapshots:
         if offset not in fitting or (offset not in bases and offset != fitting[-1]):
             log.disk.remove(snapshot_path(log, offset))
+    if snapshots and snapshots[-1] > log.log_end_offset:
+        # Of a future that did not come: it must not turn up again when the log has grown that far in another way.
+        log.disk.sync_dir(log.path)
     log.snapshot_offset = fitting[-1] if fitting else -1
-    aborted = _known_aborted(log, scanned_from)
-    log.producers = rebuild(log, log.segments, fitting, scanned_from, log.log_end_offset, wall_ms, aborted)
+    aborted = _known_aborted(log, aborted_from)
+    log.producers = rebuild(log, log.segments, fitting, aborted_from, log.log_end_offset, wall_ms, aborted)
     for segment in log.segments:
         entries = aborted.get(segment.base_offset)
         if entries is not None and tuple(entries) != segment.aborted:
@@ -42,15 +46,15 @@ def load_producers(log: PartitionLog, snapshots: list[int], scanned_from: int, w
     load_aborted(log, log.segments[-1])
 
 
-def _known_aborted(log: PartitionLog, scanned_from: int) -> dict[int, list[AbortedTransaction]]:
+def _known_aborted(log: PartitionLog, aborted_from: int) -> dict[int, list[AbortedTransaction]]:
     """Of every segment that was recovered: the aborted transactions from before, as its file has them."""
     known: dict[int, list[AbortedTransaction]] = {}
-    if scanned_from >= log.log_end_offset:
+    if aborted_from >= log.log_end_offset:
         return known
-    for index in range(log.segment_index(scanned_from), len(log.segments)):
+    for index in range(log.segment_index(aborted_from), len(log.segments)):
         segment = log.segments[index]
         path = segment.path(names.TRANSACTION_INDEX)
-        entries, _ = txn_index.load(log.disk, path, segment.base_offset, max(scanned_from, segment.base_offset))
+        entries, _ = txn_index.load(log.disk, path, segment.base_offset, max(aborted_from, segment.base_offset))
         known[segment.base_offset] = list(entries)
         segment.aborted = None if log.disk.exists(path) else ()
     return known

@@ -110,6 +110,7 @@ class _Opening:
         self._wall_ms = wall_ms
         self._epochs_seen: list[tuple[int, int]] = []
         self._scanned_from = 0
+        self._saw_markers = False
 
     def run(self, log_start_offset: int | None, snapshots: list[int]) -> None:
         log = self._log
@@ -121,7 +122,9 @@ class _Opening:
         if log.log_end_offset < log.log_start_offset:
             self._begin_again()
         self._load_epochs()
-        load_producers(log, snapshots, self._scanned_from, self._wall_ms)
+        # Without transactions there is nothing to find out about aborted ones, and the newest snapshot will do.
+        aborted_from = self._scanned_from if self._saw_markers else log.log_end_offset
+        load_producers(log, snapshots, aborted_from, self._wall_ms)
 
     def _open_active(self) -> bool:
         """After a clean shutdown: trust everything but the very end, which must be where the file ends."""
@@ -170,7 +173,7 @@ class _Opening:
 
     def _scan(self, segment: Segment, resume: Resume, end_offset: int | None) -> Scanned:
         settings = self._log.settings
-        return scan_segment(
+        scanned = scan_segment(
             segment,
             resume,
             settings.index_interval_bytes,
@@ -178,6 +181,8 @@ class _Opening:
             end_offset=end_offset,
             gaps_expected=settings.cleanup_compact,
         )
+        self._saw_markers |= scanned.saw_markers
+        return scanned
 
     def _recover_segment(self, segment: Segment, following: int | None, *, is_first: bool) -> bool:
         """Whether the whole segment is good; if not, its file is cut behind the last good batch."""

@@ -13,7 +13,7 @@ from strandline.log.offset_index import OffsetIndex
 from strandline.log.scan import CheckingScan
 from strandline.log.segment import MAX_SPAN, Segment
 from strandline.log.time_index import TimeIndex
-from strandline.records.batch import HEADER_SIZE, BatchHeader, CorruptBatch, read_header
+from strandline.records.batch import CONTROL, HEADER_SIZE, BatchHeader, CorruptBatch, read_header
 
 _END = 1 << 62
 
@@ -33,6 +33,8 @@ class Scanned(NamedTuple):
     next_offset: int
     position: int
     damage: str | None
+    # Whether a transaction was ended here.
+    saw_markers: bool
 
 
 def scan_segment(
@@ -55,18 +57,21 @@ def scan_segment(
         leader_epoch=epochs_seen[-1][0] if epochs_seen else -1,
     )
     first_offset = resume.offset
+    saw_markers = False
     for at, header, _ in scan:
         if at == resume.position:
             first_offset = header.base_offset
         if header.last_offset - segment.base_offset > MAX_SPAN:
             why = f"offset {header.last_offset} is too far from the segment's base"
-            return Scanned(first_offset, header.base_offset, at, why)
+            return Scanned(first_offset, header.base_offset, at, why, saw_markers)
         segment.note(header.base_offset, header.last_offset, header.max_timestamp, at, header.size_bytes, interval)
+        if header.attributes & CONTROL:
+            saw_markers = True
         epoch = header.partition_leader_epoch
         if epoch >= 0 and (not epochs_seen or epoch > epochs_seen[-1][0]):
             epochs_seen.append((epoch, header.base_offset))
     segment.trusted_from = resume.position
-    return Scanned(first_offset, scan.next_offset, scan.position, scan.damage)
+    return Scanned(first_offset, scan.next_offset, scan.position, scan.damage, saw_markers)
 
 
 def resume_point(segment: Segment, limit: int | None, wall_ms: int) -> Resume:

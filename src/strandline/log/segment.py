@@ -166,13 +166,10 @@ class Segment:
             if len(recent) > 6 * _RECENT:
                 del recent[: -3 * _RECENT]
 
-    def spill_if_due(self) -> None:
-        offsets = self.offsets
-        assert offsets is not None
-        if offsets.unwritten and (
-            offsets.unwritten >= _SPILL_ENTRIES or self.size - self._spilled_size >= _SPILL_BYTES
-        ):
-            self.spill()
+    def is_spill_due(self) -> bool:
+        assert self.offsets is not None
+        unwritten = self.offsets.unwritten
+        return unwritten >= _SPILL_ENTRIES or (unwritten > 0 and self.size - self._spilled_size >= _SPILL_BYTES)
 
     def spill(self) -> None:
         assert self.offsets is not None and self.times is not None

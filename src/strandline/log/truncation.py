@@ -202,6 +202,7 @@ def _install(
     log.entries_changed += 1
     log.cutting_at = None
     log.snapshot_offset = -1
+    log.captured_at_bytes = log.active.size
     for offset in _snapshots(log):
         if offset > end_offset:
             # Written by a flush that had begun before the cut.
