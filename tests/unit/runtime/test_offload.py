@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
 
 import pytest
@@ -45,6 +46,8 @@ def test_work_that_has_not_begun_when_the_node_stops_never_begins() -> None:
         second = asyncio.ensure_future(offload.run(begun.append, "second"))
         await asyncio.sleep(0)
         second.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await second
         gate.set()
         assert await first is True
         offload.close()
