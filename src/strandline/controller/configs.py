@@ -86,7 +86,9 @@ class Configs:
             except KafkaError as error:
                 code, why = error.code, error.why
             except ConfigError as error:
-                code, why = ErrorCode.INVALID_CONFIG, str(error)
+                # In Kafka brokers refuse bad settings of brokers before the controller sees them, with another code.
+                is_broker = resource[0] == BROKER_RESOURCE
+                code, why = ErrorCode.INVALID_REQUEST if is_broker else ErrorCode.INVALID_CONFIG, str(error)
             responses.append(
                 AlterConfigsResourceResponse(
                     error_code=code, error_message=why, resource_type=resource[0], resource_name=resource[1]

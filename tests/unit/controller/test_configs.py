@@ -104,7 +104,7 @@ def test_a_list_that_the_topic_leaves_to_the_broker_starts_from_the_brokers() ->
         (resource(BROKER_RESOURCE, "one", ("log.retention.ms", SET, "5")), ErrorCode.INVALID_REQUEST),
         (resource(BROKER_RESOURCE, "-1", ("log.retention.ms", SET, "5")), ErrorCode.INVALID_REQUEST),
         (resource(BROKER_RESOURCE, "9", ("log.retention.ms", SET, "5")), ErrorCode.BROKER_ID_NOT_REGISTERED),
-        (resource(BROKER_RESOURCE, "1", ("log.retention.ms", SET, "soon")), ErrorCode.INVALID_CONFIG),
+        (resource(BROKER_RESOURCE, "1", ("log.retention.ms", SET, "soon")), ErrorCode.INVALID_REQUEST),
         (resource(BROKER_RESOURCE, "1", ("min.insync.replicas", SET, "2")), ErrorCode.INVALID_CONFIG),
         (resource(BROKER_RESOURCE, "", ("min.insync.replicas", DELETE, None)), ErrorCode.INVALID_CONFIG),
         (resource(GROUP_RESOURCE, "", ("consumer.session.timeout.ms", SET, "50000")), ErrorCode.INVALID_REQUEST),

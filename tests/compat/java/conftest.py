@@ -1,0 +1,33 @@
+"""Java's side of the compatibility tests: the class path with our programs, and one node for all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from compat.java.jvm import Tools, compiled
+from oracle.conftest import kafka_classpath, kafka_lib
+from strandline.launch.cluster import Cluster
+
+__all__ = ["kafka_classpath", "kafka_lib"]
+
+SETTINGS = {"num.partitions": "3"}
+
+
+@pytest.fixture(scope="session")
+def programs(kafka_classpath: str) -> str:
+    return compiled(kafka_classpath)
+
+
+@pytest.fixture(scope="session")
+def bootstrap(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A node of our own: these tests change broker-wide settings and count topics."""
+    with Cluster.started(tmp_path_factory.mktemp("java"), settings=SETTINGS) as cluster:
+        yield cluster.bootstrap
+
+
+@pytest.fixture(scope="session")
+def tools(programs: str) -> Iterator[Tools]:
+    with Tools(programs) as opened:
+        yield opened

@@ -1,0 +1,84 @@
+"""The Java programs of this directory: compiled once for each of their versions, run as processes."""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+from pathlib import Path
+from typing import NamedTuple, Self
+
+from oracle.kafka_jars import BUILD
+from oracle.kafka_server import QUICK
+
+PROGRAMS = Path(__file__).resolve().parent / "programs"
+QUIET = f"-Dlog4j2.configurationFile={PROGRAMS / 'quiet.properties'}"
+
+
+class Ran(NamedTuple):
+    code: int
+    output: str
+
+    @property
+    def lines(self) -> list[str]:
+        return [line.strip() for line in self.output.splitlines() if line.strip()]
+
+
+def compiled(classpath: str) -> str:
+    """The class path with our programs in front of it."""
+    sources = sorted(PROGRAMS.glob("*.java"))
+    version = hashlib.sha256(b"".join(source.read_bytes() for source in sources)).hexdigest()[:16]
+    home = BUILD / f"programs-{version}"
+    with open(BUILD / "programs.lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not home.is_dir():
+            for older in BUILD.glob("programs-*"):
+                shutil.rmtree(older)
+            subprocess.run(["javac", "-cp", classpath, "-d", f"{home}.part", *map(str, sources)], check=True)
+            os.rename(f"{home}.part", home)
+    return f"{home}{os.pathsep}{classpath}"
+
+
+def java(classpath: str, *command: str, timeout: float = 180) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        ["java", *QUICK, QUIET, "-cp", classpath, *command],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=timeout,
+    )
+
+
+class Tools:
+    """Kafka's command line tools in one JVM that stays."""
+
+    def __init__(self, classpath: str) -> None:
+        self._process = subprocess.Popen(
+            ["java", *QUICK, QUIET, "-cp", classpath, "Tools"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+
+    def run(self, tool: str, *arguments: str, text: str = "") -> Ran:
+        assert self._process.stdin is not None and self._process.stdout is not None
+        self._process.stdin.write(json.dumps({"tool": tool, "arguments": arguments, "input": text}) + "\n")
+        self._process.stdin.flush()
+        line = self._process.stdout.readline()
+        assert line, f"{tool} took its JVM down"
+        return Ran(**json.loads(line))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        try:
+            self._process.wait(20)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()

@@ -1,0 +1,132 @@
+import java.util.ArrayList;
+import java.util.Collection;
+import java.util.List;
+import java.util.Map;
+import java.util.Properties;
+import java.util.concurrent.Callable;
+import java.util.concurrent.ExecutionException;
+import java.util.concurrent.TimeUnit;
+import org.apache.kafka.clients.admin.Admin;
+import org.apache.kafka.clients.admin.NewTopic;
+import org.apache.kafka.common.KafkaFuture;
+import org.apache.kafka.common.TopicPartition;
+
+/**
+ * Everything that the Java client does with one node, a line for each check: its name, a tab, what came out. The lines
+ * hold nothing that differs from run to run (ports, ids, the time), so that two nodes can be compared.
+ */
+final class Checks {
+    static final int PATIENCE_S = 30;
+    /** Record timestamps count from here: the present, so that no retention is tempted. */
+    static final long BEGAN_MS = System.currentTimeMillis() - 60_000;
+
+    static String bootstrap;
+    static Admin admin;
+
+    private static String only;
+
+    private Checks() { }
+
+    public static void main(String[] arguments) throws Exception {
+        bootstrap = arguments[0];
+        only = arguments.length > 1 ? arguments[1] : "";
+        try (Admin opened = Admin.create(client())) {
+            admin = opened;
+            ProducerChecks.all();
+            ConsumerChecks.all();
+            TopicChecks.all();
+            ConfigChecks.all();
+            OffsetChecks.all();
+            ClusterChecks.all();
+        }
+    }
+
+    static void check(String name, Callable<Object> body) {
+        if (!name.startsWith(only)) {
+            return;
+        }
+        long began = System.nanoTime();
+        String outcome;
+        try {
+            outcome = String.valueOf(body.call());
+        } catch (Throwable thrown) {
+            outcome = "threw " + named(thrown);
+            if (!only.isEmpty()) {
+                thrown.printStackTrace();
+            }
+        }
+        System.out.println(name + "\t" + outcome.replace('\n', ' '));
+        System.err.println(name + ": " + (System.nanoTime() - began) / 1_000_000 + " ms");
+    }
+
+    static Properties client() {
+        Properties properties = new Properties();
+        properties.put("bootstrap.servers", bootstrap);
+        properties.put("request.timeout.ms", "20000");
+        properties.put("default.api.timeout.ms", "20000");
+        properties.put("enable.metrics.push", "false");
+        return properties;
+    }
+
+    static <T> T get(KafkaFuture<T> future) throws Exception {
+        return future.get(PATIENCE_S, TimeUnit.SECONDS);
+    }
+
+    /** What a future came to, as text: its value, or the name of its error. */
+    static String outcome(KafkaFuture<?> future) {
+        try {
+            return String.valueOf(get(future));
+        } catch (Exception thrown) {
+            return named(thrown);
+        }
+    }
+
+    /** The errors' names, not their words: those are every server's own. */
+    static String named(Throwable thrown) {
+        Throwable cause = thrown;
+        while (cause instanceof ExecutionException && cause.getCause() != null) {
+            cause = cause.getCause();
+        }
+        return cause.getClass().getSimpleName();
+    }
+
+    static TopicPartition create(String name, String... settings) throws Exception {
+        return create(name, 1, settings);
+    }
+
+    static TopicPartition create(String name, int partitions, String... settings) throws Exception {
+        NewTopic topic = new NewTopic(name, partitions, (short) 1).configs(pairs(settings));
+        get(admin.createTopics(List.of(topic)).all());
+        awaitTopic(name);
+        return new TopicPartition(name, 0);
+    }
+
+    /** The controller has answered; a broker hears of it a moment later. */
+    static void awaitTopic(String name) throws Exception {
+        eventually(true, () -> get(admin.listTopics().names()).contains(name));
+    }
+
+    static Map<String, String> pairs(String... words) {
+        Map<String, String> pairs = new java.util.TreeMap<>();
+        for (int index = 0; index < words.length; index += 2) {
+            pairs.put(words[index], words[index + 1]);
+        }
+        return pairs;
+    }
+
+    static <T extends Comparable<? super T>> List<T> sorted(Collection<T> values) {
+        List<T> list = new ArrayList<>(values);
+        list.sort(null);
+        return list;
+    }
+
+    static Object eventually(Object wanted, Callable<Object> read) throws Exception {
+        long deadline = System.nanoTime() + TimeUnit.SECONDS.toNanos(10);
+        Object found = read.call();
+        while (!wanted.equals(found) && System.nanoTime() < deadline) {
+            Thread.sleep(20);
+            found = read.call();
+        }
+        return found;
+    }
+}

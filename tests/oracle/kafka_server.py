@@ -1,0 +1,88 @@
+"""Apache Kafka's own server as a process: started on a properties file, awaited, stopped in good order.
+
+Tests use it as the oracle's side of a comparison, and as the other owner of a directory.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from strandline.launch.ports import any_free
+from strandline.launch.properties import node_properties, write_properties
+from strandline.launch.readiness import counts_itself
+from strandline.launch.state import ClusterState, NodeState
+from strandline.launch.storage import format_node
+from strandline.node.config import Config
+
+CLUSTER_ID = "4L6g3nShT-eMCtK--X86sw"
+START_SECONDS = 90.0
+# Short-lived processes on few cores: the second compiler costs more than it gives.
+QUICK = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto")
+
+
+def format_for_kafka(directory: Path, settings: Mapping[str, str]) -> Path:
+    """A node as `strandline up` would make it in this directory, on free ports; its properties file."""
+    port = any_free("127.0.0.1", set())
+    controller_port = any_free("127.0.0.1", {port})
+    data = str(directory / "node-1")
+    node = NodeState(1, None, "127.0.0.1", port, controller_port, data, f"{data}.log")
+    state = ClusterState(CLUSTER_ID)
+    state.add(node)
+    format_node(node, state, settings, founders=[node])
+    path = directory / "node-1.properties"
+    write_properties(str(path), node_properties(node, state.nodes, settings))
+    return path
+
+
+class KafkaServer:
+    def __init__(self, classpath: str, properties: Path) -> None:
+        self._config = Config.load(str(properties))
+        self.log = properties.with_suffix(".kafka.log")
+        with self.log.open("ab") as output:
+            self._process = subprocess.Popen(
+                ["java", "-Xmx512m", *QUICK, "-cp", classpath, "kafka.Kafka", str(properties)],
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                cwd=properties.parent,
+            )
+
+    @property
+    def bootstrap(self) -> str:
+        listener = next(each for each in self._config.listeners if not each.controller)
+        return f"127.0.0.1:{listener.port}"
+
+    def wait_until_ready(self) -> None:
+        deadline = time.monotonic() + START_SECONDS
+        host, port = self.bootstrap.split(":")
+        while not counts_itself(host, int(port), self._config.node.node_id):
+            assert self._process.poll() is None, f"Kafka did not start: {self.tail()}"
+            assert time.monotonic() < deadline, f"Kafka was not ready in {START_SECONDS} s: {self.tail()}"
+            time.sleep(0.05)
+
+    def stop(self) -> None:
+        self._process.terminate()
+        self._process.wait(60)
+
+    def kill(self) -> None:
+        self._process.kill()
+        self._process.wait(60)
+
+    def tail(self) -> str:
+        return self.log.read_text(errors="replace")[-4000:]
+
+
+@contextlib.contextmanager
+def kafka_server(classpath: str, properties: str | os.PathLike[str]) -> Iterator[KafkaServer]:
+    """Kafka on a formatted directory for the length of a `with`; stopped cleanly unless it was killed inside."""
+    server = KafkaServer(classpath, Path(properties))
+    try:
+        server.wait_until_ready()
+        yield server
+    finally:
+        server.stop()
