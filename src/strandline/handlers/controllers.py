@@ -26,6 +26,10 @@ _CONTROLLERS = 2
 _NO_OPERATIONS = -(2**31)
 
 
+# Answered here; the rest of a controller's APIs goes to the controller itself.
+OWN_KEYS: tuple[ApiKey, ...] = (ApiKey.API_VERSIONS, ApiKey.DESCRIBE_CONFIGS, ApiKey.DESCRIBE_CLUSTER)
+
+
 def controller_table(
     broker: Broker, controller: ActiveController, served: Iterable[ApiKey], endpoint: Endpoint
 ) -> dict[ApiKey, Handle]:

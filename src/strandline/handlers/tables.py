@@ -29,7 +29,7 @@ from strandline.protocol.types import Message
 Handle = Callable[[Call, Any], Awaitable[Message | None]]
 BrokerHandler = Callable[[Broker, Call, Any], Awaitable[Message | None]]
 
-_BROKER: dict[ApiKey, BrokerHandler] = {
+BROKER_HANDLERS: dict[ApiKey, BrokerHandler] = {
     ApiKey.PRODUCE: handle_produce,
     ApiKey.FETCH: handle_fetch,
     ApiKey.LIST_OFFSETS: handle_list_offsets,
@@ -61,7 +61,7 @@ FORWARDED: tuple[ApiKey, ...] = (
 
 
 def broker_table(broker: Broker) -> dict[ApiKey, Handle]:
-    table: dict[ApiKey, Handle] = {key: _bound(handler, broker) for key, handler in _BROKER.items()}
+    table: dict[ApiKey, Handle] = {key: _bound(handler, broker) for key, handler in BROKER_HANDLERS.items()}
     for key in FORWARDED:
         table[key] = _forwarding(broker, key)
     return table

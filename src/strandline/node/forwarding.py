@@ -4,8 +4,8 @@ travel in Envelopes, and nobody who calls `forward` or `send` will notice.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from typing import Any
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, Final
 
 from strandline.controller.controller import Controller
 from strandline.handlers.context import Call
@@ -16,33 +16,34 @@ from strandline.raft.driver import SoleVoter
 
 Method = Callable[[Any, int], Awaitable[Any]]
 
+CONTROLLER_METHODS: Final[Mapping[ApiKey, Callable[[Controller, SoleVoter], Method]]] = {
+    ApiKey.CREATE_TOPICS: lambda controller, _: controller.create_topics,
+    ApiKey.DELETE_TOPICS: lambda controller, _: controller.delete_topics,
+    ApiKey.CREATE_PARTITIONS: lambda controller, _: controller.create_partitions,
+    ApiKey.ALTER_CONFIGS: lambda controller, _: controller.alter_configs,
+    ApiKey.INCREMENTAL_ALTER_CONFIGS: lambda controller, _: controller.incremental_alter_configs,
+    ApiKey.UPDATE_FEATURES: lambda controller, _: controller.update_features,
+    ApiKey.UNREGISTER_BROKER: lambda controller, _: controller.unregister_broker,
+    ApiKey.BROKER_REGISTRATION: lambda controller, _: controller.register_broker,
+    ApiKey.BROKER_HEARTBEAT: lambda controller, _: controller.broker_heartbeat,
+    ApiKey.ALLOCATE_PRODUCER_IDS: lambda controller, _: controller.allocate_producer_ids,
+    ApiKey.DESCRIBE_QUORUM: lambda _, quorum: quorum.describe_quorum,
+}
+
 
 class LocalController:
     """The controller of this very process, asked by api key as a remote one would be."""
 
     def __init__(self, controller: Controller, quorum: SoleVoter) -> None:
-        self._methods: dict[int, Method] = {
-            ApiKey.CREATE_TOPICS: controller.create_topics,
-            ApiKey.DELETE_TOPICS: controller.delete_topics,
-            ApiKey.CREATE_PARTITIONS: controller.create_partitions,
-            ApiKey.ALTER_CONFIGS: controller.alter_configs,
-            ApiKey.INCREMENTAL_ALTER_CONFIGS: controller.incremental_alter_configs,
-            ApiKey.UPDATE_FEATURES: controller.update_features,
-            ApiKey.UNREGISTER_BROKER: controller.unregister_broker,
-            ApiKey.BROKER_REGISTRATION: controller.register_broker,
-            ApiKey.BROKER_HEARTBEAT: controller.broker_heartbeat,
-            ApiKey.CONTROLLER_REGISTRATION: controller.register_controller,
-            ApiKey.ALLOCATE_PRODUCER_IDS: controller.allocate_producer_ids,
-            ApiKey.DESCRIBE_QUORUM: quorum.describe_quorum,
-        }
+        self._methods = {key: method(controller, quorum) for key, method in CONTROLLER_METHODS.items()}
 
     @property
     def served(self) -> list[ApiKey]:
-        return [ApiKey(key) for key in self._methods]
+        return list(self._methods)
 
     async def forward(self, api_key: int, call: Call, request: Message) -> Any:
         """A client's request, in the client's version."""
-        return await self._methods[api_key](request, call.version)
+        return await self._methods[ApiKey(api_key)](request, call.version)
 
     async def send(self, api_key: ApiKey, request: Message) -> Any:
         """A request of this broker's own, in the newest version."""

@@ -315,4 +315,32 @@ LEFT_OUT: Final[tuple[tuple[str, str], ...]] = (
     ("InitProducerId 6", "understood, but not advertised: Kafka marks it unstable (two-phase commit, KIP-939)."),
     ("Text that is not UTF-8", "refused, with a disconnect; Kafka replaces the bad bytes and goes on."),
     ("A tag given twice", "refused, with a disconnect; Kafka lets the last one win."),
+    (
+        "Inside records, at produce",
+        "where a batch can be taken as it is (the producer's codec kept, a topic that is not compacted, timestamps in "
+        "bounds by its header) these checks of Kafka are not made, because they cost a step for every record: that "
+        "the records fill the batch and are as many as its header says (made for small uncompressed batches), each "
+        "record's own timestamp (the header's first and largest are checked), the header's largest timestamp against "
+        "the records', offset deltas, and that compressed records can be decompressed. All are made on compacted "
+        "topics and when `compression.type` converts.",
+    ),
+    (
+        "Batches that unfold too far",
+        "one that has to be opened and unfolds beyond 64 MiB (or 4 times max.message.bytes), or holds more than "
+        "500,000 records, is answered MESSAGE_TOO_LARGE, so that clients split it; Kafka has no ceiling.",
+    ),
+    ("Unknown codecs", "answered UNSUPPORTED_COMPRESSION_TYPE; Kafka answers UNKNOWN_SERVER_ERROR."),
+    (
+        "Groups and transactions",
+        "FindCoordinator answers COORDINATOR_NOT_AVAILABLE with the reason; the rest is unadvertised.",
+    ),
+    (
+        "Limits that Kafka leaves infinite",
+        "are finite: 10,000 connections, 5,000 of one address, 512 MiB of requests not yet decided, 10 pipelined "
+        "requests of one connection, 30 s for a frame to arrive.",
+    ),
+    ("Fetch on a controller's listener", "the metadata log has no followers yet; it comes with several controllers."),
+    ("num.network.threads", "known and ignored: one event loop serves all connections."),
+    ("Security", "only PLAINTEXT listeners; a configuration with an authorizer, TLS or SASL is refused by name."),
+    ("Remote storage", "there is none: `remote.storage.enable=true` is refused."),
 )
