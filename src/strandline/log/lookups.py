@@ -97,12 +97,13 @@ def _first_at_or_after(log: PartitionLog, segment: Segment, timestamp: int, uppe
 
 
 def _largest_in(log: PartitionLog, segment: Segment, upper: int) -> FoundOffset | None:
-    """With all of the segment below `upper`, the index knows the timestamp; else the batches must be looked through."""
+    """With all of the segment in sight, its largest timestamp is known; else the batches must be looked through."""
     best: FoundOffset | None = None
     file = segment.disk.open(segment.path(names.LOG))
     try:
         end = log.end_of(log.segment_index(segment.base_offset))
-        least = segment.largest_timestamp or 0 if end <= upper else 0
+        in_sight = log.log_start_offset <= segment.base_offset and end <= upper
+        least = largest_timestamp(log, segment) if in_sight else -1
         position = _position_before(log, segment, least)
         for header, records in _opened_batches(log, segment, file, position, least, upper):
             if best is not None and header.max_timestamp <= best.timestamp:
@@ -112,7 +113,7 @@ def _largest_in(log: PartitionLog, segment: Segment, upper: int) -> FoundOffset 
                     best is None or record.timestamp > best.timestamp
                 ):
                     best = FoundOffset(record.offset, record.timestamp, header.partition_leader_epoch)
-            if end <= upper and best is not None and best.timestamp >= least:
+            if in_sight and best is not None and best.timestamp >= least:
                 return best
     finally:
         file.close()

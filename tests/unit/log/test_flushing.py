@@ -1,0 +1,180 @@
+"""Group commit: what a flush promises, when one is due, and a sync that fails."""
+
+from __future__ import annotations
+
+import errno
+import threading
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from strandline.log.health import Condition
+from strandline.log.partition_log import PartitionLog
+from strandline.log.settings import LogSettings
+from strandline.model.errors import ErrorCode, KafkaError
+from strandline.runtime.disk import SystemFile
+from unit.log.failing_disk import FailingDisk
+from unit.log.logs import SMALL, append, batch, files, fill, open_log, read_all
+
+
+def test_a_flush_makes_durable_what_was_appended_before_it(tmp_path: Path) -> None:
+    disk = FailingDisk()
+    log = open_log(tmp_path, disk=disk)
+    fill(log, 30)
+    disk.synced_paths.clear()
+    assert log.flush() == log.flushed_offset == 60
+    directory = str(tmp_path / "orders-0")
+    for segment in log.segments:
+        assert segment.path(".log") in disk.synced_paths
+    assert log.segments[0].path(".index") in disk.synced_paths
+    assert log.segments[0].path(".timeindex") in disk.synced_paths
+    # New files are nothing without their names.
+    assert disk.synced_paths.index(directory) > disk.synced_paths.index(log.active.path(".log"))
+    assert str(tmp_path) in disk.synced_paths
+
+
+def test_a_second_flush_has_nothing_to_do(tmp_path: Path) -> None:
+    disk = FailingDisk()
+    log = open_log(tmp_path, disk=disk)
+    fill(log, 30)
+    log.flush()
+    disk.synced_paths.clear()
+    log.flush()
+    assert disk.synced_paths == []
+    append(log, batch(1))
+    log.flush()
+    assert disk.synced_paths == [log.active.path(".log")]
+
+
+def test_a_flush_of_sealed_segments_leaves_the_active_one_alone(tmp_path: Path) -> None:
+    disk = FailingDisk()
+    log = open_log(tmp_path, disk=disk)
+    fill(log, 30)
+    disk.synced_paths.clear()
+    assert log.flush(sealed_only=True) == log.active.base_offset == log.flushed_offset
+    assert log.active.path(".log") not in disk.synced_paths
+
+
+def test_a_failed_sync_is_never_tried_again(tmp_path: Path) -> None:
+    disk = FailingDisk()
+    log = open_log(tmp_path, disk=disk)
+    append(log, batch(1))
+    # Even for want of space: what the kernel could not write it may have dropped.
+    disk.fail("sync", ".log", errno.ENOSPC, times=1)
+    with pytest.raises(KafkaError, match="offline"):
+        log.flush()
+    assert log.health.condition is Condition.OFFLINE
+    assert log.flushed_offset == 0
+    with pytest.raises(KafkaError) as refusal:
+        log.flush()
+    assert refusal.value.code is ErrorCode.KAFKA_STORAGE_ERROR
+    assert log.flushed_offset == 0
+
+
+def test_a_directory_that_cannot_be_synced_counts_too(tmp_path: Path) -> None:
+    disk = FailingDisk()
+    log = open_log(tmp_path, replace(SMALL, segment_bytes=300), disk=disk)
+    fill(log, 4)
+    disk.fail("sync_dir", "orders-0")
+    with pytest.raises(KafkaError, match="offline"):
+        log.flush()
+    assert log.flushed_offset == 0
+
+
+def test_flushes_are_due_by_messages_by_time_and_after_a_segment_was_sealed(tmp_path: Path) -> None:
+    log = open_log(tmp_path, LogSettings(flush_messages=5, flush_ms=1000))
+    assert not log.flush_needed(0)
+    append(log, batch(4))
+    assert not log.flush_needed(100)
+    assert not log.flush_needed(1099)
+    assert log.flush_needed(1100)
+    append(log, batch(1))
+    assert log.flush_needed(101)
+    log.flush()
+    assert not log.flush_needed(5000)
+    log.settings = LogSettings()
+    append(log, batch(50))
+    assert not log.flush_needed(10**9)
+    log.roll()
+    assert log.flush_needed(10**9)
+    log.flush(sealed_only=True)
+    assert not log.flush_needed(10**9)
+
+
+def test_appending_goes_on_while_a_flush_runs_in_a_thread(tmp_path: Path) -> None:
+    """Promises hold at every moment: what is said to be flushed was appended before the flush began."""
+    log = open_log(tmp_path, replace(SMALL, segment_bytes=2000))
+    done = threading.Event()
+    failures: list[str] = []
+
+    def flush_again_and_again() -> None:
+        while not done.is_set():
+            before = log.log_end_offset
+            flushed = log.flush()
+            if not before <= flushed <= log.log_end_offset:
+                failures.append(f"{before} {flushed}")
+
+    thread = threading.Thread(target=flush_again_and_again)
+    thread.start()
+    try:
+        for _ in range(300):
+            append(log, batch(1, 150, producer_id=1, sequence=log.log_end_offset))
+    finally:
+        done.set()
+        thread.join()
+    assert failures == []
+    log.flush()
+    assert log.captured_producers == {}
+    assert len(files(tmp_path, ".snapshot")) == len(log.segments) - 1
+    assert len(read_all(open_log(tmp_path, recovery_point=log.flushed_offset))) == 300
+
+
+def test_a_segment_that_left_the_log_during_a_flush_is_not_taken_for_a_broken_disk(tmp_path: Path) -> None:
+    log = open_log(tmp_path, replace(SMALL, segment_bytes=300))
+    fill(log, 10)
+    disk = RetiringDisk(log)
+    for segment in log.segments:
+        segment.disk = disk
+    assert log.flush() == 20
+    assert disk.retired == 4
+    assert log.health.condition is Condition.ONLINE
+
+
+class RetiringDisk(FailingDisk):
+    """Retires and removes the oldest segments just before a flush opens the first of them."""
+
+    def __init__(self, log: PartitionLog) -> None:
+        super().__init__()
+        self._log = log
+        self.retired = 0
+
+    def open(self, path: str, *, create: bool = False) -> SystemFile:
+        if not self.retired:
+            self._log.delete_records_before(8)
+            retired = self._log.retire_segments(0)
+            self.retired = len(retired)
+            for segment in retired:
+                segment.remove()
+        return super().open(path, create=create)
+
+
+def test_the_recovery_point_waits_for_the_leader_epochs(tmp_path: Path) -> None:
+    log = open_log(tmp_path)
+    append(log, batch(1), 3)
+    log.flush()
+    assert not (tmp_path / "orders-0" / "leader-epoch-checkpoint").exists()
+    assert log.checkpoint() == 1
+    assert (tmp_path / "orders-0" / "leader-epoch-checkpoint").read_text() == "0\n1\n3 0\n"
+
+
+def test_closing_what_did_not_change_writes_nothing(tmp_path: Path) -> None:
+    log = open_log(tmp_path)
+    fill(log, 5)
+    log.close()
+    disk = FailingDisk()
+    again = open_log(tmp_path, clean=True, recovery_point=10, disk=disk)
+    disk.synced_paths.clear()
+    disk.fail("write")
+    again.close()
+    assert disk.synced_paths == []

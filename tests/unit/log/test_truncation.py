@@ -1,0 +1,149 @@
+"""Cutting the end of a log off, and beginning again elsewhere."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from strandline.model.ids import TopicPartition
+from strandline.records.batch import read_header
+from unit.log.failing_disk import FailingDisk
+from unit.log.logs import PARTITION, WALL_MS, append, batch, files, fill, marker, open_log, read, read_all
+
+
+@given(counts=st.lists(st.integers(1, 6), min_size=1, max_size=50), at=st.integers(0, 200), reopen=st.booleans())
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_what_lies_before_the_cut_stays_and_the_log_goes_on_from_there(
+    tmp_path_factory: pytest.TempPathFactory, counts: list[int], at: int, reopen: bool
+) -> None:
+    path = tmp_path_factory.mktemp("log")
+    log = open_log(path)
+    for number, count in enumerate(counts):
+        append(log, batch(count, 80, timestamp=WALL_MS + number), number // 10)
+    before = read_all(log)
+    at %= log.log_end_offset + 1
+    kept = [data for data in before if read_header(data).last_offset < at]
+    if reopen:
+        log.close()
+        log = open_log(path, clean=True, recovery_point=log.log_end_offset)
+
+    log.truncate_to(at)
+
+    assert read_all(log) == kept
+    assert log.log_end_offset == (read_header(kept[-1]).next_offset if kept else 0)
+    assert log.size_bytes == sum(map(len, kept))
+    assert all(start < log.log_end_offset for _, start in log.epochs.entries)
+    assert log.flushed_offset <= log.log_end_offset
+    append(log, batch(2, timestamp=WALL_MS + 500), 99)
+    assert log.max_timestamp_offset() == (log.log_end_offset - 1, WALL_MS + 501, 99)
+    again = open_log(path)
+    assert read_all(again) == read_all(log)
+    assert again.epochs.entries == log.epochs.entries
+
+
+def test_at_or_above_the_log_end_nothing_happens(tmp_path: Path) -> None:
+    log = open_log(tmp_path)
+    fill(log, 3)
+    log.truncate_to(6)
+    log.truncate_to(100)
+    assert log.log_end_offset == 6
+    assert log.cutting_at is None
+
+
+def test_producers_are_as_they_were_before_what_was_cut(tmp_path: Path) -> None:
+    log = open_log(tmp_path)
+    for sequence in range(60):
+        append(log, batch(1, 200, producer_id=7, sequence=sequence))
+    append(log, batch(1, producer_id=8, sequence=0))
+    log.flush()
+    log.truncate_to(40)
+    state = log.producers.get(7)
+    assert state is not None
+    assert [sent.last_sequence for sent in state.batches] == [35, 36, 37, 38, 39]
+    assert log.producers.get(8) is None
+    assert all(int(name[:20]) <= 40 for name in files(tmp_path, ".snapshot"))
+    assert append(log, batch(1, producer_id=7, sequence=40)) == 40
+
+
+def test_transactions_above_the_cut_never_were_and_those_below_are_open_again(tmp_path: Path) -> None:
+    log = open_log(tmp_path)
+    append(log, batch(1, producer_id=8, sequence=0, transactional=True))
+    append(log, batch(1, producer_id=9, sequence=0, transactional=True))
+    aborted = marker(log, 8, commit=False)
+    marker(log, 9, commit=False)
+    log.advance_high_watermark(log.log_end_offset)
+    assert log.last_stable_offset == log.log_end_offset
+    log.truncate_to(aborted + 1)
+    assert log.aborted_transactions(0, 10) == [(8, 0, 2, 1)]
+    assert log.last_stable_offset == 1
+    log.truncate_to(aborted)
+    assert log.aborted_transactions(0, 10) == []
+    assert not files(tmp_path, ".txnindex")
+    assert log.last_stable_offset == 0
+
+
+def test_checkpoints_are_lowered_before_any_file_is_cut(tmp_path: Path) -> None:
+    disk = FailingDisk()
+    log = open_log(tmp_path, disk=disk)
+    fill(log, 60)
+    log.flush()
+    calls: list[tuple[TopicPartition, int, int | None, int]] = []
+    size = log.size_bytes
+
+    def before_cut(partition: TopicPartition, end_offset: int, log_start: int | None) -> None:
+        on_disk = sum((tmp_path / "orders-0" / name).stat().st_size for name in files(tmp_path, ".log"))
+        calls.append((partition, end_offset, log_start, on_disk))
+
+    log.before_cut = before_cut
+    step = log.begin_truncation(50)
+    assert log.checkpoint() <= 50
+    step.run()
+    step.apply()
+    assert calls == [(PARTITION, 50, None, size)]
+    log.restart_at(500)
+    assert calls[-1][1:3] == (500, 500)
+
+
+def test_while_a_truncation_runs_nothing_above_it_is_served_and_no_flush_publishes(tmp_path: Path) -> None:
+    log = open_log(tmp_path)
+    fill(log, 60)
+    count = len(log.segments)
+    step = log.begin_truncation(20)
+    step.run()
+    assert read_header(read(log, 19)).last_offset == 19
+    assert read(log, 20) == b""
+    assert log.flush() == 120
+    dropped = step.apply()
+    assert log.flushed_offset == 20
+    assert len(dropped) == len(files(tmp_path, ".log.deleted")) == count - 1 > 1
+    for segment in dropped:
+        segment.remove()
+    assert not files(tmp_path, ".deleted")
+
+
+def test_a_flush_that_began_before_a_truncation_does_not_publish_afterwards(tmp_path: Path) -> None:
+    log = open_log(tmp_path)
+    fill(log, 10)
+    generation = log.generation
+    log.truncate_to(4)
+    log.publish_flushed(20, generation)
+    assert log.flushed_offset <= 4
+
+
+@pytest.mark.parametrize("offset", [500, 120, 40, 0])
+def test_a_log_can_begin_again_anywhere(tmp_path: Path, offset: int) -> None:
+    log = open_log(tmp_path)
+    for number in range(60):
+        append(log, batch(2, producer_id=7, sequence=2 * number), 3)
+    log.restart_at(offset)
+    assert (log.log_start_offset, log.log_end_offset, log.high_watermark, log.size_bytes) == (offset, offset, offset, 0)
+    assert len(log.producers) == 0
+    assert log.epochs.entries == ()
+    assert append(log, batch(1), 5) == offset
+    again = open_log(tmp_path, log_start_offset=offset)
+    assert (again.log_start_offset, again.log_end_offset) == (offset, offset + 1)
+    assert again.epochs.entries == ((5, offset),)
+    assert len(read_all(again)) == 1
