@@ -12,8 +12,9 @@ from pathlib import Path
 import pytest
 
 from strandline.runtime.world import World
-from strandline.simulation.disk import PowerLoss
-from strandline.simulation.volume import Fate
+from strandline.simulation.disk import PowerLoss, SimDisk
+from strandline.simulation.journal import Journal
+from strandline.simulation.volume import Fate, Volume
 from strandline.simulation.world import Simulation, UnseenErrors
 
 
@@ -149,6 +150,46 @@ def test_a_kill_keeps_the_page_cache_and_a_power_loss_does_not(simulation: Simul
         return killed, machine.disk.read("/a")
 
     assert simulation.run(scenario()) == (b"cached", b"")
+
+
+def test_a_power_loss_in_the_run_and_one_replayed_from_the_journal_leave_the_same() -> None:
+    async def program(world: World) -> None:
+        for number in range(20):
+            file = world.disk.open(f"/{number % 3}", create=True)
+            file.write_at(number * 700, bytes([number]) * 900)
+            if number % 4 == 0:
+                await world.offload.run(file.sync)
+            if number % 7 == 0:
+                world.disk.sync_dir("/")
+
+    def run(lose_power_at: int | None) -> tuple[Journal, Volume]:
+        journal = Journal()
+        with Simulation(seed=3) as simulation:
+
+            async def scenario() -> None:
+                machine.boot(program)
+                await asyncio.sleep(0)
+                machine.disk.lose_power_at = lose_power_at
+                await asyncio.sleep(10)
+
+            machine = simulation.machine("node", journal=journal)
+            simulation.run(scenario())
+            return journal, machine.volume
+
+    def contents(volume: Volume) -> dict[str, bytes]:
+        disk = SimDisk(volume)
+        return {name: disk.read(f"/{name}") for name in disk.list("/")}
+
+    journal, _ = run(None)
+    for at in range(5, len(journal.operations)):
+        cut, in_the_run = run(at)
+        assert cut.operations == journal.operations[:at]
+        volume = Volume()
+        for moment in journal.moments(volume):
+            if moment == at:
+                break
+        replayed = volume.after_power_loss(Simulation(seed=3).random("node/power loss 1"))
+        assert contents(in_the_run) == contents(replayed)
 
 
 def test_a_dead_process_cannot_reach_its_old_disk(simulation: Simulation) -> None:
