@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import subprocess
+import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +23,8 @@ class Produced:
 
 @dataclass(frozen=True)
 class Consumed:
+    """Also what librdkafka's produce tells."""
+
     records_per_second: float
     cpu_seconds_per_gb: float
 
@@ -69,6 +72,13 @@ class Load:
         spent = server.cpu_seconds() - cpu
         rate, total_bytes, _ = printed.split()
         return Consumed(float(rate), spent / (float(total_bytes) / 1e9))
+
+    def rdkafka(self, server: Server, verb: str, topic: str, records: int, size: int) -> Consumed:
+        """The same numbers by librdkafka, for a produce or a consume."""
+        cpu = server.cpu_seconds()
+        command = [sys.executable, "-m", "bench.rdkafka", verb, server.bootstrap, topic, str(records), str(size)]
+        printed = subprocess.run(command, check=True, capture_output=True, text=True, cwd=JAVA.parent.parent).stdout
+        return Consumed(float(printed), (server.cpu_seconds() - cpu) / (records * size / 1e9))
 
     def end_to_end(self, server: Server, topic: str, records: int) -> tuple[float, float]:
         """(average, p99) in milliseconds."""

@@ -107,6 +107,16 @@ class Bench:
                 self.note(server, title, "records/s", done.records_per_second)
                 self.note(server, f"{title}: server CPU", "s/GB", done.cpu_seconds_per_gb)
 
+    def librdkafka(self) -> None:
+        for attempt in range(self.rounds):
+            for server in self.servers:
+                topic = f"rdkafka-{attempt}"
+                self.load.create_topic(server, topic, PARTITIONS)
+                for verb in ("produce", "consume"):
+                    done = self.load.rdkafka(server, verb, topic, self.count(1_000_000), 1000)
+                    self.note(server, f"librdkafka {verb} 1000 B", "records/s", done.records_per_second)
+                    self.note(server, f"librdkafka {verb} 1000 B: server CPU", "s/GB", done.cpu_seconds_per_gb)
+
     def one_record_requests(self) -> None:
         for attempt in range(self.rounds):
             for server in self.servers:
@@ -161,7 +171,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="bench/run", description=__doc__)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--scale", type=float, default=1.0, help="0.05 for a look that takes minutes")
-    parser.add_argument("--only", default="", help="comma-separated: start,produce,consume,single,latency,many")
+    parser.add_argument(
+        "--only", default="", help="comma-separated: produce,consume,librdkafka,single,latency,memory,many"
+    )
     parser.add_argument("--json", type=Path, help="also write the numbers here")
     options = parser.parse_args()
     if shutil.which("java") is None or shutil.which("mvn") is None:
@@ -175,6 +187,7 @@ def main() -> int:
     stages: dict[str, Callable[[], None]] = {
         "produce": lambda: [bench.producing(*what) for what in PRODUCE] and None,
         "consume": lambda: [bench.consuming(*what) for what in CONSUME] and None,
+        "librdkafka": bench.librdkafka,
         "single": bench.one_record_requests,
         "latency": bench.latency,
         "memory": bench.loaded_memory,

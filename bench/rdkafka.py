@@ -1,0 +1,47 @@
+"""librdkafka as load, in a process of its own: `python -m bench.rdkafka produce|consume BOOTSTRAP TOPIC RECORDS SIZE`.
+
+Prints records per second. The Python around librdkafka is the limit of what it can ask for, so the line compares what a
+Python user of it gets, and what that costs the server.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+
+from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
+
+
+def produce(bootstrap: str, topic: str, records: int, size: int) -> float:
+    producer = Producer({"bootstrap.servers": bootstrap, "acks": "all", "linger.ms": 5, "batch.size": 131072})
+    payload = b"x" * size
+    began = time.perf_counter()
+    for _ in range(records):
+        while True:
+            try:
+                producer.produce(topic, payload)
+                break
+            except BufferError:
+                producer.poll(0.01)
+    if producer.flush(120):
+        raise SystemExit("not everything was acknowledged")
+    return records / (time.perf_counter() - began)
+
+
+def consume(bootstrap: str, topic: str, records: int, size: int) -> float:
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "bench", "enable.auto.commit": False})
+    partitions = consumer.list_topics(topic, timeout=20).topics[topic].partitions
+    consumer.assign([TopicPartition(topic, partition, OFFSET_BEGINNING) for partition in partitions])
+    seen = 0
+    began = time.perf_counter()
+    while seen < records:
+        seen += len(consumer.consume(10_000, timeout=5))
+    rate = records / (time.perf_counter() - began)
+    consumer.close()
+    return rate
+
+
+if __name__ == "__main__":
+    verb, bootstrap, topic, records, size = sys.argv[1:]
+    work = {"produce": produce, "consume": consume}[verb]
+    print(f"{work(bootstrap, topic, int(records), int(size)):.0f}")
