@@ -19,6 +19,7 @@ from strandline.controller.elections import come, leads_any, leave
 from strandline.controller.rules import TopicRules, elr_enabled
 from strandline.controller.sessions import Session, Sessions
 from strandline.controller.settings import ControllerSettings
+from strandline.metadata.cluster import METADATA_VERSION
 from strandline.metadata.record_versions import CORDONED_DIRECTORIES_SINCE, DIRECTORIES_SINCE
 from strandline.metadata.values import BrokerInfo
 from strandline.metadata.views import View
@@ -97,7 +98,9 @@ class Brokers:
         if known is not None and not again and request.previous_broker_epoch != known.epoch and elr_enabled(self._view):
             rules = TopicRules(self._view, self._settings.static)
             yield from leave(self._view, rules, known.id, records, unclean_shutdown=True)
-        self.sessions.start(request.broker_id, epoch, now_ms)
+        if not again:
+            # A session begins with the first heartbeat: whoever only registers keeps nobody else from doing so.
+            self.sessions.end(request.broker_id)
         return Decision(BrokerRegistrationResponse(broker_epoch=epoch), records)
 
     def _check_gone(self, predecessor: BrokerInfo, now_ms: int) -> None:
@@ -128,7 +131,8 @@ class Brokers:
         supported = {
             feature.name: (feature.min_supported_version, feature.max_supported_version) for feature in request.features
         }
-        supported.setdefault("metadata.version", (1, 1))
+        if METADATA_VERSION not in supported:
+            raise KafkaError(ErrorCode.INVALID_REGISTRATION, "the registration does not say which metadata it supports")
         for name, level in self._view.features().items():
             low, high = supported.get(name, (0, 0))
             if not low <= level <= high:

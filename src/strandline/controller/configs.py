@@ -14,6 +14,7 @@ from typing import Final, Protocol
 from strandline.controller.decisions import Decision, check_size
 from strandline.controller.rules import MIN_INSYNC_REPLICAS, cluster_layers, elr_enabled
 from strandline.controller.settings import ControllerSettings
+from strandline.controller.topics import check_topic_name
 from strandline.metadata.broker_settings import broker_key, check_broker_configs
 from strandline.metadata.effective_settings import broker_value
 from strandline.metadata.group_settings import (
@@ -72,23 +73,17 @@ class Configs:
         times = Counter((each.resource_type, each.resource_name) for each, _ in asked)
         responses: list[AlterConfigsResourceResponse] = []
         records: list[Message] = []
-        refused: set[tuple[int, str]] = set()
         for each, operations in asked:
             resource = (each.resource_type, each.resource_name)
             code, why = ErrorCode.NONE, None
             try:
                 if times[resource] > 1:
-                    if resource in refused:
-                        continue
-                    refused.add(resource)
                     raise KafkaError(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
                 records += self._change(*resource, operations, replace=replace)
             except KafkaError as error:
                 code, why = error.code, error.why
             except ConfigError as error:
-                # In Kafka brokers refuse bad settings of brokers before the controller sees them, with another code.
-                is_broker = resource[0] == BROKER_RESOURCE
-                code, why = ErrorCode.INVALID_REQUEST if is_broker else ErrorCode.INVALID_CONFIG, str(error)
+                code, why = _code_for_bad_settings(resource[0]), str(error)
             responses.append(
                 AlterConfigsResourceResponse(
                     error_code=code, error_message=why, resource_type=resource[0], resource_name=resource[1]
@@ -117,6 +112,9 @@ class Configs:
 
     def _check_resource(self, resource_type: int, name: str) -> None:
         if resource_type == TOPIC_RESOURCE:
+            if not name:
+                raise KafkaError(ErrorCode.INVALID_REQUEST, "Default topic resources are not allowed.")
+            check_topic_name(name)
             if self._view.topic(name) is None:
                 raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{name}' does not exist.")
         elif resource_type == BROKER_RESOURCE:
@@ -221,6 +219,13 @@ _KEYS: Final = {TOPIC_RESOURCE: TOPIC_KEYS, GROUP_RESOURCE: GROUP_KEYS, CLIENT_M
 
 def _key(resource_type: int, name: str) -> ConfigKey | None:
     return broker_key(name) if resource_type == BROKER_RESOURCE else _KEYS[resource_type].get(name)
+
+
+def _code_for_bad_settings(resource_type: int) -> ErrorCode:
+    """In Kafka brokers refuse bad settings of brokers before the controller sees them, and subscriptions are checked by
+    code of their own: both with another code than topics and groups."""
+    odd = resource_type in (BROKER_RESOURCE, CLIENT_METRICS_RESOURCE)
+    return ErrorCode.INVALID_REQUEST if odd else ErrorCode.INVALID_CONFIG
 
 
 def _verb(operation: int) -> str:

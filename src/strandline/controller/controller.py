@@ -90,7 +90,7 @@ class Controller:
         self.brokers = Brokers(image.latest, settings)
         self._topics = Topics(image.latest, settings, random)
         self._configs = Configs(image.latest, settings)
-        self._features = Features(image.latest, settings)
+        self._features = Features(image.latest, settings, lambda: log.kraft_version)
 
     @property
     def is_active(self) -> bool:

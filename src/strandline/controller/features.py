@@ -6,7 +6,7 @@ program serves it; going down needs the request to say so, and is refused where 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
 from strandline.controller.decisions import Decision
@@ -44,9 +44,11 @@ _TRANSACTIONS_SINCE: Final = 14
 
 
 class Features:
-    def __init__(self, view: View, settings: ControllerSettings) -> None:
+    def __init__(self, view: View, settings: ControllerSettings, kraft_version: Callable[[], int] = lambda: 0) -> None:
+        """`kraft_version` is a feature like any other to those who ask, but kept by the log, not by what is in it."""
         self._view = view
         self._settings = settings
+        self._kraft_version = kraft_version
 
     def bootstrap(self, given: Sequence[Message]) -> list[Message]:
         """The first records of a cluster, in a transaction: a controller that dies halfway leaves nothing behind."""
@@ -61,31 +63,30 @@ class Features:
         return [BeginTransactionRecord(name="Bootstrap records"), *records, EndTransactionRecord()]
 
     def update(self, request: UpdateFeaturesRequest, version: int) -> Decision[UpdateFeaturesResponse]:
-        """From version 2 on one error for the request; before that one for each feature."""
-        results: list[UpdatableFeatureResult] = []
+        """One update that fails is the answer to all. Up to version 1 success is told for each feature."""
         records: list[Message] = []
-        failure: KafkaError | None = None
-        for update in request.feature_updates:
-            code, why = ErrorCode.NONE, None
-            try:
+        try:
+            for update in request.feature_updates:
                 records += self._update(update, version)
-            except KafkaError as error:
-                failure = failure or error
-                code, why = error.code, error.why
-            results.append(UpdatableFeatureResult(feature=update.feature, error_code=code, error_message=why))
-        if failure is not None and version >= 2:
-            return Decision(UpdateFeaturesResponse(error_code=failure.code, error_message=failure.why))
+        except KafkaError as error:
+            return Decision(UpdateFeaturesResponse(error_code=error.code, error_message=error.why))
+        results = [
+            UpdatableFeatureResult(feature=update.feature, error_message=ErrorCode.NONE.name)
+            for update in request.feature_updates
+        ]
         response = UpdateFeaturesResponse(error_message=None, results=results)
-        return Decision(response, [] if request.validate_only or failure is not None else records)
+        return Decision(response, [] if request.validate_only else records)
 
     def _update(self, update: FeatureUpdateKey, version: int) -> list[Message]:
         name, level = update.feature, update.max_version_level
         kind = update.upgrade_type if version >= 1 else (SAFE_DOWNGRADE if update.allow_downgrade else UPGRADE)
-        current = self._view.features().get(name, 0)
+        current = self._kraft_version() if name == KRAFT_VERSION else self._view.features().get(name, 0)
         self._check_direction(name, current, level, kind)
         self._check_supported(name, level)
         if level == current:
             return []
+        if name == KRAFT_VERSION:
+            raise _refused(name, level, "the quorum's own version is chosen when its nodes are formatted")
         if name == METADATA_VERSION:
             _check_metadata_version(current, level)
         if level > current and level > SERVED_FEATURES.get(name, 0):
@@ -112,8 +113,6 @@ class Features:
     def _check_supported(self, name: str, level: int) -> None:
         if name not in SUPPORTED_FEATURES:
             raise _refused(name, level, f"controller {self._settings.node_id} does not know this feature")
-        if name == KRAFT_VERSION:
-            raise _refused(name, level, "the quorum's own version is chosen when its nodes are formatted")
         if level == 0 and name != METADATA_VERSION:
             return
         for node, (low, high) in self._supporters(name):

@@ -21,6 +21,11 @@ class MetadataLog(Protocol):
         ...
 
     @property
+    def kraft_version(self) -> int:
+        """The level of the feature kraft.version: 1 when the log itself says who votes, 0 otherwise."""
+        ...
+
+    @property
     def end_offset(self) -> int:
         """Where the next record will stand."""
         ...

@@ -105,6 +105,8 @@ class Topics:
         records: list[Message],
         response: CreateTopicsResponse,
     ) -> Generator[None, None, None]:
+        if topic.name == METADATA_TOPIC:
+            raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, f"{METADATA_TOPIC} belongs to the cluster itself.")
         check_topic_name(topic.name)
         self._check_new(topic.name, new)
         configs = _checked_configs(topic, described.layers)
@@ -336,8 +338,7 @@ class _Descriptions:
 
 
 def check_topic_name(name: str) -> None:
-    if name == METADATA_TOPIC:
-        raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, f"{METADATA_TOPIC} belongs to the cluster itself.")
+    """Raises INVALID_TOPIC_EXCEPTION unless a topic can have this name."""
     if name in (".", ".."):
         raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, "Topic name cannot be '.' or '..'.")
     if not _LEGAL_NAME.fullmatch(name):

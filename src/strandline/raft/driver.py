@@ -106,6 +106,10 @@ class SoleVoter:
         self.end_offset = 0
         self.committed = Watermark(0)
 
+    @property
+    def kraft_version(self) -> int:
+        return self._recovered.kraft_version
+
     async def start(self) -> None:
         """Reads what is there into the image and takes the lead of a new epoch; then `append` may be called."""
         try:

@@ -108,11 +108,18 @@ def test_registering_again_in_the_same_life_keeps_epoch_and_state() -> None:
 def test_a_second_process_under_the_same_id_is_refused_while_the_first_is_heard() -> None:
     life = alone()
     first = life.register(registration())
+    life.beat()
     life.now_ms = 8999
     with pytest.raises(KafkaError, match="still alive") as refusal:
         life.register(registration(incarnation=SECOND))
     assert refusal.value.code is ErrorCode.DUPLICATE_BROKER_REGISTRATION
     life.now_ms = 9000
+    assert life.register(registration(incarnation=SECOND)) > first
+
+
+def test_one_that_only_registered_keeps_nobody_else_from_it() -> None:
+    life = alone()
+    first = life.register(registration())
     assert life.register(registration(incarnation=SECOND)) > first
 
 
@@ -151,7 +158,7 @@ def test_the_broker_of_the_controllers_own_process_need_not_wait_for_its_dead_pr
         ({"log_dirs": [directory(1), directory(1)]}, ErrorCode.INVALID_REGISTRATION),
         ({"log_dirs": [Uuid.of(0, 5)]}, ErrorCode.INVALID_REGISTRATION),
         ({"log_dirs": [directory(2)]}, ErrorCode.INVALID_REGISTRATION),
-        ({"features": []}, ErrorCode.UNSUPPORTED_VERSION),
+        ({"features": []}, ErrorCode.INVALID_REGISTRATION),
         (
             {"features": [Feature(name="metadata.version", min_supported_version=7, max_supported_version=29)]},
             ErrorCode.UNSUPPORTED_VERSION,

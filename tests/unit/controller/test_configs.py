@@ -109,7 +109,9 @@ def test_a_list_that_the_topic_leaves_to_the_broker_starts_from_the_brokers() ->
         (resource(BROKER_RESOURCE, "", ("min.insync.replicas", DELETE, None)), ErrorCode.INVALID_CONFIG),
         (resource(GROUP_RESOURCE, "", ("consumer.session.timeout.ms", SET, "50000")), ErrorCode.INVALID_REQUEST),
         (resource(GROUP_RESOURCE, "g", ("no.such.key", SET, "1")), ErrorCode.INVALID_CONFIG),
-        (resource(CLIENT_METRICS_RESOURCE, "s", ("interval.ms", SET, "often")), ErrorCode.INVALID_CONFIG),
+        (resource(CLIENT_METRICS_RESOURCE, "s", ("interval.ms", SET, "often")), ErrorCode.INVALID_REQUEST),
+        (resource(TOPIC_RESOURCE, "", ("retention.ms", SET, "5")), ErrorCode.INVALID_REQUEST),
+        (resource(TOPIC_RESOURCE, "../x", ("retention.ms", SET, "5")), ErrorCode.INVALID_TOPIC_EXCEPTION),
         (resource(BROKER_LOGGER_RESOURCE, "1", ("x", SET, "INFO")), ErrorCode.INVALID_REQUEST),
         (resource(99, "x", ("x", SET, "1")), ErrorCode.INVALID_REQUEST),
     ],
@@ -123,13 +125,14 @@ def test_what_cannot_be_set_is_refused_by_its_own_code_and_leaves_no_trace(
     assert scene.image.end_offset == before
 
 
-def test_one_bad_resource_does_not_hold_up_the_others_and_one_given_twice_fails_once() -> None:
+def test_one_bad_resource_does_not_hold_up_the_others_and_one_given_twice_fails_twice() -> None:
     scene = scene_with_topic()
     bad = resource(TOPIC_RESOURCE, "x", ("retention.ms", SET, "1"))
     good = resource(GROUP_RESOURCE, "g", ("consumer.session.timeout.ms", SET, "50000"))
     assert alter(scene, bad, good, topic(), topic()) == [
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
         ErrorCode.NONE,
+        ErrorCode.INVALID_REQUEST,
         ErrorCode.INVALID_REQUEST,
     ]
     assert scene.view.configs(GROUP_RESOURCE, "g") == {"consumer.session.timeout.ms": "50000"}

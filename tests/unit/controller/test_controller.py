@@ -46,6 +46,7 @@ class HandLog:
         self._image = image
         self.is_leader = True
         self.epoch = 1
+        self.kraft_version = 1
         self.end_offset = 0
         self.committed = Watermark(0)
         self.batches: list[Sequence[Message]] = []

@@ -125,15 +125,29 @@ def test_all_updates_happen_or_none() -> None:
     assert scene.view.features()[ELR] == 1
 
 
-def test_older_versions_answer_for_each_feature() -> None:
+def test_older_versions_tell_success_for_each_feature_and_failure_once() -> None:
     scene = Scene(1)
     answer = update(scene, (ELR, 0, SAFE_DOWNGRADE), ("metadata.version", 99, UPGRADE), version=1)
-    assert answer.error_code == 0
-    assert [(r.feature, r.error_code) for r in answer.results] == [
-        (ELR, 0),
-        ("metadata.version", ErrorCode.INVALID_UPDATE_VERSION),
-    ]
+    assert answer.error_code == ErrorCode.INVALID_UPDATE_VERSION
     assert scene.view.features()[ELR] == 1
+    answer = update(scene, (ELR, 0, SAFE_DOWNGRADE), ("metadata.version", 30, UPGRADE), version=1)
+    assert [(r.feature, r.error_code) for r in answer.results] == [(ELR, 0), ("metadata.version", 0)]
+    assert ELR not in scene.view.features()
+
+
+def test_the_version_of_the_quorum_may_be_confirmed_but_not_changed() -> None:
+    scene = Scene(1)
+    features = Features(scene.view, scene.settings, lambda: 1)
+
+    def code(level: int, kind: int) -> int:
+        update_ = FeatureUpdateKey(feature="kraft.version", max_version_level=level, upgrade_type=kind)
+        decision = features.update(UpdateFeaturesRequest(feature_updates=[update_]), 2)
+        assert decision.records == []
+        return decision.answer.error_code
+
+    assert code(1, UPGRADE) == ErrorCode.NONE
+    assert code(0, SAFE_DOWNGRADE) == ErrorCode.INVALID_UPDATE_VERSION
+    assert code(2, UPGRADE) == ErrorCode.INVALID_UPDATE_VERSION
 
 
 def test_the_oldest_version_says_downgrade_with_a_flag() -> None:
