@@ -1,0 +1,123 @@
+"""Transcripts: what Apache Kafka 4.3.1 answers to every script in every version, as text files in `answers/`.
+
+    == script: label
+    v0-3
+      error_code=NONE …
+    v4
+      …
+
+Where we answer otherwise on purpose, the reason and our own answers follow:
+
+    differs: why
+    ours v0-4
+      …
+
+The test beside this file holds our node to the files; the one under tests/oracle holds Apache Kafka to them, and
+writes them anew when STRANDLINE_REWRITE_ANSWERS=1.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from difflib import unified_diff
+from itertools import groupby
+from pathlib import Path
+
+from cluster.handlers.talk import Note
+
+DIRECTORY = Path(__file__).parent / "answers"
+REWRITE = os.environ.get("STRANDLINE_REWRITE_ANSWERS") == "1"
+_SECTION = "== "
+_DIFFERS = "differs: "
+_OURS = "ours "
+
+
+@dataclass(slots=True)
+class Section:
+    kafka: list[str] = field(default_factory=list)
+    differs: str | None = None
+    ours: list[str] = field(default_factory=list)
+
+    def lines(self) -> Iterator[str]:
+        yield from self.kafka
+        if self.differs is not None:
+            yield _DIFFERS + self.differs
+            yield from self.ours
+
+
+Sections = dict[str, Section]
+
+
+def of_notes(notes: Iterable[Note], *, kafka: bool) -> Sections:
+    """Notes in the order of their versions; what stays the same from version to version is said once."""
+    sections: Sections = {}
+    by_label: dict[str, list[Note]] = {}
+    for note in notes:
+        by_label.setdefault(note.label, []).append(note)
+    for label, each in by_label.items():
+        section = sections[label] = Section(differs=each[0].differs)
+        own = section.kafka if kafka or section.differs is None else section.ours
+        prefix = "" if own is section.kafka else _OURS
+        for said, same in groupby(each, key=lambda note: note.said):
+            versions = [note.version for note in same]
+            span = f"v{versions[0]}" if len(versions) == 1 else f"v{versions[0]}-{versions[-1]}"
+            own.append(prefix + span)
+            own.extend("  " + line for line in said.split("\n"))
+    return sections
+
+
+def load(name: str) -> Sections:
+    path = DIRECTORY / f"{name}.txt"
+    sections: Sections = {}
+    lines: list[str] = []
+    for line in path.read_text().splitlines() if path.exists() else ():
+        if line.startswith(_SECTION):
+            section = sections[line.removeprefix(_SECTION)] = Section()
+            lines = section.kafka
+        elif line.startswith(_DIFFERS):
+            section.differs = line.removeprefix(_DIFFERS)
+            lines = section.ours
+        elif line:
+            lines.append(line)
+    return sections
+
+
+def save(name: str, sections: Sections) -> None:
+    texts = [
+        "\n".join([_SECTION + label, *section.lines()]) + "\n" for label, section in sections.items() if section.kafka
+    ]
+    (DIRECTORY / f"{name}.txt").write_text("\n".join(texts))
+
+
+def kafkas(section: Section) -> list[str]:
+    return section.kafka
+
+
+def ours(section: Section) -> list[str]:
+    """Kafka's answers, or our own where we differ."""
+    return section.kafka if section.differs is None else section.ours
+
+
+def differences(written: Sections, said: Sections, part: Callable[[Section], list[str]]) -> str:
+    """Empty when the node said what is written down; otherwise what it said instead."""
+    lines: list[str] = []
+    for label in dict.fromkeys([*written, *said]):
+        before = part(written.get(label, Section()))
+        now = part(said.get(label, Section()))
+        if before != now:
+            lines += [_SECTION + label, *list(unified_diff(before, now, "written", "said", lineterm="", n=9))[3:]]
+    return "\n".join(lines)
+
+
+def merged(old: Sections, new: Sections, *, kafka: bool) -> Sections:
+    """`new` as one node said it, with what the other node had said."""
+    result: Sections = {}
+    for label, section in new.items():
+        before = old.get(label, Section())
+        if kafka:
+            result[label] = Section(section.kafka, section.differs, before.ours)
+        else:
+            result[label] = Section(before.kafka, section.differs, section.ours)
+    return result
