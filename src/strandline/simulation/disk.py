@@ -16,9 +16,10 @@ from dataclasses import dataclass
 
 from strandline.runtime.disk import Buffer
 from strandline.simulation.journal import Journal, Operation
+from strandline.simulation.pages import PAGE_BYTES
 from strandline.simulation.process import ProcessEnded
 from strandline.simulation.trace import Trace
-from strandline.simulation.volume import PAGE_BYTES, DirectoryNode, FileNode, Volume
+from strandline.simulation.volume import DirectoryNode, FileNode, Volume
 
 _UNLIMITED_BYTES = 1 << 40
 _CHANGES = ("create", "write", "truncate", "sync", "rename", "remove", "make_dir", "sync_dir")

@@ -28,10 +28,9 @@ from dataclasses import dataclass
 from enum import Enum
 from random import Random
 
-SECTOR_BYTES = 512
-PAGE_BYTES = 4096
+from strandline.simulation.pages import PAGE_BYTES, Pages, cut_pages, pages_up_to, read_pages, write_pages
 
-Pages = dict[int, bytes]
+SECTOR_BYTES = 512
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,17 +80,17 @@ class FileNode:
         self.cold: set[int] = set()  # pages that are on the medium but not in memory
 
     def read(self, position: int, size: int) -> bytes:
-        return _read(self.pages, self.size, position, size)
+        return read_pages(self.pages, self.size, position, size)
 
     def write(self, position: int, data: bytes, now_ms: int) -> None:
         self.pending.append(Write(position, data))
-        _write(self.pages, position, data)
+        write_pages(self.pages, position, data)
         self.size = max(self.size, position + len(data))
         self.modified_ms = now_ms
 
     def truncate(self, size: int, now_ms: int) -> None:
         self.pending.append(Truncate(size))
-        _cut(self.pages, size)
+        cut_pages(self.pages, size)
         self.size = size
         self.modified_ms = now_ms
 
@@ -110,7 +109,7 @@ class FileNode:
     def _dirty_pages(self) -> Iterator[int]:
         for change in self.pending:
             if isinstance(change, Write):
-                yield from range(change.position // PAGE_BYTES, _pages_up_to(change.position + len(change.data)))
+                yield from range(change.position // PAGE_BYTES, pages_up_to(change.position + len(change.data)))
             else:
                 # Everything beyond the cut, including the page that was cut in two.
                 yield from [page for page in self.durable_pages if page >= change.size // PAGE_BYTES]
@@ -148,11 +147,11 @@ class FileNode:
         for sector in sectors:
             if random.random() < share:
                 start = sector * SECTOR_BYTES
-                data = _read(written, written_size, start, SECTOR_BYTES)
-                _write(pages, start, data)
+                data = read_pages(written, written_size, start, SECTOR_BYTES)
+                write_pages(pages, start, data)
                 reached = max(reached, start + len(data))
         found_size = random.choice((size, reached, written_size))
-        _cut(pages, found_size)
+        cut_pages(pages, found_size)
         return found_size
 
 
@@ -247,7 +246,7 @@ class Volume:
         if self.capacity_bytes is None:
             return size
         free = max(0, self.capacity_bytes - self.used_bytes()) // PAGE_BYTES
-        for page in range(position // PAGE_BYTES, _pages_up_to(position + size)):
+        for page in range(position // PAGE_BYTES, pages_up_to(position + size)):
             if page not in file.pages:
                 if free == 0:
                     return max(0, page * PAGE_BYTES - position)
@@ -407,44 +406,9 @@ def _set(entries: dict[str, Node], name: str, node: Node | None) -> None:
         entries[name] = node
 
 
-def _pages_up_to(size: int) -> int:
-    return -(-size // PAGE_BYTES)
-
-
-def _read(pages: Pages, file_size: int, position: int, size: int) -> bytes:
-    end = min(position + size, file_size)
-    if end <= position:
-        return b""
-    first, last = position // PAGE_BYTES, _pages_up_to(end)
-    whole = b"".join([pages.get(page, b"").ljust(PAGE_BYTES, b"\0") for page in range(first, last)])
-    skip = position - first * PAGE_BYTES
-    return whole[skip : skip + end - position]
-
-
-def _write(pages: Pages, position: int, data: bytes) -> None:
-    """A page is as long as what was ever written to it; the rest of it is zeros."""
-    written = 0
-    while written < len(data):
-        page, skip = divmod(position + written, PAGE_BYTES)
-        piece = data[written : written + PAGE_BYTES - skip]
-        old = pages.get(page, b"")
-        if len(old) < skip:
-            old = old.ljust(skip, b"\0")
-        pages[page] = old[:skip] + piece + old[skip + len(piece) :]
-        written += len(piece)
-
-
-def _cut(pages: Pages, size: int) -> None:
-    page, skip = divmod(size, PAGE_BYTES)
-    for beyond in [number for number in pages if number > page or (number == page and skip == 0)]:
-        del pages[beyond]
-    if page in pages:
-        pages[page] = pages[page][:skip]
-
-
 def _apply(pages: Pages, size: int, change: Write | Truncate) -> int:
     if isinstance(change, Write):
-        _write(pages, change.position, change.data)
+        write_pages(pages, change.position, change.data)
         return max(size, change.position + len(change.data))
-    _cut(pages, change.size)
+    cut_pages(pages, change.size)
     return change.size
