@@ -1,0 +1,281 @@
+"""The files of a log, read by Apache Kafka's own log and tools; and Kafka's files, read by ours."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from strandline.log.partition_log import PartitionLog
+from strandline.log.settings import LogSettings
+from strandline.log.validation import Origin
+from strandline.log.warming import Cold
+from strandline.model.ids import TopicPartition
+from strandline.records.batch import Codec, Record, batches, encode_batch, end_transaction_marker
+from strandline.runtime.disk import SystemDisk
+
+HERE = Path(__file__).resolve().parent
+PARTITION = TopicPartition("t", 0)
+# Kafka forgets producers whose last record is too old by its own clock.
+NOW = int(time.time() * 1000) - 60_000
+SETTINGS = LogSettings(segment_bytes=6000, index_interval_bytes=400, retention_ms=-1)
+CONFIG = "internal.segment.bytes=6000;index.interval.bytes=400;retention.ms=-1"
+# Four quick JVMs rather than four optimised ones.
+JAVA = ("java", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto", "-Xmx256m")
+
+Answer = dict[str, str]
+
+
+@pytest.fixture(scope="module")
+def kafka(kafka_classpath: str, tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Answer]:
+    classes = tmp_path_factory.mktemp("classes")
+    source = HERE / "KafkaFiles.java"
+    subprocess.run(["javac", "-cp", kafka_classpath, "-d", str(classes), str(source)], check=True, capture_output=True)
+
+    def run(*arguments: object, stdin: str = "") -> Answer:
+        command = [*JAVA, "-cp", f"{classes}:{kafka_classpath}", "KafkaFiles", *map(str, arguments)]
+        done = subprocess.run(command, input=stdin, capture_output=True, text=True, timeout=120, check=False)
+        answers = re.findall(r"^ANSWER (\w+) ?(.*)$", done.stdout, re.MULTILINE)
+        assert done.returncode == 0 and answers, done.stdout[-3000:] + done.stderr[-3000:]
+        return dict(answers)
+
+    return run
+
+
+class Script:
+    """A random sequence of batches, as a leader gets them: transactions, markers, new epochs, rolls."""
+
+    def __init__(self, seed: int) -> None:
+        self._random = random = Random(seed)
+        self.steps: list[tuple[str, int, bytes]] = []
+        self._sequences: dict[int, int] = {}
+        self._open: list[int] = []
+        epoch = 0
+        for number in range(120):
+            epoch += random.random() < 0.05
+            stamp = NOW + number * 10 + random.randint(-40, 40)
+            kind = random.random()
+            if kind < 0.05:
+                self.steps.append(("roll", 0, b""))
+            elif kind < 0.2 and self._open:
+                self.steps.append(("COORDINATOR", epoch, self._marker(stamp)))
+            else:
+                self.steps.append(("CLIENT", epoch, self._batch(stamp)))
+
+    def _batch(self, stamp: int) -> bytes:
+        random = self._random
+        codec = random.choice(list(Codec))
+        records = [
+            Record(-1, stamp + random.randint(0, 9), b"k", random.randbytes(random.randint(0, 300)))
+            for _ in range(random.randint(1, 6))
+        ]
+        if random.random() < 0.4:
+            return bytes(encode_batch(records, codec=codec))
+        producer = random.randint(1, 6)
+        transactional = producer <= 3
+        if transactional and producer not in self._open:
+            self._open.append(producer)
+        sequence = self._sequences.get(producer, 0)
+        self._sequences[producer] = sequence + len(records)
+        return bytes(
+            encode_batch(
+                records,
+                codec=codec,
+                producer_id=producer,
+                producer_epoch=0,
+                base_sequence=sequence,
+                transactional=transactional,
+            )
+        )
+
+    def _marker(self, stamp: int) -> bytes:
+        producer = self._open.pop(self._random.randrange(len(self._open)))
+        commit = self._random.random() < 0.5
+        marker = end_transaction_marker(
+            commit=commit, producer_id=producer, producer_epoch=0, coordinator_epoch=1, timestamp=stamp
+        )
+        return bytes(marker)
+
+    def write_with_ours(self, log: PartitionLog) -> None:
+        for kind, epoch, data in self.steps:
+            if kind == "roll":
+                log.roll(NOW)
+            else:
+                origin = Origin.CLIENT if kind == "CLIENT" else Origin.COORDINATOR
+                log.append_as_leader(memoryview(bytearray(data)), leader_epoch=epoch, wall_ms=NOW, origin=origin)
+            log.advance_high_watermark(log.log_end_offset)
+
+    def for_kafka(self) -> str:
+        lines = (
+            "roll" if kind == "roll" else f"append {epoch} {kind} {data.hex()}" for kind, epoch, data in self.steps
+        )
+        return "\n".join(lines) + "\n"
+
+
+def open_ours(path: Path, *, clean: bool = False, recovery_point: int = 0) -> PartitionLog:
+    log = PartitionLog.open(
+        SystemDisk(), str(path), PARTITION, SETTINGS, clean=clean, recovery_point=recovery_point, wall_ms=NOW
+    )
+    log.advance_high_watermark(log.log_end_offset)
+    return log
+
+
+def describe_ours(log: PartitionLog, timestamps: list[int]) -> Answer:
+    def joined(entries: list[tuple[object, ...]]) -> str:
+        return " ".join(":".join(map(str, entry)) for entry in entries)
+
+    while isinstance(aborted := log.aborted_transactions(0, log.log_end_offset), Cold):
+        aborted.warm()
+    hits = [log.offset_for_timestamp(timestamp) for timestamp in timestamps]
+    return {
+        "log": f"{log.log_start_offset} {log.log_end_offset} {log.last_stable_offset}",
+        "segments": joined([(segment.base_offset, segment.size) for segment in log.segments]),
+        "epochs": joined(list(log.epochs.entries)),
+        "producers": joined(
+            [
+                (
+                    state.producer_id,
+                    state.producer_epoch,
+                    state.last_sequence,
+                    state.last_offset,
+                    state.transaction_first_offset,
+                )
+                for state in sorted(log.producers.all(), key=lambda state: state.producer_id)
+            ]
+        ),
+        "aborted": joined(list(aborted)),
+        "timestamps": " ".join("-" if hit is None else str(hit.offset) for hit in hits),
+        "batches": joined(read_batches(log)),
+    }
+
+
+def read_batches(log: PartitionLog) -> list[tuple[object, ...]]:
+    found: list[tuple[object, ...]] = []
+    offset = log.log_start_offset
+    while offset < log.log_end_offset:
+        while isinstance(answer := log.read(offset, max_bytes=1 << 20), Cold):
+            answer.warm()
+        assert answer.slice is not None
+        for _, header in batches(answer.slice.read()):
+            found.append((header.base_offset, header.last_offset, header.partition_leader_epoch))
+            offset = header.next_offset
+    return found
+
+
+STAMPS = [NOW + step for step in range(-100, 1400, 37)]
+ASKED = ",".join(map(str, STAMPS))
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("ending", ["closed", "crashed"])
+def test_kafka_finds_in_our_files_what_we_find(
+    kafka: Callable[..., Answer], tmp_path: Path, seed: int, ending: str
+) -> None:
+    path = tmp_path / "t-0"
+    log = open_ours(path)
+    Script(seed).write_with_ours(log)
+    expected = describe_ours(log, STAMPS)
+    if ending == "closed":
+        log.close()
+        found = kafka("describe", path, CONFIG, "clean", log.log_end_offset, ASKED)
+    else:
+        log.flush(sealed_only=True)
+        found = kafka("describe", path, CONFIG, "crashed", log.checkpoint(), ASKED)
+    assert found == expected
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("ending", ["close", "kill"])
+def test_we_find_in_kafkas_files_what_kafka_finds(
+    kafka: Callable[..., Answer], tmp_path: Path, seed: int, ending: str
+) -> None:
+    path = tmp_path / "t-0"
+    written = kafka("write", path, CONFIG, "crashed", 0, stdin=f"{Script(10 + seed).for_kafka()}{ending}\n")
+    copy = tmp_path / "copy" / "t-0"
+    shutil.copytree(path, copy)
+    clean = ending == "close"
+    recovery_point = int(written["end"]) if clean else 0
+    expected = kafka("describe", copy, CONFIG, "clean" if clean else "crashed", recovery_point, ASKED)
+    ours = open_ours(path, clean=clean, recovery_point=recovery_point)
+    assert describe_ours(ours, STAMPS) == expected
+
+
+def test_a_log_passed_to_and_fro_grows_on(kafka: Callable[..., Answer], tmp_path: Path) -> None:
+    path = tmp_path / "t-0"
+    log = open_ours(path)
+
+    def sent(sequence: int) -> bytearray:
+        records = [Record(-1, NOW + sequence, None, bytes(90))]
+        return encode_batch(records, producer_id=9, producer_epoch=0, base_sequence=sequence)
+
+    for number in range(40):
+        log.append_as_leader(memoryview(sent(number)), leader_epoch=1, wall_ms=NOW)
+    log.close()
+    lines = "".join(f"append 2 CLIENT {sent(number).hex()}\n" for number in range(40, 80))
+    written = kafka("write", path, CONFIG, "clean", 40, stdin=f"{lines}close\n")
+    assert written["end"] == "80"
+    again = open_ours(path, clean=True, recovery_point=80)
+    assert again.epochs.entries == ((1, 0), (2, 40))
+    assert again.append_as_leader(memoryview(sent(80)), leader_epoch=3, wall_ms=NOW).base_offset == 80
+
+
+@pytest.fixture
+def dump(kafka_classpath: str) -> Callable[..., str]:
+    def run(*arguments: str) -> str:
+        command = [*JAVA, "-cp", kafka_classpath, "org.apache.kafka.tools.DumpLogSegments", *arguments]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+        assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+        return done.stdout + done.stderr
+
+    return run
+
+
+COMPLAINTS = re.compile(
+    r"mismatch|not found in|corrupt|exception|out of order|found timestamp|error|isvalid: false", re.I
+)
+
+
+def test_dump_log_segments_reads_all_our_files_without_complaint(dump: Callable[..., str], tmp_path: Path) -> None:
+    path = tmp_path / "t-0"
+    log = open_ours(path)
+    Script(3).write_with_ours(log)
+    log.close()
+
+    def listed(*suffixes: str) -> str:
+        return ",".join(str(file) for file in sorted(path.iterdir()) if file.suffix in suffixes)
+
+    deep = dump("--deep-iteration", "--print-data-log", "--files", listed(".log"))
+    assert not COMPLAINTS.search(re.sub(r"payload: .*", "", deep))
+    assert deep.count("baseOffset:") == len(read_batches(log))
+    assert "endTxnMarker" in deep
+    indexes = listed(".index", ".timeindex")
+    for check in ("--verify-index-only", "--index-sanity-check"):
+        output = dump(check, "--files", indexes)
+        assert not COMPLAINTS.search(output), output
+    transactions = dump("--files", listed(".txnindex"))
+    assert transactions.count("producerId") == len(describe_ours(log, [])["aborted"].split())
+    snapshots = dump("--files", listed(".snapshot"))
+    assert not COMPLAINTS.search(snapshots)
+    for state in log.producers.all():
+        assert f"producerId: {state.producer_id} " in snapshots
+    assert f"lastSequence: {max(state.last_sequence for state in log.producers.all())}" in snapshots
+
+
+def test_an_active_segment_left_by_a_crash_is_read_by_the_tool_too(dump: Callable[..., str], tmp_path: Path) -> None:
+    log = PartitionLog.open(
+        SystemDisk(), str(tmp_path / "t-0"), PARTITION, replace(SETTINGS, segment_bytes=1 << 30), wall_ms=NOW
+    )
+    for number in range(700):
+        data = encode_batch([Record(-1, NOW + number, None, bytes(500))])
+        log.append_as_leader(memoryview(data), leader_epoch=1, wall_ms=NOW)
+    stem = str(tmp_path / "t-0" / f"{0:020d}")
+    assert Path(f"{stem}.index").stat().st_size > 0
+    output = dump("--verify-index-only", "--files", f"{stem}.index,{stem}.timeindex")
+    assert not COMPLAINTS.search(output), output
