@@ -180,7 +180,7 @@ class Controller:
         deadline_ms = None if timeout_ms is None else self._clock.now_ms() + timeout_ms
         async with self._turn:
             self._check_active()
-            if deadline_ms is not None and self._clock.now_ms() > deadline_ms:
+            if deadline_ms is not None and self._clock.now_ms() >= deadline_ms:
                 raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, "the controller was too busy to decide in time")
             committed = self._log.committed
             decided = decide()

@@ -69,15 +69,13 @@ class Topics:
         records: list[Message] = []
         described = self._current_descriptions()
         times = Counter(topic.name for topic in request.topics)
-        new: dict[str, str] = {}
         for topic in request.topics:
             if times[topic.name] > 1:
                 if not any(result.name == topic.name for result in response.topics):
                     response.topics.append(_refusal(topic.name, ErrorCode.INVALID_REQUEST, "Duplicate topic name."))
                 continue
             try:
-                yield from self._create(topic, new, described, records, response)
-                new[_look(topic.name)] = topic.name
+                yield from self._create(topic, described, records, response)
             except KafkaError as error:
                 response.topics.append(_refusal(topic.name, error.code, error.why))
         return Decision(response, [] if request.validate_only else records)
@@ -100,15 +98,14 @@ class Topics:
     def _create(
         self,
         topic: CreatableTopic,
-        new: Mapping[str, str],
         described: _Descriptions,
         records: list[Message],
         response: CreateTopicsResponse,
     ) -> Generator[None, None, None]:
         if topic.name == METADATA_TOPIC:
-            raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, f"{METADATA_TOPIC} belongs to the cluster itself.")
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"{METADATA_TOPIC} belongs to the cluster itself.")
         check_topic_name(topic.name)
-        self._check_new(topic.name, new)
+        self._check_new(topic.name)
         configs = _checked_configs(topic, described.layers)
         if topic.assignments:
             assignments = self._manual(topic)
@@ -138,10 +135,10 @@ class Topics:
             if self._view.topic_by_id(topic_id) is None:
                 return topic_id
 
-    def _check_new(self, name: str, new: Mapping[str, str]) -> None:
+    def _check_new(self, name: str) -> None:
         if self._view.topic(name) is not None:
             raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
-        alike = next(iter(self._view.topics_looking_like(name)), None) or new.get(_look(name))
+        alike = next(iter(self._view.topics_looking_like(name)), None)
         if alike is not None:
             raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic '{name}' collides with existing topic: {alike}")
 
@@ -254,7 +251,7 @@ class Topics:
         if len(records) + additional > MAX_RECORDS_PER_DECISION:
             raise KafkaError(ErrorCode.POLICY_VIOLATION, "Excessively large number of partitions per request.")
         factor = len(self._view.partitions(known.id)[0].replicas)
-        if topic.assignments is None or not topic.assignments:
+        if topic.assignments is None:
             assignments = yield from self._place(additional, factor)
         else:
             assignments = self._manual_extension(topic, known, additional, factor)
@@ -278,26 +275,25 @@ class Topics:
             code = ErrorCode.INVALID_REQUEST if version < 3 else ErrorCode.TOPIC_DELETION_DISABLED
             raise KafkaError(code, "delete.topic.enable is false on the controller")
         asked = [DeleteTopicState(name=name) for name in request.topic_names] if version < 6 else request.topics
-        response = DeleteTopicsResponse(responses=[])
-        records: list[Message] = []
-        deleted: dict[Uuid, None] = {}
         times = Counter((state.name, state.topic_id) for state in asked)
+        found: dict[Uuid, DeletableTopicResult] = {}
+        refused: list[DeletableTopicResult] = []
         for state in {(state.name, state.topic_id): state for state in asked}.values():
             try:
                 _check_asked(state, times[state.name, state.topic_id])
                 topic = self._find(state)
-                if topic.id in deleted:
-                    raise KafkaError(ErrorCode.INVALID_REQUEST, "The topic was given twice, by name and by id.")
-                deleted[topic.id] = None
-                records.append(RemoveTopicRecord(topic_id=topic.id))
-                response.responses.append(DeletableTopicResult(name=topic.name, topic_id=topic.id))
             except KafkaError as error:
-                response.responses.append(
-                    DeletableTopicResult(
-                        name=state.name, topic_id=state.topic_id, error_code=error.code, error_message=error.why
-                    )
-                )
-        return Decision(response, records)
+                refused.append(_undeletable(state.name, state.topic_id, error.code, error.why))
+                continue
+            if topic.id in found:
+                why = "The topic was given twice, by name and by id."
+                found[topic.id] = _undeletable(topic.name, topic.id, ErrorCode.INVALID_REQUEST, why)
+            else:
+                found[topic.id] = DeletableTopicResult(name=topic.name, topic_id=topic.id)
+        records: list[Message] = [
+            RemoveTopicRecord(topic_id=topic_id) for topic_id, result in found.items() if result.error_code == 0
+        ]
+        return Decision(DeleteTopicsResponse(responses=[*found.values(), *refused]), records)
 
     def _find(self, state: DeleteTopicState) -> TopicInfo:
         if state.name is not None:
@@ -327,7 +323,8 @@ class _Descriptions:
             described = self._known[key] = [
                 CreatableTopicConfigs(
                     name=entry.name,
-                    value=entry.value,
+                    # What was given is shown as it was given; elsewhere it is shown in its canonical spelling.
+                    value=configs.get(entry.name, entry.value),
                     read_only=entry.read_only,
                     config_source=entry.source,
                     is_sensitive=entry.sensitive,
@@ -335,6 +332,10 @@ class _Descriptions:
                 for entry in describe_topic(configs, self.layers)
             ]
         return described
+
+
+def _undeletable(name: str | None, topic_id: Uuid, code: ErrorCode, why: str) -> DeletableTopicResult:
+    return DeletableTopicResult(name=name, topic_id=topic_id, error_code=code, error_message=why)
 
 
 def check_topic_name(name: str) -> None:
@@ -385,10 +386,6 @@ def _candidates(brokers: Sequence[BrokerInfo]) -> list[Candidate]:
         if not broker.in_controlled_shutdown
         and (not broker.cordoned_directories or set(broker.cordoned_directories) != set(broker.directories))
     ]
-
-
-def _look(name: str) -> str:
-    return name.replace(".", "_")
 
 
 def _refusal(name: str, code: ErrorCode, why: str) -> CreatableTopicResult:

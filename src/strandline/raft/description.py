@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from strandline.model.errors import ErrorCode
-from strandline.model.ids import METADATA_TOPIC
+from strandline.model.ids import METADATA_TOPIC, ZERO_UUID
 from strandline.protocol.messages.quorum import (
     DescribeQuorumRequest,
     DescribeQuorumResponse,
@@ -17,21 +17,27 @@ from strandline.raft.voters import Voter
 
 
 def describe_sole_voter(
-    request: DescribeQuorumRequest, voter: Voter, epoch: int, high_watermark: int, log_end_offset: int, wall_ms: int
+    request: DescribeQuorumRequest,
+    version: int,
+    voter: Voter,
+    epoch: int,
+    high_watermark: int,
+    log_end_offset: int,
+    wall_ms: int,
 ) -> DescribeQuorumResponse:
+    """Directories and addresses of voters exist from version 2 on."""
     asked = [(topic.topic_name, [p.partition_index for p in topic.partitions]) for topic in request.topics]
     if asked != [(METADATA_TOPIC, [0])]:
         return _unknown(request)
     me = ReplicaState(
         replica_id=voter.id,
-        replica_directory_id=voter.directory_id,
+        replica_directory_id=voter.directory_id if version >= 2 else ZERO_UUID,
         log_end_offset=log_end_offset,
         last_fetch_timestamp=wall_ms,
         last_caught_up_timestamp=wall_ms,
     )
     partition = DescribeQuorumResponsePartitionData(
         partition_index=0,
-        error_message=None,
         leader_id=voter.id,
         leader_epoch=epoch,
         high_watermark=high_watermark,
@@ -40,16 +46,14 @@ def describe_sole_voter(
     )
     listeners = [Listener(name=name, host=at.host, port=at.port) for name, at in voter.listeners]
     return DescribeQuorumResponse(
-        error_message=None,
         topics=[DescribeQuorumResponseTopicData(topic_name=METADATA_TOPIC, partitions=[partition])],
-        nodes=[Node(node_id=voter.id, listeners=listeners)],
+        nodes=[Node(node_id=voter.id, listeners=listeners)] if version >= 2 else [],
     )
 
 
 def _unknown(request: DescribeQuorumRequest) -> DescribeQuorumResponse:
     """There is one quorum; whoever asks for another partition learns that it is not there, partition by partition."""
     return DescribeQuorumResponse(
-        error_message=None,
         topics=[
             DescribeQuorumResponseTopicData(
                 topic_name=topic.topic_name,
@@ -57,7 +61,6 @@ def _unknown(request: DescribeQuorumRequest) -> DescribeQuorumResponse:
                     DescribeQuorumResponsePartitionData(
                         partition_index=partition.partition_index,
                         error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-                        error_message=None,
                     )
                     for partition in topic.partitions
                 ],

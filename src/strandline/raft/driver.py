@@ -304,7 +304,13 @@ class SoleVoter:
     async def describe_quorum(self, request: DescribeQuorumRequest, version: int = 2) -> DescribeQuorumResponse:
         voter = self._voters.voter(self._node_id) or Voter(self._node_id)
         return describe_sole_voter(
-            request, voter, self.epoch, self.committed.value, self._storage.log.log_end_offset, self._clock.wall_ms()
+            request,
+            version,
+            voter,
+            self.epoch,
+            self.committed.value,
+            self._storage.log.log_end_offset,
+            self._clock.wall_ms(),
         )
 
     async def close(self) -> None:

@@ -113,8 +113,8 @@ async def _topics(controller: Controller) -> None:
     beta = CreatableTopic(name="beta", num_partitions=1, replication_factor=1)
     await controller.create_topics(CreateTopicsRequest(topics=[beta]))
     more = CreatePartitionsTopic(name="beta", count=4, assignments=None)
-    await controller.create_partitions(CreatePartitionsRequest(topics=[more]))
-    await controller.delete_topics(DeleteTopicsRequest(topics=[DeleteTopicState(name="gone")]))
+    await controller.create_partitions(CreatePartitionsRequest(topics=[more], timeout_ms=5000))
+    await controller.delete_topics(DeleteTopicsRequest(topics=[DeleteTopicState(name="gone")], timeout_ms=5000))
 
 
 async def _drive(controller: Controller, image: Image) -> None:

@@ -295,6 +295,9 @@ def test_a_request_that_waited_in_line_beyond_its_time_is_told_so() -> None:
         with pytest.raises(KafkaError) as refusal:
             await late
         assert refusal.value.code is ErrorCode.REQUEST_TIMED_OUT
+        with pytest.raises(KafkaError) as refusal:
+            await stage.create("hasty", timeout_ms=0)
+        assert refusal.value.code is ErrorCode.REQUEST_TIMED_OUT
 
     play(scene)
 
@@ -329,7 +332,7 @@ def test_deleting_and_creating_a_topic_at_once_gives_it_a_new_id() -> None:
         stage = await Stage(world).with_broker()
         first = (await stage.committing(stage.create("t"))).topics[0].topic_id
         gone = asyncio.create_task(
-            stage.controller.delete_topics(DeleteTopicsRequest(topics=[DeleteTopicState(name="t")]))
+            stage.controller.delete_topics(DeleteTopicsRequest(topics=[DeleteTopicState(name="t")], timeout_ms=1000))
         )
         second = stage.create("t")
         await asyncio.sleep(0)

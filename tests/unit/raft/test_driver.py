@@ -10,6 +10,7 @@ import pytest
 from strandline.model.errors import ErrorCode, KafkaError, NodeFault
 from strandline.model.ids import METADATA_TOPIC, Uuid
 from strandline.model.timeline import Touched
+from strandline.protocol.codec import encode_bytes
 from strandline.protocol.messages.control_records import KRaftVersionRecord, LeaderChangeMessage, VotersRecord
 from strandline.protocol.messages.metadata_records import BeginTransactionRecord, EndTransactionRecord
 from strandline.protocol.messages.quorum import (
@@ -369,6 +370,9 @@ def test_the_quorum_describes_itself() -> None:
             assert (voter.replica_id, voter.log_end_offset) == (1, 4)
             assert voter.last_fetch_timestamp == voter.last_caught_up_timestamp == world.clock.wall_ms()
             assert answer.nodes[0].listeners[0].port == 9093
+            older = await quorum.voter.describe_quorum(asking(METADATA_TOPIC), 1)
+            assert encode_bytes(older, 1), "what older versions cannot say is left out"
+            assert (older.nodes, older.topics[0].partitions[0].current_voters[0].replica_id) == ([], 1)
             other = await quorum.voter.describe_quorum(asking("t"))
             assert other.topics[0].partitions[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
