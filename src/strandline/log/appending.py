@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from strandline.log.partition_log import PartitionLog
 
 # How much of a segment may pass before its producers are written down again: it bounds what is replayed after a crash.
-_CAPTURE_BYTES = 64 << 20
+_CAPTURE_BYTES = 16 << 20
 _COORDINATOR_EPOCH = struct.Struct(">hi")
 
 
@@ -156,7 +156,10 @@ def _spill_if_due(log: PartitionLog, segment: Segment) -> None:
         return
     if segment.size - log.captured_at_bytes >= _CAPTURE_BYTES:
         log.captured_at_bytes = segment.size
-        log.captured_producers[log.log_end_offset] = capture(log.producers)
+        # Within a segment only the newest one counts.
+        bases = [segment.base_offset for segment in log.segments]
+        captured = {offset: kept for offset, kept in log.captured_producers.items() if offset in bases}
+        log.captured_producers = {**captured, log.log_end_offset: capture(log.producers)}
     try:
         segment.spill()
     except OSError as error:

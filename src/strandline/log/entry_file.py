@@ -117,10 +117,11 @@ class EntryFile:
         size = self.entry_size
         if self._tail is not None and count >= self._first:
             self._tail = self._tail[: (count - self._first) * size]
+            self._head = older
         else:
             self._tail = bytearray(older[: count * size])
             self._first = 0
-        self._head = None
+            self._head = None
         self.count = count
         self.written = min(self.written, count)
 

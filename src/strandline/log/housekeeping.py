@@ -151,7 +151,10 @@ def rest_idle(store: LogStore) -> None:
 
 
 def close(store: LogStore, broker_epoch: int = -1) -> None:
-    """Blocking. Everything flushed and written down; where that went well, the directory is marked clean."""
+    """Blocking. Everything flushed and written down; where that went well, the directory is marked clean.
+
+    Logs are closed one after the other; who has threads to spare closes them there before (`PartitionLog.close`).
+    """
     failed: dict[str, None] = {}
     for log in store.open_logs():
         try:

@@ -138,6 +138,8 @@ class _Opening:
             self._epochs_seen.clear()
             return False
         log.log_end_offset = self._scanned_from = scan.next_offset
+        # As closing left it: cutting the last entry off, to add it again later, costs more than writing it.
+        active.note_largest_timestamp()
         trim_indexes(active)
         return True
 

@@ -193,12 +193,17 @@ class Segment:
     def seal(self) -> None:
         """No more appends: a last time index entry, everything written, nothing held open."""
         assert self.offsets is not None and self.times is not None
-        if self.largest_timestamp is not None and self.largest_timestamp >= 0:
-            self.times.add(self.largest_timestamp, self.largest_timestamp_offset)
+        self.note_largest_timestamp()
         self.offsets.trim(self.disk, self.path(names.OFFSET_INDEX))
         self.times.trim(self.disk, self.path(names.TIME_INDEX))
         self.indexes_synced = False
         self._spilled_size = self.size
+
+    def note_largest_timestamp(self) -> None:
+        """A last entry for the time index, so that it alone tells the largest timestamp of the segment."""
+        assert self.times is not None
+        if self.largest_timestamp is not None and self.largest_timestamp >= 0:
+            self.times.add(self.largest_timestamp, self.largest_timestamp_offset)
 
     def rest(self) -> None:
         """Put down the file and what can be read again; positions and checks that are known stay known."""
