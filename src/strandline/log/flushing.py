@@ -154,5 +154,7 @@ def _write_captured_producers(log: PartitionLog, generation: int) -> None:
             file.close()
         log.publish_file(path + ".tmp", path, generation)
         log.captured_producers.pop(offset, None)
-        _drop_stray_snapshot(log, log.snapshot_offset)
+        # A log that only changed its epochs is closed at the offset where it was closed before.
+        if log.snapshot_offset != offset:
+            _drop_stray_snapshot(log, log.snapshot_offset)
         log.snapshot_offset = offset

@@ -178,3 +178,13 @@ def test_closing_what_did_not_change_writes_nothing(tmp_path: Path) -> None:
     disk.fail("write")
     again.close()
     assert disk.synced_paths == []
+
+
+def test_a_log_that_only_changed_its_epochs_keeps_its_producer_snapshot_when_it_is_closed_again(tmp_path: Path) -> None:
+    log = open_log(tmp_path)
+    append(log, batch(5, producer_id=7, sequence=0))
+    log.close()
+    again = open_log(tmp_path, clean=True, recovery_point=5)
+    again.epochs.assign(3, 5)
+    again.close()
+    assert files(tmp_path, ".snapshot") == [f"{5:020d}.snapshot"]
