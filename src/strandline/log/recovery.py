@@ -92,6 +92,9 @@ def recover(
             log.is_directory_synced = False
     log.flushed_offset = log.log_end_offset if clean else min(recovery_point, log.log_end_offset)
     log.high_watermark = log.log_start_offset
+    if log.log_end_offset - log.flushed_offset >= log.settings.flush_messages:
+        # Where every append must be on disk before it counts, so must what is found after a crash.
+        log.flush()
     for segment in log.segments:
         segment.rest()
 

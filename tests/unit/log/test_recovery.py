@@ -273,3 +273,11 @@ def test_opening_holds_no_file_open(tmp_path: Path) -> None:
     busy_log(tmp_path).close()
     again = open_log(tmp_path)
     assert all(segment.file is None for segment in again.segments)
+
+
+def test_where_every_append_is_flushed_so_is_what_a_crash_left(tmp_path: Path) -> None:
+    fill(open_log(tmp_path), 10)
+    disk = FailingDisk()
+    again = open_log(tmp_path, LogSettings(flush_messages=1), disk=disk)
+    assert again.flushed_offset == again.log_end_offset == 20
+    assert again.active.path(".log") in disk.synced_paths
