@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 
 from strandline.handlers.context import Broker, Call
-from strandline.metadata.features import SUPPORTED_FEATURES
+from strandline.metadata.features import KRAFT_VERSION, SUPPORTED_FEATURES
 from strandline.model.errors import ErrorCode, KafkaError
 from strandline.protocol.apis import ApiKey
 from strandline.protocol.messages.api_versions import (
@@ -46,7 +46,8 @@ async def handle_api_versions(broker: Broker, call: Call, request: ApiVersionsRe
         finalized_features_epoch=broker.view.offset,
         finalized_features=[
             FinalizedFeatureKey(name=name, max_version_level=level, min_version_level=level)
-            for name, level in sorted(broker.view.features().items())
+            # The quorum's own version is in its control records, not among the features of the metadata.
+            for name, level in sorted({**broker.view.features(), KRAFT_VERSION: broker.kraft_version()}.items())
             if level > 0
         ],
     )

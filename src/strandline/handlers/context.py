@@ -75,14 +75,26 @@ class Broker:
     image: Image
     partitions: PartitionTable
     controller: ActiveController
+    kraft_version: Callable[[], int]
     producer_ids: ProducerIds
     settings: Settings
     fetch_sessions: FetchSessions
     log_directories: Callable[[], list[LogDirectoryInfo]]
     # Set once the controller lets clients see this broker; requests that come earlier wait, as in a full backlog.
     serving: asyncio.Event = field(default_factory=asyncio.Event)
+    stopping: bool = False
     # Advertised API ranges of each listener, filled in when the handler tables exist: listener → key → (min, max).
     api_ranges: dict[str, dict[int, tuple[int, int]]] = field(default_factory=dict)
+
+    async def until_serving(self) -> None:
+        """A node that stops takes nothing more: a closed connection makes clients look for another, or for it again."""
+        if self.stopping:
+            raise ConnectionAbortedError("the node is stopping")
+        await self.serving.wait()
+
+    def stop_serving(self) -> None:
+        self.stopping = True
+        self.serving.clear()
 
     @property
     def view(self) -> View:

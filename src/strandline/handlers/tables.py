@@ -74,7 +74,7 @@ def _bound(handler: BrokerHandler, broker: Broker) -> Handle:
         return once_serving(call, request)
 
     async def once_serving(call: Call, request: Any) -> Message | None:
-        await broker.serving.wait()
+        await broker.until_serving()
         return await handler(broker, call, request)
 
     return handle
@@ -83,7 +83,7 @@ def _bound(handler: BrokerHandler, broker: Broker) -> Handle:
 def _forwarding(broker: Broker, key: ApiKey) -> Handle:
     async def handle(call: Call, request: Any) -> Message | None:
         call.park()
-        await broker.serving.wait()
+        await broker.until_serving()
         answer: Message = await broker.controller.forward(key, call, request)
         return answer
 

@@ -26,6 +26,7 @@ CONTROLLER_METHODS: Final[Mapping[ApiKey, Callable[[Controller, SoleVoter], Meth
     ApiKey.UNREGISTER_BROKER: lambda controller, _: controller.unregister_broker,
     ApiKey.BROKER_REGISTRATION: lambda controller, _: controller.register_broker,
     ApiKey.BROKER_HEARTBEAT: lambda controller, _: controller.broker_heartbeat,
+    ApiKey.CONTROLLER_REGISTRATION: lambda controller, _: controller.register_controller,
     ApiKey.ALLOCATE_PRODUCER_IDS: lambda controller, _: controller.allocate_producer_ids,
     ApiKey.DESCRIBE_QUORUM: lambda _, quorum: quorum.describe_quorum,
 }

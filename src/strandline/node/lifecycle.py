@@ -23,6 +23,7 @@ from strandline.protocol.messages.brokers import (
     BrokerHeartbeatResponse,
     BrokerRegistrationRequest,
     BrokerRegistrationResponse,
+    ControllerRegistrationRequest,
     Feature,
     Listener,
 )
@@ -33,6 +34,10 @@ logger = logging.getLogger(__name__)
 SECURITY_PROTOCOLS: Mapping[str, int] = {"PLAINTEXT": 0, "SSL": 1, "SASL_PLAINTEXT": 2, "SASL_SSL": 3}
 
 
+# (name, advertised address, security protocol)
+Listeners = tuple[tuple[str, Endpoint, str], ...]
+
+
 @dataclass(frozen=True, slots=True)
 class Registration:
     """What a broker says of itself when it registers."""
@@ -40,8 +45,7 @@ class Registration:
     broker_id: int
     cluster_id: str
     incarnation_id: Uuid
-    listeners: tuple[tuple[str, Endpoint, str], ...]
-    """(name, advertised address, security protocol)"""
+    listeners: Listeners
     rack: str | None
     directories: tuple[Uuid, ...]
     previous_broker_epoch: int
@@ -72,16 +76,8 @@ class Lifecycle:
                 broker_id=mine.broker_id,
                 cluster_id=mine.cluster_id,
                 incarnation_id=mine.incarnation_id,
-                listeners=[
-                    Listener(
-                        name=name, host=address.host, port=address.port, security_protocol=SECURITY_PROTOCOLS[protocol]
-                    )
-                    for name, address, protocol in mine.listeners
-                ],
-                features=[
-                    Feature(name=name, min_supported_version=low, max_supported_version=high)
-                    for name, (low, high) in SUPPORTED_FEATURES.items()
-                ],
+                listeners=_listeners(mine.listeners),
+                features=_features(),
                 rack=mine.rack,
                 log_dirs=sorted(mine.directories),
                 previous_broker_epoch=mine.previous_broker_epoch,
@@ -89,6 +85,18 @@ class Lifecycle:
         )
         self.broker_epoch = response.broker_epoch
         logger.info("registered as broker %d with epoch %d", mine.broker_id, self.broker_epoch)
+
+    async def register_controller(self, listeners: Listeners) -> None:
+        """A node that is also a controller says where, and what it supports: feature upgrades ask for that."""
+        await self._send(
+            ApiKey.CONTROLLER_REGISTRATION,
+            ControllerRegistrationRequest(
+                controller_id=self._registration.broker_id,
+                incarnation_id=self._registration.incarnation_id,
+                listeners=_listeners(listeners),
+                features=_features(),
+            ),
+        )
 
     async def unfence(self) -> None:
         """Returns when the controller lets this broker lead and clients see it."""
@@ -128,3 +136,17 @@ class Lifecycle:
             ),
         )
         return response
+
+
+def _listeners(listeners: Listeners) -> list[Listener]:
+    return [
+        Listener(name=name, host=address.host, port=address.port, security_protocol=SECURITY_PROTOCOLS[protocol])
+        for name, address, protocol in listeners
+    ]
+
+
+def _features() -> list[Feature]:
+    return [
+        Feature(name=name, min_supported_version=low, max_supported_version=high)
+        for name, (low, high) in SUPPORTED_FEATURES.items()
+    ]

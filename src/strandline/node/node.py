@@ -35,7 +35,7 @@ from strandline.model.errors import NodeFault
 from strandline.model.ids import ZERO_UUID, TopicPartition, Uuid, random_uuid
 from strandline.node.config import Config
 from strandline.node.forwarding import LocalController
-from strandline.node.lifecycle import Lifecycle, Registration
+from strandline.node.lifecycle import Lifecycle, Listeners, Registration
 from strandline.node.logs import configure_logging
 from strandline.node.producer_ids import Block, ProducerIdBlocks
 from strandline.node.publisher import Publisher
@@ -46,12 +46,13 @@ from strandline.protocol.messages.producers import AllocateProducerIdsRequest, A
 from strandline.raft.driver import SnapshotPolicy, SoleVoter
 from strandline.raft.snapshots import read_bootstrap_checkpoint
 from strandline.raft.storage import MetadataStorage, StorageSettings
+from strandline.raft.voters import Voter, VoterSet
 from strandline.replication.compaction import Compaction
 from strandline.replication.flusher import Flusher
 from strandline.replication.logs import Logs
 from strandline.replication.table import PartitionTable
 from strandline.replication.upkeep import Upkeep
-from strandline.runtime.event_loop import run_to_end
+from strandline.runtime.event_loop import run_to_end, settle_memory
 from strandline.runtime.metrics import Metrics
 from strandline.runtime.tasks import TaskGroup
 from strandline.runtime.world import World, system_world
@@ -108,11 +109,14 @@ class Node:
                 quorum = await self._lead(storage)
                 tasks.start(quorum.run(), "metadata quorum")
                 local = await self._activate(storage, quorum, tasks)
-                broker = self._broker(storage, store, local, tasks)
+                broker = self._broker(storage, store, quorum, local, tasks)
                 server, lifecycle = await self._serve(storage, store, quorum, broker, local, tasks)
                 try:
                     yield self
                     logger.info("node %d is stopping", self.node_id)
+                    if not any(other.active and other.id != self.node_id for other in self.image.latest.brokers()):
+                        # Nobody can take over, so a request from now on would be refused for lack of brokers.
+                        broker.stop_serving()
                     await lifecycle.leave(LEAVE_MS)
                 finally:
                     await server.stop(DRAIN_MS)
@@ -157,6 +161,7 @@ class Node:
             raise NodeFault(f"{error}. Name another port in `listeners`, or stop what uses this one") from error
         self.ports = server.ports
         lifecycle = self._lifecycle(storage, store, local)
+        await lifecycle.register_controller(self._advertised(controllers=True))
         await lifecycle.register()
         self.broker_epoch = lifecycle.broker_epoch
         publisher = Publisher(
@@ -172,6 +177,7 @@ class Node:
         await self._offload(store.set_aside_strays, self._expected_partitions())
         await lifecycle.unfence()
         broker.serving.set()
+        settle_memory()
         tasks.start(lifecycle.run(), "heartbeats")
         for topic_partition in store.unrecovered():
             self._logs.open_soon(topic_partition, ZERO_UUID)
@@ -222,6 +228,7 @@ class Node:
             self.world.offload,
             node_id=self.node_id,
             directory_id=storage.directory_ids[storage.metadata_log_dir],
+            configured_voters=self._configured_voters(),
             policy=SnapshotPolicy(
                 config.integer("metadata.log.max.record.bytes.between.snapshots"),
                 config.integer("metadata.log.max.snapshot.interval.ms"),
@@ -229,6 +236,14 @@ class Node:
         )
         await quorum.start()
         return quorum
+
+    def _configured_voters(self) -> VoterSet | None:
+        """`controller.quorum.voters`, for a quorum whose voters are fixed by its configuration."""
+        voters = sorted(self.config.quorum.voters)
+        name = next((each.name for each in self.config.listeners if each.controller), "CONTROLLER")
+        return (
+            VoterSet(tuple(Voter(each.id, listeners=((name, each.endpoint),)) for each in voters)) if voters else None
+        )
 
     async def _controller(self, storage: Storage, quorum: SoleVoter) -> Controller:
         config = self.config
@@ -250,7 +265,9 @@ class Node:
             bootstrap if bootstrap is not None else bootstrap_records(),
         )
 
-    def _broker(self, storage: Storage, store: LogStore, local: LocalController, tasks: TaskGroup) -> Broker:
+    def _broker(
+        self, storage: Storage, store: LogStore, quorum: SoleVoter, local: LocalController, tasks: TaskGroup
+    ) -> Broker:
         world, settings = self.world, self.settings
         self._logs = Logs(store, world, some_offline=bool(storage.offline))
         flusher = Flusher(world.offload, tasks)
@@ -268,6 +285,7 @@ class Node:
             image=self.image,
             partitions=partitions,
             controller=local,
+            kraft_version=lambda: quorum.kraft_version,
             producer_ids=ProducerIdBlocks(partial(self._allocate_producer_ids, local)),
             settings=settings,
             fetch_sessions=FetchSessions(
@@ -302,11 +320,7 @@ class Node:
             broker_id=self.node_id,
             cluster_id=storage.cluster_id,
             incarnation_id=random_uuid(self.world.random),
-            listeners=tuple(
-                (each.name, each.advertised(self.ports[each.name]), each.security_protocol)
-                for each in self.config.listeners
-                if not each.controller
-            ),
+            listeners=self._advertised(controllers=False),
             rack=self.config.node.rack,
             directories=tuple(storage.directory_ids.values()),
             # Only a node whose every directory was closed in good order may say that it remembers everything.
@@ -318,6 +332,13 @@ class Node:
             local.send,
             heartbeat_interval_ms=self.config.integer("broker.heartbeat.interval.ms"),
             offline_directories=list,
+        )
+
+    def _advertised(self, *, controllers: bool) -> Listeners:
+        return tuple(
+            (each.name, each.advertised(self.ports[each.name]), each.security_protocol)
+            for each in self.config.listeners
+            if each.controller is controllers
         )
 
     def _offline_directories(self, store: LogStore) -> list[Uuid]:

@@ -274,7 +274,7 @@ _TABLE: Final = (
     _api(67, "AllocateProducerIds", "producers", (0, 0), 0, CONTROLLER),
     _api(68, "ConsumerGroupHeartbeat", "consumer_groups", (0, 1), 0, BROKER, served=GROUPS),
     _api(69, "ConsumerGroupDescribe", "consumer_groups", (0, 1), 0, BROKER, served=GROUPS),
-    _api(70, "ControllerRegistration", "brokers", (0, 0), 0, CONTROLLER, served=QUORUM),
+    _api(70, "ControllerRegistration", "brokers", (0, 0), 0, CONTROLLER),
     _api(71, "GetTelemetrySubscriptions", "telemetry", (0, 0), 0, BROKER, served=TELEMETRY),
     _api(72, "PushTelemetry", "telemetry", (0, 0), 0, BROKER, served=TELEMETRY),
     _api(73, "AssignReplicasToDirs", "brokers", (0, 0), 0, CONTROLLER, served=DIRECTORIES),
