@@ -41,8 +41,6 @@ class Appended(NamedTuple):
 def append_as_leader(
     log: PartitionLog, records: memoryview, *, leader_epoch: int, wall_ms: int, api_version: int, origin: Origin
 ) -> Appended:
-    if log.health.condition is Condition.OFFLINE:
-        log.health.check_readable()
     validated = validate(records, log.settings, wall_ms=wall_ms, api_version=api_version, origin=origin)
     return append_validated(log, validated, leader_epoch=leader_epoch, wall_ms=wall_ms, origin=origin)
 
@@ -50,6 +48,8 @@ def append_as_leader(
 def append_validated(
     log: PartitionLog, validated: Validated, *, leader_epoch: int, wall_ms: int, origin: Origin
 ) -> Appended:
+    if log.health.condition is Condition.OFFLINE:
+        log.health.check_readable()
     data, header, log_append_time = validated
     has_producer = header.producer_id >= 0
     if has_producer:

@@ -38,10 +38,6 @@ class EpochCache:
         """The newest epoch, or -1."""
         return self.entries[-1][0] if self.entries else NO_EPOCH
 
-    @property
-    def latest_start(self) -> int:
-        return self.entries[-1][1] if self.entries else NO_OFFSET
-
     def assign(self, leader_epoch: int, start_offset: int) -> None:
         """From `start_offset` on, batches are of this epoch; entries that contradict it were never committed."""
         entries = self.entries
@@ -77,9 +73,6 @@ class EpochCache:
         above = bisect_right(self.entries, start_offset, key=_start_of)
         if above:
             self.entries = ((self.entries[above - 1][0], start_offset), *self.entries[above:])
-
-    def clear(self) -> None:
-        self.entries = ()
 
 
 def _epoch_of(entry: tuple[int, int]) -> int:

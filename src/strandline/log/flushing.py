@@ -50,6 +50,8 @@ def flush(log: PartitionLog, sealed_only: bool) -> int:
     end_offset = segments[-1].base_offset if sealed_only else log.log_end_offset
     if sealed_only:
         segments = segments[:-1]
+    # What lies wholly below was synced before.
+    segments = [segment for segment in segments if not segment.is_synced()]
     try:
         # Taken before the files are synced: an entry made later is not about a segment seen here.
         entries_changed = log.entries_changed

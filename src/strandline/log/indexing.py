@@ -60,6 +60,27 @@ def read_times(disk: Disk, segment: Segment, span: int) -> TimeIndex:
     return index
 
 
+def read_last_time(log: PartitionLog, segment: Segment) -> bool:
+    """Blocking, any thread. The largest timestamp of a sealed segment, from the last entry of its time index; False
+    when that cannot be the last entry of a sealed segment."""
+    path = segment.path(names.TIME_INDEX)
+    if segment is log.active or not segment.disk.exists(path):
+        return False
+    file = segment.disk.open(path)
+    try:
+        size = file.size()
+        entry = file.read_at(max(0, size - time_index.ENTRY_SIZE), time_index.ENTRY_SIZE)
+    finally:
+        file.close()
+    span = log.end_of(log.segment_index(segment.base_offset)) - segment.base_offset
+    if size % time_index.ENTRY_SIZE or not time_index.sane_prefix(entry, span):
+        return False
+    timestamp, relative = time_index.ENTRY.unpack(entry)
+    segment.largest_timestamp_offset = segment.base_offset + relative
+    segment.largest_timestamp = timestamp
+    return True
+
+
 def publish(segment: Segment, offsets: OffsetIndex, times: TimeIndex) -> None:
     segment.times = times
     if segment.largest_timestamp is None:

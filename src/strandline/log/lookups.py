@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from strandline.log import names
 from strandline.log.entry_file import NotLoaded
-from strandline.log.indexing import load_indexes
+from strandline.log.indexing import load_indexes, read_last_time
 from strandline.log.scan import OldFormat, Scan
 from strandline.log.segment import Segment
 from strandline.log.txn_index import AbortedTransaction
@@ -31,7 +31,7 @@ class FoundOffset(NamedTuple):
 
 def largest_timestamp(log: PartitionLog, segment: Segment) -> int:
     """Blocking, any thread. -1 when no batch of the segment has one."""
-    if segment.largest_timestamp is None:
+    if segment.largest_timestamp is None and not read_last_time(log, segment):
         load_indexes(log, segment)
     return -1 if segment.largest_timestamp is None else segment.largest_timestamp
 

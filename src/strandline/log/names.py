@@ -26,7 +26,6 @@ DELETED = ".deleted"
 
 DELETE_DIRECTORY = "-delete"
 STRAY_DIRECTORY = "-stray"
-FUTURE_DIRECTORY = "-future"
 
 EPOCH_CHECKPOINT = "leader-epoch-checkpoint"
 PARTITION_METADATA = "partition.metadata"

@@ -17,7 +17,7 @@ from strandline.records.batch import HEADER_SIZE, LOG_OVERHEAD, MAGIC
 # Base offset, length, leader epoch, magic, checksum, attributes, last offset delta.
 _START = struct.Struct(">qiibIhi")
 _WALK_BYTES = 8192
-_MAX_HINTS = 16
+_MAX_HINTS = 64
 
 ReadBytes = Callable[[int, int], bytes | None]
 

@@ -30,6 +30,7 @@ def delete_records_before(log: PartitionLog, offset: int) -> int:
 
 def expired_segments(log: PartitionLog, wall_ms: int) -> int:
     segments = log.segments
+    log.health.check_readable()
     try:
         by_time = _expired_by_time(log, segments, wall_ms)
     except OSError as error:

@@ -243,6 +243,9 @@ class Segment:
                     file.close()
         self.indexes_synced = True
 
+    def is_synced(self) -> bool:
+        return self.indexes_synced and self.size <= self.synced_size
+
     def verified_until(self, position: int) -> int:
         """The end of the range of known good checksums that holds `position`; `position` itself when there is none."""
         if position >= self.trusted_from:

@@ -50,11 +50,6 @@ class LogSettings:
     def stamps_append_time(self) -> bool:
         return self.message_timestamp_type == "LogAppendTime"
 
-    @property
-    def max_index_entries(self) -> int:
-        """How many entries fit into the offset index; the time index's larger entries fill up first."""
-        return self.segment_index_bytes // 8
-
     @staticmethod
     def of(config: Mapping[str, str]) -> LogSettings:
         """From topic keys ("segment.bytes", …); keys of no concern to the log are left alone, missing ones default."""

@@ -190,5 +190,5 @@ def test_memory_of_a_log_stays_small_while_it_is_read_through(tmp_path: Path) ->
     fill(log, 400)
     log = reopened(tmp_path, log)
     read_all(log)
-    assert all(segment.hints is None or len(segment.hints) <= 16 for segment in log.segments)
+    assert all(segment.hints is None or len(segment.hints) <= 64 for segment in log.segments)
     assert all(len(segment.verified) <= 1 for segment in log.segments)
