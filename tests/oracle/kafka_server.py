@@ -25,15 +25,16 @@ START_SECONDS = 90.0
 QUICK = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto")
 
 
-def format_for_kafka(directory: Path, settings: Mapping[str, str]) -> Path:
-    """A node as `strandline up` would make it in this directory, on free ports; its properties file."""
+def node_of_its_own(directory: Path, settings: Mapping[str, str], *, formatted: bool = True) -> Path:
+    """The properties file of a node as `strandline up` would make it in this directory, on free ports."""
     port = any_free("127.0.0.1", set())
     controller_port = any_free("127.0.0.1", {port})
     data = str(directory / "node-1")
     node = NodeState(1, None, "127.0.0.1", port, controller_port, data, f"{data}.log")
     state = ClusterState(CLUSTER_ID)
     state.add(node)
-    format_node(node, state, settings, founders=[node])
+    if formatted:
+        format_node(node, state, settings, founders=[node])
     path = directory / "node-1.properties"
     write_properties(str(path), node_properties(node, state.nodes, settings))
     return path

@@ -32,7 +32,8 @@ final class Traffic {
         Properties properties = Checks.client();
         properties.put("enable.auto.commit", "false");
         properties.put("auto.offset.reset", "none");
-        properties.put("fetch.max.wait.ms", "200");
+        // Closing waits for the fetch that is under way, so none should be under way for long.
+        properties.put("fetch.max.wait.ms", "20");
         properties.putAll(Checks.pairs(settings));
         return new KafkaConsumer<>(properties, new ByteArrayDeserializer(), new ByteArrayDeserializer());
     }

@@ -1,0 +1,112 @@
+"""One directory that changes hands between our node and Apache Kafka, and what clients find before and after.
+
+Both are started on the same properties file, so neither is told anything that the other was not.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from compat.java.jvm import Tools
+from oracle.kafka_server import KafkaServer
+from strandline.launch import processes
+from strandline.launch.readiness import counts_itself
+
+Inventory = dict[str, Any]
+SETTINGS = {
+    "log.cleaner.backoff.ms": "100",
+    "log.initial.task.delay.ms": "500",
+    # Whoever comes next starts from a metadata snapshot and a tail.
+    "metadata.log.max.record.bytes.between.snapshots": "4000",
+}
+
+
+class OurServer:
+    def __init__(self, properties: Path, bootstrap: str) -> None:
+        self._properties = str(properties)
+        self._bootstrap = bootstrap
+        self.log = properties.with_suffix(".ours.log")
+        self._process = processes.start(self._properties, str(self.log))
+
+    def wait_until_ready(self) -> None:
+        host, port = self._bootstrap.split(":")
+        deadline = time.monotonic() + 60
+        while not counts_itself(host, int(port), 1):
+            assert self._process.poll() is None, f"our node did not start: {processes.tail(str(self.log))}"
+            assert time.monotonic() < deadline, processes.tail(str(self.log))
+            time.sleep(0.02)
+
+    def stop(self) -> None:
+        self._process.terminate()
+        assert self._process.wait(60) == 0, processes.tail(str(self.log))
+
+    def kill(self) -> None:
+        self._process.kill()
+        self._process.wait(60)
+
+
+@dataclass
+class Story:
+    properties: Path
+    classpath: str
+    tools: Tools
+    found: dict[str, tuple[Inventory, Inventory]] = field(default_factory=dict)
+    """By hand-over: what clients found with the last owner, and what they find with the next."""
+    _left: Inventory | None = None
+    _round: int = 0
+
+    @property
+    def bootstrap(self) -> str:
+        listeners = next(line for line in self.properties.read_text().splitlines() if line.startswith("listeners="))
+        return listeners.split("PLAINTEXT://")[1].split(",")[0].replace("\\:", ":")
+
+    @property
+    def data(self) -> Path:
+        return self.properties.parent / "node-1"
+
+    def ours(self, handover: str, ending: str = "stop") -> None:
+        self._chapter(handover, OurServer(self.properties, self.bootstrap), ending)
+
+    def kafka(self, handover: str, ending: str = "stop") -> KafkaServer:
+        server = KafkaServer(self.classpath, self.properties)
+        self._chapter(handover, server, ending)
+        return server
+
+    def keep_copy(self, name: str) -> Path:
+        return Path(shutil.copytree(self.data, self.properties.parent / name))
+
+    def _chapter(self, handover: str, server: OurServer | KafkaServer, ending: str) -> None:
+        """Starts, compares with what was left, lives through a round of work, and leaves."""
+        with self._ended(server.kill):
+            server.wait_until_ready()
+            if self._left is not None:
+                self.found[handover] = (self._left, self._inventory())
+            self._tool("Workload", str(self._round))
+            self._round += 1
+            self._left = self._inventory()
+            (server.stop if ending == "stop" else server.kill)()
+
+    def _inventory(self) -> Inventory:
+        found: Inventory = json.loads(self._tool("Inventory").splitlines()[-1])
+        return found
+
+    def _tool(self, name: str, *arguments: str) -> str:
+        ran = self.tools.run(name, self.bootstrap, *arguments)
+        assert ran.code == 0, ran.output
+        return ran.output
+
+    @staticmethod
+    @contextlib.contextmanager
+    def _ended(kill: Callable[[], None]) -> Iterator[None]:
+        try:
+            yield
+        except BaseException:
+            kill()
+            raise
