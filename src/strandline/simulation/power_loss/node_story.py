@@ -33,7 +33,16 @@ FLUSH: dict[str, dict[str, str]] = {
     "flush": {"log.flush.interval.messages": "1"},
     "replicated": {},
 }
+# Asked once more after the node was killed, it may be so already.
+_DONE_BEFORE = (
+    ErrorCode.TOPIC_ALREADY_EXISTS,
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    ErrorCode.INVALID_PARTITIONS,
+)
 _CONFIGS = ("retention.ms", "max.message.bytes", "segment.ms", "min.insync.replicas")
+
+
+Asked = Awaitable[object]
 
 
 class NodeStory:
@@ -126,15 +135,10 @@ class Worker:
     def _some_topic(self) -> str:
         return self._random.choice(sorted(self._topics))
 
-    async def _change(self, topic: str, doing: str, after: TopicState | None, ask: Awaitable[object]) -> None:
+    async def _change(self, topic: str, doing: str, after: TopicState | None, ask: Callable[[], Asked]) -> None:
         change = TopicChange(doing, after, self._story.now)
         self._history.topics.setdefault(topic, []).append(change)
-        try:
-            await ask
-        except KafkaError as error:
-            # Asked once more after the node was killed, it was so already.
-            if error.code not in (ErrorCode.TOPIC_ALREADY_EXISTS, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION):
-                raise
+        await self._until_done(ask)
         if after is not None and doing in ("create", "grow"):
             # Also lets the producers know the partitions there are now.
             described = await self._client.topics.describe(topic)
@@ -144,6 +148,19 @@ class Worker:
             del self._topics[topic]
         else:
             self._topics[topic] = after
+
+    async def _until_done(self, ask: Callable[[], Asked]) -> None:
+        while True:
+            try:
+                await ask()
+                return
+            except KafkaError as error:
+                if error.code in _DONE_BEFORE:
+                    return
+                if error.code is not ErrorCode.INVALID_REPLICATION_FACTOR:
+                    raise
+            # The node is on its way down or up, and its broker fenced.
+            await asyncio.sleep(0.2)
 
     async def _create(self) -> None:
         if len(self._topics) >= 3:
@@ -156,12 +173,15 @@ class Worker:
         self._made += not reused
         configs = (("max.message.bytes", "500000"),) if self._random.random() < 0.5 else ()
         partitions = self._random.randint(1, 2)
-        created = self._client.topics.create(name, partitions=partitions, replication_factor=1, configs=dict(configs))
-        await self._change(name, "create", TopicState(None, partitions, configs), created)
+
+        def ask() -> Asked:
+            return self._client.topics.create(name, partitions=partitions, replication_factor=1, configs=dict(configs))
+
+        await self._change(name, "create", TopicState(None, partitions, configs), ask)
 
     async def _delete(self) -> None:
         name = self._some_topic()
-        await self._change(name, "delete", None, self._client.topics.delete(name))
+        await self._change(name, "delete", None, lambda: self._client.topics.delete(name))
 
     async def _grow(self) -> None:
         name = self._some_topic()
@@ -169,14 +189,7 @@ class Worker:
         if state.partitions >= 4:
             return
         grown = TopicState(state.id, state.partitions + 1, state.configs)
-        await self._change(name, "grow", grown, self._grow_once(name, grown.partitions))
-
-    async def _grow_once(self, name: str, partitions: int) -> None:
-        try:
-            await self._client.topics.grow(name, partitions)
-        except KafkaError as error:
-            if error.code is not ErrorCode.INVALID_PARTITIONS:
-                raise
+        await self._change(name, "grow", grown, lambda: self._client.topics.grow(name, grown.partitions))
 
     async def _configure(self) -> None:
         name = self._some_topic()
@@ -185,11 +198,15 @@ class Worker:
         value = {"min.insync.replicas": "1"}.get(key, str(self._random.randint(400_000, 900_000)))
         configs = {each: text for each, text in state.configs if each != key}
         resource = Resource(ResourceType.TOPIC, name)
-        if self._random.random() < 0.7:
+        sets = self._random.random() < 0.7
+        if sets:
             configs[key] = value
-            ask = self._client.configs.alter(resource, set={key: value})
-        else:
-            ask = self._client.configs.alter(resource, unset=[key])
+
+        def ask() -> Asked:
+            if sets:
+                return self._client.configs.alter(resource, set={key: value})
+            return self._client.configs.alter(resource, unset=[key])
+
         after = TopicState(state.id, state.partitions, tuple(sorted(configs.items())))
         await self._change(name, "configure", after, ask)
 
