@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from strandline.handlers.context import Broker, Call
+from strandline.handlers.operations import ALL_CLUSTER_OPERATIONS, NO_OPERATIONS
 from strandline.model.errors import ErrorCode, KafkaError
 from strandline.protocol.messages.cluster import (
     DescribeClusterBroker,
@@ -10,18 +11,16 @@ from strandline.protocol.messages.cluster import (
     DescribeClusterResponse,
 )
 
-_BROKERS = 1
-_CONTROLLERS = 2
-_NO_OPERATIONS = -(2**31)
-_ALL_CLUSTER_OPERATIONS = sum(1 << operation for operation in (5, 7, 8, 9, 10, 11, 12))
+BROKERS = 1
+CONTROLLERS = 2
 
 
 async def handle_describe_cluster(
     broker: Broker, call: Call, request: DescribeClusterRequest
 ) -> DescribeClusterResponse:
-    if request.endpoint_type == _CONTROLLERS:
+    if request.endpoint_type == CONTROLLERS:
         raise KafkaError(ErrorCode.MISMATCHED_ENDPOINT_TYPE, "this is a broker; ask a controller listener instead")
-    if request.endpoint_type != _BROKERS:
+    if request.endpoint_type != BROKERS:
         raise KafkaError(ErrorCode.UNSUPPORTED_ENDPOINT_TYPE, f"there is no endpoint type {request.endpoint_type}")
     brokers = []
     for info in broker.view.brokers():
@@ -36,9 +35,9 @@ async def handle_describe_cluster(
     asked = request.include_cluster_authorized_operations
     return DescribeClusterResponse(
         error_message=None,
-        endpoint_type=_BROKERS,
+        endpoint_type=BROKERS,
         cluster_id=broker.cluster_id,
         controller_id=broker.node_id,
         brokers=brokers,
-        cluster_authorized_operations=_ALL_CLUSTER_OPERATIONS if asked else _NO_OPERATIONS,
+        cluster_authorized_operations=ALL_CLUSTER_OPERATIONS if asked else NO_OPERATIONS,
     )

@@ -1,11 +1,14 @@
 """DescribeConfigs (32) and ListConfigResources (74) from committed metadata; AlterConfigs (33) and
-IncrementalAlterConfigs (44) go to the active controller. Left out: loggers as configuration (BROKER_LOGGER).
+IncrementalAlterConfigs (44) go to the active controller, but for what only this broker can refuse. Left out: loggers as
+configuration (BROKER_LOGGER).
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import Final
+from typing import Any, Final
+
+from msgspec.structs import replace
 
 from strandline.controller.topics import check_topic_name
 from strandline.handlers.context import Broker, Call
@@ -24,7 +27,11 @@ from strandline.metadata.values import (
     TOPIC_RESOURCE,
 )
 from strandline.model.errors import ErrorCode, KafkaError
+from strandline.protocol.apis import ApiKey
 from strandline.protocol.messages.configs import (
+    AlterConfigsRequest,
+    AlterConfigsResourceResponse,
+    AlterConfigsResponse,
     ConfigResource,
     DescribeConfigsRequest,
     DescribeConfigsResource,
@@ -32,6 +39,8 @@ from strandline.protocol.messages.configs import (
     DescribeConfigsResponse,
     DescribeConfigsResult,
     DescribeConfigsSynonym,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResponse,
     ListConfigResourcesRequest,
     ListConfigResourcesResponse,
 )
@@ -44,9 +53,7 @@ async def handle_describe_configs(
 ) -> DescribeConfigsResponse:
     results = []
     for resource in request.resources:
-        result = DescribeConfigsResult(
-            error_message=None, resource_type=resource.resource_type, resource_name=resource.resource_name
-        )
+        result = DescribeConfigsResult(resource_type=resource.resource_type, resource_name=resource.resource_name)
         try:
             described = _describe(broker, resource)
             result.configs = [_shown(request, config) for config in described]
@@ -58,7 +65,8 @@ async def handle_describe_configs(
 
 
 def _describe(broker: Broker, resource: DescribeConfigsResource) -> list[DescribedConfig]:
-    name, names = resource.resource_name, resource.configuration_keys
+    # No keys mean all of them, whether they are null or none.
+    name, names = resource.resource_name, frozenset(resource.configuration_keys or ()) or None
     layers = broker.settings.layers()
     if resource.resource_type == TOPIC_RESOURCE:
         check_topic_name(name)
@@ -102,6 +110,46 @@ def _shown(request: DescribeConfigsRequest, config: DescribedConfig) -> Describe
         ],
         config_type=config.kind,
         documentation=config.doc if request.include_documentation else None,
+    )
+
+
+async def handle_alter_configs(broker: Broker, call: Call, request: AlterConfigsRequest) -> AlterConfigsResponse:
+    return AlterConfigsResponse(responses=await _alter(broker, call, ApiKey.ALTER_CONFIGS, request))
+
+
+async def handle_incremental_alter_configs(
+    broker: Broker, call: Call, request: IncrementalAlterConfigsRequest
+) -> IncrementalAlterConfigsResponse:
+    responses = await _alter(broker, call, ApiKey.INCREMENTAL_ALTER_CONFIGS, request)
+    return IncrementalAlterConfigsResponse(responses=responses)
+
+
+async def _alter(
+    broker: Broker, call: Call, api_key: ApiKey, request: AlterConfigsRequest | IncrementalAlterConfigsRequest
+) -> list[AlterConfigsResourceResponse]:
+    """A broker's own settings are changed through that broker and no other, as its file is there; the controller is
+    asked about the rest."""
+    strange = [
+        resource.resource_type == BROKER_RESOURCE and resource.resource_name not in ("", str(broker.node_id))
+        for resource in request.resources
+    ]
+    rest = replace(
+        request, resources=[each for each, is_strange in zip(request.resources, strange, strict=True) if not is_strange]
+    )
+    call.park()
+    answered = iter((await broker.controller.forward(api_key, call, rest)).responses)
+    return [
+        _other_broker(broker, resource) if is_strange else next(answered)
+        for resource, is_strange in zip(request.resources, strange, strict=True)
+    ]
+
+
+def _other_broker(broker: Broker, resource: Any) -> AlterConfigsResourceResponse:
+    return AlterConfigsResourceResponse(
+        error_code=ErrorCode.INVALID_REQUEST,
+        error_message=f"this is broker {broker.node_id}; ask broker {resource.resource_name!r} itself",
+        resource_type=resource.resource_type,
+        resource_name=resource.resource_name,
     )
 
 

@@ -9,8 +9,10 @@ from collections.abc import Iterable
 from typing import Any
 
 from strandline.handlers.api_versions import handle_api_versions
+from strandline.handlers.cluster import BROKERS, CONTROLLERS
 from strandline.handlers.configs import handle_describe_configs
 from strandline.handlers.context import ActiveController, Broker, Call
+from strandline.handlers.operations import ALL_CLUSTER_OPERATIONS, NO_OPERATIONS
 from strandline.handlers.tables import Handle
 from strandline.model.errors import ErrorCode, KafkaError
 from strandline.model.ids import Endpoint
@@ -22,10 +24,6 @@ from strandline.protocol.messages.cluster import (
 )
 from strandline.protocol.types import Message
 
-_CONTROLLERS = 2
-_NO_OPERATIONS = -(2**31)
-
-
 # Answered here; the rest of a controller's APIs goes to the controller itself.
 OWN_KEYS: tuple[ApiKey, ...] = (ApiKey.API_VERSIONS, ApiKey.DESCRIBE_CONFIGS, ApiKey.DESCRIBE_CLUSTER)
 
@@ -36,7 +34,7 @@ def controller_table(
     table: dict[ApiKey, Handle] = {key: _asking(controller, key) for key in served}
     table[ApiKey.API_VERSIONS] = lambda call, request: handle_api_versions(broker, call, request)
     table[ApiKey.DESCRIBE_CONFIGS] = lambda call, request: handle_describe_configs(broker, call, request)
-    table[ApiKey.DESCRIBE_CLUSTER] = lambda call, request: _describe_quorum_nodes(broker, endpoint, request)
+    table[ApiKey.DESCRIBE_CLUSTER] = lambda call, request: _describe_quorum_nodes(broker, endpoint, call, request)
     return table
 
 
@@ -50,15 +48,20 @@ def _asking(controller: ActiveController, key: ApiKey) -> Handle:
 
 
 async def _describe_quorum_nodes(
-    broker: Broker, endpoint: Endpoint, request: DescribeClusterRequest
+    broker: Broker, endpoint: Endpoint, call: Call, request: DescribeClusterRequest
 ) -> DescribeClusterResponse:
-    if request.endpoint_type != _CONTROLLERS:
+    if call.version == 0:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "version 0 can only ask for brokers, and this is a controller")
+    if request.endpoint_type == BROKERS:
         raise KafkaError(ErrorCode.MISMATCHED_ENDPOINT_TYPE, "this is a controller; ask a broker's listener instead")
+    if request.endpoint_type != CONTROLLERS:
+        raise KafkaError(ErrorCode.UNSUPPORTED_ENDPOINT_TYPE, f"there is no endpoint type {request.endpoint_type}")
+    asked = request.include_cluster_authorized_operations
     return DescribeClusterResponse(
         error_message=None,
-        endpoint_type=_CONTROLLERS,
+        endpoint_type=CONTROLLERS,
         cluster_id=broker.cluster_id,
         controller_id=broker.node_id,
         brokers=[DescribeClusterBroker(broker_id=broker.node_id, host=endpoint.host, port=endpoint.port)],
-        cluster_authorized_operations=_NO_OPERATIONS,
+        cluster_authorized_operations=ALL_CLUSTER_OPERATIONS if asked else NO_OPERATIONS,
     )

@@ -11,19 +11,26 @@ from strandline.protocol.messages.coordinators import (
 )
 
 _KINDS = {0: "consumer groups are", 1: "transactions are", 2: "share groups are"}
+_SHARE_PARTITION = 2
+_FIRST_VERSION_WITH_SHARES = 6
 
 
 async def handle_find_coordinator(
     broker: Broker, call: Call, request: FindCoordinatorRequest
 ) -> FindCoordinatorResponse:
-    kind = _KINDS.get(request.key_type)
-    code = ErrorCode.INVALID_REQUEST if kind is None else ErrorCode.COORDINATOR_NOT_AVAILABLE
-    why = f"there is no coordinator type {request.key_type}" if kind is None else f"{kind} not served by this release"
     if call.version < 4:
+        code, why = _refusal(call, request.key_type, request.key)
         return FindCoordinatorResponse(error_code=code, error_message=why, node_id=-1, host="", port=-1)
-    return FindCoordinatorResponse(
-        coordinators=[
-            Coordinator(key=key, node_id=-1, host="", port=-1, error_code=code, error_message=why)
-            for key in request.coordinator_keys
-        ]
-    )
+    answers = []
+    for key in request.coordinator_keys:
+        code, why = _refusal(call, request.key_type, key)
+        answers.append(Coordinator(key=key, node_id=-1, host="", port=-1, error_code=code, error_message=why))
+    return FindCoordinatorResponse(coordinators=answers)
+
+
+def _refusal(call: Call, kind: int, key: str) -> tuple[ErrorCode, str]:
+    if kind not in _KINDS or (kind == _SHARE_PARTITION and call.version < _FIRST_VERSION_WITH_SHARES):
+        return ErrorCode.INVALID_REQUEST, f"there is no coordinator type {kind} in version {call.version}"
+    if kind == _SHARE_PARTITION and key.count(":") < 2:
+        return ErrorCode.INVALID_REQUEST, "a share partition is asked for as group:topic id:partition"
+    return ErrorCode.COORDINATOR_NOT_AVAILABLE, f"{_KINDS[kind]} not served by this release"

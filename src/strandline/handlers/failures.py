@@ -200,6 +200,10 @@ def _find_coordinator(request: Any, version: int, code: ErrorCode, why: str) -> 
     )
 
 
+def _init_producer_id(request: Any, version: int, code: ErrorCode, why: str) -> Message:
+    return producers.InitProducerIdResponse(error_code=code, producer_id=-1, producer_epoch=-1)
+
+
 _SHAPES: dict[int, Failure] = {
     ApiKey.PRODUCE: lambda request, version, code, why: produce.failed(request, code, why),
     ApiKey.METADATA: lambda request, version, code, why: metadata.failed(request, code),
@@ -216,6 +220,7 @@ _SHAPES: dict[int, Failure] = {
     ApiKey.INCREMENTAL_ALTER_CONFIGS: _alter_configs(
         configs.IncrementalAlterConfigsResponse, configs.AlterConfigsResourceResponse
     ),
+    ApiKey.INIT_PRODUCER_ID: _init_producer_id,
     ApiKey.DESCRIBE_PRODUCERS: _describe_producers,
     ApiKey.FIND_COORDINATOR: _find_coordinator,
 }

@@ -33,9 +33,12 @@ from strandline.replication.leader import Leader
 from strandline.replication.partition import Partition
 from strandline.runtime.watermark import Wait
 
+_READ_UNCOMMITTED = 0
 _READ_COMMITTED = 1
 _CONSUMER = -1
 _DEBUGGING_CONSUMER = -2
+# Kafka refuses these before it looks at the partition, and then leaves the list of aborted transactions empty.
+_UNKNOWN = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
 _LEADER_HINT_ERRORS = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
 
 
@@ -59,6 +62,8 @@ class Reader:
 
 
 async def handle_fetch(broker: Broker, call: Call, request: FetchRequest) -> FetchResponse:
+    if request.isolation_level not in (_READ_UNCOMMITTED, _READ_COMMITTED):
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"there is no isolation level {request.isolation_level}")
     now_ms = broker.world.clock.now_ms()
     if call.version < 7:
         request.session_epoch = -1
@@ -71,7 +76,10 @@ async def handle_fetch(broker: Broker, call: Call, request: FetchRequest) -> Fet
         await _until_enough(broker, call, reader, wanted, min_bytes, request.max_wait_ms)
         reader = _reader(broker, call, request)
         answers = await _read_all(broker, reader, wanted)
-    return _response(broker, call, session, wanted, answers, full=request.session_epoch <= 0)
+    response = _response(session, wanted, answers, full=request.session_epoch <= 0)
+    if reader.replica_id < 0:
+        _tell_leaders(broker, call, response)
+    return response
 
 
 def _reader(broker: Broker, call: Call, request: FetchRequest) -> Reader:
@@ -103,19 +111,21 @@ async def _read(broker: Broker, reader: Reader, wanted: Wanted) -> PartitionData
         high_watermark=leader.high_watermark.value,
         last_stable_offset=leader.last_stable_offset.value,
         log_start_offset=log.log_start_offset,
+        # Null, not empty, tells a client that it did not ask for committed records only.
+        aborted_transactions=[] if reader.isolation_level == _READ_COMMITTED else None,
         records=b"",
     )
     if wanted.last_fetched_epoch >= 0:
         epoch, end_offset = log.epochs.end_offset_for(wanted.last_fetched_epoch, log.log_end_offset)
-        if epoch >= 0 and (epoch < wanted.last_fetched_epoch or end_offset < wanted.fetch_offset):
+        if epoch < 0 or end_offset < 0:
+            raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, f"epoch {wanted.last_fetched_epoch} is not known here")
+        if epoch < wanted.last_fetched_epoch or end_offset < wanted.fetch_offset:
             answer.diverging_epoch = EpochEndOffset(epoch=epoch, end_offset=end_offset)
             reader.must_answer = True
             return answer
     if not log.log_start_offset <= wanted.fetch_offset <= log.log_end_offset:
         held = f"{partition.topic_partition} holds {log.log_start_offset} up to {log.log_end_offset}"
         raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, f"{wanted.fetch_offset} was asked for, {held}")
-    if reader.isolation_level == _READ_COMMITTED:
-        answer.aborted_transactions = []
     if wanted.fetch_offset >= upper:
         return answer
     read = await _warm_read(broker, reader, log, wanted, upper)
@@ -140,8 +150,6 @@ async def _leading(broker: Broker, reader: Reader, wanted: Wanted) -> tuple[Part
         known = wanted.current_leader_epoch >= 0
         code = ErrorCode.UNKNOWN_LEADER_EPOCH if known else ErrorCode.NOT_LEADER_OR_FOLLOWER
         raise KafkaError(code, f"broker {reader.replica_id} is not a replica of {partition.topic_partition}")
-    if log.settings.compression_type == "zstd" and reader.version < 10:
-        raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "zstd needs Fetch version 10 or newer")
     return partition, leader, log
 
 
@@ -200,9 +208,10 @@ def _refused(broker: Broker, reader: Reader, wanted: Wanted, code: ErrorCode) ->
         high_watermark=-1,
         last_stable_offset=-1,
         log_start_offset=-1,
+        aborted_transactions=[] if code in _UNKNOWN else None,
         records=b"",
     )
-    if code in _LEADER_HINT_ERRORS and reader.version >= 12:
+    if code in _LEADER_HINT_ERRORS and reader.version >= 16:
         info = broker.partitions.info(broker.view, wanted.topic, wanted.topic_id, wanted.partition)
         if info is not None:
             answer.current_leader = LeaderIdAndEpoch(leader_id=info.leader, leader_epoch=info.leader_epoch)
@@ -210,16 +219,9 @@ def _refused(broker: Broker, reader: Reader, wanted: Wanted, code: ErrorCode) ->
 
 
 def _response(
-    broker: Broker,
-    call: Call,
-    session: FetchSession | None,
-    wanted: list[Wanted],
-    answers: list[PartitionData],
-    *,
-    full: bool,
+    session: FetchSession | None, wanted: list[Wanted], answers: list[PartitionData], *, full: bool
 ) -> FetchResponse:
     topics: list[FetchableTopicResponse] = []
-    leaders: list[int] = []
     for one, answer in zip(wanted, answers, strict=True):
         has_news = session is None or session.has_news(one, answer)
         if not full and not has_news:
@@ -229,11 +231,18 @@ def _response(
             last = FetchableTopicResponse(topic=one.topic, topic_id=one.topic_id)
             topics.append(last)
         last.partitions.append(answer)
-        if answer.current_leader.leader_id >= 0:
-            leaders.append(answer.current_leader.leader_id)
-    response = FetchResponse(session_id=session.id if session is not None else 0, responses=topics)
-    if leaders and call.version >= 16:
+    return FetchResponse(session_id=session.id if session is not None else 0, responses=topics)
+
+
+def _tell_leaders(broker: Broker, call: Call, response: FetchResponse) -> None:
+    """KIP-951: where the leaders are that partitions name, so that a consumer need not ask."""
+    leaders = [
+        answer.current_leader.leader_id
+        for topic in response.responses
+        for answer in topic.partitions
+        if answer.current_leader.leader_id >= 0
+    ]
+    if leaders:
         response.node_endpoints = [
             NodeEndpoint(*address) for address in leader_addresses(broker, call.listener, leaders)
         ]
-    return response

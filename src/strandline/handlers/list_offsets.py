@@ -26,29 +26,32 @@ EARLIEST_LOCAL = -4
 LATEST_TIERED = -5
 EARLIEST_PENDING_UPLOAD = -6
 _SINCE_VERSION = {MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9, EARLIEST_PENDING_UPLOAD: 11}
+_READ_UNCOMMITTED = 0
 _READ_COMMITTED = 1
 
 
 async def handle_list_offsets(broker: Broker, call: Call, request: ListOffsetsRequest) -> ListOffsetsResponse:
+    if request.isolation_level not in (_READ_UNCOMMITTED, _READ_COMMITTED):
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"there is no isolation level {request.isolation_level}")
     asked = Counter((topic.name, one.partition_index) for topic in request.topics for one in topic.partitions)
-    topics = []
+    topics: dict[str, ListOffsetsTopicResponse] = {}
     for topic in request.topics:
-        answers = []
         for one in topic.partitions:
-            answer = ListOffsetsPartitionResponse(
-                partition_index=one.partition_index, timestamp=-1, offset=-1, leader_epoch=-1
-            )
+            times = asked.pop((topic.name, one.partition_index), 0)
+            if times == 0:
+                continue  # named twice, and refused once already
+            answer = ListOffsetsPartitionResponse(partition_index=one.partition_index)
             try:
-                if asked[topic.name, one.partition_index] > 1:
+                if times > 1:
                     raise KafkaError(ErrorCode.INVALID_REQUEST, "the partition is named twice")
                 await _look_up(broker, call, request, topic.name, one, answer)
                 if call.version < 4:
                     answer.leader_epoch = -1
             except KafkaError as error:
                 answer.error_code = error.code
-            answers.append(answer)
-        topics.append(ListOffsetsTopicResponse(name=topic.name, partitions=answers))
-    return ListOffsetsResponse(topics=topics)
+            named = topics.setdefault(topic.name, ListOffsetsTopicResponse(name=topic.name))
+            named.partitions.append(answer)
+    return ListOffsetsResponse(topics=list(topics.values()))
 
 
 async def _look_up(

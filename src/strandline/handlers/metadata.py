@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from strandline.controller.topics import check_topic_name
 from strandline.handlers.context import Broker, Call
+from strandline.handlers.operations import ALL_CLUSTER_OPERATIONS, ALL_TOPIC_OPERATIONS, NO_OPERATIONS
 from strandline.metadata.values import PartitionInfo, TopicInfo
 from strandline.metadata.views import View
-from strandline.model.errors import ErrorCode
-from strandline.model.ids import INTERNAL_TOPICS, ZERO_UUID
+from strandline.model.errors import ErrorCode, KafkaError
+from strandline.model.ids import INTERNAL_TOPICS, ZERO_UUID, Uuid
 from strandline.protocol.apis import ApiKey
 from strandline.protocol.messages.metadata import (
     MetadataRequest,
@@ -24,21 +26,12 @@ from strandline.protocol.messages.metadata import (
 )
 from strandline.protocol.messages.topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
 
-_NO_OPERATIONS = -(2**31)
-# Without an authorizer every operation that exists on the resource is allowed (bit n is operation n).
-_ALL_CLUSTER_OPERATIONS = sum(1 << operation for operation in (5, 7, 8, 9, 10, 11, 12))
-_ALL_TOPIC_OPERATIONS = sum(1 << operation for operation in (3, 4, 5, 6, 7, 8, 10, 11))
-
 
 async def handle_metadata(broker: Broker, call: Call, request: MetadataRequest) -> MetadataResponse:
-    if call.version < 12 and any(topic.topic_id != ZERO_UUID or topic.name is None for topic in request.topics or []):
-        raise ConnectionAbortedError("topics are asked for by id only from Metadata version 12 on")
-    everything = request.topics is None or (call.version == 0 and not request.topics)
-    if everything:
+    if request.topics is None or (call.version == 0 and not request.topics):
         topics = [_topic(broker, call, known) for known in broker.view.topics()]
     else:
-        created = await _create_missing(broker, call, request)
-        topics = [_asked_topic(broker, call, asked, created) for asked in request.topics or []]
+        topics = await _asked_topics(broker, call, request, request.topics)
     response = MetadataResponse(
         brokers=_brokers(broker.view, call.listener),
         cluster_id=broker.cluster_id,
@@ -47,10 +40,10 @@ async def handle_metadata(broker: Broker, call: Call, request: MetadataRequest) 
     )
     if request.include_topic_authorized_operations:
         for topic in topics:
-            if topic.error_code == ErrorCode.NONE:
-                topic.topic_authorized_operations = _ALL_TOPIC_OPERATIONS
+            if topic.name is not None:
+                topic.topic_authorized_operations = ALL_TOPIC_OPERATIONS
     if request.include_cluster_authorized_operations:
-        response.cluster_authorized_operations = _ALL_CLUSTER_OPERATIONS
+        response.cluster_authorized_operations = ALL_CLUSTER_OPERATIONS
     return response
 
 
@@ -73,38 +66,64 @@ def _any_live_broker(broker: Broker) -> int:
     return next((info.id for info in broker.view.brokers() if not info.fenced), -1)
 
 
-async def _create_missing(broker: Broker, call: Call, request: MetadataRequest) -> dict[str, tuple[ErrorCode, str]]:
+async def _asked_topics(
+    broker: Broker, call: Call, request: MetadataRequest, asked: list[MetadataRequestTopic]
+) -> list[MetadataResponseTopic]:
+    """One answer for each topic that was asked for, however often and by whichever name. Where any is asked for by id,
+    all are, and names are ignored."""
+    by_id = any(topic.topic_id != ZERO_UUID or topic.name is None for topic in asked)
+    if by_id and call.version < 12:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "topics are asked for by id only from version 12 on")
+    if by_id:
+        ids = dict.fromkeys(topic.topic_id for topic in asked if topic.topic_id != ZERO_UUID or topic.name is None)
+        return [_topic_by_id(broker, call, topic_id) for topic_id in ids]
+    names = dict.fromkeys(topic.name for topic in asked if topic.name is not None)
+    created = await _create_missing(broker, call, request, names)
+    return [_topic_by_name(broker, call, name, created) for name in names]
+
+
+async def _create_missing(
+    broker: Broker, call: Call, request: MetadataRequest, names: Iterable[str]
+) -> dict[str, ErrorCode]:
     allowed = call.version < 4 or request.allow_auto_topic_creation
     if not allowed or not broker.settings.get("auto.create.topics.enable"):
         return {}
-    missing = [
-        topic.name for topic in request.topics or [] if topic.name is not None and broker.view.topic(topic.name) is None
-    ]
+    missing = [name for name in names if broker.view.topic(name) is None]
     if not missing:
         return {}
     creation = CreateTopicsRequest(
-        topics=[CreatableTopic(name=name, num_partitions=-1, replication_factor=-1) for name in dict.fromkeys(missing)],
+        topics=[CreatableTopic(name=name, num_partitions=-1, replication_factor=-1) for name in missing],
         timeout_ms=broker.settings.get("request.timeout.ms"),
     )
+    call.park()
     response: CreateTopicsResponse = await broker.controller.forward(ApiKey.CREATE_TOPICS, call, creation)
-    return {result.name: (ErrorCode(result.error_code), result.error_message or "") for result in response.topics}
+    return {result.name: ErrorCode(result.error_code) for result in response.topics}
 
 
-def _asked_topic(
-    broker: Broker, call: Call, asked: MetadataRequestTopic, created: dict[str, tuple[ErrorCode, str]]
-) -> MetadataResponseTopic:
-    if asked.name is None or asked.topic_id != ZERO_UUID:
-        known = broker.view.topic_by_id(asked.topic_id)
-        if known is None:
-            return MetadataResponseTopic(error_code=ErrorCode.UNKNOWN_TOPIC_ID, name=None, topic_id=asked.topic_id)
-        return _topic(broker, call, known)
-    known = broker.view.topic(asked.name)
+def _topic_by_id(broker: Broker, call: Call, topic_id: Uuid) -> MetadataResponseTopic:
+    known = broker.view.topic_by_id(topic_id)
+    if known is None:
+        return MetadataResponseTopic(error_code=ErrorCode.UNKNOWN_TOPIC_ID, name=None, topic_id=topic_id)
+    return _topic(broker, call, known)
+
+
+def _topic_by_name(broker: Broker, call: Call, name: str, created: dict[str, ErrorCode]) -> MetadataResponseTopic:
+    known = broker.view.topic(name)
     if known is not None:
         return _topic(broker, call, known)
-    code = created.get(asked.name, (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ""))[0]
-    if code in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
-        code = ErrorCode.LEADER_NOT_AVAILABLE
-    return MetadataResponseTopic(error_code=code, name=asked.name, is_internal=asked.name in INTERNAL_TOPICS)
+    code = created.get(name) or absence(name)
+    if code == ErrorCode.TOPIC_ALREADY_EXISTS:
+        code = ErrorCode.LEADER_NOT_AVAILABLE  # somebody made it and unmade it meanwhile
+    return MetadataResponseTopic(error_code=code, name=name, is_internal=name in INTERNAL_TOPICS)
+
+
+def absence(name: str) -> ErrorCode:
+    """Why a topic is not there: no topic can have that name, or none has."""
+    try:
+        check_topic_name(name)
+    except KafkaError as error:
+        return error.code
+    return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
 def _topic(broker: Broker, call: Call, topic: TopicInfo) -> MetadataResponseTopic:
@@ -114,7 +133,7 @@ def _topic(broker: Broker, call: Call, topic: TopicInfo) -> MetadataResponseTopi
         topic_id=topic.id,
         is_internal=topic.name in INTERNAL_TOPICS,
         partitions=[_partition(view, call, index, info) for index, info in enumerate(view.partitions(topic.id))],
-        topic_authorized_operations=_NO_OPERATIONS,
+        topic_authorized_operations=NO_OPERATIONS,
     )
 
 
@@ -156,7 +175,8 @@ def failed(request: MetadataRequest, code: ErrorCode) -> MetadataResponse:
     return MetadataResponse(
         controller_id=-1,
         topics=[
-            MetadataResponseTopic(error_code=code, name=topic.name, topic_id=topic.topic_id)
+            # Before version 12 a name cannot be null in an answer, though it can in a question.
+            MetadataResponseTopic(error_code=code, name=topic.name or "", topic_id=topic.topic_id)
             for topic in request.topics or []
         ],
         error_code=code,

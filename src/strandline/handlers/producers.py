@@ -4,6 +4,7 @@ with the transaction coordinator; a client that asks for one is told that no coo
 
 from __future__ import annotations
 
+from strandline.controller.topics import check_topic_name
 from strandline.handlers.context import Broker, Call
 from strandline.model.errors import ErrorCode, KafkaError
 from strandline.model.ids import ZERO_UUID
@@ -37,6 +38,7 @@ async def handle_describe_producers(
         for index in topic.partition_indexes:
             answer = PartitionResponse(partition_index=index)
             try:
+                check_topic_name(topic.name)
                 partition = broker.partitions.find(topic.name, ZERO_UUID, index)
                 log = partition.log or await partition.ready()
                 partition.leading()

@@ -44,19 +44,20 @@ class Wanted:
 
 
 def wanted_by(request: FetchRequest) -> list[Wanted]:
-    return [
-        Wanted(
-            topic.topic_id,
-            topic.topic,
-            wanted.partition,
-            wanted.fetch_offset,
-            wanted.partition_max_bytes,
-            wanted.current_leader_epoch,
-            wanted.last_fetched_epoch,
-        )
-        for topic in request.topics
-        for wanted in topic.partitions
-    ]
+    """In the order of the request; of a partition that is named twice the last word counts."""
+    wanted: dict[PartitionKey, Wanted] = {}
+    for topic in request.topics:
+        for one in topic.partitions:
+            wanted[topic.topic_id, topic.topic, one.partition] = Wanted(
+                topic.topic_id,
+                topic.topic,
+                one.partition,
+                one.fetch_offset,
+                one.partition_max_bytes,
+                max(one.current_leader_epoch, -1),
+                max(one.last_fetched_epoch, -1),
+            )
+    return list(wanted.values())
 
 
 @dataclass(slots=True)
@@ -113,7 +114,7 @@ class FetchSessions:
         if request.session_epoch in (SESSIONLESS_EPOCH, INITIAL_EPOCH):
             self._sessions.pop(request.session_id, None)
             wanted = wanted_by(request)
-            if request.session_epoch == SESSIONLESS_EPOCH or not wanted:
+            if request.session_epoch == SESSIONLESS_EPOCH:
                 return None, wanted
             return self._create(wanted, version >= 13, now_ms), wanted
         session = self._continue(request, version, now_ms)

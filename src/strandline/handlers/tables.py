@@ -12,7 +12,12 @@ from typing import Any
 
 from strandline.handlers.api_versions import handle_api_versions
 from strandline.handlers.cluster import handle_describe_cluster
-from strandline.handlers.configs import handle_describe_configs, handle_list_config_resources
+from strandline.handlers.configs import (
+    handle_alter_configs,
+    handle_describe_configs,
+    handle_incremental_alter_configs,
+    handle_list_config_resources,
+)
 from strandline.handlers.context import Broker, Call
 from strandline.handlers.coordinators import handle_find_coordinator
 from strandline.handlers.epochs import handle_offset_for_leader_epoch
@@ -40,6 +45,8 @@ BROKER_HANDLERS: dict[ApiKey, BrokerHandler] = {
     ApiKey.INIT_PRODUCER_ID: handle_init_producer_id,
     ApiKey.OFFSET_FOR_LEADER_EPOCH: handle_offset_for_leader_epoch,
     ApiKey.DESCRIBE_CONFIGS: handle_describe_configs,
+    ApiKey.ALTER_CONFIGS: handle_alter_configs,
+    ApiKey.INCREMENTAL_ALTER_CONFIGS: handle_incremental_alter_configs,
     ApiKey.DESCRIBE_LOG_DIRS: handle_describe_log_dirs,
     ApiKey.DESCRIBE_CLUSTER: handle_describe_cluster,
     ApiKey.DESCRIBE_PRODUCERS: handle_describe_producers,
@@ -52,8 +59,6 @@ FORWARDED: tuple[ApiKey, ...] = (
     ApiKey.CREATE_TOPICS,
     ApiKey.DELETE_TOPICS,
     ApiKey.CREATE_PARTITIONS,
-    ApiKey.ALTER_CONFIGS,
-    ApiKey.INCREMENTAL_ALTER_CONFIGS,
     ApiKey.UPDATE_FEATURES,
     ApiKey.UNREGISTER_BROKER,
     ApiKey.DESCRIBE_QUORUM,

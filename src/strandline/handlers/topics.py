@@ -5,7 +5,8 @@ is answered from committed metadata and DeleteRecords (21) by the partition's le
 from __future__ import annotations
 
 from strandline.handlers.context import Broker, Call
-from strandline.handlers.metadata import leader_on, offline
+from strandline.handlers.metadata import absence, leader_on, offline
+from strandline.handlers.operations import ALL_TOPIC_OPERATIONS
 from strandline.metadata.values import PartitionInfo, TopicInfo
 from strandline.model.errors import ErrorCode, KafkaError
 from strandline.model.ids import INTERNAL_TOPICS, ZERO_UUID
@@ -22,32 +23,23 @@ from strandline.protocol.messages.topics import (
 )
 from strandline.runtime.watermark import Part, Wait
 
-_NO_OPERATIONS = -(2**31)
-
 
 async def handle_describe_topic_partitions(
     broker: Broker, call: Call, request: DescribeTopicPartitionsRequest
 ) -> DescribeTopicPartitionsResponse:
     """Topics in the order of their names, cut after the limit with a cursor to go on from."""
-    names = sorted({topic.name for topic in request.topics} or {topic.name for topic in broker.view.topics()})
-    first = 0
-    if request.cursor is not None:
-        names = [name for name in names if name >= request.cursor.topic_name]
-        if names and names[0] == request.cursor.topic_name:
-            first = request.cursor.partition_index
-    left = min(request.response_partition_limit, broker.settings.get("max.request.partition.size.limit"))
+    names, first = _page(broker, request)
+    left = max(1, min(request.response_partition_limit, broker.settings.get("max.request.partition.size.limit")))
     response = DescribeTopicPartitionsResponse(next_cursor=None)
     for name in names:
-        if left <= 0:
-            response.next_cursor = Cursor(topic_name=name, partition_index=first)
+        if left == 0:
+            response.next_cursor = Cursor(topic_name=name, partition_index=0)
             break
         known = broker.view.topic(name)
         if known is None:
             response.topics.append(
                 DescribeTopicPartitionsResponseTopic(
-                    error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-                    name=name,
-                    topic_authorized_operations=_NO_OPERATIONS,
+                    error_code=absence(name), name=name, topic_authorized_operations=ALL_TOPIC_OPERATIONS
                 )
             )
             continue
@@ -61,6 +53,21 @@ async def handle_describe_topic_partitions(
     return response
 
 
+def _page(broker: Broker, request: DescribeTopicPartitionsRequest) -> tuple[list[str], int]:
+    """The names from the cursor on, and the partition to begin with in the first of them."""
+    asked = dict.fromkeys(topic.name for topic in request.topics)
+    names = sorted(asked or (topic.name for topic in broker.view.topics()))
+    cursor = request.cursor
+    if cursor is None:
+        return names, 0
+    if cursor.partition_index < 0 or (asked and cursor.topic_name not in asked):
+        where = f"{cursor.topic_name}-{cursor.partition_index}"
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"the cursor stands at {where}, which was not asked for")
+    names = [name for name in names if name >= cursor.topic_name]
+    # Without a list of topics, the one at the cursor may have been deleted since the last page.
+    return names, cursor.partition_index if names and names[0] == cursor.topic_name else 0
+
+
 def _describe(
     broker: Broker, call: Call, topic: TopicInfo, first: int, limit: int
 ) -> DescribeTopicPartitionsResponseTopic:
@@ -70,7 +77,7 @@ def _describe(
         topic_id=topic.id,
         is_internal=topic.name in INTERNAL_TOPICS,
         partitions=[_partition(broker, call, index, info) for index, info in partitions],
-        topic_authorized_operations=_NO_OPERATIONS,
+        topic_authorized_operations=ALL_TOPIC_OPERATIONS,
     )
 
 
@@ -90,21 +97,21 @@ def _partition(broker: Broker, call: Call, index: int, info: PartitionInfo) -> D
 
 
 async def handle_delete_records(broker: Broker, call: Call, request: DeleteRecordsRequest) -> DeleteRecordsResponse:
-    """Moves log starts, then waits until every replica has followed: the low watermark."""
-    topics = []
+    """Moves log starts, then waits until every replica has followed: the low watermark.
+
+    A partition that is named twice is treated once, as it is named last."""
+    asked = {(topic.name, one.partition_index): one.offset for topic in request.topics for one in topic.partitions}
+    topics: dict[str, DeleteRecordsTopicResult] = {}
     waits: list[tuple[DeleteRecordsPartitionResult, Part]] = []
-    wait = Wait(sum(len(topic.partitions) for topic in request.topics))
-    for topic in request.topics:
-        answers = []
-        for one in topic.partitions:
-            answer = DeleteRecordsPartitionResult(partition_index=one.partition_index, low_watermark=-1)
-            answers.append(answer)
-            try:
-                waits.append((answer, await _delete_before(broker, wait, topic.name, one.partition_index, one.offset)))
-            except KafkaError as error:
-                answer.error_code = error.code
-                wait.gained(1)
-        topics.append(DeleteRecordsTopicResult(name=topic.name, partitions=answers))
+    wait = Wait(len(asked))
+    for (name, index), offset in asked.items():
+        answer = DeleteRecordsPartitionResult(partition_index=index, low_watermark=-1)
+        topics.setdefault(name, DeleteRecordsTopicResult(name=name)).partitions.append(answer)
+        try:
+            waits.append((answer, await _delete_before(broker, wait, name, index, offset)))
+        except KafkaError as error:
+            answer.error_code = error.code
+            wait.gained(1)
     call.park()
     await wait.done(request.timeout_ms)
     for answer, part in waits:
@@ -113,7 +120,7 @@ async def handle_delete_records(broker: Broker, call: Call, request: DeleteRecor
         else:
             lost = part.lost is not None
             answer.error_code = ErrorCode.NOT_LEADER_OR_FOLLOWER if lost else ErrorCode.REQUEST_TIMED_OUT
-    return DeleteRecordsResponse(topics=topics)
+    return DeleteRecordsResponse(topics=list(topics.values()))
 
 
 async def _delete_before(broker: Broker, wait: Wait, topic: str, index: int, offset: int) -> Part:

@@ -101,7 +101,7 @@ class Partition:
 
     def leading(self, current_leader_epoch: int = -1) -> Leader:
         """The leadership of an open partition, or the error a request for another epoch or another broker gets."""
-        if current_leader_epoch >= 0:
+        if current_leader_epoch != -1:
             if current_leader_epoch < self.info.leader_epoch:
                 raise KafkaError(ErrorCode.FENCED_LEADER_EPOCH, f"the leader epoch is {self.info.leader_epoch} by now")
             if current_leader_epoch > self.info.leader_epoch:

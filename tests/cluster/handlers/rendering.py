@@ -109,7 +109,7 @@ def _number(name: str, value: Any, style: Style) -> str:
         return str(value).lower()
     if name.endswith("error_code"):
         return ErrorCode(value).name
-    if name in _INVENTED and value > 0:
+    if name in _INVENTED and (value > 0 or (value == 0 and name.startswith("producer"))):
         return style.names.number(_INVENTED[name], value)
     if name in _SOME_NUMBER and value > 0:
         return "number"

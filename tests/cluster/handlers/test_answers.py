@@ -9,6 +9,7 @@ from cluster.handlers.scripts import running
 from cluster.handlers.talk import Target
 
 
+@pytest.mark.xdist_group("our_node")
 @pytest.mark.parametrize("module", running.modules())
 def test_our_node_answers_as_kafka_does(module: str, our_node: Target) -> None:
     written = transcripts.load(module)

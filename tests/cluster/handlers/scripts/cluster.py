@@ -17,6 +17,8 @@ def ask_for_cluster(talk: Talk) -> None:
     if talk.version >= 1:
         for kind in (1, 2, 0, 3, -1):
             talk.ask(f"endpoints of type {kind}", DescribeClusterRequest(endpoint_type=kind))
+        request = DescribeClusterRequest(endpoint_type=2, include_cluster_authorized_operations=True)
+        talk.ask("controllers, with what is allowed", request)
     if talk.version >= 2:
         talk.ask("brokers, fenced ones too", DescribeClusterRequest(include_fenced_brokers=True))
 

@@ -7,6 +7,7 @@ from cluster.handlers.talk import EPOCH_MS, Talk, batch
 from strandline.model.ids import ZERO_UUID, Uuid
 from strandline.protocol.apis import ApiKey
 from strandline.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ForgottenTopic, ReplicaState
+from strandline.records.compression import Codec
 
 STRANGER = Uuid(b"nobody's topic i")
 MIB = 1 << 20
@@ -32,8 +33,8 @@ class Reader:
     def request(self, *topics: FetchTopic, **fields: Any) -> FetchRequest:
         return FetchRequest(topics=list(topics), **{"max_bytes": MIB, "min_bytes": 1, **fields})
 
-    def ask(self, label: str, *topics: FetchTopic, **fields: Any) -> Any:
-        return self.talk.ask(label, self.request(*topics, **fields))
+    def ask(self, label: str, *topics: FetchTopic, differs: str | None = None, **fields: Any) -> Any:
+        return self.talk.ask(label, self.request(*topics, **fields), differs=differs)
 
 
 def from_offset(offset: int, partition: int = 0, max_bytes: int = MIB, epoch: int = -1) -> FetchPartition:
@@ -58,7 +59,9 @@ def records_read(talk: Talk) -> None:
     reader.ask("with read_committed, nothing to read", reader.topic(name, from_offset(9)), isolation_level=1)
     reader.ask("no room at all", reader.topic(name, from_offset(0)), max_bytes=0)
     reader.ask("no room in the partition", reader.topic(name, from_offset(0, max_bytes=0)))
-    reader.ask("negative room in the partition", reader.topic(name, from_offset(0, max_bytes=-5)))
+    reader.ask(
+        "negative room in the partition", reader.topic(name, from_offset(0, max_bytes=-5)), differs="it reads as none"
+    )
     reader.ask("room for one batch", reader.topic(name, from_offset(0, max_bytes=100)))
     reader.ask("room for two batches", reader.topic(name, from_offset(0, max_bytes=200)))
     talk.append(name, batch(1), partition=1)
@@ -67,7 +70,12 @@ def records_read(talk: Talk) -> None:
     reader.ask("two partitions, the other way round", reader.topic(name, from_offset(0, 1), from_offset(0)))
     reader.ask("two partitions and room for one batch", both, max_bytes=1)
     reader.ask("more bytes than there are, after a wait", both, min_bytes=MIB, max_wait_ms=20)
-    reader.ask("an isolation level that does not exist", reader.topic(name, from_offset(0)), isolation_level=9)
+    reader.ask(
+        "an isolation level that does not exist",
+        reader.topic(name, from_offset(0)),
+        isolation_level=9,
+        differs="an error that has a name is told by it",
+    )
     reader.ask("the same partition twice", reader.topic(name, from_offset(0), from_offset(3)))
     reader.ask("the same topic twice", reader.topic(name, from_offset(0)), reader.topic(name, from_offset(0, 1)))
 
@@ -99,6 +107,8 @@ def fetches_refused(talk: Talk) -> None:
             reader.ask(f"last fetched epoch {last} at offset {offset}", reader.topic(name, one))
     zstd = talk.topic("zstd", compression_type="zstd")
     reader.ask("a topic compressed with zstd", reader.topic(zstd, from_offset(0)))
+    talk.append(zstd, batch(codec=Codec.ZSTD))
+    reader.ask("a topic compressed with zstd, with records", reader.topic(zstd, from_offset(0)))
 
 
 @script(ApiKey.FETCH)

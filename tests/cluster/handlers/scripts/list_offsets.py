@@ -5,6 +5,7 @@ from cluster.handlers.talk import EPOCH_MS, Talk, batch
 from strandline.protocol.apis import ApiKey
 from strandline.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 
+NAMED = "an error that has a name is told by it"
 SPECIALS = {
     -1: "latest",
     -2: "earliest",
@@ -53,7 +54,7 @@ def offsets_of_a_log(talk: Talk) -> None:
         talk.ask("by time among what is stable", request)
         request = asked(name, -1)
         request.isolation_level = 7
-        talk.ask("an isolation level that does not exist", request)
+        talk.ask("an isolation level that does not exist", request, differs=NAMED)
 
 
 @script(ApiKey.LIST_OFFSETS)

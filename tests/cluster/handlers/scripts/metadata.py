@@ -94,7 +94,7 @@ def topics_by_id(talk: Talk) -> None:
     ask(talk, "an id and an empty name", by_id(topic_id, ""))
     ask(talk, "an id that nobody has", by_id(STRANGER))
     ask(talk, "an id that nobody has and a name", by_id(STRANGER, name))
-    ask(talk, "neither id nor name", by_id(ZERO_UUID))
+    ask(talk, "neither id nor name", by_id(ZERO_UUID), differs="an error that has a name is told by it")
     mixed = by_id(topic_id)
     mixed.topics += [MetadataRequestTopic(name=name)]  # type: ignore[operator]
     ask(talk, "the same topic by id and by name", mixed)

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import time
+
 from cluster.handlers.scripts.running import script
 from cluster.handlers.talk import Talk, batch
 from strandline.protocol.apis import ApiKey
@@ -20,6 +22,9 @@ def producer_ids(talk: Talk) -> None:
             made.producer_id, made.producer_epoch = producer_id, epoch
         return made
 
+    # Kafka has none before it was asked for one.
+    while talk.quietly(InitProducerIdRequest(transactional_id=None)).error_code:
+        time.sleep(0.01)
     talk.ask("one", request())
     talk.ask("another", request())
     talk.ask("an empty transactional id", request(""))

@@ -90,7 +90,7 @@ def names_of_new_topics(talk: Talk) -> None:
     talk.names.strings[colliding] = "a_b"
     make.ask("with an underscore in its place", make.topic(colliding))
     make.ask("two that collide", make.topic(talk.name("c.d")), make.topic(talk.name("c_d")))
-    make.ask("of an internal topic", make.topic("__transaction_state"), validate=True)
+    make.ask("of an internal topic", make.topic("__share_group_state"), validate=True)
 
 
 @script(ApiKey.CREATE_TOPICS)
