@@ -236,7 +236,6 @@ def test_a_metadata_log_that_fails_to_sync_stops_the_node_and_loses_nothing_comm
     Bench().run(scenario)
 
 
-@pytest.mark.xfail(strict=True, reason="recovery does not write again what it only found in the cache")
 def test_what_is_committed_after_a_failed_sync_and_a_restart_survives_a_power_loss() -> None:
     """Linux calls pages clean whose writing failed: the cache shows the new process what the medium does not have."""
 

@@ -65,6 +65,17 @@ def flush(log: PartitionLog, sealed_only: bool) -> int:
     return end_offset
 
 
+def write_again(log: PartitionLog) -> None:
+    """Blocking, on opening after a crash. The cache may show what the medium does not have: Linux calls pages clean
+    whose writing failed, so a sync now would have nothing to do. Written once more they are dirty, and it has."""
+    try:
+        for index, segment in enumerate(log.segments):
+            if log.end_of(index) > log.flushed_offset:
+                segment.write_again()
+    except OSError as error:
+        raise log.health.explain(error, f"writing the end of {log.path} again") from error
+
+
 def checkpoint(log: PartitionLog) -> int:
     """The least that is true before and after: a flush under way may only raise it."""
     if log.unflushed_bytes() >= _CHECKPOINT_BYTES:

@@ -14,7 +14,7 @@ import logging
 import os
 from typing import TYPE_CHECKING, NamedTuple
 
-from strandline.log import checkpoints, names
+from strandline.log import checkpoints, flushing, names
 from strandline.log.checkpoints import CorruptCheckpoint
 from strandline.log.epochs import EpochCache
 from strandline.log.leftovers import tidy
@@ -94,6 +94,7 @@ def recover(
     log.high_watermark = log.log_start_offset
     if log.log_end_offset - log.flushed_offset >= log.settings.flush_messages:
         # Where every append must be on disk before it counts, so must what is found after a crash.
+        flushing.write_again(log)
         log.flush()
     for segment in log.segments:
         segment.rest()

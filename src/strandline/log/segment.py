@@ -38,6 +38,9 @@ class Located(NamedTuple):
     base_offset: int = -1
 
 
+_REWRITE_BYTES = 1 << 20
+
+
 class Segment:
     __slots__ = (
         "_spilled_size",
@@ -228,6 +231,16 @@ class Segment:
         finally:
             file.close()
         self.synced_size = max(self.synced_size, size)
+
+    def write_again(self) -> None:
+        """Blocking, before the log is used: all bytes of the `.log` file once more, so that a sync is about them."""
+        file = self.disk.open(self.path(names.LOG))
+        try:
+            for position in range(0, self.size, _REWRITE_BYTES):
+                file.write_at(position, file.read_at(position, min(_REWRITE_BYTES, self.size - position)))
+        finally:
+            file.close()
+        self.synced_size = 0
 
     def sync_indexes(self) -> None:
         """Blocking, any thread, for a sealed segment."""

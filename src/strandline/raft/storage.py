@@ -76,6 +76,7 @@ class MetadataStorage:
                 segment_ms=settings.segment_ms,
                 retention_ms=-1,
                 retention_bytes=-1,
+                flush_messages=1,  # whatever a crash left in the cache is on disk before it is built upon
             ),
             recovery_point=0,
             clean=False,

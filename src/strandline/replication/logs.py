@@ -44,7 +44,7 @@ class Logs:
         async with self._alone(topic_partition):
             await self._carry_out_deletion(topic_partition)
             self._check_reachable(topic_partition, directory_id)
-            log = await self._world.offload.run(
+            return await self._world.offload.run(
                 partial(
                     self._store.open_log,
                     topic_partition,
@@ -54,10 +54,6 @@ class Logs:
                     directory_id=directory_id,
                 )
             )
-            if settings.flush_messages == 1 and log.flushed_offset < log.log_end_offset:
-                # What a crash left was acknowledged and shown; it may be shown again once it is surely on disk.
-                await self._world.offload.run(log.flush)
-            return log
 
     def _check_reachable(self, topic_partition: TopicPartition, directory_id: Uuid | None) -> None:
         """A log whose directory is offline must not begin anew, empty, in another."""
