@@ -46,6 +46,8 @@ class LogDirectory:
         self.recovery_points: dict[TopicPartition, int] = {}
         self.log_starts: dict[TopicPartition, int] = {}
         self.high_watermarks: dict[TopicPartition, int] = {}
+        # Forgotten, but still in the files of these names until they are next written.
+        self._stale: dict[str, set[TopicPartition]] = {}
         self._lock: DirectoryLock | None = None
         self._writing = threading.Lock()
 
@@ -76,6 +78,11 @@ class LogDirectory:
 
     def write_topic_id(self, topic_partition: TopicPartition, topic_id: Uuid) -> None:
         """Blocking. Makes the directory of a new partition, which knows its topic before it can hold a record."""
+        with self._writing:
+            for name, offsets in self._checkpoints():
+                # A crash must not hand what was written of a deleted topic to the next one of its name.
+                if topic_partition in self._stale.get(name, ()):
+                    self._write(name, offsets)
         path = self.partition_path(topic_partition)
         self.disk.make_dirs(path)
         file = self.disk.open(os.path.join(path, names.PARTITION_METADATA), create=True)
@@ -99,8 +106,16 @@ class LogDirectory:
         with self._writing:
             self.partitions.pop(topic_partition, None)
             self.unrecovered.pop(topic_partition, None)
-            for offsets in (self.recovery_points, self.log_starts, self.high_watermarks):
-                offsets.pop(topic_partition, None)
+            for name, offsets in self._checkpoints():
+                if offsets.pop(topic_partition, None) is not None:
+                    self._stale.setdefault(name, set()).add(topic_partition)
+
+    def _checkpoints(self) -> tuple[tuple[str, dict[TopicPartition, int]], ...]:
+        return (
+            (checkpoints.RECOVERY_POINTS, self.recovery_points),
+            (checkpoints.LOG_STARTS, self.log_starts),
+            (checkpoints.HIGH_WATERMARKS, self.high_watermarks),
+        )
 
     def before_cut(self, topic_partition: TopicPartition, end_offset: int, log_start_offset: int | None) -> None:
         """Blocking. What is written down about a log must not promise more than it will hold after it was cut."""
@@ -140,7 +155,7 @@ class LogDirectory:
             self._lock = None
 
     def _merge(self, name: str, known: dict[TopicPartition, int], found: Mapping[TopicPartition, int | None]) -> None:
-        changed = False
+        changed = name in self._stale
         for topic_partition, offset in found.items():
             if known.get(topic_partition) == offset or topic_partition not in self.partitions:
                 continue
@@ -157,6 +172,7 @@ class LogDirectory:
             checkpoints.write_offsets(self.disk, os.path.join(self.path, name), offsets)
         except OSError as error:
             raise self.health.explain(error, f"writing {name}") from error
+        self._stale.pop(name, None)
 
     def _read(self, name: str) -> dict[TopicPartition, int]:
         """What is lost with a damaged checkpoint is found by reading more of the logs, so it is no reason to stop."""

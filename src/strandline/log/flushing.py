@@ -46,9 +46,12 @@ def flush_needed(log: PartitionLog, now_ms: int) -> bool:
 def flush(log: PartitionLog, sealed_only: bool) -> int:
     log.health.check_readable()
     generation = log.generation
+    # The end before the segments: 1. the end is read; 2. the loop rolls and appends; 3. the segments are read. The other
+    # way round a new segment would be counted and not be synced.
+    end_offset = log.log_end_offset
     segments = log.segments
-    end_offset = segments[-1].base_offset if sealed_only else log.log_end_offset
     if sealed_only:
+        end_offset = segments[-1].base_offset
         segments = segments[:-1]
     # What lies wholly below was synced before.
     segments = [segment for segment in segments if not segment.is_synced()]

@@ -6,6 +6,7 @@ import asyncio
 
 import pytest
 
+from strandline.log import housekeeping
 from strandline.log.settings import LogSettings
 from strandline.metadata.values import PartitionInfo
 from strandline.model.errors import ErrorCode, KafkaError
@@ -177,5 +178,24 @@ def test_many_who_ask_at_once_open_a_log_once() -> None:
         partition = rig.partition("t")
         logs = [await task for task in [asyncio.ensure_future(partition.ready()) for _ in range(20)]]
         assert all(log is logs[0] for log in logs)
+
+    on_virtual_time(scenario)
+
+
+def test_a_crash_after_a_topic_was_recreated_finds_nothing_written_of_the_old_one() -> None:
+    async def scenario(rig: Rig) -> None:
+        rig.create("t")
+        old = rig.partition("t")
+        log = await old.ready()
+        rig.append(old, b"a", b"b", b"c")
+        log.delete_records_before(2)
+        housekeeping.checkpoint_log_starts(rig.store)
+        housekeeping.checkpoint_high_watermarks(rig.store)
+        assert b"t 0 2" in rig.world.disk.read("/data/log-start-offset-checkpoint")
+        rig.delete("t")
+        rig.create("t", Uuid.of(2, 2))
+        await rig.partition("t").ready()
+        assert b"t 0" not in rig.world.disk.read("/data/log-start-offset-checkpoint")
+        assert b"t 0" not in rig.world.disk.read("/data/replication-offset-checkpoint")
 
     on_virtual_time(scenario)
