@@ -46,8 +46,8 @@ def flush_needed(log: PartitionLog, now_ms: int) -> bool:
 def flush(log: PartitionLog, sealed_only: bool) -> int:
     log.health.check_readable()
     generation = log.generation
-    # The end before the segments: 1. the end is read; 2. the loop rolls and appends; 3. the segments are read. The other
-    # way round a new segment would be counted and not be synced.
+    # The end before the segments: 1. the end is read; 2. the loop rolls and appends; 3. the segments are read. The
+    # other way round a new segment would be counted and not be synced.
     end_offset = log.log_end_offset
     segments = log.segments
     if sealed_only:
