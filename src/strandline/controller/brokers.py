@@ -241,7 +241,7 @@ class Brokers:
                 for feature in request.features
             ],
         )
-        return Decision(ControllerRegistrationResponse(error_message=None), [record])
+        return Decision(ControllerRegistrationResponse(), [record])
 
     def _known(self, broker_id: int, epoch: int) -> BrokerInfo:
         broker = self._view.broker(broker_id)

@@ -6,7 +6,19 @@ import pytest
 
 from cluster.handlers import transcripts
 from cluster.handlers.scripts import running
-from cluster.handlers.talk import Target
+from cluster.handlers.talk import Target, Wire
+from strandline.protocol.apis import ApiKey
+from strandline.protocol.messages.api_versions import ApiVersionsRequest
+
+
+@pytest.mark.xdist_group("our_node")
+@pytest.mark.parametrize("controller", [False, True], ids=["broker", "controller"])
+def test_every_api_that_is_advertised_has_a_script(controller: bool, our_node: Target) -> None:
+    wire = Wire(our_node.host, our_node.controller_port if controller else our_node.port)
+    advertised = {ApiKey(each.api_key) for each in wire.ask(ApiVersionsRequest(), 0).api_keys}
+    wire.close()
+    scripts = [each for module in running.modules() for each in running.scripts_of(module)]
+    assert {each.key for each in scripts if each.controller == controller} == advertised
 
 
 @pytest.mark.xdist_group("our_node")

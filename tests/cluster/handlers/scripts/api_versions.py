@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from cluster.handlers.scripts.running import script
+from cluster.handlers.scripts.running import Asked, script
 from cluster.handlers.talk import Closed, Talk, Wire
 from strandline.protocol.apis import ApiKey
 from strandline.protocol.codec import decode
@@ -13,7 +13,8 @@ KEYS = {
 }
 
 
-def ask_for_versions(talk: Talk) -> None:
+@script(ApiKey.API_VERSIONS, Asked.BOTH)
+def versions(talk: Talk) -> None:
     def comparable(answer: ApiVersionsResponse) -> None:
         keys = KEYS[talk.controller]
         answer.api_keys = sorted(
@@ -35,16 +36,6 @@ def ask_for_versions(talk: Talk) -> None:
     ask("a name that ends with a dot", "script.", "1.0")
     ask("a name in Greek", "αβγ", "1.0")
     ask("a version of one letter", "s", "1")
-
-
-@script(ApiKey.API_VERSIONS)
-def versions(talk: Talk) -> None:
-    ask_for_versions(talk)
-
-
-@script(ApiKey.API_VERSIONS, controller=True)
-def versions_of_the_controller(talk: Talk) -> None:
-    ask_for_versions(talk)
 
 
 @script(ApiKey.API_VERSIONS)

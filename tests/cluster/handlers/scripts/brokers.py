@@ -2,13 +2,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from cluster.handlers.scripts.running import script
+from cluster.handlers.scripts.running import Asked, script
 from cluster.handlers.talk import Talk
 from strandline.model.ids import ZERO_UUID, Uuid
 from strandline.protocol.apis import ApiKey
 from strandline.protocol.messages.brokers import (
     BrokerHeartbeatRequest,
     BrokerRegistrationRequest,
+    ControllerRegistrationRequest,
     Feature,
     Listener,
 )
@@ -18,6 +19,11 @@ from strandline.protocol.messages.producers import AllocateProducerIdsRequest
 INCARNATION = Uuid(b"an incarnation 1")
 SECOND_INCARNATION = Uuid(b"an incarnation 2")
 DIRECTORY = Uuid(b"a log directory ")
+FEATURES = [
+    Feature(name="metadata.version", min_supported_version=7, max_supported_version=30),
+    Feature(name="kraft.version", min_supported_version=0, max_supported_version=1),
+    Feature(name="eligible.leader.replicas.version", min_supported_version=0, max_supported_version=1),
+]
 
 
 class Newcomer:
@@ -34,11 +40,7 @@ class Newcomer:
             cluster_id=self.cluster_id,
             incarnation_id=INCARNATION,
             listeners=[Listener(name="PLAINTEXT", host="localhost", port=9)],
-            features=[
-                Feature(name="metadata.version", min_supported_version=7, max_supported_version=30),
-                Feature(name="kraft.version", min_supported_version=0, max_supported_version=1),
-                Feature(name="eligible.leader.replicas.version", min_supported_version=0, max_supported_version=1),
-            ],
+            features=FEATURES,
             rack=None,
             log_dirs=[DIRECTORY],
         )
@@ -50,7 +52,7 @@ class Newcomer:
         self.talk.quietly(UnregisterBrokerRequest(broker_id=self.broker_id))
 
 
-@script(ApiKey.BROKER_REGISTRATION, controller=True)
+@script(ApiKey.BROKER_REGISTRATION, Asked.CONTROLLER)
 def registrations(talk: Talk) -> None:
     newcomer = Newcomer(talk, 70 + talk.version)
 
@@ -70,7 +72,19 @@ def registrations(talk: Talk) -> None:
     newcomer.gone()
 
 
-@script(ApiKey.BROKER_HEARTBEAT, controller=True)
+@script(ApiKey.CONTROLLER_REGISTRATION, Asked.CONTROLLER)
+def registrations_of_controllers(talk: Talk) -> None:
+    """Only of the one that there is, as it is: nobody could be rid of another again."""
+    request = ControllerRegistrationRequest(
+        controller_id=talk.target.node_id,
+        incarnation_id=INCARNATION,
+        listeners=[Listener(name="CONTROLLER", host=talk.target.host, port=talk.target.controller_port)],
+        features=FEATURES,
+    )
+    talk.ask("once more", request)
+
+
+@script(ApiKey.BROKER_HEARTBEAT, Asked.CONTROLLER)
 def heartbeats(talk: Talk) -> None:
     newcomer = Newcomer(talk, 80 + talk.version)
     epoch = talk.quietly(newcomer.registration(), on_controller=True).broker_epoch
@@ -90,7 +104,7 @@ def heartbeats(talk: Talk) -> None:
     newcomer.gone()
 
 
-@script(ApiKey.ALLOCATE_PRODUCER_IDS, controller=True)
+@script(ApiKey.ALLOCATE_PRODUCER_IDS, Asked.CONTROLLER)
 def blocks_of_producer_ids(talk: Talk) -> None:
     newcomer = Newcomer(talk, 90)
     epoch = talk.quietly(newcomer.registration(), on_controller=True).broker_epoch

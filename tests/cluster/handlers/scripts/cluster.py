@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from cluster.handlers.scripts.running import script
+from cluster.handlers.scripts.running import Asked, script
 from cluster.handlers.talk import Talk
 from strandline.protocol.apis import ApiKey
 from strandline.protocol.messages.cluster import (
@@ -11,7 +11,8 @@ from strandline.protocol.messages.cluster import (
 )
 
 
-def ask_for_cluster(talk: Talk) -> None:
+@script(ApiKey.DESCRIBE_CLUSTER, Asked.BOTH)
+def the_cluster(talk: Talk) -> None:
     talk.ask("brokers", DescribeClusterRequest())
     talk.ask("with what is allowed", DescribeClusterRequest(include_cluster_authorized_operations=True))
     if talk.version >= 1:
@@ -23,17 +24,7 @@ def ask_for_cluster(talk: Talk) -> None:
         talk.ask("brokers, fenced ones too", DescribeClusterRequest(include_fenced_brokers=True))
 
 
-@script(ApiKey.DESCRIBE_CLUSTER)
-def the_cluster(talk: Talk) -> None:
-    ask_for_cluster(talk)
-
-
-@script(ApiKey.DESCRIBE_CLUSTER, controller=True)
-def the_quorum(talk: Talk) -> None:
-    ask_for_cluster(talk)
-
-
-@script(ApiKey.UPDATE_FEATURES)
+@script(ApiKey.UPDATE_FEATURES, Asked.BOTH)
 def features(talk: Talk) -> None:
     def update(name: str, level: int, *, upgrade_type: int = 1, validate: bool = True) -> UpdateFeaturesRequest:
         one = FeatureUpdateKey(feature=name, max_version_level=level)
@@ -62,7 +53,7 @@ def features(talk: Talk) -> None:
     talk.ask("kraft.version too far up", update("kraft.version", 9))
 
 
-@script(ApiKey.UNREGISTER_BROKER)
+@script(ApiKey.UNREGISTER_BROKER, Asked.BOTH)
 def brokers_unregistered(talk: Talk) -> None:
     talk.ask("a broker that is not there", UnregisterBrokerRequest(broker_id=77))
     talk.ask("a broker below zero", UnregisterBrokerRequest(broker_id=-1))

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from cluster.handlers.scripts.running import script
+from cluster.handlers.scripts.running import Asked, script
 from cluster.handlers.talk import Talk
 from strandline.protocol.apis import ApiKey
 from strandline.protocol.messages.configs import (
@@ -70,7 +70,7 @@ def configuration_described(talk: Talk) -> None:
     talk.ask("the same resource twice", twice, unordered={"results"})
 
 
-@script(ApiKey.DESCRIBE_CONFIGS, controller=True)
+@script(ApiKey.DESCRIBE_CONFIGS, Asked.CONTROLLER)
 def configuration_described_by_a_controller(talk: Talk) -> None:
     name = talk.topic("t", segment_bytes="2000000")
 
@@ -173,7 +173,7 @@ def keys_of_a_topic_changed(talk: Talk) -> None:
     talk.ask("the same resource twice", request, unordered={"responses"})
 
 
-@script(ApiKey.INCREMENTAL_ALTER_CONFIGS, controller=True)
+@script(ApiKey.INCREMENTAL_ALTER_CONFIGS, Asked.CONTROLLER)
 def keys_of_a_topic_changed_by_a_controller(talk: Talk) -> None:
     increments(talk)
 
@@ -201,31 +201,40 @@ def keys_of_others_changed(talk: Talk) -> None:
         change.ask(f"of a resource of type {kind}", kind, "x", ("a", SET, "b"))
 
 
-@script(ApiKey.ALTER_CONFIGS)
+@script(ApiKey.ALTER_CONFIGS, Asked.BOTH)
 def configuration_replaced(talk: Talk) -> None:
     name = talk.topic("t", segment_bytes="2000000")
 
-    def ask(label: str, kind: int, resource: str, *values: tuple[str, str | None], validate: bool = False) -> None:
+    stricter = REFUSED_EVERYWHERE if talk.controller else None
+
+    def ask(
+        label: str,
+        kind: int,
+        resource: str,
+        *values: tuple[str, str | None],
+        validate: bool = False,
+        differs: str | None = None,
+    ) -> None:
         one = AlterConfigsRequestAlterConfigsResource(
             resource_type=kind,
             resource_name=resource,
             configs=[AlterConfigsRequestAlterableConfig(name=key, value=value) for key, value in values],
         )
-        talk.ask(label, AlterConfigsRequest(resources=[one], validate_only=validate))
+        talk.ask(label, AlterConfigsRequest(resources=[one], validate_only=validate), differs=differs)
 
     ask("with one key", TOPIC, name, ("retention.ms", "5000"))
     show(talk, "what is set", TOPIC, name, FEW)
     ask("validated only", TOPIC, name, ("retention.ms", "7000"), validate=True)
-    ask("with null", TOPIC, name, ("retention.ms", None))
+    ask("with null", TOPIC, name, ("retention.ms", None), validate=True, differs=stricter)
     ask("with a value that is none", TOPIC, name, ("retention.ms", "soon"))
     ask("with a key that is not there", TOPIC, name, ("no.such.key", "1"))
-    ask("with a key twice", TOPIC, name, ("retention.ms", "1"), ("retention.ms", "2"))
+    ask("with a key twice", TOPIC, name, ("retention.ms", "1"), ("retention.ms", "2"), validate=True, differs=stricter)
     ask("with nothing", TOPIC, name)
     show(talk, "what is set then", TOPIC, name, FEW)
     ask("of a topic that is not there", TOPIC, talk.name("nowhere"), ("retention.ms", "1"))
     ask("of a topic with an illegal name", TOPIC, "../x", ("retention.ms", "1"))
     ask("of a broker that is no number", BROKER, "one", ("log.retention.ms", "1"))
-    ask("of a resource of no type", 0, "x", ("a", "b"))
+    ask("of a resource of no type", 0, "x", ("a", "b"), differs=stricter)
     talk.ask("nothing", AlterConfigsRequest())
 
 

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from cluster.handlers.scripts.running import script
+from cluster.handlers.scripts.running import Asked, script
 from cluster.handlers.talk import Talk
 from strandline.protocol.apis import ApiKey
 from strandline.protocol.messages.topics import (
@@ -15,7 +15,8 @@ from strandline.protocol.messages.topics import (
 NAMED = "an error that has a name is told by it"
 
 
-def additions(talk: Talk) -> None:
+@script(ApiKey.CREATE_PARTITIONS, Asked.BOTH)
+def partitions_added(talk: Talk) -> None:
     name = talk.topic("t")
 
     def topic(topic_name: str, count: int, *assignments: list[int]) -> CreatePartitionsTopic:
@@ -46,16 +47,6 @@ def additions(talk: Talk) -> None:
     empty.assignments = []
     ask("an empty list of assignments", empty, validate=True)
     ask("one good, one bad", topic(name, 5), topic(talk.name("nowhere"), 2))
-
-
-@script(ApiKey.CREATE_PARTITIONS)
-def partitions_added(talk: Talk) -> None:
-    additions(talk)
-
-
-@script(ApiKey.CREATE_PARTITIONS, controller=True)
-def partitions_added_by_a_controller(talk: Talk) -> None:
-    additions(talk)
 
 
 @script(ApiKey.DESCRIBE_TOPIC_PARTITIONS)

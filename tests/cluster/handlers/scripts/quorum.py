@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from cluster.handlers.scripts.running import script
+from cluster.handlers.scripts.running import Asked, script
 from cluster.handlers.talk import Talk
 from strandline.protocol.apis import ApiKey
 from strandline.protocol.messages.quorum import (
@@ -26,18 +26,9 @@ def of(name: str, partition: int) -> DescribeQuorumRequest:
     return DescribeQuorumRequest(topics=[DescribeQuorumRequestTopicData(topic_name=name, partitions=[one])])
 
 
-def ask_for_quorum(talk: Talk) -> None:
+@script(ApiKey.DESCRIBE_QUORUM, Asked.BOTH)
+def the_quorum(talk: Talk) -> None:
     talk.ask("of the metadata log", of("__cluster_metadata", 0), mask=MOVING)
     talk.ask("of a partition that is not there", of("__cluster_metadata", 1), mask=MOVING)
     talk.ask("of another topic", of("t", 0), mask=MOVING)
     talk.ask("of nothing", DescribeQuorumRequest())
-
-
-@script(ApiKey.DESCRIBE_QUORUM)
-def quorum(talk: Talk) -> None:
-    ask_for_quorum(talk)
-
-
-@script(ApiKey.DESCRIBE_QUORUM, controller=True)
-def quorum_by_a_controller(talk: Talk) -> None:
-    ask_for_quorum(talk)

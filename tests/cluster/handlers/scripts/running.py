@@ -1,12 +1,14 @@
 """Scripts: what is asked, in every version, of our node and of Apache Kafka alike.
 
-A module of scripts is one file of answers. `@script(key)` runs a function once for every version of that API.
+A module of scripts is one file of answers. `@script(key)` runs a function once for every version of that API, on the
+broker's listener, the controller's, or both.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from enum import Enum
 from importlib import import_module
 from pathlib import Path
 
@@ -16,26 +18,39 @@ from strandline.protocol.apis import ApiKey
 Body = Callable[[Talk], None]
 
 
+class Asked(Enum):
+    BROKER = (False,)
+    CONTROLLER = (True,)
+    BOTH = (False, True)
+
+
 @dataclass(frozen=True, slots=True)
 class Script:
     key: ApiKey
     body: Body
+    title: str
     controller: bool
-
-    @property
-    def title(self) -> str:
-        return self.body.__name__.replace("_", " ")
 
 
 _scripts: dict[str, list[Script]] = {}
 
 
-def script(key: ApiKey, *, controller: bool = False) -> Callable[[Body], Body]:
+def script(key: ApiKey, asked: Asked = Asked.BROKER) -> Callable[[Body], Body]:
     def keep(body: Body) -> Body:
-        _scripts.setdefault(body.__module__, []).append(Script(key, body, controller))
+        for controller in asked.value:
+            title = body.__name__.replace("_", " ")
+            if asked is Asked.BOTH and controller:
+                title += " by a controller"
+            _scripts.setdefault(body.__module__, []).append(Script(key, body, title, controller))
         return body
 
     return keep
+
+
+def scripts_of(module: str) -> list[Script]:
+    name = f"cluster.handlers.scripts.{module}"
+    import_module(name)
+    return _scripts[name]
 
 
 def modules() -> list[str]:
@@ -46,10 +61,8 @@ def modules() -> list[str]:
 
 def run(module: str, target: Target) -> list[Note]:
     """Every script of a module in every version, oldest version first."""
-    name = f"cluster.handlers.scripts.{module}"
-    import_module(name)
     notes = []
-    for each in _scripts[name]:
+    for each in scripts_of(module):
         for version in versions_of(each.key):
             talk = Talk(target, each.title, version, each.controller)
             try:

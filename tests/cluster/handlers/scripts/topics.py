@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from cluster.handlers.scripts.running import script
+from cluster.handlers.scripts.running import Asked, script
 from cluster.handlers.talk import Talk
 from strandline.model.ids import ZERO_UUID, Uuid
 from strandline.protocol.apis import ApiKey
@@ -49,7 +49,8 @@ def assigned(*replicas: list[int], first: int = 0) -> list[CreatableReplicaAssig
     ]
 
 
-def creations(talk: Talk) -> None:
+@script(ApiKey.CREATE_TOPICS, Asked.BOTH)
+def topics_created(talk: Talk) -> None:
     make = Maker(talk)
     make.ask("one", make.topic(talk.name("t")))
     make.ask("the same again", make.topic(talk.name("t")))
@@ -67,16 +68,6 @@ def creations(talk: Talk) -> None:
         make.ask(f"{replicas} replicas", make.topic(talk.name("wrong"), 1, replicas))
     make.ask("no time", make.topic(talk.name("hasty")), timeout_ms=0)
     make.ask("time below zero", make.topic(talk.name("hastier")), timeout_ms=-1)
-
-
-@script(ApiKey.CREATE_TOPICS)
-def topics_created(talk: Talk) -> None:
-    creations(talk)
-
-
-@script(ApiKey.CREATE_TOPICS, controller=True)
-def topics_created_by_a_controller(talk: Talk) -> None:
-    creations(talk)
 
 
 @script(ApiKey.CREATE_TOPICS)
@@ -138,7 +129,7 @@ def settings_of_new_topics(talk: Talk) -> None:
     make.ask("a key twice", twice)
 
 
-@script(ApiKey.DELETE_TOPICS)
+@script(ApiKey.DELETE_TOPICS, Asked.BOTH)
 def topics_deleted(talk: Talk) -> None:
     def ask(label: str, *topics: tuple[str | None, Uuid]) -> None:
         request = DeleteTopicsRequest(timeout_ms=10_000)
