@@ -120,6 +120,20 @@ def test_duplicates_of_the_last_five_batches_are_known_after_every_kind_of_resta
         assert refusal.value.code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
 
 
+def test_a_snapshot_from_within_a_segment_is_continued_and_not_repeated(tmp_path: Path) -> None:
+    log = open_log(tmp_path, LogSettings())
+    for sequence in range(10):
+        append(log, batch(1, producer_id=7, sequence=sequence))
+    log.close()
+    log = open_log(tmp_path, LogSettings(), clean=True, recovery_point=10)
+    for sequence in range(10, 13):
+        append(log, batch(1, producer_id=7, sequence=sequence))
+    again = open_log(tmp_path, LogSettings(), recovery_point=10)
+    state = again.producers.get(7)
+    assert state is not None
+    assert [sent.last_sequence for sent in state.batches] == [8, 9, 10, 11, 12]
+
+
 def test_only_what_lies_past_the_recovery_point_is_read(tmp_path: Path) -> None:
     settings = LogSettings(index_interval_bytes=256)
     log = open_log(tmp_path, settings)

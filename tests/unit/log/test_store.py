@@ -171,7 +171,8 @@ def test_the_high_watermark_comes_back_after_a_crash_and_a_loss_below_it_is_told
     housekeeping.checkpoint_high_watermarks(store)
     crash(store)
     again = open_store(tmp_path)
-    assert again.open_log(partition(0), TOPIC, SMALL, wall_ms=WALL_MS).high_watermark == 10
+    log = again.open_log(partition(0), TOPIC, SMALL, wall_ms=WALL_MS)
+    assert (log.high_watermark, log.flushed_offset) == (10, 0)
     crash(again)
     path = tmp_path / "one" / "orders-0" / f"{0:020d}.log"
     path.write_bytes(path.read_bytes()[:-10])
@@ -341,8 +342,8 @@ class TestPeriodicSteps:
         fill(log, 10)
         log.flush()
         housekeeping.checkpoint_recovery_points(store)
+        assert "orders 0 20\n" in (tmp_path / "one" / "recovery-point-offset-checkpoint").read_text()
         step = log.begin_truncation(4)
-        housekeeping.checkpoint_recovery_points(store)
         step.run()
         assert "orders 0 4\n" in (tmp_path / "one" / "recovery-point-offset-checkpoint").read_text()
         # A periodic write in between must not raise it again.
