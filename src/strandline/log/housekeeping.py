@@ -172,7 +172,13 @@ def close(store: LogStore, broker_epoch: int = -1) -> None:
 
 
 def _recovery_points(store: LogStore, directory: LogDirectory) -> dict[TopicPartition, int]:
-    return {log.topic_partition: log.checkpoint() for log in _logs_in(store, directory)}
+    points: dict[TopicPartition, int] = {}
+    for log in _logs_in(store, directory):
+        try:
+            points[log.topic_partition] = log.checkpoint()
+        except KafkaError as error:
+            logger.debug("No recovery point of %s: %s", log.topic_partition, error.why)
+    return points
 
 
 def _log_starts(store: LogStore, directory: LogDirectory) -> dict[TopicPartition, int | None]:

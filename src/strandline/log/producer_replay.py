@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from strandline.log import names, producer_snapshots, txn_index
 from strandline.log.appending import replay_batch
+from strandline.log.health import is_refusal
 from strandline.log.indexing import load_aborted
 from strandline.log.producer_snapshots import CorruptSnapshot
 from strandline.log.producers import ProducerStates
@@ -24,9 +25,12 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 
-def load_producers(log: PartitionLog, snapshots: list[int], aborted_from: int, wall_ms: int) -> None:
+def load_producers(
+    log: PartitionLog, snapshots: list[int], wall_ms: int, *, aborted_from: int, has_markers: bool
+) -> None:
     """Blocking, while the log is being opened. Snapshots that no longer fit the log are removed. Transactions aborted
-    at or above `aborted_from` are not believed from index files but found again."""
+    at or above `aborted_from` are not believed from index files but found again; if there are markers at all (else the
+    newest snapshot will do)."""
     bases = {segment.base_offset for segment in log.segments}
     fitting = [offset for offset in snapshots if log.log_start_offset <= offset <= log.log_end_offset]
     for offset in snapshots:
@@ -37,13 +41,27 @@ def load_producers(log: PartitionLog, snapshots: list[int], aborted_from: int, w
         log.disk.sync_dir(log.path)
     log.snapshot_offset = fitting[-1] if fitting else -1
     aborted = _known_aborted(log, aborted_from)
-    log.producers = rebuild(log, log.segments, fitting, aborted_from, log.log_end_offset, wall_ms, aborted)
+    end_offset = log.log_end_offset
+    usable = [offset for offset in fitting if offset <= aborted_from or not has_markers]
+    log.producers = rebuild(log, log.segments, usable, end_offset, wall_ms, aborted_from, aborted)
     for segment in log.segments:
-        entries = aborted.get(segment.base_offset)
-        if entries is not None and tuple(entries) != segment.aborted:
-            txn_index.rewrite(log.disk, segment.path(names.TRANSACTION_INDEX), tuple(entries))
-            segment.aborted = tuple(entries)
+        if segment.base_offset in aborted:
+            _write_aborted(log, segment, tuple(aborted[segment.base_offset]))
     load_aborted(log, log.segments[-1])
+
+
+def _write_aborted(log: PartitionLog, segment: Segment, entries: tuple[AbortedTransaction, ...]) -> None:
+    segment.aborted = entries
+    path = segment.path(names.TRANSACTION_INDEX)
+    on_disk, sane = txn_index.load(log.disk, path, segment.base_offset, 1 << 63)
+    if sane and on_disk == entries:
+        return
+    try:
+        txn_index.rewrite(log.disk, path, entries)
+    except OSError as error:
+        if not is_refusal(error):
+            raise
+        log.health.explain(error, f"writing {path}")
 
 
 def _known_aborted(log: PartitionLog, aborted_from: int) -> dict[int, list[AbortedTransaction]]:
@@ -56,7 +74,6 @@ def _known_aborted(log: PartitionLog, aborted_from: int) -> dict[int, list[Abort
         path = segment.path(names.TRANSACTION_INDEX)
         entries, _ = txn_index.load(log.disk, path, segment.base_offset, max(aborted_from, segment.base_offset))
         known[segment.base_offset] = list(entries)
-        segment.aborted = None if log.disk.exists(path) else ()
     return known
 
 
@@ -64,18 +81,18 @@ def rebuild(
     log: PartitionLog,
     segments: list[Segment],
     snapshots: list[int],
-    limit: int,
     end_offset: int,
     wall_ms: int,
+    aborted_from: int,
     aborted: dict[int, list[AbortedTransaction]],
 ) -> ProducerStates:
-    """Blocking. The producers as of `end_offset`, beginning with a snapshot not above `limit`; what was aborted at or
-    above `limit` is added to `aborted` by segment."""
-    producers = _newest_snapshot(log, [offset for offset in snapshots if offset <= limit], wall_ms)
+    """Blocking. The producers as of `end_offset`, beginning with the newest of the snapshots; what was aborted at or
+    above `aborted_from` is added to `aborted` by segment."""
+    producers = _newest_snapshot(log, snapshots, wall_ms)
     for index, segment in enumerate(segments):
         following = segments[index + 1].base_offset if index + 1 < len(segments) else end_offset
         if following > producers.map_end_offset and segment.size:
-            _replay_segment(log, segment, producers, end_offset, wall_ms, limit, aborted)
+            _replay_segment(log, segment, producers, end_offset, wall_ms, aborted_from, aborted)
     producers.map_end_offset = end_offset
     return producers
 
@@ -99,7 +116,7 @@ def _replay_segment(
     producers: ProducerStates,
     end_offset: int,
     wall_ms: int,
-    limit: int,
+    aborted_from: int,
     aborted: dict[int, list[AbortedTransaction]],
 ) -> None:
     start = producers.map_end_offset
@@ -113,7 +130,7 @@ def _replay_segment(
             if header.producer_id < 0 or header.base_offset < start:
                 continue
             entry = replay_batch(producers, batch, header, header.base_offset, wall_ms)
-            if entry is not None and entry.last_offset >= limit and segment.base_offset in aborted:
+            if entry is not None and entry.last_offset >= aborted_from and segment.base_offset in aborted:
                 aborted[segment.base_offset].append(entry)
         if scan.damage is not None:
             logger.warning("%s: producers of %r are not complete: %s", log.topic_partition, segment, scan.damage)

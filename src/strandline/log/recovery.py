@@ -12,11 +12,13 @@ from __future__ import annotations
 
 import logging
 import os
+from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
 from strandline.log import checkpoints, flushing, names
 from strandline.log.checkpoints import CorruptCheckpoint
 from strandline.log.epochs import EpochCache
+from strandline.log.health import is_refusal
 from strandline.log.leftovers import tidy
 from strandline.log.producer_replay import load_producers
 from strandline.log.resuming import Resume, Scanned, resume_point, scan_segment, trim_indexes
@@ -126,9 +128,7 @@ class _Opening:
         if log.log_end_offset < log.log_start_offset:
             self._begin_again()
         self._load_epochs()
-        # Without transactions there is nothing to find out about aborted ones, and the newest snapshot will do.
-        aborted_from = self._scanned_from if self._saw_markers else log.log_end_offset
-        load_producers(log, snapshots, aborted_from, self._wall_ms)
+        load_producers(log, snapshots, self._wall_ms, aborted_from=self._scanned_from, has_markers=self._saw_markers)
 
     def _open_active(self) -> bool:
         """After a clean shutdown: trust everything but the very end, which must be where the file ends."""
@@ -144,7 +144,7 @@ class _Opening:
         log.log_end_offset = self._scanned_from = scan.next_offset
         # As closing left it: cutting the last entry off, to add it again later, costs more than writing it.
         active.note_largest_timestamp()
-        trim_indexes(active)
+        self._write_indexes(trim_indexes, active)
         return True
 
     def _recover(self) -> None:
@@ -165,8 +165,17 @@ class _Opening:
         self._remove(segments[len(kept) :])
         log.segments = kept
         for segment in kept[first:-1]:
-            segment.seal()
-        trim_indexes(kept[-1])
+            self._write_indexes(Segment.seal, segment)
+        self._write_indexes(trim_indexes, kept[-1])
+
+    def _write_indexes(self, write: Callable[[Segment], None], segment: Segment) -> None:
+        """On a full disk the indexes stay in memory for now, and the log can be read."""
+        try:
+            write(segment)
+        except OSError as error:
+            if not is_refusal(error):
+                raise
+            self._log.health.explain(error, f"writing the indexes of {segment!r}")
 
     def _follows(self, segment: Segment) -> bool:
         """Whether the segment can come after what is there. If it begins earlier, it is a removed file that came back:

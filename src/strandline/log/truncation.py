@@ -58,7 +58,7 @@ class Truncation:
             self._find_cut()
             snapshots = _snapshots(log)
             usable = [offset for offset in snapshots if log.log_start_offset <= offset <= self._end_offset]
-            self._producers = rebuild(log, self._kept, usable, self._end_offset, self._end_offset, 0, {})
+            self._producers = rebuild(log, self._kept, usable, self._end_offset, 0, self._end_offset, {})
             _keep_seen_times(log.producers, self._producers)
             self._epochs = EpochCache(log.epochs.entries)
             self._epochs.truncate_from_end(self._end_offset)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import shutil
 from pathlib import Path
 
@@ -295,3 +296,40 @@ def test_where_every_append_is_flushed_so_is_what_a_crash_left(tmp_path: Path) -
     again = open_log(tmp_path, LogSettings(flush_messages=1), disk=disk)
     assert again.flushed_offset == again.log_end_offset == 20
     assert again.active.path(".log") in disk.synced_paths
+
+
+@pytest.mark.parametrize("clean", [True, False])
+def test_on_a_full_disk_a_log_can_still_be_opened_and_read(tmp_path: Path, clean: bool) -> None:
+    log = busy_log(tmp_path)
+    expected = read_all(log)
+    if clean:
+        log.close()
+    disk = FailingDisk()
+    disk.fail("write", code=errno.ENOSPC)
+    again = open_log(tmp_path, clean=clean, recovery_point=log.log_end_offset if clean else 0, disk=disk)
+    assert read_all(again) == expected
+    assert again.health.is_online
+    disk.mend()
+    assert append(again, batch(1), 4) == log.log_end_offset
+    again.close()
+    assert len(read_all(open_log(tmp_path))) == len(expected) + 1
+
+
+def test_an_aborted_transaction_that_a_power_loss_took_back_is_not_believed_from_the_index(tmp_path: Path) -> None:
+    log = open_log(tmp_path)
+    append(log, batch(1))
+    append(log, batch(1, producer_id=8, sequence=0, transactional=True))
+    marker(log, 8, commit=False)
+    index = tmp_path / "orders-0" / f"{0:020d}.txnindex"
+    stale = index.read_bytes()
+    size = len(batch(1))
+    path = tmp_path / "orders-0" / f"{0:020d}.log"
+    path.write_bytes(path.read_bytes()[:size])
+    log = open_log(tmp_path)
+    assert log.log_end_offset == 1
+    fill(log, 5)
+    index.write_bytes(stale)
+    again = open_log(tmp_path)
+    assert again.log_end_offset == 11
+    assert again.aborted_transactions(0, 11) == []
+    assert not index.exists()
