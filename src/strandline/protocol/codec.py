@@ -8,16 +8,17 @@ them in metadata records).
 from __future__ import annotations
 
 import struct
+import sys
 from typing import Any, TypeVar
 
 from strandline.protocol.decoding import compile_decoder
 from strandline.protocol.encoding import Encoder, compile_encoder
-from strandline.protocol.errors import EncodeError, MalformedMessage
+from strandline.protocol.errors import EncodeError, MalformedMessage, TooManyElements
 from strandline.protocol.types import Message
 from strandline.runtime.disk import Buffer
 from strandline.runtime.slices import FileSlice, Part
 
-__all__ = ["EncodeError", "MalformedMessage", "decode", "encode", "encode_bytes", "encode_into"]
+__all__ = ["EncodeError", "MalformedMessage", "TooManyElements", "decode", "encode", "encode_bytes", "encode_into"]
 
 M = TypeVar("M", bound=Message)
 
@@ -25,23 +26,26 @@ _decoders: dict[tuple[type[Message], int], Any] = {}
 _encoders: dict[tuple[type[Message], int], Encoder] = {}
 
 
-def decode(cls: type[M], version: int, buffer: Buffer, position: int = 0) -> tuple[M, int]:
+def decode(
+    cls: type[M], version: int, buffer: Buffer, position: int = 0, *, max_elements: int = sys.maxsize
+) -> tuple[M, int]:
     """The message that begins at `position`, and the position after it.
 
-    `records` fields are views of `buffer`; everything else is a copy."""
+    `records` fields are views of `buffer`; everything else is a copy. A message whose lists and tags have more than
+    `max_elements` elements in all is TooManyElements, and nothing is kept of it."""
     read = _decoders.get((cls, version))
     if read is None:
         if not cls.versions[0] <= version <= cls.versions[1]:
             raise MalformedMessage(f"{cls.__name__} has no version {version}")
         read = _decoders[cls, version] = compile_decoder(cls, version)
     try:
-        return read(buffer, position)
+        return read(buffer, position, max_elements)
     except (IndexError, struct.error):
         raise MalformedMessage(f"{cls.__name__} v{version} ends in the middle of a field") from None
     except UnicodeDecodeError as error:
         raise MalformedMessage(f"{cls.__name__} v{version} has text that is not UTF-8: {error}") from None
     except MalformedMessage as error:
-        raise MalformedMessage(f"{cls.__name__} v{version}: {error}") from None
+        raise type(error)(f"{cls.__name__} v{version}: {error}") from None
 
 
 def encode_into(message: Message, version: int, out: list[Any], parts: list[Part]) -> None:

@@ -6,6 +6,9 @@ rare, are functions of their own. It is total: slices are checked against the en
 against the smallest size of what they count before anything is allocated, and reading past the end raises IndexError
 or struct.error, which `codec.decode` turns into MalformedMessage. Declarations are not recursive, so neither is the
 code.
+
+Two bytes on the wire can become a hundred in memory, so the caller says how many elements he wants to hold at most:
+`left` counts down what lists and tag sections announce.
 """
 
 from __future__ import annotations
@@ -15,7 +18,7 @@ from collections.abc import Callable
 from typing import Any
 
 from strandline.model.ids import Uuid
-from strandline.protocol.errors import MalformedMessage
+from strandline.protocol.errors import MalformedMessage, TooManyElements
 from strandline.protocol.source import Body, Repeated, Unit
 from strandline.protocol.types import MAX_STRING_BYTES, Field, Message, Primitive, Struct, layout
 from strandline.protocol.varints import read_uvarint, rest_of_uvarint
@@ -24,19 +27,20 @@ from strandline.runtime.disk import Buffer
 _UNPACKED = {code: Repeated(code) for code in "bhiqHId?"}
 
 
-def compile_decoder(cls: type[Message], version: int) -> Callable[[Buffer, int], tuple[Any, int]]:
+def compile_decoder(cls: type[Message], version: int) -> Callable[[Buffer, int, int], tuple[Any, int]]:
     flexible = cls.is_flexible(version)
     unit = Unit(
         f"decode {cls.__name__} v{version}",
         {
             "Uuid": Uuid,
             "MalformedMessage": MalformedMessage,
+            "TooManyElements": TooManyElements,
             "read_uvarint": read_uvarint,
             "rest": rest_of_uvarint,
             "keep": _keep_unknown,
         },
     )
-    main = unit.function("read(b, p)")
+    main = unit.function("read(b, p, left)")
     main.line("end = len(b)")
     main.line("view = memoryview(b)")
     reader = _Reader(main, version, flexible)
@@ -113,9 +117,14 @@ class _Reader:
             unknown = self.unit.unique("u")
             outputs = "".join(f"{values[field.name]}, " for field in tagged) + unknown
             self.body.line(f"if {count} > 127: {count}, p = rest(b, p, {count})")
-            self.body.line(f"{outputs}, p = {self.tags_function(cls, tagged)}(b, p, {count}, end, view)")
+            self.announce(count, cls.__name__)
+            self.body.line(f"{outputs}, p, left = {self.tags_function(cls, tagged)}(b, p, {count}, end, view, left)")
             self.body.line(f"{result} = {build}({self.arguments(cls, values, whole=True)}unknown_tags={unknown})")
         return result
+
+    def announce(self, count: str, where: str) -> None:
+        self.body.line(f"left -= {count}")
+        self.body.line(f"if left < 0: raise TooManyElements('more elements than are allowed, in {where}')")
 
     def arguments(self, cls: type[Struct], values: dict[str, str], *, whole: bool = False) -> str:
         """Positional arguments in order; what was not read takes its default, by omission where possible."""
@@ -221,6 +230,7 @@ class _Reader:
         with self.body.block("else:" if may_be_null else "if True:"):
             fits = f"0 <= {count} * {self.least(field)} <= end - p"
             self.body.line(f"if not {fits}: raise MalformedMessage('{where} has an impossible count')")
+            self.announce(count, where)
             self.elements(field, where, name, count)
         return name
 
@@ -251,7 +261,7 @@ class _Reader:
     def tags_function(self, cls: type[Struct], tagged: list[Field]) -> str:
         """A function that reads a tag section: (the tagged fields in order, unknown tags or None, position)."""
         name = self.unit.unique("tags")
-        body = self.unit.function(f"{name}(b, p, count, end, view)")
+        body = self.unit.function(f"{name}(b, p, count, end, view, left)")
         reader = _Reader(body, self.version, self.flexible)
         results = {field.name: self.unit.unique("w") for field in tagged}
         for field in tagged:
@@ -274,5 +284,5 @@ class _Reader:
                 body.line("u = keep(u, tag, bytes(b[p:stop]))")
                 body.line("p = stop")
             body.line("if p != stop: raise MalformedMessage(f'tag {tag} does not fill its size')")
-        body.line(f"return {''.join(f'{results[field.name]}, ' for field in tagged)}u, p")
+        body.line(f"return {''.join(f'{results[field.name]}, ' for field in tagged)}u, p, left")
         return name

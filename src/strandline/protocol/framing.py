@@ -26,6 +26,9 @@ _GROWTH: Final = 4
 # With less room than this at its end, what waits in the receive buffer is moved to its front.
 _LEAST_ROOM_BYTES: Final = 4096
 
+# Nobody has defined one yet; each costs a step to skip.
+MAX_HEADER_TAGS: Final = 100
+
 _SIZE = Struct(">i")
 _REQUEST_HEADER = Struct(">hhih")
 _RESPONSE_HEADER = Struct(">i")
@@ -191,6 +194,8 @@ def decode_response_header(frame: Buffer, api: Api, version: int) -> tuple[int, 
 
 def _skip_tags(frame: Buffer, position: int) -> int:
     count, position = read_uvarint(frame, position)
+    if count > MAX_HEADER_TAGS:
+        raise MalformedMessage(f"a header with {count} tags")
     for _ in range(count):
         _, position = read_uvarint(frame, position)
         size, position = read_uvarint(frame, position)

@@ -10,6 +10,9 @@ the calls to the request queue, which runs `serve` on them. What can go wrong ha
 - any other exception is a bug: logged once with its request, answered in the error shape as UNKNOWN_SERVER_ERROR,
   except Produce, which is disconnected since its append may have happened;
 - `NodeFault` stops the node; `CancelledError` passes.
+
+Reading and writing messages is quick unless they have very many elements: those are taken apart and put together in a
+thread, and beyond a limit not at all, since two bytes on the wire can be a hundred in memory.
 """
 
 from __future__ import annotations
@@ -17,16 +20,18 @@ from __future__ import annotations
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from strandline.model.errors import ErrorCode, KafkaError, NodeFault
 from strandline.protocol.apis import Api, ApiKey
-from strandline.protocol.codec import MalformedMessage, decode
+from strandline.protocol.codec import MalformedMessage, TooManyElements, decode
 from strandline.protocol.framing import decode_header, response_parts
 from strandline.protocol.messages.api_versions import ApiVersion, ApiVersionsResponse
 from strandline.protocol.types import Message
 from strandline.runtime.clock import Clock
 from strandline.runtime.metrics import Metrics
+from strandline.runtime.offload import Offload
 from strandline.runtime.slices import Part
 from strandline.server.requests import Call, Caller, RequestQueue
 
@@ -38,6 +43,8 @@ ABANDONED = frozenset(
     {ApiKey.FETCH, ApiKey.SHARE_FETCH}
 )  # changes nothing while it waits: cancelled with its connection
 DISCONNECTED_ON_BUG = frozenset({ApiKey.PRODUCE})
+
+ELEMENTS_PER_STEP = 5_000  # what the event loop decodes in one step: some milliseconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,11 +86,15 @@ class Dispatch:
     def __init__(
         self,
         clock: Clock,
+        offload: Offload,
         metrics: Metrics,
         on_fault: Callable[[NodeFault], None],
+        max_elements: int,
         authorise: Callable[[Call, Any], None] | None = None,
     ) -> None:
         self._clock = clock
+        self._offload = offload
+        self._max_elements = max_elements
         self._metrics = metrics
         self._on_fault = on_fault
         self._authorise = authorise  # raises KafkaError to refuse
@@ -134,16 +145,23 @@ class Dispatch:
             return response_parts(call.correlation_id, api, 0, _versions_to_try(route))
         frame, call.frame = call.frame, None
         assert frame is not None
-        request, _ = decode(api.request, call.version, frame, call.body_position)
+        try:
+            request, _ = decode(api.request, call.version, frame, call.body_position, max_elements=ELEMENTS_PER_STEP)
+        except TooManyElements:
+            call.bulky = True
+            work = partial(decode, max_elements=self._max_elements)
+            request, _ = await self._offload.run(work, api.request, call.version, frame, call.body_position)
         try:
             if self._authorise is not None:
                 self._authorise(call, request)
             response = await route.handler.handle(call, request)
             if response is None:
                 return None
+            if call.bulky:
+                return await self._offload.run(response_parts, call.correlation_id, api, call.version, response)
             return response_parts(call.correlation_id, api, call.version, response)
         except KafkaError as error:
-            return self._refusal(call, route, request, error)
+            return await self._refusal(call, route, request, error)
         except (ConnectionAbortedError, NodeFault):
             raise
         except Exception as error:
@@ -151,18 +169,29 @@ class Dispatch:
             log.exception("a bug met %s %r from %s", api.name, call, call.client_host)
             if api.key in DISCONNECTED_ON_BUG:
                 raise ConnectionAbortedError("failed unexpectedly, and its records may have been appended") from error
-            return self._refusal(call, route, request, KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, _UNEXPECTED))
+            unexpected = KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, _UNEXPECTED)
+            return await self._refusal(call, route, request, unexpected)
 
-    def _refusal(self, call: Call, route: Route, request: Any, error: KafkaError) -> list[Part]:
+    async def _refusal(self, call: Call, route: Route, request: Any, error: KafkaError) -> list[Part]:
         route.errors.add()
         try:
-            response = route.handler.on_error(request, call.version, error.code, error.why)
-            if response is not None:
-                return response_parts(call.correlation_id, route.api, call.version, response)
+            if call.bulky:
+                parts = await self._offload.run(_error_parts, call, route, request, error)
+            else:
+                parts = _error_parts(call, route, request, error)
+        except ConnectionAbortedError:
+            raise
         except Exception as bug:
             log.exception("a bug met the error answer of %s %r", route.api.name, call)
             raise ConnectionAbortedError(f"no answer can tell {error}") from bug
-        raise ConnectionAbortedError(str(error))
+        if parts is None:
+            raise ConnectionAbortedError(str(error))
+        return parts
+
+
+def _error_parts(call: Call, route: Route, request: Any, error: KafkaError) -> list[Part] | None:
+    response = route.handler.on_error(request, call.version, error.code, error.why)
+    return None if response is None else response_parts(call.correlation_id, route.api, call.version, response)
 
 
 _UNEXPECTED = "the broker met an unexpected error; its log has the details"

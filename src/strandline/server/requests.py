@@ -65,6 +65,7 @@ class Call:
         "answer",
         "api_key",
         "body_position",
+        "bulky",
         "caller",
         "client_host",
         "client_id",
@@ -103,6 +104,7 @@ class Call:
         self.client_host = ""
         self.stage = Stage.RECEIVED
         self.task: asyncio.Task[Any] | None = None
+        self.bulky = False  # so many elements that the answer is encoded elsewhere; handlers may set it
         self.has_answer = False
         self.answer: list[Part] | None = None
         self._queue = queue

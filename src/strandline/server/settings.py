@@ -30,6 +30,8 @@ class ServerSettings:
     # Beyond them a connection may hold one request at a time, as in Kafka.
     parked_max_requests: int = 20_000
     parked_max_bytes: int = 256 * 1024 * 1024
+    # Elements of all lists of a request: room for every partition of a large cluster, named by a follower or an admin.
+    max_request_elements: int = 250_000
     pipelined: int = 10  # requests of one connection begun and not answered
     # A frame that was begun must be finished within this, plus a second for every 64 KiB that arrived.
     frame_timeout_ms: int = 30_000
