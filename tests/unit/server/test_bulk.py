@@ -85,7 +85,7 @@ def test_the_refusal_of_a_large_request_is_made_elsewhere_too() -> None:
 
 def test_a_request_of_too_many_elements_closes_its_connection(caplog: pytest.LogCaptureFixture) -> None:
     settings = ServerSettings(max_request_elements=6_000)
-    wire, house = exchange(repeat, asking(6_000, 1), asking(6_001, 2), settings=settings)
+    wire, _ = exchange(repeat, asking(6_000, 1), asking(6_001, 2), settings=settings)
     answered = wire.frames()
     assert [struct.unpack_from(">i", frame)[0] for frame in answered] == [1]
     assert wire.is_closing()
