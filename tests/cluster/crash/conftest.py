@@ -1,0 +1,7 @@
+"""The Java programs of the compatibility tests, here too."""
+
+from __future__ import annotations
+
+from compat.java.conftest import kafka_classpath, kafka_lib, programs, tools
+
+__all__ = ["kafka_classpath", "kafka_lib", "programs", "tools"]
