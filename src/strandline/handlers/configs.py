@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from strandline.controller.topics import check_topic_name
 from strandline.handlers.context import Broker, Call
+from strandline.handlers.turns import Turns, others
 from strandline.metadata.effective_settings import (
     DescribedConfig,
     describe_broker,
@@ -51,8 +52,14 @@ _LISTABLE: Final = (TOPIC_RESOURCE, BROKER_RESOURCE, CLIENT_METRICS_RESOURCE, GR
 async def handle_describe_configs(
     broker: Broker, call: Call, request: DescribeConfigsRequest
 ) -> DescribeConfigsResponse:
-    results = []
+    """A resource that is named twice with the same keys is described once: its description is far larger than its
+    name."""
+    results: dict[tuple[int, str, tuple[str, ...]], DescribeConfigsResult] = {}
+    turns = Turns(call)
     for resource in request.resources:
+        key = resource.resource_type, resource.resource_name, tuple(resource.configuration_keys or ())
+        if key in results:
+            continue
         result = DescribeConfigsResult(resource_type=resource.resource_type, resource_name=resource.resource_name)
         try:
             described = _describe(broker, resource)
@@ -60,8 +67,10 @@ async def handle_describe_configs(
         except KafkaError as error:
             result.error_code = error.code
             result.error_message = error.why
-        results.append(result)
-    return DescribeConfigsResponse(results=results)
+        results[key] = result
+        if turns.over(1 + len(result.configs)):
+            await others()
+    return DescribeConfigsResponse(results=list(results.values()))
 
 
 def _describe(broker: Broker, resource: DescribeConfigsResource) -> list[DescribedConfig]:

@@ -20,6 +20,9 @@ from strandline.runtime.world import World
 class Call(Protocol):
     """Who asks, in which version, and through which door."""
 
+    # To be set when the answer has so many elements that it is better encoded away from the event loop.
+    bulky: bool
+
     @property
     def api_key(self) -> int: ...
     @property

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from strandline.handlers.context import Broker, Call
+from strandline.handlers.turns import Turns, others
 from strandline.model.errors import ErrorCode
 from strandline.protocol.messages.coordinators import (
     Coordinator,
@@ -22,7 +23,10 @@ async def handle_find_coordinator(
         code, why = _refusal(call, request.key_type, request.key)
         return FindCoordinatorResponse(error_code=code, error_message=why, node_id=-1, host="", port=-1)
     answers = []
+    turns = Turns(call)
     for key in request.coordinator_keys:
+        if turns.over():
+            await others()
         code, why = _refusal(call, request.key_type, key)
         answers.append(Coordinator(key=key, node_id=-1, host="", port=-1, error_code=code, error_message=why))
     return FindCoordinatorResponse(coordinators=answers)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from strandline.handlers.context import Broker, Call
+from strandline.handlers.turns import Turns, others
 from strandline.model.errors import KafkaError
 from strandline.model.ids import ZERO_UUID
 from strandline.protocol.messages.epochs import (
@@ -17,9 +18,12 @@ async def handle_offset_for_leader_epoch(
     broker: Broker, call: Call, request: OffsetForLeaderEpochRequest
 ) -> OffsetForLeaderEpochResponse:
     topics = []
+    turns = Turns(call)
     for topic in request.topics:
         answers = []
         for one in topic.partitions:
+            if turns.over():
+                await others()
             answer = EpochEndOffset(partition=one.partition, leader_epoch=-1, end_offset=-1)
             try:
                 partition = broker.partitions.find(topic.topic, ZERO_UUID, one.partition)

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from strandline.handlers.context import Broker, Call
 from strandline.handlers.leadership import leader_addresses
 from strandline.handlers.sessions import FetchSession, Wanted
+from strandline.handlers.turns import Turns, others
 from strandline.log.partition_log import PartitionLog
 from strandline.log.reading import Read
 from strandline.log.txn_index import AbortedTransaction as Aborted
@@ -68,14 +69,15 @@ async def handle_fetch(broker: Broker, call: Call, request: FetchRequest) -> Fet
     if call.version < 7:
         request.session_epoch = -1
     session, wanted = broker.fetch_sessions.begin(request, call.version, now_ms)
+    request.topics, request.forgotten_topics_data = [], []  # a request that waits keeps no more than it waits for
     reader = _reader(broker, call, request)
-    answers = await _read_all(broker, reader, wanted)
+    answers = await _read_all(broker, call, reader, wanted)
     min_bytes = min(request.min_bytes, reader.bytes_left + reader.bytes_read)
     if not reader.must_answer and reader.bytes_read < min_bytes and wanted and request.max_wait_ms > 0:
         call.park()
         await _until_enough(broker, call, reader, wanted, min_bytes, request.max_wait_ms)
         reader = _reader(broker, call, request)
-        answers = await _read_all(broker, reader, wanted)
+        answers = await _read_all(broker, call, reader, wanted)
     response = _response(session, wanted, answers, full=request.session_epoch <= 0)
     if reader.replica_id < 0:
         _tell_leaders(broker, call, response)
@@ -92,9 +94,12 @@ def _reader(broker: Broker, call: Call, request: FetchRequest) -> Reader:
     )
 
 
-async def _read_all(broker: Broker, reader: Reader, wanted: list[Wanted]) -> list[PartitionData]:
+async def _read_all(broker: Broker, call: Call, reader: Reader, wanted: list[Wanted]) -> list[PartitionData]:
     answers = []
+    turns = Turns(call)
     for one in wanted:
+        if turns.over():
+            await others()
         try:
             answers.append(await _read(broker, reader, one))
         except KafkaError as error:
@@ -177,14 +182,18 @@ async def _until_enough(
     broker: Broker, call: Call, reader: Reader, wanted: list[Wanted], min_bytes: int, max_wait_ms: int
 ) -> None:
     wait = Wait(min_bytes)
+    turns = Turns(call)
     for one in wanted:
+        if turns.over():
+            await others()
         try:
             partition = broker.partitions.find(one.topic, one.topic_id, one.partition, by_id=call.version >= 13)
             leader = partition.leading()
         except KafkaError:
             return
         log = partition.log
-        assert log is not None
+        if log is None:  # deleted and made anew since it was read
+            return
         committed = reader.isolation_level == _READ_COMMITTED
         watermark = leader.last_stable_offset if committed else leader.high_watermark
         wait.collect(watermark, _measure(log, one, reader, leader))

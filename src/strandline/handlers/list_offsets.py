@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections import Counter
 
 from strandline.handlers.context import Broker, Call
+from strandline.handlers.turns import Turns, others
 from strandline.log.partition_log import PartitionLog
 from strandline.model.errors import ErrorCode, KafkaError
 from strandline.model.ids import ZERO_UUID
@@ -35,8 +36,11 @@ async def handle_list_offsets(broker: Broker, call: Call, request: ListOffsetsRe
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"there is no isolation level {request.isolation_level}")
     asked = Counter((topic.name, one.partition_index) for topic in request.topics for one in topic.partitions)
     topics: dict[str, ListOffsetsTopicResponse] = {}
+    turns = Turns(call)
     for topic in request.topics:
         for one in topic.partitions:
+            if turns.over():
+                await others()
             times = asked.pop((topic.name, one.partition_index), 0)
             if times == 0:
                 continue  # named twice, and refused once already

@@ -10,7 +10,9 @@ from collections.abc import Iterable
 
 from strandline.controller.topics import check_topic_name
 from strandline.handlers.context import Broker, Call
+from strandline.handlers.leadership import Reach
 from strandline.handlers.operations import ALL_CLUSTER_OPERATIONS, ALL_TOPIC_OPERATIONS, NO_OPERATIONS
+from strandline.handlers.turns import Turns, others
 from strandline.metadata.values import PartitionInfo, TopicInfo
 from strandline.metadata.views import View
 from strandline.model.errors import ErrorCode, KafkaError
@@ -28,23 +30,79 @@ from strandline.protocol.messages.topics import CreatableTopic, CreateTopicsRequ
 
 
 async def handle_metadata(broker: Broker, call: Call, request: MetadataRequest) -> MetadataResponse:
+    describer = _Describer(broker, call)
     if request.topics is None or (call.version == 0 and not request.topics):
-        topics = [_topic(broker, call, known) for known in broker.view.topics()]
+        topics = [await describer.topic(known) for known in broker.view.topics()]
     else:
-        topics = await _asked_topics(broker, call, request, request.topics)
-    response = MetadataResponse(
-        brokers=_brokers(broker.view, call.listener),
-        cluster_id=broker.cluster_id,
-        controller_id=_any_live_broker(broker),
-        topics=topics,
-    )
+        topics = await _asked_topics(broker, call, request, request.topics, describer)
     if request.include_topic_authorized_operations:
         for topic in topics:
             if topic.name is not None:
                 topic.topic_authorized_operations = ALL_TOPIC_OPERATIONS
-    if request.include_cluster_authorized_operations:
-        response.cluster_authorized_operations = ALL_CLUSTER_OPERATIONS
-    return response
+    asked = request.include_cluster_authorized_operations
+    return MetadataResponse(
+        brokers=_brokers(broker.view, call.listener),
+        cluster_id=broker.cluster_id,
+        controller_id=_any_live_broker(broker),
+        topics=topics,
+        cluster_authorized_operations=ALL_CLUSTER_OPERATIONS if asked else NO_OPERATIONS,
+    )
+
+
+class _Describer:
+    """Describes topics for one request, in turns."""
+
+    __slots__ = ("_broker", "_reach", "_turns", "_version")
+
+    def __init__(self, broker: Broker, call: Call) -> None:
+        self._broker = broker
+        self._version = call.version
+        self._reach = Reach(broker.view, call.listener)
+        self._turns = Turns(call)
+
+    async def topic_by_id(self, topic_id: Uuid) -> MetadataResponseTopic:
+        known = self._broker.view.topic_by_id(topic_id)
+        if known is not None:
+            return await self.topic(known)
+        if self._turns.over():
+            await others()
+        return MetadataResponseTopic(error_code=ErrorCode.UNKNOWN_TOPIC_ID, name=None, topic_id=topic_id)
+
+    async def topic_by_name(self, name: str, refusal: ErrorCode | None) -> MetadataResponseTopic:
+        known = self._broker.view.topic(name)
+        if known is not None:
+            return await self.topic(known)
+        if self._turns.over():
+            await others()
+        code = refusal or absence(name)
+        if code == ErrorCode.TOPIC_ALREADY_EXISTS:
+            code = ErrorCode.LEADER_NOT_AVAILABLE  # somebody made it and unmade it meanwhile
+        return MetadataResponseTopic(error_code=code, name=name, is_internal=name in INTERNAL_TOPICS)
+
+    async def topic(self, topic: TopicInfo) -> MetadataResponseTopic:
+        described = MetadataResponseTopic(name=topic.name, topic_id=topic.id, is_internal=topic.name in INTERNAL_TOPICS)
+        for index in range(topic.partition_count):
+            if self._turns.over():
+                await others()
+            info = self._broker.view.partition(topic.id, index)
+            if info is None:  # deleted while others were served
+                return await self.topic_by_name(topic.name, None)
+            described.partitions.append(self._partition(index, info))
+        return described
+
+    def _partition(self, index: int, info: PartitionInfo) -> MetadataResponsePartition:
+        code, leader = self._reach.leader(info)
+        if code == ErrorCode.LISTENER_NOT_FOUND and self._version < 6:
+            code = ErrorCode.LEADER_NOT_AVAILABLE
+        return MetadataResponsePartition(
+            error_code=code,
+            partition_index=index,
+            leader_id=leader,
+            leader_epoch=info.leader_epoch,
+            replica_nodes=list(info.replicas),
+            isr_nodes=list(info.isr),
+            offline_replicas=self._reach.offline(info.replicas),
+        )
 
 
 def _brokers(view: View, listener: str) -> list[MetadataResponseBroker]:
@@ -67,7 +125,11 @@ def _any_live_broker(broker: Broker) -> int:
 
 
 async def _asked_topics(
-    broker: Broker, call: Call, request: MetadataRequest, asked: list[MetadataRequestTopic]
+    broker: Broker,
+    call: Call,
+    request: MetadataRequest,
+    asked: list[MetadataRequestTopic],
+    describer: _Describer,
 ) -> list[MetadataResponseTopic]:
     """One answer for each topic that was asked for, however often and by whichever name. Where any is asked for by id,
     all are, and names are ignored."""
@@ -76,10 +138,10 @@ async def _asked_topics(
         raise KafkaError(ErrorCode.INVALID_REQUEST, "topics are asked for by id only from version 12 on")
     if by_id:
         ids = dict.fromkeys(topic.topic_id for topic in asked if topic.topic_id != ZERO_UUID or topic.name is None)
-        return [_topic_by_id(broker, call, topic_id) for topic_id in ids]
+        return [await describer.topic_by_id(topic_id) for topic_id in ids]
     names = dict.fromkeys(topic.name for topic in asked if topic.name is not None)
     created = await _create_missing(broker, call, request, names)
-    return [_topic_by_name(broker, call, name, created) for name in names]
+    return [await describer.topic_by_name(name, created.get(name)) for name in names]
 
 
 async def _create_missing(
@@ -100,23 +162,6 @@ async def _create_missing(
     return {result.name: ErrorCode(result.error_code) for result in response.topics}
 
 
-def _topic_by_id(broker: Broker, call: Call, topic_id: Uuid) -> MetadataResponseTopic:
-    known = broker.view.topic_by_id(topic_id)
-    if known is None:
-        return MetadataResponseTopic(error_code=ErrorCode.UNKNOWN_TOPIC_ID, name=None, topic_id=topic_id)
-    return _topic(broker, call, known)
-
-
-def _topic_by_name(broker: Broker, call: Call, name: str, created: dict[str, ErrorCode]) -> MetadataResponseTopic:
-    known = broker.view.topic(name)
-    if known is not None:
-        return _topic(broker, call, known)
-    code = created.get(name) or absence(name)
-    if code == ErrorCode.TOPIC_ALREADY_EXISTS:
-        code = ErrorCode.LEADER_NOT_AVAILABLE  # somebody made it and unmade it meanwhile
-    return MetadataResponseTopic(error_code=code, name=name, is_internal=name in INTERNAL_TOPICS)
-
-
 def absence(name: str) -> ErrorCode:
     """Why a topic is not there: no topic can have that name, or none has."""
     try:
@@ -124,51 +169,6 @@ def absence(name: str) -> ErrorCode:
     except KafkaError as error:
         return error.code
     return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-
-
-def _topic(broker: Broker, call: Call, topic: TopicInfo) -> MetadataResponseTopic:
-    view = broker.view
-    return MetadataResponseTopic(
-        name=topic.name,
-        topic_id=topic.id,
-        is_internal=topic.name in INTERNAL_TOPICS,
-        partitions=[_partition(view, call, index, info) for index, info in enumerate(view.partitions(topic.id))],
-        topic_authorized_operations=NO_OPERATIONS,
-    )
-
-
-def _partition(view: View, call: Call, index: int, info: PartitionInfo) -> MetadataResponsePartition:
-    code, leader = leader_on(view, call.listener, info)
-    if code == ErrorCode.LISTENER_NOT_FOUND and call.version < 6:
-        code = ErrorCode.LEADER_NOT_AVAILABLE
-    return MetadataResponsePartition(
-        error_code=code,
-        partition_index=index,
-        leader_id=leader,
-        leader_epoch=info.leader_epoch,
-        replica_nodes=list(info.replicas),
-        isr_nodes=list(info.isr),
-        offline_replicas=offline(view, info.replicas),
-    )
-
-
-def leader_on(view: View, listener: str, info: PartitionInfo) -> tuple[ErrorCode, int]:
-    """The leader as this client can reach it: alive, and on the listener the request came in on."""
-    broker = view.broker(info.leader) if info.leader >= 0 else None
-    if broker is None or broker.fenced:
-        return ErrorCode.LEADER_NOT_AVAILABLE, -1
-    if broker.endpoint(listener) is None:
-        return ErrorCode.LISTENER_NOT_FOUND, -1
-    return ErrorCode.NONE, info.leader
-
-
-def offline(view: View, replicas: Iterable[int]) -> list[int]:
-    gone = []
-    for replica in replicas:
-        broker = view.broker(replica)
-        if broker is None or broker.fenced:
-            gone.append(replica)
-    return gone
 
 
 def failed(request: MetadataRequest, code: ErrorCode) -> MetadataResponse:

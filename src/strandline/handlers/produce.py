@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from strandline.handlers.context import Broker, Call
 from strandline.handlers.leadership import leader_addresses
+from strandline.handlers.turns import Turns, others
 from strandline.log.appending import Appended
 from strandline.log.partition_log import PartitionLog
 from strandline.log.refusal import RecordsRefused
@@ -64,9 +65,12 @@ async def handle_produce(broker: Broker, call: Call, request: ProduceRequest) ->
         )
     pending: list[_Pending] = []
     topics: list[TopicProduceResponse] = []
+    turns = Turns(call)
     for topic in request.topic_data:
         answers: list[PartitionProduceResponse] = []
         for data in topic.partition_data:
+            if turns.over():
+                await others()
             answers.append(await _produce_to(broker, call, request, topic, data, pending))
         if answers:
             topics.append(TopicProduceResponse(name=topic.name, topic_id=topic.topic_id, partition_responses=answers))

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from strandline.controller.topics import check_topic_name
 from strandline.handlers.context import Broker, Call
+from strandline.handlers.turns import Turns, others
 from strandline.model.errors import ErrorCode, KafkaError
 from strandline.model.ids import ZERO_UUID
 from strandline.protocol.messages.producers import (
@@ -32,30 +33,41 @@ async def handle_init_producer_id(broker: Broker, call: Call, request: InitProdu
 async def handle_describe_producers(
     broker: Broker, call: Call, request: DescribeProducersRequest
 ) -> DescribeProducersResponse:
-    topics = []
+    """A partition that is named twice is described once."""
+    topics: dict[str, dict[int, PartitionResponse]] = {}
+    turns = Turns(call)
     for topic in request.topics:
-        answers = []
+        described = topics.setdefault(topic.name, {})
         for index in topic.partition_indexes:
-            answer = PartitionResponse(partition_index=index)
-            try:
-                check_topic_name(topic.name)
-                partition = broker.partitions.find(topic.name, ZERO_UUID, index)
-                log = partition.log or await partition.ready()
-                partition.leading()
-                answer.active_producers = [
-                    ProducerState(
-                        producer_id=producer.producer_id,
-                        producer_epoch=producer.producer_epoch,
-                        last_sequence=producer.last_sequence,
-                        last_timestamp=producer.last_timestamp,
-                        coordinator_epoch=producer.coordinator_epoch,
-                        current_txn_start_offset=producer.transaction_first_offset,
-                    )
-                    for producer in log.producers.all()
-                ]
-            except KafkaError as error:
-                answer.error_code = error.code
-                answer.error_message = error.why or None
-            answers.append(answer)
-        topics.append(TopicResponse(name=topic.name, partitions=answers))
-    return DescribeProducersResponse(topics=topics)
+            if index not in described:
+                described[index] = answer = await _active_producers(broker, topic.name, index)
+                if turns.over(1 + len(answer.active_producers)):
+                    await others()
+    return DescribeProducersResponse(
+        topics=[TopicResponse(name=name, partitions=list(described.values())) for name, described in topics.items()]
+    )
+
+
+async def _active_producers(broker: Broker, topic: str, index: int) -> PartitionResponse:
+    answer = PartitionResponse(partition_index=index)
+    try:
+        check_topic_name(topic)
+        partition = broker.partitions.find(topic, ZERO_UUID, index)
+        log = partition.log or await partition.ready()
+        partition.leading()
+    except KafkaError as error:
+        answer.error_code = error.code
+        answer.error_message = error.why or None
+        return answer
+    answer.active_producers = [
+        ProducerState(
+            producer_id=producer.producer_id,
+            producer_epoch=producer.producer_epoch,
+            last_sequence=producer.last_sequence,
+            last_timestamp=producer.last_timestamp,
+            coordinator_epoch=producer.coordinator_epoch,
+            current_txn_start_offset=producer.transaction_first_offset,
+        )
+        for producer in log.producers.all()
+    ]
+    return answer

@@ -19,6 +19,8 @@ SESSIONLESS_EPOCH = -1
 INITIAL_EPOCH = 0
 _LAST_EPOCH = 2**31 - 1
 _EVICTABLE_AFTER_MS = 120_000
+# Ours, not Kafka's: some hundred bytes each, and who fills the slots need not name partitions that exist.
+_MAX_PARTITIONS = 300_000
 
 # A topic is named by its id from version 13 on and by its name before; the other half is empty.
 PartitionKey = tuple[Uuid, str, int]
@@ -93,17 +95,20 @@ class FetchSession:
         wanted.told_high_watermark = -1 if failed else answer.high_watermark
         wanted.told_log_start_offset = answer.log_start_offset
         has_records = answer.records is not None and len(answer.records) > 0
-        if has_records:
+        # It may have been forgotten meanwhile: a client that lost its connection continues on another one.
+        if has_records and wanted.key in self.wanted:
             self.wanted.move_to_end(wanted.key)
         return has_records or moved or failed or answer.diverging_epoch.epoch >= 0
 
 
 class FetchSessions:
-    """All sessions of a broker, in the order of their last use."""
+    """All sessions of a broker, in the order of their last use. Who gets none asks for everything each time."""
 
-    def __init__(self, slots: int, random: Random) -> None:
+    def __init__(self, slots: int, random: Random, max_partitions: int = _MAX_PARTITIONS) -> None:
         self._slots = slots
         self._random = random
+        self._max_partitions = max_partitions
+        self._partitions = 0  # of all sessions
         self._sessions: OrderedDict[int, FetchSession] = OrderedDict()
 
     def __len__(self) -> int:
@@ -112,7 +117,7 @@ class FetchSessions:
     def begin(self, request: FetchRequest, version: int, now_ms: int) -> tuple[FetchSession | None, list[Wanted]]:
         """The session this request belongs to (None: it is on its own) and everything it wants, in turn."""
         if request.session_epoch in (SESSIONLESS_EPOCH, INITIAL_EPOCH):
-            self._sessions.pop(request.session_id, None)
+            self._drop(request.session_id)
             wanted = wanted_by(request)
             if request.session_epoch == SESSIONLESS_EPOCH:
                 return None, wanted
@@ -133,18 +138,24 @@ class FetchSessions:
             for topic in request.forgotten_topics_data
             for partition in topic.partitions
         ]
+        before = len(session.wanted)
         session.update(wanted_by(request), forgotten)
+        self._partitions += len(session.wanted) - before
         if not session.wanted:
-            del self._sessions[session.id]
+            self._drop(session.id)
             return None
+        if self._partitions > self._max_partitions:
+            self._drop(session.id)
+            raise KafkaError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND, "too many partitions are in sessions; begin anew")
         session.next_epoch = 1 if session.next_epoch == _LAST_EPOCH else session.next_epoch + 1
         session.used_ms = now_ms
         self._sessions.move_to_end(session.id)
         return session
 
     def _create(self, wanted: list[Wanted], by_topic_id: bool, now_ms: int) -> FetchSession | None:
-        if len(self._sessions) >= self._slots and not self._evict(now_ms):
-            return None
+        while len(self._sessions) >= self._slots or self._partitions + len(wanted) > self._max_partitions:
+            if not self._evict(now_ms):
+                return None
         session_id = 0
         while session_id == 0 or session_id in self._sessions:
             session_id = self._random.randint(1, _LAST_EPOCH)
@@ -152,6 +163,7 @@ class FetchSessions:
             session_id, by_topic_id, OrderedDict((one.key, one) for one in wanted), 1, now_ms, now_ms
         )
         self._sessions[session_id] = session
+        self._partitions += len(session.wanted)
         return session
 
     def _evict(self, now_ms: int) -> bool:
@@ -160,5 +172,10 @@ class FetchSessions:
         oldest = next(iter(self._sessions.values()))
         if now_ms - oldest.used_ms <= _EVICTABLE_AFTER_MS:
             return False
-        del self._sessions[oldest.id]
+        self._drop(oldest.id)
         return True
+
+    def _drop(self, session_id: int) -> None:
+        dropped = self._sessions.pop(session_id, None)
+        if dropped is not None:
+            self._partitions -= len(dropped.wanted)

@@ -5,8 +5,10 @@ is answered from committed metadata and DeleteRecords (21) by the partition's le
 from __future__ import annotations
 
 from strandline.handlers.context import Broker, Call
-from strandline.handlers.metadata import absence, leader_on, offline
+from strandline.handlers.leadership import Reach
+from strandline.handlers.metadata import absence
 from strandline.handlers.operations import ALL_TOPIC_OPERATIONS
+from strandline.handlers.turns import Turns, others
 from strandline.metadata.values import PartitionInfo, TopicInfo
 from strandline.model.errors import ErrorCode, KafkaError
 from strandline.model.ids import INTERNAL_TOPICS, ZERO_UUID
@@ -30,11 +32,15 @@ async def handle_describe_topic_partitions(
     """Topics in the order of their names, cut after the limit with a cursor to go on from."""
     names, first = _page(broker, request)
     left = max(1, min(request.response_partition_limit, broker.settings.get("max.request.partition.size.limit")))
+    reach = Reach(broker.view, call.listener)
+    turns = Turns(call)
     response = DescribeTopicPartitionsResponse(next_cursor=None)
     for name in names:
         if left == 0:
             response.next_cursor = Cursor(topic_name=name, partition_index=0)
             break
+        if turns.over():
+            await others()
         known = broker.view.topic(name)
         if known is None:
             response.topics.append(
@@ -43,7 +49,7 @@ async def handle_describe_topic_partitions(
                 )
             )
             continue
-        described = _describe(broker, call, known, first, left)
+        described = _describe(broker, reach, known, first, left)
         response.topics.append(described)
         left -= len(described.partitions)
         if first + len(described.partitions) < known.partition_count:
@@ -69,20 +75,21 @@ def _page(broker: Broker, request: DescribeTopicPartitionsRequest) -> tuple[list
 
 
 def _describe(
-    broker: Broker, call: Call, topic: TopicInfo, first: int, limit: int
+    broker: Broker, reach: Reach, topic: TopicInfo, first: int, limit: int
 ) -> DescribeTopicPartitionsResponseTopic:
-    partitions = list(enumerate(broker.view.partitions(topic.id)))[first : first + limit]
+    indexes = range(first, min(first + limit, topic.partition_count))
+    partitions = [(index, broker.view.partition(topic.id, index)) for index in indexes]
     return DescribeTopicPartitionsResponseTopic(
         name=topic.name,
         topic_id=topic.id,
         is_internal=topic.name in INTERNAL_TOPICS,
-        partitions=[_partition(broker, call, index, info) for index, info in partitions],
+        partitions=[_partition(reach, index, info) for index, info in partitions if info is not None],
         topic_authorized_operations=ALL_TOPIC_OPERATIONS,
     )
 
 
-def _partition(broker: Broker, call: Call, index: int, info: PartitionInfo) -> DescribeTopicPartitionsResponsePartition:
-    code, leader = leader_on(broker.view, call.listener, info)
+def _partition(reach: Reach, index: int, info: PartitionInfo) -> DescribeTopicPartitionsResponsePartition:
+    code, leader = reach.leader(info)
     return DescribeTopicPartitionsResponsePartition(
         error_code=code,
         partition_index=index,
@@ -92,7 +99,7 @@ def _partition(broker: Broker, call: Call, index: int, info: PartitionInfo) -> D
         isr_nodes=list(info.isr),
         eligible_leader_replicas=list(info.elr),
         last_known_elr=list(info.last_known_elr),
-        offline_replicas=offline(broker.view, info.replicas),
+        offline_replicas=reach.offline(info.replicas),
     )
 
 
@@ -104,7 +111,10 @@ async def handle_delete_records(broker: Broker, call: Call, request: DeleteRecor
     topics: dict[str, DeleteRecordsTopicResult] = {}
     waits: list[tuple[DeleteRecordsPartitionResult, Part]] = []
     wait = Wait(len(asked))
+    turns = Turns(call)
     for (name, index), offset in asked.items():
+        if turns.over():
+            await others()
         answer = DeleteRecordsPartitionResult(partition_index=index, low_watermark=-1)
         topics.setdefault(name, DeleteRecordsTopicResult(name=name)).partitions.append(answer)
         try:

@@ -103,3 +103,39 @@ def test_only_news_is_told_and_who_had_data_goes_to_the_end_of_the_line() -> Non
     assert session.has_news(wanted[0], data)
     _, wanted = cache.begin(request(session.id, 1), VERSION, 0)
     assert [one.partition for one in wanted] == [1, 0]
+
+
+def test_partitions_of_all_sessions_together_are_limited() -> None:
+    cache = FetchSessions(10, Random(1), max_partitions=5)
+    first, _ = cache.begin(request(0, 0, 0, 1, 2), VERSION, 0)
+    second, wanted = cache.begin(request(0, 0, 0, 1, 2), VERSION, 0)
+    assert first is not None and second is None and len(wanted) == 3, "it is served, without a session"
+    third, _ = cache.begin(request(0, 0, 0, 1), VERSION, 0)
+    assert third is not None
+    with pytest.raises(KafkaError) as raised:
+        cache.begin(request(third.id, 1, 5), VERSION, 0)
+    assert raised.value.code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND and len(cache) == 1, "it has to begin anew"
+    assert cache.begin(request(first.id, 1, 5, 6, forget=(0,)), VERSION, 0)[0] is first, "there is room again"
+
+
+def test_a_session_may_be_of_nothing_and_grow() -> None:
+    cache = sessions()
+    session, wanted = cache.begin(request(0, 0), VERSION, 0)
+    assert session is not None and wanted == []
+    assert [one.partition for one in cache.begin(request(session.id, 1, 4), VERSION, 0)[1]] == [4]
+
+
+def test_of_a_partition_named_twice_the_last_word_counts() -> None:
+    cache = sessions()
+    twice = request(0, 0, 0, 1)
+    twice.topics[0].partitions.append(FetchPartition(partition=0, fetch_offset=9))
+    _, wanted = cache.begin(twice, VERSION, 0)
+    assert [(one.partition, one.fetch_offset) for one in wanted] == [(0, 9), (1, 0)]
+
+
+def test_an_answer_that_comes_after_its_partition_was_forgotten_does_no_harm() -> None:
+    cache = sessions()
+    session, (waiting,) = cache.begin(request(0, 0, 0), VERSION, 0)
+    assert session is not None
+    cache.begin(request(session.id, 1, 1, forget=(0,)), VERSION, 0)
+    assert session.has_news(waiting, PartitionData(records=b"x"))
