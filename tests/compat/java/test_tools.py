@@ -84,7 +84,7 @@ def test_topics_are_created_listed_described_altered_and_deleted(run: Run) -> No
     "which", ["--unavailable-partitions", "--under-replicated-partitions", "--under-min-isr-partitions"]
 )
 def test_no_partition_is_in_trouble(run: Run, topic: str, which: str) -> None:
-    assert run(TOPICS, "--describe", which).lines == []
+    assert run(TOPICS, "--describe", "--topic", topic, which).lines == []
 
 
 def test_a_topic_is_assigned_by_hand(run: Run) -> None:
