@@ -136,9 +136,10 @@ async def _append(
     if _is_transactional(records):
         raise KafkaError(ErrorCode.INVALID_TXN_STATE, "transactions are not served by this release")
     clock = broker.world.clock
-    if not is_heavy(records, log.settings):
-        return partition.append(records, api_version=call.version, wall_ms=clock.wall_ms(), now_ms=clock.now_ms())
-    work = partial(validate, records, log.settings, wall_ms=clock.wall_ms(), api_version=call.version)
+    wall_ms = clock.wall_ms()
+    if not is_heavy(records, log.settings, wall_ms):
+        return partition.append(records, api_version=call.version, wall_ms=wall_ms, now_ms=clock.now_ms())
+    work = partial(validate, records, log.settings, wall_ms=wall_ms, api_version=call.version)
     validated = await broker.world.offload.run(work)
     return partition.append_validated(validated, wall_ms=clock.wall_ms(), now_ms=clock.now_ms())
 

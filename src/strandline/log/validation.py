@@ -163,15 +163,13 @@ def assign(validated: Validated, base_offset: int, leader_epoch: int) -> None:
     _ASSIGNED.pack_into(validated.buffer, 0, base_offset, validated.header.batch_length, leader_epoch)
 
 
-def is_heavy(records: memoryview, settings: LogSettings) -> bool:
+def is_heavy(records: memoryview, settings: LogSettings, wall_ms: int) -> bool:
     """Whether `validate` may take too long for the event loop, because it will unfold, recompress or look into many
     records. It reads nothing but its arguments, so it can run elsewhere before the append."""
-    if len(records) < HEADER_SIZE:
+    size = len(records)
+    if size < HEADER_SIZE or (size <= HEAVY_BYTES and not records[ATTRIBUTES_AT + 1] & CODEC_MASK):
         return False
-    codec = records[ATTRIBUTES_AT + 1] & CODEC_MASK
-    if settings.compression_type != "producer" and CODEC_NAMES[settings.compression_type] != codec:
-        return codec != 0 or len(records) > HEAVY_BYTES
-    return settings.cleanup_compact and (codec != 0 or len(records) > HEAVY_BYTES)
+    return _must_open(_make_header(_unpack_header(records, 0)), settings, wall_ms)
 
 
 def check_replicated(records: memoryview) -> list[tuple[int, BatchHeader]]:

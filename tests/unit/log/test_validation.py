@@ -436,19 +436,22 @@ class TestStructure:
 def test_heavy_work_is_known_before_it_is_done() -> None:
     small, large = memoryview(batch_of(3)), memoryview(batch_of(5000))
     packed = memoryview(batch_of(3, codec=Codec.ZSTD))
-    assert not is_heavy(small, PLAIN)
-    assert not is_heavy(large, PLAIN)
-    assert not is_heavy(packed, PLAIN)
-    assert not is_heavy(large, APPEND_TIME)
-    assert not is_heavy(small, COMPACTED)
-    assert is_heavy(large, COMPACTED)
-    assert is_heavy(packed, COMPACTED)
+    assert not is_heavy(small, PLAIN, NOW)
+    assert not is_heavy(large, PLAIN, NOW)
+    assert not is_heavy(packed, PLAIN, NOW)
+    assert not is_heavy(large, APPEND_TIME, NOW)
+    assert not is_heavy(small, COMPACTED, NOW)
+    assert is_heavy(large, COMPACTED, NOW)
+    assert is_heavy(packed, COMPACTED, NOW)
     to_gzip = LogSettings(compression_type="gzip")
-    assert is_heavy(packed, to_gzip)
-    assert is_heavy(large, to_gzip)
-    assert not is_heavy(small, to_gzip)
-    assert not is_heavy(memoryview(b""), to_gzip)
-    assert not is_heavy(packed, LogSettings(compression_type="zstd"))
+    assert is_heavy(packed, to_gzip, NOW)
+    assert is_heavy(large, to_gzip, NOW)
+    assert not is_heavy(small, to_gzip, NOW)
+    assert not is_heavy(memoryview(b""), to_gzip, NOW)
+    assert not is_heavy(packed, LogSettings(compression_type="zstd"), NOW)
+    assert not is_heavy(packed, LogSettings(message_timestamp_after_max_ms=1000), NOW)
+    assert is_heavy(packed, PLAIN, NOW - 10 * 3600 * 1000), "records from the future are looked at one by one"
+    assert is_heavy(memoryview(patched(bytearray(packed), 21, ">h", 0x0C)), PLAIN, NOW), "so are those with a stamp"
 
 
 class TestReplication:
