@@ -97,7 +97,11 @@ def rebuild_indexes(log: PartitionLog, segment: Segment) -> None:
         built = Segment(segment.disk, segment.directory, segment.base_offset, extra=segment.extra)
         built.begin(segment.created_ms)
         scan = Scan(file, 0, segment.size, segment.base_offset, checksums=False)
+        end_offset = log.end_of(log.segment_index(segment.base_offset))
         for position, header, _ in scan:
+            if header.next_offset > end_offset:
+                # Damage, which is met again when the batch is to be served.
+                break
             built.note(
                 header.base_offset,
                 header.last_offset,

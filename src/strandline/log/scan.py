@@ -157,7 +157,7 @@ class CheckingScan(Scan):
         continues = header.base_offset == self.next_offset and epoch == self.leader_epoch
         if continues and (self._end_offset is None or header.next_offset <= self._end_offset):
             return True
-        behind = self._behind(header)
+        behind = self._behind(self.position, header)
         if not self._offset_is_borne_out(header, behind):
             self.damage = f"offset {header.base_offset} where {self.next_offset} is due"
             return False
@@ -167,9 +167,9 @@ class CheckingScan(Scan):
         self.leader_epoch = max(epoch, self.leader_epoch)
         return True
 
-    def _behind(self, header: BatchHeader) -> BatchHeader | None:
-        """The header behind this batch, if there is one that can be one."""
-        raw = self._bytes(self.position + header.size_bytes, HEADER_SIZE)
+    def _behind(self, position: int, header: BatchHeader) -> BatchHeader | None:
+        """The header behind the batch at `position`, if there is one that can be one."""
+        raw = self._bytes(position + header.size_bytes, HEADER_SIZE)
         if raw is None or len(raw) < HEADER_SIZE:
             return None
         behind = BatchHeader._make(HEADER.unpack_from(raw))
@@ -191,7 +191,11 @@ class CheckingScan(Scan):
         if epoch < 0 or epoch == before:
             return True
         after = -1 if behind is None else behind.partition_leader_epoch
-        if epoch < before or 0 <= after < epoch:
+        if epoch < before:
             return False
+        if behind is not None and before <= after < epoch:
+            # One of the two is wrong; the next one says which.
+            beyond = self._behind(self.position + header.size_bytes, behind)
+            return beyond is not None and beyond.partition_leader_epoch >= epoch
         known = -1 if self._epoch_for is None else self._epoch_for(header.base_offset)
         return known in (-1, epoch) or epoch == after

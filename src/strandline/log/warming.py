@@ -64,7 +64,8 @@ class Cold:
             if start.size:
                 until = start.position + max(self._max_bytes, start.size)
                 _verify(log, segment, file, _known_boundary(segment, file, self._offset), until)
-                if segment.verified_until(start.position) == start.position:
+                unseen = segment.verified_until(start.position) == start.position
+                if unseen and segment.damage is not None and segment.damage[0] < start.position:
                     # Damage before this batch kept the check from reaching it: begin with the batch itself.
                     _verify(log, segment, file, (start.position, start.base_offset), until)
         finally:

@@ -94,6 +94,13 @@ def damage(path: Path, kind: str, at: int, length: int) -> None:
         path.unlink()
 
 
+def same_batch(written: bytes | None, found: bytes, *, is_last: bool) -> bool:
+    """No checksum covers the leader epoch of the last batch, and no batch behind it can tell that it is wrong."""
+    if is_last and written is not None:
+        return written[:12] + written[16:] == found[:12] + found[16:]
+    return written == found
+
+
 def first_difference(before: bytes, after: bytes | None) -> int:
     if after is None:
         return 0
@@ -139,7 +146,7 @@ def test_any_damage_to_any_file_leaves_the_batches_before_it_and_serves_nothing_
 
     written = dict(sound.batches)
     for base_offset, data in found.items():
-        assert written.get(base_offset) == data, "a batch that was never written"
+        assert same_batch(written.get(base_offset), data, is_last=base_offset == max(written))
     if name.endswith(".log"):
         whole_below = offset_at(sound, name, first_difference(before, after))
         expected = {offset for offset in written if offset < whole_below}
@@ -149,7 +156,7 @@ def test_any_damage_to_any_file_leaves_the_batches_before_it_and_serves_nothing_
         expected = set(written)
     assert expected <= set(found)
     # It goes on from there, and opens again.
-    append(log, batch(1), 9)
+    append(log, batch(1), 1 << 30)
     log.close()
     again = open_log(path, recovery_point=log.log_end_offset, clean=True)
     assert again.log_end_offset == log.log_end_offset
