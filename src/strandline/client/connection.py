@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from strandline import __version__
 from strandline.client.errors import BrokerUnreachable, CallTimedOut, ConnectionLost, Violation, error_of
@@ -144,7 +144,8 @@ class Connection(asyncio.BufferedProtocol):
         self.resume_writing()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
+        # uvloop's transports are asyncio's in shape only.
+        transport = cast(asyncio.Transport, transport)
         self._transport = transport
         if self._closed is not None:
             transport.abort()

@@ -27,6 +27,7 @@ async def handle_init_producer_id(broker: Broker, call: Call, request: InitProdu
         raise KafkaError(ErrorCode.INVALID_REQUEST, "a transactional id may not be empty")
     if request.transactional_id is not None:
         raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "transactions are not served by this release")
+    call.park()
     return InitProducerIdResponse(producer_id=await broker.producer_ids.next(), producer_epoch=0)
 
 

@@ -81,6 +81,7 @@ def write_again(log: PartitionLog) -> None:
 
 def checkpoint(log: PartitionLog) -> int:
     """The least that is true before and after: a flush under way may only raise it."""
+    log.health.check_readable()
     if log.unflushed_bytes() >= _CHECKPOINT_BYTES:
         flush(log, sealed_only=False)
     offset = log.flushed_offset

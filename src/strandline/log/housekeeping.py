@@ -54,6 +54,9 @@ class Retention:
         """On the loop; how many segments were retired. They are removed once file.delete.delay.ms has passed."""
         retired = 0
         for log, count in self._expired:
+            if self._store.log(log.topic_partition) is not log:
+                # Deleted meanwhile: its files may be those of a new topic of the same name by now.
+                continue
             try:
                 segments = log.retire(count, self._wall_ms)
             except KafkaError as error:

@@ -69,6 +69,7 @@ class PartitionLog:
         "snapshot_offset",
         "topic_partition",
         "touched",
+        "writing",
     )
 
     def __init__(
@@ -112,6 +113,8 @@ class PartitionLog:
         self.before_cut: Callable[[TopicPartition, int, int | None], None] | None = None
         # Counts truncations, so that a flush that began before one does not publish what it found.
         self.generation = 0
+        # Held by whichever thread flushes, checkpoints or closes: two at once would write the same files.
+        self.writing = threading.RLock()
         self.flush_deadline_ms: int | None = None
         # Whether anybody used the log since `rest_if_idle` last looked; None once it is at rest.
         self.touched: bool | None = True
@@ -258,7 +261,8 @@ class PartitionLog:
     def flush(self, *, sealed_only: bool = False) -> int:
         """Blocking. Everything appended before the call is on disk after it, and `flushed_offset` says so; with
         `sealed_only` the active segment is left alone. Raises KafkaError when the directory fails."""
-        return flushing.flush(self, sealed_only)
+        with self.writing:
+            return flushing.flush(self, sealed_only)
 
     def flush_needed(self, now_ms: int) -> bool:
         """Whether flush.messages or flush.ms ask for a flush now, or a sealed segment waits for one."""
@@ -289,7 +293,8 @@ class PartitionLog:
     def checkpoint(self) -> int:
         """Blocking. Write down what recovery would else have to learn by reading (epochs, producers), and return the
         offset that may now stand in the recovery-point checkpoint."""
-        return flushing.checkpoint(self)
+        with self.writing:
+            return flushing.checkpoint(self)
 
     def rest_if_idle(self) -> None:
         """Put down files and caches when nobody used the log since the last call. On the loop; cheap."""
@@ -302,7 +307,8 @@ class PartitionLog:
 
     def close(self, *, flush: bool = True) -> None:
         """Blocking. Everything flushed and written down so that opening it again is cheap; then nothing is held."""
-        flushing.close(self, flush)
+        with self.writing:
+            flushing.close(self, flush)
 
     def has_lost(self, segment: Segment) -> bool:
         """Whether a segment that a thread was handed has left the log meanwhile, or is about to."""

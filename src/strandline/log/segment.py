@@ -47,6 +47,7 @@ class Segment:
         "aborted",
         "base_offset",
         "created_ms",
+        "cuts",
         "damage",
         "directory",
         "disk",
@@ -84,6 +85,7 @@ class Segment:
         self.first_timestamp = NO_TIMESTAMP
         self.created_ms = 0
         self.unindexed = 0
+        self.cuts = 0
         self.synced_size = size
         self.indexes_synced = True
         self._spilled_size = size
@@ -221,7 +223,7 @@ class Segment:
 
     def sync(self) -> None:
         """Blocking, any thread. What was written before the call is on disk after it."""
-        size = self.size
+        size, cuts = self.size, self.cuts
         if size <= self.synced_size:
             return
         # A handle of its own: the loop's may be put down at any moment.
@@ -230,7 +232,9 @@ class Segment:
             file.sync()
         finally:
             file.close()
-        self.synced_size = max(self.synced_size, size)
+        if cuts == self.cuts:
+            # Else the segment was cut meanwhile, and what has been appended since is not what was synced.
+            self.synced_size = max(self.synced_size, size)
 
     def write_again(self) -> None:
         """Blocking, before the log is used: all bytes of the `.log` file once more, so that a sync is about them."""
@@ -285,6 +289,7 @@ class Segment:
         self.verified = tuple((start, min(end, position)) for start, end in self.verified if start < position)
         self.trusted_from = min(self.trusted_from, position)
         # Even the cut itself wants to be synced.
+        self.cuts += 1
         self.synced_size = -1
         self._spilled_size = min(self._spilled_size, position)
         self.recent = None

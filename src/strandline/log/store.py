@@ -34,6 +34,7 @@ class LogStore:
         self.directories = list(directories)
         self._random = random
         self._logs: dict[TopicPartition, PartitionLog] = {}
+        self._topic_ids: dict[TopicPartition, Uuid] = {}
         self._homes: dict[TopicPartition, LogDirectory] = {}
         # Logs that came back shorter than their high watermark had been: what was lost, for whoever replicates them.
         self.damaged: dict[TopicPartition, str] = {}
@@ -90,7 +91,7 @@ class LogStore:
         """Blocking. The log, opened or made; in the directory with this id if it is new and one is asked for. What lies
         there of another topic of the same name is set aside. Raises KafkaError."""
         log = self._logs.get(topic_partition)
-        if log is not None:
+        if log is not None and self._topic_ids.get(topic_partition) == topic_id:
             return log
         directory = self._homes.get(topic_partition)
         if directory is not None:
@@ -116,6 +117,7 @@ class LogStore:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
         log.is_directory_synced = log.is_directory_synced and not is_new
         self._logs[topic_partition] = log
+        self._topic_ids[topic_partition] = topic_id
         directory.unrecovered.pop(topic_partition, None)
         return log
 
@@ -215,10 +217,12 @@ class LogStore:
 
     def _set_aside(self, directory: LogDirectory, topic_partition: TopicPartition, mark: str) -> str:
         log = self._logs.pop(topic_partition, None)
+        self._topic_ids.pop(topic_partition, None)
         if log is not None:
-            # Whoever still reads or flushes it must not take the missing files for a broken disk.
-            log.health = DirectoryHealth.gone(log.path, f"{topic_partition} was removed")
-            log.close(flush=False)
+            with log.writing:
+                # Whoever still reads or flushes it must not take missing files for a broken disk, nor write new ones.
+                log.health = DirectoryHealth.gone(log.path, f"{topic_partition} was removed")
+                log.close(flush=False)
         self._homes.pop(topic_partition, None)
         self.damaged.pop(topic_partition, None)
         try:

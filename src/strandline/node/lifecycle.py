@@ -110,9 +110,13 @@ class Lifecycle:
             try:
                 await self._heartbeat()
             except KafkaError as error:
-                if error.code is ErrorCode.STALE_BROKER_EPOCH:
+                if error.code is not ErrorCode.STALE_BROKER_EPOCH:
+                    logger.warning("a heartbeat failed: %s", error)
+                elif self._image.committed.broker(self._registration.broker_id) is not None:
                     raise NodeFault("another process has registered under this broker's id") from error
-                logger.warning("a heartbeat failed: %s", error)
+                else:
+                    logger.warning("this broker was unregistered while it runs; it registers again")
+                    await self.register()
 
     async def leave(self, timeout_ms: int) -> None:
         """Controlled shutdown: leaderships go first, then the controller says that it is time."""

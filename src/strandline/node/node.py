@@ -74,8 +74,13 @@ class Node:
         self.image = Image()
         self.settings = LiveSettings(config.node.node_id, config.static, self.image)
         self.ports: Mapping[str, int] = {}
-        self.broker_epoch = -1
+        self._life: Lifecycle | None = None
         self._fault: asyncio.Future[NodeFault] | None = None
+
+    @property
+    def broker_epoch(self) -> int:
+        """Of the current registration; -1 before the first."""
+        return -1 if self._life is None else self._life.broker_epoch
 
     @property
     def node_id(self) -> int:
@@ -98,6 +103,9 @@ class Node:
         """The node for the length of a `with`: serving when it is entered, stopped in good order when it is left."""
         for warning in self.config.warnings:
             logger.warning("%s", warning)
+        if not (self.config.node.is_broker and self.config.node.is_controller):
+            roles = ",".join(self.config.node.roles)
+            raise NodeFault(f"process.roles={roles}: this release runs nodes that are both: broker,controller")
         storage = await self._offload(
             partial(open_storage, self.config, disk=self.world.disk, random=self.world.random)
         )
@@ -163,7 +171,7 @@ class Node:
         lifecycle = self._lifecycle(storage, store, local)
         await lifecycle.register_controller(self._advertised(controllers=True))
         await lifecycle.register()
-        self.broker_epoch = lifecycle.broker_epoch
+        self._life = lifecycle
         publisher = Publisher(
             self.node_id,
             self.image,
@@ -331,7 +339,7 @@ class Node:
             self.image,
             local.send,
             heartbeat_interval_ms=self.config.integer("broker.heartbeat.interval.ms"),
-            offline_directories=list,
+            offline_directories=partial(self._offline_directories, store),
         )
 
     def _advertised(self, *, controllers: bool) -> Listeners:

@@ -83,7 +83,7 @@ class Compaction:
         try:
             while not cleaning.done:
                 replacement = await self._world.offload.run(cleaning.step)
-                if replacement is not None:
+                if replacement is not None and self._store.log(log.topic_partition) is log:
                     due_ms = self._world.clock.now_ms() + log.settings.file_delete_delay_ms
                     retired = replace_segments(log, replacement)
                     self._store.doomed_segments.extend((due_ms, segment) for segment in retired)

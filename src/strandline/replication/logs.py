@@ -94,10 +94,15 @@ class Logs:
                     logger.debug("%s is left alone: %s", topic_partition, error)
 
     async def _carry_out_deletion(self, topic_partition: TopicPartition) -> None:
-        delay_ms = self._to_delete.pop(topic_partition, None)
-        if delay_ms is not None:
-            remove_at_ms = self._world.clock.now_ms() + delay_ms
+        delay_ms = self._to_delete.get(topic_partition)
+        if delay_ms is None:
+            return
+        remove_at_ms = self._world.clock.now_ms() + delay_ms
+        try:
             await self._world.offload.run(partial(self._store.delete_log, topic_partition, remove_at_ms=remove_at_ms))
+        finally:
+            # What could not be renamed is still told apart by its topic id, and set aside when the name is used again.
+            self._to_delete.pop(topic_partition, None)
 
     @asynccontextmanager
     async def _alone(self, topic_partition: TopicPartition) -> AsyncIterator[None]:

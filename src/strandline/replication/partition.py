@@ -61,6 +61,8 @@ class Partition:
     async def ready(self) -> PartitionLog:
         """The open log. Many may ask at once; it is opened once, and a failure is told to all who asked."""
         while self.log is None:
+            if self._dropped:
+                raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{self.topic_partition} is gone from this broker")
             if self._opening is not None:
                 await asyncio.shield(self._opening)
                 continue

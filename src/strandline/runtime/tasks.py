@@ -7,7 +7,7 @@ the order of start. Every coroutine of the system lives in one of these groups.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Generator
+from collections.abc import Callable, Coroutine, Generator
 from types import TracebackType
 from typing import Any, Self
 
@@ -15,7 +15,9 @@ from typing import Any, Self
 class TaskGroup:
     """Leaves when every child has ended; the first child that fails cancels the others and its error is raised."""
 
-    def __init__(self) -> None:
+    def __init__(self, on_error: Callable[[BaseException], None] | None = None) -> None:
+        """`on_error` hears of a failed child where nobody sits in the `async with` to have it raised."""
+        self._on_error = on_error
         self._tasks: dict[asyncio.Task[Any], None] = {}
         self._owner: asyncio.Task[Any] | None = None
         self._error: BaseException | None = None
@@ -60,6 +62,8 @@ class TaskGroup:
             if self._owner is not None and not self._owner.done() and self._empty is None:
                 self._cancelled_owner = True
                 self._owner.cancel()
+            if self._on_error is not None:
+                self._on_error(error)
         if not self._tasks and self._empty is not None and not self._empty.done():
             self._empty.set_result(None)
 

@@ -5,11 +5,12 @@ connection asks `has_room` before it submits the next. A slot is held only while
 others calls `call.park()`, which gives the slot back and counts the call against the separate limits for parked
 requests. Without that, parked produces would starve the follower fetches that release them.
 
-Work of controller listeners has a lane of its own, which is served first and never refused for the bytes of others.
+Work of controller listeners has a lane of its own, which is served first, has slots of its own and is never refused
+for the bytes of others: clients that fill theirs must not keep a quorum from electing.
 
-Invariants: held slots <= slots, except right after `resize` lowered them; while a call is queued, either all slots are
-held or a step is due; calls of one lane begin in the order of submission; every submitted call is released exactly
-once, by `server/dispatch`.
+Invariants: held slots of a lane <= slots, except right after `resize` lowered them; while a call is queued, either all
+slots of its lane are held or a step is due; calls of one lane begin in the order of submission; every submitted call is
+released exactly once, by `server/dispatch`.
 """
 
 from __future__ import annotations
@@ -72,6 +73,7 @@ class Call:
         "correlation_id",
         "frame",
         "has_answer",
+        "lane",
         "listener",
         "principal",
         "received_ms",
@@ -103,6 +105,7 @@ class Call:
         self.listener = ""
         self.client_host = ""
         self.stage = Stage.RECEIVED
+        self.lane: _Lane
         self.task: asyncio.Task[Any] | None = None
         self.bulky = False  # so many elements that the answer is encoded elsewhere; handlers may set it
         self.has_answer = False
@@ -126,10 +129,13 @@ class Call:
 
 
 class _Lane:
-    __slots__ = ("calls", "wants_room")
+    """Calls of one kind of listener, with as many handler slots as the other: neither waits for the other's."""
+
+    __slots__ = ("calls", "held", "wants_room")
 
     def __init__(self) -> None:
         self.calls: deque[Call] = deque()
+        self.held = 0
         self.wants_room: deque[Callable[[], None]] = deque()
 
 
@@ -154,7 +160,6 @@ class RequestQueue:
         self._max_parked_bytes = settings.parked_max_bytes
         self._client_lane = _Lane()
         self._controller_lane = _Lane()
-        self._held = 0
         self._stepping = False
         self._wants_bytes: deque[Callable[[], None]] = deque()
         self.bytes = 0  # of calls queued and being decided
@@ -167,7 +172,9 @@ class RequestQueue:
         metrics.gauge("strandline.server:type=Requests,name=ParkedBytes", lambda: self.parked_bytes)
         metrics.gauge("strandline.server:type=Requests,name=QueuedBytes", lambda: self.bytes + self.arriving_bytes)
         pool = "kafka.server:type=KafkaRequestHandlerPool"
-        metrics.gauge(f"{pool},name=RequestHandlerAvgIdlePercent", lambda: max(0.0, 1 - self._held / self._slots))
+        metrics.gauge(
+            f"{pool},name=RequestHandlerAvgIdlePercent", lambda: max(0.0, 1 - self._client_lane.held / self._slots)
+        )
 
     def queued(self) -> int:
         return len(self._client_lane.calls) + len(self._controller_lane.calls)
@@ -206,15 +213,16 @@ class RequestQueue:
 
     def submit(self, call: Call, controller: bool) -> None:
         self.bytes += call.size_bytes
-        if self._held < self._slots and not self._client_lane.calls and not self._controller_lane.calls:
+        lane = call.lane = self._controller_lane if controller else self._client_lane
+        if lane.held < self._slots and not lane.calls:
             self._run(call)
             return
         call.stage = Stage.QUEUED
-        (self._controller_lane if controller else self._client_lane).calls.append(call)
+        lane.calls.append(call)
 
     def park(self, call: Call) -> None:
         call.stage = Stage.PARKED
-        self._held -= 1
+        call.lane.held -= 1
         self.parked += 1
         self.parked_bytes += call.size_bytes
         self._freed(call.size_bytes)
@@ -224,7 +232,7 @@ class RequestQueue:
         """The call is over, however it ended."""
         stage, call.stage = call.stage, Stage.OVER
         if stage is Stage.DECIDING:
-            self._held -= 1
+            call.lane.held -= 1
             self._freed(call.size_bytes)
         elif stage is Stage.PARKED:
             self.parked -= 1
@@ -238,12 +246,19 @@ class RequestQueue:
 
     def _run(self, call: Call) -> None:
         call.stage = Stage.DECIDING
-        self._held += 1
+        call.lane.held += 1
         try:
             call.task = self._tasks.start_eagerly(self._serve(call))
         except asyncio.CancelledError:
             # What the handler waited for was cancelled under it; dispatch has closed the connection already.
             call.task = None
+
+    def _ready_lane(self) -> _Lane | None:
+        """Whose next call may begin: the controller listeners' first."""
+        for lane in (self._controller_lane, self._client_lane):
+            if lane.calls and lane.held < self._slots:
+                return lane
+        return None
 
     def _step_soon(self) -> None:
         if not self._stepping:
@@ -255,17 +270,17 @@ class RequestQueue:
         begin = self._lag.begin()
         self._stepping = False
         until_ms = self._clock.now_ms() + STEP_MS
-        controller, client = self._controller_lane.calls, self._client_lane.calls
         for _ in range(CALLS_PER_STEP):
-            if self._held >= self._slots or not (controller or client):
+            lane = self._ready_lane()
+            if lane is None:
                 break
-            self._run((controller or client).popleft())
+            self._run(lane.calls.popleft())
             if self._clock.now_ms() >= until_ms:
                 break
         self._let_in(self._controller_lane.wants_room, lambda: self.has_room(True), until_ms)
         self._let_in(self._client_lane.wants_room, lambda: self.has_room(False), until_ms)
         self._let_in(self._wants_bytes, lambda: self.may_receive(False), until_ms)
-        if self._held < self._slots and (controller or client):
+        if self._ready_lane() is not None:
             self._step_soon()
         self._lag.end(begin)
 

@@ -38,7 +38,7 @@ class Server:
         self._listeners = listeners
         self._world = world
         self._settings = settings
-        self._tasks = TaskGroup()
+        self._tasks = TaskGroup(on_error=self._failed)
         self.lag = LoopLag(metrics.window("strandline.runtime:type=EventLoop,name=StepTimeUs"))
         metrics.gauge("strandline.runtime:type=EventLoop,name=LongestStepMs", self.lag.longest_ms)
         self._on_fault = on_fault or _log_fault
@@ -90,6 +90,11 @@ class Server:
         except Exception as error:
             log.exception("a background task of the server failed")
             self._on_fault(NodeFault(f"a background task of the server failed: {error!r}"))
+
+    def _failed(self, error: BaseException) -> None:
+        """A connection's task ended in a way nobody foresaw: its group is cancelled, so the server is none any more."""
+        log.error("a task of the server failed", exc_info=error)
+        self._on_fault(NodeFault(f"a task of the server failed: {error!r}"))
 
     async def _stop_accepting(self) -> None:
         for acceptor in self._acceptors:

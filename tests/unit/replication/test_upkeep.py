@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import threading
+from pathlib import Path
 from typing import Any
 
+from strandline.log import housekeeping
+from strandline.log.partition_log import PartitionLog
 from strandline.log.settings import LogSettings
-from strandline.records.batch import batches, decode_batch
+from strandline.model.ids import TopicPartition, Uuid
+from strandline.records.batch import Record, batches, decode_batch, encode_batch
 from strandline.replication.compaction import Compaction
 from strandline.replication.flusher import Flusher
 from strandline.replication.upkeep import Upkeep
+from strandline.runtime.disk import SystemDisk
 from unit.replication.rig import Rig, on_virtual_time
 
 DEFAULTS: dict[str, Any] = {
@@ -110,3 +116,45 @@ def test_compaction_keeps_the_newest_record_of_each_key_and_remembers_where_it_w
         assert not await compaction.clean_one()
 
     on_virtual_time(scenario)
+
+
+def test_retention_that_began_before_a_topic_was_recreated_leaves_the_new_one_alone() -> None:
+    async def scenario(rig: Rig) -> None:
+        rig.settings["t"] = LogSettings(segment_bytes=300, retention_bytes=300)
+        rig.create("t")
+        old = rig.partition("t")
+        await old.ready()
+        for _ in range(20):
+            rig.append(old, b"x" * 100)
+        retention = housekeeping.Retention(rig.store, rig.world.clock.wall_ms())
+        retention.run()
+        rig.delete("t")
+        rig.create("t", Uuid.of(2, 2))
+        new = rig.partition("t")
+        log = await new.ready()
+        rig.append(new, b"new")
+        assert retention.apply(rig.world.clock.now_ms()) == 0
+        assert [name for name in rig.world.disk.list(log.path) if name.endswith(".deleted")] == []
+
+    on_virtual_time(scenario)
+
+
+def test_two_flushes_of_one_log_at_once_take_turns(tmp_path: Path) -> None:
+    """With real threads: both would else write the producer snapshots of sealed segments to the same files."""
+    log = PartitionLog.open(
+        SystemDisk(), str(tmp_path / "t-0"), TopicPartition("t", 0), LogSettings(segment_bytes=400), wall_ms=1
+    )
+    sequence = 0
+    for _ in range(30):
+        for _ in range(6):
+            records = [Record(0, 1, None, b"x" * 150, ())]
+            batch = encode_batch(records, producer_id=7, producer_epoch=0, base_sequence=sequence)
+            log.append_as_leader(memoryview(batch), leader_epoch=0, wall_ms=1)
+            sequence += 1
+        threads = [threading.Thread(target=log.flush) for _ in range(2)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert log.health.is_online, log.health.reason
+        assert log.flushed_offset == log.log_end_offset
