@@ -16,6 +16,7 @@ from strandline.client.client import Client
 from strandline.client.settings import ProducerSettings
 from strandline.model.errors import KafkaError, NodeFault
 from strandline.model.ids import TopicPartition
+from strandline.protocol.messages.cluster import UnregisterBrokerRequest, UnregisterBrokerResponse
 from strandline.runtime.world import World
 from strandline.simulation.disk import SimDisk
 from strandline.simulation.network import Weather
@@ -212,6 +213,38 @@ def test_one_log_directory_that_fails_to_sync_goes_offline_alone() -> None:
 
     overrides = {"log.dirs": "/disk1,/disk2", "log.flush.interval.messages": "1"}
     Bench(overrides=overrides).run(scenario)
+
+
+def test_the_last_log_directory_lost_stops_the_node() -> None:
+    async def scenario(bench: Bench) -> None:
+        async def act(client: Client) -> None:
+            await client.topics.create("orders", partitions=1, replication_factor=1)
+            await produce(client, 1)
+            bench.machine.disk.fail("write", under="/data/orders-0", code=errno.EIO, times=1)
+            with pytest.raises(KafkaError):
+                await produce(client, 1)
+
+        node = bench.boot()
+        await bench.client("client", act)
+        with pytest.raises(NodeFault, match="no log directory is left"):
+            await node
+
+    Bench().run(scenario)
+
+
+def test_a_broker_that_was_unregistered_while_it_runs_registers_again() -> None:
+    async def scenario(bench: Bench) -> None:
+        async def act(client: Client) -> None:
+            await client.topics.create("orders", partitions=1, replication_factor=1)
+            await client.router.call(UnregisterBrokerRequest(broker_id=1), UnregisterBrokerResponse)
+            await asyncio.sleep(10)
+            assert await produce(client, 3) == [0, 1, 2]
+
+        node = bench.boot()
+        await bench.client("client", act)
+        assert not node.done()
+
+    Bench().run(scenario)
 
 
 def test_a_metadata_log_that_fails_to_sync_stops_the_node_and_loses_nothing_committed() -> None:
