@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from strandline.handlers.context import Broker, Call
 from strandline.handlers.leadership import leader_addresses
-from strandline.handlers.sessions import FetchSession, Wanted
+from strandline.handlers.sessions import FetchSession, Wanted, wanted_by
 from strandline.handlers.turns import Turns, others
 from strandline.log.partition_log import PartitionLog
 from strandline.log.reading import Read
@@ -68,7 +68,8 @@ async def handle_fetch(broker: Broker, call: Call, request: FetchRequest) -> Fet
     now_ms = broker.world.clock.now_ms()
     if call.version < 7:
         request.session_epoch = -1
-    session, wanted = broker.fetch_sessions.begin(request, call.version, now_ms)
+    named = await broker.world.offload.run(wanted_by, request) if call.bulky else wanted_by(request)
+    session, wanted = broker.fetch_sessions.begin(request, named, call.version, now_ms)
     request.topics, request.forgotten_topics_data = [], []  # a request that waits keeps no more than it waits for
     reader = _reader(broker, call, request)
     answers = await _read_all(broker, call, reader, wanted)
@@ -78,7 +79,7 @@ async def handle_fetch(broker: Broker, call: Call, request: FetchRequest) -> Fet
         await _until_enough(broker, call, reader, wanted, min_bytes, request.max_wait_ms)
         reader = _reader(broker, call, request)
         answers = await _read_all(broker, call, reader, wanted)
-    response = _response(session, wanted, answers, full=request.session_epoch <= 0)
+    response = await _response(call, session, wanted, answers, full=request.session_epoch <= 0)
     if reader.replica_id < 0:
         _tell_leaders(broker, call, response)
     return response
@@ -227,11 +228,14 @@ def _refused(broker: Broker, reader: Reader, wanted: Wanted, code: ErrorCode) ->
     return answer
 
 
-def _response(
-    session: FetchSession | None, wanted: list[Wanted], answers: list[PartitionData], *, full: bool
+async def _response(
+    call: Call, session: FetchSession | None, wanted: list[Wanted], answers: list[PartitionData], *, full: bool
 ) -> FetchResponse:
     topics: list[FetchableTopicResponse] = []
+    turns = Turns(call)
     for one, answer in zip(wanted, answers, strict=True):
+        if turns.over():
+            await others()
         has_news = session is None or session.has_news(one, answer)
         if not full and not has_news:
             continue

@@ -45,9 +45,12 @@ class Wanted:
         return self.topic_id, self.topic, self.partition
 
 
-def wanted_by(request: FetchRequest) -> list[Wanted]:
+WantedByKey = OrderedDict[PartitionKey, Wanted]
+
+
+def wanted_by(request: FetchRequest) -> WantedByKey:
     """In the order of the request; of a partition that is named twice the last word counts."""
-    wanted: dict[PartitionKey, Wanted] = {}
+    wanted: WantedByKey = OrderedDict()
     for topic in request.topics:
         for one in topic.partitions:
             wanted[topic.topic_id, topic.topic, one.partition] = Wanted(
@@ -59,25 +62,25 @@ def wanted_by(request: FetchRequest) -> list[Wanted]:
                 max(one.current_leader_epoch, -1),
                 max(one.last_fetched_epoch, -1),
             )
-    return list(wanted.values())
+    return wanted
 
 
 @dataclass(slots=True)
 class FetchSession:
     id: int
     by_topic_id: bool
-    wanted: OrderedDict[PartitionKey, Wanted]
+    wanted: WantedByKey
     next_epoch: int
     created_ms: int
     used_ms: int
 
-    def update(self, changed: Iterable[Wanted], forgotten: Iterable[PartitionKey]) -> None:
+    def update(self, changed: WantedByKey, forgotten: Iterable[PartitionKey]) -> None:
         for key in forgotten:
             self.wanted.pop(key, None)
-        for wanted in changed:
-            known = self.wanted.get(wanted.key)
+        for key, wanted in changed.items():
+            known = self.wanted.get(key)
             if known is None:
-                self.wanted[wanted.key] = wanted
+                self.wanted[key] = wanted
             else:
                 known.fetch_offset = wanted.fetch_offset
                 known.max_bytes = wanted.max_bytes
@@ -114,18 +117,21 @@ class FetchSessions:
     def __len__(self) -> int:
         return len(self._sessions)
 
-    def begin(self, request: FetchRequest, version: int, now_ms: int) -> tuple[FetchSession | None, list[Wanted]]:
-        """The session this request belongs to (None: it is on its own) and everything it wants, in turn."""
+    def begin(
+        self, request: FetchRequest, wanted: WantedByKey, version: int, now_ms: int
+    ) -> tuple[FetchSession | None, list[Wanted]]:
+        """The session this request belongs to (None: it is on its own) and everything it wants, in turn; `wanted` is
+        what it names."""
         if request.session_epoch in (SESSIONLESS_EPOCH, INITIAL_EPOCH):
             self._drop(request.session_id)
-            wanted = wanted_by(request)
+            everything = list(wanted.values())
             if request.session_epoch == SESSIONLESS_EPOCH:
-                return None, wanted
-            return self._create(wanted, version >= 13, now_ms), wanted
-        session = self._continue(request, version, now_ms)
+                return None, everything
+            return self._create(wanted, version >= 13, now_ms), everything
+        session = self._continue(request, wanted, version, now_ms)
         return session, list(session.wanted.values()) if session is not None else []
 
-    def _continue(self, request: FetchRequest, version: int, now_ms: int) -> FetchSession | None:
+    def _continue(self, request: FetchRequest, wanted: WantedByKey, version: int, now_ms: int) -> FetchSession | None:
         session = self._sessions.get(request.session_id)
         if session is None:
             raise KafkaError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND, f"no fetch session {request.session_id}")
@@ -139,7 +145,7 @@ class FetchSessions:
             for partition in topic.partitions
         ]
         before = len(session.wanted)
-        session.update(wanted_by(request), forgotten)
+        session.update(wanted, forgotten)
         self._partitions += len(session.wanted) - before
         if not session.wanted:
             self._drop(session.id)
@@ -152,16 +158,14 @@ class FetchSessions:
         self._sessions.move_to_end(session.id)
         return session
 
-    def _create(self, wanted: list[Wanted], by_topic_id: bool, now_ms: int) -> FetchSession | None:
+    def _create(self, wanted: WantedByKey, by_topic_id: bool, now_ms: int) -> FetchSession | None:
         while len(self._sessions) >= self._slots or self._partitions + len(wanted) > self._max_partitions:
             if not self._evict(now_ms):
                 return None
         session_id = 0
         while session_id == 0 or session_id in self._sessions:
             session_id = self._random.randint(1, _LAST_EPOCH)
-        session = FetchSession(
-            session_id, by_topic_id, OrderedDict((one.key, one) for one in wanted), 1, now_ms, now_ms
-        )
+        session = FetchSession(session_id, by_topic_id, wanted, 1, now_ms, now_ms)
         self._sessions[session_id] = session
         self._partitions += len(session.wanted)
         return session

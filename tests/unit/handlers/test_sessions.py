@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 
-from strandline.handlers.sessions import FetchSessions
+from strandline.handlers.sessions import FetchSession, FetchSessions, Wanted, wanted_by
 from strandline.model.errors import ErrorCode, KafkaError
 from strandline.model.ids import Uuid
 from strandline.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ForgottenTopic, PartitionData
@@ -33,65 +33,71 @@ def request(
     )
 
 
+def begin(
+    cache: FetchSessions, request: FetchRequest, version: int, now_ms: int
+) -> tuple[FetchSession | None, list[Wanted]]:
+    return cache.begin(request, wanted_by(request), version, now_ms)
+
+
 def sessions(slots: int = 10) -> FetchSessions:
     return FetchSessions(slots, Random(1))
 
 
 def test_a_session_remembers_what_was_asked_and_takes_changes() -> None:
     cache = sessions()
-    session, wanted = cache.begin(request(0, 0, 0, 1, 2), VERSION, 0)
+    session, wanted = begin(cache, request(0, 0, 0, 1, 2), VERSION, 0)
     assert session is not None and [one.partition for one in wanted] == [0, 1, 2]
-    _, wanted = cache.begin(request(session.id, 1, 1, offset=50, forget=(0,)), VERSION, 1)
+    _, wanted = begin(cache, request(session.id, 1, 1, offset=50, forget=(0,)), VERSION, 1)
     assert [(one.partition, one.fetch_offset) for one in wanted] == [(1, 50), (2, 0)]
 
 
 def test_a_wrong_epoch_or_an_unknown_session_is_refused() -> None:
     cache = sessions()
-    session, _ = cache.begin(request(0, 0, 0), VERSION, 0)
+    session, _ = begin(cache, request(0, 0, 0), VERSION, 0)
     assert session is not None
     with pytest.raises(KafkaError) as raised:
-        cache.begin(request(session.id, 5), VERSION, 0)
+        begin(cache, request(session.id, 5), VERSION, 0)
     assert raised.value.code == ErrorCode.INVALID_FETCH_SESSION_EPOCH
     with pytest.raises(KafkaError) as raised:
-        cache.begin(request(session.id + 1, 1), VERSION, 0)
+        begin(cache, request(session.id + 1, 1), VERSION, 0)
     assert raised.value.code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
     with pytest.raises(KafkaError) as raised:
-        cache.begin(request(session.id, 1), 12, 0)
+        begin(cache, request(session.id, 1), 12, 0)
     assert raised.value.code == ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR
 
 
 def test_a_session_ends_when_asked_to_or_when_nothing_is_left() -> None:
     cache = sessions()
-    first, _ = cache.begin(request(0, 0, 0), VERSION, 0)
+    first, _ = begin(cache, request(0, 0, 0), VERSION, 0)
     assert first is not None
-    session, _ = cache.begin(request(first.id, -1, 0), VERSION, 0)
+    session, _ = begin(cache, request(first.id, -1, 0), VERSION, 0)
     assert session is None and len(cache) == 0
-    second, _ = cache.begin(request(0, 0, 0), VERSION, 0)
+    second, _ = begin(cache, request(0, 0, 0), VERSION, 0)
     assert second is not None
-    session, wanted = cache.begin(request(second.id, 1, forget=(0,)), VERSION, 0)
+    session, wanted = begin(cache, request(second.id, 1, forget=(0,)), VERSION, 0)
     assert session is None and wanted == [] and len(cache) == 0
 
 
 def test_a_full_cache_gives_no_session_unless_one_was_idle_for_two_minutes() -> None:
     cache = sessions(slots=1)
-    first, _ = cache.begin(request(0, 0, 0), VERSION, 0)
-    assert cache.begin(request(0, 0, 1), VERSION, 100_000)[0] is None
-    second, _ = cache.begin(request(0, 0, 1), VERSION, 120_001)
+    first, _ = begin(cache, request(0, 0, 0), VERSION, 0)
+    assert begin(cache, request(0, 0, 1), VERSION, 100_000)[0] is None
+    second, _ = begin(cache, request(0, 0, 1), VERSION, 120_001)
     assert first is not None and second is not None and first.id != second.id
 
 
 def test_epochs_go_round_from_the_largest_to_one() -> None:
     cache = sessions()
-    session, _ = cache.begin(request(0, 0, 0), VERSION, 0)
+    session, _ = begin(cache, request(0, 0, 0), VERSION, 0)
     assert session is not None
     session.next_epoch = 2**31 - 1
-    cache.begin(request(session.id, 2**31 - 1), VERSION, 0)
+    begin(cache, request(session.id, 2**31 - 1), VERSION, 0)
     assert session.next_epoch == 1
 
 
 def test_only_news_is_told_and_who_had_data_goes_to_the_end_of_the_line() -> None:
     cache = sessions()
-    session, wanted = cache.begin(request(0, 0, 0, 1), VERSION, 0)
+    session, wanted = begin(cache, request(0, 0, 0, 1), VERSION, 0)
     assert session is not None
     quiet = PartitionData(partition_index=0, high_watermark=5, log_start_offset=0, records=b"")
     assert session.has_news(wanted[0], quiet)
@@ -101,41 +107,41 @@ def test_only_news_is_told_and_who_had_data_goes_to_the_end_of_the_line() -> Non
     assert session.has_news(wanted[0], quiet), "after an error the partition is named again"
     data = PartitionData(partition_index=0, high_watermark=5, log_start_offset=0, records=b"x")
     assert session.has_news(wanted[0], data)
-    _, wanted = cache.begin(request(session.id, 1), VERSION, 0)
+    _, wanted = begin(cache, request(session.id, 1), VERSION, 0)
     assert [one.partition for one in wanted] == [1, 0]
 
 
 def test_partitions_of_all_sessions_together_are_limited() -> None:
     cache = FetchSessions(10, Random(1), max_partitions=5)
-    first, _ = cache.begin(request(0, 0, 0, 1, 2), VERSION, 0)
-    second, wanted = cache.begin(request(0, 0, 0, 1, 2), VERSION, 0)
+    first, _ = begin(cache, request(0, 0, 0, 1, 2), VERSION, 0)
+    second, wanted = begin(cache, request(0, 0, 0, 1, 2), VERSION, 0)
     assert first is not None and second is None and len(wanted) == 3, "it is served, without a session"
-    third, _ = cache.begin(request(0, 0, 0, 1), VERSION, 0)
+    third, _ = begin(cache, request(0, 0, 0, 1), VERSION, 0)
     assert third is not None
     with pytest.raises(KafkaError) as raised:
-        cache.begin(request(third.id, 1, 5), VERSION, 0)
+        begin(cache, request(third.id, 1, 5), VERSION, 0)
     assert raised.value.code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND and len(cache) == 1, "it has to begin anew"
-    assert cache.begin(request(first.id, 1, 5, 6, forget=(0,)), VERSION, 0)[0] is first, "there is room again"
+    assert begin(cache, request(first.id, 1, 5, 6, forget=(0,)), VERSION, 0)[0] is first, "there is room again"
 
 
 def test_a_session_may_be_of_nothing_and_grow() -> None:
     cache = sessions()
-    session, wanted = cache.begin(request(0, 0), VERSION, 0)
+    session, wanted = begin(cache, request(0, 0), VERSION, 0)
     assert session is not None and wanted == []
-    assert [one.partition for one in cache.begin(request(session.id, 1, 4), VERSION, 0)[1]] == [4]
+    assert [one.partition for one in begin(cache, request(session.id, 1, 4), VERSION, 0)[1]] == [4]
 
 
 def test_of_a_partition_named_twice_the_last_word_counts() -> None:
     cache = sessions()
     twice = request(0, 0, 0, 1)
     twice.topics[0].partitions.append(FetchPartition(partition=0, fetch_offset=9))
-    _, wanted = cache.begin(twice, VERSION, 0)
+    _, wanted = begin(cache, twice, VERSION, 0)
     assert [(one.partition, one.fetch_offset) for one in wanted] == [(0, 9), (1, 0)]
 
 
 def test_an_answer_that_comes_after_its_partition_was_forgotten_does_no_harm() -> None:
     cache = sessions()
-    session, (waiting,) = cache.begin(request(0, 0, 0), VERSION, 0)
+    session, (waiting,) = begin(cache, request(0, 0, 0), VERSION, 0)
     assert session is not None
-    cache.begin(request(session.id, 1, 1, forget=(0,)), VERSION, 0)
+    begin(cache, request(session.id, 1, 1, forget=(0,)), VERSION, 0)
     assert session.has_news(waiting, PartitionData(records=b"x"))
