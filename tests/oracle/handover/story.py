@@ -59,6 +59,8 @@ class Story:
     tools: Tools
     found: dict[str, tuple[Inventory, Inventory]] = field(default_factory=dict)
     """By hand-over: what clients found with the last owner, and what they find with the next."""
+    complaints: dict[str, list[str]] = field(default_factory=dict)
+    """By hand-over: what Kafka had to say of the logs it found; it speaks only of errors."""
     _left: Inventory | None = None
     _round: int = 0
 
@@ -74,10 +76,12 @@ class Story:
     def ours(self, handover: str, ending: str = "stop") -> None:
         self._chapter(handover, OurServer(self.properties, self.bootstrap), ending)
 
-    def kafka(self, handover: str, ending: str = "stop") -> KafkaServer:
+    def kafka(self, handover: str, ending: str = "stop") -> None:
         server = KafkaServer(self.classpath, self.properties)
+        said_before = server.log.stat().st_size
         self._chapter(handover, server, ending)
-        return server
+        said = server.log.read_bytes()[said_before:].decode()
+        self.complaints[handover] = [line for line in said.splitlines() if "LogLoader" in line or "LogManager" in line]
 
     def keep_copy(self, name: str) -> Path:
         return Path(shutil.copytree(self.data, self.properties.parent / name))
