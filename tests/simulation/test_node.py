@@ -215,6 +215,52 @@ def test_one_log_directory_that_fails_to_sync_goes_offline_alone() -> None:
     Bench(overrides=overrides).run(scenario)
 
 
+def test_partitions_of_a_directory_that_is_offline_at_start_never_begin_anew_elsewhere() -> None:
+    names = ("a", "b", "c", "d")
+    on_disk2: list[str] = []
+
+    async def scenario(bench: Bench) -> None:
+        async def write(client: Client) -> None:
+            for name in names:
+                await client.topics.create(name, partitions=1, replication_factor=1)
+                async with client.producer() as producer:
+                    await (await producer.send(name, b"before", partition=0))
+            on_disk2.extend(name for name in names if bench.machine.disk.exists(f"/disk2/{name}-0"))
+            assert 0 < len(on_disk2) < 4
+
+        async def write_without_disk2(client: Client) -> None:
+            for name in names:
+                async with client.producer(ProducerSettings(delivery_timeout_ms=4_000)) as producer:
+                    try:
+                        assert (await (await producer.send(name, b"after", partition=0))).offset == 1
+                        assert name not in on_disk2
+                    except KafkaError:
+                        assert name in on_disk2
+            await client.topics.create("new", partitions=1, replication_factor=1)
+            async with client.producer() as producer:
+                assert (await (await producer.send("new", b"x", partition=0))).offset == 0
+
+        async def write_again(client: Client) -> None:
+            for name in names:
+                async with client.producer() as producer:
+                    offset = (await (await producer.send(name, b"again", partition=0))).offset
+                    assert offset == (1 if name in on_disk2 else 2)
+
+        node = bench.boot()
+        await bench.client("first", write)
+        bench.stop.set()
+        await node
+        node = bench.boot()
+        bench.machine.disk.make_read_only(under="/disk2")
+        await bench.client("second", write_without_disk2)
+        bench.stop.set()
+        await node
+        bench.boot()
+        await bench.client("third", write_again)
+
+    Bench(overrides={"log.dirs": "/disk1,/disk2"}).run(scenario)
+
+
 def test_the_last_log_directory_lost_stops_the_node() -> None:
     async def scenario(bench: Bench) -> None:
         async def act(client: Client) -> None:

@@ -43,6 +43,8 @@ class LogDirectory:
         # Logs that nobody has looked at since a shutdown that was not clean.
         self.unrecovered: dict[TopicPartition, None] = {}
         self.doomed: list[str] = []
+        # High watermarks of partitions whose directories are no longer there.
+        self.missing: dict[TopicPartition, int] = {}
         self.recovery_points: dict[TopicPartition, int] = {}
         self.log_starts: dict[TopicPartition, int] = {}
         self.high_watermarks: dict[TopicPartition, int] = {}
@@ -206,6 +208,7 @@ class LogDirectory:
                 self.partitions[found.topic_partition] = path
         if not self.is_clean:
             self.unrecovered = dict.fromkeys(self.partitions)
+        self.missing = {known: offset for known, offset in self.high_watermarks.items() if known not in self.partitions}
         for offsets in (self.recovery_points, self.log_starts, self.high_watermarks):
             for topic_partition in [known for known in offsets if known not in self.partitions]:
                 del offsets[topic_partition]

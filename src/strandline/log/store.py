@@ -36,6 +36,8 @@ class LogStore:
         self._logs: dict[TopicPartition, PartitionLog] = {}
         self._topic_ids: dict[TopicPartition, Uuid] = {}
         self._homes: dict[TopicPartition, LogDirectory] = {}
+        # Partitions that lie in two directories; nobody but a person can say which is the right one.
+        self.doubled: dict[TopicPartition, str] = {}
         # Logs that came back shorter than their high watermark had been: what was lost, for whoever replicates them.
         self.damaged: dict[TopicPartition, str] = {}
         # What is to be removed, and when (monotonic time); directories that were doomed before go at once.
@@ -93,6 +95,8 @@ class LogStore:
         log = self._logs.get(topic_partition)
         if log is not None and self._topic_ids.get(topic_partition) == topic_id:
             return log
+        if topic_partition in self.doubled:
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, self.doubled[topic_partition])
         directory = self._homes.get(topic_partition)
         if directory is not None:
             directory.health.check_readable()
@@ -103,6 +107,7 @@ class LogStore:
         if directory is None:
             directory = self._choose(directory_id)
             self._settle(topic_partition, directory)
+            self._report_missing(topic_partition)
         try:
             if is_new:
                 directory.write_topic_id(topic_partition, topic_id)
@@ -137,7 +142,13 @@ class LogStore:
         strays = []
         for topic_partition, directory in list(self._homes.items()):
             topic_id = expected.get(topic_partition)
-            if topic_id is None or not self._belongs(directory, topic_partition, topic_id):
+            try:
+                stray = topic_id is None or not self._belongs(directory, topic_partition, topic_id)
+            except KafkaError as error:
+                # Left as it is: every request for it will be told the same.
+                logger.error("%s is not served: %s", topic_partition, error.why)
+                continue
+            if stray:
                 self._set_aside(directory, topic_partition, names.STRAY_DIRECTORY)
                 strays.append(topic_partition)
         return strays
@@ -178,6 +189,15 @@ class LogStore:
         log.advance_high_watermark(high_watermark)
         return log
 
+    def _report_missing(self, topic_partition: TopicPartition) -> None:
+        """A partition that gets a new directory although something was written down about an old one."""
+        for directory in self.directories:
+            high_watermark = directory.missing.pop(topic_partition, 0)
+            if high_watermark:
+                why = f"its directory is gone from {directory.path}, where its high watermark had been {high_watermark}"
+                logger.error("%s has lost committed records: %s", topic_partition, why)
+                self.damaged[topic_partition] = why
+
     def _belongs(self, directory: LogDirectory, topic_partition: TopicPartition, topic_id: Uuid) -> bool:
         """Whether what is on disk is of this topic. A directory that does not say (an old Kafka's) is given the id."""
         try:
@@ -190,8 +210,12 @@ class LogStore:
                 # The power went while it was being made: the id is synced before the first record is taken.
                 directory.write_topic_id(topic_partition, topic_id)
                 return True
-            logger.error("%s: it cannot be told whose records these are: %s", topic_partition, error)
-            return False
+            raise KafkaError(
+                ErrorCode.KAFKA_STORAGE_ERROR,
+                f"it cannot be told whose records {directory.partition_path(topic_partition)} holds: {error}. If they "
+                f"are of the topic that is there now, restore the file with the lines `version: 0` and "
+                f"`topic_id: {topic_id}`",
+            ) from error
         except OSError as error:
             raise directory.health.explain(error, f"reading the topic id of {topic_partition}") from error
         return found == topic_id
@@ -210,7 +234,10 @@ class LogStore:
     def _settle(self, topic_partition: TopicPartition, directory: LogDirectory) -> None:
         other = self._homes.get(topic_partition)
         if other is not None:
-            logger.error("%s is in %s and in %s: the first is used", topic_partition, other.path, directory.path)
+            self.doubled[topic_partition] = (
+                f"{topic_partition} is in {other.path} and in {directory.path}: move the one that is not wanted away"
+            )
+            logger.error("%s", self.doubled[topic_partition])
             return
         directory.partitions.setdefault(topic_partition, directory.partition_path(topic_partition))
         self._homes[topic_partition] = directory

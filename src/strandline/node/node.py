@@ -166,7 +166,7 @@ class Node:
         try:
             await server.start(self._handlers(broker, local))
         except OSError as error:
-            raise NodeFault(f"{error}. Name another port in `listeners`, or stop what uses this one") from error
+            raise NodeFault(f"{error}. Name another address in `listeners`, or stop what uses this one") from error
         self.ports = server.ports
         lifecycle = self._lifecycle(storage, store, local)
         await lifecycle.register_controller(self._advertised(controllers=True))
@@ -182,7 +182,14 @@ class Node:
         )
         publisher.publish_everything()
         quorum.on_commit = publisher.publish
-        await self._offload(store.set_aside_strays, self._expected_partitions())
+        expected = self._expected_partitions()
+        await self._offload(store.set_aside_strays, expected)
+        if storage.offline or not all(directory.health.is_online for directory in store.directories):
+            self._logs.unreachable = frozenset(
+                (topic_partition, topic_id)
+                for topic_partition, topic_id in expected.items()
+                if store.directory_of(topic_partition) is None
+            )
         await lifecycle.unfence()
         broker.serving.set()
         settle_memory()
@@ -277,7 +284,7 @@ class Node:
         self, storage: Storage, store: LogStore, quorum: SoleVoter, local: LocalController, tasks: TaskGroup
     ) -> Broker:
         world, settings = self.world, self.settings
-        self._logs = Logs(store, world, some_offline=bool(storage.offline))
+        self._logs = Logs(store, world)
         flusher = Flusher(world.offload, tasks)
         partitions = PartitionTable(self.node_id, self.image, self._logs.open, settings.log_settings, flusher)
         changing = asyncio.Lock()

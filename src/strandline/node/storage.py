@@ -145,8 +145,9 @@ def storage_info(config: Config, *, disk: Disk) -> StorageInfo:
 def open_storage(config: Config, *, disk: Disk, random: Random) -> Storage:
     """The identity of a node's directories, or StorageRefused.
 
-    A directory that is new (or was emptied) beside a formatted metadata directory is formatted in passing: the cluster
-    learns from its new id that what was in it is lost. Directories from before directory ids get theirs here.
+    A directory that is missing or empty beside a formatted metadata directory is refused: its disk may not be mounted,
+    and formatting it in passing would bring its partitions back empty. Directories from before directory ids get theirs
+    here.
     """
     info = storage_info(config, disk=disk)
     by_path = {each.path: each for each in info.directories}
@@ -163,6 +164,8 @@ def open_storage(config: Config, *, disk: Disk, random: Random) -> Storage:
         if each.state is DirectoryState.BROKEN:
             offline[path] = str(each.problem)
             continue
+        if each.identity is None:
+            raise StorageRefused(_not_mounted(config, each, cluster_id))
         try:
             directory_ids[path] = _adopted(disk, path, each.identity, cluster_id, config.node.node_id, random)
         except OSError as error:
@@ -333,15 +336,21 @@ def _refuse_twins(directory_ids: Mapping[str, Uuid]) -> None:
         seen[directory_id] = path
 
 
-def _adopted(disk: Disk, path: str, identity: Identity | None, cluster_id: str, node_id: int, random: Random) -> Uuid:
-    """The id of a directory; one that lacks it, or is new, is given one."""
-    if identity is not None and identity.complete and identity.directory_id is not None:
+def _adopted(disk: Disk, path: str, identity: Identity, cluster_id: str, node_id: int, random: Random) -> Uuid:
+    """The id of a directory; one from before directory ids is given one."""
+    if identity.complete and identity.directory_id is not None:
         return identity.directory_id
-    directory_id = identity.directory_id if identity is not None else None
-    directory_id = directory_id or random_uuid(random)
-    _make_dirs(disk, path)
+    directory_id = identity.directory_id or random_uuid(random)
     write_identity(disk, path, Identity(cluster_id, node_id, directory_id))
     return directory_id
+
+
+def _not_mounted(config: Config, each: DirectoryInfo, cluster_id: str) -> str:
+    return (
+        f"{each.problem}, unlike {config.metadata_log_dir}. If it held data, its disk may not be mounted: mount it and "
+        "start again. To begin there with nothing (what this broker had in it is lost) run once\n"
+        f"  {format_command(config, cluster_id)} --ignore-formatted"
+    )
 
 
 def _not_formatted(config: Config, home: DirectoryInfo, random: Random) -> str:

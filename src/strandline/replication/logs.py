@@ -27,11 +27,11 @@ logger = logging.getLogger(__name__)
 
 
 class Logs:
-    def __init__(self, store: LogStore, world: World, *, some_offline: bool = False) -> None:
-        """`some_offline`: a directory of this node could not even be read, so its logs may be there and not missing."""
+    def __init__(self, store: LogStore, world: World) -> None:
         self._store = store
         self._world = world
-        self._some_offline = some_offline
+        # Partitions that were there before this start and are in no directory that can be read.
+        self.unreachable: frozenset[tuple[TopicPartition, Uuid]] = frozenset()
         self._locks: dict[TopicPartition, tuple[asyncio.Lock, int]] = {}
         # Noted deletions, with the delay after which files go for good.
         self._to_delete: dict[TopicPartition, int] = {}
@@ -43,7 +43,11 @@ class Logs:
     ) -> PartitionLog:
         async with self._alone(topic_partition):
             await self._carry_out_deletion(topic_partition)
-            self._check_reachable(topic_partition, directory_id)
+            if (topic_partition, topic_id) in self.unreachable:
+                # It must not begin anew, empty, in another directory.
+                raise KafkaError(
+                    ErrorCode.KAFKA_STORAGE_ERROR, f"{topic_partition} is in a log directory that is offline"
+                )
             return await self._world.offload.run(
                 partial(
                     self._store.open_log,
@@ -53,15 +57,6 @@ class Logs:
                     wall_ms=self._world.clock.wall_ms(),
                     directory_id=directory_id,
                 )
-            )
-
-    def _check_reachable(self, topic_partition: TopicPartition, directory_id: Uuid | None) -> None:
-        """A log whose directory is offline must not begin anew, empty, in another."""
-        if not self._some_offline or self._store.directory_of(topic_partition) is not None:
-            return
-        if directory_id not in [directory.id for directory in self._store.directories]:
-            raise KafkaError(
-                ErrorCode.KAFKA_STORAGE_ERROR, f"{topic_partition} may be in a log directory that is offline"
             )
 
     def open_soon(self, topic_partition: TopicPartition, topic_id: Uuid) -> None:

@@ -22,7 +22,6 @@ from strandline.runtime.tasks import TaskGroup
 from strandline.runtime.world import World
 
 _TIDY_INTERVAL_MS = 5_000
-_FIRST_RETENTION_MS = 30_000
 
 
 class Upkeep:
@@ -56,7 +55,7 @@ class Upkeep:
             tasks.start(self._checkpointing(key, step), key)
 
     async def _retention(self) -> None:
-        await asyncio.sleep(_FIRST_RETENTION_MS / 1000)
+        await asyncio.sleep(self._setting("log.initial.task.delay.ms") / 1000)
         while True:
             await self.retain()
             await asyncio.sleep(self._setting("log.retention.check.interval.ms") / 1000)

@@ -22,6 +22,7 @@ DEFAULTS: dict[str, Any] = {
     "log.cleaner.enable": True,
     "log.cleaner.backoff.ms": 15_000,
     "log.cleaner.dedupe.buffer.size": 1 << 20,
+    "log.initial.task.delay.ms": 30_000,
     "log.retention.check.interval.ms": 300_000,
     "log.flush.scheduler.interval.ms": 2**63 - 1,
     "log.flush.offset.checkpoint.interval.ms": 60_000,
