@@ -131,7 +131,15 @@ class _Consuming:
                     del spans[partition]
                 else:
                     fetcher.assign(partition, span.start)
-            await self._read(fetcher, spans)
+            try:
+                await self._read(fetcher, spans)
+            except KafkaError as error:
+                if error.code not in (ErrorCode.CORRUPT_MESSAGE, ErrorCode.KAFKA_STORAGE_ERROR):
+                    raise
+                raise Failed(
+                    f"{error.why} ({error.code.name}): the broker's log says more; -o with a later offset reads what "
+                    "comes after"
+                ) from error
 
     async def _spans(self, client: Client) -> dict[TopicPartition, Span]:
         name = self._arguments.topic

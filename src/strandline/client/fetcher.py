@@ -38,6 +38,12 @@ from strandline.runtime.tasks import TaskGroup
 # From this version on Fetch names topics by id.
 BY_TOPIC_ID = 13
 LANE = "fetch"
+# The broker cannot read its own disk. Another leader may be able to, so we try again, but not for ever.
+DAMAGED = {
+    ErrorCode.CORRUPT_MESSAGE: "the broker finds damaged records there and does not hand them out",
+    ErrorCode.KAFKA_STORAGE_ERROR: "the broker cannot read them from its disk",
+}
+DAMAGED_TRIES = 5
 
 
 class Fetcher:
@@ -50,8 +56,12 @@ class Fetcher:
         self._ready: deque[Fetched] = deque()
         self._tasks = TaskGroup()
         self._arrived = asyncio.Event()
-        # Why nothing comes at the moment, when that is so; polling goes on trying.
-        self.trouble: KafkaError | None = None
+        self._trouble: KafkaError | None = None
+
+    @property
+    def trouble(self) -> KafkaError | None:
+        """Why nothing comes at the moment, when that is so; polling goes on trying."""
+        return self._trouble or next((each.trouble for each in self._positions.values() if each.trouble), None)
 
     async def __aenter__(self) -> Self:
         await self._tasks.__aenter__()
@@ -128,7 +138,7 @@ class Fetcher:
         except KafkaError as error:
             if not error.code.retriable:
                 raise
-            self.trouble = error
+            self._trouble = error
             leaders = {}
         by_leader: dict[int, list[TopicPartition]] = {}
         for partition in idle:
@@ -144,16 +154,21 @@ class Fetcher:
         topic = self._router.view.topics.get(partition.topic)
         if topic is None or topic.error:
             code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if topic is None else topic.error
-            self.trouble = self.trouble or KafkaError(code, f"topic {partition.topic!r} is not there")
+            self._trouble = self._trouble or KafkaError(code, f"topic {partition.topic!r} is not there")
         elif partition.partition not in topic.partitions:
             why = f"topic {partition.topic!r} has partitions 0 to {len(topic.partitions) - 1}"
             self._positions[partition].error = KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, why)
+        else:
+            why = f"{partition} has no leader at the moment"
+            self._positions[partition].trouble = KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, why)
         self._back_off(partition)
 
-    def _back_off(self, partition: TopicPartition) -> None:
+    def _back_off(self, partition: TopicPartition, tries: int = 0) -> None:
         position = self._positions.get(partition)
         if position is not None:
-            position.not_before_ms = self._router.now_ms() + self._router.settings.retry_backoff_ms
+            settings = self._router.settings
+            pause_ms = min(settings.retry_backoff_ms << min(tries, 16), settings.retry_backoff_max_ms)
+            position.not_before_ms = self._router.now_ms() + pause_ms
 
     async def _fetch(self, leader: int, partitions: list[TopicPartition]) -> None:
         session = self._sessions.setdefault(leader, FetchSession(enabled=self._settings.use_sessions))
@@ -165,11 +180,11 @@ class Fetcher:
             for partition in partitions:
                 self._router.view.on_wrong_leader(partition.topic)
                 self._back_off(partition)
-            self.trouble = error
+            self._trouble = error
             if not error.code.retriable and partitions[0] in self._positions:
                 self._positions[partitions[0]].error = error
         else:
-            self.trouble = None
+            self._trouble = None
             await self._answered(answer, asked)
         finally:
             self._busy.pop(leader, None)
@@ -215,20 +230,27 @@ class Fetcher:
             view.brokers[endpoint.node_id] = BrokerView(
                 endpoint.node_id, Endpoint(endpoint.host, endpoint.port), endpoint.rack
             )
+        mentioned = set()
         for topic in answer.responses:
             name = topic.topic or view.names.get(topic.topic_id, "")
             for data in topic.partitions:
                 partition = TopicPartition(name, data.partition_index)
+                mentioned.add(partition)
                 position = self._positions.get(partition)
                 # Assigned anew, or elsewhere, while the answer was under way: what it says is about the past.
                 if position is not None and asked.get(partition) == position.offset and not position.buffered:
                     await self._received(partition, position, data)
+        for partition in asked:
+            # In a session only what has news is mentioned, and a refusal would be.
+            if partition not in mentioned and partition in self._positions:
+                self._positions[partition].served()
 
     async def _received(self, partition: TopicPartition, position: Position, data: PartitionData) -> None:
         code = code_of(data.error_code)
         if code != ErrorCode.NONE:
             await self._refused(partition, position, data, code)
             return
+        position.served()
         position.high_watermark = data.high_watermark
         position.last_stable_offset = data.last_stable_offset
         position.log_start_offset = data.log_start_offset
@@ -253,11 +275,17 @@ class Fetcher:
     ) -> None:
         if code == ErrorCode.OFFSET_OUT_OF_RANGE:
             await self._reset(partition, position)
+        elif code in DAMAGED and position.refusals + 1 >= DAMAGED_TRIES:
+            position.refusals = 0
+            position.error = KafkaError(code, f"{partition} from offset {position.offset}: {DAMAGED[code]}")
         elif code in WRONG_LEADER or code.retriable:
             leader = data.current_leader
             if not self._router.view.on_leader_hint(partition, leader.leader_id, leader.leader_epoch, None):
                 self._router.view.on_wrong_leader(partition.topic)
-                self._back_off(partition)
+                self._back_off(partition, position.refusals)
+                position.refusals += 1
+                why = DAMAGED.get(code, "the broker does not serve it at the moment")
+                position.trouble = KafkaError(code, f"{partition} from offset {position.offset}: {why} ({code.name})")
         else:
             position.error = error_of(code, f"fetching {partition} from offset {position.offset}")
 

@@ -57,7 +57,13 @@ class Position:
     log_start_offset: int = -1
     buffered: bool = False
     not_before_ms: int = 0
+    # How often in a row the broker refused to serve it, and why it did so last.
+    refusals: int = 0
+    trouble: KafkaError | None = field(default=None)
     error: KafkaError | None = field(default=None)
+
+    def served(self) -> None:
+        self.refusals, self.trouble = 0, None
 
 
 def read_fetched(
@@ -69,7 +75,10 @@ def read_fetched(
     check_crcs: bool,
     keep_control: bool,
 ) -> Fetched:
-    """The batches from `offset` on that a reader may see. Raises KafkaError(CORRUPT_MESSAGE)."""
+    """The batches from `offset` on that a reader may see, up to one that is damaged.
+
+    Raises KafkaError(CORRUPT_MESSAGE) when the first one is: what lies before damage is never withheld.
+    """
     aborted = _Aborted(data) if read_committed else None
     shown: list[FetchedBatch] = []
     next_offset = offset
@@ -80,17 +89,17 @@ def read_fetched(
                 continue
             if check_crcs and not crc_ok(buffer, position, header.size_bytes):
                 raise CorruptBatch(f"the checksum of the batch at offset {header.base_offset} is wrong")
-            next_offset = header.next_offset
             hidden = aborted.hides(header, buffer, position) if aborted is not None else False
-            if hidden or (header.is_control and not keep_control):
-                continue
-            records = decode_batch(buffer, position)
-            if header.base_offset < offset:
-                records = [record for record in records if record.offset >= offset]
-            if records:
-                shown.append(FetchedBatch(header, records))
+            if not hidden and (keep_control or not header.is_control):
+                records = decode_batch(buffer, position)
+                if header.base_offset < offset:
+                    records = [record for record in records if record.offset >= offset]
+                if records:
+                    shown.append(FetchedBatch(header, records))
+            next_offset = header.next_offset
     except CorruptBatch as error:
-        raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"{partition} from offset {next_offset}: {error}") from error
+        if next_offset == offset:
+            raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"{partition} from offset {offset}: {error}") from error
     return Fetched(partition, shown, next_offset, data.high_watermark, data.last_stable_offset, data.log_start_offset)
 
 

@@ -10,9 +10,11 @@ import sys
 import pytest
 
 from strandline.cli.consume import Span, _Consuming, _resolved
+from strandline.cli.errors import Failed
 from strandline.cli.offsets import parse_offsets
 from strandline.cli.printing import make_printer
 from strandline.client.client import Client
+from strandline.model.errors import ErrorCode
 from strandline.model.ids import TopicPartition
 from strandline.runtime.world import World
 from strandline.simulation.world import Simulation
@@ -78,7 +80,7 @@ def test_an_empty_span_is_not_waited_for(span: Span, empty: bool) -> None:
     assert span.is_empty is empty
 
 
-def consumed(monkeypatch: pytest.MonkeyPatch, offsets: str, **given: object) -> str:
+def consumed(monkeypatch: pytest.MonkeyPatch, offsets: str, broker: FakeBroker | None = None, **given: object) -> str:
     options = arguments(**given)
 
     async def program(world: World) -> None:
@@ -89,7 +91,7 @@ def consumed(monkeypatch: pytest.MonkeyPatch, offsets: str, **given: object) -> 
     screen = io.TextIOWrapper(io.BytesIO())
     monkeypatch.setattr(sys, "stdout", screen)
     with Simulation(1) as simulation:
-        simulation.machine("broker").boot(FakeBroker("broker", {"t": 1}).run)
+        simulation.machine("broker").boot((broker or FakeBroker("broker", {"t": 1})).run)
         simulation.run(simulation.machine("client").boot(program), max_virtual_s=60)
     screen.seek(0)
     return screen.read()
@@ -98,6 +100,16 @@ def consumed(monkeypatch: pytest.MonkeyPatch, offsets: str, **given: object) -> 
 def test_reading_ends_at_the_end_that_was_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     assert consumed(monkeypatch, "2:5", format="%o=%v ") == "2=2 3=3 4=4 "
     assert consumed(monkeypatch, "-2:end", format="%k%v%h{%k%v}\\n") == "k8hx\nk9hx\n"
+
+
+@pytest.mark.parametrize("code", [ErrorCode.CORRUPT_MESSAGE, ErrorCode.KAFKA_STORAGE_ERROR])
+def test_damage_ends_the_reading_with_its_place_and_what_to_do(
+    monkeypatch: pytest.MonkeyPatch, code: ErrorCode
+) -> None:
+    broker = FakeBroker("broker", {"t": 1})
+    broker.damage[PARTITION] = (10, code)
+    with pytest.raises(Failed, match=f"t-0 from offset 10: the broker .*{code.name}.*-o with a later offset"):
+        consumed(monkeypatch, "start", broker, format="%v ")
 
 
 def test_reading_ends_after_the_number_that_was_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:

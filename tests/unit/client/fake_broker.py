@@ -32,6 +32,8 @@ class FakeBroker:
         self.asked: list[tuple[ApiKey, int]] = []
         self.refusals: deque[ErrorCode | str] = deque()
         self.versions: dict[ApiKey, tuple[int, int]] = {}
+        # What a fetch of a partition is answered from an offset on, whatever the log holds.
+        self.damage: dict[TopicPartition, tuple[int, ErrorCode]] = {}
         self.next_producer_id = 1000
         self._numbered: dict[tuple[TopicPartition, int], list[tuple[int, int, int]]] = {}
         self._grown = asyncio.Event()
@@ -148,7 +150,7 @@ class FakeBroker:
     async def _fetch(self, version: int, request: fetch.FetchRequest) -> Message:
         grown = self._grown
         answer = self._fetched(version, request)
-        if not any(each.records for topic in answer.responses for each in topic.partitions):
+        if not any(each.records or each.error_code for topic in answer.responses for each in topic.partitions):
             try:
                 async with asyncio.timeout(request.max_wait_ms / 1000):
                     await grown.wait()
@@ -172,6 +174,9 @@ class FakeBroker:
 
     def _read(self, partition: TopicPartition, asked: fetch.FetchPartition) -> fetch.PartitionData:
         end = self.ends.get(partition, 0)
+        damaged_from, code = self.damage.get(partition, (1 << 62, ErrorCode.NONE))
+        if asked.fetch_offset >= damaged_from:
+            return fetch.PartitionData(partition_index=partition.partition, error_code=code, records=b"")
         if asked.fetch_offset > end:
             return fetch.PartitionData(
                 partition_index=partition.partition, error_code=ErrorCode.OFFSET_OUT_OF_RANGE, records=b""

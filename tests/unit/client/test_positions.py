@@ -79,9 +79,11 @@ def test_aborted_transactions_are_hidden_from_those_who_read_what_is_committed()
     assert len(shown(read(data))) == 4
 
 
-def test_damage_is_an_error_with_its_place() -> None:
+def test_damage_is_an_error_with_its_place_once_what_lies_before_it_was_read() -> None:
     damaged = bytearray(batch(0, b"a") + batch(1, b"bbbb"))
     damaged[-2] ^= 1
+    before = read(bytes(damaged))
+    assert (shown(before), before.next_offset) == ([(0, b"a")], 1)
     with pytest.raises(KafkaError, match="CORRUPT_MESSAGE: t-0 from offset 1"):
-        read(bytes(damaged))
+        read(bytes(damaged), offset=1)
     assert len(shown(read(bytes(damaged), check_crcs=False))) == 2

@@ -313,6 +313,45 @@ def test_an_offset_that_is_not_there_is_an_error_otherwise() -> None:
         play(scenario, FakeBroker("broker", {"t": 1}))
 
 
+@pytest.mark.parametrize("code", [ErrorCode.CORRUPT_MESSAGE, ErrorCode.KAFKA_STORAGE_ERROR])
+def test_damage_at_the_broker_is_an_error_after_a_few_tries(code: ErrorCode) -> None:
+    broker = FakeBroker("broker", {"t": 2})
+
+    async def scenario(client: Client) -> int:
+        async with client.fetcher() as fetcher:
+            fetcher.assign(PARTITION, 3)
+            fetcher.assign(TopicPartition("t", 1), 0)
+            broker.damage[PARTITION] = (3, code)
+            began_ms = client.router.now_ms()
+            assert await fetcher.poll(50) == []
+            assert fetcher.trouble is not None and "t-0 from offset 3" in fetcher.trouble.why
+            with pytest.raises(KafkaError, match=f"{code.name}: t-0 from offset 3: the broker"):
+                while True:
+                    await fetcher.poll(1_000)
+            return client.router.now_ms() - began_ms
+
+    broker.ends[PARTITION] = 5
+    assert 500 < play(scenario, broker) < 5_000
+
+
+def test_a_fetcher_reads_on_when_another_try_finds_no_damage() -> None:
+    broker = FakeBroker("broker", {"t": 1})
+
+    async def scenario(client: Client) -> list[bytes | None]:
+        async with client.producer() as producer:
+            await producer.send("t", b"v")
+        broker.damage[PARTITION] = (0, ErrorCode.KAFKA_STORAGE_ERROR)
+        async with client.fetcher() as fetcher:
+            fetcher.assign(PARTITION, 0)
+            assert await fetcher.poll(50) == []
+            broker.damage.clear()
+            found = [record.value for fetched in await fetcher.poll(5_000) for record in fetched.records()]
+            assert fetcher.trouble is None
+            return found
+
+    assert play(scenario, broker) == [b"v"]
+
+
 def test_a_fetcher_outlives_its_connections() -> None:
     broker = FakeBroker("broker", {"t": 1})
     broker.refusals.extend(["drop FETCH before", "drop FETCH after"])
