@@ -64,6 +64,7 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T")
 DRAIN_MS = 5_000
 LEAVE_MS = 30_000
+CLOSING_THREADS = 4
 
 
 class Node:
@@ -129,7 +130,7 @@ class Node:
                 finally:
                     await server.stop(DRAIN_MS)
                     tasks.cancel()
-            await self._offload(partial(housekeeping.close, store, self.broker_epoch))
+            await self._close(store)
             await quorum.close()
             logger.info("node %d has stopped; its logs are closed", self.node_id)
         finally:
@@ -144,6 +145,15 @@ class Node:
             return await self._offload(LogStore.open, self.world.disk, online, self.world.random)
         except DirectoryInUse as error:
             raise StorageRefused(str(error)) from error
+
+    async def _close(self, store: LogStore) -> None:
+        await asyncio.gather(
+            *(
+                self._offload(housekeeping.close_ahead, store, share, CLOSING_THREADS)
+                for share in range(CLOSING_THREADS)
+            )
+        )
+        await self._offload(partial(housekeeping.close, store, self.broker_epoch))
 
     async def _activate(self, storage: Storage, quorum: SoleVoter, tasks: TaskGroup) -> LocalController:
         controller = await self._controller(storage, quorum)

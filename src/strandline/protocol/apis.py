@@ -342,5 +342,14 @@ LEFT_OUT: Final[tuple[tuple[str, str], ...]] = (
     ("Fetch on a controller's listener", "the metadata log has no followers yet; it comes with several controllers."),
     ("num.network.threads", "known and ignored: one event loop serves all connections."),
     ("Security", "only PLAINTEXT listeners; a configuration with an authorizer, TLS or SASL is refused by name."),
+    (
+        "Settings",
+        "every broker and topic key of Kafka 4.3 is known, checked and described; those about groups, transactions, "
+        "replication, quotas, security, remote storage and metrics reporters have no effect until these exist.",
+    ),
+    (
+        "A full log directory",
+        "refuses writes and keeps serving reads until there is room again; Kafka takes it offline.",
+    ),
     ("Remote storage", "there is none: `remote.storage.enable=true` is refused."),
 )
