@@ -53,6 +53,8 @@ def run_dump(arguments: argparse.Namespace) -> int:
 
 def _files(path: str) -> Iterator[str]:
     """The file itself, or the segments and metadata snapshots of a partition's directory."""
+    if not os.path.exists(path):
+        raise Failed(f"{path}: no such file or directory")
     if not os.path.isdir(path):
         yield path
         return

@@ -12,6 +12,7 @@ import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
+from typing import Any
 
 from strandline import __version__
 from strandline.cli.errors import Failed
@@ -38,6 +39,9 @@ try:
 
 
 def run(argv: Sequence[str]) -> int:
+    # A caller that has closed them does not want to hear from us; everything below may still print.
+    sys.stdout = sys.stdout or open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
+    sys.stderr = sys.stderr or open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
     try:
         code = _run(list(argv))
         sys.stdout.flush()
@@ -62,8 +66,20 @@ def run(argv: Sequence[str]) -> int:
         return 1
 
 
+class _Parser(argparse.ArgumentParser):
+    """Parsers of commands are of this class too."""
+
+    def _get_values(self, action: argparse.Action, arg_strings: list[str]) -> Any:
+        # argparse drops `--` even where it is an option's value, and hands out an empty list instead.
+        if arg_strings == ["--"] and action.option_strings and action.nargs is None:
+            value = self._get_value(action, "--")
+            self._check_value(action, value)
+            return value
+        return super()._get_values(action, arg_strings)
+
+
 def _run(argv: list[str]) -> int:
-    parser = argparse.ArgumentParser(
+    parser = _Parser(
         prog="strandline",
         description="A Kafka-compatible cluster in Python.",
         epilog=EXAMPLES,

@@ -25,6 +25,8 @@ CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 CHUNK_BYTES = 256 << 10
 # Deliveries that were not printed yet; reading pauses there so that a slow cluster does not fill our memory.
 MAX_UNTOLD = 20_000
+# How large a record may be is for the broker to say; this is only what fits into a request at its default limit.
+MAX_RECORD_BYTES = (100 << 20) - (64 << 10)
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -55,12 +57,13 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.partition is not None and arguments.partition < 0:
         raise Misused(f"-p {arguments.partition}: partitions are numbered from 0")
     with _opened(arguments.file) as source:
-        if source == sys.stdin.fileno() and sys.stdin.isatty():
+        typed = arguments.file in (None, "-") and sys.stdin.isatty()
+        if typed:
             hint("one record per line; Ctrl-D ends")
         producing = _Producing(arguments, headers, source)
         try:
             # Where each line is told, or typed, no other sign of life is needed.
-            told = sys.stdin.isatty() or (sys.stdout.isatty() and not arguments.quiet)
+            told = typed or (sys.stdout.isatty() and not arguments.quiet)
             doing = None if told else lambda: f"{producing.delivered} records written to {arguments.topic}"
             with_client(arguments, producing.run, doing)
         except KeyboardInterrupt:
@@ -79,8 +82,12 @@ def _header(pair: str) -> tuple[str, bytes]:
 @contextlib.contextmanager
 def _opened(path: str | None) -> Iterator[int]:
     if path is None or path == "-":
+        if sys.stdin is None:
+            raise Misused("standard input is closed: there are no lines to write; give --file FILE")
         yield sys.stdin.fileno()
         return
+    if os.path.isdir(path):
+        raise Misused(f"--file {path} is a directory: name a file")
     try:
         descriptor = os.open(path, os.O_RDONLY)
     except OSError as error:
@@ -165,12 +172,17 @@ def _settings(arguments: argparse.Namespace) -> ProducerSettings:
         idempotent=acks == -1,
         codec=Codec[arguments.compression.upper()],
         batch_bytes=256 << 10,
+        max_record_bytes=MAX_RECORD_BYTES,
         max_block_ms=10_000,
         delivery_timeout_ms=30_000,
     )
 
 
 def _explained(error: KafkaError, topic: str) -> Exception:
+    from strandline.client.errors import RecordTooLarge
+
+    if isinstance(error, RecordTooLarge):
+        return Failed(f"{error.why}: brokers take no larger requests, so cut it into several records")
     if error.code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
         return error
     if "has partitions" in error.why:
@@ -183,13 +195,16 @@ def _explained(error: KafkaError, topic: str) -> Exception:
 
 async def _lines(source: int) -> AsyncIterator[list[bytes]]:
     """Lines without their ends, in bunches as they arrive; a last line needs no end."""
-    rest = b""
+    rest: list[bytes] = []
     while chunk := await _read(source):
-        *lines, rest = (rest + chunk).split(b"\n")
+        first, *lines = chunk.split(b"\n")
+        rest.append(first)
         if lines:
-            yield [line.removesuffix(b"\r") for line in lines]
-    if rest:
-        yield [rest.removesuffix(b"\r")]
+            whole = [b"".join(rest), *lines[:-1]]
+            rest = [lines[-1]]
+            yield [line.removesuffix(b"\r") for line in whole]
+    if last := b"".join(rest):
+        yield [last.removesuffix(b"\r")]
 
 
 async def _read(source: int) -> bytes:
@@ -200,9 +215,12 @@ async def _read(source: int) -> bytes:
         loop.add_reader(source, readable.set)
     except PermissionError:
         await asyncio.sleep(0)
-        return os.read(source, CHUNK_BYTES)
+    else:
+        try:
+            await readable.wait()
+        finally:
+            loop.remove_reader(source)
     try:
-        await readable.wait()
-    finally:
-        loop.remove_reader(source)
-    return os.read(source, CHUNK_BYTES)
+        return os.read(source, CHUNK_BYTES)
+    except OSError as error:
+        raise Failed(f"the lines cannot be read: {error.strerror}") from error

@@ -6,7 +6,7 @@ import argparse
 
 from strandline.cli.errors import Failed
 from strandline.cli.platform import refuse_windows
-from strandline.cli.session import parse_pairs
+from strandline.cli.session import check_file, parse_pairs
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -24,6 +24,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     refuse_windows("server")
+    check_file(arguments.file)
     overrides = parse_pairs(arguments.override, "--override")
     from strandline.node.config import ConfigRefused
     from strandline.node.storage import StorageRefused

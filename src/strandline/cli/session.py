@@ -65,12 +65,17 @@ def with_client(
 
 
 def explained(error: KafkaError, bootstrap: str) -> Failed:
-    from strandline.client.errors import BrokerUnreachable, NotSupported, Violation
+    from strandline.client.errors import BrokerUnreachable, NotABroker, NotSupported, Violation
 
     if isinstance(error, BrokerUnreachable):
         return Failed(
             f"nobody answers at {bootstrap} ({error.why}): start a cluster with `strandline up`, or say where one is "
             "with -b HOST:PORT"
+        )
+    if isinstance(error, NotABroker) or error.code == ErrorCode.MISMATCHED_ENDPOINT_TYPE:
+        return Failed(
+            f"{bootstrap} is a controller's listener, and this command needs a broker's: -b takes the address in "
+            "advertised.listeners, or `bootstrap` of cluster.json"
         )
     if isinstance(error, Violation):
         return Failed(f"{error.why}: is this really a Kafka port?")
@@ -104,3 +109,11 @@ def parse_pairs(pairs: list[str], option: str) -> dict[str, str]:
             raise Misused(f"{option} {pair!r} is not key=value")
         found[key] = value
     return found
+
+
+def check_file(path: str) -> None:
+    """A configuration that is not there is told apart from one with problems in it."""
+    if os.path.isdir(path):
+        raise Failed(f"{path} is a directory: name the server.properties in it")
+    if not os.path.exists(path):
+        raise Failed(f"{path}: no such file; write a server.properties, or start a cluster with `strandline up`")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from strandline.cli.errors import Failed, Misused
 from strandline.cli.output import hint, print_facts, print_json, print_table
 from strandline.cli.platform import refuse_windows
-from strandline.cli.session import add_json_option, parse_pairs
+from strandline.cli.session import add_json_option, check_file, parse_pairs
 
 if TYPE_CHECKING:
     from strandline.node.config import Config
@@ -46,13 +46,18 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
     for verb in (formatting, info):
         verb.add_argument("-c", "--config", metavar="FILE", required=True, help="the node's server.properties")
+    for verb in (formatting, info, uuid):
         add_json_option(verb)
 
 
-def run_random_uuid(_arguments: argparse.Namespace) -> int:
+def run_random_uuid(arguments: argparse.Namespace) -> int:
     from strandline.model.ids import random_uuid
 
-    print(random_uuid(random.SystemRandom()))
+    made = str(random_uuid(random.SystemRandom()))
+    if arguments.json:
+        print_json({"uuid": made})
+    else:
+        print(made)
     return 0
 
 
@@ -140,6 +145,7 @@ def run_info(arguments: argparse.Namespace) -> int:
 def _config(path: str) -> Config:
     from strandline.node.config import Config, ConfigRefused
 
+    check_file(path)
     try:
         return Config.load(path)
     except ConfigRefused as error:

@@ -5,7 +5,9 @@ KafkaError
 ├─ ConnectionLost      the connection ended before the answer came: what was asked may or may not have been done
 ├─ CallTimedOut        no answer in time, with the same uncertainty
 ├─ NotSupported        this broker does not speak the API, or no version of it that we speak
+│  └─ NotABroker       a controller's listener, where clients have nothing to look for
 ├─ Violation           the peer does not speak Kafka's protocol
+├─ RecordTooLarge      this producer does not send records of this size; no broker was asked
 └─ RecordsRefused      a broker refused a batch; `record_errors` says which records and why
 """
 
@@ -34,9 +36,19 @@ class NotSupported(KafkaError):
         super().__init__(ErrorCode.UNSUPPORTED_VERSION, why)
 
 
+class NotABroker(NotSupported):
+    pass
+
+
 class Violation(KafkaError):
     def __init__(self, why: str) -> None:
         super().__init__(ErrorCode.UNKNOWN_SERVER_ERROR, why)
+
+
+class RecordTooLarge(KafkaError):
+    def __init__(self, size_bytes: int, limit_bytes: int) -> None:
+        why = f"the record takes {size_bytes} bytes, and this producer sends at most {limit_bytes}"
+        super().__init__(ErrorCode.MESSAGE_TOO_LARGE, why)
 
 
 class RecordsRefused(KafkaError):

@@ -17,7 +17,7 @@ from typing import Self
 
 from strandline.client.accumulator import Accumulator, Batch, ProducerId, record_size
 from strandline.client.connection import Connection
-from strandline.client.errors import CallTimedOut, ConnectionLost, RecordsRefused, code_of, error_of
+from strandline.client.errors import CallTimedOut, ConnectionLost, RecordsRefused, RecordTooLarge, code_of, error_of
 from strandline.client.partitioner import Partitioner
 from strandline.client.routing import WRONG_LEADER, Router
 from strandline.client.settings import ProducerSettings
@@ -102,19 +102,14 @@ class Producer:
         timestamp = self._router.world.clock.wall_ms() if timestamp_ms is None else timestamp_ms
         record = Record(-1, timestamp, key, value, headers)
         size_bytes = record_size(record)
-        if size_bytes > self._settings.max_request_bytes:
-            raise KafkaError(
-                ErrorCode.MESSAGE_TOO_LARGE,
-                f"the record takes {size_bytes} bytes, more than max_request_bytes {self._settings.max_request_bytes}",
-            )
-        if self._accumulator.buffered_bytes + size_bytes > self._settings.buffer_bytes:
+        if size_bytes > self._settings.max_record_bytes:
+            raise RecordTooLarge(size_bytes, self._settings.max_record_bytes)
+        if not self._has_room_for(size_bytes):
             await self._room_for(size_bytes)
         if partition is None:
             partition = self._choose(known, key, size_bytes)
         elif partition not in known.partitions:
-            raise KafkaError(
-                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {topic!r} has partitions 0 to {len(known.partitions) - 1}"
-            )
+            await self._look_again_for(topic, partition)
         delivery: Delivery = asyncio.get_running_loop().create_future()
         now_ms = self._router.now_ms()
         ready = self._accumulator.append(TopicPartition(topic, partition), record, delivery, now_ms, size_bytes)
@@ -136,9 +131,22 @@ class Producer:
         available = [] if key is not None else [each.index for each in topic.partitions.values() if each.leader >= 0]
         return self._partitioner.partition(topic.name, key, size_bytes, len(topic.partitions), available)
 
+    async def _look_again_for(self, topic: str, partition: int) -> None:
+        """The topic may have grown since we looked last."""
+        self._router.view.on_wrong_leader(topic)
+        known = await self._router.topic(topic, timeout_ms=self._settings.max_block_ms)
+        if partition not in known.partitions:
+            why = f"topic {topic!r} has partitions 0 to {len(known.partitions) - 1}"
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, why)
+
+    def _has_room_for(self, size_bytes: int) -> bool:
+        """A record that is larger than the whole buffer goes alone."""
+        buffered_bytes = self._accumulator.buffered_bytes
+        return buffered_bytes == 0 or buffered_bytes + size_bytes <= self._settings.buffer_bytes
+
     async def _room_for(self, size_bytes: int) -> None:
         deadline_ms = self._router.deadline_ms(self._settings.max_block_ms)
-        while self._accumulator.buffered_bytes + size_bytes > self._settings.buffer_bytes:
+        while not self._has_room_for(size_bytes):
             if self._router.now_ms() >= deadline_ms:
                 raise CallTimedOut(
                     f"no room for the record within {self._settings.max_block_ms} ms: nothing is delivered"

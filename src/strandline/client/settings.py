@@ -29,6 +29,8 @@ class ProducerSettings:
     idempotent: bool = True
     linger_ms: int = 5
     batch_bytes: int = 16 << 10
+    # The largest record that is sent at all, and how much of several partitions goes into one request.
+    max_record_bytes: int = 1 << 20
     max_request_bytes: int = 1 << 20
     buffer_bytes: int = 32 << 20
     codec: Codec = Codec.NONE

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from strandline.client.errors import NotSupported
+from strandline.client.errors import NotABroker, NotSupported
+from strandline.protocol.apis import ApiKey
 from strandline.protocol.messages.api_versions import ApiVersionsResponse
 from strandline.protocol.types import Message
 
@@ -23,6 +24,8 @@ class BrokerVersions:
         """The newest version both sides speak, not above `cap`."""
         name = request.__name__.removesuffix("Request")
         theirs = self._ranges.get(request.api_key if request.api_key is not None else -1)
+        if theirs is None and ApiKey.METADATA not in self._ranges and ApiKey.VOTE in self._ranges:
+            raise NotABroker(f"this is a controller's listener, which does not serve {name}")
         if theirs is None:
             raise NotSupported(f"the broker does not serve {name}")
         ours = request.versions

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 from strandline.cli import main
 from strandline.cli.errors import Failed
 from strandline.cli.main import COMMANDS, _values_joined, run
+from strandline.cli.session import explained
+from strandline.client.errors import NotABroker
+from strandline.model.errors import ErrorCode, KafkaError
+from strandline.model.ids import Uuid
 
 NOWHERE = "127.0.0.1:1"
 
@@ -35,6 +41,10 @@ def test_every_command_has_help(command: list[str], capsys: pytest.CaptureFixtur
         ["topic", "list", "-b", "no:port:here"],
         ["consume"],
         ["consume", "t", "-o", "yesterday"],
+        ["consume", "t", "-o", "--"],
+        ["consume", "t", "-p--"],
+        ["consume", "t", "-f%z", "-b", "--"],
+        ["produce", "t", "--file", "/"],
         ["consume", "t", "-f", "%z"],
         ["consume", "t", "-n", "0"],
         ["consume", "t", "-p", "one"],
@@ -58,6 +68,20 @@ def test_misuse_is_exit_code_2_and_a_sentence(argv: list[str], capsys: pytest.Ca
     shown = capsys.readouterr()
     assert "Traceback" not in shown.err
     assert shown.err.strip() or "usage" in shown.out
+
+
+def test_a_closed_standard_input_is_misuse(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(sys, "stdin", None)
+    assert run(["produce", "t"]) == 2
+    assert "standard input is closed" in capsys.readouterr().err
+
+
+def test_a_closed_standard_output_is_no_bug(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "stdout", None)
+    assert run(["storage", "random-uuid"]) == 0
+    assert capsys.readouterr().err == ""
 
 
 def test_several_nodes_are_promised_for_the_next_release(capsys: pytest.CaptureFixture[str]) -> None:
@@ -89,6 +113,7 @@ def test_nobody_at_the_address_is_exit_code_1_and_advice(argv: list[str], capsys
         ["storage", "info", "-c", "/no/such/file.properties"],
         ["down", "--data", "/no/such/directory"],
         ["log", "dump", "/no/such/file.log"],
+        ["log", "dump", "/no/such/thing"],
         ["produce", "t", "--file", "/no/such/file"],
     ],
 )
@@ -98,6 +123,29 @@ def test_a_file_that_is_not_there_is_exit_code_1_with_its_name(
     assert run(argv) == 1
     message = capsys.readouterr().err
     assert "/no/such/" in message and "Traceback" not in message
+    assert "no such file" in message.lower() or argv[0] == "down"
+
+
+def test_a_directory_is_no_configuration(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["server", str(tmp_path)]) == 1
+    assert "is a directory" in capsys.readouterr().err
+
+
+def test_an_id_for_a_new_cluster_is_json_when_asked(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["storage", "random-uuid", "--json"]) == 0
+    assert len(Uuid.parse(json.loads(capsys.readouterr().out)["uuid"])) == 16
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        NotABroker("this is a controller's listener"),
+        KafkaError(ErrorCode.MISMATCHED_ENDPOINT_TYPE, "this is not for you"),
+    ],
+)
+def test_whoever_asks_a_controller_is_sent_to_a_broker(error: KafkaError) -> None:
+    told = str(explained(error, "here:19092"))
+    assert "here:19092 is a controller's listener" in told and "advertised.listeners" in told
 
 
 def test_a_bug_shows_its_trace_and_asks_for_a_report(

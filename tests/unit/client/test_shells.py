@@ -9,7 +9,7 @@ from typing import TypeVar
 import pytest
 
 from strandline.client.client import Client
-from strandline.client.errors import BrokerUnreachable, CallTimedOut, NotSupported, Violation
+from strandline.client.errors import BrokerUnreachable, CallTimedOut, NotSupported, RecordTooLarge, Violation
 from strandline.client.offsets import EARLIEST, LATEST
 from strandline.client.producer import Delivered
 from strandline.client.settings import ClientSettings, FetcherSettings, ProducerSettings
@@ -241,13 +241,38 @@ def test_a_full_buffer_holds_the_sender_up_until_there_is_room() -> None:
 
 def test_records_too_large_and_partitions_that_do_not_exist_are_refused_at_once() -> None:
     async def scenario(client: Client) -> None:
-        async with client.producer(ProducerSettings(max_request_bytes=100)) as producer:
-            with pytest.raises(KafkaError, match="MESSAGE_TOO_LARGE"):
+        async with client.producer(ProducerSettings(max_record_bytes=100)) as producer:
+            with pytest.raises(RecordTooLarge, match="takes 236 bytes, and this producer sends at most 100"):
                 await producer.send("t", b"x" * 200)
             with pytest.raises(KafkaError, match="has partitions 0 to 1"):
                 await producer.send("t", b"x", partition=2)
 
     play(scenario, FakeBroker("broker", {"t": 2}))
+
+
+def test_a_record_larger_than_the_buffer_goes_alone() -> None:
+    broker = FakeBroker("broker", {"t": 1})
+
+    async def scenario(client: Client) -> list[int]:
+        settings = ProducerSettings(buffer_bytes=1_000, max_record_bytes=10_000, max_block_ms=5_000)
+        async with client.producer(settings) as producer:
+            deliveries = [await producer.send("t", b"x" * size) for size in (10, 5_000, 10, 9_000)]
+        return [(await each).offset for each in deliveries]
+
+    assert play(scenario, broker) == [0, 1, 2, 3]
+
+
+def test_a_partition_added_since_we_looked_last_is_looked_for_again() -> None:
+    broker = FakeBroker("broker", {"t": 1})
+
+    async def scenario(client: Client) -> tuple[int, int]:
+        async with client.producer() as producer:
+            await (await producer.send("t", b"v", partition=0))
+            broker.topics["t"] = 3
+            delivered = await (await producer.send("t", b"v", partition=2))
+            return delivered.partition, delivered.offset
+
+    assert play(scenario, broker) == (2, 0)
 
 
 def test_an_error_inside_drops_what_was_not_delivered() -> None:

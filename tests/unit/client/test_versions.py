@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from strandline.client.errors import NotSupported
+from strandline.client.errors import NotABroker, NotSupported
 from strandline.client.versions import BrokerVersions, retry_version
 from strandline.protocol.messages.api_versions import (
     ApiVersion,
@@ -15,7 +15,7 @@ from strandline.protocol.messages.metadata import MetadataRequest
 
 
 def speaking(**ranges: tuple[int, int]) -> ApiVersionsResponse:
-    keys = {"fetch": 1, "metadata": 3, "api_versions": 18}
+    keys = {"fetch": 1, "metadata": 3, "api_versions": 18, "vote": 52}
     return ApiVersionsResponse(
         api_keys=[
             ApiVersion(api_key=keys[name], min_version=low, max_version=high) for name, (low, high) in ranges.items()
@@ -37,6 +37,13 @@ def test_no_common_version_is_said_with_both_ranges() -> None:
     with pytest.raises(NotSupported, match="speaks Fetch 0 to 3, we 4 to 18"):
         versions.newest_common(FetchRequest)
     with pytest.raises(NotSupported, match="does not serve Metadata"):
+        versions.newest_common(MetadataRequest)
+
+
+def test_a_listener_with_a_quorum_and_no_metadata_is_a_controllers() -> None:
+    versions = BrokerVersions(speaking(fetch=(4, 18), vote=(0, 2)))
+    assert versions.newest_common(FetchRequest) == 18
+    with pytest.raises(NotABroker, match="a controller's listener, which does not serve Metadata"):
         versions.newest_common(MetadataRequest)
 
 

@@ -1,0 +1,85 @@
+"""From the bytes of the input to records, and what a record that is too large is answered."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from strandline.cli import produce
+from strandline.cli.errors import Failed
+from strandline.cli.produce import _explained, _lines, _Producing
+from strandline.cli.session import explained
+from strandline.client.client import Client
+from strandline.client.errors import RecordTooLarge
+from strandline.model.errors import ErrorCode, KafkaError
+from strandline.model.ids import TopicPartition
+from strandline.runtime.world import World
+from strandline.simulation.world import Simulation
+from unit.client.fake_broker import PORT, FakeBroker
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        (b"", []),
+        (b"a", [b"a"]),
+        (b"a\n", [b"a"]),
+        (b"\n", [b""]),
+        (b"a\r\nb\r\n\r\n", [b"a", b"b", b""]),
+        (b"a line of many chunks\nand\nanother one", [b"a line of many chunks", b"and", b"another one"]),
+    ],
+)
+@pytest.mark.parametrize("chunk_bytes", [1, 3, 1_000])
+def test_lines_are_found_wherever_the_chunks_end(
+    content: bytes, expected: list[bytes], chunk_bytes: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(produce, "CHUNK_BYTES", chunk_bytes)
+    (tmp_path / "input").write_bytes(content)
+
+    async def gathered(source: int) -> list[bytes]:
+        return [line async for lines in _lines(source) for line in lines]
+
+    source = os.open(tmp_path / "input", os.O_RDONLY)
+    try:
+        assert asyncio.run(gathered(source)) == expected
+    finally:
+        os.close(source)
+
+
+def produced(monkeypatch: pytest.MonkeyPatch, broker: FakeBroker, *lines: bytes) -> None:
+    async def given(_source: int) -> AsyncIterator[list[bytes]]:
+        yield list(lines)
+
+    monkeypatch.setattr(produce, "_lines", given)
+    options = argparse.Namespace(
+        topic="t", key=None, partition=None, tombstone=False, acks="all", compression="none", quiet=True, json=False
+    )
+
+    async def program(world: World) -> None:
+        async with Client(world, f"broker:{PORT}") as client:
+            await _Producing(options, [], 0).run(client)
+
+    with Simulation(1) as simulation:
+        simulation.machine("broker").boot(broker.run)
+        simulation.run(simulation.machine("client").boot(program), max_virtual_s=60)
+
+
+def test_how_large_a_record_may_be_is_for_the_broker_to_say(monkeypatch: pytest.MonkeyPatch) -> None:
+    broker = FakeBroker("broker", {"t": 1})
+    produced(monkeypatch, broker, b"x" * 2_000_000)
+    assert [len(record.value or b"") for record in broker.records(TopicPartition("t", 0))] == [2_000_000]
+    broker.refusals.append(ErrorCode.MESSAGE_TOO_LARGE)
+    with pytest.raises(KafkaError, match="MESSAGE_TOO_LARGE") as refused:
+        produced(monkeypatch, broker, b"y" * 2_000_000)
+    assert "raise max.message.bytes of the topic" in str(explained(refused.value, "-"))
+
+
+def test_what_no_broker_takes_is_not_blamed_on_the_topic() -> None:
+    told = _explained(RecordTooLarge(200_000_000, 100_000_000), "t")
+    assert isinstance(told, Failed)
+    assert "cut it into several records" in str(told) and "max" not in str(told)
