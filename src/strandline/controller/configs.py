@@ -78,7 +78,7 @@ class Configs:
             code, why = ErrorCode.NONE, None
             try:
                 if times[resource] > 1:
-                    raise KafkaError(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
+                    raise KafkaError(ErrorCode.INVALID_REQUEST, "a resource is named twice")
                 records += self._change(*resource, operations, replace=replace)
             except KafkaError as error:
                 code, why = error.code, error.why
@@ -98,7 +98,7 @@ class Configs:
         """The records for one resource; nothing unless all of its keys are good."""
         self._check_resource(resource_type, name)
         if any(count > 1 for count in Counter(key for key, _, _ in operations).values()):
-            raise KafkaError(ErrorCode.INVALID_REQUEST, "Error due to duplicate config keys")
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "a key is named twice")
         before = self._view.configs(resource_type, name)
         changed: dict[str, str | None] = {}
         for key, operation, value in operations:
@@ -113,10 +113,10 @@ class Configs:
     def _check_resource(self, resource_type: int, name: str) -> None:
         if resource_type == TOPIC_RESOURCE:
             if not name:
-                raise KafkaError(ErrorCode.INVALID_REQUEST, "Default topic resources are not allowed.")
+                raise KafkaError(ErrorCode.INVALID_REQUEST, "topics have no common defaults: name one")
             check_topic_name(name)
             if self._view.topic(name) is None:
-                raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{name}' does not exist.")
+                raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name}")
         elif resource_type == BROKER_RESOURCE:
             if name:
                 self._check_broker(name)
@@ -133,11 +133,11 @@ class Configs:
         try:
             broker_id = int(name)
         except ValueError:
-            raise KafkaError(ErrorCode.INVALID_REQUEST, f"Broker id must be an integer, but it is: {name}") from None
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"{name!r} is no broker id: ids are whole numbers") from None
         if broker_id < 0:
-            raise KafkaError(ErrorCode.INVALID_REQUEST, f"Invalid broker id {broker_id}")
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"broker ids are not negative: {broker_id}")
         if self._view.broker(broker_id) is None and self._view.controller(broker_id) is None:
-            raise KafkaError(ErrorCode.BROKER_ID_NOT_REGISTERED, f"No node with id {broker_id} found.")
+            raise KafkaError(ErrorCode.BROKER_ID_NOT_REGISTERED, f"no broker {broker_id} is registered")
 
     def _applied(
         self, resource_type: int, key: str, operation: int, value: str | None, before: Mapping[str, str]
@@ -148,13 +148,13 @@ class Configs:
         if operation not in (SET, APPEND, SUBTRACT):
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"{operation} is not an operation on settings")
         if value is None:
-            raise KafkaError(ErrorCode.INVALID_REQUEST, f"Null value not supported for : {key}")
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"{key} needs a value; to remove it, delete it")
         if operation == SET:
             return value
         known = _key(resource_type, key)
         if known is None or known.kind is not ConfigKind.LIST:
             raise KafkaError(
-                ErrorCode.INVALID_CONFIG, f"Can't {_verb(operation)} to key {key} because its type is not LIST."
+                ErrorCode.INVALID_CONFIG, f"{key} is not a list, so there is nothing to {_verb(operation)}"
             )
         items = _items(before.get(key, self._inherited(known)))
         given = _items(value)
@@ -179,11 +179,13 @@ class Configs:
             return
         if name:
             raise KafkaError(
-                ErrorCode.INVALID_CONFIG, "Broker-level min.insync.replicas cannot be altered while ELR is enabled."
+                ErrorCode.INVALID_CONFIG,
+                "with eligible leader replicas, min.insync.replicas is set for the whole cluster and not for one broker",
             )
         if changed[MIN_INSYNC_REPLICAS] is None:
             raise KafkaError(
-                ErrorCode.INVALID_CONFIG, "Cluster-level min.insync.replicas cannot be removed while ELR is enabled."
+                ErrorCode.INVALID_CONFIG,
+                "with eligible leader replicas, the cluster's min.insync.replicas may change but not go",
             )
 
     def _check(

@@ -151,4 +151,4 @@ def _check_metadata_version(current: int, level: int) -> None:
 
 
 def _refused(name: str, level: int, why: str) -> KafkaError:
-    return KafkaError(ErrorCode.INVALID_UPDATE_VERSION, f"Invalid update version {level} for feature {name}: {why}.")
+    return KafkaError(ErrorCode.INVALID_UPDATE_VERSION, f"{name} cannot go to level {level}: {why}")

@@ -72,7 +72,7 @@ class Topics:
         for topic in request.topics:
             if times[topic.name] > 1:
                 if not any(result.name == topic.name for result in response.topics):
-                    response.topics.append(_refusal(topic.name, ErrorCode.INVALID_REQUEST, "Duplicate topic name."))
+                    response.topics.append(_refusal(topic.name, ErrorCode.INVALID_REQUEST, "the topic is named twice"))
                 continue
             try:
                 yield from self._create(topic, described, records, response)
@@ -93,7 +93,9 @@ class Topics:
             count = self._settings.num_partitions if topic.num_partitions == _USE_DEFAULT else topic.num_partitions
             total += len(topic.assignments) or max(count, 0)
         if total > MAX_RECORDS_PER_DECISION:
-            raise KafkaError(ErrorCode.POLICY_VIOLATION, "Excessively large number of partitions per request.")
+            raise KafkaError(
+                ErrorCode.POLICY_VIOLATION, "too many partitions for one request: ask for them in portions"
+            )
 
     def _create(
         self,
@@ -137,10 +139,13 @@ class Topics:
 
     def _check_new(self, name: str) -> None:
         if self._view.topic(name) is not None:
-            raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
+            raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"there is a topic {name} already")
         alike = next(iter(self._view.topics_looking_like(name)), None)
         if alike is not None:
-            raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic '{name}' collides with existing topic: {alike}")
+            raise KafkaError(
+                ErrorCode.INVALID_TOPIC_EXCEPTION,
+                f"{name} and the existing {alike} differ only in '.' and '_', which metrics cannot tell apart",
+            )
 
     def _manual(self, topic: CreatableTopic) -> Assignments:
         if topic.replication_factor != _USE_DEFAULT or topic.num_partitions != _USE_DEFAULT:
@@ -178,12 +183,10 @@ class Topics:
         if factor == 0 or factor < _USE_DEFAULT:
             raise KafkaError(
                 ErrorCode.INVALID_REPLICATION_FACTOR,
-                "Replication factor must be larger than 0, or -1 to use the default value.",
+                "a replication factor is 1 or more (-1 for the default)",
             )
         if count == 0 or count < _USE_DEFAULT:
-            raise KafkaError(
-                ErrorCode.INVALID_PARTITIONS, "Number of partitions was set to an invalid non-positive value."
-            )
+            raise KafkaError(ErrorCode.INVALID_PARTITIONS, "a topic needs at least one partition (-1 for the default)")
         factor = self._settings.default_replication_factor if factor == _USE_DEFAULT else factor
         count = self._settings.num_partitions if count == _USE_DEFAULT else count
         return (yield from self._place(count, factor))
@@ -228,7 +231,7 @@ class Topics:
                 if times[topic.name] > 1:
                     if any(result.name == topic.name for result in response.results):
                         continue
-                    raise KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
+                    raise KafkaError(ErrorCode.INVALID_REQUEST, "the topic is named twice")
                 yield from self._extend(topic, records)
             except KafkaError as error:
                 code, why = error.code, error.why
@@ -238,7 +241,7 @@ class Topics:
     def _extend(self, topic: CreatePartitionsTopic, records: list[Message]) -> Generator[None, None, None]:
         known = self._view.topic(topic.name)
         if known is None:
-            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Topic '{topic.name}' does not exist.")
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {topic.name}")
         additional = topic.count - known.partition_count
         if additional < 0:
             raise KafkaError(
@@ -247,9 +250,11 @@ class Topics:
                 f"{topic.count} would not be an increase.",
             )
         if additional == 0:
-            raise KafkaError(ErrorCode.INVALID_PARTITIONS, f"Topic already has {known.partition_count} partition(s).")
+            raise KafkaError(ErrorCode.INVALID_PARTITIONS, f"it has {known.partition_count} partitions already")
         if len(records) + additional > MAX_RECORDS_PER_DECISION:
-            raise KafkaError(ErrorCode.POLICY_VIOLATION, "Excessively large number of partitions per request.")
+            raise KafkaError(
+                ErrorCode.POLICY_VIOLATION, "too many partitions for one request: ask for them in portions"
+            )
         factor = len(self._view.partitions(known.id)[0].replicas)
         if topic.assignments is None:
             assignments = yield from self._place(additional, factor)
@@ -299,11 +304,11 @@ class Topics:
         if state.name is not None:
             topic = self._view.topic(state.name)
             if topic is None:
-                raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Topic '{state.name}' does not exist.")
+                raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {state.name}")
         else:
             topic = self._view.topic_by_id(state.topic_id)
             if topic is None:
-                raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID, f"No topic has the id {state.topic_id}.")
+                raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID, f"there is no topic with id {state.topic_id}")
         return topic
 
 
@@ -341,7 +346,7 @@ def _undeletable(name: str | None, topic_id: Uuid, code: ErrorCode, why: str) ->
 def check_topic_name(name: str) -> None:
     """Raises INVALID_TOPIC_EXCEPTION unless a topic can have this name."""
     if name in (".", ".."):
-        raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, "Topic name cannot be '.' or '..'.")
+        raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, "a topic may not be named '.' or '..'")
     if not _LEGAL_NAME.fullmatch(name):
         raise KafkaError(
             ErrorCode.INVALID_TOPIC_EXCEPTION,
@@ -351,18 +356,18 @@ def check_topic_name(name: str) -> None:
 
 def _check_asked(state: DeleteTopicState, times: int) -> None:
     if state.name is not None and state.topic_id != ZERO_UUID:
-        raise KafkaError(ErrorCode.INVALID_REQUEST, "You may not specify both topic name and topic id.")
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "a topic is named by its name or by its id, not by both")
     if state.name is None and state.topic_id == ZERO_UUID:
-        raise KafkaError(ErrorCode.INVALID_REQUEST, "Neither topic name nor id were specified.")
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "neither a name nor an id is given")
     if times > 1:
-        raise KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate topic name." if state.name else "Duplicate topic id.")
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "the topic is named twice" if state.name else "Duplicate topic id.")
 
 
 def _checked_configs(topic: CreatableTopic, layers: BrokerLayers) -> dict[str, str]:
     configs: dict[str, str] = {}
     for config in topic.configs:
         if config.value is None:
-            raise KafkaError(ErrorCode.INVALID_CONFIG, f"Null value not supported for topic configs: {config.name}")
+            raise KafkaError(ErrorCode.INVALID_CONFIG, f"{config.name} needs a value")
         configs[config.name] = config.value
     try:
         check_topic_configs(configs, {})
@@ -397,6 +402,4 @@ def _bad_assignment(why: str) -> KafkaError:
 
 
 def _not_replicable(factor: int, why: str) -> KafkaError:
-    return KafkaError(
-        ErrorCode.INVALID_REPLICATION_FACTOR, f"Unable to replicate the partition {factor} time(s): {why}"
-    )
+    return KafkaError(ErrorCode.INVALID_REPLICATION_FACTOR, f"{factor} replicas cannot be placed: {why}")
