@@ -180,7 +180,7 @@ class Configs:
         if name:
             raise KafkaError(
                 ErrorCode.INVALID_CONFIG,
-                "with eligible leader replicas, min.insync.replicas is set for the whole cluster and not for one broker",
+                "with eligible leader replicas, min.insync.replicas is set for all brokers and not for one",
             )
         if changed[MIN_INSYNC_REPLICAS] is None:
             raise KafkaError(
