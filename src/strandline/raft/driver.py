@@ -159,7 +159,7 @@ class SoleVoter:
         base_offset, wall_ms = self._storage.log.log_end_offset, self._clock.wall_ms()
         batch = encode_control_batch(records, base_offset=base_offset, epoch=self.epoch, timestamp=wall_ms)
         self._storage.append(batch, wall_ms)
-        await self._offload.run(self._storage.flush)
+        await self._offload.run(self._storage.commit, self.epoch)
         await self._offload.run(self._storage.log.checkpoint)
         self.end_offset = base_offset + len(records)
         self._bytes_since_snapshot += len(batch)
@@ -208,7 +208,7 @@ class SoleVoter:
                 else:
                     data += batch
         self._storage.append(data, self._clock.wall_ms())
-        await self._offload.run(self._storage.flush)
+        await self._offload.run(self._storage.commit, self.epoch)
         last = waiting[-1]
         self._last_timestamp = last.timestamp
         self._bytes_since_snapshot += len(data)

@@ -1,8 +1,9 @@
 """The metadata log on disk: `__cluster_metadata-0`, its snapshots, its quorum state.
 
 Owned by the driver. The log itself is a `PartitionLog` whose batches come with their offsets and epochs; it is always
-opened as after a crash, read from the beginning and cut at the first batch that is not whole. Methods marked *blocking*
-are offloaded; the others belong to the event loop.
+opened as after a crash, read from the beginning and cut at the first batch that is not whole, unless that would cut off
+what was committed (see `examination`): then it is not opened at all. Methods marked *blocking* are offloaded; the
+others belong to the event loop.
 
 Invariants: a snapshot's file name appears only when its content is synced; the log reaches back at least to the end of
 the oldest snapshot, so snapshot + tail is always everything; the latest snapshot is never removed.
@@ -21,6 +22,8 @@ from strandline.log.warming import Cold
 from strandline.model.errors import NodeFault
 from strandline.model.ids import METADATA_TOPIC, METADATA_TOPIC_ID, TopicPartition
 from strandline.raft.batches import MetadataBatch, read_batches
+from strandline.raft.committed import Committed, CommittedNote
+from strandline.raft.examination import refuse_lost_metadata
 from strandline.raft.snapshots import (
     Snapshot,
     SnapshotId,
@@ -54,6 +57,7 @@ class MetadataStorage:
         self.path = path
         self.log = log
         self._settings = settings
+        self._note: CommittedNote | None = None
         self.snapshots: list[SnapshotId] = []
         """Oldest first, without the one that only names the first voters."""
 
@@ -65,8 +69,9 @@ class MetadataStorage:
         settings = settings or StorageSettings()
         path = f"{metadata_directory}/{METADATA_PARTITION}"
         make_durable_directory(disk, path)
-        remove_unfinished_snapshots(disk, path)
         snapshots = [snapshot for snapshot in list_snapshots(disk, path) if not snapshot.is_first_voters]
+        refuse_lost_metadata(disk, path, snapshots[-1] if snapshots else None)
+        remove_unfinished_snapshots(disk, path)
         log = PartitionLog.open(
             disk,
             path,
@@ -147,12 +152,18 @@ class MetadataStorage:
         write_quorum_state(self.disk, self.path, state, kraft_version=kraft_version, voters=ids)
 
     def append(self, batches: bytearray | bytes, wall_ms: int) -> None:
-        """To the page cache; durable after the next `flush`."""
+        """To the page cache; durable after the next `commit`."""
         self.log.append_batches(batches, wall_ms=wall_ms)
 
-    def flush(self) -> int:
-        """Blocking. The offset below which everything is on disk."""
-        return self.log.flush()
+    def commit(self, epoch: int) -> int:
+        """Blocking. Flushes, and notes that everything below the offset returned is committed: right for a sole voter,
+        which needs nobody else for that."""
+        offset = self.log.flush()
+        if self._note is None:
+            self._note = CommittedNote(self.disk, self.path, Committed(epoch, offset))
+        else:
+            self._note.rise(offset)
+        return offset
 
     def begin_snapshot(self, snapshot_id: SnapshotId, metadata_version: int) -> SnapshotWriter:
         return SnapshotWriter(
@@ -197,3 +208,8 @@ class MetadataStorage:
     def close(self) -> None:
         """Blocking."""
         self.log.close()
+        if self._note is not None:
+            if self.log.health.is_online:
+                self._note.rise(self.log.flushed_offset)
+                self._note.sync()
+            self._note.close()
