@@ -24,7 +24,7 @@ class BrokerVersions:
         """The newest version both sides speak, not above `cap`."""
         name = request.__name__.removesuffix("Request")
         theirs = self._ranges.get(request.api_key if request.api_key is not None else -1)
-        if theirs is None and ApiKey.METADATA not in self._ranges and ApiKey.VOTE in self._ranges:
+        if theirs is None and ApiKey.METADATA not in self._ranges and ApiKey.BROKER_REGISTRATION in self._ranges:
             raise NotABroker(f"this is a controller's listener, which does not serve {name}")
         if theirs is None:
             raise NotSupported(f"the broker does not serve {name}")

@@ -15,7 +15,7 @@ from strandline.protocol.messages.metadata import MetadataRequest
 
 
 def speaking(**ranges: tuple[int, int]) -> ApiVersionsResponse:
-    keys = {"fetch": 1, "metadata": 3, "api_versions": 18, "vote": 52}
+    keys = {"fetch": 1, "metadata": 3, "api_versions": 18, "broker_registration": 62}
     return ApiVersionsResponse(
         api_keys=[
             ApiVersion(api_key=keys[name], min_version=low, max_version=high) for name, (low, high) in ranges.items()
@@ -40,8 +40,8 @@ def test_no_common_version_is_said_with_both_ranges() -> None:
         versions.newest_common(MetadataRequest)
 
 
-def test_a_listener_with_a_quorum_and_no_metadata_is_a_controllers() -> None:
-    versions = BrokerVersions(speaking(fetch=(4, 18), vote=(0, 2)))
+def test_a_listener_that_registers_brokers_and_serves_no_metadata_is_a_controllers() -> None:
+    versions = BrokerVersions(speaking(fetch=(4, 18), broker_registration=(0, 4)))
     assert versions.newest_common(FetchRequest) == 18
     with pytest.raises(NotABroker, match="a controller's listener, which does not serve Metadata"):
         versions.newest_common(MetadataRequest)
