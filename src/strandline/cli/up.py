@@ -15,14 +15,15 @@ from strandline.cli.session import DEFAULT_BOOTSTRAP, add_json_option, parse_pai
 
 if TYPE_CHECKING:
     from strandline.launch.cluster import Cluster
-    from strandline.launch.state import NodeState
+    from strandline.launch.state import ClusterState, NodeState
 
 DEFAULT_DATA = "./strandline-data"
+DEFAULT_PORT = 9092
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--nodes", metavar="N", type=int, default=1, help="how many nodes (default: 1)")
-    parser.add_argument("--port", type=int, default=9092, help="nodes take the free ports from here (default: 9092)")
+    parser.add_argument("--port", type=int, help=f"new nodes take the free ports from here (default: {DEFAULT_PORT})")
     parser.add_argument("--data", metavar="DIR", default=DEFAULT_DATA, help=f"where it lives (default: {DEFAULT_DATA})")
     parser.add_argument("--detach", action="store_true", help="return when it is ready; `strandline down` stops it")
     parser.add_argument("--set", metavar="KEY=VALUE", action="append", default=[], help="a setting for every node")
@@ -37,23 +38,29 @@ def run(arguments: argparse.Namespace) -> int:
         raise Misused(
             f"--nodes {arguments.nodes}: clusters of several nodes come with the next release; this one runs one node"
         )
-    if not 1 <= arguments.port <= 65_535:
+    port = DEFAULT_PORT if arguments.port is None else arguments.port
+    if not 1 <= port <= 65_535:
         raise Misused(f"--port {arguments.port}: ports go from 1 to 65535")
     settings = parse_pairs(arguments.set, "--set")
     refuse_windows("up")
     from strandline.launch.cluster import Cluster
-    from strandline.launch.errors import LaunchError
+    from strandline.launch.errors import LaunchError, SettingRefused
     from strandline.launch.ports import NoPortFree
-    from strandline.launch.state import StateUnreadable
+    from strandline.launch.state import StateUnreadable, read_state
 
     cluster = Cluster(arguments.data, say=hint)
     began = time.monotonic()
     with _signals_interrupt():
         try:
-            started = cluster.up(arguments.nodes, port=arguments.port, settings=settings)
+            before = read_state(cluster.directory)
+            started = cluster.up(arguments.nodes, port=port, settings=settings)
+            if arguments.port is not None and before is not None:
+                _tell_of_kept_ports(before, arguments.port)
             _announce(cluster, started, time.monotonic() - began, arguments)
             if started and not arguments.detach:
                 _stay(cluster, started)
+        except SettingRefused as error:
+            raise Misused(str(error)) from error
         except (LaunchError, NoPortFree, StateUnreadable) as error:
             raise Failed(str(error)) from error
         except KeyboardInterrupt:
@@ -61,6 +68,13 @@ def run(arguments: argparse.Namespace) -> int:
                 raise
             _stop(cluster)
     return 0
+
+
+def _tell_of_kept_ports(before: ClusterState, asked: int) -> None:
+    """Clients and other nodes know a node by its port, so it keeps the one it was made with."""
+    if before.nodes and asked not in [node.port for node in before.nodes]:
+        kept = ", ".join(f"node {node.id} on {node.port}" for node in before.nodes)
+        hint(f"--port {asked} is ignored: nodes keep the ports that cluster.json lists ({kept})")
 
 
 def _announce(cluster: Cluster, started: list[NodeState], seconds: float, arguments: argparse.Namespace) -> None:

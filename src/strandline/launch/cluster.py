@@ -77,7 +77,8 @@ class Cluster:
 
         `port=None` means any; a node keeps its ports for life. Without `settings`, those given last time."""
         settings = self._settings = self._settings if settings is None else settings
-        check_settings(settings)
+        for warning in check_settings(settings):
+            self._say(f"warning: {warning}")
         self._make_directory()
         with self._lock():
             state = self._prepare(nodes, port, settings)

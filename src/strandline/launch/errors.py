@@ -7,6 +7,10 @@ class LaunchError(Exception):
     pass
 
 
+class SettingRefused(LaunchError):
+    """What was asked for with --set makes no sense; nothing was made or changed."""
+
+
 class AlreadyStarting(LaunchError):
     def __init__(self, directory: str) -> None:
         super().__init__(f"another `strandline up` or `down` is at work in {directory}: wait for it, then try again")

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 
-from strandline.launch.errors import LaunchError
+from strandline.launch.errors import SettingRefused
 from strandline.launch.state import NodeState
 from strandline.node.properties import format_properties
 
@@ -57,11 +57,21 @@ def write_properties(path: str, properties: Mapping[str, str]) -> None:
     os.replace(temporary, path)
 
 
-def check_settings(settings: Mapping[str, str]) -> None:
-    """Refuses what the launcher decides itself and writes down in cluster.json."""
+def check_settings(settings: Mapping[str, str]) -> tuple[str, ...]:
+    """What a node will warn about. Refuses what no node can run with, and what the launcher decides itself."""
     for key in settings:
         if key in _DECIDED:
-            raise LaunchError(
+            raise SettingRefused(
                 f"--set {key} is not possible: `up` decides it and writes it to cluster.json. For a node that is "
                 "wholly your own write a server.properties and run `strandline server`"
             )
+    if not settings:
+        return ()
+    from strandline.node.config import Config, ConfigRefused
+
+    # Any node will do: what differs between nodes cannot be set.
+    node = NodeState(1, None, "127.0.0.1", 9092, 19092, "/data", "/data.log")
+    try:
+        return Config.of(node_properties(node, [node], settings), where="--set").warnings
+    except ConfigRefused as error:
+        raise SettingRefused(str(error)) from error

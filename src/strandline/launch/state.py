@@ -73,9 +73,17 @@ def read_state(directory: str) -> ClusterState | None:
         return None
     except (ValueError, KeyError, TypeError) as error:
         raise StateUnreadable(
-            f"{path} cannot be read ({type(error).__name__}: {error}); it is written by `strandline up` and holds the "
+            f"{path} cannot be read ({_damage(error)}); it is written by `strandline up` and holds the "
             "cluster's id and its nodes: restore it from a copy, or use another --data directory"
         ) from error
+
+
+def _damage(error: Exception) -> str:
+    if isinstance(error, KeyError):
+        return f"it has no {error.args[0]}"
+    if isinstance(error, (json.JSONDecodeError, UnicodeDecodeError, TypeError)):
+        return "it is not the JSON that was written"
+    return str(error)
 
 
 def write_state(directory: str, state: ClusterState) -> None:

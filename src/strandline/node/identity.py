@@ -39,18 +39,27 @@ def read_identity(disk: Disk, directory: str) -> Identity | None:
         return None
     try:
         properties = parse_properties(disk.read(path))
-        version = int(properties.get("version", ""))
+        version = _number(properties, "version")
+        if version is None:
+            raise ValueError("it has no version")
         if version not in (0, 1):
             raise ValueError(f"version {version} is newer than this program")
-        node_id = properties.get("node.id" if version == 1 else "broker.id")
         directory_id = properties.get("directory.id")
         return Identity(
             cluster_id=properties.get("cluster.id", "").strip() or None,
-            node_id=None if node_id is None else int(node_id),
+            node_id=_number(properties, "node.id" if version == 1 else "broker.id"),
             directory_id=None if directory_id is None else Uuid.parse(directory_id.strip()),
         )
     except ValueError as error:
         raise IdentityUnreadable(f"{path} cannot be understood: {error}. Restore it from a backup") from error
+
+
+def _number(properties: dict[str, str], key: str) -> int | None:
+    text = properties.get(key)
+    try:
+        return None if text is None else int(text)
+    except ValueError:
+        raise ValueError(f"{key} is {text!r}, not a number") from None
 
 
 def write_identity(disk: Disk, directory: str, identity: Identity) -> None:

@@ -43,7 +43,7 @@ def read_quorum_state(disk: Disk, directory: str) -> QuorumState:
         )
     except (ValueError, KeyError, TypeError) as error:
         raise NodeFault(
-            f"{path} cannot be read ({error!r}): this replica no longer knows how it voted. "
+            f"{path} cannot be read ({_damage(error)}): this replica no longer knows how it voted. "
             "Restore the file from a backup, or remove this voter from the quorum and let it join anew"
         ) from error
 
@@ -72,6 +72,14 @@ def write_quorum_state(
             "data_version": 1,
         }
     write_atomically(disk, f"{directory}/{QUORUM_STATE}", json.dumps(data, separators=(",", ":")).encode())
+
+
+def _damage(error: Exception) -> str:
+    if isinstance(error, KeyError):
+        return f"it has no {error.args[0]}"
+    if isinstance(error, (json.JSONDecodeError, UnicodeDecodeError, TypeError)):
+        return "it is empty or is not the JSON object that was written"
+    return str(error)
 
 
 def _whole(data: dict[str, Any], name: str) -> int:

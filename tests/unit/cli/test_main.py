@@ -14,7 +14,9 @@ from strandline.cli import main
 from strandline.cli.errors import Failed
 from strandline.cli.main import COMMANDS, _values_joined, run
 from strandline.cli.session import explained
+from strandline.cli.up import _tell_of_kept_ports
 from strandline.client.errors import NotABroker
+from strandline.launch.state import ClusterState, NodeState
 from strandline.model.errors import ErrorCode, KafkaError
 from strandline.model.ids import Uuid
 
@@ -82,6 +84,22 @@ def test_a_closed_standard_output_is_no_bug(
     monkeypatch.setattr(sys, "stdout", None)
     assert run(["storage", "random-uuid"]) == 0
     assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize("setting", ["log.segment.bytes=abc", "listeners=PLAINTEXT://:1"])
+def test_a_setting_that_no_node_takes_is_misuse_and_leaves_nothing_behind(
+    setting: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["up", "--data", str(tmp_path / "new"), "--set", setting]) == 2
+    assert setting.partition("=")[0] in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(("asked", "told"), [(9092, True), (9999, False)])
+def test_a_port_that_is_ignored_is_said_to_be(asked: int, told: bool, capsys: pytest.CaptureFixture[str]) -> None:
+    node = NodeState(1, None, "127.0.0.1", 9999, 19999, "/data", "/data.log")
+    _tell_of_kept_ports(ClusterState("id", [node]), asked)
+    assert ("--port 9092 is ignored" in capsys.readouterr().err) is told
 
 
 def test_several_nodes_are_promised_for_the_next_release(capsys: pytest.CaptureFixture[str]) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from strandline.launch import processes
 from strandline.launch.cluster import Cluster
-from strandline.launch.errors import AlreadyStarting, DiskEmptied, LaunchError, NodeDied
+from strandline.launch.errors import AlreadyStarting, DiskEmptied, LaunchError, NodeDied, SettingRefused
 from strandline.launch.state import ClusterState, NodeState, read_state, write_state
 
 
@@ -99,10 +99,35 @@ def test_data_whose_list_was_lost_keeps_its_cluster(tmp_path: Path) -> None:
     assert cluster._prepare(1, None, {}).cluster_id == cluster_id
 
 
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        ("", "it has no version"),
+        ("version=x", "version is 'x', not a number"),
+        ("version=1\nnode.id=one", "node.id is 'one'"),
+    ],
+)
+def test_a_damaged_identity_is_told_in_words(tmp_path: Path, content: str, told: str) -> None:
+    (tmp_path / "node-1").mkdir()
+    (tmp_path / "node-1" / "meta.properties").write_text(content)
+    with pytest.raises(LaunchError) as refused:
+        Cluster(tmp_path).up()
+    assert told in str(refused.value) and "int()" not in str(refused.value)
+
+
 def test_a_setting_that_no_node_can_run_with_is_refused_before_anything_is_written(tmp_path: Path) -> None:
-    with pytest.raises(LaunchError, match=r"num\.partitions"):
-        Cluster(tmp_path).up(settings={"num.partitions": "many"})
-    assert not (tmp_path / "node-1").exists()
+    with pytest.raises(SettingRefused, match=r"num\.partitions"):
+        Cluster(tmp_path / "new").up(settings={"num.partitions": "many"})
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_a_node_will_warn_about_is_said_at_the_terminal_too(tmp_path: Path) -> None:
+    said: list[str] = []
+    _, node = prepared(tmp_path)
+    with pytest.raises(DiskEmptied):
+        Cluster(tmp_path, say=said.append).up(settings={"foo.bar": "1", "num.partitions": "3"})
+    assert said == ["warning: foo.bar is not a known key and has no effect"]
+    assert not os.path.exists(node.data)
 
 
 def test_the_end_of_a_log_tells_why_a_node_died(tmp_path: Path) -> None:
