@@ -69,9 +69,11 @@ class Topics:
         records: list[Message] = []
         described = self._current_descriptions()
         times = Counter(topic.name for topic in request.topics)
-        for topic in request.topics:
-            if times[topic.name] > 1:
-                if not any(result.name == topic.name for result in response.topics):
+        for number, topic in enumerate(request.topics):
+            if number % STEPS_PER_BREATH == STEPS_PER_BREATH - 1:
+                yield
+            if times[topic.name] != 1:
+                if times.pop(topic.name, None) is not None:
                     response.topics.append(_refusal(topic.name, ErrorCode.INVALID_REQUEST, "the topic is named twice"))
                 continue
             try:
@@ -225,11 +227,13 @@ class Topics:
         response = CreatePartitionsResponse(results=[])
         records: list[Message] = []
         times = Counter(topic.name for topic in request.topics)
-        for topic in request.topics:
+        for number, topic in enumerate(request.topics):
+            if number % STEPS_PER_BREATH == STEPS_PER_BREATH - 1:
+                yield
             code, why = ErrorCode.NONE, None
             try:
-                if times[topic.name] > 1:
-                    if any(result.name == topic.name for result in response.results):
+                if times[topic.name] != 1:
+                    if times.pop(topic.name, None) is None:
                         continue
                     raise KafkaError(ErrorCode.INVALID_REQUEST, "the topic is named twice")
                 yield from self._extend(topic, records)

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from strandline.controller.topics import check_topic_name
 from strandline.handlers.context import Broker, Call
+from strandline.handlers.portions import check_portion
 from strandline.handlers.turns import Turns, others
 from strandline.metadata.effective_settings import (
     DescribedConfig,
@@ -138,6 +139,7 @@ async def _alter(
 ) -> list[AlterConfigsResourceResponse]:
     """A broker's own settings are changed through that broker and no other, as its file is there; the controller is
     asked about the rest."""
+    check_portion(api_key, request)
     strange = [
         resource.resource_type == BROKER_RESOURCE and resource.resource_name not in ("", str(broker.node_id))
         for resource in request.resources

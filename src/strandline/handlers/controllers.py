@@ -13,6 +13,7 @@ from strandline.handlers.cluster import BROKERS, CONTROLLERS
 from strandline.handlers.configs import handle_describe_configs
 from strandline.handlers.context import ActiveController, Broker, Call
 from strandline.handlers.operations import ALL_CLUSTER_OPERATIONS, NO_OPERATIONS
+from strandline.handlers.portions import check_portion
 from strandline.handlers.tables import Handle
 from strandline.model.errors import ErrorCode, KafkaError
 from strandline.model.ids import Endpoint
@@ -40,6 +41,7 @@ def controller_table(
 
 def _asking(controller: ActiveController, key: ApiKey) -> Handle:
     async def handle(call: Call, request: Any) -> Message | None:
+        check_portion(key, request)
         call.park()
         answer: Message = await controller.forward(key, call, request)
         return answer

@@ -1,13 +1,15 @@
 """Metadata (3), versions 0-13: brokers, topics and who leads them, as committed.
 
 A topic that does not exist and may be created on demand is created before the answer, so that the client need not ask
-again; creation that fails answers with its own reason.
+again; creation that fails answers with its own reason. A request that names more topics than one decision could make
+creates none.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection
 
+from strandline.controller.decisions import MAX_RECORDS_PER_DECISION
 from strandline.controller.topics import check_topic_name
 from strandline.handlers.context import Broker, Call
 from strandline.handlers.leadership import Reach
@@ -145,10 +147,10 @@ async def _asked_topics(
 
 
 async def _create_missing(
-    broker: Broker, call: Call, request: MetadataRequest, names: Iterable[str]
+    broker: Broker, call: Call, request: MetadataRequest, names: Collection[str]
 ) -> dict[str, ErrorCode]:
     allowed = call.version < 4 or request.allow_auto_topic_creation
-    if not allowed or not broker.settings.get("auto.create.topics.enable"):
+    if not allowed or not broker.settings.get("auto.create.topics.enable") or len(names) > MAX_RECORDS_PER_DECISION:
         return {}
     missing = [name for name in names if broker.view.topic(name) is None]
     if not missing:
@@ -158,7 +160,10 @@ async def _create_missing(
         timeout_ms=broker.settings.get("request.timeout.ms"),
     )
     call.park()
-    response: CreateTopicsResponse = await broker.controller.forward(ApiKey.CREATE_TOPICS, call, creation)
+    try:
+        response: CreateTopicsResponse = await broker.controller.forward(ApiKey.CREATE_TOPICS, call, creation)
+    except KafkaError as error:  # the topics that are there can be told all the same
+        return dict.fromkeys(missing, error.code)
     return {result.name: ErrorCode(result.error_code) for result in response.topics}
 
 

@@ -25,6 +25,7 @@ from strandline.handlers.fetch import handle_fetch
 from strandline.handlers.list_offsets import handle_list_offsets
 from strandline.handlers.log_dirs import handle_describe_log_dirs
 from strandline.handlers.metadata import handle_metadata
+from strandline.handlers.portions import check_portion
 from strandline.handlers.produce import handle_produce
 from strandline.handlers.producers import handle_describe_producers, handle_init_producer_id
 from strandline.handlers.topics import handle_delete_records, handle_describe_topic_partitions
@@ -87,6 +88,7 @@ def _bound(handler: BrokerHandler, broker: Broker) -> Handle:
 
 def _forwarding(broker: Broker, key: ApiKey) -> Handle:
     async def handle(call: Call, request: Any) -> Message | None:
+        check_portion(key, request)
         call.park()
         await broker.until_serving()
         answer: Message = await broker.controller.forward(key, call, request)

@@ -22,7 +22,8 @@ RECEIVE_BUFFER_BYTES: Final = 64 * 1024
 # A large frame begins with this much room at most and grows as its bytes arrive: four bytes on the wire must not make
 # us allocate what they promise. An ordinary produce request fits and is received in place.
 FIRST_ROOM_BYTES: Final = 1024 * 1024
-_GROWTH: Final = 4
+# Doubling: who counts the bytes that arrived knows within a factor of two what they take.
+_GROWTH: Final = 2
 # With less room than this at its end, what waits in the receive buffer is moved to its front.
 _LEAST_ROOM_BYTES: Final = 4096
 

@@ -1,0 +1,31 @@
+"""How much one request may ask of the controller. It decides one thing after the other for the whole cluster, so what
+names more than a decision can hold is refused before it gets there, however cheap each name might be.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from strandline.controller.decisions import MAX_RECORDS_PER_DECISION
+from strandline.model.errors import ErrorCode, KafkaError
+from strandline.protocol.apis import ApiKey
+
+_NAMED: dict[int, Callable[[Any], int]] = {
+    ApiKey.CREATE_TOPICS: lambda request: len(request.topics),
+    ApiKey.DELETE_TOPICS: lambda request: len(request.topics) + len(request.topic_names),
+    ApiKey.CREATE_PARTITIONS: lambda request: len(request.topics),
+    ApiKey.ALTER_CONFIGS: lambda request: len(request.resources),
+    ApiKey.INCREMENTAL_ALTER_CONFIGS: lambda request: len(request.resources),
+    ApiKey.UPDATE_FEATURES: lambda request: len(request.feature_updates),
+    ApiKey.DESCRIBE_QUORUM: lambda request: len(request.topics),
+}
+
+
+def check_portion(key: ApiKey, request: Any) -> None:
+    count = _NAMED.get(key)
+    if count is not None and count(request) > MAX_RECORDS_PER_DECISION:
+        raise KafkaError(
+            ErrorCode.POLICY_VIOLATION,
+            f"{count(request)} are more than the {MAX_RECORDS_PER_DECISION} that one request may name: ask in portions",
+        )
