@@ -332,12 +332,29 @@ LEFT_OUT: Final[tuple[tuple[str, str], ...]] = (
     ("Unknown codecs", "answered UNSUPPORTED_COMPRESSION_TYPE; Kafka answers UNKNOWN_SERVER_ERROR."),
     (
         "Groups and transactions",
-        "FindCoordinator answers COORDINATOR_NOT_AVAILABLE with the reason; the rest is unadvertised.",
+        "FindCoordinator answers COORDINATOR_NOT_AVAILABLE with the reason, transactional records are refused with "
+        "INVALID_TXN_STATE; the rest is unadvertised.",
     ),
     (
         "Limits that Kafka leaves infinite",
         "are finite: 10,000 connections, 5,000 of one address, 512 MiB of requests not yet decided, 10 pipelined "
-        "requests of one connection, 30 s for a frame to arrive.",
+        "requests of one connection, 30 s for a frame to arrive, 250,000 elements in the lists of a request, 10,000 "
+        "topics or resources in one that goes to the controller, 300,000 partitions in fetch sessions (beyond that a "
+        "fetch is answered without one).",
+    ),
+    (
+        "Topics created on demand",
+        "are there before Metadata answers, so that no client has to ask again; Kafka answers with an error first.",
+    ),
+    ("Loggers as configuration", "resources of type BROKER_LOGGER are refused, and not listed."),
+    (
+        "The same thing named twice",
+        "in one DescribeConfigs or DescribeProducers request is described once; Kafka describes it as often as asked.",
+    ),
+    (
+        "Mistakes that Kafka has no name for",
+        "and answers with UNKNOWN_SERVER_ERROR, or not at all, get the error that fits. Every answer that differs from "
+        "Kafka's is written down with its reason (`differs:` in tests/cluster/handlers/answers).",
     ),
     ("Fetch on a controller's listener", "the metadata log has no followers yet; it comes with several controllers."),
     ("num.network.threads", "known and ignored: one event loop serves all connections."),
