@@ -1,10 +1,11 @@
 """Makes first-minute.svg: runs the README's commands on a terminal and draws what they print.
 
-    PYTHONPATH=src .venv/bin/python docs/images/first_minute.py
+PYTHONPATH=src .venv/bin/python docs/images/first_minute.py
 """
 
 from __future__ import annotations
 
+import io
 import os
 import pty
 import re
@@ -50,7 +51,7 @@ def on_a_terminal(command: str, directory: str) -> str:
 
 
 def main() -> None:
-    console = Console(record=True, width=100, file=open(os.devnull, "w"))
+    console = Console(record=True, width=100, file=io.StringIO())
     with tempfile.TemporaryDirectory() as directory:
         for command in COMMANDS:
             console.print(Text.assemble(("$ ", "bold green"), (command, "bold")))

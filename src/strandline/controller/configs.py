@@ -116,7 +116,7 @@ class Configs:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, "topics have no common defaults: name one")
             check_topic_name(name)
             if self._view.topic(name) is None:
-                raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name}")
+                raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {name} does not exist")
         elif resource_type == BROKER_RESOURCE:
             if name:
                 self._check_broker(name)

@@ -141,7 +141,7 @@ class Topics:
 
     def _check_new(self, name: str) -> None:
         if self._view.topic(name) is not None:
-            raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"there is a topic {name} already")
+            raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"topic {name} already exists")
         alike = next(iter(self._view.topics_looking_like(name)), None)
         if alike is not None:
             raise KafkaError(
@@ -245,7 +245,7 @@ class Topics:
     def _extend(self, topic: CreatePartitionsTopic, records: list[Message]) -> Generator[None, None, None]:
         known = self._view.topic(topic.name)
         if known is None:
-            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {topic.name}")
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {topic.name} does not exist")
         additional = topic.count - known.partition_count
         if additional < 0:
             raise KafkaError(
@@ -308,7 +308,7 @@ class Topics:
         if state.name is not None:
             topic = self._view.topic(state.name)
             if topic is None:
-                raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {state.name}")
+                raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {state.name} does not exist")
         else:
             topic = self._view.topic_by_id(state.topic_id)
             if topic is None:
