@@ -1,4 +1,6 @@
-"""DescribeCluster (60), UpdateFeatures (57), UnregisterBroker (64). The latter two go to the active controller."""
+"""DescribeCluster (60), versions 0-2, on a broker's listener; `controllers` answers it on a controller's.
+UpdateFeatures (57) and UnregisterBroker (64) go to the active controller.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""OffsetForLeaderEpoch (23), versions 2-4: where an epoch ended, so that a client sees whether its position is lost."""
+"""OffsetForLeaderEpoch (23), versions 2-4: where an epoch ended, so that a client sees whether its position is lost.
+Left out: being asked by a follower, which truncates by what Fetch tells it (KIP-595).
+"""
 
 from __future__ import annotations
 

@@ -36,7 +36,6 @@ from strandline.runtime.watermark import Wait
 
 _READ_UNCOMMITTED = 0
 _READ_COMMITTED = 1
-_CONSUMER = -1
 _DEBUGGING_CONSUMER = -2
 # Kafka refuses these before it looks at the partition, and then leaves the list of aborted transactions empty.
 _UNKNOWN = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)

@@ -1,10 +1,13 @@
-"""DescribeLogDirs (35), versions 1-5: what each directory holds, how full it is, and whether it still works."""
+"""DescribeLogDirs (35), versions 1-5: what each directory holds, how full it is, and whether it still works. Left out:
+cordoned directories (KIP-1066), and replicas on their way to another directory, of which there are none yet.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
 from strandline.handlers.context import Broker, Call
+from strandline.handlers.turns import Turns, others
 from strandline.model.errors import ErrorCode
 from strandline.protocol.messages.log_dirs import (
     DescribeLogDirsPartition,
@@ -19,6 +22,7 @@ async def handle_describe_log_dirs(
     broker: Broker, call: Call, request: DescribeLogDirsRequest
 ) -> DescribeLogDirsResponse:
     wanted = _filter(request)
+    turns = Turns(call)
     results = []
     for directory in await broker.world.offload.run(broker.log_directories):
         result = DescribeLogDirsResult(
@@ -28,6 +32,8 @@ async def handle_describe_log_dirs(
             result.error_code = ErrorCode.KAFKA_STORAGE_ERROR
         topics: dict[str, DescribeLogDirsTopic] = {}
         for replica, size_bytes in directory.replicas:
+            if turns.over():
+                await others()
             if wanted(replica.topic, replica.partition):
                 topic = topics.setdefault(replica.topic, DescribeLogDirsTopic(name=replica.topic))
                 topic.partitions.append(

@@ -1,5 +1,5 @@
-"""CreateTopics (19), DeleteTopics (20), CreatePartitions (37) go to the active controller; DescribeTopicPartitions (75)
-is answered from committed metadata and DeleteRecords (21) by the partition's leader.
+"""DescribeTopicPartitions (75), version 0, from committed metadata; DeleteRecords (21), versions 0-2, by the leader of
+the partition. CreateTopics (19), DeleteTopics (20) and CreatePartitions (37) go to the active controller.
 """
 
 from __future__ import annotations

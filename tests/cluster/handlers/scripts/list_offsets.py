@@ -4,6 +4,7 @@ from cluster.handlers.scripts.running import script
 from cluster.handlers.talk import EPOCH_MS, Talk, batch
 from strandline.protocol.apis import ApiKey
 from strandline.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from strandline.records.compression import Codec
 
 NAMED = "an error that has a name is told by it"
 SPECIALS = {
@@ -55,6 +56,19 @@ def offsets_of_a_log(talk: Talk) -> None:
         request = asked(name, -1)
         request.isolation_level = 7
         talk.ask("an isolation level that does not exist", request, differs=NAMED)
+
+
+@script(ApiKey.LIST_OFFSETS)
+def offsets_where_times_are_not_in_order(talk: Talk) -> None:
+    name = talk.topic("t")
+    for after_ms in (50, 10, 70, 0, 70, 60):
+        talk.append(name, batch(2, first_ms=EPOCH_MS + after_ms, codec=Codec.GZIP if after_ms == 70 else Codec.NONE))
+    for after_ms in (0, 11, 12, 51, 52, 60, 71, 72):
+        talk.ask(f"{after_ms} ms after the least", asked(name, EPOCH_MS + after_ms))
+    talk.ask("largest timestamp", asked(name, -3))
+    talk.append(talk.topic("timeless"), batch(2, first_ms=-1))
+    talk.ask("records without a timestamp: at 0", asked(talk.name("timeless"), 0))
+    talk.ask("records without a timestamp: the largest", asked(talk.name("timeless"), -3))
 
 
 @script(ApiKey.LIST_OFFSETS)

@@ -229,6 +229,8 @@ def rules_of_the_topic(talk: Talk) -> None:
     strict = Sender(talk, talk.topic("punctual", message_timestamp_after_max_ms="1000"))
     strict.ask("too far ahead", batch(3, first_ms=EPOCH_MS + 3650 * DAY_MS))
     strict.ask("no timestamp", batch(1, first_ms=-1))
+    lonely = Sender(talk, talk.topic("lonely", min_insync_replicas="3"))
+    lonely.ask("more replicas wanted in sync than there are", batch(1))
     plain = Sender(talk, talk.topic("plain"))
     plain.ask("two hours ahead, as far as topics allow by default", batch(1, first_ms=EPOCH_MS + 3650 * DAY_MS))
     stamped = Sender(talk, talk.topic("stamped", message_timestamp_type="LogAppendTime"))
