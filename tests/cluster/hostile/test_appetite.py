@@ -116,6 +116,7 @@ def _ids(count: int) -> list[MetadataRequestTopic]:
     return [MetadataRequestTopic(name=None, topic_id=Uuid(index.to_bytes(16, "big"))) for index in range(1, count + 1)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("label", list(HUGE))
 def test_a_request_of_very_many_elements_is_answered_while_others_are_served(
     label: str, besieged: Besieged, bystander: Bystander
@@ -145,6 +146,7 @@ def test_a_request_of_too_many_elements_is_refused(besieged: Besieged, bystander
     assert besieged.peak_mib() < before + 200, besieged.peak_mib()
 
 
+@pytest.mark.slow
 def test_sessions_of_partitions_that_are_not_there_do_not_add_up(besieged: Besieged, bystander: Bystander) -> None:
     partitions = [FetchPartition(partition=index) for index in range(50_000)]
     request = FetchRequest(topics=[FetchTopic(topic="x", partitions=partitions)], session_epoch=0)
@@ -175,6 +177,7 @@ def test_more_partitions_than_one_request_may_make_are_refused(
     wire.close()
 
 
+@pytest.mark.slow
 def test_a_thousand_connections_do_no_harm(besieged: Besieged, bystander: Bystander) -> None:
     before = besieged.rss_mib()
     idle = [Raw(besieged) for _ in range(700)]
