@@ -1,3 +1,5 @@
+"""ApiVersions: what each listener advertises, and how a client that is too new finds out."""
+
 from __future__ import annotations
 
 from cluster.handlers.scripts.running import Asked, script

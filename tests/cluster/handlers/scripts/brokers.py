@@ -1,3 +1,5 @@
+"""What brokers ask of a controller: registration, heartbeats, blocks of producer ids."""
+
 from __future__ import annotations
 
 from typing import Any

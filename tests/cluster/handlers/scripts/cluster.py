@@ -1,3 +1,5 @@
+"""DescribeCluster, UpdateFeatures, UnregisterBroker, as brokers and as controllers answer them."""
+
 from __future__ import annotations
 
 from cluster.handlers.scripts.running import Asked, script

@@ -1,3 +1,5 @@
+"""DescribeConfigs, AlterConfigs, IncrementalAlterConfigs, ListConfigResources."""
+
 from __future__ import annotations
 
 from cluster.handlers.scripts.running import Asked, script

@@ -1,3 +1,5 @@
+"""DeleteRecords, and what other APIs say of a log afterwards."""
+
 from __future__ import annotations
 
 import time

@@ -1,3 +1,5 @@
+"""Fetch: what is read, what is refused, and what sessions remember."""
+
 from __future__ import annotations
 
 from typing import Any

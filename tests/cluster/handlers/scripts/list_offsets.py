@@ -1,3 +1,5 @@
+"""ListOffsets: the special timestamps, and times in and out of order."""
+
 from __future__ import annotations
 
 from cluster.handlers.scripts.running import script

@@ -1,3 +1,5 @@
+"""DescribeLogDirs."""
+
 from __future__ import annotations
 
 from cluster.handlers.scripts.running import script

@@ -1,3 +1,5 @@
+"""Metadata: by name, by id, all of it, and topics made on demand."""
+
 from __future__ import annotations
 
 import time

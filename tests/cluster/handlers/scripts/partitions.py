@@ -1,3 +1,5 @@
+"""CreatePartitions, and DescribeTopicPartitions page by page."""
+
 from __future__ import annotations
 
 from cluster.handlers.scripts.running import Asked, script

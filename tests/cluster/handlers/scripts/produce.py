@@ -1,3 +1,5 @@
+"""Produce: what is taken, and every way in which a batch can be wrong."""
+
 from __future__ import annotations
 
 import struct

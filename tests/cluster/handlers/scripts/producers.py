@@ -1,3 +1,5 @@
+"""InitProducerId and DescribeProducers."""
+
 from __future__ import annotations
 
 import time

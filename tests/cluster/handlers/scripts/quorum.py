@@ -1,3 +1,5 @@
+"""DescribeQuorum."""
+
 from __future__ import annotations
 
 from cluster.handlers.scripts.running import Asked, script

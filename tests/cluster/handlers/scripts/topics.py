@@ -1,3 +1,5 @@
+"""CreateTopics and DeleteTopics: names, assignments, settings, ids."""
+
 from __future__ import annotations
 
 from typing import Any
