@@ -159,7 +159,8 @@ class Bench:
 
     def report(self) -> str:
         header = f"{'':<44} {'':<10} {'Apache Kafka 4.3.1':>28} {'Strandline':>28} {'ratio':>9}"
-        return "\n".join([header, *(line.text() for line in self.lines.values())])
+        lines = [line for line in self.lines.values() if line.kafka and line.strandline]
+        return "\n".join([header, *(line.text() for line in lines)])
 
     def close(self) -> None:
         for server in self.servers:

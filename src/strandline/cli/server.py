@@ -24,6 +24,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     refuse_windows("server")
+    from strandline.runtime.event_loop import postpone_collection
+
+    postpone_collection()
     check_file(arguments.file)
     overrides = parse_pairs(arguments.override, "--override")
     from strandline.node.config import ConfigRefused

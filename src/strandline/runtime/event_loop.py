@@ -10,10 +10,15 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 
 
+def postpone_collection() -> None:
+    """While a process starts, nearly all it makes is there to stay: looking for garbage would only delay it."""
+    gc.disable()
+
+
 def settle_memory() -> None:
     """What exists now lives as long as the process: the collector need never look at it again, nor stall the loop."""
-    gc.collect()
     gc.freeze()
+    gc.enable()
 
 
 def run_to_end(work: Coroutine[Any, Any, T]) -> T:
