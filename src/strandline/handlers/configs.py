@@ -11,7 +11,7 @@ from typing import Any, Final
 from msgspec.structs import replace
 
 from strandline.controller.topics import check_topic_name
-from strandline.handlers.context import Broker, Call
+from strandline.handlers.context import Broker, Call, Member
 from strandline.handlers.portions import check_portion
 from strandline.handlers.turns import Turns, others
 from strandline.metadata.effective_settings import (
@@ -51,7 +51,7 @@ _LISTABLE: Final = (TOPIC_RESOURCE, BROKER_RESOURCE, CLIENT_METRICS_RESOURCE, GR
 
 
 async def handle_describe_configs(
-    broker: Broker, call: Call, request: DescribeConfigsRequest
+    broker: Member, call: Call, request: DescribeConfigsRequest
 ) -> DescribeConfigsResponse:
     """A resource that is named twice with the same keys is described once: its description is far larger than its
     name."""
@@ -74,7 +74,7 @@ async def handle_describe_configs(
     return DescribeConfigsResponse(results=list(results.values()))
 
 
-def _describe(broker: Broker, resource: DescribeConfigsResource) -> list[DescribedConfig]:
+def _describe(broker: Member, resource: DescribeConfigsResource) -> list[DescribedConfig]:
     # No keys mean all of them, whether they are null or none.
     name, names = resource.resource_name, frozenset(resource.configuration_keys or ()) or None
     layers = broker.settings.layers()
@@ -98,7 +98,7 @@ def _describe(broker: Broker, resource: DescribeConfigsResource) -> list[Describ
     )
 
 
-def _describe_broker(broker: Broker, name: str, names: Collection[str] | None) -> list[DescribedConfig]:
+def _describe_broker(broker: Member, name: str, names: Collection[str] | None) -> list[DescribedConfig]:
     if name == "":
         return describe_cluster_defaults(broker.view.broker_configs(None), names)
     if name != str(broker.node_id):

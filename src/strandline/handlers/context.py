@@ -40,6 +40,10 @@ class Call(Protocol):
         """About to wait for long: the handler slot goes back to those who decide."""
         ...
 
+    def when_connection_lost(self, purpose: str, tell: Callable[[], None]) -> None:
+        """Calls `tell` when the connection of this call ends; the last `tell` of a purpose counts."""
+        ...
+
 
 class ActiveController(Protocol):
     """Whoever leads the metadata quorum, wherever it is: requests that change metadata go through this door."""
@@ -70,24 +74,35 @@ class LogDirectoryInfo:
     """With their sizes in bytes."""
 
 
-@dataclass(slots=True)
-class Broker:
+@dataclass(slots=True, kw_only=True)
+class Member:
+    """A node of the cluster, whatever its roles: what anybody may ask of it."""
+
     node_id: int
     cluster_id: str
-    world: World
     image: Image
+    kraft_version: Callable[[], int]
+    settings: Settings
+    # Advertised API ranges of each listener, filled in when the handler tables exist: listener → key → (min, max).
+    api_ranges: dict[str, dict[int, tuple[int, int]]] = field(default_factory=dict)
+
+    @property
+    def view(self) -> View:
+        """Committed metadata: a node never acts on anything else."""
+        return self.image.committed
+
+
+@dataclass(slots=True, kw_only=True)
+class Broker(Member):
+    world: World
     partitions: PartitionTable
     controller: ActiveController
-    kraft_version: Callable[[], int]
     producer_ids: ProducerIds
-    settings: Settings
     fetch_sessions: FetchSessions
     log_directories: Callable[[], list[LogDirectoryInfo]]
     # Set once the controller lets clients see this broker; requests that come earlier wait, as in a full backlog.
     serving: asyncio.Event = field(default_factory=asyncio.Event)
     stopping: bool = False
-    # Advertised API ranges of each listener, filled in when the handler tables exist: listener → key → (min, max).
-    api_ranges: dict[str, dict[int, tuple[int, int]]] = field(default_factory=dict)
 
     async def until_serving(self) -> None:
         """A node that stops takes nothing more: a closed connection makes clients look for another, or for it again."""
@@ -98,8 +113,3 @@ class Broker:
     def stop_serving(self) -> None:
         self.stopping = True
         self.serving.clear()
-
-    @property
-    def view(self) -> View:
-        """Committed metadata: a broker never acts on anything else."""
-        return self.image.committed

@@ -29,6 +29,13 @@ class BrokerEndpoint(Value, frozen=True, gc=False):
     security_protocol: int
 
 
+def _named(endpoints: tuple[BrokerEndpoint, ...], listener: str) -> BrokerEndpoint | None:
+    for endpoint in endpoints:
+        if endpoint.name == listener:
+            return endpoint
+    return None
+
+
 class BrokerInfo(Value, frozen=True, gc=False):
     """A registered broker. `epoch` is the offset of the record that registered it."""
 
@@ -51,10 +58,7 @@ class BrokerInfo(Value, frozen=True, gc=False):
         return not self.fenced and not self.in_controlled_shutdown
 
     def endpoint(self, listener: str) -> BrokerEndpoint | None:
-        for endpoint in self.endpoints:
-            if endpoint.name == listener:
-                return endpoint
-        return None
+        return _named(self.endpoints, listener)
 
 
 class ControllerInfo(Value, frozen=True, gc=False):
@@ -63,6 +67,9 @@ class ControllerInfo(Value, frozen=True, gc=False):
     endpoints: tuple[BrokerEndpoint, ...]
     features: tuple[tuple[str, int, int], ...]
     zk_migration_ready: bool = False
+
+    def endpoint(self, listener: str) -> BrokerEndpoint | None:
+        return _named(self.endpoints, listener)
 
 
 class TopicInfo(Value, frozen=True, gc=False):

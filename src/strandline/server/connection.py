@@ -24,6 +24,7 @@ import asyncio
 import contextlib
 import logging
 from collections import deque
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol, cast
 
 from strandline.protocol.codec import MalformedMessage
@@ -79,6 +80,8 @@ class Connection(asyncio.BufferedProtocol):
         self._frame_since_ms = -1  # when the frame that is arriving was begun
         self._active_ms = processor.clock.now_ms()
         self._arriving_bytes = 0  # of a frame not submitted yet, as the queue knows it
+        self._lost = False
+        self._when_lost: dict[str, Callable[[], None]] = {}
         self.listener = listener
         self.client_host = ""
         self.closed = False
@@ -140,6 +143,9 @@ class Connection(asyncio.BufferedProtocol):
         self._abandon_long_polls()
         if self._admitted:
             self._gate.left(self)
+        self._lost = True
+        for tell in self._when_lost.values():
+            tell()
 
     # What the calls tell.
 
@@ -160,6 +166,11 @@ class Connection(asyncio.BufferedProtocol):
     def moved(self) -> None:
         if self._next is not None and not self._proceeding:
             self._wake_soon()
+
+    def when_lost(self, purpose: str, tell: Callable[[], None]) -> None:
+        self._when_lost[purpose] = tell
+        if self._lost:
+            tell()
 
     def close(self, reason: str) -> None:
         """For a peer that broke a rule, or a request that ends in a disconnect: the reason is logged, once."""

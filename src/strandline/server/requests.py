@@ -49,6 +49,8 @@ class Caller(Protocol):
 
     def close(self, reason: str) -> None: ...
 
+    def when_lost(self, purpose: str, tell: Callable[[], None]) -> None: ...
+
 
 class Stage(Enum):
     RECEIVED = 0
@@ -111,6 +113,10 @@ class Call:
         self.has_answer = False
         self.answer: list[Part] | None = None
         self._queue = queue
+
+    def when_connection_lost(self, purpose: str, tell: Callable[[], None]) -> None:
+        """Calls `tell` when the connection of this call ends, whoever ended it; the last `tell` of a purpose counts."""
+        self.caller.when_lost(purpose, tell)
 
     def park(self) -> None:
         """To be called right before an await that may take long: gives the handler slot back. Once is enough.

@@ -1,0 +1,132 @@
+"""Envelope (58): a client's request that a broker sends on to the active controller, with the client's name on it.
+
+The inner request is served by the table of the listener it came in by, as if the client had asked here. Its answer,
+errors included, travels back inside; only NOT_CONTROLLER is told on the outside, so that the broker looks for the
+active controller instead of passing the answer on.
+
+`wrap` and `unwrap` are the broker's side of it.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import struct
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from strandline.handlers.context import Call
+from strandline.handlers.failures import failure_of
+from strandline.model.errors import ErrorCode, KafkaError
+from strandline.protocol.apis import API, ApiKey
+from strandline.protocol.codec import MalformedMessage, decode, encode_bytes
+from strandline.protocol.framing import decode_header, decode_response_header, request_bytes, response_parts
+from strandline.protocol.messages.brokers import EnvelopeRequest, EnvelopeResponse
+from strandline.protocol.messages.principal import DefaultPrincipalData
+from strandline.protocol.types import Message
+from strandline.runtime.slices import FileSlice, Part
+
+Handle = Callable[[Call, Any], Awaitable[Message | None]]
+
+_VERSION = struct.Struct(">h")
+_SIZE_BYTES = 4
+
+
+@dataclass(slots=True)
+class ForwardedCall:
+    """A call as its client made it, at another node."""
+
+    outer: Call
+    api_key: int
+    version: int
+    client_id: str
+    principal: str
+    client_host: str
+    bulky: bool = False
+
+    @property
+    def listener(self) -> str:
+        return self.outer.listener
+
+    def park(self) -> None:
+        self.outer.park()
+
+    def when_connection_lost(self, purpose: str, tell: Callable[[], None]) -> None:
+        self.outer.when_connection_lost(purpose, tell)
+
+
+async def handle_envelope(table: Mapping[ApiKey, Handle], call: Call, request: EnvelopeRequest) -> EnvelopeResponse:
+    try:
+        header, position = decode_header(request.request_data)
+        principal = _principal(request.request_principal)
+        client_host = str(ipaddress.ip_address(request.client_host_address))
+    except (MalformedMessage, ValueError) as error:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"the envelope cannot be opened: {error}") from error
+    api = API.get(header.api_key)
+    handle = None if api is None else table.get(ApiKey(header.api_key))
+    if api is None or handle is None or not api.forwarded:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"api key {header.api_key} is not for envelopes")
+    if not api.min_version <= header.api_version <= api.max_version:
+        raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"{api.name} has no version {header.api_version} here")
+    inner = ForwardedCall(call, api.key, header.api_version, header.client_id, principal, client_host)
+    try:
+        asked, _ = decode(api.request, header.api_version, request.request_data, position)
+    except MalformedMessage as error:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"the {api.name} inside cannot be read: {error}") from error
+    try:
+        answer = await handle(inner, asked)
+    except KafkaError as error:
+        if error.code is ErrorCode.NOT_CONTROLLER:
+            raise
+        answer = failure_of(api.key)(asked, header.api_version, error.code, error.why)
+    assert answer is not None, "every forwarded request has an answer"
+    parts = response_parts(header.correlation_id, api, header.api_version, answer)
+    return EnvelopeResponse(response_data=_joined(parts)[_SIZE_BYTES:])
+
+
+def wrap(call: Call, request: Message) -> EnvelopeRequest:
+    """What a broker sends for its client; the correlation id inside is ours alone, so any will do."""
+    api = API[call.api_key]
+    parts = request_bytes(api, call.version, 0, call.client_id, request)
+    kind, _, name = call.principal.partition(":")
+    version = DefaultPrincipalData.versions[1]
+    principal = _VERSION.pack(version) + encode_bytes(DefaultPrincipalData(type=kind, name=name), version)
+    return EnvelopeRequest(
+        request_data=_joined(parts)[_SIZE_BYTES:],
+        request_principal=principal,
+        client_host_address=_address(call.client_host),
+    )
+
+
+def unwrap(call: Call, response: EnvelopeResponse) -> Message:
+    """The answer inside; raises KafkaError when the envelope itself was refused."""
+    api = API[call.api_key]
+    code = ErrorCode(response.error_code)
+    if code is not ErrorCode.NONE or response.response_data is None:
+        raise KafkaError(code, f"the controller did not take the forwarded {api.name}")
+    _, position = decode_response_header(response.response_data, api, call.version)
+    answer: Message = decode(api.response, call.version, response.response_data, position)[0]
+    return answer
+
+
+def _principal(data: bytes | None) -> str:
+    if data is None or len(data) < _VERSION.size:
+        raise MalformedMessage("there is no principal")
+    version = _VERSION.unpack_from(data)[0]
+    low, high = DefaultPrincipalData.versions
+    if not low <= version <= high:
+        raise MalformedMessage(f"the principal has version {version}")
+    principal, _ = decode(DefaultPrincipalData, version, data, _VERSION.size)
+    return f"{principal.type}:{principal.name}"
+
+
+def _address(host: str) -> bytes:
+    """As bytes; clients in a simulation have names only."""
+    try:
+        return ipaddress.ip_address(host.partition("%")[0]).packed
+    except ValueError:
+        return ipaddress.IPv4Address(0).packed
+
+
+def _joined(parts: list[Part]) -> bytes:
+    return b"".join(part.read() if isinstance(part, FileSlice) else part for part in parts)
