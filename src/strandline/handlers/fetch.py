@@ -9,7 +9,8 @@ of them is in memory before the socket wants it.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+
+import msgspec
 
 from strandline.handlers.context import Broker, Call
 from strandline.handlers.leadership import leader_addresses
@@ -42,8 +43,7 @@ _UNKNOWN = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
 _LEADER_HINT_ERRORS = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
 
 
-@dataclass(slots=True)
-class Reader:
+class Reader(msgspec.Struct):
     """How one request reads: what it may see, and how many bytes are left for it."""
 
     version: int

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterable
-from dataclasses import dataclass
 from random import Random
+
+import msgspec
 
 from strandline.model.errors import ErrorCode, KafkaError
 from strandline.model.ids import Uuid
@@ -26,8 +27,7 @@ _MAX_PARTITIONS = 300_000
 PartitionKey = tuple[Uuid, str, int]
 
 
-@dataclass(slots=True)
-class Wanted:
+class Wanted(msgspec.Struct):
     """One partition as a client last asked for it, and what it was last told."""
 
     topic_id: Uuid
@@ -65,8 +65,7 @@ def wanted_by(request: FetchRequest) -> WantedByKey:
     return wanted
 
 
-@dataclass(slots=True)
-class FetchSession:
+class FetchSession(msgspec.Struct):
     id: int
     by_topic_id: bool
     wanted: WantedByKey

@@ -8,8 +8,9 @@ something are built again.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+import msgspec
 
 from strandline.log import names
 from strandline.log.batch_rewriting import batch_with, counted_from, empty_batch
@@ -69,8 +70,7 @@ class KeptBatch(NamedTuple):
     size: int
 
 
-@dataclass(slots=True)
-class Outcome:
+class Outcome(msgspec.Struct):
     """The bytes to write for a portion and the batches in them; whether they are those that were read."""
 
     data: bytes

@@ -7,8 +7,9 @@ min.compaction.lag.ms. What was cleaned before ends at the offset in cleaner-off
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+import msgspec
 
 from strandline.log import names
 from strandline.log.lookups import largest_timestamp
@@ -20,8 +21,7 @@ if TYPE_CHECKING:
     from strandline.log.partition_log import PartitionLog
 
 
-@dataclass(frozen=True, slots=True)
-class Cleanable:
+class Cleanable(msgspec.Struct, frozen=True):
     """`first_dirty_offset` replaces a checkpoint that was out of range (`checkpoint_was_wrong`)."""
 
     first_dirty_offset: int

@@ -24,9 +24,10 @@ is read, so that damage is never written again with a good one: it ends the pass
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator
-from dataclasses import dataclass, field
 from random import Random
 from typing import TYPE_CHECKING
+
+import msgspec
 
 from strandline.log import names, txn_index
 from strandline.log.batch_filter import BatchFilter, LastRecord, Uncleanable, read_portions
@@ -45,16 +46,14 @@ DEDUPE_BUFFER_BYTES = 128 << 20
 __all__ = ["Cleaning", "CleaningStats", "Replacement", "Uncleanable"]
 
 
-@dataclass(frozen=True, slots=True)
-class Replacement:
+class Replacement(msgspec.Struct, frozen=True):
     """These adjacent segments are to be replaced by this one, whose files are on disk with the suffix `.swap`."""
 
     old: tuple[Segment, ...]
     new: Segment
 
 
-@dataclass(slots=True)
-class CleaningStats:
+class CleaningStats(msgspec.Struct):
     bytes_read: int = 0
     bytes_written: int = 0
     records_read: int = 0
@@ -62,9 +61,8 @@ class CleaningStats:
     keys: int = 0
 
 
-@dataclass(slots=True)
-class _Group:
-    segments: list[Segment] = field(default_factory=list)
+class _Group(msgspec.Struct):
+    segments: list[Segment] = msgspec.field(default_factory=list)
     size: int = 0
     index_size: int = 0
 

@@ -7,8 +7,9 @@ segments, in the same order and with the same scan as `recovery` does when it re
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 from typing import Final
+
+import msgspec
 
 from strandline.log import names
 from strandline.log.scan import CheckingScan
@@ -19,8 +20,7 @@ from strandline.runtime.disk import Disk, File
 _CHUNK: Final = 1 << 20
 
 
-@dataclass(frozen=True, slots=True)
-class WholePart:
+class WholePart(msgspec.Struct, frozen=True):
     """Everything below `end_offset` is whole. `damage` is what recovery would cut for, None when that is the end."""
 
     file: str | None

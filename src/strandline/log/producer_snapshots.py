@@ -11,9 +11,8 @@ from __future__ import annotations
 import struct
 from typing import NamedTuple
 
-from crc32c import crc32c
-
 from strandline.log.producers import NO_OFFSET, NO_SEQUENCE, WINDOW, ProducerState, ProducerStates, SentBatch
+from strandline.records.checksum import crc32c
 
 _HEAD = struct.Struct(">hIi")
 _CRC_END = 6

@@ -13,9 +13,8 @@ from __future__ import annotations
 import zlib
 from collections.abc import Callable, Iterator
 
-from crc32c import crc32c
-
 from strandline.records.batch import ATTRIBUTES_AT, CONTROL, HEADER, HEADER_SIZE, LOG_OVERHEAD, MAGIC, BatchHeader
+from strandline.records.checksum import crc32c
 from strandline.runtime.disk import File
 
 _CHUNK = 1 << 18

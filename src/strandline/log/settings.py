@@ -7,16 +7,16 @@ Equal configurations give the same object, so thousands of partitions share one.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
 from functools import lru_cache
 from typing import Any
+
+import msgspec
 
 MAX_LONG = (1 << 63) - 1
 MAX_INT = (1 << 31) - 1
 
 
-@dataclass(frozen=True, slots=True)
-class LogSettings:
+class LogSettings(msgspec.Struct, frozen=True):
     """Field names are Kafka's topic keys with underscores; `cleanup.policy` is split into its two words."""
 
     segment_bytes: int = 1 << 30
@@ -57,9 +57,9 @@ class LogSettings:
 
 
 _FIELD_OF_KEY: dict[str, tuple[str, type]] = {
-    field.name.replace("_", "."): (field.name, type(field.default))
-    for field in fields(LogSettings)
-    if field.name not in ("cleanup_delete", "cleanup_compact")
+    name.replace("_", "."): (name, type(default))
+    for name, default in zip(LogSettings.__struct_fields__, LogSettings.__struct_defaults__, strict=True)
+    if name not in ("cleanup_delete", "cleanup_compact")
 }
 _FIELD_OF_KEY["cleanup.policy"] = ("cleanup_policy", str)
 

@@ -33,8 +33,6 @@ import struct
 from enum import Enum
 from typing import NamedTuple
 
-from crc32c import crc32c
-
 from strandline.log.opened_records import open_and_check, restamp
 from strandline.log.refusal import RecordsRefused
 from strandline.log.settings import LogSettings
@@ -56,6 +54,7 @@ from strandline.records.batch import (
     batches,
     crc_ok,
 )
+from strandline.records.checksum import crc32c
 from strandline.records.compression import CODEC_NAMES
 from strandline.records.spans import read_spans
 

@@ -10,8 +10,9 @@ partition epoch alone (ISR, replicas, directories) does not.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 from typing import NamedTuple
+
+import msgspec
 
 from strandline.metadata.image import Image
 from strandline.metadata.values import (
@@ -37,8 +38,7 @@ class PartitionStep(NamedTuple):
     new: PartitionInfo | None
 
 
-@dataclass(frozen=True, slots=True)
-class Changes:
+class Changes(msgspec.Struct, frozen=True):
     """Everything is in a fixed order: partitions by topic name and index, names and ids sorted."""
 
     offset: int
@@ -84,17 +84,16 @@ class Changes:
         return bool(self.hosted or self.leadership or self.membership or self.dropped)
 
 
-@dataclass(slots=True)
-class _Gathered:
+class _Gathered(msgspec.Struct):
     """The keys that were touched, each with what stood there before the first touch."""
 
-    partitions: dict[PartitionKey, PartitionInfo | None] = field(default_factory=dict)
-    topics: dict[Uuid, TopicInfo | None] = field(default_factory=dict)
-    configs: dict[ConfigResource, None] = field(default_factory=dict)
-    brokers: dict[int, None] = field(default_factory=dict)
-    controllers: dict[int, None] = field(default_factory=dict)
-    features: dict[str, None] = field(default_factory=dict)
-    maps: list[object] = field(default_factory=list)
+    partitions: dict[PartitionKey, PartitionInfo | None] = msgspec.field(default_factory=dict)
+    topics: dict[Uuid, TopicInfo | None] = msgspec.field(default_factory=dict)
+    configs: dict[ConfigResource, None] = msgspec.field(default_factory=dict)
+    brokers: dict[int, None] = msgspec.field(default_factory=dict)
+    controllers: dict[int, None] = msgspec.field(default_factory=dict)
+    features: dict[str, None] = msgspec.field(default_factory=dict)
+    maps: list[object] = msgspec.field(default_factory=list)
 
 
 def changes_of(image: Image, touched: Iterable[Touched], broker_id: int) -> Changes:

@@ -12,8 +12,9 @@ that nobody knows are described as sensitive, since they may hold a plugin's pas
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Final
+
+import msgspec
 
 from strandline.metadata.broker_settings import BROKER_KEYS, broker_key, broker_synonyms
 from strandline.metadata.group_settings import CLIENT_METRICS_KEYS, GROUP_KEYS
@@ -23,8 +24,7 @@ from strandline.model.settings import ConfigError, ConfigKey, ConfigKind, Config
 _FOR_EVER: Final = "-1"
 
 
-@dataclass(frozen=True, slots=True)
-class BrokerLayers:
+class BrokerLayers(msgspec.Struct, frozen=True):
     """What one broker was told: dynamic configurations of its own, of the whole cluster, and its file."""
 
     dynamic: Mapping[str, str]
@@ -44,15 +44,13 @@ class BrokerLayers:
             yield key.default, ConfigSource.DEFAULT
 
 
-@dataclass(frozen=True, slots=True)
-class ConfigSynonym:
+class ConfigSynonym(msgspec.Struct, frozen=True):
     name: str
     value: str | None
     source: ConfigSource
 
 
-@dataclass(frozen=True, slots=True)
-class DescribedConfig:
+class DescribedConfig(msgspec.Struct, frozen=True):
     """One entry of DescribeConfigs. A sensitive value is None here already."""
 
     name: str

@@ -12,9 +12,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from enum import IntEnum, StrEnum
 from typing import Final, Protocol
+
+import msgspec
 
 Value = bool | int | float | str | tuple[str, ...]
 
@@ -76,8 +77,7 @@ class Allowed(Protocol):
     def problem(self, value: Value) -> str | None: ...
 
 
-@dataclass(frozen=True, slots=True)
-class Between:
+class Between(msgspec.Struct, frozen=True):
     """A number within bounds (both included), or one special number outside of them."""
 
     low: float | None = None
@@ -98,8 +98,7 @@ class Between:
         return f"must be from {self.low} to {self.high}{special}"
 
 
-@dataclass(frozen=True, slots=True)
-class OneOf:
+class OneOf(msgspec.Struct, frozen=True):
     names: tuple[str, ...]
     ignore_case: bool = False
 
@@ -110,14 +109,12 @@ class OneOf:
         return f"must be one of {', '.join(self.names)}"
 
 
-@dataclass(frozen=True, slots=True)
-class NonEmpty:
+class NonEmpty(msgspec.Struct, frozen=True):
     def problem(self, value: Value) -> str | None:
         return "must not be empty" if value == "" else None
 
 
-@dataclass(frozen=True, slots=True)
-class Items:
+class Items(msgspec.Struct, frozen=True):
     """A list without empty or repeated items, drawn from `names` if there are any."""
 
     names: tuple[str, ...] = ()
@@ -137,8 +134,7 @@ class Items:
         return None
 
 
-@dataclass(frozen=True, slots=True)
-class Passing:
+class Passing(msgspec.Struct, frozen=True):
     """A rule of one key only, as a function that returns the problem."""
 
     rule: Callable[[Value], str | None]
@@ -147,16 +143,14 @@ class Passing:
         return self.rule(value)
 
 
-@dataclass(frozen=True, slots=True)
-class Synonym:
+class Synonym(msgspec.Struct, frozen=True):
     """A broker key that stands in for a topic or group key which was not set; `factor` converts its unit."""
 
     name: str
     factor: int = 1
 
 
-@dataclass(frozen=True, slots=True)
-class ConfigKey:
+class ConfigKey(msgspec.Struct, frozen=True):
     """One key. `default` is text, as DescribeConfigs shows it; None means that there is none.
 
     `synonyms` are in order of precedence. An `internal` key is obeyed but left out of descriptions.

@@ -9,11 +9,12 @@ Keys 4 to 7 (LeaderAndIsr, StopReplica, UpdateMetadata, ControlledShutdown) went
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum, IntEnum
 from functools import cached_property
 from importlib import import_module
 from typing import Final
+
+import msgspec
 
 from strandline.protocol.types import Message
 
@@ -116,9 +117,8 @@ class Listener(Enum):
     BOTH = "broker, controller"
 
 
-@dataclass(frozen=True)
-class Api:
-    """One row. Not slotted: the message classes are remembered once they have been asked for."""
+class Api(msgspec.Struct, frozen=True, dict=True):
+    """One row. It has a dictionary, where the message classes are remembered once they have been asked for."""
 
     key: ApiKey
     name: str

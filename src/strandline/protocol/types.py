@@ -18,7 +18,6 @@ because every message shares that default.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cache
 from types import NoneType, UnionType
 from typing import Annotated, Any, ClassVar, Final, Union, get_args, get_origin, get_type_hints
@@ -34,8 +33,7 @@ NEWEST: Final = 32767
 MAX_STRING_BYTES: Final = 32767
 
 
-@dataclass(frozen=True, slots=True)
-class Primitive:
+class Primitive(msgspec.Struct, frozen=True):
     """A wire type that is not a struct or a list. `format` is its `struct` code when its width is fixed."""
 
     name: str
@@ -58,8 +56,7 @@ bytes_ = Annotated[bytes, Primitive("bytes")]
 records_ = Annotated[bytes | bytearray | memoryview | FileSlice, Primitive("records")]
 
 
-@dataclass(frozen=True, slots=True)
-class Versions:
+class Versions(msgspec.Struct, frozen=True):
     first: int
     last: int
 
@@ -67,30 +64,25 @@ class Versions:
         return self.first <= version <= self.last
 
 
-@dataclass(frozen=True, slots=True)
-class Present(Versions):
+class Present(Versions, msgspec.Struct, frozen=True):
     """The field exists in these versions only."""
 
 
-@dataclass(frozen=True, slots=True)
-class Nullable(Versions):
+class Nullable(Versions, msgspec.Struct, frozen=True):
     """The field may be null in these versions only."""
 
 
-@dataclass(frozen=True, slots=True)
-class Tag:
+class Tag(msgspec.Struct, frozen=True):
     """The field is optional on the wire: it travels under this number, and only when it differs from its default."""
 
     number: int
 
 
-@dataclass(frozen=True, slots=True)
-class Ignorable:
+class Ignorable(msgspec.Struct, frozen=True):
     """A value that the version cannot carry is dropped silently; without this marker encoding it is an error."""
 
 
-@dataclass(frozen=True, slots=True)
-class NeverCompact:
+class NeverCompact(msgspec.Struct, frozen=True):
     """Keeps its classic length prefix in flexible versions (the request header's client id)."""
 
 
@@ -170,8 +162,7 @@ ALWAYS: Final = Versions(0, NEWEST)
 NEVER: Final = Versions(1, 0)
 
 
-@dataclass(frozen=True, slots=True)
-class Field:
+class Field(msgspec.Struct, frozen=True):
     """One declared field, over all versions. `kind` is what it holds, or what each element of the list holds."""
 
     name: str

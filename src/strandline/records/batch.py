@@ -14,8 +14,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from enum import IntEnum
 from typing import NamedTuple
 
-from crc32c import crc32c
-
+from strandline.records.checksum import crc32c
 from strandline.records.compression import DEFAULT_LIMIT_BYTES, Codec, compress, decompress
 from strandline.records.corrupt import CorruptBatch, DecompressionLimit
 from strandline.records.spans import read_spans, wrapped_i64

@@ -14,8 +14,9 @@ numpy is imported on first use: a node that never meets a large batch never pays
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+import msgspec
 
 from strandline.records.batch import HEADER_SIZE, BatchHeader, batches
 from strandline.records.compression import DEFAULT_LIMIT_BYTES, Codec, decompress
@@ -37,8 +38,7 @@ _MANY_BATCHES = 100
 _MANY_HEADERS = 50
 
 
-@dataclass(slots=True)
-class Columns:
+class Columns(msgspec.Struct):
     """One row per record, in batch order. Positions are into `data`; lengths are -1 for null. `batch` is the index
     among the batches given; `start` is where the record's own length is written, `end` where the next record begins.
     """

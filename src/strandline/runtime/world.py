@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass
 from random import Random
+
+import msgspec
 
 from strandline.runtime.clock import Clock, SystemClock
 from strandline.runtime.disk import Disk, SystemDisk
@@ -12,8 +13,7 @@ from strandline.runtime.network import Network, SystemNetwork
 from strandline.runtime.offload import Offload, ThreadOffload
 
 
-@dataclass(frozen=True, slots=True)
-class World:
+class World(msgspec.Struct, frozen=True):
     clock: Clock
     disk: Disk
     network: Network

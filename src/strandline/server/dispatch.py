@@ -19,9 +19,10 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
+
+import msgspec
 
 from strandline.model.errors import ErrorCode, KafkaError, NodeFault
 from strandline.protocol.apis import Api, ApiKey
@@ -47,8 +48,7 @@ DISCONNECTED_ON_BUG = frozenset({ApiKey.PRODUCE})
 ELEMENTS_PER_STEP = 5_000  # what the event loop decodes in one step: some milliseconds
 
 
-@dataclass(frozen=True, slots=True)
-class Handler:
+class Handler(msgspec.Struct, frozen=True):
     api: Api
     handle: Callable[[Call, Any], Awaitable[Message | None]]
     on_error: Callable[[Any, int, ErrorCode, str], Message | None]

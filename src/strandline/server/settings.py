@@ -7,14 +7,14 @@ broken client meets a limit and not the end of the memory; the defaults below ar
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+
+import msgspec
 
 # What `queued.max.request.bytes=-1` ("no limit") means here: about five of the largest requests at once.
 UNSTATED_QUEUED_BYTES = 512 * 1024 * 1024
 
 
-@dataclass(frozen=True, slots=True)
-class ServerSettings:
+class ServerSettings(msgspec.Struct, frozen=True):
     handlers: int = 8  # num.io.threads: requests being decided at once
     processors: int = 3  # num.network.threads: known, and ignored (docs/decisions/0006-process-model.md)
     queued_max_requests: int = 500
@@ -23,7 +23,7 @@ class ServerSettings:
     max_idle_ms: int = 600_000  # connections.max.idle.ms
     max_connections: int = 10_000
     max_connections_per_ip: int = 5_000
-    max_connections_per_ip_overrides: Mapping[str, int] = field(default_factory=dict)
+    max_connections_per_ip_overrides: Mapping[str, int] = msgspec.field(default_factory=dict)
     max_connection_creation_rate: int = 2**31 - 1  # a second, for each listener
     backlog: int = 50  # socket.listen.backlog.size
     # Ours, not Kafka's: requests that wait (acks=all, long polls) hold no handler, so they have limits of their own.
@@ -41,8 +41,7 @@ class ServerSettings:
         return self.queued_max_request_bytes if self.queued_max_request_bytes > 0 else UNSTATED_QUEUED_BYTES
 
 
-@dataclass(frozen=True, slots=True)
-class ListenerSpec:
+class ListenerSpec(msgspec.Struct, frozen=True):
     """Where to listen. Port 0 takes a free one; the server says which."""
 
     name: str

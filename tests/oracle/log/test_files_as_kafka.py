@@ -7,11 +7,11 @@ import shutil
 import subprocess
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from random import Random
 
 import pytest
+from msgspec.structs import replace
 
 from strandline.log.partition_log import PartitionLog
 from strandline.log.settings import LogSettings

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from strandline.records.batch import Codec, ControlType, Record, encode_batch
 from unit.log.compacted_log import DAY, NOW, SETTINGS, CompactedLog

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import errno
 import random
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from strandline.log.cleaner import Cleaning, Uncleanable
 from strandline.log.segment_swap import replace_segments

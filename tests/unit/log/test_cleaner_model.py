@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from strandline.records.batch import Codec
 from unit.log.compacted_log import DAY, SETTINGS, CompactedLog

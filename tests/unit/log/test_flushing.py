@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import errno
 import threading
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from strandline.log.health import Condition
 from strandline.log.partition_log import PartitionLog

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from strandline.log.partition_log import PartitionLog
 from strandline.model.errors import ErrorCode, KafkaError

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from random import Random
 
 import pytest
+from msgspec.structs import replace
 
 from strandline.log import housekeeping
 from strandline.log.directory import DirectoryInUse

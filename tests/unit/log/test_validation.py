@@ -4,10 +4,10 @@ Kafka 4.3.1 gives for the same bytes; where they differ on purpose, `log.validat
 from __future__ import annotations
 
 import struct
-from dataclasses import replace
 
 import cramjam
 import pytest
+from msgspec.structs import replace
 
 from strandline.log.settings import LogSettings
 from strandline.log.validation import Origin, RecordsRefused, Validated, assign, check_replicated, is_heavy, validate

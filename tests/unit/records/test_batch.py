@@ -3,7 +3,6 @@ from __future__ import annotations
 import struct
 
 import pytest
-from crc32c import crc32c
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -26,6 +25,7 @@ from strandline.records.batch import (
     end_transaction_marker,
     read_header,
 )
+from strandline.records.checksum import crc32c
 from strandline.records.columns import decode_columns
 
 NOW = 1_700_000_000_000
