@@ -6,7 +6,6 @@ import os
 import signal
 import socket
 import subprocess
-import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -71,16 +70,12 @@ class Server:
         raise TypeError("a server is either Kafka or Strandline")
 
     def _run_to_end(self, command: list[str]) -> None:
-        subprocess.run(command, check=True, stdout=subprocess.DEVNULL, env=self.environment)
-
-    @property
-    def environment(self) -> dict[str, str]:
-        return dict(os.environ)
+        subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
 
     def start(self, timeout_s: float = 120) -> float:
         log = (self.directory / "server.log").open("ab")
         began = time.perf_counter()
-        self.process = subprocess.Popen(self.command, stdout=log, stderr=log, env=self.environment)
+        self.process = subprocess.Popen(self.command, stdout=log, stderr=log)
         while time.perf_counter() - began < timeout_s:
             if self.process.poll() is not None:
                 raise RuntimeError(f"{self.name} stopped at start-up; see {self.directory}/server.log")
@@ -121,20 +116,18 @@ class Kafka(Server):
 
 
 class Strandline(Server):
+    """Through the launcher, as a user starts it."""
+
     @property
     def format_command(self) -> list[str]:
         return [
-            sys.executable, "-m", "strandline", "storage", "format", "--standalone",
+            str(REPOSITORY / "strandline"), "storage", "format", "--standalone",
             "--cluster-id", "4L6g3nShT-eMCtK--X86sw", "-c", str(self.properties),
         ]  # fmt: skip
 
     @property
     def command(self) -> list[str]:
-        return [sys.executable, "-m", "strandline", "server", str(self.properties)]
-
-    @property
-    def environment(self) -> dict[str, str]:
-        return {**os.environ, "PYTHONPATH": str(REPOSITORY / "src")}
+        return [str(REPOSITORY / "strandline"), "server", str(self.properties)]
 
 
 def serves_metadata(port: int) -> bool:
