@@ -38,6 +38,7 @@ def compile_decoder(cls: type[Message], version: int) -> Callable[[Buffer, int, 
             "read_uvarint": read_uvarint,
             "rest": rest_of_uvarint,
             "keep": _keep_unknown,
+            "unknown_tags": _unknown_tags,
         },
     )
     main = unit.function("read(b, p, left)")
@@ -81,6 +82,20 @@ def _keep_unknown(kept: dict[int, bytes] | None, number: int, data: bytes) -> di
     return kept
 
 
+def _unknown_tags(b: Buffer, p: int, count: int, end: int) -> tuple[dict[int, bytes] | None, int]:
+    """The tag section of a struct that declares no tags: the same for all of them, so it is compiled for none."""
+    kept: dict[int, bytes] | None = None
+    for _ in range(count):
+        tag, p = read_uvarint(b, p)
+        size, p = read_uvarint(b, p)
+        stop = p + size
+        if stop > end:
+            raise MalformedMessage("a tag is larger than the frame")
+        kept = _keep_unknown(kept, tag, bytes(b[p:stop]))
+        p = stop
+    return kept, p
+
+
 class _Reader:
     """Writes the reading code of structs into one function. `run` holds fixed-width reads not yet written out."""
 
@@ -118,7 +133,11 @@ class _Reader:
             outputs = "".join(f"{values[field.name]}, " for field in tagged) + unknown
             self.body.line(f"if {count} > 127: {count}, p = rest(b, p, {count})")
             self.announce(count, cls.__name__)
-            self.body.line(f"{outputs}, p, left = {self.tags_function(cls, tagged)}(b, p, {count}, end, view, left)")
+            if tagged:
+                read = self.tags_function(cls, tagged)
+                self.body.line(f"{outputs}, p, left = {read}(b, p, {count}, end, view, left)")
+            else:
+                self.body.line(f"{outputs}, p = unknown_tags(b, p, {count}, end)")
             self.body.line(f"{result} = {build}({self.arguments(cls, values, whole=True)}unknown_tags={unknown})")
         return result
 
@@ -280,7 +299,7 @@ class _Reader:
                     value = reader.field(cls, field)
                     reader.flush()
                     body.line(f"{results[field.name]} = {value}")
-            with body.block("else:" if tagged else "if True:"):
+            with body.block("else:"):
                 body.line("u = keep(u, tag, bytes(b[p:stop]))")
                 body.line("p = stop")
             body.line("if p != stop: raise MalformedMessage(f'tag {tag} does not fill its size')")

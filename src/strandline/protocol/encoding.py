@@ -237,7 +237,10 @@ class _Writer:
             self.flush("x")
         with self.body.block("else:"):
             self.flush()
-            self.body.line(f"{self.tags_function(cls, tagged)}({x}, a)")
+            if tagged:
+                self.body.line(f"{self.tags_function(cls, tagged)}({x}, a)")
+            else:
+                self.body.line(f"emit_tags(a, {x}.unknown_tags, {{}})")
         self.run.clear()
 
     def tags_function(self, cls: type[Struct], tagged: list[Field]) -> str:
