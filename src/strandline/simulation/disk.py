@@ -18,6 +18,7 @@ from strandline.runtime.disk import Buffer
 from strandline.simulation.journal import Journal, Operation
 from strandline.simulation.pages import PAGE_BYTES
 from strandline.simulation.process import ProcessEnded
+from strandline.simulation.stepping import pause_here
 from strandline.simulation.trace import Trace
 from strandline.simulation.volume import DirectoryNode, FileNode, Volume
 
@@ -182,6 +183,7 @@ class SimDisk:
 
     def change(self, operation: Operation) -> None:
         """The one way to change the volume: counted, traced, kept, and possibly the last."""
+        pause_here()
         if self.off:
             raise PowerLoss(operation.path)
         if self.operations == self.lose_power_at:

@@ -68,6 +68,8 @@ class VirtualLoop(asyncio.AbstractEventLoop):
     def __init__(self, trace: Trace | None = None) -> None:
         self.trace = trace or Trace()
         self.steps = 0
+        self.after_step: Callable[[Process | None], None] | None = None
+        """Looks at the world after every event, told whose it was. What it raises ends the run."""
         self._complaints: list[str] = []
         self._now_us = 0
         self._order = 0
@@ -229,6 +231,8 @@ class VirtualLoop(asyncio.AbstractEventLoop):
         except BaseException as error:
             error.add_note(f"raised at {self._now_us / 1_000_000:.6f} s of virtual time, in {event.callback!r}")
             raise
+        if self.after_step is not None:
+            self.after_step(event.process)
 
     def _jump(self, until_us: int | None) -> bool:
         """To the next timer of anybody alive; all timers of that instant become ready."""

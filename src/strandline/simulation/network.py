@@ -57,6 +57,10 @@ class Fabric:
         self._listeners: dict[tuple[str, int], SimListener] = {}
         self._transports: dict[SimTransport, None] = {}
         self._next_port = 32768
+        self.lags_us: dict[tuple[str, str], int] = {}
+        """How much longer than the weather says everything takes from one machine to another."""
+        self.tap: Callable[[SimTransport, bytes], None] | None = None
+        """Hears what a program writes to a connection, at the moment it does and whatever becomes of it."""
 
     def add(self, machine: str) -> str:
         """Gives the machine an address; its name resolves to it from now on."""
@@ -84,6 +88,7 @@ class Fabric:
     def heal(self) -> None:
         for source, target in sorted(self._blocked):
             self.unblock(source, target)
+        self.lags_us.clear()
 
     def process_ended(self, machine: str, process: Process) -> None:
         """The kernel closes what the process had open, unless the kernel is gone as well."""
@@ -137,22 +142,23 @@ class Fabric:
     async def _shake_hands(
         self, machine: str, target: str, host: str, port: int, factory: ProtocolFactory
     ) -> asyncio.Transport:
-        await asyncio.sleep(self._delay_us() / 1_000_000)
+        await asyncio.sleep(self._delay_us(machine, target) / 1_000_000)
         listener = self._listeners.get((target, port))
         if listener is None or self._chance(self.weather.refuse_chance):
-            await asyncio.sleep(self._delay_us() / 1_000_000)
+            await asyncio.sleep(self._delay_us(target, machine) / 1_000_000)
             self._trace.note(f"refused {machine} to {target}:{port}")
             raise ConnectionRefusedError(errno.ECONNREFUSED, f"{host}:{port} refuses connections")
         here = ("127.0.0.1" if target == machine else self._addresses[machine], self._ephemeral_port())
         there = ("127.0.0.1" if target == machine else self._addresses[target], port)
         mine = SimTransport(self, machine, here, there, self.weather.window_bytes)
+        mine.dialled = True
         mine.peer = listener.endpoint(mine, there, here, self.weather.window_bytes)
         for transport in (mine, mine.peer):
             self._transports[transport] = None
         listener.accept(mine.peer)
         self._trace.note(f"connected {machine}:{here[1]} to {target}:{port}")
         try:
-            await asyncio.sleep(self._delay_us() / 1_000_000)
+            await asyncio.sleep(self._delay_us(target, machine) / 1_000_000)
         except asyncio.CancelledError:
             mine.cut()  # the listener's side exists already
             raise
@@ -162,6 +168,8 @@ class Fabric:
     def send(self, sender: SimTransport, data: bytes) -> None:
         """Takes bytes from a socket: in pieces, later, or only some of them."""
         weather = self.weather
+        if self.tap is not None:
+            self.tap(sender, data)
         if self._chance(weather.reset_chance):
             self.carry(sender, self._arrived, sender, data[: self._random.randint(0, len(data))])
             self.carry(sender, sender.peer.reset)
@@ -175,7 +183,8 @@ class Fabric:
 
     def carry(self, sender: SimTransport, arrive: Callable[..., None], *arguments: Any) -> None:
         """Something of this connection that reaches the other end after what was sent before it."""
-        when_us = max(sender.last_arrival_us, self.loop.now_us + self._delay_us())
+        delay_us = self._delay_us(sender.machine, sender.peer.machine)
+        when_us = max(sender.last_arrival_us, self.loop.now_us + delay_us)
         sender.last_arrival_us = when_us
         self.loop.call_at_us(when_us, self._carried, sender, arrive, arguments, context=self._context)
 
@@ -206,9 +215,11 @@ class Fabric:
     def _reaches(self, source: str, target: str) -> bool:
         return (source, target) not in self._blocked and target not in self._down
 
-    def _delay_us(self) -> int:
+    def _delay_us(self, source: str, target: str) -> int:
         weather = self.weather
         delay_us = self._random.randint(weather.least_delay_us, weather.most_delay_us)
+        if self.lags_us:
+            delay_us += self._random.randint(0, self.lags_us.get((source, target), 0))
         return delay_us + weather.slow_delay_us if self._chance(weather.slow_chance) else delay_us
 
     def _chance(self, chance: float) -> bool:

@@ -1,5 +1,8 @@
 """The offload port as scheduled events: work happens at some instant after it was handed over, and its result is heard
 some time after that. In between, the loop goes on beside effects it has not been told of, as beside a real thread.
+
+Some of the work (`stepped_chance`) is done in pieces, one for each change of the disk, with other events in between: a
+kill or a power loss then falls into its middle, and the loop sees it half done (see stepping.py).
 """
 
 from __future__ import annotations
@@ -12,6 +15,7 @@ from random import Random
 from typing import Any, TypeVar
 
 from strandline.simulation.process import ProcessEnded
+from strandline.simulation.stepping import Stepped
 
 T = TypeVar("T")
 
@@ -26,12 +30,22 @@ class Job:
 class SimOffload:
     """As many jobs at a time as there are threads; each takes a drawn time, so that they end in any order."""
 
-    def __init__(self, random: Random, threads: int = 4, *, most_us: int = 300, slow_chance: float = 0.02) -> None:
+    def __init__(
+        self,
+        random: Random,
+        threads: int = 4,
+        *,
+        most_us: int = 300,
+        slow_chance: float = 0.02,
+        stepped_chance: float = 0.0,
+    ) -> None:
         self._random = random
         self._free = threads
         self._most_us = most_us
         self._slow_chance = slow_chance
+        self._stepped_chance = stepped_chance
         self._queue: deque[Job] = deque()
+        self._stepped: dict[Stepped, None] = {}
         self._closed = False
 
     async def run(self, work: Callable[..., T], *arguments: object) -> T:
@@ -48,6 +62,12 @@ class SimOffload:
         while self._queue:
             self._queue.popleft().result.cancel()
 
+    def abandon(self) -> None:
+        """The process has ended: what is in the middle of its work stays undone from there on."""
+        stepped, self._stepped = self._stepped, {}
+        for each in stepped:
+            each.abandon()
+
     def _start_next(self) -> None:
         while self._free and self._queue:
             self._free -= 1
@@ -55,6 +75,11 @@ class SimOffload:
             asyncio.get_running_loop().call_later(self._duration_s(), self._perform, job)
 
     def _perform(self, job: Job) -> None:
+        if not job.result.done() and self._stepped_chance and self._random.random() < self._stepped_chance:
+            stepped = Stepped(job.work, job.arguments)
+            self._stepped[stepped] = None
+            self._advance(job, stepped)
+            return
         error: BaseException | None = None
         value = None
         if not job.result.done():
@@ -64,6 +89,17 @@ class SimOffload:
                 raise
             except BaseException as raised:
                 error = raised
+        self._tell_later(job, value, error)
+
+    def _advance(self, job: Job, stepped: Stepped) -> None:
+        stepped.advance()
+        if stepped.ended:
+            self._stepped.pop(stepped, None)
+            self._tell_later(job, stepped.value, stepped.error)
+        else:
+            asyncio.get_running_loop().call_later(self._duration_s(), self._advance, job, stepped)
+
+    def _tell_later(self, job: Job, value: Any, error: BaseException | None) -> None:
         asyncio.get_running_loop().call_later(self._duration_s(), self._tell, job, value, error)
 
     def _tell(self, job: Job, value: Any, error: BaseException | None) -> None:

@@ -43,6 +43,7 @@ class SimTransport(asyncio.Transport):
         self.machine = machine
         self.process = current_process()
         self.peer: SimTransport
+        self.dialled = False  # the end that asked for the connection
         self.last_arrival_us = 0  # of what this end has sent: bytes never overtake each other
         self.gone = False  # the socket is closed: what arrives for it is answered with a reset
         self._carrier = carrier

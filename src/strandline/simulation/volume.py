@@ -64,6 +64,7 @@ class FileNode:
         "number",
         "pages",
         "pending",
+        "rewrites",
         "size",
         "synced_at",
     )
@@ -76,6 +77,7 @@ class FileNode:
         self.durable_size = 0
         self.pending: list[Write | Truncate] = []
         self.modified_ms = now_ms
+        self.rewrites = 0  # how often something was changed that had been written: what was read of it is out of date
         self.synced_at = -1  # how many changes to names there had been
         self.cold: set[int] = set()  # pages that are on the medium but not in memory
 
@@ -84,12 +86,14 @@ class FileNode:
 
     def write(self, position: int, data: bytes, now_ms: int) -> None:
         self.pending.append(Write(position, data))
+        self.rewrites += position < self.size
         write_pages(self.pages, position, data)
         self.size = max(self.size, position + len(data))
         self.modified_ms = now_ms
 
     def truncate(self, size: int, now_ms: int) -> None:
         self.pending.append(Truncate(size))
+        self.rewrites += 1
         cut_pages(self.pages, size)
         self.size = size
         self.modified_ms = now_ms
@@ -105,6 +109,18 @@ class FileNode:
 
     def sync_failed(self) -> None:
         self.pending.clear()
+
+    def certain_size(self) -> int:
+        """How many bytes from the beginning are read after a power loss as they are read now, whatever it keeps."""
+        size = min(self.durable_size, self.size)
+        for change in self.pending:
+            size = min(size, change.position if isinstance(change, Write) else change.size)
+        for page in range(pages_up_to(size)):
+            # A sync that failed has left them different with nothing pending.
+            cached, durable = self.pages.get(page), self.durable_pages.get(page)
+            if cached is not durable and not _begins_alike(cached or b"", durable or b"", size - page * PAGE_BYTES):
+                return page * PAGE_BYTES
+        return size
 
     def _dirty_pages(self) -> Iterator[int]:
         for change in self.pending:
@@ -385,6 +401,12 @@ class Volume:
         for directory, name, node in names:
             _set(directory.entries, name, node)
             directory.modified_ms = now_ms
+
+
+def _begins_alike(first: bytes, second: bytes, size: int) -> bool:
+    """As pages: what is not there reads as zeros."""
+    size = min(size, PAGE_BYTES)
+    return first[:size].ljust(size, b"\0") == second[:size].ljust(size, b"\0")
 
 
 def _error(code: int, path: str) -> OSError:

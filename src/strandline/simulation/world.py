@@ -45,6 +45,7 @@ class Simulation:
         self.trace = Trace()
         self.loop = VirtualLoop(self.trace)  # type: ignore[abstract]
         self.fabric = Fabric(self.loop, self.random("network"), self.trace, weather)
+        self._offloads: list[SimOffload] = []
 
     def random(self, purpose: str) -> Random:
         return Random(f"{self.seed}/{purpose}")
@@ -62,7 +63,15 @@ class Simulation:
             raise UnseenErrors("\n".join(complaints))
         return result
 
+    def offload(self, process: Process, stepped_chance: float) -> SimOffload:
+        offload = SimOffload(self.random(f"{process.name}/offload"), stepped_chance=stepped_chance)
+        process.when_ended(offload.abandon)
+        self._offloads.append(offload)
+        return offload
+
     def close(self) -> None:
+        for offload in self._offloads:
+            offload.abandon()
         self.loop.close()
 
     def __enter__(self) -> Self:
@@ -86,11 +95,14 @@ class Machine:
         clock_rate: float = 1.0,
         wall_skew_ms: int = 0,
         journal: Journal | None = None,
+        stepped_chance: float = 0.0,
     ) -> None:
+        """`stepped_chance`: how much of the work of its threads is done in pieces (see stepping.py)."""
         self.name = name
         self.volume = volume or Volume()
         self.clock_rate = clock_rate
         self.wall_skew_ms = wall_skew_ms
+        self.stepped_chance = stepped_chance
         self.boots = 0
         self.process: Process | None = None
         self.disk: SimDisk
@@ -158,6 +170,6 @@ class Machine:
             clock=self.clock,
             disk=self.disk,
             network=SimNetwork(simulation.fabric, self.name),
-            offload=SimOffload(simulation.random(f"{process.name}/offload")),
+            offload=simulation.offload(process, self.stepped_chance),
             random=simulation.random(process.name),
         )

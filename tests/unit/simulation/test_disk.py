@@ -386,3 +386,42 @@ def test_times_of_change_are_those_of_the_virtual_clock() -> None:
     file.write_at(0, b"x")
     now[0] = 11
     assert disk.modified_ms("/a") == 9
+
+
+def test_what_is_certain_of_a_file_is_what_every_power_loss_leaves(disk: SimDisk) -> None:
+    random = Random(7)
+    file = file_with(disk, "/data/log", b"")
+    size = 0
+    for _ in range(200):
+        match random.randrange(5):
+            case 0:
+                file.sync()
+            case 1:
+                size = random.randint(0, size)
+                file.truncate(size)
+            case 2 if size:
+                position = random.randrange(size)
+                file.write_at(position, random.randbytes(min(600, size - position)))
+            case 3 if random.random() < 0.2:
+                fault = disk.fail("sync", times=1)
+                with pytest.raises(OSError):
+                    file.sync()
+                disk.mend(fault)
+            case _:
+                file.write_at(size, random.randbytes(2000))
+                size += 2000
+        certain = disk.volume.file("/data/log").certain_size()
+        now = disk.read("/data/log")[:certain]
+        for seed in range(5):
+            assert found(disk, seed).read("/data/log")[:certain] == now
+    file.sync()
+    assert disk.volume.file("/data/log").certain_size() <= size
+
+
+def test_all_of_a_synced_file_is_certain(disk: SimDisk) -> None:
+    file = file_with(disk, "/data/log", b"x" * 5000)
+    assert disk.volume.file("/data/log").certain_size() == 5000
+    file.write_at(5000, b"y")
+    assert disk.volume.file("/data/log").certain_size() == 5000
+    file.truncate(100)
+    assert disk.volume.file("/data/log").certain_size() == 100

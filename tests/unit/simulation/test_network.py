@@ -431,3 +431,46 @@ def test_a_socket_paused_for_reading_notices_a_reset_when_it_reads_again(simulat
         await other.lost
 
     simulation.run(scenario())
+
+
+def test_a_lag_is_of_one_direction_and_goes_with_healing(simulation: Simulation) -> None:
+    async def scenario() -> list[float]:
+        simulation.machine("server").boot(Server().run)
+        ear = await dial(simulation, simulation.machine("client"))
+
+        async def echo() -> float:
+            began = simulation.loop.time()
+            already = len(ear.data)
+            ear.transport.write(b"x")
+            while len(ear.data) == already:
+                await asyncio.sleep(0.001)
+            return simulation.loop.time() - began
+
+        usual = await echo()
+        simulation.fabric.lags_us["client", "server"] = 3_000_000
+        lagging = max([await echo() for _ in range(5)])
+        simulation.fabric.heal()
+        return [usual, lagging, await echo()]
+
+    usual, lagging, healed = simulation.run(scenario())
+    assert usual < 0.01
+    assert 1 < lagging < 3.1
+    assert healed < 0.01
+
+
+def test_a_tap_hears_what_is_written_even_if_it_never_arrives(simulation: Simulation) -> None:
+    heard: list[tuple[str, bool, bytes]] = []
+
+    async def scenario() -> None:
+        server = Server(Ear)
+        simulation.machine("server").boot(server.run)
+        ear = await dial(simulation, simulation.machine("client"))
+        simulation.fabric.tap = lambda sender, data: heard.append((sender.machine, sender.dialled, data))
+        server.protocols[0].transport.write(b"answer")
+        simulation.fabric.block("client", "server")
+        ear.transport.write(b"question")
+        await asyncio.sleep(1)
+        assert server.protocols[0].data == b""
+
+    simulation.run(scenario())
+    assert heard == [("server", False, b"answer"), ("client", True, b"question")]

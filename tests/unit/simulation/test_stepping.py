@@ -1,0 +1,138 @@
+"""Offloaded work in pieces: others act between its changes of the disk, and an end may fall there."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from strandline.runtime.disk import write_atomically
+from strandline.runtime.world import World
+from strandline.simulation.disk import SimDisk
+from strandline.simulation.world import Machine, Simulation
+
+
+def write_three(world: World) -> str:
+    for name in "abc":
+        file = world.disk.open(f"/{name}", create=True)
+        file.write_at(0, name.encode())
+        file.close()
+    return "written"
+
+
+def found(machine: Machine) -> list[str]:
+    return SimDisk(machine.volume).list("/")
+
+
+def test_the_loop_sees_work_half_done_and_hears_its_result_in_the_end() -> None:
+    async def program(world: World) -> tuple[set[int], str]:
+        seen = set()
+        work = asyncio.ensure_future(world.offload.run(write_three, world))
+        while not work.done():
+            seen.add(len(world.disk.list("/")))
+            await asyncio.sleep(0.000_02)
+        return seen, await work
+
+    with Simulation(seed=1) as simulation:
+        machine = simulation.machine("node", stepped_chance=1.0)
+
+        async def scenario() -> tuple[set[int], str]:
+            return await machine.boot(program)
+
+        assert simulation.run(scenario()) == ({0, 1, 2, 3}, "written")
+
+
+def test_an_error_in_the_middle_is_the_callers() -> None:
+    def fail(world: World) -> None:
+        write_three(world)
+        raise ZeroDivisionError
+
+    async def program(world: World) -> None:
+        with pytest.raises(ZeroDivisionError):
+            await world.offload.run(fail, world)
+
+    with Simulation(seed=1) as simulation:
+        machine = simulation.machine("node", stepped_chance=1.0)
+
+        async def scenario() -> None:
+            await machine.boot(program)
+
+        simulation.run(scenario())
+
+
+def test_a_kill_falls_into_the_middle_and_nothing_runs_after_it() -> None:
+    ends = set()
+    for seed in range(30):
+        with Simulation(seed) as simulation:
+            machine = simulation.machine("node", stepped_chance=1.0)
+
+            async def program(world: World) -> None:
+                def write() -> None:
+                    try:
+                        write_three(world)
+                    finally:
+                        write_atomically(world.disk, "/clean-up", b"")
+
+                await world.offload.run(write)
+
+            async def scenario(seed: int = seed, machine: Machine = machine) -> None:
+                machine.boot(program)
+                await asyncio.sleep(seed * 0.000_03)
+                machine.kill()
+                left = found(machine)
+                await asyncio.sleep(1)
+                assert found(machine) == left
+                ends.add("".join(left))
+
+            simulation.run(scenario())
+    assert {"", "a", "ab", "abc"} <= ends
+
+
+def test_the_power_may_go_at_a_change_of_such_work() -> None:
+    with Simulation(seed=3) as simulation:
+        machine = simulation.machine("node", stepped_chance=1.0)
+
+        async def program(world: World) -> None:
+            await world.offload.run(write_three, world)
+
+        async def scenario() -> None:
+            machine.boot(program)
+            machine.disk.lose_power_at = 3
+            await asyncio.sleep(1)
+            assert machine.process is not None
+            assert not machine.process.alive
+
+        simulation.run(scenario())
+
+
+def test_work_left_in_its_middle_ends_with_the_simulation() -> None:
+    with Simulation(seed=3) as simulation:
+        machine = simulation.machine("node", stepped_chance=1.0)
+
+        async def program(world: World) -> None:
+            await world.offload.run(write_three, world)
+
+        async def scenario() -> None:
+            machine.boot(program)
+            await asyncio.sleep(0.000_4)
+
+        simulation.run(scenario())
+    assert len(found(machine)) < 3
+
+
+def digest(seed: int) -> str:
+    with Simulation(seed) as simulation:
+
+        async def program(world: World) -> None:
+            await asyncio.gather(*(world.offload.run(write_three, world) for _ in range(5)))
+
+        async def scenario() -> None:
+            await simulation.machine("node", stepped_chance=0.7).boot(program)
+
+        simulation.run(scenario())
+        return simulation.trace.digest()
+
+
+def test_pieces_come_in_the_same_order_for_the_same_seed() -> None:
+    assert digest(1) == digest(1)
+    assert digest(1) != digest(2)
