@@ -9,7 +9,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine, Generator
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, TypeVar
+
+T = TypeVar("T")
 
 
 class TaskGroup:
@@ -87,6 +89,26 @@ class TaskGroup:
         if kind is None and error is not None:
             raise error
         return False
+
+
+async def unless(interruption: Callable[[], Coroutine[Any, Any, Any]], work: Coroutine[Any, Any, T]) -> T | None:
+    """The result of `work`; when the interruption comes first, the work is cancelled and there is none."""
+    try:
+        async with TaskGroup() as watching, asyncio.timeout(None) as limit:
+
+            async def watch() -> None:
+                await interruption()
+                limit.reschedule(asyncio.get_running_loop().time())
+
+            watcher = watching.start(watch())
+            try:
+                return await work
+            finally:
+                watcher.cancel()
+    except TimeoutError:
+        if not limit.expired():
+            raise
+        return None
 
 
 class _Continued(Coroutine[Any, Any, None]):

@@ -1,0 +1,146 @@
+"""The way to the active controller, wherever it is: in this very process, or at the other end of a connection.
+
+Handlers `forward` their clients' requests (in Envelopes, with the client's principal, to a controller elsewhere); the
+node itself `send`s its own. Nobody who calls notices who leads: a controller that has lost the lead, or that nobody
+answers for, is asked about no more, and the request goes to the next one, until its time is up.
+
+A request whose connection broke may have been carried out: it is sent again all the same, as Kafka does, since a
+client that asked for a topic must hear whether it is there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, Protocol
+
+from strandline.handlers.context import Call
+from strandline.handlers.envelope import unwrap, wrap
+from strandline.model.errors import ErrorCode, KafkaError
+from strandline.model.ids import Endpoint
+from strandline.protocol.apis import API, ApiKey
+from strandline.protocol.messages.brokers import EnvelopeResponse
+from strandline.protocol.types import Message
+from strandline.runtime.clock import Clock
+from strandline.runtime.tasks import unless
+
+Method = Callable[[Any, int], Awaitable[Any]]
+
+# Whoever leads may need a moment to become active; another is told by `other_leader` at once.
+_RETRY_MS: Final = 50
+# What says that another controller should be asked, or the same one a little later.
+_ELSEWHERE: Final = frozenset(
+    {
+        ErrorCode.NOT_CONTROLLER,
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.NETWORK_EXCEPTION,
+        ErrorCode.BROKER_NOT_AVAILABLE,
+    }
+)
+
+
+class Leadership(Protocol):
+    """Who leads the quorum, as far as this node knows."""
+
+    @property
+    def leader(self) -> Any: ...
+    def other_leader(self, known: Any) -> Coroutine[Any, Any, Any]: ...
+
+
+class Peers(Protocol):
+    async def call(self, endpoint: Endpoint, request: Message, *, timeout_ms: int) -> Message: ...
+
+
+@dataclass(frozen=True, slots=True)
+class _Question:
+    api_key: ApiKey
+    request: Message
+    version: int
+    ask: Callable[[Endpoint, int], Coroutine[Any, Any, Message]]
+    """How it is asked at another node, and within how many milliseconds."""
+
+
+class ControllerChannel:
+    def __init__(
+        self,
+        node_id: int,
+        leadership: Leadership,
+        peers: Peers,
+        clock: Clock,
+        local: Mapping[ApiKey, Method],
+        *,
+        timeout_ms: int,
+    ) -> None:
+        """`local` has the methods of this process's own controller; none on a node that is only a broker."""
+        self._node_id = node_id
+        self._leadership = leadership
+        self._peers = peers
+        self._clock = clock
+        self._local = local
+        self._timeout_ms = timeout_ms
+
+    async def forward(self, api_key: int, call: Call, request: Message) -> Any:
+        """A client's request, in the client's version; whatever the controller answers is for the client to read."""
+
+        async def ask(endpoint: Endpoint, timeout_ms: int) -> Message:
+            enveloped = await self._peers.call(endpoint, wrap(call, request), timeout_ms=timeout_ms)
+            assert isinstance(enveloped, EnvelopeResponse)
+            return unwrap(call, enveloped)
+
+        return await self._asked(_Question(ApiKey(api_key), request, call.version, ask), self._timeout_ms)
+
+    async def send(self, api_key: ApiKey, request: Message, *, timeout_ms: int | None = None) -> Any:
+        """A request of this node's own, in the newest version; an error at the top of the answer is raised."""
+
+        async def ask(endpoint: Endpoint, timeout_ms: int) -> Message:
+            return await self._peers.call(endpoint, request, timeout_ms=timeout_ms)
+
+        question = _Question(api_key, request, API[api_key].max_version, ask)
+        answer = await self._asked(question, timeout_ms or self._timeout_ms)
+        code = _code(answer)
+        if code is not ErrorCode.NONE:
+            why = getattr(answer, "error_message", None)
+            raise KafkaError(code, why or f"the controller refused {API[api_key].name}")
+        return answer
+
+    async def _asked(self, question: _Question, timeout_ms: int) -> Any:
+        deadline_ms = self._clock.now_ms() + timeout_ms
+        why: object = "nobody is known to lead the quorum"
+        while (left_ms := deadline_ms - self._clock.now_ms()) > 0:
+            leader = self._leadership.leader
+            try:
+                answer = await self._ask(leader, question, left_ms)
+                if answer is not None and _code(answer) not in _ELSEWHERE:
+                    return answer
+            except (OSError, KafkaError) as error:
+                if isinstance(error, KafkaError) and error.code not in _ELSEWHERE:
+                    raise
+                why = error
+            await self._look_around(leader, min(_RETRY_MS, left_ms))
+        raise KafkaError(
+            ErrorCode.REQUEST_TIMED_OUT, f"no active controller took {API[question.api_key].name} in time: {why}"
+        )
+
+    async def _ask(self, leader: Any, question: _Question, timeout_ms: int) -> Any:
+        """None when it is not known whom to ask, or when another took the lead before there was an answer."""
+        if leader.id == self._node_id and self._local:
+            return await self._local[question.api_key](question.request, question.version)
+        # Handlers may have come here without a task of their own so far, which a time limit needs.
+        await asyncio.sleep(0)
+        if leader.endpoint is None:
+            await self._look_around(leader, timeout_ms)
+            return None
+        # A leader that fell silent may never answer, and its connection may live on.
+        return await unless(lambda: self._leadership.other_leader(leader), question.ask(leader.endpoint, timeout_ms))
+
+    async def _look_around(self, leader: Any, wait_ms: int) -> None:
+        """Until somebody else leads, or it is time to try again."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(wait_ms / 1000):
+                await self._leadership.other_leader(leader)
+
+
+def _code(answer: Any) -> ErrorCode:
+    return ErrorCode(getattr(answer, "error_code", 0))

@@ -1,0 +1,112 @@
+"""Requests inside envelopes: what goes in at a broker comes out at a controller, and the answer travels back."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from strandline.handlers.context import Call
+from strandline.handlers.envelope import handle_envelope, unwrap, wrap
+from strandline.model.errors import ErrorCode, KafkaError
+from strandline.protocol.apis import ApiKey
+from strandline.protocol.messages.brokers import EnvelopeRequest, EnvelopeResponse
+from strandline.protocol.messages.topics import (
+    CreatableTopic,
+    CreatableTopicResult,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+)
+
+
+@dataclass
+class ClientCall:
+    api_key: int = ApiKey.CREATE_TOPICS
+    version: int = 5
+    client_id: str = "shop"
+    principal: str = "User:ada"
+    listener: str = "PLAINTEXT"
+    client_host: str = "10.1.2.3"
+    bulky: bool = False
+
+    def park(self) -> None: ...
+    def when_connection_lost(self, purpose: str, tell: Callable[[], None]) -> None: ...
+
+
+REQUEST = CreateTopicsRequest(topics=[CreatableTopic(name="orders", num_partitions=3, replication_factor=1)])
+
+
+def _serve(handle: Any, envelope: EnvelopeRequest) -> EnvelopeResponse:
+    outer = ClientCall(api_key=ApiKey.ENVELOPE, principal="User:broker", listener="CONTROLLER")
+    return asyncio.run(handle_envelope({ApiKey.CREATE_TOPICS: handle}, outer, envelope))
+
+
+def test_the_controller_sees_the_request_as_its_client_made_it() -> None:
+    seen: list[tuple[Call, CreateTopicsRequest]] = []
+
+    async def handle(call: Call, request: CreateTopicsRequest) -> CreateTopicsResponse:
+        seen.append((call, request))
+        return CreateTopicsResponse(topics=[CreatableTopicResult(name="orders", num_partitions=3)])
+
+    client = ClientCall()
+    answer = unwrap(client, _serve(handle, wrap(client, REQUEST)))
+    call, request = seen[0]
+    assert (call.principal, call.client_id, call.client_host, call.version) == ("User:ada", "shop", "10.1.2.3", 5)
+    assert call.listener == "CONTROLLER"
+    assert request.topics[0].name == "orders"
+    assert isinstance(answer, CreateTopicsResponse)
+    assert answer.topics[0].num_partitions == 3
+
+
+def test_a_refusal_is_told_inside_in_the_shape_of_the_api() -> None:
+    async def handle(call: Call, request: CreateTopicsRequest) -> CreateTopicsResponse:
+        raise KafkaError(ErrorCode.POLICY_VIOLATION, "too many")
+
+    client = ClientCall()
+    response = _serve(handle, wrap(client, REQUEST))
+    assert response.error_code == 0
+    answer = unwrap(client, response)
+    assert isinstance(answer, CreateTopicsResponse)
+    assert [(topic.name, topic.error_code) for topic in answer.topics] == [("orders", ErrorCode.POLICY_VIOLATION)]
+
+
+def test_a_controller_that_does_not_lead_says_so_on_the_outside() -> None:
+    async def handle(call: Call, request: CreateTopicsRequest) -> CreateTopicsResponse:
+        raise KafkaError(ErrorCode.NOT_CONTROLLER, "not me")
+
+    with pytest.raises(KafkaError) as refused:
+        _serve(handle, wrap(ClientCall(), REQUEST))
+    assert refused.value.code is ErrorCode.NOT_CONTROLLER
+    with pytest.raises(KafkaError) as unwrapped:
+        unwrap(ClientCall(), EnvelopeResponse(error_code=ErrorCode.NOT_CONTROLLER))
+    assert unwrapped.value.code is ErrorCode.NOT_CONTROLLER
+
+
+@pytest.mark.parametrize(
+    "envelope",
+    [
+        EnvelopeRequest(),
+        EnvelopeRequest(request_data=b"\x00\x13\x00\x05", request_principal=b"", client_host_address=b"\x7f\0\0\1"),
+        EnvelopeRequest(
+            request_data=wrap(ClientCall(), REQUEST).request_data,
+            request_principal=b"\x00\x07rest",
+            client_host_address=b"\x7f\0\0\1",
+        ),
+        EnvelopeRequest(
+            request_data=wrap(ClientCall(), REQUEST).request_data[:-9],
+            request_principal=wrap(ClientCall(), REQUEST).request_principal,
+            client_host_address=b"\x7f\0\0\1",
+        ),
+    ],
+    ids=["empty", "header cut off", "principal from the future", "body cut off"],
+)
+def test_an_envelope_that_cannot_be_opened_is_refused(envelope: EnvelopeRequest) -> None:
+    async def handle(call: Call, request: CreateTopicsRequest) -> CreateTopicsResponse:
+        raise AssertionError("nobody should get here")
+
+    with pytest.raises(KafkaError) as refused:
+        _serve(handle, envelope)
+    assert refused.value.code is ErrorCode.INVALID_REQUEST

@@ -1,0 +1,54 @@
+"""Work that an interruption ends."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from strandline.runtime.tasks import unless
+
+
+async def _answer(value: int) -> int:
+    await asyncio.sleep(0)
+    return value
+
+
+async def _failing() -> int:
+    await asyncio.sleep(0)
+    raise TimeoutError("its own")
+
+
+def test_work_that_ends_first_gives_its_result() -> None:
+    async def story() -> int | None:
+        return await unless(asyncio.Event().wait, _answer(7))
+
+    assert asyncio.run(story()) == 7
+
+
+def test_an_interruption_cancels_the_work() -> None:
+    cancelled = []
+
+    async def endless() -> int:
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            cancelled.append(True)
+            raise
+        return 1
+
+    async def story() -> int | None:
+        event = asyncio.Event()
+        asyncio.get_running_loop().call_soon(event.set)
+        return await unless(event.wait, endless())
+
+    assert asyncio.run(story()) is None
+    assert cancelled == [True]
+
+
+def test_a_timeout_of_the_work_itself_is_no_interruption() -> None:
+    async def story() -> int | None:
+        return await unless(asyncio.Event().wait, _failing())
+
+    with pytest.raises(TimeoutError, match="its own"):
+        asyncio.run(story())
