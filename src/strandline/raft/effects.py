@@ -1,0 +1,145 @@
+"""What the machine wants done. Each input of `Replica` returns a list of these; the driver performs them in order.
+
+The order is a promise: whatever follows a `Persist`, a `Truncate` or a `FinishSnapshot` is performed only after that one
+has been finished, and the next input is handed in only when the whole list has been performed (syncing the log for a
+`Flush`, and the exchange begun by a `Send`, go on in the background and come back as inputs of their own).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from strandline.model.ids import Endpoint
+from strandline.protocol.messages.fetch import FetchResponse
+from strandline.protocol.messages.quorum import FetchSnapshotResponse
+from strandline.protocol.types import Message
+from strandline.raft.snapshots import SnapshotId
+from strandline.raft.state import QuorumState
+from strandline.runtime.disk import Buffer
+
+
+@dataclass(frozen=True, slots=True)
+class Persist:
+    """Write quorum-state and sync it before any later effect: what follows may depend on this replica's memory."""
+
+    state: QuorumState
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Send:
+    """Send a request, in its newest version, and hand the outcome to `Replica.on_response` with this very object.
+
+    A Send is known by its identity, not by its content: an outcome that nobody waits for any more is passed over.
+    """
+
+    to: int
+    """A node id, or -1 for a bootstrap server, whose id nobody has told us."""
+    endpoint: Endpoint
+    request: Message
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """Answer the request that came with this token, now or after it was parked."""
+
+    token: object
+    response: Message
+
+
+@dataclass(frozen=True, slots=True)
+class ReplyWithRecords:
+    """Fill the only partition of the response with up to `max_bytes` of whole batches from `offset` on, and answer.
+
+    At least one batch, however large; uncommitted ones included, also those that are only in the page cache.
+    """
+
+    token: object
+    response: FetchResponse
+    offset: int
+    max_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class ReplyWithSnapshot:
+    """Fill the only partition of the response with up to `max_bytes` of the snapshot's file from byte `position` on.
+
+    Size and position are already in the response. A file that has gone meanwhile is answered with SNAPSHOT_NOT_FOUND.
+    """
+
+    token: object
+    response: FetchSnapshotResponse
+    snapshot_id: SnapshotId
+    position: int
+    max_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Flush:
+    """Sync the log in the background, then say how far: `Replica.on_flushed`. Several may be done as one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Truncate:
+    """Cut the log so that it ends at `offset`, before any later effect. It is never below what is committed."""
+
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """The high watermark rose: everything below it is committed and may be replayed."""
+
+    high_watermark: int
+
+
+@dataclass(frozen=True, slots=True)
+class Lead:
+    """This replica leads the epoch and knows everything that is committed: the controller may become active."""
+
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class StepDown:
+    """The leadership of this epoch has ended, also if it never came to `Lead`."""
+
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotChunk:
+    """Write these bytes at `position` of the snapshot's `.part` file, to the page cache. Position 0 begins it anew."""
+
+    snapshot_id: SnapshotId
+    position: int
+    data: Buffer
+
+
+@dataclass(frozen=True, slots=True)
+class FinishSnapshot:
+    """Sync, verify and name the snapshot, begin the log anew at its end, load it into the image, before any later
+    effect. Then `Replica.on_snapshot_loaded`, or `on_snapshot_failed` when it was not a whole snapshot."""
+
+    snapshot_id: SnapshotId
+
+
+@dataclass(frozen=True, slots=True)
+class LeaderChanged:
+    """Who leads, in which epoch, or where, is different now: whoever looks for the controller may look again."""
+
+
+Effect = (
+    Persist
+    | Send
+    | Reply
+    | ReplyWithRecords
+    | ReplyWithSnapshot
+    | Flush
+    | Truncate
+    | Commit
+    | Lead
+    | StepDown
+    | SnapshotChunk
+    | FinishSnapshot
+    | LeaderChanged
+)

@@ -1,0 +1,41 @@
+"""How patient a replica is (`controller.quorum.*`), with Kafka's defaults. All of it is handed to the machine."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class QuorumSettings:
+    election_timeout_ms: int = 1_000  # controller.quorum.election.timeout.ms
+    """Randomised to once up to twice as long, every time."""
+    fetch_timeout_ms: int = 2_000  # controller.quorum.fetch.timeout.ms
+    """A follower that has not heard from its leader for so long looks for another."""
+    election_backoff_max_ms: int = 1_000  # controller.quorum.election.backoff.max.ms
+    request_timeout_ms: int = 2_000  # controller.quorum.request.timeout.ms
+    retry_backoff_ms: int = 20  # controller.quorum.retry.backoff.ms
+    """After the first failure; it doubles while failures follow one another."""
+    retry_backoff_max_ms: int = 500
+    fetch_max_wait_ms: int = 500
+    fetch_max_bytes: int = 1 << 20  # controller.quorum.fetch.max.bytes
+    fetch_snapshot_max_bytes: int = 1 << 20  # controller.quorum.fetch.snapshot.max.bytes
+    auto_join: bool = False  # controller.quorum.auto.join.enable
+    gone_leader_delay_ms: int = 150
+    """A follower that knows its leader's process is gone waits up to so long, at random, before it stands for election."""
+    observer_timeout_ms: int = 300_000
+    """A leader forgets an observer that has not fetched for so long."""
+
+    @property
+    def check_quorum_timeout_ms(self) -> int:
+        """A leader that has not heard from a majority for so long gives up."""
+        return self.fetch_timeout_ms * 3 // 2
+
+    @property
+    def begin_epoch_interval_ms(self) -> int:
+        """A leader reminds voters that do not fetch this often."""
+        return self.fetch_timeout_ms // 2
+
+    @property
+    def voter_update_interval_ms(self) -> int:
+        """A controller looks this often whether the voter set says what is true of it."""
+        return self.fetch_timeout_ms * 3
