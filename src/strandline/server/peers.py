@@ -1,0 +1,133 @@
+"""Outbound calls to other nodes: the quorum's, and the broker's to its controller.
+
+A connection is opened when it is first needed, kept while it works, and forgotten when it ends; whoever calls decides
+whether to try again. Calls to one node share a connection, several under way at once. A server answers a connection in
+order, so requests that may wait long at the other end do not travel with those that must not: each lane to a node is a
+connection of its own. In particular a parked Fetch never delays a Vote, and a heartbeat's connection carries nothing
+but heartbeats, so that its end says something about the process at either side.
+
+Which version is spoken is learnt from each connection's first answer (ApiVersions).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import re
+from enum import Enum
+from typing import Final
+
+from strandline.client.connection import Connection
+from strandline.client.errors import CallTimedOut, NotSupported
+from strandline.client.settings import ClientSettings
+from strandline.model.ids import Endpoint
+from strandline.protocol.apis import ApiKey
+from strandline.protocol.errors import EncodeError
+from strandline.protocol.types import Message
+from strandline.runtime.network import Network
+
+# How long a dial that only asks whether anybody is there may take: a refusal comes at once or not at all.
+_REFUSAL_MS: Final = 1_000
+
+
+class Lane(Enum):
+    """What may wait for what, to one node."""
+
+    ELECTION = "votes and the beginnings and ends of epochs: answered at once"
+    METADATA = "the metadata log and its snapshots: parked until there is something new"
+    HEARTBEAT = "signs of life: answered when committed, and never behind anything else"
+    REQUEST = "everything else: answered when committed"
+
+
+_LANES: Final = {
+    ApiKey.VOTE: Lane.ELECTION,
+    ApiKey.BEGIN_QUORUM_EPOCH: Lane.ELECTION,
+    ApiKey.END_QUORUM_EPOCH: Lane.ELECTION,
+    ApiKey.API_VERSIONS: Lane.ELECTION,
+    ApiKey.FETCH: Lane.METADATA,
+    ApiKey.FETCH_SNAPSHOT: Lane.METADATA,
+    ApiKey.BROKER_HEARTBEAT: Lane.HEARTBEAT,
+}
+
+
+class _Line:
+    """One lane to one node. Whoever finds no connection makes one; the others wait for it at the lock."""
+
+    __slots__ = ("connection", "dialling")
+
+    def __init__(self) -> None:
+        self.connection: Connection | None = None
+        self.dialling = asyncio.Lock()
+
+
+class Peers:
+    def __init__(self, network: Network, client_id: str) -> None:
+        """`client_id` is what the other side sees in its logs and metrics: Kafka's are `raft-client-<node id>`."""
+        self._network = network
+        self._settings = ClientSettings(client_id=client_id)
+        self._lines: dict[tuple[Endpoint, Lane], _Line] = {}
+        self._closed = False
+
+    async def call(self, endpoint: Endpoint, request: Message, *, timeout_ms: int) -> Message:
+        """The answer to a request, within `timeout_ms` from now, dialling included. Raises KafkaError (`client.errors`
+        says which) when there is none."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + timeout_ms / 1000
+        try:
+            async with asyncio.timeout_at(deadline):
+                connection = await self._connection(endpoint, self._line(endpoint, request))
+            # The connection keeps this time: it ends itself when an answer is missing, for later ones come behind it.
+            left_ms = max(1, round((deadline - loop.time()) * 1000))
+            return await connection.call(request, Message, timeout_ms=left_ms)
+        except TimeoutError:
+            raise CallTimedOut(f"{endpoint} did not answer {_name(request)} within {timeout_ms} ms") from None
+        except NotSupported as error:
+            raise NotSupported(f"{endpoint} is too old for this node, or too new: {error.why}") from error
+        except EncodeError as error:
+            raise NotSupported(
+                f"{endpoint} is too old for this node: {_name(request)} cannot be said: {error}"
+            ) from error
+
+    async def is_refused(self, endpoint: Endpoint) -> bool:
+        try:
+            async with asyncio.timeout(_REFUSAL_MS / 1000):
+                transport = await self._network.connect(endpoint.host, endpoint.port, asyncio.Protocol)
+        except OSError as error:  # TimeoutError is one
+            return _is_refusal(error)
+        transport.abort()
+        return False
+
+    def close(self) -> None:
+        """Ends every connection; calls under way fail."""
+        self._closed = True
+        lines, self._lines = self._lines, {}
+        for line in lines.values():
+            if line.connection is not None:
+                line.connection.close()
+
+    def _line(self, endpoint: Endpoint, request: Message) -> _Line:
+        assert request.api_key is not None
+        lane = _LANES.get(ApiKey(request.api_key), Lane.REQUEST)
+        return self._lines.setdefault((endpoint, lane), _Line())
+
+    async def _connection(self, endpoint: Endpoint, line: _Line) -> Connection:
+        async with line.dialling:
+            if line.connection is None or not line.connection.is_open:
+                line.connection = None
+                connection = await Connection.open(self._network, endpoint, self._settings)
+                if self._closed:
+                    connection.close()
+                line.connection = connection
+            return line.connection
+
+
+def _name(request: Message) -> str:
+    return type(request).__name__.removesuffix("Request")
+
+
+def _is_refusal(error: OSError) -> bool:
+    """asyncio tells of a name with several addresses in one sentence without a number: then all must have refused."""
+    if isinstance(error, ConnectionRefusedError):
+        return True
+    numbers = re.findall(r"\[Errno (\d+)\]", str(error))
+    return bool(numbers) and all(int(number) == errno.ECONNREFUSED for number in numbers)
