@@ -63,7 +63,7 @@ class Replica:
 
     @property
     def leader_id(self) -> int:
-        """Of the quorum's leader in this epoch, -1 when nobody is known to lead it. Never a leader that resigned here."""
+        """Who leads this epoch; -1 when nobody is known to, or when it was this replica and it has resigned."""
         return self.state.leader_id
 
     @property
