@@ -35,6 +35,20 @@ class MetadataLog(Protocol):
         """The first offset that is not committed. It belongs to one leadership, and is lost with it."""
         ...
 
+    def reserve(self) -> int:
+        """The offset where the next append will stand; until `append` or `release` nobody else writes to the log.
+
+        Who has not reserved may append as well, and learns then where.
+        """
+        ...
+
+    def release(self) -> None:
+        """Gives a reservation back without having appended; nothing happens when there is none."""
+        ...
+
     def append(self, records: Sequence[Message]) -> int:
-        """One atomic batch at the end of the log; answers the offset of its last record at once, durable later."""
+        """One atomic batch at the end of the log; answers the offset of its last record at once, durable later.
+
+        It ends the reservation. NOT_CONTROLLER when this node does not lead any more.
+        """
         ...

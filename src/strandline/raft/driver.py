@@ -1,318 +1,127 @@
-"""The quorum of one: a sole voter leads as soon as it starts, and its own flush is the commit.
-
-What the controller sees is the `MetadataLog` port: `append` gives offsets at once, `committed` follows. In between,
-`run` gathers whatever was appended while the last flush was under way into one write and one sync (group commit), tells
-the image and the publisher, then wakes those who wait. Snapshots are written beside, in slices, from a pinned view.
-
-Every start is a new epoch, recorded and synced before anything is written in it, so an (offset, epoch) pair never means
-two things. Kafka writes a NoOp record twice a second when nothing happens, to show how far its followers lag; with
-nobody to follow, that would only keep an idle disk awake, so none are written.
-
-A failing disk ends it: nothing more is committed, everyone who waits fails with NOT_CONTROLLER, and the node stops.
-"""
+"""The shell around the raft machine: `Quorum` carries to the `Replica` what happens, and performs what it wants."""
 
 from __future__ import annotations
 
-import asyncio
-import logging
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import Final
+from collections.abc import Callable, Sequence
+from random import Random
+from typing import NamedTuple
 
 from strandline.metadata.image import Image
-from strandline.metadata.views import View
-from strandline.model.errors import ErrorCode, KafkaError, NodeFault
-from strandline.model.ids import Uuid
+from strandline.model.ids import Endpoint
 from strandline.model.timeline import Touched
-from strandline.protocol.messages.control_records import (
-    KRaftVersionRecord,
-    LeaderChangeMessage,
-    LeaderChangeMessageVoter,
-)
-from strandline.protocol.messages.quorum import DescribeQuorumRequest, DescribeQuorumResponse
 from strandline.protocol.types import Message
-from strandline.raft.batches import ControlRecord, encode_control_batch, encode_slowly
-from strandline.raft.description import describe_sole_voter
-from strandline.raft.recovery import Recovered, recover
-from strandline.raft.snapshots import SnapshotId
-from strandline.raft.state import QuorumState
+from strandline.raft.peers_port import Peers
+from strandline.raft.settings import QuorumSettings
+from strandline.raft.sole_voter import OnCommit, SnapshotPolicy, SoleVoter
 from strandline.raft.storage import MetadataStorage
 from strandline.raft.voters import Voter, VoterSet
 from strandline.runtime.clock import Clock
+from strandline.runtime.metrics import Metrics
 from strandline.runtime.offload import Offload
-from strandline.runtime.tasks import TaskGroup
 from strandline.runtime.watermark import Watermark
 
-logger = logging.getLogger(__name__)
-
-# About two milliseconds of gathering and encoding.
-_SNAPSHOT_SLICE: Final = 200
-
-OnCommit = Callable[[list[Touched]], None]
+__all__ = ["Leader", "OnCommit", "Quorum", "SnapshotPolicy", "SoleVoter"]
 
 
-@dataclass(frozen=True, slots=True)
-class SnapshotPolicy:
-    max_bytes_between: int = 20_971_520  # metadata.log.max.record.bytes.between.snapshots
-    max_interval_ms: int = 3_600_000  # metadata.log.max.snapshot.interval.ms
+class Leader(NamedTuple):
+    """Who leads the metadata quorum, as far as this node knows. `id` is -1 when nobody is known to lead the epoch."""
+
+    id: int
+    epoch: int
+    endpoint: Endpoint | None
 
 
-@dataclass(frozen=True, slots=True)
-class _Appended:
-    """An atomic batch that waits to be written."""
-
-    base_offset: int
-    timestamp: int
-    metadata_version: int
-    records: Sequence[Message]
-
-
-class SoleVoter:
+class Quorum:
     def __init__(
         self,
         storage: MetadataStorage,
         image: Image,
         clock: Clock,
         offload: Offload,
+        peers: Peers,
+        random: Random,
         *,
-        node_id: int,
-        directory_id: Uuid,
+        me: Voter,
+        cluster_id: str,
+        is_controller: bool,
+        settings: QuorumSettings,
         configured_voters: VoterSet | None = None,
+        bootstrap: Sequence[Endpoint] = (),
         policy: SnapshotPolicy | None = None,
-        on_commit: OnCommit | None = None,
+        append_linger_ms: int = 25,
+        metrics: Metrics | None = None,
     ) -> None:
-        """`configured_voters` is `controller.quorum.voters`, for a quorum whose voters are not in its log.
+        """`offload` belongs to the quorum alone (two threads will do), so that a busy disk pool delays no election.
 
-        `on_commit` hears what each commit touched, after the image has committed it and before anyone who waits for it.
+        `me`: this node as it would stand in a VotersRecord, a broker too: node id, directory id of the metadata log
+        directory, the advertised controller listeners (none for a broker). `configured_voters` is
+        `controller.quorum.voters`, for a quorum whose voters are not in its log; `bootstrap` is
+        `controller.quorum.bootstrap.servers`.
         """
-        self._storage = storage
-        self._image = image
-        self._clock = clock
-        self._offload = offload
-        self._node_id = node_id
-        self._directory_id = directory_id
-        self._configured_voters = configured_voters
-        self._policy = policy or SnapshotPolicy()
-        self.on_commit = on_commit
-        self._recovered = Recovered()
-        self._voters = VoterSet(())
-        self._waiting: list[_Appended] = []
-        self._work = asyncio.Event()
-        self._snapshot_due = asyncio.Event()
-        self._bytes_since_snapshot = 0
-        self._last_timestamp = 0
-        self.epoch = 0
-        self.is_leader = False
-        self.end_offset = 0
+        self.on_commit: Callable[[list[Touched]], None] | None = None
+        """Hears what each commit touched, after the image has it and before anyone who waits for it."""
+        self.on_leading: Callable[[int], None] | None = None
+        """This node leads the epoch given, and everything committed is in the image."""
+        self.on_stepped_down: Callable[[], None] | None = None
+        """It does not any more. Called before anything else is replayed."""
         self.committed = Watermark(0)
+        """Of the current leadership: a new one each time, lost with NOT_CONTROLLER."""
+        self.high_watermark = Watermark(0)
+        """How far the image is committed, whoever leads: never lost, never falls."""
+        self.is_leader = False
+
+    @property
+    def epoch(self) -> int:
+        return 0
 
     @property
     def kraft_version(self) -> int:
-        return self._recovered.kraft_version
+        return 0
+
+    @property
+    def end_offset(self) -> int:
+        return 0
+
+    @property
+    def leader(self) -> Leader:
+        return Leader(-1, 0, None)
+
+    async def other_leader(self, known: Leader) -> Leader:
+        """Returns when who leads, in which epoch, or where, differs from `known`."""
+        raise NotImplementedError
 
     async def start(self) -> None:
-        """Reads what is there into the image and takes the lead of a new epoch; then `append` may be called."""
-        try:
-            await self._take_the_lead()
-        except (OSError, KafkaError) as error:
-            raise NodeFault(f"the metadata log in {self._storage.path} cannot be used: {error}") from error
-
-    async def _take_the_lead(self) -> None:
-        self._recovered = await self._offload.run(recover, self._storage, self._image)
-        self._voters = self._check_voters()
-        self._bytes_since_snapshot = self._recovered.bytes_since_snapshot
-        state = await self._offload.run(self._storage.read_state)
-        self.epoch = max(state.epoch, self._recovered.epoch) + 1
-        leading = QuorumState(epoch=self.epoch, leader_id=self._node_id)
-        await self._offload.run(self._storage.write_state, leading, self._recovered.kraft_version, self._voters)
-        await self._write_epoch_start()
-        self.is_leader = True
-
-    def _check_voters(self) -> VoterSet:
-        voters = self._recovered.voters if self._recovered.kraft_version > 0 else self._configured_voters
-        if voters is None:
-            raise NodeFault(
-                "nobody has said who votes: format this node with --standalone, or set controller.quorum.voters"
-            )
-        ids = [voter.id for voter in voters.voters]
-        me = voters.voter(self._node_id)
-        if me is None:
-            raise NodeFault(f"node {self._node_id} is not among the voters {ids}")
-        if len(ids) > 1:
-            raise NodeFault(f"the voters are {ids}, but this version runs quorums of one only")
-        if self._recovered.kraft_version > 0 and me.directory_id != self._directory_id:
-            raise NodeFault(
-                f"the voter {me.id} has its log in directory {me.directory_id}, but this is {self._directory_id}: "
-                "the metadata of this cluster is elsewhere"
-            )
-        return voters
-
-    async def _write_epoch_start(self) -> None:
-        """The leader-change record; in the first epoch of a dynamic quorum also who votes."""
-        granting = [LeaderChangeMessageVoter(voter_id=self._node_id)]
-        records: list[ControlRecord] = [
-            LeaderChangeMessage(version=0, leader_id=self._node_id, voters=granting, granting_voters=granting)
-        ]
-        if self._recovered.kraft_version > 0 and not self._recovered.voters_in_log:
-            records.append(KRaftVersionRecord(version=0, kraft_version=self._recovered.kraft_version))
-            records.append(self._voters.record())
-        base_offset, wall_ms = self._storage.log.log_end_offset, self._clock.wall_ms()
-        batch = encode_control_batch(records, base_offset=base_offset, epoch=self.epoch, timestamp=wall_ms)
-        self._storage.append(batch, wall_ms)
-        await self._offload.run(self._storage.commit, self.epoch)
-        await self._offload.run(self._storage.log.checkpoint)
-        self.end_offset = base_offset + len(records)
-        self._bytes_since_snapshot += len(batch)
-        self._last_timestamp = wall_ms
-        self._image.skip_to(self.end_offset)
-        self._commit(self.end_offset)
-
-    def append(self, records: Sequence[Message]) -> int:
-        if not self.is_leader:
-            raise KafkaError(ErrorCode.NOT_CONTROLLER, "this node does not lead the metadata quorum")
-        base_offset = self.end_offset
-        self._waiting.append(
-            _Appended(base_offset, self._clock.wall_ms(), self._image.latest.metadata_version, records)
-        )
-        self.end_offset = base_offset + len(records)
-        self._work.set()
-        return self.end_offset - 1
+        """Reads the disk. The image is replayed as far as the log is known to be committed, and no further."""
+        raise NotImplementedError
 
     async def run(self) -> None:
-        """Writes, commits and snapshots until cancelled; a failing disk raises NodeFault."""
-        try:
-            async with TaskGroup() as tasks:
-                tasks.start(self._commits(), "metadata commits")
-                tasks.start(self._snapshots(), "metadata snapshots")
-        finally:
-            self.is_leader = False
-            self.committed.lose(KafkaError(ErrorCode.NOT_CONTROLLER, "the metadata log of this node has stopped"))
+        """Takes part in the quorum until cancelled. NodeFault: the metadata disk fails, or an invariant is broken."""
+        raise NotImplementedError
 
-    async def _commits(self) -> None:
-        while True:
-            await self._work.wait()
-            self._work.clear()
-            waiting, self._waiting = self._waiting, []
-            try:
-                await self._write(waiting)
-            except (OSError, KafkaError) as error:
-                raise NodeFault(f"the metadata log cannot be written: {error}") from error
-
-    async def _write(self, waiting: list[_Appended]) -> None:
-        data = bytearray()
-        for each in waiting:
-            for batch in self._encode(each):
-                if batch is None:
-                    # Not in a thread: encoding is all Python, and a thread would only fight over the interpreter.
-                    await asyncio.sleep(0)
-                else:
-                    data += batch
-        self._storage.append(data, self._clock.wall_ms())
-        await self._offload.run(self._storage.commit, self.epoch)
-        last = waiting[-1]
-        self._last_timestamp = last.timestamp
-        self._bytes_since_snapshot += len(data)
-        self._commit(last.base_offset + len(last.records))
-        if self._bytes_since_snapshot >= self._policy.max_bytes_between:
-            self._snapshot_due.set()
-
-    def _encode(self, appended: _Appended) -> Iterator[bytearray | None]:
-        """None at each good moment to breathe, then the batch."""
-        yield (
-            yield from encode_slowly(
-                appended.records,
-                base_offset=appended.base_offset,
-                epoch=self.epoch,
-                timestamp=appended.timestamp,
-                metadata_version=appended.metadata_version,
-            )
-        )
-
-    def _commit(self, offset: int) -> None:
-        """In one step of the loop: whoever is woken finds the image, and what follows from it, as committed."""
-        self._storage.log.advance_high_watermark(offset)
-        touched = self._image.commit(offset)
-        if self.on_commit is not None:
-            self.on_commit(touched)
-        self.committed.advance(offset)
-
-    async def _snapshots(self) -> None:
-        """One when enough was written since the last, one when enough time went by and anything changed."""
-        loop = asyncio.get_running_loop()
-        while True:
-            timer = loop.call_later(self._policy.max_interval_ms / 1000, self._snapshot_due.set)
-            try:
-                await self._snapshot_due.wait()
-            finally:
-                timer.cancel()
-            self._snapshot_due.clear()
-            await self.write_snapshot()
-
-    async def write_snapshot(self) -> SnapshotId | None:
-        """The committed state as a file; None when there is nothing new, or a metadata transaction is open."""
-        end_offset = self.committed.value
-        latest = self._storage.latest_snapshot
-        if self._image.committed.offset != end_offset or (latest is not None and latest.end_offset >= end_offset):
-            return None
-        snapshot_id = SnapshotId(end_offset, self.epoch)
-        self._bytes_since_snapshot = 0
-        view = self._image.pin()
-        try:
-            await self._write_snapshot(snapshot_id, view)
-            await self._clean()
-        except (OSError, KafkaError) as error:
-            # Not fatal: the log has everything, and the next snapshot is a file of its own.
-            logger.warning("the metadata snapshot %s could not be written: %s", snapshot_id.file_name, error)
-            return None
-        finally:
-            self._image.unpin(view)
-        return snapshot_id
-
-    async def _write_snapshot(self, snapshot_id: SnapshotId, view: View) -> None:
-        """Cancelled in the middle it leaves a `.part` file, which the next start removes."""
-        writer = self._storage.begin_snapshot(snapshot_id, view.metadata_version)
-        try:
-            writer.begin(
-                last_timestamp=self._last_timestamp,
-                wall_ms=self._clock.wall_ms(),
-                kraft_version=self._recovered.kraft_version,
-                voters=self._voters,
-            )
-            slice_: list[Message] = []
-            for record in self._image.records(view):
-                slice_.append(record)
-                if len(slice_) == _SNAPSHOT_SLICE:
-                    writer.append(slice_, self._clock.wall_ms())
-                    slice_ = []
-                    await asyncio.sleep(0)
-            if slice_:
-                writer.append(slice_, self._clock.wall_ms())
-            await self._offload.run(self._storage.finish_snapshot, snapshot_id, writer, self._clock.wall_ms())
-        except OSError:
-            writer.abandon()
-            raise
-
-    async def _clean(self) -> None:
-        """Forgets old snapshots and the log before the oldest that remains (Kafka's metadata.max.retention.*)."""
-        storage, wall_ms = self._storage, self._clock.wall_ms()
-        surplus = await self._offload.run(storage.surplus_snapshots, wall_ms)
-        snapshots = storage.forget_snapshots(surplus)
-        expired = await self._offload.run(storage.log.expired_segments, wall_ms)
-        segments = storage.log.retire(expired, wall_ms)
-        await self._offload.run(storage.remove_files, snapshots, segments)
-
-    async def describe_quorum(self, request: DescribeQuorumRequest, version: int = 2) -> DescribeQuorumResponse:
-        voter = self._voters.voter(self._node_id) or Voter(self._node_id)
-        return describe_sole_voter(
-            request,
-            version,
-            voter,
-            self.epoch,
-            self.committed.value,
-            self._storage.log.log_end_offset,
-            self._clock.wall_ms(),
-        )
+    async def resign(self) -> None:
+        """Before a leader's node stops: asks the others to elect somebody else at once, and waits for it briefly."""
+        raise NotImplementedError
 
     async def close(self) -> None:
-        """After `run` has ended: what was flushed stays, and the files are put down."""
-        await self._offload.run(self._storage.close)
+        """After `run` has ended: what is synced stays, and the files are put down."""
+        raise NotImplementedError
+
+    async def handle(self, request: Message, version: int) -> Message:
+        """Vote, BeginQuorumEpoch, EndQuorumEpoch, Fetch and FetchSnapshot of the metadata log, DescribeQuorum,
+        AddRaftVoter, RemoveRaftVoter, UpdateRaftVoter."""
+        raise NotImplementedError
+
+    async def upgrade_kraft_version(self, level: int) -> Message:
+        """From configured voters to voters in the log; answers an UpdateFeaturesResponse when that is committed."""
+        raise NotImplementedError
+
+    def reserve(self) -> int:
+        """The offset where the next append will stand; nobody else writes until `append` or `release`."""
+        raise NotImplementedError
+
+    def release(self) -> None:
+        raise NotImplementedError
+
+    def append(self, records: Sequence[Message]) -> int:
+        """One atomic batch; the offset of its last record, at once. Durable when `committed` has passed it."""
+        raise NotImplementedError

@@ -210,7 +210,7 @@ def test_an_older_node_is_spoken_to_in_its_version_as_far_as_that_can_say_it() -
 
     async def scene(peers: Peers, simulation: Simulation, there: Machine) -> None:
         assert await peers.call(FRIEND, vote(1), timeout_ms=2000) == VoteResponse(error_code=1)
-        with pytest.raises(NotSupported, match="friend:9093 is too old for this node: Vote cannot be said"):
+        with pytest.raises(NotSupported, match=r"friend:9093 is too old for this node: Vote cannot be said"):
             await peers.call(FRIEND, vote(2, pre_vote=True), timeout_ms=2000)
         assert [request.voter_id for request in friend.votes] == [1]
 
@@ -219,7 +219,7 @@ def test_an_older_node_is_spoken_to_in_its_version_as_far_as_that_can_say_it() -
 
 def test_a_node_without_a_common_version_is_named_with_what_it_speaks() -> None:
     async def scene(peers: Peers, simulation: Simulation, there: Machine) -> None:
-        with pytest.raises(NotSupported, match="friend:9093 .* speaks Vote 7 to 9, we 0 to 2"):
+        with pytest.raises(NotSupported, match=r"friend:9093 .* speaks Vote 7 to 9, we 0 to 2"):
             await peers.call(FRIEND, vote(1), timeout_ms=2000)
 
     play(scene, Friend(vote_versions=(7, 9)))
