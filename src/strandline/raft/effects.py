@@ -1,8 +1,8 @@
 """What the machine wants done. Each input of `Replica` returns a list of these; the driver performs them in order.
 
 The order is a promise: what follows a `Persist`, a `Truncate` or a `FinishSnapshot` is performed only after that one is
-finished, and the next input is handed in only when the whole list has been performed. (The syncing for a `Flush` and the
-exchange begun by a `Send` go on in the background and come back as inputs of their own.)
+finished, and the next input is handed in only when the whole list has been performed. (The syncing for a `Flush` and
+the exchange begun by a `Send` go on in the background and come back as inputs of their own.)
 """
 
 from __future__ import annotations
