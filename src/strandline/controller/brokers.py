@@ -141,9 +141,7 @@ class Brokers:
                     f"broker {request.broker_id} supports {name} {low} to {high}, the cluster has finalized {level}",
                 )
 
-    def heartbeat(
-        self, request: BrokerHeartbeatRequest, next_offset: int, now_ms: int
-    ) -> Steps[BrokerHeartbeatResponse]:
+    def heartbeat(self, request: BrokerHeartbeatRequest, now_ms: int) -> Steps[BrokerHeartbeatResponse]:
         broker = self._known(request.broker_id, request.broker_epoch)
         session = self.sessions.touch(broker.id, broker.epoch, request.current_metadata_offset, now_ms)
         upcoming = yield from self._next(broker, session, request)
@@ -155,8 +153,6 @@ class Brokers:
             if not broker.in_controlled_shutdown:
                 records.append(_change(broker, in_controlled_shutdown=1))
             yield from leave(self._view, self._rules(), broker.id, records)
-            if records:
-                session.shutdown_offset = next_offset + len(records) - 1
         elif upcoming in (Next.FENCED, Next.SHUTDOWN_NOW) and not broker.fenced:
             yield from leave(self._view, self._rules(), broker.id, records)
             records.append(_change(broker, fenced=FENCED))
@@ -168,7 +164,8 @@ class Brokers:
             is_fenced=broker.fenced if upcoming is Next.AS_IT_IS else upcoming in (Next.FENCED, Next.SHUTDOWN_NOW),
             should_shut_down=upcoming is Next.SHUTDOWN_NOW,
         )
-        return Decision(answer, records, atomic=False)
+        moved = upcoming is Next.CONTROLLED_SHUTDOWN and records
+        return Decision(answer, records, atomic=False, appended=session.shutting_down if moved else None)
 
     def _next(
         self, broker: BrokerInfo, session: Session, request: BrokerHeartbeatRequest

@@ -1,29 +1,27 @@
-"""The active controller: one event at a time, decide → append → replay → answer when committed.
+"""The controller: what it is asked, one method per request, and what it does by itself.
 
-Machines (`topics`, `brokers`, `configs` …) decide on the latest view and return records and an answer. This shell
-replays the records into the image at once, so that the next decision sees them, hands them to the log, lets the next
-event begin, and gives the answer when the log has committed them. It does not know who makes them durable: it sees the
-`MetadataLog` port only.
+Machines (`topics`, `brokers`, `configs` …) decide on the latest view and return records and an answer;
+`controller.events` makes one decision after the other, appends, and answers when committed. This module only introduces
+them to one another. It does not know who makes the log durable: it sees the `MetadataLog` port.
 
-Callers (handlers through `node`, the broker's own lifecycle) await one method per request. `run` is the controller's
-clockwork; `activate` and `renounce` follow the leadership of the log.
-
-Losing leadership: the log's watermark is lost, which fails everything that waits for a commit with NOT_CONTROLLER;
-`renounce` takes back what was replayed but not committed; a decision caught in the middle notices when it next draws
-breath, and writes nothing.
+Callers (handlers through `node`, the broker's own lifecycle) await one method per request. `activate` and `renounce`
+follow the leadership of the log and may be called many times; `run` is the clockwork, for as long as the process lives.
 """
 
 from __future__ import annotations
 
-import asyncio
+import logging
 from collections.abc import Callable, Sequence
+from functools import partial
 from random import Random
-from typing import Any, Final, TypeVar
+from typing import TypeVar
 
 from strandline.controller import producer_ids
 from strandline.controller.brokers import Brokers
+from strandline.controller.clockwork import Alarm, Duties, Duty
 from strandline.controller.configs import Configs
-from strandline.controller.decisions import MAX_RECORDS_PER_DECISION, Decision, Steps
+from strandline.controller.decisions import Decision, Steps
+from strandline.controller.events import Events
 from strandline.controller.features import Features
 from strandline.controller.port import MetadataLog
 from strandline.controller.settings import ControllerSettings
@@ -50,7 +48,7 @@ from strandline.protocol.messages.configs import (
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
 )
-from strandline.protocol.messages.metadata_records import AbortTransactionRecord
+from strandline.protocol.messages.metadata_records import AbortTransactionRecord, NoOpRecord
 from strandline.protocol.messages.producers import AllocateProducerIdsRequest, AllocateProducerIdsResponse
 from strandline.protocol.messages.topics import (
     CreatePartitionsRequest,
@@ -62,11 +60,12 @@ from strandline.protocol.messages.topics import (
 )
 from strandline.protocol.types import Message
 from strandline.runtime.clock import Clock
+from strandline.runtime.metrics import Metrics
+from strandline.runtime.tasks import TaskGroup
+
+logger = logging.getLogger(__name__)
 
 A = TypeVar("A")
-
-# About two milliseconds of replay.
-_RECORDS_PER_BREATH: Final = 500
 
 
 class Controller:
@@ -78,63 +77,117 @@ class Controller:
         random: Random,
         settings: ControllerSettings,
         bootstrap: Sequence[Message] = (),
+        metrics: Metrics | None = None,
     ) -> None:
         """`bootstrap` is what the first active controller of a cluster writes (see `metadata.features`)."""
         self._image = image
-        self._log = log
         self._clock = clock
         self._settings = settings
         self._bootstrap = bootstrap
-        self._turn = asyncio.Lock()
-        self._active_epoch: int | None = None
+        self._events = Events(image, log, clock, metrics or Metrics())
         self.brokers = Brokers(image.latest, settings)
         self._topics = Topics(image.latest, settings, random)
         self._configs = Configs(image.latest, settings)
         self._features = Features(image.latest, settings, lambda: log.kraft_version)
+        self._duties = Duties(self._perform)
+        self._duties.add(Duty("no-op", settings.max_idle_interval_ms, self._no_op))
+        self._alarms = [
+            Alarm(clock, self._next_session_end_ms, self._fence_silent_brokers, self._on_standstill),
+            Alarm(clock, self._duties.next_deadline_ms, self._duties.ring),
+        ]
 
     @property
     def is_active(self) -> bool:
-        return self._active_epoch is not None and self._log.is_leader and self._active_epoch == self._log.epoch
+        return self._events.leadership is not None
 
     async def activate(self) -> None:
         """The log is ours, and everything in it is replayed: finish what a predecessor began, then take requests."""
-        self._active_epoch = self._log.epoch
-        self.brokers.activate(self._clock.now_ms())
+        if self._events.begin() is None:
+            return
+        now_ms = self._clock.now_ms()
+        self.brokers.activate(now_ms)
+        self._duties.start(now_ms)
+        for alarm in self._alarms:
+            alarm.changed()
+        try:
+            await self._event(self._first_decision)
+        except KafkaError as error:
+            if error.code is not ErrorCode.NOT_CONTROLLER:
+                raise
+            logger.info("the lead of the metadata log was lost before this controller had begun")
+
+    def _first_decision(self) -> Decision[None]:
+        """Everything in the log is committed by now, so what `committed` does not show is an open transaction's."""
+        records: list[Message] = []
         if self._image.transaction_open:
-            await self._event(lambda: Decision(None, [AbortTransactionRecord(reason="the controller changed")]))
-        if self._image.latest.metadata_version == 0:
-            await self._event(lambda: Decision(None, self._features.bootstrap(self._bootstrap)))
+            records.append(AbortTransactionRecord(reason="the controller changed"))
+        if self._image.committed.metadata_version == 0:
+            records += self._features.bootstrap(self._bootstrap)
+        return Decision(None, records)
 
     def renounce(self) -> None:
-        """The log is another's: nothing that we replayed beyond its committed part ever happened."""
-        self._active_epoch = None
-        self._image.revert_to_committed(self._log.committed.value)
+        """The log is another's. What waits for its turn or its commit fails, and what was not committed never was."""
+        self._events.end()
+        self._duties.stop()
 
     async def run(self) -> None:
-        """Fences the brokers that fell silent, for as long as this controller is active. Ends by cancellation."""
-        while True:
-            now_ms = self._clock.now_ms()
-            deadline_ms = self.brokers.sessions.next_deadline_ms()
-            wait_ms = self._settings.broker_session_timeout_ms if deadline_ms is None else deadline_ms - now_ms
-            if wait_ms > 0:
-                await asyncio.sleep(wait_ms / 1000)
-                continue
-            for broker_id in self.brokers.sessions.expired(now_ms):
-                await self._fence(broker_id)
+        """The clockwork. Sleeps while another controller is active; ends by cancellation."""
+        async with TaskGroup() as tasks:
+            for alarm in self._alarms:
+                tasks.start(alarm.run(), "controller's alarm")
 
-    async def _fence(self, broker_id: int) -> None:
+    def _on_standstill(self, late_ms: int) -> None:
+        logger.warning("this process stood still for %d ms; nobody is held to have been silent meanwhile", late_ms)
+        self.brokers.sessions.postpone(late_ms)
+
+    async def _perform(self, duty: Duty) -> bool:
+        try:
+            return await self._event(duty.decide)
+        except KafkaError as error:
+            if error.code is not ErrorCode.NOT_CONTROLLER:
+                logger.warning("the controller's duty %r failed: %s", duty.name, error)
+            return False
+
+    def _no_op(self) -> Decision[bool]:
+        """Shows followers that the log is led and how far they lag; with nobody to see it, a disk may sleep."""
+        leadership = self._events.leadership
+        if leadership is None or not self._followed():
+            return Decision(False)
+        idle_ms = self._clock.now_ms() - leadership.last_append_ms
+        return Decision(False, [NoOpRecord()] if idle_ms >= self._settings.max_idle_interval_ms else [])
+
+    def _followed(self) -> bool:
+        view, me = self._image.latest, self._settings.node_id
+        return any(broker.id != me and not broker.fenced for broker in view.brokers()) or any(
+            controller.id != me for controller in view.controllers()
+        )
+
+    def _next_session_end_ms(self) -> int | None:
+        if not self.is_active:
+            return None
+        # A session that is yet to begin ends no earlier.
+        latest_ms = self._clock.now_ms() + self._settings.broker_session_timeout_ms
+        deadline_ms = self.brokers.sessions.next_deadline_ms()
+        return latest_ms if deadline_ms is None else deadline_ms
+
+    async def _fence_silent_brokers(self, now_ms: int) -> None:
+        for broker_id in self.brokers.sessions.expired(now_ms):
+            await self._fence(broker_id, partial(self._is_silent, broker_id))
+
+    def _is_silent(self, broker_id: int) -> bool:
+        """Asked when it is to be fenced: it may have been heard while other events had their turn."""
+        return broker_id in self.brokers.sessions.expired(self._clock.now_ms())
+
+    async def _fence(self, broker_id: int, is_due: Callable[[], bool]) -> None:
         def decide() -> Decision[None] | Steps[None]:
-            # It may have been heard while other events had their turn.
-            if broker_id not in self.brokers.sessions.expired(self._clock.now_ms()):
-                return Decision(None)
-            return self.brokers.fence(broker_id)
+            return self.brokers.fence(broker_id) if is_due() else Decision(None)
 
         try:
             await self._event(decide)
         except KafkaError as error:
+            # Whoever is active now has sessions of its own.
             if error.code is not ErrorCode.NOT_CONTROLLER:
                 raise
-            self.brokers.sessions.end(broker_id)
 
     async def create_topics(self, request: CreateTopicsRequest, version: int = 7) -> CreateTopicsResponse:
         return await self._event(lambda: self._topics.create(request), request.timeout_ms)
@@ -154,10 +207,10 @@ class Controller:
         return await self._event(lambda: self._configs.alter(request))
 
     async def register_broker(self, request: BrokerRegistrationRequest, version: int = 4) -> BrokerRegistrationResponse:
-        return await self._event(lambda: self.brokers.register(request, self._log.end_offset, self._clock.now_ms()))
+        return await self._event(lambda: self.brokers.register(request, self._events.next_offset, self._clock.now_ms()))
 
     async def broker_heartbeat(self, request: BrokerHeartbeatRequest, version: int = 2) -> BrokerHeartbeatResponse:
-        return await self._event(lambda: self.brokers.heartbeat(request, self._log.end_offset, self._clock.now_ms()))
+        return await self._event(lambda: self.brokers.heartbeat(request, self._clock.now_ms()))
 
     async def unregister_broker(self, request: UnregisterBrokerRequest, version: int = 0) -> UnregisterBrokerResponse:
         return await self._event(lambda: self.brokers.unregister(request))
@@ -176,63 +229,4 @@ class Controller:
         return await self._event(lambda: self._features.update(request, version), request.timeout_ms)
 
     async def _event(self, decide: Callable[[], Decision[A] | Steps[A]], timeout_ms: int | None = None) -> A:
-        """One event. Whoever comes while another is being decided waits in line; a full line may cost the deadline."""
-        deadline_ms = None if timeout_ms is None else self._clock.now_ms() + timeout_ms
-        async with self._turn:
-            self._check_active()
-            if deadline_ms is not None and self._clock.now_ms() >= deadline_ms:
-                raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, "the controller was too busy to decide in time")
-            committed = self._log.committed
-            decided = decide()
-            decision = decided if isinstance(decided, Decision) else await self._at_ease(decided)
-            await self._apply(decision)
-            # Without records of its own an answer rests on those of decisions before it, so it waits for these.
-            until = self._log.end_offset
-        await committed.reached(until)
-        return decision.answer
-
-    async def _at_ease(self, steps: Steps[A]) -> Decision[A]:
-        """Runs a long decision, letting the loop breathe where it yields."""
-        while True:
-            try:
-                next(steps)
-            except StopIteration as end:
-                return end.value  # type: ignore[no-any-return]
-            await self._breathe()
-
-    async def _apply(self, decision: Decision[Any]) -> None:
-        records = decision.records
-        if decision.atomic and len(records) > MAX_RECORDS_PER_DECISION + 1000:
-            raise KafkaError(ErrorCode.POLICY_VIOLATION, f"{len(records)} records are too many for one decision")
-        if decision.atomic:
-            await self._append(records)
-            return
-        for first in range(0, len(records), MAX_RECORDS_PER_DECISION):
-            await self._append(records[first : first + MAX_RECORDS_PER_DECISION])
-
-    async def _append(self, records: Sequence[Message]) -> None:
-        """Replays, then appends: what cannot be replayed must not be written."""
-        if not records:
-            return
-        base_offset = self._log.end_offset
-        self._image.mark(base_offset)
-        try:
-            for index, record in enumerate(records):
-                self._image.replay(record, base_offset + index)
-                if index % _RECORDS_PER_BREATH == _RECORDS_PER_BREATH - 1:
-                    await self._breathe()
-            if self._log.end_offset != base_offset:
-                raise AssertionError("somebody else wrote to the log while a decision was being replayed")
-            self._log.append(records)
-        except BaseException:
-            if self.is_active:
-                self._image.revert_to_committed(base_offset)
-            raise
-
-    async def _breathe(self) -> None:
-        await asyncio.sleep(0)
-        self._check_active()
-
-    def _check_active(self) -> None:
-        if not self.is_active:
-            raise KafkaError(ErrorCode.NOT_CONTROLLER, "this node is not the active controller")
+        return await self._events.decide(decide, timeout_ms)

@@ -10,7 +10,7 @@ other decision is made meanwhile, so a machine may trust across a yield what it 
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
 from typing import Final, Generic, TypeVar
 
@@ -31,6 +31,8 @@ class Decision(Generic[A]):
     records: list[Message] = field(default_factory=list)
     atomic: bool = True
     """False: the records may be appended in several batches, each of which makes sense alone (many leader changes)."""
+    appended: Callable[[int], None] | None = None
+    """Told the offset of the last record that is in the log, once these are."""
 
 
 Steps = Generator[None, None, Decision[A]]

@@ -19,6 +19,9 @@ class Session:
     shutdown_offset: int | None = None
     """The last record of its controlled shutdown: everybody has seen it before the broker may go."""
 
+    def shutting_down(self, offset: int) -> None:
+        self.shutdown_offset = offset
+
 
 class Sessions:
     def __init__(self, timeout_ms: int) -> None:
@@ -35,6 +38,11 @@ class Sessions:
         session.deadline_ms = now_ms + self._timeout_ms
         session.metadata_offset = metadata_offset
         return session
+
+    def postpone(self, by_ms: int) -> None:
+        """For that long we could not have heard anybody."""
+        for session in self._sessions.values():
+            session.deadline_ms += by_ms
 
     def end(self, broker_id: int) -> None:
         self._sessions.pop(broker_id, None)

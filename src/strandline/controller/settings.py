@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from strandline.model.ids import Uuid
+
 
 @dataclass(frozen=True, slots=True)
 class ControllerSettings:
@@ -13,6 +15,23 @@ class ControllerSettings:
     num_partitions: int = 1
     default_replication_factor: int = 1
     broker_session_timeout_ms: int = 9000
+    broker_heartbeat_interval_ms: int = 2000
     delete_topic_enable: bool = True
+    max_idle_interval_ms: int = 500
+    """`metadata.max.idle.interval.ms`: how long the log may stand still before a NoOp shows that it is led; 0: ever."""
+    auto_leader_rebalance_enable: bool = True
+    leader_imbalance_check_interval_ms: int = 300_000
+    unclean_leader_election_interval_ms: int = 300_000
+    token_expiry_check_interval_ms: int = 3_600_000
+    token_max_lifetime_ms: int = 604_800_000
+    token_expiry_ms: int = 86_400_000
+    token_secret: bytes | None = field(default=None, repr=False)
+    """`delegation.token.secret.key`; without it there are no delegation tokens."""
+    authorizer: bool = False
+    """Whether somebody judges by ACLs; without it they are neither shown nor changed."""
+    death_detection: bool = True
+    """`strandline.broker.death.detection.enable`: see `controller.deaths`."""
+    incarnation_id: Uuid | None = None
+    """Under which the broker of this process registers, if there is one: any other under its id is a predecessor."""
     static: Mapping[str, str] = field(default_factory=dict)
     """The node's configuration file as text, by Kafka's key names: the weakest layer of topic settings but one."""

@@ -54,6 +54,8 @@ class Scene:
         """The answer; the records are replayed and committed."""
         decision = decided if isinstance(decided, Decision) else finish(decided)
         self.write(*decision.records)
+        if decision.appended is not None:
+            decision.appended(self.image.end_offset - 1)
         return decision.answer
 
     def register(self, broker_id: int, *, rack: str | None = None, fenced: bool = False) -> None:

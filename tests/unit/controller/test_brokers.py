@@ -65,7 +65,7 @@ class Life:
             "current_metadata_offset": self.scene.image.end_offset - 1,
         }
         request = BrokerHeartbeatRequest(**{**given, **fields})
-        return self.scene.decide(self.brokers.heartbeat(request, self.scene.image.end_offset, self.now_ms))
+        return self.scene.decide(self.brokers.heartbeat(request, self.now_ms))
 
     def told(self, broker_id: int = 1, **fields: Any) -> tuple[bool, bool, bool]:
         answer = self.beat(broker_id, **fields)
@@ -202,7 +202,7 @@ def test_only_the_current_epoch_of_a_broker_is_heard() -> None:
             life.beat(broker_epoch=wrong)
         assert refusal.value.code is ErrorCode.STALE_BROKER_EPOCH
     with pytest.raises(KafkaError) as refusal:
-        finish(life.brokers.heartbeat(BrokerHeartbeatRequest(broker_id=2, broker_epoch=0), 0, 0))
+        finish(life.brokers.heartbeat(BrokerHeartbeatRequest(broker_id=2, broker_epoch=0), 0))
     assert refusal.value.code is ErrorCode.STALE_BROKER_EPOCH
 
 
