@@ -19,18 +19,23 @@ def elr_enabled(view: View) -> bool:
     return view.features().get(ELIGIBLE_LEADER_REPLICAS, 0) >= 1
 
 
-def cluster_layers(view: View, static: Mapping[str, str]) -> BrokerLayers:
-    """The controller does not know each broker's file; its own file and the cluster-wide defaults stand in."""
-    return BrokerLayers({}, view.broker_configs(None), static)
+def cluster_layers(view: View, static: Mapping[str, str], node_id: int | None = None) -> BrokerLayers:
+    """The controller does not know each broker's file; its own file and the cluster-wide defaults stand in.
+
+    With `node_id`, what was set for the controller's own node counts before the cluster-wide defaults, as in Kafka.
+    """
+    own = {} if node_id is None else view.broker_configs(node_id)
+    return BrokerLayers(own, view.broker_configs(None), static)
 
 
 class TopicRules:
     """The election rules of every topic, looked up once per decision."""
 
-    def __init__(self, view: View, static: Mapping[str, str]) -> None:
-        layers = cluster_layers(view, static)
+    def __init__(self, view: View, static: Mapping[str, str], node_id: int | None = None) -> None:
+        layers = cluster_layers(view, static, node_id)
         self._view = view
         self._elr = elr_enabled(view)
+        self._metadata_version = view.metadata_version
         self._min_insync = broker_value(MIN_INSYNC_REPLICAS, layers)
         self._unclean = broker_value(UNCLEAN_LEADER_ELECTION, layers)
         self._known: dict[str, Rules] = {}
@@ -41,7 +46,8 @@ class TopicRules:
             own = self._view.topic_configs(topic)
             min_insync = _own_value(own, MIN_INSYNC_REPLICAS, self._min_insync)
             unclean = _own_value(own, UNCLEAN_LEADER_ELECTION, self._unclean)
-            rules = Rules(min_insync if isinstance(min_insync, int) else 1, self._elr, unclean is True)
+            min_isr = min_insync if isinstance(min_insync, int) else 1
+            rules = Rules(min_isr, self._elr, unclean is True, self._metadata_version)
             self._known[topic] = rules
         return rules
 

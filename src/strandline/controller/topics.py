@@ -13,6 +13,7 @@ from random import Random
 from typing import Final
 
 from strandline.controller.decisions import MAX_RECORDS_PER_DECISION, STEPS_PER_BREATH, Decision, Steps
+from strandline.controller.hosts import LiveBrokers, takes_new_replicas
 from strandline.controller.partitions import new_partition
 from strandline.controller.placement import Candidate, Striping
 from strandline.controller.rules import MIN_INSYNC_REPLICAS, cluster_layers, elr_enabled
@@ -212,8 +213,9 @@ class Topics:
         self, topic_id: Uuid, first: int, assignments: Assignments, records: list[Message]
     ) -> Generator[None, None, None]:
         level = self._view.metadata_version
+        hosts = LiveBrokers(self._view)
         for index, replicas in enumerate(assignments, first):
-            partition = new_partition(replicas, self._view.broker)
+            partition = new_partition(replicas, self._view.broker, hosts)
             assert partition is not None, "an assignment without a live broker was let through"
             records.append(partition_record(topic_id, index, partition, level))
             if index % STEPS_PER_BREATH == STEPS_PER_BREATH - 1:
@@ -388,13 +390,7 @@ def _config_records(topic: str, configs: Mapping[str, str]) -> list[Message]:
 
 
 def _candidates(brokers: Sequence[BrokerInfo]) -> list[Candidate]:
-    """A broker that is leaving takes no new replicas, nor does one whose directories are all cordoned (KIP-1066)."""
-    return [
-        Candidate(broker.id, broker.rack, broker.fenced)
-        for broker in brokers
-        if not broker.in_controlled_shutdown
-        and (not broker.cordoned_directories or set(broker.cordoned_directories) != set(broker.directories))
-    ]
+    return [Candidate(broker.id, broker.rack, broker.fenced) for broker in brokers if takes_new_replicas(broker)]
 
 
 def _refusal(name: str, code: ErrorCode, why: str) -> CreatableTopicResult:

@@ -6,10 +6,10 @@ from itertools import product
 
 import pytest
 
-from strandline.controller.partitions import Rules, accepts, change, new_partition
+from strandline.controller.partitions import AS_IT_IS, Election, Rules, Target, change, new_partition
 from strandline.metadata.topics import changed_partition
 from strandline.metadata.values import BrokerInfo, PartitionInfo
-from strandline.model.ids import DIRECTORY_LOST, DIRECTORY_MIGRATING, DIRECTORY_UNASSIGNED, ZERO_UUID, Uuid
+from strandline.model.ids import DIRECTORY_UNASSIGNED, ZERO_UUID, Uuid
 
 TOPIC = Uuid.of(1, 100)
 ELR = Rules(min_insync_replicas=2, elr_enabled=True)
@@ -26,6 +26,24 @@ def partition(isr: tuple[int, ...] = (1, 2, 3), leader: int = 1, **more: object)
     return PartitionInfo(isr=isr, leader=leader, **{**fields, **more})  # type: ignore[arg-type]
 
 
+class Only:
+    """Hosts of which only these can lead."""
+
+    def __init__(self, *live: int) -> None:
+        self.live = live
+
+    def can_lead(self, broker_id: int, directory: Uuid) -> bool:
+        return broker_id in self.live
+
+    def new_directory(self, broker_id: int) -> Uuid:
+        return Uuid.of(3, 1000 + broker_id)
+
+
+def changed(before: PartitionInfo, live: tuple[int, ...], rules: Rules, target: Target) -> PartitionInfo:
+    record = change(before, TOPIC, 0, Only(*live), rules, target)
+    return before if record is None else changed_partition(before, record)
+
+
 def after(
     before: PartitionInfo,
     live: tuple[int, ...],
@@ -33,13 +51,12 @@ def after(
     isr: tuple[int, ...] | None = None,
     lost: tuple[int, ...] = (),
 ) -> PartitionInfo:
-    record = change(before, TOPIC, 0, lambda replica, _: replica in live, rules, target_isr=isr, unclean_shutdown=lost)
-    return before if record is None else changed_partition(before, record)
+    return changed(before, live, rules, Target(isr=isr, unclean_shutdown=lost))
 
 
 def test_a_partition_in_its_best_state_needs_no_record() -> None:
-    assert change(partition(), TOPIC, 0, lambda *_: True, PLAIN) is None
-    assert change(partition(), TOPIC, 0, lambda *_: True, ELR) is None
+    assert change(partition(), TOPIC, 0, Only(1, 2, 3), PLAIN) is None
+    assert change(partition(), TOPIC, 0, Only(1, 2, 3), ELR) is None
 
 
 def test_the_leader_stays_while_it_can_lead() -> None:
@@ -98,10 +115,10 @@ def test_an_unclean_leader_is_taken_only_where_the_topic_allows_it() -> None:
 def test_a_single_replica_leaves_and_comes_back_as_kafka_writes_it() -> None:
     rules = Rules(1, elr_enabled=True)
     alone = partition((1,), 1, replicas=(1,), directories=(DIRECTORY_UNASSIGNED,))
-    gone = change(alone, TOPIC, 0, lambda *_: False, rules, target_isr=())
+    gone = change(alone, TOPIC, 0, Only(), rules, Target(isr=()))
     assert gone is not None
     assert (gone.isr, gone.leader, gone.eligible_leader_replicas, gone.last_known_elr) == ([], -1, [1], [1])
-    back = change(changed_partition(alone, gone), TOPIC, 0, lambda *_: True, rules)
+    back = change(changed_partition(alone, gone), TOPIC, 0, Only(1), rules)
     assert back is not None
     assert (back.isr, back.leader, back.eligible_leader_replicas, back.last_known_elr) == ([1], 1, [], [])
 
@@ -123,8 +140,8 @@ def test_whatever_happens_the_invariants_of_isr_leader_and_eligible_replicas_hol
             assert found.isr or rules.elr_enabled
             if len(found.isr) >= min(rules.min_insync_replicas, 3):
                 assert found.elr == ()
-            changed = found.leader != before.leader
-            assert found.leader_epoch == before.leader_epoch + changed
+            moved = found.leader != before.leader
+            assert found.leader_epoch == before.leader_epoch + moved
             if set(isr) & set(live) <= set(target):
                 assert after(found, live, rules) == found, "a second look finds nothing left to do"
 
@@ -133,21 +150,103 @@ def broker(**fields: object) -> BrokerInfo:
     return BrokerInfo(1, 5, ZERO_UUID, (), (), **{"fenced": False, **fields})  # type: ignore[arg-type]
 
 
-def test_only_an_active_broker_with_its_directory_online_may_lead() -> None:
-    here, elsewhere = Uuid.of(3, 1001), Uuid.of(3, 1002)
-    assert accepts(broker(directories=(here,)), here)
-    assert not accepts(broker(directories=(here,)), elsewhere)
-    assert accepts(broker(directories=(here,)), DIRECTORY_UNASSIGNED)
-    assert accepts(broker(directories=(here,)), DIRECTORY_MIGRATING)
-    assert not accepts(broker(directories=(here,)), DIRECTORY_LOST)
-    assert not accepts(broker(fenced=True), here)
-    assert not accepts(broker(in_controlled_shutdown=True), here)
-    assert not accepts(None, here)
-
-
 def test_a_new_partition_is_led_by_its_first_live_replica() -> None:
     brokers = {1: broker(fenced=True), 2: broker(directories=(Uuid.of(3, 1001),))}
-    made = new_partition([1, 2], brokers.get)
+    made = new_partition([1, 2], brokers.get, Only())
     assert made is not None
-    assert (made.leader, made.isr, made.directories[1]) == (2, (2,), Uuid.of(3, 1001))
-    assert new_partition([1], brokers.get) is None
+    assert (made.leader, made.isr, made.directories) == (2, (2,), (Uuid.of(3, 1001), Uuid.of(3, 1002)))
+    assert new_partition([1], brokers.get, Only()) is None
+
+
+def test_the_preferred_leader_takes_over_once_it_is_in_sync() -> None:
+    preferred = Target(election=Election.PREFERRED)
+    found = changed(partition(leader=2), (1, 2, 3), PLAIN, preferred)
+    assert (found.leader, found.leader_epoch, found.isr) == (1, 6, (1, 2, 3))
+    assert changed(partition((2, 3), 2), (1, 2, 3), PLAIN, preferred).leader == 2
+    assert changed(partition((2, 3), 2), (1, 3), PLAIN, preferred).leader == 3
+
+
+def test_an_unclean_election_can_be_asked_for_where_the_topic_does_not_allow_it_by_itself() -> None:
+    stuck = partition((1,), -1)
+    assert changed(stuck, (2, 3), PLAIN, AS_IT_IS).leader == -1
+    found = changed(stuck, (2, 3), PLAIN, Target(election=Election.UNCLEAN))
+    assert (found.leader, found.isr, found.leader_recovery_state) == (2, (2,), 1)
+    recovered = changed(found, (2, 3), PLAIN, Target(isr=(2, 3), recovery_state=0))
+    assert (recovered.isr, recovered.leader_recovery_state, recovered.leader_epoch) == ((2, 3), 0, 6)
+
+
+def test_a_shrinking_isr_raised_the_leader_epoch_up_to_metadata_version_eleven() -> None:
+    for level, epoch in ((11, 6), (12, 5)):
+        rules = Rules(2, metadata_version=level)
+        assert changed(partition(), (1, 2, 3), rules, Target(isr=(1, 2))).leader_epoch == epoch
+        assert changed(partition((1, 2)), (1, 2, 3), rules, Target(isr=(1, 2, 3))).leader_epoch == 5
+
+
+def moving(isr: tuple[int, ...], leader: int = 1) -> PartitionInfo:
+    """From 1 and 2 to 3 and 4."""
+    return PartitionInfo((3, 4, 1, 2), isr, (1, 2), (3, 4), leader, 5, 9, tuple(Uuid.of(3, each) for each in range(4)))
+
+
+def test_a_reassignment_ends_when_all_that_are_added_are_in_sync() -> None:
+    halfway = changed(moving((1, 2)), (1, 2, 3, 4), PLAIN, Target(isr=(1, 2, 3)))
+    assert (halfway.replicas, halfway.adding, halfway.leader_epoch) == ((3, 4, 1, 2), (3, 4), 5)
+    done = changed(halfway, (1, 2, 3, 4), PLAIN, Target(isr=(1, 2, 3, 4)))
+    assert (done.replicas, done.isr, done.adding, done.removing) == ((3, 4), (3, 4), (), ())
+    assert (done.leader, done.leader_epoch, done.directories) == (3, 6, (Uuid.of(3, 0), Uuid.of(3, 1)))
+
+
+def test_when_fewer_are_added_than_removed_all_that_remain_must_be_in_sync() -> None:
+    fewer = PartitionInfo((1, 2, 3), (1, 3), (3,), (), 1, 5, 9, (DIRECTORY_UNASSIGNED,) * 3)
+    assert changed(fewer, (1, 2, 3), PLAIN, AS_IT_IS) == fewer
+    done = changed(fewer, (1, 2, 3), PLAIN, Target(isr=(1, 2, 3)))
+    assert (done.replicas, done.isr, done.removing) == ((1, 2), (1, 2), ())
+
+
+def test_dropping_a_replica_raises_the_leader_epoch_so_that_the_leader_forgets_it() -> None:
+    before = PartitionInfo((1, 2, 3), (1, 2, 3), (3,), (), 1, 5, 9, (DIRECTORY_UNASSIGNED,) * 3)
+    done = changed(before, (1, 2, 3), PLAIN, AS_IT_IS)
+    assert (done.replicas, done.leader, done.leader_epoch, done.partition_epoch) == ((1, 2), 1, 6, 10)
+
+
+def test_a_new_replica_goes_where_its_broker_will_put_it() -> None:
+    target = Target(replicas=(4, 1, 2, 3), adding=(4,), removing=())
+    found = changed(partition(), (1, 2, 3, 4), PLAIN, target)
+    assert found.directories == (Uuid.of(3, 1004), *(DIRECTORY_UNASSIGNED,) * 3)
+    assert (found.adding, found.leader_epoch) == ((4,), 5)
+    old = changed(partition(), (1, 2, 3, 4), Rules(metadata_version=16), target)
+    assert old.directories != found.directories
+
+
+def test_a_broker_says_where_its_replica_is() -> None:
+    here = Uuid.of(4, 4004)
+    found = changed(partition(), (1, 2, 3), PLAIN, Target(directory=(2, here)))
+    assert found.directories == (DIRECTORY_UNASSIGNED, here, DIRECTORY_UNASSIGNED)
+    assert (found.leader_epoch, found.partition_epoch) == (5, 10)
+    assert changed(found, (1, 2, 3), PLAIN, Target(directory=(2, here))) == found
+
+
+def test_a_replica_that_is_no_longer_assigned_is_not_eligible() -> None:
+    before = PartitionInfo((1, 2, 3), (1, 3), (), (3,), 1, 5, 9, (DIRECTORY_UNASSIGNED,) * 3, elr=(2,))
+    found = changed(before, (1, 2, 3), Rules(3, True), Target(isr=(1,), replicas=(1, 2), adding=(), removing=()))
+    assert (found.replicas, found.isr, found.elr) == ((1, 2), (1,), (2,))
+
+
+def test_a_last_leader_that_is_no_longer_assigned_is_not_elected() -> None:
+    assert after(partition((), -1, last_known_elr=(9,)), (1, 2, 3, 9), ELR).leader == -1
+
+
+def test_eligible_replicas_left_from_before_the_feature_was_switched_off_can_still_lead() -> None:
+    stuck = partition((), -1, elr=(2, 3))
+    assert after(stuck, (1,), PLAIN) == stuck
+    found = after(stuck, (1, 3), PLAIN)
+    assert (found.leader, found.isr, found.elr) == (3, (3,), ())
+
+
+def test_who_led_last_is_noted_when_nobody_leads_and_forgotten_when_somebody_does() -> None:
+    gone = after(partition((1,)), (), ELR, isr=())
+    assert gone.last_known_elr == (1,)
+    assert after(gone, (2, 3), ELR) == gone
+    assert after(gone, (1,), ELR).last_known_elr == ()
+    leaderless = partition((), -1, removing=(3,), elr=(1, 2))
+    dropped = changed(leaderless, (), ELR, Target(isr=(), replicas=(1, 2), removing=()))
+    assert (dropped.leader, dropped.leader_epoch, dropped.last_known_elr) == (-1, 6, ())
