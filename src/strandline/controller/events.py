@@ -8,6 +8,9 @@ Everything belongs to one *leadership* of the log. An event captures it before i
 every pause: whoever finds another one, or none, answers NOT_CONTROLLER and has written nothing. Answers that wait for a
 commit fail with the leadership's own watermark, which its log declares lost. `end` takes back what was replayed but is
 not committed. A leadership that ends and comes back is another one, however short the break.
+
+The offset of a decision's first record is reserved before it is made, for a broker's epoch is an offset; until the
+records are appended nobody else, not even the quorum itself, writes to the log.
 """
 
 from __future__ import annotations
@@ -108,7 +111,7 @@ class Events:
         return decision.answer
 
     async def _decided(self, decide: Callable[[], Decision[A] | Steps[A]], leadership: Leadership) -> Decision[A]:
-        self.next_offset = self._log.end_offset
+        self.next_offset = self._log.reserve()
         try:
             decided = decide()
             decision = decided if isinstance(decided, Decision) else await self._at_ease(decided, leadership)
@@ -118,6 +121,8 @@ class Events:
         except BaseException:
             self._errors.add()
             raise
+        finally:
+            self._log.release()
         return decision
 
     async def _at_ease(self, steps: Steps[A], leadership: Leadership) -> Decision[A]:
@@ -135,21 +140,19 @@ class Events:
             raise KafkaError(ErrorCode.POLICY_VIOLATION, f"{len(records)} records are too many for one decision")
         portion = len(records) if decision.atomic else MAX_RECORDS_PER_DECISION
         for first in range(0, len(records), portion or 1):
-            await self._append(records[first : first + portion], leadership)
+            base_offset = self._log.reserve() if first else self.next_offset
+            await self._append(records[first : first + portion], base_offset, leadership)
         if decision.appended is not None:
             decision.appended(leadership.end_offset - 1)
 
-    async def _append(self, records: Sequence[Message], leadership: Leadership) -> None:
+    async def _append(self, records: Sequence[Message], base_offset: int, leadership: Leadership) -> None:
         """Replays, then appends: what cannot be replayed must not be written."""
-        base_offset = self._log.end_offset
         self._image.mark(base_offset)
         try:
             for index, record in enumerate(records):
                 self._image.replay(record, base_offset + index)
                 if index % _RECORDS_PER_BREATH == _RECORDS_PER_BREATH - 1:
                     await self._breathe(leadership)
-            if self._log.end_offset != base_offset:
-                raise AssertionError("somebody else wrote to the log while a decision was being replayed")
             leadership.end_offset = self._log.append(records) + 1
             leadership.last_append_ms = self._clock.now_ms()
         except BaseException:

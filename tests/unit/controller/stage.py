@@ -41,8 +41,19 @@ class HandLog:
         self.end_offset = 0
         self.committed = Watermark(0)
         self.batches: list[Sequence[Message]] = []
+        self.reserved = False
+
+    def reserve(self) -> int:
+        assert not self.reserved
+        self.reserved = True
+        return self.end_offset
+
+    def release(self) -> None:
+        self.reserved = False
 
     def append(self, records: Sequence[Message]) -> int:
+        assert self.reserved
+        self.reserved = False
         self.batches.append(records)
         self.end_offset += len(records)
         return self.end_offset - 1
