@@ -108,7 +108,7 @@ async def unless(interruption: Callable[[], Coroutine[Any, Any, Any]], work: Cor
     except TimeoutError:
         if not limit.expired():
             raise
-        return None
+    return None
 
 
 class _Continued(Coroutine[Any, Any, None]):

@@ -19,7 +19,22 @@ class World(msgspec.Struct, frozen=True):
     network: Network
     offload: Offload
     random: Random
+    metadata_offload: Offload | None = None
+    """Threads kept for the metadata log, so that a busy disk pool delays no election; None: there is only one pool."""
+
+    def close(self) -> None:
+        """Returns when no thread is at work any more."""
+        self.offload.close()
+        if self.metadata_offload is not None:
+            self.metadata_offload.close()
 
 
 def system_world(threads: int = 4) -> World:
-    return World(SystemClock(), SystemDisk(), SystemNetwork(), ThreadOffload(threads), random.SystemRandom())
+    return World(
+        SystemClock(),
+        SystemDisk(),
+        SystemNetwork(),
+        ThreadOffload(threads),
+        random.SystemRandom(),
+        metadata_offload=ThreadOffload(2),
+    )
