@@ -133,9 +133,10 @@ def change(
         elr = () if unclean or _enough(isr, partition, rules) else tuple(each for each in elr if each != leader)
         if unclean and partition.leader_recovery_state != RECOVERING:
             record.leader_recovery_state = RECOVERING
-    if not rules.elr_enabled and isr:
-        elr = ()
-    if isr != partition.isr and (isr or rules.elr_enabled):
+    if not rules.elr_enabled:
+        isr = isr or partition.isr
+        elr = () if isr else elr
+    if isr != partition.isr:
         record.isr = list(isr)
     if elr != partition.elr:
         record.eligible_leader_replicas = list(elr)

@@ -125,7 +125,6 @@ class _Ring:
 
     def shuffle(self) -> None:
         self._random.shuffle(self._ids)
-        self._partition = -1
 
 
 def _refused(why: str) -> KafkaError:
