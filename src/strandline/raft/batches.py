@@ -1,7 +1,10 @@
 """Record batches of the metadata log: messages in, bytes out, and back.
 
-Used by `raft/storage` and `raft/snapshots`. A batch is either data (metadata records, which the image replays) or
-control (what the quorum tells itself: who leads, who votes, where a snapshot begins and ends).
+Used by whoever writes or reads the metadata log and its snapshots. A batch is either data (metadata records, which the
+image replays) or control (what the quorum tells itself: who leads, who votes, where a snapshot begins and ends).
+
+A large batch is worth many milliseconds, so there is a slow way in both directions that lets the loop breathe.
+Metadata that cannot be understood stops the node: to skip it would mean to disagree with the cluster in silence.
 """
 
 from __future__ import annotations
@@ -9,7 +12,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, cast
 
 from strandline.metadata.record_versions import record_version
 from strandline.model.errors import NodeFault
@@ -38,8 +41,10 @@ from strandline.records.batch import (
     crc_ok,
     decode_batch,
     encode_batch,
+    records_of,
     write_crc,
 )
+from strandline.records.spans import read_span
 from strandline.runtime.disk import Buffer
 
 # About two milliseconds of encoding.
@@ -126,35 +131,74 @@ def encode_control_batch(
 
 def read_batches(buffer: Buffer, where: str) -> Iterator[MetadataBatch]:
     """Every batch in the buffer; metadata that cannot be read stops the node, with `where` in the message."""
+    for position, header in checked_batches(buffer, where):
+        records: list[Message]
+        if header.is_control:
+            records = [record for _, record in control_records(buffer, position, header, where)]
+        else:
+            records = [record for slice_ in data_slices(buffer, position, header, where) for record in slice_]
+        yield MetadataBatch(
+            header.base_offset,
+            header.next_offset,
+            header.partition_leader_epoch,
+            header.max_timestamp,
+            header.size_bytes,
+            header.is_control,
+            tuple(records),
+        )
+
+
+def checked_batches(buffer: Buffer, where: str) -> Iterator[tuple[int, BatchHeader]]:
+    """(position, header) of every batch, its checksum seen to be good, its records not yet read."""
     position = 0
     try:
         for position, header in batches(buffer):
             if not crc_ok(buffer, position, header.size_bytes):
                 raise CorruptBatch("its checksum does not fit")
-            yield _read_batch(buffer, position, header)
-    except (CorruptBatch, MalformedMessage) as error:
+            yield position, header
+    except CorruptBatch as error:
         raise NodeFault(f"{where}: the batch at byte {position} cannot be read: {error}") from error
 
 
-def _read_batch(buffer: Buffer, position: int, header: BatchHeader) -> MetadataBatch:
-    raw = decode_batch(buffer, position)
-    records = _control_records(raw) if header.is_control else [decode_record(record.value or b"") for record in raw]
-    return MetadataBatch(
-        header.base_offset,
-        header.next_offset,
-        header.partition_leader_epoch,
-        header.max_timestamp,
-        header.size_bytes,
-        header.is_control,
-        tuple(records),
-    )
+def data_slices(buffer: Buffer, position: int, header: BatchHeader, where: str) -> Iterator[list[Message]]:
+    """The metadata records of a data batch, a few hundred at a time."""
+    offset = header.base_offset
+    try:
+        data = bytes(records_of(buffer, position, header))
+        at, end = 0, len(data)
+        for first in range(0, header.record_count, _RECORDS_PER_SLICE):
+            slice_: list[Message] = []
+            for _ in range(min(_RECORDS_PER_SLICE, header.record_count - first)):
+                offset = header.base_offset + first + len(slice_)
+                span = read_span(data, at, end)
+                at = span.end
+                slice_.append(decode_record(data[span.value_start : span.value_start + max(0, span.value_length)]))
+            yield slice_
+    except MalformedMessage as error:
+        raise _not_understood(where, offset, error) from error
+    except (CorruptBatch, IndexError) as error:
+        raise NodeFault(f"{where}: the record at offset {offset} is damaged: {error}") from error
 
 
-def _control_records(raw: list[Record]) -> list[Message]:
-    found: list[Message] = []
-    for record in raw:
-        cls = _CONTROL_MESSAGES.get(control_record_type(record.key))
-        if cls is not None:
-            value = record.value or b""
-            found.append(decode(cls, int.from_bytes(value[:2], "big"), value)[0])
+def control_records(buffer: Buffer, position: int, header: BatchHeader, where: str) -> list[tuple[int, ControlRecord]]:
+    """(offset, record), of the types known here; other types concern nobody here."""
+    found: list[tuple[int, ControlRecord]] = []
+    try:
+        for record in decode_batch(buffer, position):
+            cls = _CONTROL_MESSAGES.get(control_record_type(record.key))
+            if cls is not None:
+                value = record.value or b""
+                message, _ = decode(cls, int.from_bytes(value[:2], "big"), value)
+                found.append((record.offset, cast(ControlRecord, message)))
+    except MalformedMessage as error:
+        raise _not_understood(where, header.base_offset, error) from error
+    except CorruptBatch as error:
+        raise NodeFault(f"{where}: the batch at offset {header.base_offset} is damaged: {error}") from error
     return found
+
+
+def _not_understood(where: str, offset: int, error: MalformedMessage) -> NodeFault:
+    return NodeFault(
+        f"{where}: the metadata record at offset {offset} cannot be understood: {error}. If a newer release wrote it, "
+        "run this node with that release; nothing was changed"
+    )

@@ -1,13 +1,15 @@
-"""How far the metadata log was committed, noted beside it (`committed-offset`), so that a loss shows at the next start.
+"""How far the metadata log is committed, noted beside it (`committed-offset`).
 
-The log alone cannot tell: one sync commits many batches, so after a power loss whole batches may follow a torn one,
+It serves two ends. A node that starts may replay its own log that far before it hears from anybody. And a loss shows:
+the log alone cannot tell, for one sync writes many batches, so after a power loss whole batches may follow a torn one,
 just as they do when a byte has rotted in the middle. Kafka has no such file and passes over names it does not know.
 
-Invariant: the note never says more than was synced before. It is synced itself when an epoch begins and when the log is
-closed; in between it is only written, in place and within one sector. A power loss may leave an older note, which is
-as true as the last; a killed process leaves the last.
+Invariant: the note never says more than was both committed and synced here before. It is synced itself when an epoch
+begins and when the log is closed; in between it is only written, in place and within one sector. A power loss may leave
+an older note, which is as true as the last; a killed process leaves the last.
 
-It names the epoch of its writer: a quorum-state of another epoch shows that somebody who keeps no note wrote since.
+It names the epoch it was written in, and it does so before `quorum-state` names that epoch: a quorum-state of a later
+epoch shows that somebody who keeps no note wrote since.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ import logging
 from dataclasses import dataclass
 from typing import Final
 
-from strandline.runtime.disk import Disk, File, write_atomically
+from strandline.runtime.disk import Disk, File
 
 COMMITTED_OFFSET: Final = "committed-offset"
 # Always the same size: writing in place never has to cut.
@@ -50,25 +52,46 @@ def read_committed(disk: Disk, directory: str) -> Committed | None:
 
 
 class CommittedNote:
-    """The note of one epoch, from its first record on. All of it blocks."""
+    """The file, for as long as the log is open. Written on the event loop, to the page cache; syncing blocks.
 
-    def __init__(self, disk: Disk, directory: str, committed: Committed) -> None:
-        path = f"{directory}/{COMMITTED_OFFSET}"
-        write_atomically(disk, path, _encode(committed))
-        self._file: File = disk.open(path)
-        self._committed = committed
+    The entry of a new file is synced with the directory, by whoever writes `quorum-state` there.
+    """
+
+    def __init__(self, disk: Disk, directory: str) -> None:
+        self._disk = disk
+        self._path = f"{directory}/{COMMITTED_OFFSET}"
+        self._file: File | None = None
+        self._epoch_synced = True
+        self.committed = read_committed(disk, directory) or Committed(-1, 0)
+
+    def begin_epoch(self, epoch: int) -> None:
+        self._write(Committed(epoch, self.committed.offset))
+        self._epoch_synced = False
 
     def rise(self, offset: int) -> None:
-        """To the page cache only."""
-        if offset > self._committed.offset:
-            self._committed = Committed(self._committed.epoch, offset)
-            self._file.write_at(0, _encode(self._committed))
+        if offset > self.committed.offset:
+            self._write(Committed(self.committed.epoch, offset))
+
+    def sync_epoch(self) -> None:
+        """Blocking. Nothing to do unless an epoch began since the last time."""
+        if not self._epoch_synced:
+            self.sync()
 
     def sync(self) -> None:
-        self._file.sync()
+        """Blocking."""
+        if self._file is not None:
+            self._file.sync()
+            self._epoch_synced = True
 
     def close(self) -> None:
-        self._file.close()
+        if self._file is not None:
+            self._file.close()
+
+    def _write(self, committed: Committed) -> None:
+        if self._file is None:
+            self._file = self._disk.open(self._path, create=True)
+        self._file.write_at(0, _encode(committed))
+        self.committed = committed
 
 
 def _encode(committed: Committed) -> bytes:

@@ -1,13 +1,13 @@
 """Whether what the metadata log would lose by being opened is a torn tail, or metadata that was committed.
 
-Called by `raft/storage` before the log is opened, for opening cuts it at the first batch that is not whole. Nothing is
+Called by `raft/opening` before the log is opened, for opening cuts it at the first batch that is not whole. Nothing is
 changed here. A node that refuses to start can be helped with a backup; one that starts without its topics takes their
-data for strays.
+data for strays, and a voter that forgot what it acknowledged may elect a leader that never knew it.
 
 What is known to have been committed: the end of the latest snapshot, the note (see `committed`), and the start of the
 latest epoch in `leader-epoch-checkpoint`, which is written when everything before it is on disk. Beyond that, if the
-note was kept by the last leader, the rest of the log may be torn in any way: a group of batches was on its way to the
-disk. If it was not, only a tail may be torn: whole batches behind the damage may be committed ones.
+note was kept by whoever wrote last, the rest of the log may be torn in any way: a group of batches was on its way to
+the disk. If it was not, only a tail may be torn: whole batches behind the damage may be committed ones.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Final
 
 from strandline.log import names
 from strandline.log.checkpoints import CorruptCheckpoint, read_epochs
-from strandline.log.damage import WholePart, whole_batch_after, whole_part
+from strandline.log.damage import WholePart, whole_batch_after
 from strandline.model.errors import NodeFault
 from strandline.raft.committed import COMMITTED_OFFSET, Committed, read_committed
 from strandline.raft.snapshots import SnapshotId
@@ -29,9 +29,8 @@ _WHAT_TO_DO: Final = (
 )
 
 
-def refuse_lost_metadata(disk: Disk, path: str, latest: SnapshotId | None) -> None:
+def refuse_lost_metadata(disk: Disk, path: str, latest: SnapshotId | None, whole: WholePart) -> None:
     """Blocking. Raises NodeFault when committed metadata is missing from log and snapshots together."""
-    whole = whole_part(disk, path)
     in_snapshot = 0 if latest is None else latest.end_offset
     end_offset = max(whole.end_offset, in_snapshot)
     note = read_committed(disk, path)
@@ -41,7 +40,7 @@ def refuse_lost_metadata(disk: Disk, path: str, latest: SnapshotId | None) -> No
             f"{_where(path, whole)}, but metadata up to offset {known} was committed, as {source} says: "
             f"everything from offset {end_offset} on would be lost. {_WHAT_TO_DO}"
         )
-    if whole.damage is None or _is_of_last_leader(note, disk, path):
+    if whole.damage is None or _is_of_last_writer(note, disk, path):
         return
     behind = _whatever_follows(disk, whole, end_offset)
     if behind is not None:
@@ -65,9 +64,9 @@ def _known_committed(disk: Disk, path: str, note: Committed | None, whole: Whole
     return known, source
 
 
-def _is_of_last_leader(note: Committed | None, disk: Disk, path: str) -> bool:
-    """Between a new quorum-state and the first note of its epoch there is one batch in the log, and none behind it."""
-    return note is not None and note.epoch == read_quorum_state(disk, path).epoch
+def _is_of_last_writer(note: Committed | None, disk: Disk, path: str) -> bool:
+    """Whoever keeps the note names each epoch there before quorum-state does."""
+    return note is not None and note.epoch >= read_quorum_state(disk, path).epoch
 
 
 def _whatever_follows(disk: Disk, whole: WholePart, end_offset: int) -> str | None:

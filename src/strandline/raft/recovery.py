@@ -1,34 +1,23 @@
-"""From the disk to memory: the latest snapshot, then the tail of the log, into an image."""
+"""From the disk to memory: the latest snapshot, then the log, into an image and a history of voters.
+
+The image takes only what is known to be committed without asking anybody: the snapshot, and the log as far as the note
+beside it says. What follows in the log may yet be cut off; it waits for the quorum's word. Voters are different: whoever
+the log names last counts, committed or not (KIP-853), so all of the log is read for them.
+"""
 
 from __future__ import annotations
 
 import gc
-from dataclasses import dataclass
 
 from strandline.metadata.image import Image
 from strandline.model.errors import NodeFault
-from strandline.protocol.messages.control_records import KRaftVersionRecord, VotersRecord
-from strandline.raft.batches import MetadataBatch
+from strandline.raft.batches import control_records, data_slices
 from strandline.raft.storage import MetadataStorage
-from strandline.raft.voters import VoterSet
+from strandline.raft.voters import VoterHistory, VoterSet
 
 
-@dataclass(slots=True)
-class Recovered:
-    """What the log says beside metadata."""
-
-    kraft_version: int = 0
-    voters: VoterSet | None = None
-    voters_in_log: bool = False
-    """False while only formatting has named the voters: the first leader writes them into the log."""
-    epoch: int = 0
-    """Of the last record."""
-    timestamp: int = 0
-    bytes_since_snapshot: int = 0
-
-
-def recover(storage: MetadataStorage, image: Image) -> Recovered:
-    """Blocking. Replays everything there is, as committed: right for a sole voter, whose log nobody can contradict.
+def recover(storage: MetadataStorage, image: Image, configured: VoterSet | None) -> VoterHistory:
+    """Blocking. Afterwards the image ends at `storage.committed_offset`.
 
     The cyclic collector rests meanwhile: replay makes a great many values and no cycles, and looking through them again
     and again would take longer than making them.
@@ -36,47 +25,50 @@ def recover(storage: MetadataStorage, image: Image) -> Recovered:
     collecting = gc.isenabled()
     gc.disable()
     try:
-        return _recover(storage, image)
+        history = _first_voters(storage, configured)
+        _replay_log(storage, image, history, _load_snapshot(storage, image, history))
+        return history
     finally:
         if collecting:
             gc.enable()
 
 
-def _recover(storage: MetadataStorage, image: Image) -> Recovered:
-    recovered = Recovered()
-    first_voters = storage.read_first_voters()
-    if first_voters is not None:
-        recovered.kraft_version, recovered.voters = first_voters.kraft_version, first_voters.voters
+def _first_voters(storage: MetadataStorage, configured: VoterSet | None) -> VoterHistory:
+    """As formatting named them; otherwise as configured."""
+    first = storage.read_first_voters()
+    if first is not None and first.voters is not None:
+        return VoterHistory(first.voters, first.kraft_version)
+    return VoterHistory(configured or VoterSet(()))
+
+
+def _load_snapshot(storage: MetadataStorage, image: Image, history: VoterHistory) -> int:
+    """The offset where the log goes on."""
     latest, snapshot = storage.latest_snapshot, storage.read_latest_snapshot()
-    end_offset = 0
-    if latest is not None and snapshot is not None:
-        image.load(snapshot.records(), latest.end_offset)
-        end_offset = latest.end_offset
-        recovered.epoch, recovered.timestamp = latest.epoch, snapshot.last_timestamp
-        if snapshot.voters is not None:
-            recovered.kraft_version, recovered.voters = snapshot.kraft_version, snapshot.voters
-            recovered.voters_in_log = True
-    for batch in storage.batches_from(end_offset):
-        if batch.base_offset < end_offset:
+    if latest is None or snapshot is None:
+        return 0
+    image.load(snapshot.records(), latest.end_offset)
+    history.on_snapshot(latest.end_offset, snapshot.kraft_version, snapshot.voters)
+    return latest.end_offset
+
+
+def _replay_log(storage: MetadataStorage, image: Image, history: VoterHistory, offset: int) -> None:
+    committed = storage.committed_offset
+    for data, position, header in storage.chunks_from(offset):
+        if header.base_offset < offset:
             raise NodeFault(
-                f"{storage.path}: the batch at offset {batch.base_offset} reaches over the snapshot's end {end_offset}"
+                f"{storage.path}: the batch at offset {header.base_offset} reaches over the snapshot's end {offset}"
             )
-        _replay(batch, image, recovered)
-        end_offset = batch.next_offset
-    return recovered
-
-
-def _replay(batch: MetadataBatch, image: Image, recovered: Recovered) -> None:
-    if batch.is_control:
-        for record in batch.records:
-            if isinstance(record, KRaftVersionRecord):
-                recovered.kraft_version = record.kraft_version
-            elif isinstance(record, VotersRecord):
-                recovered.voters = VoterSet.of_record(record)
-                recovered.voters_in_log = True
-        image.skip_to(batch.next_offset)
-    else:
-        image.replay_batch(batch.base_offset, batch.records)
-    image.commit(batch.next_offset)
-    recovered.epoch, recovered.timestamp = batch.epoch, batch.timestamp
-    recovered.bytes_since_snapshot += batch.size_bytes
+        if header.is_control:
+            for at, record in control_records(data, position, header, storage.path):
+                history.on_record(at, record)
+        elif header.next_offset <= committed:
+            image.mark(header.base_offset)
+            at = header.base_offset
+            for records in data_slices(data, position, header, storage.path):
+                for record in records:
+                    image.replay(record, at)
+                    at += 1
+        if header.next_offset <= committed:
+            image.skip_to(header.next_offset)
+            image.commit(header.next_offset)
+        offset = header.next_offset

@@ -2,7 +2,8 @@
 
 The end offset is the first one *not* contained, the epoch that of the last contained record. Inside: record batches
 with offsets from 0; a header, what the quorum needs to know about itself, the records that rebuild the image, a footer.
-A file without its footer is not a snapshot. In progress it is named `.part`; it takes its name when it is synced.
+A file without its footer is not a snapshot. In progress, written here or fetched from the leader, it is named `.part`;
+it takes its name when it is synced.
 
 `raft/storage` lists, writes and reads them; formatting writes two special ones: `bootstrap.checkpoint` (what the first
 active controller puts into an empty log) and 0-0 (the first voters of a dynamic quorum; KIP-853).
@@ -11,7 +12,7 @@ active controller puts into an empty log) and 0-0 (the first voters of a dynamic
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
@@ -27,12 +28,16 @@ from strandline.protocol.types import Message
 from strandline.raft.batches import (
     ControlRecord,
     MetadataBatch,
+    checked_batches,
+    control_records,
+    data_slices,
     encode_control_batch,
     encode_data_batch,
     read_batches,
 )
 from strandline.raft.voters import VoterSet
-from strandline.runtime.disk import Disk, File
+from strandline.records.batch import batches
+from strandline.runtime.disk import Buffer, Disk, File
 
 BOOTSTRAP_CHECKPOINT: Final = "bootstrap.checkpoint"
 _NAME: Final = re.compile(r"(\d{20})-(\d{10})\.checkpoint")
@@ -70,43 +75,96 @@ def remove_unfinished_snapshots(disk: Disk, directory: str) -> None:
             disk.remove(f"{directory}/{name}")
 
 
-@dataclass(frozen=True, slots=True)
-class Snapshot:
-    last_timestamp: int
-    kraft_version: int
-    voters: VoterSet | None
-    batches: tuple[MetadataBatch, ...]
-    """Data only."""
-    size_bytes: int
+class DamagedSnapshot(NodeFault):
+    """The file is not a whole snapshot. An older one and the log may have everything that is in it."""
 
-    def records(self) -> Iterable[Message]:
-        for batch in self.batches:
-            yield from batch.records
+
+class Snapshot:
+    """A whole snapshot in memory; its records are decoded as they are asked for."""
+
+    __slots__ = ("_data", "_path", "kraft_version", "last_timestamp", "voters")
+
+    def __init__(
+        self, path: str, data: bytes, last_timestamp: int, kraft_version: int, voters: VoterSet | None
+    ) -> None:
+        self._path = path
+        self._data = data
+        self.last_timestamp = last_timestamp
+        self.kraft_version = kraft_version
+        self.voters = voters
+        """None while they are configured (kraft.version 0)."""
+
+    @property
+    def size_bytes(self) -> int:
+        return len(self._data)
+
+    @property
+    def batches(self) -> tuple[MetadataBatch, ...]:
+        """Data only."""
+        return tuple(batch for batch in read_batches(self._data, self._path) if not batch.is_control)
+
+    def slices(self) -> Iterator[list[Message]]:
+        """The records that rebuild the image, a few hundred at a time."""
+        for position, header in batches(self._data):
+            if not header.is_control:
+                yield from data_slices(self._data, position, header, self._path)
+
+    def records(self) -> Iterator[Message]:
+        for slice_ in self.slices():
+            yield from slice_
 
 
 def read_snapshot(disk: Disk, path: str) -> Snapshot:
-    """All of it, or NodeFault: a snapshot that lost its end would silently lose topics. Blocking."""
+    """Blocking. All of it, or DamagedSnapshot: a snapshot that lost its end would silently lose topics."""
     data = disk.read(path)
-    control: list[Message] = []
-    content: list[MetadataBatch] = []
-    size = 0
-    for batch in read_batches(data, path):
-        size += batch.size_bytes
-        if batch.is_control:
-            control.extend(batch.records)
-        else:
-            content.append(batch)
+    control: list[ControlRecord] = []
+    end = 0
+    try:
+        for position, header in checked_batches(data, path):
+            end = position + header.size_bytes
+            if header.is_control:
+                control.extend(record for _, record in control_records(data, position, header, path))
+    except NodeFault as damage:
+        raise DamagedSnapshot(f"{damage}: this is no whole snapshot") from damage
     if not control or not isinstance(control[0], SnapshotHeaderRecord):
-        raise NodeFault(f"{path} does not begin like a snapshot")
-    if not isinstance(control[-1], SnapshotFooterRecord) or size != len(data):
-        raise NodeFault(f"{path} is cut off: it has no footer at its end")
+        raise DamagedSnapshot(f"{path} does not begin like a snapshot")
+    if not isinstance(control[-1], SnapshotFooterRecord) or end != len(data):
+        raise DamagedSnapshot(f"{path} is cut off: it has no footer at its end")
     kraft_version, voters = 0, None
     for record in control:
         if isinstance(record, KRaftVersionRecord):
             kraft_version = record.kraft_version
         elif isinstance(record, VotersRecord):
             voters = VoterSet.of_record(record)
-    return Snapshot(control[0].last_contained_log_timestamp, kraft_version, voters, tuple(content), len(data))
+    return Snapshot(path, data, control[0].last_contained_log_timestamp, kraft_version, voters)
+
+
+class SnapshotReceiver:
+    """A snapshot that comes from the leader in pieces, which need not end with a batch."""
+
+    def __init__(self, disk: Disk, path: str) -> None:
+        self._disk = disk
+        self._path = path
+        self._file: File = disk.open(path + _PART, create=True)
+        self._file.truncate(0)
+
+    def write(self, position: int, data: Buffer) -> None:
+        """To the page cache."""
+        self._file.write_at(position, data)
+
+    def finish(self) -> Snapshot:
+        """Blocking. Synced and read back before it takes its name; DamagedSnapshot when it is none."""
+        self._file.sync()
+        self._file.close()
+        snapshot = read_snapshot(self._disk, self._path + _PART)
+        self._disk.rename(self._path + _PART, self._path)
+        self._disk.sync_dir(self._path.rpartition("/")[0])
+        return snapshot
+
+    def abandon(self) -> None:
+        with suppress(OSError):
+            self._file.close()
+            self._disk.remove(self._path + _PART)
 
 
 class SnapshotWriter:

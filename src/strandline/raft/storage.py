@@ -1,9 +1,8 @@
 """The metadata log on disk: `__cluster_metadata-0`, its snapshots, its quorum state.
 
-Owned by the driver. The log itself is a `PartitionLog` whose batches come with their offsets and epochs; it is always
-opened as after a crash, read from the beginning and cut at the first batch that is not whole, unless that would cut off
-what was committed (see `examination`): then it is not opened at all. Methods marked *blocking* are offloaded; the
-others belong to the event loop.
+Owned by the driver. The log itself is a `PartitionLog` whose batches come with their offsets and epochs; how it is
+opened, and what is refused, is `opening`'s business. Methods marked *blocking* are offloaded; the others belong to the
+event loop.
 
 Invariants: a snapshot's file name appears only when its content is synced; the log reaches back at least to the end of
 the oldest snapshot, so snapshot + tail is always everything; the latest snapshot is never removed.
@@ -12,54 +11,45 @@ the oldest snapshot, so snapshot + tail is always everything; the latest snapsho
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from contextlib import suppress
 
-from strandline.log.checkpoints import topic_id_bytes
 from strandline.log.partition_log import PartitionLog
 from strandline.log.segment import Segment
-from strandline.log.settings import LogSettings
+from strandline.log.truncation import Restart
 from strandline.log.warming import Cold
-from strandline.model.errors import NodeFault
-from strandline.model.ids import METADATA_TOPIC, METADATA_TOPIC_ID, TopicPartition
-from strandline.raft.batches import MetadataBatch, read_batches
-from strandline.raft.committed import Committed, CommittedNote
-from strandline.raft.examination import refuse_lost_metadata
-from strandline.raft.snapshots import (
-    Snapshot,
-    SnapshotId,
-    SnapshotWriter,
-    list_snapshots,
-    make_durable_directory,
-    read_snapshot,
-    remove_unfinished_snapshots,
-)
+from strandline.raft.batches import MetadataBatch, checked_batches, read_batches
+from strandline.raft.committed import CommittedNote
+from strandline.raft.opening import METADATA_PARTITION, StorageSettings, open_log
+from strandline.raft.snapshots import Snapshot, SnapshotId, SnapshotReceiver, SnapshotWriter, read_snapshot
 from strandline.raft.state import QuorumState, read_quorum_state, write_quorum_state
 from strandline.raft.voters import VoterSet
-from strandline.runtime.disk import Disk, write_atomically
+from strandline.records.batch import BatchHeader
+from strandline.runtime.disk import Buffer, Disk
 
-METADATA_PARTITION = TopicPartition(METADATA_TOPIC, 0)
+__all__ = ["METADATA_PARTITION", "MetadataStorage", "StorageSettings"]
+
 _READ_BYTES = 1 << 20
 
 
-@dataclass(frozen=True, slots=True)
-class StorageSettings:
-    """Kafka's keys in the comments; its defaults."""
-
-    segment_bytes: int = 1 << 30  # metadata.log.segment.bytes
-    segment_ms: int = 604_800_000  # metadata.log.segment.ms
-    retention_bytes: int = 104_857_600  # metadata.max.retention.bytes
-    retention_ms: int = 604_800_000  # metadata.max.retention.ms
-
-
 class MetadataStorage:
-    def __init__(self, disk: Disk, path: str, settings: StorageSettings, log: PartitionLog) -> None:
+    def __init__(
+        self,
+        disk: Disk,
+        path: str,
+        settings: StorageSettings,
+        log: PartitionLog,
+        snapshots: list[SnapshotId],
+        latest: Snapshot | None,
+    ) -> None:
         self.disk = disk
         self.path = path
         self.log = log
-        self._settings = settings
-        self._note: CommittedNote | None = None
-        self.snapshots: list[SnapshotId] = []
+        self.note = CommittedNote(disk, path)
+        self.snapshots = snapshots
         """Oldest first, without the one that only names the first voters."""
+        self._settings = settings
+        self._read_on_opening = latest
+        self._receiving: tuple[SnapshotId, SnapshotReceiver] | None = None
 
     @classmethod
     def open(
@@ -68,68 +58,44 @@ class MetadataStorage:
         """Blocking. The metadata partition under this log directory, made if it is not there."""
         settings = settings or StorageSettings()
         path = f"{metadata_directory}/{METADATA_PARTITION}"
-        make_durable_directory(disk, path)
-        snapshots = [snapshot for snapshot in list_snapshots(disk, path) if not snapshot.is_first_voters]
-        refuse_lost_metadata(disk, path, snapshots[-1] if snapshots else None)
-        remove_unfinished_snapshots(disk, path)
-        log = PartitionLog.open(
-            disk,
-            path,
-            METADATA_PARTITION,
-            LogSettings(
-                segment_bytes=settings.segment_bytes,
-                segment_ms=settings.segment_ms,
-                retention_ms=-1,
-                retention_bytes=-1,
-                flush_messages=1,  # whatever a crash left in the cache is on disk before it is built upon
-            ),
-            recovery_point=0,
-            clean=False,
-            wall_ms=wall_ms,
-        )
-        storage = cls(disk, path, settings, log)
-        storage.snapshots = snapshots
-        storage._fit_log_to_snapshots()
-        if not disk.exists(f"{path}/partition.metadata"):
-            write_atomically(disk, f"{path}/partition.metadata", topic_id_bytes(METADATA_TOPIC_ID))
+        log, snapshots, latest = open_log(disk, path, settings, wall_ms)
+        storage = cls(disk, path, settings, log, snapshots, latest)
+        if storage.read_state().epoch > max(0, storage.note.committed.epoch):
+            # Somebody wrote here who keeps no note. What is here now is whole: from now on there is one.
+            storage.note_epoch(storage.read_state().epoch)
+            storage.note.sync()
+            disk.sync_dir(path)
         return storage
-
-    def _fit_log_to_snapshots(self) -> None:
-        """A log that ends before the latest snapshot has lost its end or has not caught up: it begins again there."""
-        latest = self.latest_snapshot
-        if latest is None:
-            if self.log.log_start_offset > 0:
-                raise NodeFault(
-                    f"{self.path} begins at offset {self.log.log_start_offset}, but the snapshot of what came before "
-                    "is missing. Restore a .checkpoint file that ends there or later"
-                )
-            return
-        if self.log.log_end_offset < latest.end_offset:
-            self.log.restart_at(latest.end_offset)
-            self.log.epochs.assign(latest.epoch, latest.end_offset)
-        elif self.log.log_start_offset > latest.end_offset:
-            raise NodeFault(
-                f"{self.path} begins at offset {self.log.log_start_offset}, after the end of its latest snapshot "
-                f"({latest.end_offset}): metadata in between is missing"
-            )
-        self.log.advance_high_watermark(latest.end_offset)
 
     @property
     def latest_snapshot(self) -> SnapshotId | None:
         return self.snapshots[-1] if self.snapshots else None
 
-    def read_latest_snapshot(self) -> Snapshot | None:
-        """Blocking."""
+    @property
+    def committed_offset(self) -> int:
+        """Everything below is known to be committed, without asking anybody."""
         latest = self.latest_snapshot
-        return None if latest is None else read_snapshot(self.disk, f"{self.path}/{latest.file_name}")
+        noted = min(self.note.committed.offset, self.log.log_end_offset)
+        return max(noted, 0 if latest is None else latest.end_offset)
+
+    def path_of(self, snapshot_id: SnapshotId) -> str:
+        return f"{self.path}/{snapshot_id.file_name}"
+
+    def read_latest_snapshot(self) -> Snapshot | None:
+        """Blocking. The first time it is the one that opening has read."""
+        latest, found = self.latest_snapshot, self._read_on_opening
+        self._read_on_opening = None
+        if latest is None:
+            return None
+        return read_snapshot(self.disk, self.path_of(latest)) if found is None else found
 
     def read_first_voters(self) -> Snapshot | None:
         """Blocking. What formatting said about a dynamic quorum; None where voters are configured."""
-        path = f"{self.path}/{SnapshotId(0, 0).file_name}"
+        path = self.path_of(SnapshotId(0, 0))
         return read_snapshot(self.disk, path) if self.disk.exists(path) else None
 
-    def batches_from(self, offset: int) -> Iterator[MetadataBatch]:
-        """Blocking. Every batch from this offset to the end of the log."""
+    def chunks_from(self, offset: int) -> Iterator[tuple[bytes, int, BatchHeader]]:
+        """Blocking. (bytes, position in them, header) of every batch from this offset to the end of the log."""
         while offset < self.log.log_end_offset:
             found = self.log.read(offset, max_bytes=_READ_BYTES)
             if isinstance(found, Cold):
@@ -137,54 +103,90 @@ class MetadataStorage:
                 continue
             if found.slice is None:
                 return
-            for batch in read_batches(found.slice.read(), self.path):
-                if batch.next_offset > offset:
-                    yield batch
-                    offset = batch.next_offset
+            data = found.slice.read()
+            for position, header in checked_batches(data, self.path):
+                if header.next_offset > offset:
+                    yield data, position, header
+                    offset = header.next_offset
+
+    def batches_from(self, offset: int) -> Iterator[MetadataBatch]:
+        """Blocking. As `chunks_from`, the records read."""
+        for data, position, header in self.chunks_from(offset):
+            yield from read_batches(memoryview(data)[position : position + header.size_bytes], self.path)
 
     def read_state(self) -> QuorumState:
         """Blocking."""
         return read_quorum_state(self.disk, self.path)
 
+    def note_epoch(self, epoch: int) -> None:
+        """Before `write_state` (see `committed`); to the page cache, `write_state` syncs it."""
+        if epoch > self.note.committed.epoch:
+            self.note.begin_epoch(epoch)
+
     def write_state(self, state: QuorumState, kraft_version: int, voters: VoterSet) -> None:
-        """Blocking; synced when it returns."""
+        """Blocking; synced when it returns, and the note of the epoch before it."""
+        self.note.sync_epoch()
         ids = [voter.id for voter in voters.voters]
         write_quorum_state(self.disk, self.path, state, kraft_version=kraft_version, voters=ids)
 
-    def append(self, batches: bytearray | bytes, wall_ms: int) -> None:
-        """To the page cache; durable after the next `commit`."""
+    def append(self, batches: Buffer, wall_ms: int) -> None:
+        """To the page cache; durable after the next flush."""
         self.log.append_batches(batches, wall_ms=wall_ms)
 
-    def commit(self, epoch: int) -> int:
-        """Blocking. Flushes, and notes that everything below the offset returned is committed: right for a sole voter,
-        which needs nobody else for that."""
-        offset = self.log.flush()
-        if self._note is None:
-            self._note = CommittedNote(self.disk, self.path, Committed(epoch, offset))
-        else:
-            self._note.rise(offset)
-        return offset
+    def note_committed(self, offset: int) -> None:
+        """To the page cache. Only what is synced here is noted: whoever reads the note may rely on the log for it."""
+        self.log.advance_high_watermark(offset)
+        self.note.rise(min(offset, self.log.flushed_offset))
 
     def begin_snapshot(self, snapshot_id: SnapshotId, metadata_version: int) -> SnapshotWriter:
         return SnapshotWriter(
-            self.disk,
-            f"{self.path}/{snapshot_id.file_name}",
-            epoch=snapshot_id.epoch,
-            metadata_version=metadata_version,
+            self.disk, self.path_of(snapshot_id), epoch=snapshot_id.epoch, metadata_version=metadata_version
         )
 
-    def finish_snapshot(self, snapshot_id: SnapshotId, writer: SnapshotWriter, wall_ms: int) -> None:
-        """Blocking. From here on a restart begins with this snapshot."""
-        writer.finish(wall_ms)
+    def add_snapshot(self, snapshot_id: SnapshotId) -> bool:
+        """One that was just finished. False when a later one came from the leader meanwhile: it is for nothing."""
+        latest = self.latest_snapshot
+        if latest is not None and latest.end_offset >= snapshot_id.end_offset:
+            return False
         self.snapshots = [*self.snapshots, snapshot_id]
+        return True
+
+    def receive_chunk(self, snapshot_id: SnapshotId, position: int, data: Buffer) -> None:
+        """To the page cache. The piece at position 0 begins the file anew."""
+        if position == 0 or self._receiving is None or self._receiving[0] != snapshot_id:
+            self.abandon_received()
+            self._receiving = (snapshot_id, SnapshotReceiver(self.disk, self.path_of(snapshot_id)))
+        self._receiving[1].write(position, data)
+
+    def finish_received(self, snapshot_id: SnapshotId) -> Snapshot:
+        """Blocking. Synced, verified, under its name; from here on a restart begins with it. DamagedSnapshot if it is
+        none."""
+        assert self._receiving is not None and self._receiving[0] == snapshot_id
+        return self._receiving[1].finish()
+
+    def abandon_received(self) -> None:
+        if self._receiving is not None:
+            self._receiving[1].abandon()
+            self._receiving = None
+
+    def begin_again(self, snapshot_id: SnapshotId, step: Restart) -> tuple[list[SnapshotId], list[Segment]]:
+        """After a received snapshot was finished and `step` was run: the log begins, empty, where the snapshot ends.
+        Answers what to remove."""
+        segments = step.apply()
+        self.log.epochs.assign(snapshot_id.epoch, snapshot_id.end_offset)
+        surplus, self.snapshots = self.snapshots, [snapshot_id]
+        self._receiving = None
+        self.note.rise(snapshot_id.end_offset)
+        return surplus, segments
 
     def surplus_snapshots(self, wall_ms: int) -> int:
         """Blocking. How many of the oldest snapshots may be forgotten: too many bytes are kept, or too old ones."""
-        sizes = [self.disk.size(f"{self.path}/{snapshot.file_name}") for snapshot in self.snapshots]
+        snapshots = self.snapshots
+        sizes = [self.disk.size(self.path_of(snapshot)) for snapshot in snapshots]
         kept_bytes = sum(sizes) + self.log.size_bytes
         count = 0
-        for snapshot, size in zip(self.snapshots[:-1], sizes, strict=False):
-            age_ms = wall_ms - self.disk.modified_ms(f"{self.path}/{snapshot.file_name}")
+        for snapshot, size in zip(snapshots[:-1], sizes, strict=False):
+            age_ms = wall_ms - self.disk.modified_ms(self.path_of(snapshot))
             if kept_bytes <= self._settings.retention_bytes and age_ms <= self._settings.retention_ms:
                 break
             kept_bytes -= size
@@ -201,15 +203,16 @@ class MetadataStorage:
     def remove_files(self, snapshots: Sequence[SnapshotId], segments: Sequence[Segment]) -> None:
         """Blocking."""
         for snapshot in snapshots:
-            self.disk.remove(f"{self.path}/{snapshot.file_name}")
+            with suppress(FileNotFoundError):
+                self.disk.remove(self.path_of(snapshot))
         for segment in segments:
             segment.remove()
 
     def close(self) -> None:
         """Blocking."""
+        self.abandon_received()
         self.log.close()
-        if self._note is not None:
-            if self.log.health.is_online:
-                self._note.rise(self.log.flushed_offset)
-                self._note.sync()
-            self._note.close()
+        if self.log.health.is_online:
+            self.note.rise(min(self.log.high_watermark, self.log.flushed_offset))
+            self.note.sync()
+        self.note.close()

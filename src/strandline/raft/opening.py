@@ -1,0 +1,142 @@
+"""Opening the metadata log: which snapshots are usable, what of the log is whole, and how the two fit together.
+
+Called by `raft/storage`. The log is always opened as after a crash, read from the beginning and cut at the first batch
+that is not whole, unless that would cut off what was committed (see `examination`): then nothing is changed, and the
+node does not start. A damaged snapshot is done without when an older one and the log have all that was in it.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Final
+
+import msgspec
+
+from strandline.log import names
+from strandline.log.checkpoints import topic_id_bytes
+from strandline.log.damage import WholePart, whole_part
+from strandline.log.partition_log import PartitionLog
+from strandline.log.settings import LogSettings
+from strandline.model.errors import NodeFault
+from strandline.model.ids import METADATA_TOPIC, METADATA_TOPIC_ID, TopicPartition
+from strandline.raft.examination import refuse_lost_metadata
+from strandline.raft.snapshots import (
+    DamagedSnapshot,
+    Snapshot,
+    SnapshotId,
+    list_snapshots,
+    make_durable_directory,
+    read_snapshot,
+    remove_unfinished_snapshots,
+)
+from strandline.runtime.disk import Disk, write_atomically
+
+METADATA_PARTITION = TopicPartition(METADATA_TOPIC, 0)
+_DAMAGED: Final = ".damaged"
+
+logger = logging.getLogger(__name__)
+
+
+class StorageSettings(msgspec.Struct, frozen=True):
+    """Kafka's keys in the comments; its defaults."""
+
+    segment_bytes: int = 1 << 30  # metadata.log.segment.bytes
+    segment_ms: int = 604_800_000  # metadata.log.segment.ms
+    retention_bytes: int = 104_857_600  # metadata.max.retention.bytes
+    retention_ms: int = 604_800_000  # metadata.max.retention.ms
+
+
+def open_log(
+    disk: Disk, path: str, settings: StorageSettings, wall_ms: int
+) -> tuple[PartitionLog, list[SnapshotId], Snapshot | None]:
+    """Blocking. The log, the usable snapshots (oldest first), and the latest of them."""
+    make_durable_directory(disk, path)
+    whole = whole_part(disk, path)
+    snapshots, damaged, latest = _usable_snapshots(disk, path, whole)
+    refuse_lost_metadata(disk, path, snapshots[-1] if snapshots else None, whole)
+    for snapshot in damaged:
+        disk.rename(f"{path}/{snapshot.file_name}", f"{path}/{snapshot.file_name}{_DAMAGED}")
+    remove_unfinished_snapshots(disk, path)
+    log = PartitionLog.open(
+        disk,
+        path,
+        METADATA_PARTITION,
+        LogSettings(
+            segment_bytes=settings.segment_bytes,
+            segment_ms=settings.segment_ms,
+            retention_ms=-1,
+            retention_bytes=-1,
+            flush_messages=1,  # whatever a crash left in the cache is on disk before it is built upon
+        ),
+        recovery_point=0,
+        clean=False,
+        wall_ms=wall_ms,
+    )
+    snapshots = _fit_together(disk, path, log, snapshots)
+    if not disk.exists(f"{path}/partition.metadata"):
+        write_atomically(disk, f"{path}/partition.metadata", topic_id_bytes(METADATA_TOPIC_ID))
+    return log, snapshots, latest
+
+
+def _usable_snapshots(
+    disk: Disk, path: str, whole: WholePart
+) -> tuple[list[SnapshotId], list[SnapshotId], Snapshot | None]:
+    """(usable, damaged, the latest of the usable ones)."""
+    snapshots = [snapshot for snapshot in list_snapshots(disk, path) if not snapshot.is_first_voters]
+    damaged: list[SnapshotId] = []
+    while snapshots:
+        try:
+            return snapshots, damaged, read_snapshot(disk, f"{path}/{snapshots[-1].file_name}")
+        except DamagedSnapshot as damage:
+            newest = snapshots.pop()
+            damaged.append(newest)
+            reaches_back_to = snapshots[-1].end_offset if snapshots else 0
+            if whole.end_offset < newest.end_offset or _start_offset(disk, path) > reaches_back_to:
+                raise NodeFault(
+                    f"{damage}, and the log and older snapshots do not have all that was in it. Nothing was changed. "
+                    "Restore the file from a backup or from a copy and start again. A node that does not vote may "
+                    f"instead start without {path} and fetch everything anew; a voter must leave the quorum first"
+                ) from damage
+            logger.warning("%s: doing without it, the log and older snapshots have all that was in it", damage)
+    return [], damaged, None
+
+
+def _start_offset(disk: Disk, path: str) -> int:
+    files = (names.parse_segment_file(name) for name in disk.list(path))
+    return min((file.base_offset for file in files if file and file.suffix == names.LOG and not file.extra), default=0)
+
+
+def _fit_together(disk: Disk, path: str, log: PartitionLog, snapshots: list[SnapshotId]) -> list[SnapshotId]:
+    """The log reaches from the end of the oldest snapshot at least to the end of the latest; the snapshots kept."""
+    if not snapshots:
+        if log.log_start_offset > 0:
+            raise NodeFault(
+                f"{path} begins at offset {log.log_start_offset}, but the snapshot of what came before "
+                "is missing. Restore a .checkpoint file that ends there or later"
+            )
+        return snapshots
+    latest = snapshots[-1]
+    if log.log_end_offset < latest.end_offset or _contradicts(log, latest):
+        log.restart_at(latest.end_offset)
+    elif log.log_start_offset > latest.end_offset:
+        raise NodeFault(
+            f"{path} begins at offset {log.log_start_offset}, after the end of its latest snapshot "
+            f"({latest.end_offset}): metadata in between is missing"
+        )
+    if log.log_end_offset == latest.end_offset and log.log_start_offset == latest.end_offset:
+        log.epochs.assign(latest.epoch, latest.end_offset)
+    log.advance_high_watermark(latest.end_offset)
+    surplus = [snapshot for snapshot in snapshots if snapshot.end_offset < log.log_start_offset]
+    for snapshot in surplus:
+        disk.remove(f"{path}/{snapshot.file_name}")
+    snapshots = snapshots[len(surplus) :]
+    if log.log_start_offset > 0:
+        log.delete_records_before(snapshots[0].end_offset)
+    return snapshots
+
+
+def _contradicts(log: PartitionLog, latest: SnapshotId) -> bool:
+    """Whether another epoch wrote the last record that is in the snapshot: the power went between taking over a
+    snapshot of the leader and giving up the log that had gone another way."""
+    last = latest.end_offset - 1
+    return log.log_start_offset <= last and log.epochs.epoch_for(last) != latest.epoch
