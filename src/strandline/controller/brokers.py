@@ -64,17 +64,27 @@ class Brokers:
         self._view = view
         self._settings = settings
         self.sessions = Sessions(settings.broker_session_timeout_ms)
+        self._registered_here = False
 
     def activate(self, now_ms: int) -> None:
-        """Every broker that is not fenced gets the time of a whole session to be heard.
-
-        Not so the broker of this very process: if it is registered, that was a predecessor, and it is dead, since the
-        lock on the log directory that it held is ours.
-        """
+        """Every broker that is not fenced gets the time of a whole session to be heard, unless it is surely dead."""
         self.sessions = Sessions(self._settings.broker_session_timeout_ms)
+        predecessor = self.predecessor()
         for broker in self._view.brokers():
-            if not broker.fenced and broker.id != self._settings.node_id:
+            if not broker.fenced and broker is not predecessor:
                 self.sessions.start(broker.id, broker.epoch, now_ms)
+
+    def predecessor(self) -> BrokerInfo | None:
+        """Who is registered under this node's own id, if that was a process before this one.
+
+        It is dead: it held the lock on the log directories that is ours now.
+        """
+        broker = self._view.broker(self._settings.node_id)
+        if broker is None or broker.fenced:
+            return None
+        mine = self._settings.incarnation_id
+        is_ours = self._registered_here if mine is None else broker.incarnation_id == mine
+        return None if is_ours else broker
 
     def register(
         self, request: BrokerRegistrationRequest, next_offset: int, now_ms: int
@@ -98,6 +108,8 @@ class Brokers:
         if known is not None and not again and request.previous_broker_epoch != known.epoch and elr_enabled(self._view):
             rules = TopicRules(self._view, self._settings.static)
             yield from leave(self._view, rules, known.id, records, unclean_shutdown=True)
+        if request.broker_id == self._settings.node_id:
+            self._registered_here = True
         if not again:
             # A session begins with the first heartbeat: whoever only registers keeps nobody else from doing so.
             self.sessions.end(request.broker_id)

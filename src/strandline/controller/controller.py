@@ -20,7 +20,9 @@ from strandline.controller import producer_ids
 from strandline.controller.brokers import Brokers
 from strandline.controller.clockwork import Alarm, Duties, Duty
 from strandline.controller.configs import Configs
+from strandline.controller.deaths import Deaths, Fence
 from strandline.controller.decisions import Decision, Steps
+from strandline.controller.dials import DeathWatch, Dials, NoDials
 from strandline.controller.events import Events
 from strandline.controller.features import Features
 from strandline.controller.port import MetadataLog
@@ -28,6 +30,7 @@ from strandline.controller.settings import ControllerSettings
 from strandline.controller.topics import Topics
 from strandline.metadata.image import Image
 from strandline.model.errors import ErrorCode, KafkaError
+from strandline.model.ids import Endpoint
 from strandline.protocol.messages.brokers import (
     BrokerHeartbeatRequest,
     BrokerHeartbeatResponse,
@@ -78,6 +81,7 @@ class Controller:
         settings: ControllerSettings,
         bootstrap: Sequence[Message] = (),
         metrics: Metrics | None = None,
+        dials: Dials | None = None,
     ) -> None:
         """`bootstrap` is what the first active controller of a cluster writes (see `metadata.features`)."""
         self._image = image
@@ -91,6 +95,8 @@ class Controller:
         self._features = Features(image.latest, settings, lambda: log.kraft_version)
         self._duties = Duties(self._perform)
         self._duties.add(Duty("no-op", settings.max_idle_interval_ms, self._no_op))
+        self._deaths = Deaths(image.latest, settings)
+        self._watch = DeathWatch(self._deaths, dials or NoDials(), clock, self._fence_dead_broker)
         self._alarms = [
             Alarm(clock, self._next_session_end_ms, self._fence_silent_brokers, self._on_standstill),
             Alarm(clock, self._duties.next_deadline_ms, self._duties.ring),
@@ -106,6 +112,7 @@ class Controller:
             return
         now_ms = self._clock.now_ms()
         self.brokers.activate(now_ms)
+        self._watch.perform(self._deaths.on_activated(self._settings.node_id, self.brokers.predecessor(), now_ms))
         self._duties.start(now_ms)
         for alarm in self._alarms:
             alarm.changed()
@@ -129,12 +136,14 @@ class Controller:
         """The log is another's. What waits for its turn or its commit fails, and what was not committed never was."""
         self._events.end()
         self._duties.stop()
+        self._deaths.on_renounced()
 
     async def run(self) -> None:
         """The clockwork. Sleeps while another controller is active; ends by cancellation."""
         async with TaskGroup() as tasks:
             for alarm in self._alarms:
                 tasks.start(alarm.run(), "controller's alarm")
+            tasks.start(self._watch.run(), "death watch")
 
     def _on_standstill(self, late_ms: int) -> None:
         logger.warning("this process stood still for %d ms; nobody is held to have been silent meanwhile", late_ms)
@@ -189,6 +198,24 @@ class Controller:
             if error.code is not ErrorCode.NOT_CONTROLLER:
                 raise
 
+    def broker_connection_lost(self, broker_id: int, broker_epoch: int) -> None:
+        """A connection that carried the heartbeats of this registration has ended, whoever ended it."""
+        if self.is_active:
+            now_ms = self._clock.now_ms()
+            self._watch.perform(self._deaths.on_connection_lost(broker_id, broker_epoch, now_ms))
+
+    async def _fence_dead_broker(self, fence: Fence) -> None:
+        broker_id, epoch = fence.broker_id, fence.broker_epoch
+        await self._fence(broker_id, partial(self._is_dead, broker_id, epoch))
+
+    def _is_dead(self, broker_id: int, epoch: int) -> bool:
+        broker = self._image.latest.broker(broker_id)
+        if broker is None or broker.epoch != epoch or not self._deaths.is_dead(broker_id, epoch):
+            return False
+        self._deaths.on_fenced(broker_id, epoch)
+        logger.warning("broker %d is dead: it is gone without goodbye, and its listeners refuse connections", broker_id)
+        return True
+
     async def create_topics(self, request: CreateTopicsRequest, version: int = 7) -> CreateTopicsResponse:
         return await self._event(lambda: self._topics.create(request), request.timeout_ms)
 
@@ -207,9 +234,22 @@ class Controller:
         return await self._event(lambda: self._configs.alter(request))
 
     async def register_broker(self, request: BrokerRegistrationRequest, version: int = 4) -> BrokerRegistrationResponse:
-        return await self._event(lambda: self.brokers.register(request, self._events.next_offset, self._clock.now_ms()))
+        try:
+            return await self._event(
+                lambda: self.brokers.register(request, self._events.next_offset, self._clock.now_ms())
+            )
+        except KafkaError as error:
+            if error.code is ErrorCode.DUPLICATE_BROKER_REGISTRATION:
+                listeners = [Endpoint(each.host, each.port) for each in request.listeners]
+                now_ms = self._clock.now_ms()
+                self._watch.perform(
+                    self._deaths.on_registration_refused(request.broker_id, request.log_dirs, listeners, now_ms)
+                )
+            raise
 
     async def broker_heartbeat(self, request: BrokerHeartbeatRequest, version: int = 2) -> BrokerHeartbeatResponse:
+        now_ms = self._clock.now_ms()
+        self._watch.perform(self._deaths.on_heartbeat(request.broker_id, request.broker_epoch, now_ms))
         return await self._event(lambda: self.brokers.heartbeat(request, self._clock.now_ms()))
 
     async def unregister_broker(self, request: UnregisterBrokerRequest, version: int = 0) -> UnregisterBrokerResponse:

@@ -25,7 +25,7 @@ from strandline.metadata.settings import (
     tiering,
     transactions,
 )
-from strandline.metadata.settings.notation import CLUSTER_WIDE, integer, long
+from strandline.metadata.settings.notation import CLUSTER_WIDE, boolean, integer, long
 from strandline.model.settings import MAX_LONG, ConfigError, ConfigKey, ConfigMode, by_name
 
 BROKER_KEYS: Final[Mapping[str, ConfigKey]] = by_name(
@@ -100,6 +100,11 @@ OWN_KEYS: Final[Mapping[str, ConfigKey]] = by_name(
             30_000,
             "How long a request may take to arrive once it has begun, on top of a second for every 64 KiB.",
             at_least=1,
+        ),
+        boolean(
+            "strandline.broker.death.detection.enable",
+            True,
+            "Whether a broker that is gone without goodbye and refuses dials is fenced before its session ends.",
         ),
     )
 )

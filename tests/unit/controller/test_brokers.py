@@ -8,6 +8,7 @@ import pytest
 
 from strandline.controller.brokers import Brokers
 from strandline.controller.decisions import finish
+from strandline.controller.settings import ControllerSettings
 from strandline.metadata.features import SUPPORTED_FEATURES
 from strandline.model.errors import ErrorCode, KafkaError
 from strandline.model.ids import Uuid
@@ -138,11 +139,36 @@ def test_a_broker_that_left_in_good_order_may_come_back_at_once() -> None:
 
 
 def test_the_broker_of_the_controllers_own_process_need_not_wait_for_its_dead_predecessor() -> None:
-    life = alone()
-    life.register(registration(broker_id=100))
+    before = alone()
+    before.register(registration(broker_id=100))
+    before.beat(100)
+    started = Life(before.scene)
+    started.brokers.activate(now_ms=0)
+    started.register(registration(broker_id=100, incarnation=SECOND))
+    started.beat(100)
+    started.brokers.activate(now_ms=0)
+    with pytest.raises(KafkaError, match="still alive"):
+        started.register(registration(broker_id=100, incarnation=FIRST))
+
+
+def test_a_predecessor_is_known_by_its_incarnation_whoever_registered_the_successor() -> None:
+    scene = Scene(0, settings=ControllerSettings(node_id=100, cluster_id="cluster", incarnation_id=SECOND))
+    life = Life(scene)
+    life.register(registration(broker_id=100, incarnation=FIRST))
+    assert life.brokers.predecessor() is None, "it is fenced"
     life.beat(100)
+    assert life.brokers.predecessor() is scene.view.broker(100)
     life.brokers.activate(now_ms=0)
     life.register(registration(broker_id=100, incarnation=SECOND))
+    life.beat(100)
+    elsewhere = Brokers(scene.view, scene.settings)
+    assert elsewhere.predecessor() is None
+    elsewhere.activate(now_ms=0)
+    assert elsewhere.sessions.expired(9000) == [100]
+
+
+def test_every_other_broker_must_be_heard_by_a_newly_active_controller() -> None:
+    life = alone()
     life.register(registration(broker_id=1))
     life.beat(1)
     life.brokers.activate(now_ms=0)

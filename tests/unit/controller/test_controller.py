@@ -7,6 +7,7 @@ import asyncio
 import pytest
 
 from strandline.model.errors import ErrorCode, KafkaError
+from strandline.model.ids import Endpoint
 from strandline.protocol.messages.metadata_records import (
     AbortTransactionRecord,
     BeginTransactionRecord,
@@ -168,6 +169,73 @@ def test_time_that_the_controller_slept_through_is_no_brokers_silence() -> None:
         assert not stage.broker().fenced
         await asyncio.sleep(0.2)
         assert stage.broker().fenced
+        clockwork.cancel()
+
+    play(scene)
+
+
+class Refusing:
+    """Dials of a network where these ports are closed."""
+
+    def __init__(self) -> None:
+        self.closed: set[int] = set()
+        self.dialled: list[int] = []
+
+    async def is_refused(self, endpoint: Endpoint) -> bool:
+        self.dialled.append(endpoint.port)
+        await asyncio.sleep(0.001)
+        return endpoint.port in self.closed
+
+
+def test_a_killed_brokers_partitions_have_new_leaders_within_a_fraction_of_a_second() -> None:
+    async def scene(world: World) -> None:
+        dials = Refusing()
+        stage = await (await Stage(world, dials=dials).with_broker(1)).with_broker(2)
+        clockwork = asyncio.create_task(stage.controller.run())
+        dials.closed.add(9001)
+        stage.controller.broker_connection_lost(1, stage.broker(1).epoch)
+        await asyncio.sleep(0.06)
+        stage.log.commit()
+        assert stage.broker(1).fenced
+        assert not stage.broker(2).fenced
+        assert dials.dialled == [9001, 9001]
+        answer = await stage.committing(stage.controller.register_broker(stage.registration(1, incarnation=9)))
+        assert answer.error_code == 0, "its successor need not wait"
+        clockwork.cancel()
+
+    play(scene)
+
+
+def test_a_new_controller_finds_out_by_itself_who_died_before_it() -> None:
+    async def scene(world: World) -> None:
+        dials = Refusing()
+        stage = await (await Stage(world, dials=dials).with_broker(1)).with_broker(2)
+        clockwork = asyncio.create_task(stage.controller.run())
+        stage.lose()
+        stage.controller.broker_connection_lost(1, stage.broker(1).epoch)
+        dials.closed.add(9001)
+        await stage.win()
+        await asyncio.sleep(0.3)
+        assert [stage.broker(1).fenced, stage.broker(2).fenced] == [True, False]
+        clockwork.cancel()
+
+    play(scene)
+
+
+def test_a_successor_that_listens_where_its_predecessor_did_is_believed_after_a_while() -> None:
+    async def scene(world: World) -> None:
+        stage = await Stage(world, dials=Refusing()).with_broker(1)
+        clockwork = asyncio.create_task(stage.controller.run())
+        stage.controller.broker_connection_lost(1, stage.broker(1).epoch)
+        began_ms = world.clock.now_ms()
+        while True:
+            try:
+                await stage.committing(stage.controller.register_broker(stage.registration(1, incarnation=9)))
+                break
+            except KafkaError as error:
+                assert error.code is ErrorCode.DUPLICATE_BROKER_REGISTRATION
+                await asyncio.sleep(0.2)
+        assert 3000 <= world.clock.now_ms() - began_ms <= 3500
         clockwork.cancel()
 
     play(scene)
