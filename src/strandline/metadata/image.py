@@ -13,9 +13,9 @@ Abort takes them back. Invariant: the committed view never stands inside a trans
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from itertools import chain
-from typing import Any
+from typing import Any, Final
 
 from strandline.metadata.cluster import ClusterPart
 from strandline.metadata.configs import ConfigsPart
@@ -29,6 +29,9 @@ from strandline.protocol.messages import metadata_records as kinds
 from strandline.protocol.types import Message
 
 __all__ = ["BrokerEndpoint", "BrokerInfo", "ControllerInfo", "Image", "PartitionInfo", "TopicInfo", "View"]
+
+# About two milliseconds of comparing.
+_KEYS_PER_BREATH: Final = 2000
 
 
 class Image:
@@ -94,30 +97,47 @@ class Image:
 
     def load(self, snapshot: Iterable[Message], offset: int) -> list[Touched]:
         """Becomes what a snapshot says, whatever was here; told, like `commit`, as the keys that changed."""
+        loading = self.loading([snapshot], offset)
+        while True:
+            try:
+                next(loading)
+            except StopIteration as end:
+                return end.value  # type: ignore[no-any-return]
+
+    def loading(self, slices: Iterable[Iterable[Message]], offset: int) -> Generator[None, None, list[Touched]]:
+        """As `load`, yielding now and then so that the loop may breathe; `committed` changes with the last step."""
         if self.timeline.committed == 0 and self._offset < 0:
-            for record in snapshot:
-                self.replay(record, 0)
+            for slice_ in slices:
+                for record in slice_:
+                    self.replay(record, 0)
+                yield
         else:
-            self._become(snapshot, offset)
+            yield from self._become(slices, offset)
         self._offset = offset - 1
         return self.commit(offset)
 
-    def _become(self, snapshot: Iterable[Message], offset: int) -> None:
+    def _become(self, slices: Iterable[Iterable[Message]], offset: int) -> Iterator[None]:
         if offset <= self.timeline.committed:
             raise NodeFault(f"a snapshot at {offset} would take metadata back from {self.timeline.committed}")
         loaded = Image()
-        for record in snapshot:
-            loaded.replay(record, 0)
+        for slice_ in slices:
+            for record in slice_:
+                loaded.replay(record, 0)
+            yield
         self.timeline.revert_to(self.timeline.committed)
         self._transactions = Transactions()
         self.timeline.mark(offset - 1)
         for mine, theirs in zip(self._maps(), loaded._maps(), strict=True):
-            for key in mine.keys():  # noqa: SIM118
+            for step, key in enumerate(mine.keys(), 1):
                 if key not in theirs:
                     del mine[key]
-            for key, value in theirs.items():
+                if step % _KEYS_PER_BREATH == 0:
+                    yield
+            for step, (key, value) in enumerate(theirs.items(), 1):
                 if mine.get(key) != value:
                     mine[key] = value
+                if step % _KEYS_PER_BREATH == 0:
+                    yield
 
     def _maps(self) -> Iterator[TimelineMap[Any, Any]]:
         for part in (self.cluster, self.topics, self.configs, self.security):

@@ -1,16 +1,18 @@
 """From the disk to memory: the latest snapshot, then the log, into an image and a history of voters.
 
 The image takes only what is known to be committed without asking anybody: the snapshot, and the log as far as the note
-beside it says. What follows in the log may yet be cut off; it waits for the quorum's word. Voters are different: whoever
-the log names last counts, committed or not (KIP-853), so all of the log is read for them.
+beside it says. What follows in the log may yet be cut off; it waits for the quorum's word. Voters are different: those
+whom the log names last count, committed or not (KIP-853), so all of the log is read for them.
 """
 
 from __future__ import annotations
 
 import gc
+from collections.abc import Iterable, Iterator
 
 from strandline.metadata.image import Image
 from strandline.model.errors import NodeFault
+from strandline.protocol.types import Message
 from strandline.raft.batches import control_records, data_slices
 from strandline.raft.storage import MetadataStorage
 from strandline.raft.voters import VoterHistory, VoterSet
@@ -59,16 +61,16 @@ def _replay_log(storage: MetadataStorage, image: Image, history: VoterHistory, o
                 f"{storage.path}: the batch at offset {header.base_offset} reaches over the snapshot's end {offset}"
             )
         if header.is_control:
-            for at, record in control_records(data, position, header, storage.path):
-                history.on_record(at, record)
+            for at, told in control_records(data, position, header, storage.path):
+                history.on_record(at, told)
         elif header.next_offset <= committed:
-            image.mark(header.base_offset)
-            at = header.base_offset
-            for records in data_slices(data, position, header, storage.path):
-                for record in records:
-                    image.replay(record, at)
-                    at += 1
+            image.replay_batch(header.base_offset, _records(data_slices(data, position, header, storage.path)))
         if header.next_offset <= committed:
             image.skip_to(header.next_offset)
             image.commit(header.next_offset)
         offset = header.next_offset
+
+
+def _records(slices: Iterable[list[Message]]) -> Iterator[Message]:
+    for records in slices:
+        yield from records
