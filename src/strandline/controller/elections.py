@@ -11,7 +11,8 @@ front of those of `come`.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Generator, Iterator
+from collections.abc import Callable, Collection, Generator, Iterator
+from typing import Final
 
 from strandline.controller.decisions import STEPS_PER_BREATH
 from strandline.controller.hosts import LiveBrokers
@@ -23,7 +24,11 @@ from strandline.model.ids import Uuid
 from strandline.protocol.types import Message
 
 Walk = Generator[None, None, None]
-PARTITIONS_PER_BREATH = 20 * STEPS_PER_BREATH
+Found = tuple[PartitionKey, PartitionInfo]
+
+# Looking at a partition costs about a twentieth of deciding about it.
+_LOOKS_PER_BREATH: Final = 20 * STEPS_PER_BREATH
+_LOOKS_PER_DECISION: Final = 20
 
 
 def leave(
@@ -41,59 +46,59 @@ def leave(
     same goes for one that is unregistered, since nobody will ask its successor. With `directories` only what the broker
     keeps in these is concerned: they have failed.
     """
+
+    def is_concerned(partition: PartitionInfo) -> bool:
+        if broker_id not in partition.isr and not (unclean_shutdown and broker_id in partition.elr):
+            return False
+        return directories is None or partition.directory_of(broker_id) in directories
+
     hosts = LiveBrokers(view, leaving=broker_id)
     lost = (broker_id,) if unclean_shutdown else ()
-    for key, partition in each_partition(view):
-        if partition is None:
+    for found in concerned(view, is_concerned):
+        if found is None:
             yield
-        elif (broker_id in partition.isr or (unclean_shutdown and broker_id in partition.elr)) and (
-            directories is None or partition.directory_of(broker_id) in directories
-        ):
-            isr = tuple(replica for replica in partition.isr if replica != broker_id)
-            target = Target(isr=isr, unclean_shutdown=lost)
-            yield from _append(view, rules, hosts, key, partition, target, records)
+        else:
+            isr = tuple(replica for replica in found[1].isr if replica != broker_id)
+            _append(view, rules, hosts, found, Target(isr=isr, unclean_shutdown=lost), records)
 
 
 def come(view: View, rules: TopicRules, broker_id: int, records: list[Message]) -> Walk:
     """The broker is about to be live: partitions that nobody leads may have a leader in it."""
     hosts = LiveBrokers(view, coming=broker_id)
-    for key, partition in each_partition(view):
-        if partition is None:
+    for found in concerned(view, lambda partition: partition.leader == NO_LEADER):
+        if found is None:
             yield
-        elif partition.leader == NO_LEADER:
-            yield from _append(view, rules, hosts, key, partition, AS_IT_IS, records)
+        else:
+            _append(view, rules, hosts, found, AS_IT_IS, records)
 
 
 def leads_any(view: View, broker_id: int) -> Generator[None, None, bool]:
-    for _, partition in each_partition(view):
-        if partition is None:
-            yield
-        elif partition.leader == broker_id:
+    for found in concerned(view, lambda partition: partition.leader == broker_id):
+        if found is not None:
             return True
+        yield
     return False
 
 
-def each_partition(view: View) -> Iterator[tuple[PartitionKey, PartitionInfo | None]]:
-    """All partitions; None stands for a good moment to breathe."""
-    for count, (key, partition) in enumerate(view.all_partitions(), 1):
-        yield key, partition
-        if count % PARTITIONS_PER_BREATH == 0:
-            yield key, None
+def concerned(view: View, is_concerned: Callable[[PartitionInfo], bool]) -> Iterator[Found | None]:
+    """The partitions of which something is true; None stands for a good moment to breathe."""
+    effort = 0
+    for key, partition in view.all_partitions():
+        effort += 1
+        if is_concerned(partition):
+            effort += _LOOKS_PER_DECISION
+            yield key, partition
+        if effort >= _LOOKS_PER_BREATH:
+            effort = 0
+            yield None
 
 
 def _append(
-    view: View,
-    rules: TopicRules,
-    hosts: LiveBrokers,
-    key: PartitionKey,
-    partition: PartitionInfo,
-    target: Target,
-    records: list[Message],
-) -> Walk:
-    topic = view.topic_by_id(key[0])
+    view: View, rules: TopicRules, hosts: LiveBrokers, found: Found, target: Target, records: list[Message]
+) -> None:
+    (topic_id, index), partition = found
+    topic = view.topic_by_id(topic_id)
     assert topic is not None
-    record = change(partition, key[0], key[1], hosts, rules.of(topic.name), target)
+    record = change(partition, topic_id, index, hosts, rules.of(topic.name), target)
     if record is not None:
         records.append(record)
-        if len(records) % STEPS_PER_BREATH == 0:
-            yield

@@ -9,6 +9,7 @@ from __future__ import annotations
 from strandline.metadata.record_versions import DIRECTORIES_SINCE
 from strandline.metadata.values import BrokerInfo
 from strandline.metadata.views import View
+from strandline.model.errors import ErrorCode, KafkaError
 from strandline.model.ids import DIRECTORY_LOST, DIRECTORY_MIGRATING, DIRECTORY_UNASSIGNED, Uuid
 
 
@@ -61,3 +62,12 @@ def takes_new_replicas(broker: BrokerInfo) -> bool:
         return False
     cordoned = broker.cordoned_directories
     return not cordoned or not broker.directories or any(each not in cordoned for each in broker.directories)
+
+
+def known_broker(view: View, broker_id: int, epoch: int) -> BrokerInfo:
+    """Who speaks: raises STALE_BROKER_EPOCH for a ghost, which is anybody with another epoch than the registered."""
+    broker = view.broker(broker_id)
+    if broker is None or broker.epoch != epoch:
+        known = "is not registered" if broker is None else f"has epoch {broker.epoch}"
+        raise KafkaError(ErrorCode.STALE_BROKER_EPOCH, f"broker {broker_id} speaks with epoch {epoch} but {known}")
+    return broker

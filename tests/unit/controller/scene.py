@@ -7,6 +7,8 @@ from random import Random
 from typing import TypeVar
 
 from strandline.controller.decisions import Decision, Steps, finish
+from strandline.controller.elections import come, leave
+from strandline.controller.rules import TopicRules
 from strandline.controller.settings import ControllerSettings
 from strandline.controller.topics import Topics
 from strandline.metadata.features import SUPPORTED_FEATURES
@@ -16,6 +18,8 @@ from strandline.metadata.views import View
 from strandline.model.ids import Uuid
 from strandline.protocol.messages.metadata_records import (
     BrokerFeature,
+    BrokerRegistrationChangeRecord,
+    ConfigRecord,
     FeatureLevelRecord,
     RegisterBrokerRecord,
 )
@@ -78,6 +82,29 @@ class Scene:
         broker = self.view.broker(broker_id)
         assert broker is not None
         return broker.epoch
+
+    @property
+    def rules(self) -> TopicRules:
+        return TopicRules(self.view, self.settings.static, self.settings.node_id)
+
+    def fence(self, broker_id: int) -> None:
+        """Its partitions first, then the broker."""
+        records: list[Message] = []
+        for _ in leave(self.view, self.rules, broker_id, records):
+            pass
+        self.write(*records, self._change(broker_id, fenced=1))
+
+    def unfence(self, broker_id: int) -> None:
+        records: list[Message] = [self._change(broker_id, fenced=-1)]
+        for _ in come(self.view, self.rules, broker_id, records):
+            pass
+        self.write(*records)
+
+    def _change(self, broker_id: int, *, fenced: int) -> BrokerRegistrationChangeRecord:
+        return BrokerRegistrationChangeRecord(broker_id=broker_id, broker_epoch=self.epoch(broker_id), fenced=fenced)
+
+    def configure(self, topic: str, key: str, value: str | None) -> None:
+        self.write(ConfigRecord(resource_type=2, resource_name=topic, name=key, value=value))
 
     @property
     def topics(self) -> Topics:

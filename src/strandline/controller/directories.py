@@ -1,0 +1,94 @@
+"""Where replicas live: AssignReplicasToDirs (73), and directories that fail (KIP-858).
+
+A broker with several log directories decides by itself into which one a new replica goes, and tells afterwards; only
+then does the controller know which replicas are lost when a directory fails. The order of the two messages does not
+matter: a replica assigned to a directory that is not online is treated like one whose directory just failed.
+
+The shell calls `assign` for `assign_replicas_to_dirs`, which only brokers may ask for. `controller.brokers` calls
+`fail` with the directories that a heartbeat says are offline.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from strandline.controller.decisions import STEPS_PER_BREATH, Decision, Steps
+from strandline.controller.drafts import Draft
+from strandline.controller.elections import Walk, leave
+from strandline.controller.hosts import is_online, known_broker
+from strandline.controller.partitions import Target
+from strandline.controller.rules import TopicRules
+from strandline.controller.settings import ControllerSettings
+from strandline.metadata.record_versions import DIRECTORIES_SINCE
+from strandline.metadata.values import BrokerInfo
+from strandline.metadata.views import View
+from strandline.model.errors import ErrorCode, KafkaError
+from strandline.model.ids import Uuid
+from strandline.protocol.messages.brokers import (
+    AssignReplicasToDirsRequest,
+    AssignReplicasToDirsResponse,
+    AssignReplicasToDirsResponseDirectoryData,
+    AssignReplicasToDirsResponsePartitionData,
+    AssignReplicasToDirsResponseTopicData,
+)
+from strandline.protocol.messages.metadata_records import BrokerRegistrationChangeRecord
+from strandline.protocol.types import Message
+
+
+class Directories:
+    def __init__(self, view: View, settings: ControllerSettings) -> None:
+        self._view = view
+        self._settings = settings
+
+    def assign(self, request: AssignReplicasToDirsRequest) -> Steps[AssignReplicasToDirsResponse]:
+        if self._view.metadata_version < DIRECTORIES_SINCE:
+            raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, "at this metadata version directories are not assigned")
+        broker = known_broker(self._view, request.broker_id, request.broker_epoch)
+        draft = Draft(self._view, self._settings)
+        response = AssignReplicasToDirsResponse(directories=[])
+        count = 0
+        for directory in request.directories:
+            answers = AssignReplicasToDirsResponseDirectoryData(id=directory.id, topics=[])
+            response.directories.append(answers)
+            for topic in directory.topics:
+                results = AssignReplicasToDirsResponseTopicData(topic_id=topic.topic_id, partitions=[])
+                answers.topics.append(results)
+                for data in topic.partitions:
+                    code = self._assign(draft, broker, directory.id, topic.topic_id, data.partition_index)
+                    results.partitions.append(
+                        AssignReplicasToDirsResponsePartitionData(partition_index=data.partition_index, error_code=code)
+                    )
+                    count += 1
+                    if count % STEPS_PER_BREATH == 0:
+                        yield
+        return Decision(response, draft.records, atomic=False)
+
+    def _assign(self, draft: Draft, broker: BrokerInfo, directory: Uuid, topic_id: Uuid, index: int) -> ErrorCode:
+        topic = self._view.topic_by_id(topic_id)
+        if topic is None:
+            return ErrorCode.UNKNOWN_TOPIC_ID
+        partition = draft.partition(topic, index)
+        if partition is None:
+            return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        if broker.id not in partition.replicas:
+            return ErrorCode.NOT_LEADER_OR_FOLLOWER
+        if is_online(directory, broker.directories):
+            draft.change(topic, index, partition, Target(directory=(broker.id, directory)))
+        else:
+            isr = tuple(replica for replica in partition.isr if replica != broker.id)
+            target = Target(directory=(broker.id, directory), isr=isr)
+            draft.change(topic, index, partition, target, leaving=broker.id)
+        return ErrorCode.NONE
+
+
+def fail(view: View, rules: TopicRules, broker: BrokerInfo, offline: Sequence[Uuid], records: list[Message]) -> Walk:
+    """Directories of a live broker went offline: what it keeps there moves away, then they leave its registration.
+
+    Not the last one: an empty list cannot be written, and a broker without directories goes anyway.
+    """
+    failed = [directory for directory in broker.directories if directory in offline]
+    if not failed or view.metadata_version < DIRECTORIES_SINCE:
+        return
+    yield from leave(view, rules, broker.id, records, directories=failed)
+    online = [directory for directory in broker.directories if directory not in failed]
+    records.append(BrokerRegistrationChangeRecord(broker_id=broker.id, broker_epoch=broker.epoch, log_dirs=online))
