@@ -1,24 +1,60 @@
-"""`strandline cluster describe`: brokers, quorum, features."""
+"""`strandline cluster`: describe (brokers, quorum, features) and health (is all well? the exit code tells)."""
 
 from __future__ import annotations
 
 import argparse
 from typing import TYPE_CHECKING, Any
 
-from strandline.cli.output import print_facts, print_json, print_section, print_table
+from strandline.cli.errors import Misused
+from strandline.cli.output import bold, print_facts, print_json, print_section, print_table, styled
+from strandline.cli.quorum import member_rows, quorum_as_json
 from strandline.cli.session import add_client_options, add_json_option, with_client
 from strandline.model.errors import KafkaError
 
 if TYPE_CHECKING:
     from strandline.client.client import Client
+    from strandline.client.health import Health
+    from strandline.client.quorum import QuorumDescription
+
+WAIT_SECONDS = 60.0
+POLL_MS = 200
+# A question about health is answered soon, even if the answer is bad.
+PATIENCE_MS = 5_000
+HEALTH = """\
+Exit code 0: an active controller, no fenced broker, every partition led and fully replicated, every voter heard from.
+Exit code 1: something of that is not so, or nobody answers.
+
+examples:
+  strandline cluster health
+  strandline cluster health --wait 30 && run-the-tests
+"""
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     verbs = parser.add_subparsers(metavar="VERB", required=True)
     describe = verbs.add_parser("describe", help="show brokers, quorum and features", allow_abbrev=False)
     describe.set_defaults(run=run_describe)
-    add_client_options(describe)
-    add_json_option(describe)
+
+    health = verbs.add_parser(
+        "health",
+        help="say whether all is well; the exit code tells",
+        epilog=HEALTH,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    health.add_argument(
+        "--wait",
+        metavar="SECONDS",
+        type=float,
+        nargs="?",
+        const=WAIT_SECONDS,
+        help=f"wait until all is well (default: at most {WAIT_SECONDS:g} s)",
+    )
+    health.set_defaults(run=run_health)
+
+    for verb in (describe, health):
+        add_client_options(verb)
+        add_json_option(verb)
 
 
 def run_describe(arguments: argparse.Namespace) -> int:
@@ -39,14 +75,7 @@ def run_describe(arguments: argparse.Namespace) -> int:
     quorum = described["quorum"]
     if quorum is not None:
         print_section(f"quorum (leader {quorum['leader_id']}, epoch {quorum['leader_epoch']})")
-        print_table(
-            ("NODE", "ROLE", "LOG END"),
-            [
-                *((each["id"], "voter", each["log_end_offset"]) for each in quorum["voters"]),
-                *((each["id"], "observer", each["log_end_offset"]) for each in quorum["observers"]),
-            ],
-            kind="quorum",
-        )
+        print_table(("NODE", "ROLE", "LOG END", "LAG"), [row[:4] for row in member_rows(quorum)], kind="quorum")
     print_section("features")
     print_table(
         ("FEATURE", "LEVEL", "SUPPORTED"),
@@ -58,7 +87,12 @@ def run_describe(arguments: argparse.Namespace) -> int:
 
 async def _described(client: Client) -> dict[str, Any]:
     cluster = await client.cluster.describe()
-    features = await client.cluster.features()
+    features = await client.features.describe()
+    try:
+        quorum = quorum_as_json(await client.quorum.describe())
+    except KafkaError:
+        # A cluster that does not tell clients about its quorum.
+        quorum = None
     return {
         "cluster_id": cluster.cluster_id,
         "controller_id": cluster.controller_id,
@@ -72,23 +106,61 @@ async def _described(client: Client) -> dict[str, Any]:
             }
             for each in cluster.brokers
         ],
-        "quorum": await _quorum(client),
+        "quorum": quorum,
         "features": [
             {"name": each.name, "level": each.finalized, "supported": list(each.supported or ())} for each in features
         ],
     }
 
 
-async def _quorum(client: Client) -> dict[str, Any] | None:
-    """None from a cluster that does not tell clients about its quorum."""
+def run_health(arguments: argparse.Namespace) -> int:
+    seconds = arguments.wait or 0.0
+    if seconds < 0:
+        raise Misused(f"--wait {seconds:g}: it must not be negative")
+
+    async def work(client: Client) -> Health:
+        return await _until_well(client, int(seconds * 1000))
+
+    health = with_client(arguments, work, "waiting for the cluster to be well", patience_ms=PATIENCE_MS)
+    if arguments.json:
+        print_json(
+            {"healthy": health.is_well, "facts": health.facts, "problems": health.problems, "notes": health.notes}
+        )
+        return 0 if health.is_well else 1
+    print(bold("healthy") if health.is_well else styled("not healthy", "1;31"))
+    print_facts(health.facts.items())
+    for kind, texts in (("problem", health.problems), ("note", health.notes)):
+        for text in texts:
+            print_facts([(kind, text)])
+    return 0 if health.is_well else 1
+
+
+async def _until_well(client: Client, wait_ms: int) -> Health:
+    deadline_ms = client.router.now_ms() + wait_ms
+    while True:
+        error, health = None, None
+        try:
+            health = await _health(client)
+        except KafkaError as raised:
+            error = raised
+        if (health is not None and health.is_well) or client.router.now_ms() + POLL_MS > deadline_ms:
+            break
+        await client.router.sleep(POLL_MS)
+    if health is None:
+        assert error is not None
+        raise error
+    return health
+
+
+async def _health(client: Client) -> Health:
+    from strandline.client.health import assess
+
+    cluster = await client.cluster.describe()
+    topics = await client.topics.list()
+    quorum: QuorumDescription | str
     try:
-        quorum = await client.cluster.quorum()
-    except KafkaError:
-        return None
-    return {
-        "leader_id": quorum.leader_id,
-        "leader_epoch": quorum.leader_epoch,
-        "high_watermark": quorum.high_watermark,
-        "voters": [{"id": each.id, "log_end_offset": each.log_end_offset} for each in quorum.voters],
-        "observers": [{"id": each.id, "log_end_offset": each.log_end_offset} for each in quorum.observers],
-    }
+        quorum = await client.quorum.describe()
+        moving = await client.reassignments.under_way()
+    except KafkaError as error:
+        quorum, moving = str(error), []
+    return assess(cluster, quorum, topics, moving)

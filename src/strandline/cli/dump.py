@@ -89,7 +89,7 @@ def _batches(path: str, *, records: bool, is_metadata: bool) -> Iterator[Entry]:
                 return
             yield _batch(header, batch, position)
             if records:
-                yield from _records(header, batch, is_metadata=is_metadata)
+                yield from record_entries(header, batch, is_metadata=is_metadata)
             position += header.size_bytes
 
 
@@ -136,7 +136,7 @@ def _batch(header: BatchHeader, batch: bytes, position: int) -> Entry:
     }
 
 
-def _records(header: BatchHeader, batch: bytes, *, is_metadata: bool) -> Iterator[Entry]:
+def record_entries(header: BatchHeader, batch: bytes, *, is_metadata: bool) -> Iterator[Entry]:
     try:
         decoded = decode_batch(batch)
     except CorruptBatch as error:

@@ -22,11 +22,16 @@ COMMANDS = {
     "down": ("strandline.cli.down", "stop the cluster of a data directory"),
     "server": ("strandline.cli.server", "run one node in the foreground from a server.properties"),
     "storage": ("strandline.cli.storage", "format a node's directories, or say what is in them"),
-    "topic": ("strandline.cli.topic", "create, list, describe, alter and delete topics"),
+    "topic": ("strandline.cli.topic", "create, list, describe, alter, reassign and delete topics"),
     "produce": ("strandline.cli.produce", "write lines as records"),
     "consume": ("strandline.cli.consume", "read records"),
     "config": ("strandline.cli.config", "describe, set and unset settings of topics and brokers"),
-    "cluster": ("strandline.cli.cluster", "describe the cluster: brokers, quorum, features"),
+    "cluster": ("strandline.cli.cluster", "describe the cluster, or say whether it is healthy"),
+    "broker": ("strandline.cli.broker", "list, drain and unregister brokers"),
+    "leader": ("strandline.cli.leader", "elect partition leaders"),
+    "quorum": ("strandline.cli.quorum", "describe the quorum of controllers, add and remove voters"),
+    "feature": ("strandline.cli.feature", "describe, upgrade and downgrade features"),
+    "metadata": ("strandline.cli.metadata", "look into the cluster's metadata: as a tree, or record by record"),
     "log": ("strandline.cli.log", "look into log files without a server"),
 }
 EXAMPLES = """\

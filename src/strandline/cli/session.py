@@ -19,13 +19,15 @@ T = TypeVar("T")
 DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
 
 
-def add_client_options(parser: argparse.ArgumentParser) -> None:
+def add_client_options(parser: argparse.ArgumentParser, *, controllers: bool = False) -> None:
+    """`controllers`: the command can also be sent to a controller's listener."""
     parser.add_argument(
         "-b",
         "--bootstrap",
         metavar="HOST:PORT",
         default=os.environ.get("STRANDLINE_BOOTSTRAP") or DEFAULT_BOOTSTRAP,
-        help="brokers to begin with, separated by commas (default: $STRANDLINE_BOOTSTRAP or 127.0.0.1:9092)",
+        help=f"brokers{', or controllers,' if controllers else ''} to begin with, separated by commas "
+        "(default: $STRANDLINE_BOOTSTRAP or 127.0.0.1:9092)",
     )
 
 
@@ -37,8 +39,12 @@ def with_client(
     arguments: argparse.Namespace,
     work: Callable[[Client], Awaitable[T]],
     doing: str | Callable[[], str] | None,
+    *,
+    patience_ms: int = 30_000,
 ) -> T:
-    """Runs `work` with a client; `doing` is what to say when it takes long (None: it is meant to)."""
+    """Runs `work` with a client; `doing` is what to say when it takes long (None: it is meant to).
+
+    `patience_ms` is for one call of the client, however often it has to be tried."""
     import asyncio
 
     from strandline.client.client import Client
@@ -46,7 +52,7 @@ def with_client(
     from strandline.runtime.world import system_world
 
     settings = ClientSettings(
-        client_id="strandline-cli", connect_timeout_ms=5_000, api_timeout_ms=30_000, bootstrap_timeout_ms=0
+        client_id="strandline-cli", connect_timeout_ms=5_000, api_timeout_ms=patience_ms, bootstrap_timeout_ms=0
     )
 
     async def run() -> T:
@@ -93,6 +99,8 @@ _ADVICE = {
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "`strandline topic list` shows what there is",
     ErrorCode.TOPIC_ALREADY_EXISTS: "choose another name, or delete it first with `strandline topic delete`",
     ErrorCode.INVALID_REPLICATION_FACTOR: "-r may not exceed the number of brokers (`strandline cluster describe`)",
+    ErrorCode.NOT_CONTROLLER: "the controllers are electing a leader, or too few of them run; try again, or look with "
+    "`strandline quorum describe`",
     ErrorCode.INVALID_PARTITIONS: "a topic can only grow: give -p a larger number than it has",
     ErrorCode.MESSAGE_TOO_LARGE: "raise max.message.bytes of the topic with `strandline config set`",
     ErrorCode.CLUSTER_AUTHORIZATION_FAILED: "ask an administrator for the permission",

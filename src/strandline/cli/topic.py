@@ -1,10 +1,11 @@
-"""`strandline topic`: create, list, describe, alter, delete."""
+"""`strandline topic`: create, list, describe, alter, delete (and `reassign`, in a module of its own)."""
 
 from __future__ import annotations
 
 import argparse
 from typing import TYPE_CHECKING, Any
 
+from strandline.cli import reassign
 from strandline.cli.errors import Failed, Misused
 from strandline.cli.output import print_facts, print_json, print_section, print_table
 from strandline.cli.session import add_client_options, add_json_option, explained, parse_pairs, with_client
@@ -47,6 +48,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
     delete.add_argument("names", metavar="NAME", nargs="+")
     delete.add_argument("--if-exists", action="store_true", help="a topic that does not exist is no failure")
     delete.set_defaults(run=run_delete)
+
+    reassign.configure(verbs.add_parser("reassign", help="move replicas to other brokers", allow_abbrev=False))
 
     for verb in (create, listing, describe, alter, delete):
         add_client_options(verb)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import signal
 import sys
 import time
@@ -15,36 +16,54 @@ from strandline.cli.session import DEFAULT_BOOTSTRAP, add_json_option, parse_pai
 
 if TYPE_CHECKING:
     from strandline.launch.cluster import Cluster
+    from strandline.launch.errors import NodeDied
     from strandline.launch.state import ClusterState, NodeState
 
 DEFAULT_DATA = "./strandline-data"
 DEFAULT_PORT = 9092
+EXAMPLES = """\
+examples:
+  strandline up                              one node, until Ctrl-C
+  strandline up --nodes 3 --detach           three nodes, each a broker and a controller (of more than five nodes
+                                             the first five are controllers)
+  strandline up --controllers 3 --brokers 4  seven nodes, each one or the other
+  strandline up --nodes 5                    on the directory of the three: two more nodes join them
+
+The same command on the same directory brings the same cluster back, after `strandline down` as after kill -9; what
+runs already is left alone. DIR/cluster.json says which nodes there are, where they listen, and their process ids.
+"""
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--nodes", metavar="N", type=int, default=1, help="how many nodes (default: 1)")
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.epilog = EXAMPLES
+    parser.add_argument("--nodes", metavar="N", type=int, help="nodes that are broker and controller (default: 1)")
+    parser.add_argument("--controllers", metavar="C", type=int, help="with --brokers: nodes that are only controllers")
+    parser.add_argument("--brokers", metavar="B", type=int, help="with --controllers: nodes that are only brokers")
     parser.add_argument("--port", type=int, help=f"new nodes take the free ports from here (default: {DEFAULT_PORT})")
     parser.add_argument("--data", metavar="DIR", default=DEFAULT_DATA, help=f"where it lives (default: {DEFAULT_DATA})")
     parser.add_argument("--detach", action="store_true", help="return when it is ready; `strandline down` stops it")
     parser.add_argument("--set", metavar="KEY=VALUE", action="append", default=[], help="a setting for every node")
+    parser.add_argument(
+        "--replace",
+        metavar="ID",
+        type=int,
+        action="append",
+        default=[],
+        help="let this node, whose disk was lost, begin with nothing and without a vote",
+    )
     add_json_option(parser)
     parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    if arguments.nodes < 1:
-        raise Misused(f"--nodes {arguments.nodes}: a cluster has at least one node")
-    if arguments.nodes > 1:
-        raise Misused(
-            f"--nodes {arguments.nodes}: clusters of several nodes come with the next release; this one runs one node"
-        )
     port = DEFAULT_PORT if arguments.port is None else arguments.port
     if not 1 <= port <= 65_535:
         raise Misused(f"--port {arguments.port}: ports go from 1 to 65535")
     settings = parse_pairs(arguments.set, "--set")
     refuse_windows("up")
     from strandline.launch.cluster import Cluster
-    from strandline.launch.errors import LaunchError, SettingRefused
+    from strandline.launch.errors import LaunchError, SettingRefused, TopologyRefused
     from strandline.launch.ports import NoPortFree
     from strandline.launch.state import StateUnreadable, read_state
 
@@ -53,15 +72,24 @@ def run(arguments: argparse.Namespace) -> int:
     with _signals_interrupt():
         try:
             before = read_state(cluster.directory)
-            started = cluster.up(arguments.nodes, port=port, settings=settings)
+            started = cluster.up(
+                arguments.nodes,
+                controllers=arguments.controllers,
+                brokers=arguments.brokers,
+                port=port,
+                settings=settings,
+                replaced=arguments.replace,
+            )
             if arguments.port is not None and before is not None:
                 _tell_of_kept_ports(before, arguments.port)
             _announce(cluster, started, time.monotonic() - began, arguments)
             if started and not arguments.detach:
-                _stay(cluster, started)
-        except SettingRefused as error:
+                _stay(cluster)
+        except (SettingRefused, TopologyRefused) as error:
             raise Misused(str(error)) from error
         except (LaunchError, NoPortFree, StateUnreadable) as error:
+            if not arguments.detach and cluster.has_started:
+                _stop(cluster)
             raise Failed(str(error)) from error
         except KeyboardInterrupt:
             if arguments.detach:
@@ -72,8 +100,8 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _tell_of_kept_ports(before: ClusterState, asked: int) -> None:
     """Clients and other nodes know a node by its port, so it keeps the one it was made with."""
-    if before.nodes and asked not in [node.port for node in before.nodes]:
-        kept = ", ".join(f"node {node.id} on {node.port}" for node in before.nodes)
+    if before.nodes and asked not in [port for node in before.nodes for port in node.ports]:
+        kept = ", ".join(f"node {node.id} on {node.ports[0]}" for node in before.nodes)
         hint(f"--port {asked} is ignored: nodes keep the ports that cluster.json lists ({kept})")
 
 
@@ -88,31 +116,45 @@ def _announce(cluster: Cluster, started: list[NodeState], seconds: float, argume
         print(bold(f"Strandline is ready: {number} started in {seconds:.2f} s"))
     else:
         print(bold("Strandline is running already"))
-    print_facts([("bootstrap", state.bootstrap), ("data", cluster.directory), ("log", state.nodes[0].log)])
+    log = state.nodes[0].log if len(state.nodes) == 1 else os.path.join(cluster.directory, "node-*.log")
+    print_facts([("bootstrap", state.bootstrap or None), *_nodes(state), ("data", cluster.directory), ("log", log)])
     where = "" if state.bootstrap == DEFAULT_BOOTSTRAP else f" -b {state.bootstrap}"
     data = "" if arguments.data == DEFAULT_DATA else f" --data {arguments.data}"
-    print(
-        f"\ntry:\n  strandline topic create orders -p 3{where}\n  echo hello | strandline produce orders{where}\n"
-        f"  strandline consume orders -o start{where}"
-    )
+    if state.bootstrap:
+        copies = " -r 3" if len(state.nodes) > 2 else ""
+        print(
+            f"\ntry:\n  strandline topic create orders -p 3{copies}{where}\n"
+            f"  echo hello | strandline produce orders{where}\n  strandline consume orders -o start{where}"
+        )
+        if len(state.nodes) > 1:
+            print(f"  strandline cluster health{where}")
     stays = bool(started) and not arguments.detach
     print("\nCtrl-C stops it." if stays else f"\n`strandline down{data}` stops it.")
     sys.stdout.flush()
 
 
-def _stay(cluster: Cluster, started: list[NodeState]) -> None:
-    """Until Ctrl-C, or until `down` elsewhere has stopped what we started, or a node dies."""
-    while True:
+def _nodes(state: ClusterState) -> list[tuple[str, object]]:
+    if len(state.nodes) == 1:
+        return []
+    brokers = sum(node.is_broker for node in state.nodes)
+    controllers = sum(node.is_controller for node in state.nodes)
+    return [("nodes", f"{len(state.nodes)}: {brokers} brokers, {controllers} controllers")]
+
+
+def _stay(cluster: Cluster) -> None:
+    """Until Ctrl-C, or until nothing of what we started runs any more; a node that dies does not take others along."""
+    last: NodeDied | None = None
+    while cluster.has_started:
         time.sleep(0.2)
-        died = cluster.died()
-        if died is not None:
+        for died in cluster.deaths():
             if died.asked:
                 hint(f"node {died.node_id} was stopped")
-                return
-            _stop(cluster)
-            raise died
-        if not any(node.pid is not None for node in cluster.nodes):
-            return
+                continue
+            last = died
+            if cluster.has_started:
+                hint(f"{died}\nThe others keep running; the same `strandline up` in another terminal brings it back.")
+    if last is not None:
+        raise last
 
 
 def _stop(cluster: Cluster) -> None:

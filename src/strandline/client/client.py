@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from types import TracebackType
 from typing import Self
 
 from strandline.client.bootstrap import parse_bootstrap
 from strandline.client.clusters import Clusters
 from strandline.client.configs import Configs
+from strandline.client.elections import Election, elect_leaders
+from strandline.client.features import Features
 from strandline.client.fetcher import Fetcher
 from strandline.client.offsets import ListedOffset, list_offsets
 from strandline.client.producer import Producer
+from strandline.client.quorum import Quorum
+from strandline.client.reassignments import Reassignments
 from strandline.client.routing import Router
 from strandline.client.settings import ClientSettings, FetcherSettings, ProducerSettings
 from strandline.client.topics import Topics
@@ -28,6 +32,9 @@ class Client:
         self.topics = Topics(self.router)
         self.configs = Configs(self.router)
         self.cluster = Clusters(self.router)
+        self.quorum = Quorum(self.router)
+        self.features = Features(self.router)
+        self.reassignments = Reassignments(self.router)
 
     async def __aenter__(self) -> Self:
         return self
@@ -47,3 +54,8 @@ class Client:
         self, wanted: Mapping[TopicPartition, int], *, read_committed: bool = False
     ) -> dict[TopicPartition, ListedOffset | KafkaError]:
         return await list_offsets(self.router, wanted, read_committed=read_committed)
+
+    async def elect_leaders(
+        self, election: Election, partitions: Iterable[TopicPartition] | None
+    ) -> dict[TopicPartition, KafkaError | None]:
+        return await elect_leaders(self.router, election, partitions)

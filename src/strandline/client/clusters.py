@@ -1,32 +1,20 @@
-"""The cluster itself: its brokers, features, quorum and disks."""
+"""The cluster itself: its brokers and their disks."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from strandline import __version__
-from strandline.client.connection import SOFTWARE_NAME
 from strandline.client.errors import code_of, error_of
 from strandline.client.routing import Router
-from strandline.client.versions import BrokerVersions
 from strandline.model.errors import ErrorCode
-from strandline.model.ids import METADATA_TOPIC, Endpoint, TopicPartition, Uuid
-from strandline.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from strandline.model.ids import Endpoint, TopicPartition
 from strandline.protocol.messages.cluster import (
     DescribeClusterRequest,
     DescribeClusterResponse,
-    FeatureUpdateKey,
-    UpdateFeaturesRequest,
-    UpdateFeaturesResponse,
+    UnregisterBrokerRequest,
+    UnregisterBrokerResponse,
 )
 from strandline.protocol.messages.log_dirs import DescribeLogDirsRequest, DescribeLogDirsResponse
-from strandline.protocol.messages.quorum import (
-    DescribeQuorumRequest,
-    DescribeQuorumRequestPartitionData,
-    DescribeQuorumRequestTopicData,
-    DescribeQuorumResponse,
-    ReplicaState,
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,33 +30,6 @@ class ClusterDescription:
     cluster_id: str
     controller_id: int
     brokers: list[BrokerDescription]
-
-
-@dataclass(frozen=True, slots=True)
-class Feature:
-    """`finalized` is 0 for a feature that is supported but not in use."""
-
-    name: str
-    supported: tuple[int, int] | None
-    finalized: int
-
-
-@dataclass(frozen=True, slots=True)
-class QuorumMember:
-    id: int
-    directory_id: Uuid
-    log_end_offset: int
-    last_fetch_ms: int
-    last_caught_up_ms: int
-
-
-@dataclass(frozen=True, slots=True)
-class QuorumDescription:
-    leader_id: int
-    leader_epoch: int
-    high_watermark: int
-    voters: list[QuorumMember]
-    observers: list[QuorumMember]
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,55 +58,16 @@ class Clusters:
         ]
         return ClusterDescription(answer.cluster_id, answer.controller_id, brokers)
 
-    async def features(self) -> list[Feature]:
-        """As one broker sees them, asked anew: what a connection learned is from when it was opened."""
-        versions = BrokerVersions(
-            await self._router.call(
-                ApiVersionsRequest(client_software_name=SOFTWARE_NAME, client_software_version=__version__),
-                ApiVersionsResponse,
-            )
-        )
-        names = sorted({*versions.supported_features, *versions.finalized_features})
-        return [
-            Feature(name, versions.supported_features.get(name), versions.finalized_features.get(name, 0))
-            for name in names
-        ]
+    async def unregister(self, broker_id: int) -> None:
+        """Forgets a broker that is gone for good; its replicas stay assigned to it until they are moved."""
 
-    async def update_feature(
-        self, name: str, level: int, *, downgrade: bool = False, validate_only: bool = False
-    ) -> None:
-        connection = await self._router.retrying(self._router.any_broker, self._router.deadline_ms())
-        version = connection.versions.newest_common(UpdateFeaturesRequest)
-        update = FeatureUpdateKey(feature=name, max_version_level=level)
-        if version == 0:
-            update.allow_downgrade = downgrade
-        else:
-            update.upgrade_type = 2 if downgrade else 1
-        request = UpdateFeaturesRequest(feature_updates=[update], validate_only=validate_only)
-        answer = await self._router.call(request, UpdateFeaturesResponse, version=version, controller=True)
-        outcomes = [(answer.error_code, answer.error_message)]
-        outcomes += [(result.error_code, result.error_message) for result in answer.results]
-        for code, message in outcomes:
-            if code:
-                raise error_of(code, message or f"feature {name!r}")
+        async def ask() -> None:
+            request = UnregisterBrokerRequest(broker_id=broker_id)
+            answer = await self._router.call(request, UnregisterBrokerResponse, controller=True)
+            if answer.error_code:
+                raise error_of(answer.error_code, answer.error_message or f"broker {broker_id}")
 
-    async def quorum(self) -> QuorumDescription:
-        topic = DescribeQuorumRequestTopicData(
-            topic_name=METADATA_TOPIC, partitions=[DescribeQuorumRequestPartitionData(partition_index=0)]
-        )
-        answer = await self._router.call(DescribeQuorumRequest(topics=[topic]), DescribeQuorumResponse)
-        if answer.error_code:
-            raise error_of(answer.error_code, answer.error_message)
-        partition = answer.topics[0].partitions[0]
-        if partition.error_code:
-            raise error_of(partition.error_code, partition.error_message)
-        return QuorumDescription(
-            partition.leader_id,
-            partition.leader_epoch,
-            partition.high_watermark,
-            [_member(each) for each in partition.current_voters],
-            [_member(each) for each in partition.observers],
-        )
+        await self._router.retrying(ask, self._router.deadline_ms())
 
     async def log_directories(self, broker_id: int) -> list[LogDirectory]:
         request = DescribeLogDirsRequest(topics=None)
@@ -166,13 +88,3 @@ class Clusters:
             )
             for each in answer.results
         ]
-
-
-def _member(state: ReplicaState) -> QuorumMember:
-    return QuorumMember(
-        state.replica_id,
-        state.replica_directory_id,
-        state.log_end_offset,
-        state.last_fetch_timestamp,
-        state.last_caught_up_timestamp,
-    )

@@ -90,6 +90,10 @@ class Router:
             raise BrokerUnreachable(f"broker {broker_id} is not among the live brokers")
         return await self._connection(known.endpoint, lane)
 
+    async def at(self, endpoint: Endpoint) -> Connection:
+        """Somebody who is not among the brokers, such as a controller; on a lane of its own."""
+        return await self._connection(endpoint, "apart")
+
     async def any_broker(self) -> Connection:
         """An open connection if there is one, else the first address that answers; the bootstrap ones come last."""
         for (_, lane), connection in self._connections.items():

@@ -1,7 +1,7 @@
 """A cluster of node processes in one directory: brought up, brought back, taken down.
 
 `strandline up` and `down`, users' tests and the chaos tests all go through `Cluster`. It keeps two promises: a node is
-formatted once in its life (see `launch/state`), and only one launcher at a time changes what runs in a directory.
+formatted once in its life (see `launch/preparation`), and only one launcher at a time changes what runs in a directory.
 """
 
 from __future__ import annotations
@@ -9,24 +9,25 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
-import random
 import subprocess
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Self
 
 from strandline.launch import processes
-from strandline.launch.errors import AlreadyStarting, DiskEmptied, LaunchError, NodeDied, NotReady, PortTaken
-from strandline.launch.ports import any_free, is_free, next_free
+from strandline.launch.errors import AlreadyStarting, LaunchError, NodeDied, NodesDied, NotReady
+from strandline.launch.preparation import check, prepare, replace
 from strandline.launch.properties import check_settings, node_properties, write_properties
-from strandline.launch.readiness import counts_itself
+from strandline.launch.readiness import answers, live_brokers
 from strandline.launch.state import ClusterState, NodeState, read_state, write_state
-from strandline.launch.storage import cluster_id_on_disk, format_node, is_formatted, metadata_directory
-from strandline.model.ids import random_uuid
+from strandline.launch.storage import identity_on_disk, metadata_directory
+from strandline.launch.topology import Topology
+from strandline.launch.voting import NewVoter, give_votes
+from strandline.model.ids import Endpoint
 
-HOST = "127.0.0.1"
-CONTROLLER_PORTS_ABOVE = 10_000
 READY_SECONDS = 60.0
+# Once a node has died at its start, the others may lack a majority: no use in waiting for them much longer.
+READY_AFTER_DEATH_SECONDS = 10.0
 STOP_SECONDS = 30.0
 
 
@@ -41,12 +42,18 @@ class Cluster:
     @classmethod
     @contextlib.contextmanager
     def started(
-        cls, directory: str | os.PathLike[str], *, nodes: int = 1, settings: Mapping[str, str] | None = None
+        cls,
+        directory: str | os.PathLike[str],
+        *,
+        nodes: int | None = None,
+        controllers: int | None = None,
+        brokers: int | None = None,
+        settings: Mapping[str, str] | None = None,
     ) -> Iterator[Self]:
         """A cluster for the length of a `with`, on ports that the operating system picks."""
         cluster = cls(directory)
         try:
-            cluster.up(nodes, port=None, settings=settings)
+            cluster.up(nodes, controllers=controllers, brokers=brokers, port=None, settings=settings)
             yield cluster
         finally:
             cluster.down()
@@ -71,24 +78,52 @@ class Cluster:
         return [node for node in state.nodes if self._runs(node)] if state is not None else []
 
     def up(
-        self, nodes: int = 1, *, port: int | None = 9092, settings: Mapping[str, str] | None = None
+        self,
+        nodes: int | None = None,
+        *,
+        controllers: int | None = None,
+        brokers: int | None = None,
+        port: int | None = 9092,
+        settings: Mapping[str, str] | None = None,
+        replaced: Collection[int] = (),
     ) -> list[NodeState]:
         """Starts what does not run yet and waits until it is ready; the nodes that were started.
 
-        `port=None` means any; a node keeps its ports for life. Without `settings`, those given last time."""
+        Without numbers, the nodes that there are (a new cluster gets one). `port=None` means any; a node keeps its
+        ports for life. Without `settings`, those given last time. The nodes in `replaced` begin with empty disks."""
+        topology = Topology(nodes, controllers, brokers)
         settings = self._settings = self._settings if settings is None else settings
         for warning in check_settings(settings):
             self._say(f"warning: {warning}")
+        # Refused before anything is made, if it is to be refused.
+        present = read_state(self.directory)
+        topology.missing(present.nodes if present is not None else [])
         self._make_directory()
         with self._lock():
-            state = self._prepare(nodes, port, settings)
+            prepared = prepare(self.directory, topology, port, settings)
+            state = prepared.state
+            for surplus in topology.surplus(state.nodes):
+                self._say(f"this cluster has {surplus}; all of them are started: `up` takes none away")
+            for node_id in replaced:
+                self._replace(node_id, state, settings)
             missing = [node for node in state.nodes if not self._runs(node)]
-            for node in missing:
-                self._check(node, state, settings)
-            for node in missing:
-                self._start(node, state, settings)
-            self._wait_until_ready(missing)
+            self._start_all(missing, state, settings)
+            self._give_votes(prepared.joining, state, settings)
             return missing
+
+    def start(self, node_id: int) -> None:
+        """One node that is down, with the settings given last; back when it is ready."""
+        with self._lock(patience_seconds=5.0):
+            state = self.state
+            node = state.node(node_id)
+            if node is None or self._runs(node):
+                raise LaunchError(f"there is no node {node_id} that could be started in {self.directory}")
+            self._start_all([node], state, self._settings)
+
+    def restart(self, node_id: int, timeout_seconds: float = STOP_SECONDS) -> None:
+        """Stopped in good order, then started."""
+        self.stop([self._known(node_id)], timeout_seconds)
+        self.start(node_id)
 
     def down(self, timeout_seconds: float = STOP_SECONDS) -> list[NodeState]:
         """Stops every node that runs; those that were stopped."""
@@ -100,17 +135,23 @@ class Cluster:
             return stopped
 
     def stop(self, nodes: list[NodeState], timeout_seconds: float = STOP_SECONDS) -> None:
-        """In good order if they manage it in time, by force if not."""
-        asked = [(node, node.pid) for node in nodes if node.pid is not None]
-        for _, pid in asked:
-            processes.ask_to_stop(pid)
+        """In good order if they manage it in time, by force if not; brokers first, since they say good-bye to a
+        controller."""
         deadline = time.monotonic() + timeout_seconds
-        for node, pid in asked:
-            if not processes.wait_until_gone(pid, node.properties, deadline - time.monotonic()):
-                self._say(f"node {node.id} did not stop within {timeout_seconds:g} s: killing it (its log: {node.log})")
-                processes.kill(pid)
-                processes.wait_until_gone(pid, node.properties, 10.0)
-            self._gone(node.id)
+        for group in (
+            [node for node in nodes if node.is_broker],
+            [node for node in nodes if not node.is_broker],
+        ):
+            asked = [(node, node.pid) for node in group if node.pid is not None and self._runs(node)]
+            for _, pid in asked:
+                processes.ask_to_stop(pid)
+            for node, pid in asked:
+                if not processes.wait_until_gone(pid, node.properties, deadline - time.monotonic()):
+                    self._say(f"node {node.id} did not stop within {timeout_seconds:g} s: killing it ({node.log})")
+                    processes.kill(pid)
+                    processes.wait_until_gone(pid, node.properties, 10.0)
+            for node in group:
+                self._gone(node.id)
 
     def stop_started(self, timeout_seconds: float = STOP_SECONDS) -> None:
         """Stops the nodes that this object has started, and no others."""
@@ -124,14 +165,29 @@ class Cluster:
             processes.wait_until_gone(node.pid, node.properties, 10.0)
         self._gone(node_id)
 
-    def died(self) -> NodeDied | None:
-        """The first node started by this object that has ended without being asked to."""
-        for node_id, child in self._children.items():
-            if child.poll() is not None:
-                node = self._known(node_id)
-                reason = processes.tail(node.log, since=self._log_sizes[node_id])
-                return NodeDied(node.id, child.returncode, reason, asked=node.pid is None or child.returncode == 0)
-        return None
+    def pause(self, node_id: int) -> None:
+        """The process stands still until `resume`: silent, but its connections stay open."""
+        processes.pause(self._pid(node_id))
+
+    def resume(self, node_id: int) -> None:
+        processes.resume(self._pid(node_id))
+
+    @property
+    def has_started(self) -> bool:
+        """Whether a node that this object has started is not known to have ended."""
+        return bool(self._children)
+
+    def deaths(self) -> list[NodeDied]:
+        """The nodes started by this object that have ended since it was last asked."""
+        ended = [(node_id, child) for node_id, child in self._children.items() if child.poll() is not None]
+        found = []
+        for node_id, child in ended:
+            del self._children[node_id]
+            node = self._known(node_id)
+            reason = processes.tail(node.log, since=self._log_sizes[node_id])
+            asked = node.pid != child.pid or child.returncode == 0
+            found.append(NodeDied(node_id, child.returncode, reason, asked=asked))
+        return found
 
     def _make_directory(self) -> None:
         try:
@@ -139,47 +195,27 @@ class Cluster:
         except OSError as error:
             raise LaunchError(f"{self.directory} cannot be made: {error.strerror}") from error
 
-    def _prepare(self, count: int, port: int | None, settings: Mapping[str, str]) -> ClusterState:
-        """The cluster as it will be: ports chosen, new nodes formatted, and written down once they are."""
-        state = read_state(self.directory)
-        if state is None:
-            found = cluster_id_on_disk(self._data_of(1))
-            state = ClusterState(found or str(random_uuid(random.SystemRandom())))
-            write_state(self.directory, state)
-        is_new = not state.nodes
-        added = [self._new_node(state, port) for _ in range(count - len(state.nodes))]
-        for node in added:
-            format_node(node, state, settings, founders=added if is_new else [])
-        if added:
-            write_state(self.directory, state)
-        return state
+    def _replace(self, node_id: int, state: ClusterState, settings: Mapping[str, str]) -> None:
+        node = self._known(node_id)
+        if self._runs(node):
+            raise LaunchError(f"node {node_id} runs: stop it before it is replaced")
+        replace(node, state, settings)
 
-    def _new_node(self, state: ClusterState, port: int | None) -> NodeState:
-        node_id = max((node.id for node in state.nodes), default=0) + 1
-        taken = {each for node in state.nodes for each in (node.port, node.controller_port)}
-        if port is None:
-            broker_port = any_free(HOST, taken)
-            controller_port = any_free(HOST, {*taken, broker_port})
-        else:
-            broker_port = next_free(HOST, port, taken)
-            above = port + CONTROLLER_PORTS_ABOVE
-            first = above if above < 65_000 else port - CONTROLLER_PORTS_ABOVE
-            controller_port = next_free(HOST, first, {*taken, broker_port})
-        data = self._data_of(node_id)
-        node = NodeState(node_id, None, HOST, broker_port, controller_port, data, f"{data}.log")
-        state.add(node)
-        return node
+    def _give_votes(self, nodes: list[NodeState], state: ClusterState, settings: Mapping[str, str]) -> None:
+        voters = {}
+        for node in nodes:
+            identity = identity_on_disk(metadata_directory(node_properties(node, state.nodes, settings)))
+            if identity is not None and identity.directory_id is not None and node.controller_port is not None:
+                voters[node.id] = NewVoter(identity.directory_id, Endpoint(node.host, node.controller_port))
+        if voters:
+            give_votes(state.bootstrap or state.nodes[0].controller_endpoint, voters, self._say)
 
-    def _data_of(self, node_id: int) -> str:
-        return os.path.join(self.directory, f"node-{node_id}")
-
-    def _check(self, node: NodeState, state: ClusterState, settings: Mapping[str, str]) -> None:
-        properties = node_properties(node, state.nodes, settings)
-        if not is_formatted(properties):
-            raise DiskEmptied(node.id, metadata_directory(properties), self.directory)
-        for port in (node.port, node.controller_port):
-            if not is_free(node.host, port):
-                raise PortTaken(node.id, node.host, port)
+    def _start_all(self, nodes: list[NodeState], state: ClusterState, settings: Mapping[str, str]) -> None:
+        for node in nodes:
+            check(node, state, settings, self.directory)
+        for node in nodes:
+            self._start(node, state, settings)
+        self._wait_until_ready(nodes)
 
     def _start(self, node: NodeState, state: ClusterState, settings: Mapping[str, str]) -> None:
         os.makedirs(node.data, exist_ok=True)
@@ -191,29 +227,34 @@ class Cluster:
         write_state(self.directory, state)
 
     def _wait_until_ready(self, nodes: list[NodeState]) -> None:
+        """Raises NodesDied when not all of them live; the others are left running."""
         began = time.monotonic()
+        deadline = began + READY_SECONDS
+        died: list[NodeDied] = []
         told = False
-        for node in nodes:
-            while not counts_itself(node.host, node.port, node.id):
-                self._raise_if_dead(nodes)
-                waited = time.monotonic() - began
-                if waited > READY_SECONDS:
-                    raise NotReady(node.id, waited, node.log)
-                if waited > 2.0 and not told:
-                    told = True
-                    self._say(f"waiting for node {node.id} to be ready …")
-                time.sleep(processes.POLL_SECONDS)
-
-    def _raise_if_dead(self, started: list[NodeState]) -> None:
-        died = self.died()
-        if died is not None:
-            self.stop([node for node in started if node.id != died.node_id])
-            self._gone(died.node_id)
-            raise died
+        while waiting := _unready([node for node in nodes if node.id in self._children]):
+            deaths = self.deaths()
+            if deaths:
+                died += deaths
+                deadline = min(deadline, time.monotonic() + READY_AFTER_DEATH_SECONDS)
+                continue
+            if time.monotonic() > deadline:
+                if not died:
+                    raise NotReady(waiting[0].id, time.monotonic() - began, waiting[0].log)
+                break
+            if time.monotonic() - began > 2.0 and not told:
+                told = True
+                self._say(f"waiting for {', '.join(f'node {node.id}' for node in waiting)} to be ready …")
+            time.sleep(processes.POLL_SECONDS)
+        died += self.deaths()
+        for each in died:
+            self._gone(each.node_id)
+        if died:
+            raise NodesDied(died, [node.id for node in self.running()])
 
     def _runs(self, node: NodeState) -> bool:
         child = self._children.get(node.id)
-        if child is not None and child.poll() is not None:
+        if child is not None and child.pid == node.pid and child.poll() is not None:
             return False
         return processes.is_node(node.pid, node.properties)
 
@@ -233,6 +274,12 @@ class Cluster:
             raise LaunchError(f"there is no node {node_id} in {self.directory}")
         return node
 
+    def _pid(self, node_id: int) -> int:
+        node = self._known(node_id)
+        if node.pid is None or not self._runs(node):
+            raise LaunchError(f"node {node_id} does not run: `strandline up --data {self.directory}` starts it")
+        return node.pid
+
     @contextlib.contextmanager
     def _lock(self, patience_seconds: float = 0.0) -> Iterator[None]:
         deadline = time.monotonic() + patience_seconds
@@ -249,3 +296,18 @@ class Cluster:
             yield
         finally:
             os.close(descriptor)
+
+
+def _unready(nodes: list[NodeState]) -> list[NodeState]:
+    """Those that do not answer yet, or do not see all the brokers among them alive."""
+    brokers = {node.id for node in nodes if node.is_broker}
+    waiting = []
+    for node in nodes:
+        if node.port is not None:
+            ready = brokers <= set(live_brokers(node.host, node.port))
+        else:
+            assert node.controller_port is not None, "a node is a broker or a controller"
+            ready = answers(node.host, node.controller_port)
+        if not ready:
+            waiting.append(node)
+    return waiting

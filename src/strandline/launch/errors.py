@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 
 class LaunchError(Exception):
     pass
@@ -9,6 +11,10 @@ class LaunchError(Exception):
 
 class SettingRefused(LaunchError):
     """What was asked for with --set makes no sense; nothing was made or changed."""
+
+
+class TopologyRefused(LaunchError):
+    """What was asked for with --nodes, --controllers or --brokers makes no sense; nothing was made or changed."""
 
 
 class AlreadyStarting(LaunchError):
@@ -25,12 +31,26 @@ class PortTaken(LaunchError):
 
 
 class DiskEmptied(LaunchError):
-    def __init__(self, node_id: int, data: str, directory: str) -> None:
+    """A node that was formatted before finds nothing on its disk. `others`: there are controllers besides it."""
+
+    def __init__(self, node_id: int, data: str, directory: str, *, others: bool = False) -> None:
+        anew = f"remove {directory} and start anew"
+        if others:
+            anew = (
+                f"let it begin with nothing and without a vote, and take its old vote away:\n"
+                f"  strandline up --replace {node_id} --data {directory} --detach\n"
+                f"  strandline quorum remove {node_id}   (if it was a voter)\n"
+                f"  strandline quorum add {node_id}      (to let it vote again)"
+            )
         super().__init__(
             f"node {node_id} was formatted before, but {data} holds no meta.properties: its disk was emptied or is not "
-            "mounted. Formatting it again would let it forget what it has acknowledged, so this is refused. Restore "
-            f"the directory; or, if its records may be lost, remove {directory} and start anew"
+            "mounted. Formatting it again as it was would let it forget what it has acknowledged, so this is refused. "
+            f"Restore the directory; or, if what it held may be lost, {anew}"
         )
+
+
+class NotReplaceable(LaunchError):
+    pass
 
 
 class NodeDied(LaunchError):
@@ -42,6 +62,16 @@ class NodeDied(LaunchError):
         self.node_id = node_id
         self.reason = reason
         self.asked = asked
+
+
+class NodesDied(LaunchError):
+    """Some of the nodes that were started are gone; `running` are those that are not."""
+
+    def __init__(self, died: Sequence[NodeDied], running: Sequence[int]) -> None:
+        told = "\n".join(str(each) for each in died)
+        left = f"\nStill running: {', '.join(f'node {each}' for each in running)}." if running else ""
+        super().__init__(told + left)
+        self.died = list(died)
 
 
 class NotReady(LaunchError):

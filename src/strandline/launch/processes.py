@@ -62,11 +62,22 @@ def _command_line(pid: int) -> list[str] | None:
 
 
 def ask_to_stop(pid: int) -> None:
+    """Also of one that is paused, which would not hear it."""
     _signal(pid, signal.SIGTERM)
+    _signal(pid, signal.SIGCONT)
 
 
 def kill(pid: int) -> None:
     _signal(pid, signal.SIGKILL)
+
+
+def pause(pid: int) -> None:
+    """Until `resume` it does nothing at all, and does not know it: to others it is silent, not gone."""
+    _signal(pid, signal.SIGSTOP)
+
+
+def resume(pid: int) -> None:
+    _signal(pid, signal.SIGCONT)
 
 
 def _signal(pid: int, number: int) -> None:

@@ -14,6 +14,7 @@ from strandline.launch.state import NodeState
 from strandline.node.properties import format_properties
 
 COMMENT = "Written by `strandline up` at every start: change settings with --set key=value."
+CONTROLLER_LISTENER = "CONTROLLER"
 _DECIDED = frozenset(
     {
         "broker.id",
@@ -29,24 +30,43 @@ _DECIDED = frozenset(
 
 def node_properties(node: NodeState, nodes: list[NodeState], settings: Mapping[str, str]) -> dict[str, str]:
     """What the node is told; `settings` have the last word."""
-    replicas = min(3, len(nodes))
     return {
-        "process.roles": "broker,controller",
+        "process.roles": ",".join(node.roles),
         "node.id": str(node.id),
-        "controller.quorum.bootstrap.servers": ",".join(f"{each.host}:{each.controller_port}" for each in nodes),
-        "listeners": f"PLAINTEXT://{node.endpoint},CONTROLLER://{node.host}:{node.controller_port}",
-        "advertised.listeners": f"PLAINTEXT://{node.endpoint}",
-        "controller.listener.names": "CONTROLLER",
-        "inter.broker.listener.name": "PLAINTEXT",
-        "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT",
+        "controller.quorum.bootstrap.servers": ",".join(
+            each.controller_endpoint for each in nodes if each.is_controller
+        ),
+        "controller.listener.names": CONTROLLER_LISTENER,
+        **_listeners(node),
+        "listener.security.protocol.map": f"{CONTROLLER_LISTENER}:PLAINTEXT,PLAINTEXT:PLAINTEXT",
         "log.dirs": node.data,
-        "default.replication.factor": str(replicas),
+        **_internal_topics(nodes),
+        **settings,
+    }
+
+
+def _listeners(node: NodeState) -> dict[str, str]:
+    for_clients = f"PLAINTEXT://{node.host}:{node.port}"
+    for_controllers = f"{CONTROLLER_LISTENER}://{node.controller_endpoint}"
+    if not node.is_broker:
+        return {"listeners": for_controllers}
+    return {
+        "listeners": f"{for_clients},{for_controllers}" if node.is_controller else for_clients,
+        "advertised.listeners": for_clients,
+        "inter.broker.listener.name": "PLAINTEXT",
+    }
+
+
+def _internal_topics(nodes: list[NodeState]) -> dict[str, str]:
+    """Three copies where there are brokers for them: with Kafka's default of three, fewer brokers could not begin."""
+    replicas = max(1, min(3, sum(each.is_broker for each in nodes)))
+    in_sync = max(1, replicas - 1)
+    return {
         "offsets.topic.replication.factor": str(replicas),
         "transaction.state.log.replication.factor": str(replicas),
-        "transaction.state.log.min.isr": str(max(1, replicas - 1)),
+        "transaction.state.log.min.isr": str(in_sync),
         "share.coordinator.state.topic.replication.factor": str(replicas),
-        "share.coordinator.state.topic.min.isr": str(max(1, replicas - 1)),
-        **settings,
+        "share.coordinator.state.topic.min.isr": str(in_sync),
     }
 
 

@@ -1,4 +1,5 @@
-"""Is a node ready? It is when it answers Metadata and counts itself among the live brokers.
+"""Is a node ready? A broker is when it answers Metadata and counts itself, and those started with it, among the live
+brokers; a controller when it answers at all.
 
 Asked with the oldest version of the API in a dozen hand-made bytes, so that waiting for a node costs no imports and
 a question every few milliseconds.
@@ -10,18 +11,38 @@ import socket
 import struct
 
 METADATA_V1 = struct.pack(">ihhihi", 14, 3, 1, 0, -1, 0)
+API_VERSIONS_V0 = struct.pack(">ihhih", 10, 18, 0, 0, -1)
 MAX_ANSWER_BYTES = 1 << 20
 
 
 def counts_itself(host: str, port: int, node_id: int, timeout_seconds: float = 1.0) -> bool:
+    return node_id in live_brokers(host, port, timeout_seconds)
+
+
+def live_brokers(host: str, port: int, timeout_seconds: float = 1.0) -> list[int]:
+    """The brokers that this one takes for alive; none if it does not answer."""
     try:
-        with socket.create_connection((host, port), timeout_seconds) as connection:
-            connection.settimeout(timeout_seconds)
-            connection.sendall(METADATA_V1)
-            size = struct.unpack(">i", _receive(connection, 4))[0]
-            return 0 < size <= MAX_ANSWER_BYTES and node_id in _broker_ids(_receive(connection, size))
+        return _broker_ids(_answer(host, port, METADATA_V1, timeout_seconds))
+    except (OSError, struct.error):
+        return []
+
+
+def answers(host: str, port: int, timeout_seconds: float = 1.0) -> bool:
+    """Whether somebody who speaks Kafka's protocol listens there: controllers answer no Metadata."""
+    try:
+        return len(_answer(host, port, API_VERSIONS_V0, timeout_seconds)) >= 6
     except (OSError, struct.error):
         return False
+
+
+def _answer(host: str, port: int, question: bytes, timeout_seconds: float) -> bytes:
+    with socket.create_connection((host, port), timeout_seconds) as connection:
+        connection.settimeout(timeout_seconds)
+        connection.sendall(question)
+        (size,) = struct.unpack(">i", _receive(connection, 4))
+        if not 0 < size <= MAX_ANSWER_BYTES:
+            raise ConnectionResetError("this is no answer")
+        return _receive(connection, size)
 
 
 def _receive(connection: socket.socket, size: int) -> bytes:

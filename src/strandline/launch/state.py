@@ -1,9 +1,13 @@
 """`cluster.json`: what a data directory says about the cluster that lives in it.
 
 Scripts read this file, so its keys are a contract: cluster_id, bootstrap, nodes (id, pid, host, port,
-controller_port, data, log). A node that is listed has been formatted, whatever became of its disk since: that is why
-an emptied disk is never formatted a second time. `pid` is null while `up` knows the node to be stopped; a number may
-be stale, and `launch/processes` tells.
+controller_port, data, log, roles). A node that is listed has been formatted, whatever became of its disk since: that is
+why an emptied disk is never formatted a second time. `pid` is null while `up` knows the node to be stopped; a number
+may be stale, and `launch/processes` tells. A node that is no broker has no `port`, one that is no controller no
+`controller_port`.
+
+While new nodes are being formatted they stand in a list of their own, `planned`: whoever is interrupted goes on with
+the same ids and ports, since the first voters know each other by them.
 """
 
 from __future__ import annotations
@@ -15,6 +19,11 @@ from typing import Any
 
 STATE_FILE = "cluster.json"
 
+Roles = tuple[str, ...]
+BROKER: Roles = ("broker",)
+CONTROLLER: Roles = ("controller",)
+COMBINED: Roles = ("broker", "controller")
+
 
 class StateUnreadable(Exception):
     """`cluster.json` is there but is not ours, or was damaged."""
@@ -25,14 +34,32 @@ class NodeState:
     id: int
     pid: int | None
     host: str
-    port: int
-    controller_port: int
+    port: int | None
+    controller_port: int | None
     data: str
     log: str
+    roles: Roles = COMBINED
+
+    @property
+    def is_broker(self) -> bool:
+        return "broker" in self.roles
+
+    @property
+    def is_controller(self) -> bool:
+        return "controller" in self.roles
 
     @property
     def endpoint(self) -> str:
-        return f"{self.host}:{self.port}"
+        """Where clients find it, or other controllers if it is no broker."""
+        return f"{self.host}:{self.controller_port if self.port is None else self.port}"
+
+    @property
+    def controller_endpoint(self) -> str:
+        return f"{self.host}:{self.controller_port}"
+
+    @property
+    def ports(self) -> list[int]:
+        return [port for port in (self.port, self.controller_port) if port is not None]
 
     @property
     def properties(self) -> str:
@@ -43,10 +70,11 @@ class NodeState:
 class ClusterState:
     cluster_id: str
     nodes: list[NodeState] = field(default_factory=list)
+    planned: list[NodeState] = field(default_factory=list)
 
     @property
     def bootstrap(self) -> str:
-        return ",".join(node.endpoint for node in self.nodes)
+        return ",".join(node.endpoint for node in self.nodes if node.is_broker)
 
     def node(self, node_id: int) -> NodeState | None:
         return next((node for node in self.nodes if node.id == node_id), None)
@@ -55,11 +83,14 @@ class ClusterState:
         self.nodes = sorted([*self.nodes, node], key=lambda each: each.id)
 
     def as_json(self) -> dict[str, Any]:
-        return {
+        document = {
             "cluster_id": self.cluster_id,
             "bootstrap": self.bootstrap,
             "nodes": [asdict(node) for node in self.nodes],
         }
+        if self.planned:
+            document["planned"] = [asdict(node) for node in self.planned]
+        return document
 
 
 def read_state(directory: str) -> ClusterState | None:
@@ -68,10 +99,11 @@ def read_state(directory: str) -> ClusterState | None:
         with open(path, encoding="utf-8") as file:
             content = json.load(file)
         nodes = [_node(entry) for entry in content["nodes"]]
-        return ClusterState(str(content["cluster_id"]), sorted(nodes, key=lambda node: node.id))
+        planned = [_node(entry) for entry in content.get("planned", [])]
+        return ClusterState(str(content["cluster_id"]), sorted(nodes, key=lambda node: node.id), planned)
     except FileNotFoundError:
         return None
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise StateUnreadable(
             f"{path} cannot be read ({_damage(error)}); it is written by `strandline up` and holds the "
             "cluster's id and its nodes: restore it from a copy, or use another --data directory"
@@ -81,7 +113,7 @@ def read_state(directory: str) -> ClusterState | None:
 def _damage(error: Exception) -> str:
     if isinstance(error, KeyError):
         return f"it has no {error.args[0]}"
-    if isinstance(error, (json.JSONDecodeError, UnicodeDecodeError, TypeError)):
+    if isinstance(error, (json.JSONDecodeError, UnicodeDecodeError, TypeError, AttributeError)):
         return "it is not the JSON that was written"
     return str(error)
 
@@ -99,8 +131,15 @@ def write_state(directory: str, state: ClusterState) -> None:
 
 
 def _node(entry: dict[str, Any]) -> NodeState:
-    node = NodeState(**{each.name: entry[each.name] for each in fields(NodeState)})
-    numbers = (node.id, node.port, node.controller_port, 0 if node.pid is None else node.pid)
+    # Files from before roles were written are of nodes that are both.
+    known = {"roles": COMBINED, **entry}
+    node = NodeState(**{each.name: known[each.name] for each in fields(NodeState)})
+    node.roles = tuple(node.roles)
+    if node.roles not in (BROKER, CONTROLLER, COMBINED):
+        raise ValueError(f"the roles of a node are broker, controller or both, not {', '.join(map(str, node.roles))}")
+    numbers: list[object] = [node.id, node.pid or 0]
+    numbers += [node.port] if node.is_broker else []
+    numbers += [node.controller_port] if node.is_controller else []
     if not all(isinstance(number, int) for number in numbers):
         raise ValueError("a node's id, pid and ports must be numbers")
     return node

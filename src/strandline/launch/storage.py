@@ -6,11 +6,15 @@ import os
 import random
 import time
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from strandline.launch.errors import LaunchError
 from strandline.launch.properties import node_properties
 from strandline.launch.state import ClusterState, NodeState
 from strandline.model.ids import random_uuid
+
+if TYPE_CHECKING:
+    from strandline.node.identity import Identity
 
 
 def metadata_directory(properties: Mapping[str, str]) -> str:
@@ -22,20 +26,20 @@ def is_formatted(properties: Mapping[str, str]) -> bool:
     return os.path.exists(os.path.join(metadata_directory(properties), "meta.properties"))
 
 
-def cluster_id_on_disk(directory: str) -> str | None:
-    """The cluster that a directory belongs to, where cluster.json was lost but the data was not."""
+def identity_on_disk(directory: str) -> Identity | None:
+    """Whose directory this is; None if it is nobody's yet."""
     from strandline.node.identity import IdentityUnreadable, read_identity
     from strandline.runtime.disk import SystemDisk
 
     try:
-        identity = read_identity(SystemDisk(), directory)
+        return read_identity(SystemDisk(), directory)
     except (OSError, IdentityUnreadable) as error:
         raise LaunchError(str(error)) from error
-    return identity.cluster_id if identity is not None else None
 
 
 def format_node(node: NodeState, state: ClusterState, settings: Mapping[str, str], founders: list[NodeState]) -> None:
-    """`founders` are the first nodes of a new cluster, its first voters; a node that is none of them will join later.
+    """`founders` are the controllers of a new cluster, its first voters; one that is none of them has no vote until
+    it is added (`quorum add`), and a new directory id, so that nobody takes it for a voter that was there before.
 
     A directory that was formatted for this cluster already (we were interrupted before we could write that down) is
     left as it is.
@@ -44,12 +48,15 @@ def format_node(node: NodeState, state: ClusterState, settings: Mapping[str, str
     from strandline.node.storage import FormatPlan, StorageRefused, format_storage
     from strandline.runtime.disk import SystemDisk
 
+    is_founder = any(founder.id == node.id for founder in founders)
     try:
-        config = Config.of(node_properties(node, state.nodes, settings), where="--set")
+        config = Config.of(node_properties(node, [*state.nodes, *state.planned], settings), where="--set")
         plan = FormatPlan(
-            standalone=founders == [node],
-            initial_controllers=_initial_controllers(founders, state.cluster_id) if len(founders) > 1 else None,
-            no_initial_controllers=not founders,
+            standalone=is_founder and len(founders) == 1,
+            initial_controllers=_initial_controllers(founders, state.cluster_id)
+            if is_founder and len(founders) > 1
+            else None,
+            no_initial_controllers=node.is_controller and not is_founder,
             ignore_formatted=True,
         )
         format_storage(
@@ -71,5 +78,5 @@ def _initial_controllers(founders: list[NodeState], cluster_id: str) -> str:
     voters = []
     for node in founders:
         directory_id = random_uuid(random.Random(f"{cluster_id}/{node.id}"))
-        voters.append(f"{node.id}@{node.host}:{node.controller_port}:{directory_id}")
+        voters.append(f"{node.id}@{node.controller_endpoint}:{directory_id}")
     return ",".join(voters)

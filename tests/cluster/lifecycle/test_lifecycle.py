@@ -147,7 +147,7 @@ def test_up_and_down_are_commands_that_scripts_can_use(tmp_path: Path) -> None:
         assert up.returncode == 0, up.stderr
         state = json.loads((tmp_path / "cluster.json").read_text())
         assert set(state) == {"cluster_id", "bootstrap", "nodes"}
-        assert set(state["nodes"][0]) == {"id", "pid", "host", "port", "controller_port", "data", "log"}
+        assert set(state["nodes"][0]) == {"id", "pid", "host", "port", "controller_port", "data", "log", "roles"}
         assert state["nodes"][0]["port"] == port and state["bootstrap"] == f"127.0.0.1:{port}"
         made = strandline("topic", "create", "made", STRANDLINE_BOOTSTRAP=state["bootstrap"])
         assert made.returncode == 0, made.stderr

@@ -57,8 +57,35 @@ def test_every_command_has_help(command: list[str], capsys: pytest.CaptureFixtur
         ["config", "unset", "topic", "t"],
         ["config", "describe", "broker", "one"],
         ["config", "describe", "topic"],
+        ["topic", "reassign"],
+        ["topic", "reassign", "t"],
+        ["topic", "reassign", "t", "--to", "one"],
+        ["topic", "reassign", "t", "--to", "1,1"],
+        ["topic", "reassign", "t:x", "--to", "1", "-b", NOWHERE],
+        ["topic", "reassign", "t", "--file", "plan.json"],
+        ["topic", "reassign", "--file", "/etc/passwd"],
+        ["topic", "reassign", "--cancel"],
+        ["topic", "reassign", "--cancel", "--status"],
+        ["leader", "elect"],
+        ["leader", "elect", "t", "--all"],
+        ["leader", "elect", "t", "--preferred", "--unclean"],
+        ["feature", "upgrade"],
+        ["feature", "upgrade", "group.version=4.0"],
+        ["feature", "upgrade", "metadata.version=17.0"],
+        ["feature", "disable"],
+        ["quorum", "add", "four"],
+        ["quorum", "add", "4@host:9093"],
+        ["quorum", "remove", "2:short"],
+        ["broker", "drain"],
+        ["broker", "drain", "one"],
+        ["cluster", "health", "--wait", "soon"],
+        ["cluster", "health", "--wait", "-1"],
+        ["metadata", "show", "--at", "-1"],
+        ["metadata", "log", "--from", "-1"],
+        ["metadata", "log", "-n", "0"],
         ["up", "--nodes", "0"],
-        ["up", "--nodes", "3"],
+        ["up", "--controllers", "0", "--brokers", "1"],
+        ["up", "--nodes", "3", "--brokers", "1"],
         ["up", "--port", "70000"],
         ["up", "--set", "num.partitions"],
         ["storage", "format", "-c", "file"],
@@ -86,6 +113,15 @@ def test_a_closed_standard_output_is_no_bug(
     assert capsys.readouterr().err == ""
 
 
+@pytest.mark.parametrize("asked", [["--brokers", "1"], ["--controllers", "1"], ["--nodes", "0"]])
+def test_a_cluster_that_cannot_be_is_misuse_and_leaves_nothing_behind(
+    asked: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["up", "--data", str(tmp_path / "new"), *asked]) == 2
+    assert "at least" in (told := capsys.readouterr().err) or "A new cluster needs both" in told
+    assert list(tmp_path.iterdir()) == []
+
+
 @pytest.mark.parametrize("setting", ["log.segment.bytes=abc", "listeners=PLAINTEXT://:1"])
 def test_a_setting_that_no_node_takes_is_misuse_and_leaves_nothing_behind(
     setting: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -102,16 +138,24 @@ def test_a_port_that_is_ignored_is_said_to_be(asked: int, told: bool, capsys: py
     assert ("--port 9092 is ignored" in capsys.readouterr().err) is told
 
 
-def test_several_nodes_are_promised_for_the_next_release(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["up", "--nodes", "3"]) == 2
-    assert "next release" in capsys.readouterr().err
-
-
 @pytest.mark.parametrize(
     "argv",
     [
         ["topic", "list", "-b", NOWHERE],
         ["cluster", "describe", "-b", NOWHERE],
+        ["cluster", "health", "-b", NOWHERE],
+        ["cluster", "health", "--wait", "0.3", "-b", NOWHERE],
+        ["quorum", "describe", "-b", NOWHERE],
+        ["quorum", "add", "2", "-b", NOWHERE],
+        ["quorum", "remove", "2", "-b", NOWHERE],
+        ["broker", "list", "-b", NOWHERE],
+        ["broker", "drain", "1", "-b", NOWHERE],
+        ["broker", "unregister", "1", "-b", NOWHERE],
+        ["topic", "reassign", "t", "--to", "1", "-b", NOWHERE],
+        ["topic", "reassign", "--status", "-b", NOWHERE],
+        ["leader", "elect", "--all", "-b", NOWHERE],
+        ["feature", "describe", "-b", NOWHERE],
+        ["feature", "upgrade", "metadata.version=4.3", "-b", NOWHERE],
         ["consume", "t", "-b", NOWHERE],
         ["config", "describe", "topic", "t", "-b", NOWHERE],
     ],
@@ -133,6 +177,9 @@ def test_nobody_at_the_address_is_exit_code_1_and_advice(argv: list[str], capsys
         ["log", "dump", "/no/such/file.log"],
         ["log", "dump", "/no/such/thing"],
         ["produce", "t", "--file", "/no/such/file"],
+        ["topic", "reassign", "--file", "/no/such/plan.json"],
+        ["metadata", "show", "--data", "/no/such/directory"],
+        ["metadata", "log", "--data", "/no/such/file.log"],
     ],
 )
 def test_a_file_that_is_not_there_is_exit_code_1_with_its_name(

@@ -12,7 +12,7 @@ import pytest
 from strandline.launch import processes
 from strandline.launch.cluster import Cluster
 from strandline.launch.errors import AlreadyStarting, DiskEmptied, LaunchError, NodeDied, SettingRefused
-from strandline.launch.state import ClusterState, NodeState, read_state, write_state
+from strandline.launch.state import ClusterState, NodeState, write_state
 
 
 def prepared(directory: Path, pid: int | None = None) -> tuple[Cluster, NodeState]:
@@ -26,7 +26,7 @@ def prepared(directory: Path, pid: int | None = None) -> tuple[Cluster, NodeStat
 
 def test_an_emptied_disk_is_never_formatted_again(tmp_path: Path) -> None:
     cluster, node = prepared(tmp_path)
-    with pytest.raises(DiskEmptied, match="Formatting it again would let it forget"):
+    with pytest.raises(DiskEmptied, match="Formatting it again as it was would let it forget"):
         cluster.up()
     assert not os.path.exists(node.data)
 
@@ -60,43 +60,6 @@ def test_two_launchers_do_not_work_on_one_directory(tmp_path: Path) -> None:
         fcntl.flock(other, fcntl.LOCK_EX)
         with pytest.raises(AlreadyStarting, match="is at work in"):
             cluster.up()
-
-
-def test_new_nodes_are_formatted_and_listed_with_the_ports_from_the_one_given(tmp_path: Path) -> None:
-    cluster = Cluster(tmp_path)
-    cluster._prepare(2, None, {})
-    state = read_state(str(tmp_path))
-    assert state is not None
-    assert [node.id for node in state.nodes] == [1, 2]
-    assert len({port for node in state.nodes for port in (node.port, node.controller_port)}) == 4
-    for node in state.nodes:
-        identity = Path(node.data, "meta.properties").read_text()
-        assert f"cluster.id={state.cluster_id}" in identity and f"node.id={node.id}" in identity
-
-
-def test_preparing_again_changes_nothing(tmp_path: Path) -> None:
-    cluster = Cluster(tmp_path)
-    cluster._prepare(1, None, {})
-    before = {path: path.read_bytes() for path in sorted(tmp_path.rglob("*")) if path.is_file()}
-    cluster._prepare(1, None, {})
-    assert {path: path.read_bytes() for path in sorted(tmp_path.rglob("*")) if path.is_file()} == before
-
-
-def test_an_interruption_before_the_list_was_written_is_made_good(tmp_path: Path) -> None:
-    cluster = Cluster(tmp_path)
-    first = cluster._prepare(1, None, {})
-    directory_id = Path(first.nodes[0].data, "meta.properties").read_text()
-    write_state(str(tmp_path), ClusterState(first.cluster_id))
-    again = cluster._prepare(1, None, {})
-    assert [node.id for node in again.nodes] == [1]
-    assert Path(again.nodes[0].data, "meta.properties").read_text() == directory_id
-
-
-def test_data_whose_list_was_lost_keeps_its_cluster(tmp_path: Path) -> None:
-    cluster = Cluster(tmp_path)
-    cluster_id = cluster._prepare(1, None, {}).cluster_id
-    (tmp_path / "cluster.json").unlink()
-    assert cluster._prepare(1, None, {}).cluster_id == cluster_id
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import pytest
 
 from strandline.launch.errors import LaunchError
 from strandline.launch.properties import check_settings, node_properties, write_properties
-from strandline.launch.state import NodeState
+from strandline.launch.state import BROKER, CONTROLLER, NodeState
 from strandline.launch.storage import metadata_directory
 from strandline.node.config import Config
 from strandline.node.properties import parse_properties
@@ -22,6 +22,22 @@ def test_one_node_keeps_one_copy_and_three_keep_three() -> None:
     assert (alone["offsets.topic.replication.factor"], alone["transaction.state.log.min.isr"]) == ("1", "1")
     assert (several["offsets.topic.replication.factor"], several["transaction.state.log.min.isr"]) == ("3", "2")
     assert several["controller.quorum.bootstrap.servers"].count(",") == 3
+    assert "default.replication.factor" not in several
+
+
+def test_brokers_and_controllers_listen_where_they_are_needed_and_a_node_accepts_it() -> None:
+    broker = NodeState(1, None, "127.0.0.1", 9092, None, "/data/node-1", "/data/log", BROKER)
+    controller = NodeState(2, None, "127.0.0.1", None, 9093, "/data/node-2", "/data/log", CONTROLLER)
+    for each, roles, listeners in (
+        (broker, ("broker",), ["PLAINTEXT"]),
+        (controller, ("controller",), ["CONTROLLER"]),
+        (node(3), ("broker", "controller"), ["PLAINTEXT", "CONTROLLER"]),
+    ):
+        properties = node_properties(each, [broker, controller, node(3)], {})
+        config = Config.of(properties)
+        assert config.node.roles == roles and [listener.name for listener in config.listeners] == listeners
+        assert properties["controller.quorum.bootstrap.servers"] == "127.0.0.1:9093,127.0.0.1:19094"
+        assert properties["offsets.topic.replication.factor"] == "2"
 
 
 def test_settings_have_the_last_word_and_the_node_accepts_them() -> None:

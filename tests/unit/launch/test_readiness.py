@@ -1,9 +1,10 @@
 from __future__ import annotations
 
-from strandline.launch.readiness import METADATA_V1, _broker_ids
+from strandline.launch.readiness import API_VERSIONS_V0, METADATA_V1, _broker_ids, answers, live_brokers
 from strandline.protocol.apis import API, ApiKey
 from strandline.protocol.codec import decode
 from strandline.protocol.framing import decode_header, response_parts
+from strandline.protocol.messages.api_versions import ApiVersionsRequest
 from strandline.protocol.messages.metadata import MetadataRequest, MetadataResponse, MetadataResponseBroker
 
 
@@ -12,6 +13,17 @@ def test_the_question_is_a_metadata_request_for_no_topics() -> None:
     request, end = decode(MetadataRequest, header.api_version, METADATA_V1[4:], position)
     assert (header.api_key, header.api_version, request.topics) == (3, 1, [])
     assert end == len(METADATA_V1) - 4 == int.from_bytes(METADATA_V1[:4], "big")
+
+
+def test_the_question_for_controllers_asks_which_versions_they_speak() -> None:
+    header, position = decode_header(API_VERSIONS_V0[4:])
+    _, end = decode(ApiVersionsRequest, header.api_version, API_VERSIONS_V0[4:], position)
+    assert (header.api_key, header.api_version) == (18, 0)
+    assert end == len(API_VERSIONS_V0) - 4 == int.from_bytes(API_VERSIONS_V0[:4], "big")
+
+
+def test_nobody_is_neither_ready_nor_a_controller() -> None:
+    assert live_brokers("127.0.0.1", 1) == [] and not answers("127.0.0.1", 1)
 
 
 def test_the_brokers_are_found_in_the_answer() -> None:

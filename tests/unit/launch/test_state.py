@@ -5,7 +5,15 @@ from pathlib import Path
 
 import pytest
 
-from strandline.launch.state import ClusterState, NodeState, StateUnreadable, read_state, write_state
+from strandline.launch.state import (
+    BROKER,
+    CONTROLLER,
+    ClusterState,
+    NodeState,
+    StateUnreadable,
+    read_state,
+    write_state,
+)
 
 
 def node(number: int, pid: int | None = None) -> NodeState:
@@ -21,9 +29,28 @@ def test_the_file_has_exactly_the_keys_that_scripts_rely_on(tmp_path: Path) -> N
     assert list(content) == ["cluster_id", "bootstrap", "nodes"]
     assert content["bootstrap"] == "127.0.0.1:9092,127.0.0.1:9093"
     assert [list(each) for each in content["nodes"]] == [
-        ["id", "pid", "host", "port", "controller_port", "data", "log"]
+        ["id", "pid", "host", "port", "controller_port", "data", "log", "roles"]
     ] * 2
     assert [each["pid"] for each in content["nodes"]] == [None, 4321]
+    assert [each["roles"] for each in content["nodes"]] == [["broker", "controller"]] * 2
+
+
+def test_a_controller_has_no_port_for_clients_and_is_no_bootstrap(tmp_path: Path) -> None:
+    broker = NodeState(1, None, "127.0.0.1", 9092, None, "/data/node-1", "/data/log", BROKER)
+    controller = NodeState(2, None, "127.0.0.1", None, 9093, "/data/node-2", "/data/log", CONTROLLER)
+    write_state(str(tmp_path), ClusterState("c", [broker, controller]))
+    content = json.loads((tmp_path / "cluster.json").read_text())
+    assert content["bootstrap"] == "127.0.0.1:9092"
+    assert [(each["port"], each["controller_port"]) for each in content["nodes"]] == [(9092, None), (None, 9093)]
+    assert read_state(str(tmp_path)) == ClusterState("c", [broker, controller])
+
+
+def test_a_file_from_before_roles_is_of_nodes_that_are_both(tmp_path: Path) -> None:
+    write_state(str(tmp_path), ClusterState("c", [node(1)]))
+    content = json.loads((tmp_path / "cluster.json").read_text())
+    del content["nodes"][0]["roles"]
+    (tmp_path / "cluster.json").write_text(json.dumps(content))
+    assert read_state(str(tmp_path)) == ClusterState("c", [node(1)])
 
 
 def test_what_was_written_is_read_back(tmp_path: Path) -> None:
@@ -47,6 +74,10 @@ def test_a_directory_without_the_file_has_no_cluster(tmp_path: Path) -> None:
         '{"cluster_id": "c", "nodes": [{"id": 1}]}',
         '{"cluster_id": "c", "nodes": [{"id": "1", "pid": null, "host": "h", "port": 1, "controller_port": 2, '
         '"data": "d", "log": "l"}]}',
+        '{"cluster_id": "c", "nodes": [{"id": 1, "pid": null, "host": "h", "port": 1, "controller_port": 2, '
+        '"data": "d", "log": "l", "roles": ["witness"]}]}',
+        '{"cluster_id": "c", "nodes": [{"id": 1, "pid": null, "host": "h", "port": null, "controller_port": 2, '
+        '"data": "d", "log": "l", "roles": ["broker"]}]}',
     ],
 )
 def test_a_damaged_file_is_refused_rather_than_written_over(tmp_path: Path, content: str) -> None:

@@ -1,0 +1,150 @@
+"""`strandline feature`: which levels of which features the cluster has agreed on, and raising or lowering them."""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING
+
+from strandline.cli.errors import Misused
+from strandline.cli.output import print_json, print_table
+from strandline.cli.session import add_client_options, add_json_option, parse_pairs, with_client
+
+if TYPE_CHECKING:
+    from strandline.client.client import Client
+    from strandline.client.features import Feature, UpgradeType
+
+METADATA_VERSION = "metadata.version"
+LEVELS = """\
+A level is a number; that of metadata.version may be written as a release, such as 4.3 or 4.3-IV0.
+
+examples:
+  strandline feature describe
+  strandline feature upgrade metadata.version=4.3
+  strandline feature downgrade metadata.version=4.2-IV1 --dry-run
+  strandline feature disable eligible.leader.replicas.version
+"""
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    verbs = parser.add_subparsers(metavar="VERB", required=True)
+    style = argparse.RawDescriptionHelpFormatter
+
+    describe = verbs.add_parser("describe", help="show supported and finalized levels", allow_abbrev=False)
+    describe.set_defaults(run=run_describe)
+
+    upgrade = verbs.add_parser("upgrade", help="raise features", epilog=LEVELS, formatter_class=style)
+    upgrade.add_argument("levels", metavar="NAME=LEVEL", nargs="*")
+    upgrade.add_argument("-r", "--release-version", metavar="RELEASE", help="metadata.version as of this release")
+    upgrade.set_defaults(run=run_upgrade)
+
+    downgrade = verbs.add_parser("downgrade", help="lower features", epilog=LEVELS, formatter_class=style)
+    downgrade.add_argument("levels", metavar="NAME=LEVEL", nargs="*")
+    downgrade.add_argument("-r", "--release-version", metavar="RELEASE", help="metadata.version as of this release")
+    downgrade.set_defaults(run=run_downgrade)
+
+    disable = verbs.add_parser("disable", help="take features out of use", epilog=LEVELS, formatter_class=style)
+    disable.add_argument("names", metavar="NAME", nargs="+")
+    disable.set_defaults(run=run_disable)
+
+    for verb in (downgrade, disable):
+        verb.add_argument("--unsafe", action="store_true", help="even if metadata is lost by it")
+    for verb in (upgrade, downgrade, disable):
+        verb.add_argument("--dry-run", action="store_true", help="only check whether it would be accepted")
+    for verb in (describe, upgrade, downgrade, disable):
+        add_client_options(verb)
+        add_json_option(verb)
+
+
+def run_describe(arguments: argparse.Namespace) -> int:
+    async def work(client: Client) -> list[Feature]:
+        return await client.features.describe()
+
+    features = with_client(arguments, work, "asking about features")
+    if arguments.json:
+        print_json(
+            [
+                {
+                    "name": each.name,
+                    "level": each.finalized,
+                    "supported": list(each.supported or ()),
+                    **({"release": _level_name(each.name, each.finalized)} if each.name == METADATA_VERSION else {}),
+                }
+                for each in features
+            ]
+        )
+        return 0
+    print_table(
+        ("FEATURE", "LEVEL", "SUPPORTED"),
+        [
+            (
+                each.name,
+                _level_name(each.name, each.finalized),
+                None if each.supported is None else "-".join(_level_name(each.name, at) for at in each.supported),
+            )
+            for each in features
+        ],
+    )
+    return 0
+
+
+def _level_name(feature: str, level: int) -> str:
+    if feature != METADATA_VERSION:
+        return str(level)
+    from strandline.node.releases import release_of
+
+    return f"{level} ({release_of(level)})"
+
+
+def parse_levels(words: list[str], release: str | None) -> dict[str, int]:
+    pairs = parse_pairs(words, "feature")
+    if release is not None:
+        pairs[METADATA_VERSION] = release
+    if not pairs:
+        raise Misused("which feature? Give NAME=LEVEL; `strandline feature describe` shows what there is")
+    return {name: _level(name, text) for name, text in pairs.items()}
+
+
+def _level(name: str, text: str) -> int:
+    if text.isdigit():
+        return int(text)
+    if name != METADATA_VERSION:
+        raise Misused(f"{name}={text}: a level is a number")
+    from strandline.node.releases import metadata_version_of
+
+    try:
+        return metadata_version_of(text)
+    except ValueError as error:
+        raise Misused(f"{name}: {error}") from error
+
+
+def run_upgrade(arguments: argparse.Namespace) -> int:
+    from strandline.client.features import UpgradeType
+
+    return _update(arguments, parse_levels(arguments.levels, arguments.release_version), UpgradeType.UPGRADE)
+
+
+def run_downgrade(arguments: argparse.Namespace) -> int:
+    return _update(arguments, parse_levels(arguments.levels, arguments.release_version), _downgrade(arguments))
+
+
+def run_disable(arguments: argparse.Namespace) -> int:
+    return _update(arguments, dict.fromkeys(arguments.names, 0), _downgrade(arguments))
+
+
+def _downgrade(arguments: argparse.Namespace) -> UpgradeType:
+    from strandline.client.features import UpgradeType
+
+    return UpgradeType.UNSAFE_DOWNGRADE if arguments.unsafe else UpgradeType.SAFE_DOWNGRADE
+
+
+def _update(arguments: argparse.Namespace, levels: dict[str, int], how: UpgradeType) -> int:
+    async def work(client: Client) -> None:
+        await client.features.update(levels, how, validate_only=arguments.dry_run)
+
+    with_client(arguments, work, f"changing {', '.join(levels)}")
+    if arguments.json:
+        print_json({"levels": levels, "applied": not arguments.dry_run})
+    else:
+        status = "would be accepted" if arguments.dry_run else "ok"
+        print_table(("FEATURE", "LEVEL", "STATUS"), [(name, level, status) for name, level in levels.items()])
+    return 0

@@ -1,0 +1,269 @@
+"""`strandline metadata`: what a node knows of the cluster, as a tree at any retained offset, or record by record.
+
+Both read the files of a node that may be running or not; see `cli/metadata_files`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from typing import TYPE_CHECKING, Any
+
+from strandline.cli.errors import Failed, Misused
+from strandline.cli.output import faint, print_facts, print_json, print_json_line
+from strandline.cli.session import add_json_option
+from strandline.cli.up import DEFAULT_DATA
+
+if TYPE_CHECKING:
+    from strandline.cli.metadata_files import MetadataFiles
+    from strandline.cli.metadata_tree import Branch, Node, QuorumFacts
+    from strandline.metadata.image import Image
+    from strandline.records.batch import BatchHeader
+
+POLL_SECONDS = 0.2
+WHERE = (
+    f"a directory of `strandline up` (default: {DEFAULT_DATA}), a server.properties, a log directory, or a .log or "
+    ".checkpoint file of __cluster_metadata-0"
+)
+SHOW = """\
+The tree: /acls /brokers/ID /configs/KIND/NAME /controllers/ID /features /offset /producer-ids /quorum /quotas /scram
+/tokens /topic-ids /topics/NAME/PARTITION. In a path * ? and […] stand for names.
+
+examples:
+  strandline metadata show /
+  strandline metadata show /topics/orders/0/isr
+  strandline metadata show '/topics/*/*/leader'
+  strandline metadata show --at 1234 /brokers/2/fenced     as it was when record 1234 had been written
+  strandline metadata show -r /configs --json
+"""
+LOG = """\
+One line for each record: offset, epoch, type, fields. What is not known to be committed is left out.
+
+examples:
+  strandline metadata log
+  strandline metadata log --from 1200 | grep PartitionChangeRecord
+  strandline metadata log --follow
+"""
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    verbs = parser.add_subparsers(metavar="VERB", required=True)
+    style = argparse.RawDescriptionHelpFormatter
+
+    show = verbs.add_parser(
+        "show", help="walk through the metadata like a file tree", epilog=SHOW, formatter_class=style
+    )
+    show.add_argument("path", metavar="PATH", nargs="?", default="/", help="where to look (default: /)")
+    show.add_argument("--at", metavar="OFFSET", type=int, help="as of this offset (default: the last committed one)")
+    show.add_argument("-r", "--recursive", action="store_true", help="everything below, one line for each leaf")
+    show.set_defaults(run=run_show)
+
+    log = verbs.add_parser("log", help="print the metadata log, record by record", epilog=LOG, formatter_class=style)
+    log.add_argument("--from", dest="start", metavar="OFFSET", type=int, default=0, help="begin here (default: 0)")
+    log.add_argument("-n", "--num", metavar="N", type=int, help="stop after N records")
+    log.add_argument("--follow", action="store_true", help="go on as records are written, until Ctrl-C")
+    log.set_defaults(run=run_log)
+
+    for verb in (show, log):
+        verb.add_argument("--data", metavar="DIR|FILE", default=DEFAULT_DATA, help=WHERE)
+        verb.add_argument(
+            "--node", metavar="ID", type=int, help="which node's files (default: the one that is furthest)"
+        )
+        add_json_option(verb)
+
+
+def run_show(arguments: argparse.Namespace) -> int:
+    from strandline.cli.metadata_files import find_metadata
+    from strandline.cli.metadata_tree import find, metadata_tree
+
+    if arguments.at is not None and arguments.at < 0:
+        raise Misused(f"--at {arguments.at}: offsets begin at 0")
+    files = find_metadata(arguments.data, arguments.node)
+    image, quorum = _image_at(files, arguments.at)
+    found = list(find(metadata_tree(image, quorum), arguments.path))
+    if not found:
+        raise Failed(f"there is nothing at {arguments.path}: `strandline metadata show /` is where to begin")
+    if sys.stderr.isatty():
+        print(faint(f"{files.directory} at offset {image.end_offset - 1}"), file=sys.stderr)
+    _print_found(found, arguments)
+    return 0
+
+
+def _image_at(files: MetadataFiles, at: int | None) -> tuple[Image, QuorumFacts]:
+    """Everything up to and including the record at this offset; without one, everything known to be committed."""
+    from strandline.metadata.image import Image
+    from strandline.model.errors import NodeFault
+
+    end = files.committed() if at is None else at + 1
+    try:
+        return _replayed(files, Image(), end, at)
+    except NodeFault as fault:
+        raise Failed(str(fault)) from fault
+
+
+def _replayed(files: MetadataFiles, image: Image, end: int | None, at: int | None) -> tuple[Image, QuorumFacts]:
+    from strandline.cli.metadata_tree import QuorumFacts
+    from strandline.raft.batches import read_batches
+    from strandline.raft.snapshots import SnapshotId, read_snapshot
+
+    quorum = QuorumFacts()
+    usable = [each for each in files.snapshots() if end is None or each.end_offset <= end]
+    base = usable[-1] if usable else SnapshotId(0, 0)
+    segments = files.segments()
+    if not usable and (not segments or segments[0] > 0):
+        oldest = min((each.end_offset for each in files.snapshots()), default=None)
+        raise Failed(
+            f"{files.directory} holds no metadata"
+            if oldest is None
+            else f"offset {at} is not retained: the oldest snapshot in {files.directory} is of offset {oldest - 1}"
+        )
+    if files.disk.exists(files.path_of(base)):
+        snapshot = read_snapshot(files.disk, files.path_of(base))
+        quorum.kraft_version, quorum.voters, quorum.epoch = snapshot.kraft_version, snapshot.voters, base.epoch
+        if base.end_offset > 0:
+            image.load(snapshot.records(), base.end_offset)
+    for header, data in files.batches(base.end_offset, end):
+        for batch in read_batches(data, files.directory):
+            image.mark(batch.base_offset)
+            for offset, record in enumerate(batch.records, batch.base_offset):
+                if end is not None and offset >= end:
+                    break
+                if batch.is_control:
+                    quorum.on_record(record, header.partition_leader_epoch)
+                elif offset >= base.end_offset:
+                    image.replay(record, offset)
+            image.skip_to(batch.next_offset if end is None else min(batch.next_offset, end))
+    if at is not None and image.end_offset <= at:
+        raise Failed(f"offset {at} is not written yet: {files.directory} ends at offset {image.end_offset - 1}")
+    return image, quorum
+
+
+def _print_found(found: list[tuple[str, Node]], arguments: argparse.Namespace) -> None:
+    from strandline.cli.metadata_tree import Branch, document, leaves
+
+    single = len(found) == 1
+    if arguments.json:
+        print_json(document(found[0][1]) if single else {path: document(node) for path, node in found})
+        return
+    if arguments.recursive:
+        for path, node in found:
+            for each, value in leaves(node, path):
+                print(f"{each}\t{_shown(value)}")
+        return
+    if single and isinstance(found[0][1], Branch):
+        _print_listing(found[0][1])
+        return
+    for path, node in found:
+        text = "" if isinstance(node, Branch) else _shown(node)
+        print(text if single else f"{path}{'/' if isinstance(node, Branch) else ''}\t{text}".rstrip())
+
+
+def _print_listing(branch: Branch) -> None:
+    from strandline.cli.metadata_tree import Branch
+
+    facts: list[tuple[str, object]] = []
+    for name in branch.children:
+        node = branch.child(name)
+        facts.append((f"{name}/", "") if isinstance(node, Branch) else (name, _shown(node)))
+    print_facts(facts)
+
+
+def _shown(value: Any) -> str:
+    if value is None:
+        return "-"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, list):
+        return ",".join(str(each) for each in value) or "-"
+    return str(value)
+
+
+def run_log(arguments: argparse.Namespace) -> int:
+    from strandline.cli.metadata_files import find_metadata
+
+    if arguments.num is not None and arguments.num < 1:
+        raise Misused(f"-n {arguments.num}: it must be at least 1")
+    if arguments.start < 0:
+        raise Misused(f"--from {arguments.start}: offsets begin at 0")
+    files = find_metadata(arguments.data, arguments.node)
+    printer = _LogPrinter(arguments)
+    try:
+        while printer.print_from(files) and arguments.follow:
+            sys.stdout.flush()
+            time.sleep(POLL_SECONDS)
+    except KeyboardInterrupt:
+        return 0
+    return 0
+
+
+class _LogPrinter:
+    """Prints each record once, in order of offsets."""
+
+    def __init__(self, arguments: argparse.Namespace) -> None:
+        self._json = arguments.json
+        self._next = arguments.start
+        self._remaining = arguments.num
+
+    def print_from(self, files: MetadataFiles) -> bool:
+        """Whatever is new; whether there may be more to print."""
+        if files.snapshot_only is not None:
+            raise Misused(
+                "a snapshot is no log: `strandline metadata show` and `strandline log dump -r` read snapshots"
+            )
+        end = files.committed()
+        return all(self._print_batch(header, batch, end) for header, batch in files.batches(self._next, end))
+
+    def _print_batch(self, header: BatchHeader, batch: bytes, end: int | None) -> bool:
+        from strandline.cli.dump import record_entries
+
+        for entry in record_entries(header, batch, is_metadata=True):
+            offset = entry["offset"]
+            if offset < self._next or (end is not None and offset >= end):
+                continue
+            self._print(entry, header.partition_leader_epoch)
+            self._next = offset + 1
+            if self._remaining is not None:
+                self._remaining -= 1
+                if self._remaining == 0:
+                    return False
+        return True
+
+    def _print(self, entry: dict[str, Any], epoch: int) -> None:
+        kind = entry.get("record") or entry.get("control") or "damage"
+        fields = entry.get("fields", {"why": entry.get("damage") or entry.get("why")})
+        if self._json:
+            print_json_line(
+                {
+                    "offset": entry["offset"],
+                    "epoch": epoch,
+                    "timestamp": entry.get("timestamp"),
+                    "type": kind,
+                    "version": entry.get("version"),
+                    "fields": fields,
+                }
+            )
+            return
+        told = " ".join(f"{name}={_field(value)}" for name, value in _telling(kind, fields).items())
+        print(f"{entry['offset']} {epoch} {kind} {told}".rstrip())
+
+
+def _telling(kind: str, fields: dict[str, Any]) -> dict[str, Any]:
+    """Without what is not there; of a record that changes something, only what it changes."""
+    from strandline.cli.dump import plain
+    from strandline.protocol.messages import metadata_records
+
+    schema = getattr(metadata_records, kind, None) if kind.endswith("ChangeRecord") else None
+    unchanged = plain(schema()) if schema is not None else {}
+    return {
+        name: value
+        for name, value in fields.items()
+        if value is not None and (name.endswith("_id") or name not in unchanged or value != unchanged[name])
+    }
+
+
+def _field(value: Any) -> str:
+    if isinstance(value, str) and value and not any(character.isspace() or character in '"=' for character in value):
+        return value
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))

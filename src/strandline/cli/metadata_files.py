@@ -1,0 +1,171 @@
+"""The metadata of a node as it lies on disk: found, and read without changing a byte of it.
+
+For `cli/metadata`. The node may be running: its log grows, is cut at either end, and its last batch may be half
+written while we look. So nothing is locked, nothing is opened for writing, and a batch that is not whole is the end.
+Nodes of ours note how far their log is committed; what lies behind that is not shown.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+from strandline.cli.errors import Failed
+from strandline.model.errors import NodeFault
+from strandline.model.ids import METADATA_TOPIC
+from strandline.raft.committed import read_committed
+from strandline.raft.snapshots import SnapshotId, list_snapshots, parse_snapshot_name
+from strandline.raft.state import read_quorum_state
+from strandline.records.batch import HEADER_SIZE, BatchHeader, CorruptBatch, crc_ok, read_header
+from strandline.runtime.disk import SystemDisk
+
+MAX_BATCH_BYTES = 1 << 30
+PARTITION = f"{METADATA_TOPIC}-0"
+
+
+@dataclass(frozen=True)
+class MetadataFiles:
+    """Either a partition's directory, or one snapshot in it."""
+
+    directory: str
+    snapshot_only: SnapshotId | None = None
+
+    @cached_property
+    def disk(self) -> SystemDisk:
+        return SystemDisk()
+
+    def snapshots(self) -> list[SnapshotId]:
+        """Oldest first, without the one that only names the first voters."""
+        if self.snapshot_only is not None:
+            return [self.snapshot_only]
+        return [each for each in list_snapshots(self.disk, self.directory) if not each.is_first_voters]
+
+    def path_of(self, snapshot: SnapshotId) -> str:
+        return os.path.join(self.directory, snapshot.file_name)
+
+    def segments(self) -> list[int]:
+        """Base offsets, in order."""
+        if self.snapshot_only is not None:
+            return []
+        names = os.listdir(self.directory)
+        return sorted(int(name[:20]) for name in names if name.endswith(".log") and name[:20].isdigit())
+
+    def committed(self) -> int | None:
+        """The first offset not known to be committed; None where nobody keeps note of that."""
+        note = read_committed(self.disk, self.directory)
+        if note is None:
+            return None
+        try:
+            # Another program (Apache Kafka) that wrote here since has begun an epoch of its own, but no note.
+            kept = note.epoch == read_quorum_state(self.disk, self.directory).epoch
+        except NodeFault:
+            kept = True
+        return note.offset if kept else None
+
+    def batches(self, start: int, end: int | None = None) -> Iterator[tuple[BatchHeader, bytes]]:
+        """Whole batches that hold anything from `start` up to (not including) `end`, as far as the log goes."""
+        bases = self.segments()
+        first = max((index for index, base in enumerate(bases) if base <= start), default=0)
+        for base in bases[first:]:
+            if end is not None and base >= end:
+                return
+            for header, batch in _segment(os.path.join(self.directory, f"{base:020d}.log"), start):
+                if end is not None and header.base_offset >= end:
+                    return
+                yield header, batch
+
+    def end_offset(self) -> int:
+        """Where the log ends, or the latest snapshot if that is further."""
+        bases = self.segments()
+        end = max([0, *(each.end_offset for each in self.snapshots())])
+        for header, _ in self.batches(bases[-1]) if bases else ():
+            end = max(end, header.next_offset)
+        return end
+
+
+def _segment(path: str, start: int) -> Iterator[tuple[BatchHeader, bytes]]:
+    try:
+        with open(path, "rb") as file:
+            while len(head := file.read(HEADER_SIZE)) == HEADER_SIZE:
+                header = read_header(head)
+                size = header.size_bytes - HEADER_SIZE
+                if not 0 <= size <= MAX_BATCH_BYTES:
+                    return
+                if header.next_offset <= start:
+                    file.seek(size, os.SEEK_CUR)
+                    continue
+                batch = head + file.read(size)
+                if len(batch) < header.size_bytes or not crc_ok(batch, 0, len(batch)):
+                    return
+                yield header, batch
+    except (FileNotFoundError, CorruptBatch):
+        # Removed behind a new snapshot, or not written to its end yet.
+        return
+
+
+def find_metadata(path: str, node_id: int | None = None) -> MetadataFiles:
+    """`path`: a directory of `strandline up`, a log directory, a metadata partition, or a file in one."""
+    path = os.path.abspath(path)
+    if os.path.isfile(path):
+        return _of_file(path)
+    if not os.path.isdir(path):
+        raise Failed(f"{path}: no such file or directory; say where the metadata is with --data")
+    if os.path.exists(os.path.join(path, "cluster.json")):
+        return _of_cluster(path, node_id)
+    if node_id is not None:
+        raise Failed(f"--node chooses among the nodes of a cluster.json, and {path} has none")
+    return _of_directory(path)
+
+
+def _of_file(path: str) -> MetadataFiles:
+    name = os.path.basename(path)
+    if name.endswith(".properties"):
+        return _of_directory(_log_directory(path))
+    snapshot = parse_snapshot_name(name)
+    if snapshot is None and not name.endswith(".log"):
+        raise Failed(f"{path} is no metadata: name a .log or .checkpoint in a {PARTITION} directory, or the directory")
+    return MetadataFiles(os.path.dirname(path), snapshot)
+
+
+def _of_directory(path: str) -> MetadataFiles:
+    partition = os.path.join(path, PARTITION)
+    if os.path.isdir(partition):
+        return MetadataFiles(partition)
+    names = os.listdir(path)
+    if any((name.endswith(".log") and name[:20].isdigit()) or parse_snapshot_name(name) for name in names):
+        return MetadataFiles(path)
+    raise Failed(f"{path} holds no metadata: there is no {PARTITION} in it. Has its node never run?")
+
+
+def _of_cluster(directory: str, node_id: int | None) -> MetadataFiles:
+    """The node asked for, or the one that is furthest."""
+    from strandline.launch.state import StateUnreadable, read_state
+
+    try:
+        state = read_state(directory)
+    except StateUnreadable as error:
+        raise Failed(str(error)) from error
+    nodes = state.nodes if state is not None else []
+    chosen = [node for node in nodes if node_id in (None, node.id)]
+    if nodes and not chosen:
+        raise Failed(f"there is no node {node_id} in {directory}: the nodes are {', '.join(str(n.id) for n in nodes)}")
+    found = []
+    for node in chosen:
+        properties = node.properties if os.path.exists(node.properties) else None
+        partition = os.path.join(_log_directory(properties) if properties else node.data, PARTITION)
+        if os.path.isdir(partition):
+            found.append(MetadataFiles(partition))
+    if not found:
+        raise Failed(f"no node of {directory} has any metadata yet: have they never run?")
+    return found[0] if len(found) == 1 else max(found, key=lambda files: files.committed() or files.end_offset())
+
+
+def _log_directory(properties: str) -> str:
+    from strandline.node.config import Config, ConfigRefused
+
+    try:
+        return Config.load(properties).metadata_log_dir
+    except ConfigRefused as error:
+        raise Failed(str(error)) from error

@@ -1,0 +1,228 @@
+"""`strandline quorum`: who votes on metadata, how far everybody is; voters added and removed."""
+
+from __future__ import annotations
+
+import argparse
+import re
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from strandline.cli.errors import Failed, Misused
+from strandline.cli.output import print_facts, print_json, print_section, print_table
+from strandline.cli.session import add_client_options, add_json_option, with_client
+
+if TYPE_CHECKING:
+    from strandline.client.client import Client
+    from strandline.client.quorum import QuorumDescription, QuorumMember
+    from strandline.model.ids import Endpoint, Uuid
+
+_NEW_VOTER = re.compile(r"(\d+)(?:@(.+):(\d{1,5}):([A-Za-z0-9_-]{22}))?")
+_VOTER = re.compile(r"(\d+)(?::([A-Za-z0-9_-]{22}))?")
+ADD = """\
+A controller that is to vote must run and follow the quorum first: one that `strandline up` has started, or a
+`strandline server` whose directory was formatted with --no-initial-controllers. It is known by its id; where the
+cluster cannot tell its address and directory, give them as ID@HOST:PORT:DIRECTORY (directory.id in meta.properties).
+
+examples:
+  strandline quorum add 4
+  strandline quorum add 4@10.0.0.4:9093:JEXY6aqzQY-32P5TStzaFg
+"""
+REMOVE = """\
+Removes a vote, not the node: it goes on as an observer if it runs. A voter whose disk is lost must be removed before a
+new node takes its place: it would otherwise count as a voter that never answers.
+
+examples:
+  strandline quorum remove 2
+  strandline quorum remove 2:JEXY6aqzQY-32P5TStzaFg
+"""
+
+
+class NewVoter(NamedTuple):
+    id: int
+    endpoint: Endpoint | None
+    directory_id: Uuid | None
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    verbs = parser.add_subparsers(metavar="VERB", required=True)
+    style = argparse.RawDescriptionHelpFormatter
+
+    describe = verbs.add_parser("describe", help="show leader, voters, observers and their lag", allow_abbrev=False)
+    describe.set_defaults(run=run_describe)
+
+    add = verbs.add_parser("add", help="give a controller a vote", epilog=ADD, formatter_class=style)
+    add.add_argument("voter", metavar="ID[@HOST:PORT:DIRECTORY]")
+    add.set_defaults(run=run_add)
+
+    remove = verbs.add_parser("remove", help="take a vote away", epilog=REMOVE, formatter_class=style)
+    remove.add_argument("voter", metavar="ID[:DIRECTORY]")
+    remove.set_defaults(run=run_remove)
+
+    for verb in (describe, add, remove):
+        add_client_options(verb, controllers=True)
+        add_json_option(verb)
+
+
+def run_describe(arguments: argparse.Namespace) -> int:
+    async def work(client: Client) -> QuorumDescription:
+        return await client.quorum.describe()
+
+    quorum = quorum_as_json(with_client(arguments, work, "asking about the quorum"))
+    if arguments.json:
+        print_json(quorum)
+        return 0
+    print_facts(
+        [
+            ("leader", quorum["leader_id"] if quorum["leader_id"] >= 0 else "none"),
+            ("epoch", quorum["leader_epoch"]),
+            ("high watermark", quorum["high_watermark"]),
+        ]
+    )
+    print_section("members")
+    columns = ("NODE", "ROLE", "LOG END", "LAG", "LAST FETCH", "CAUGHT UP", "DIRECTORY", "ENDPOINTS")
+    print_table(columns, member_rows(quorum), kind="member")
+    return 0
+
+
+def quorum_as_json(quorum: QuorumDescription) -> dict[str, Any]:
+    leader = quorum.voter(quorum.leader_id)
+    now_ms = leader.last_fetch_ms if leader is not None else -1
+
+    def member(each: QuorumMember) -> dict[str, Any]:
+        listeners = quorum.listeners.get(each.id, [])
+        return {
+            "id": each.id,
+            "directory_id": str(each.directory_id),
+            "log_end_offset": each.log_end_offset,
+            "lag": quorum.lag(each),
+            "last_fetch_ms_ago": _ago(each.last_fetch_ms, now_ms),
+            "last_caught_up_ms_ago": _ago(each.last_caught_up_ms, now_ms),
+            "endpoints": [{"name": name, "host": at.host, "port": at.port} for name, at in listeners],
+        }
+
+    return {
+        "leader_id": quorum.leader_id,
+        "leader_epoch": quorum.leader_epoch,
+        "high_watermark": quorum.high_watermark,
+        "voters": [member(each) for each in quorum.voters],
+        "observers": [member(each) for each in quorum.observers],
+    }
+
+
+def _ago(then_ms: int, now_ms: int) -> int | None:
+    """By the leader's clock, which gave both times."""
+    return None if then_ms < 0 or now_ms < 0 else max(0, now_ms - then_ms)
+
+
+def member_rows(quorum: dict[str, Any]) -> list[tuple[object, ...]]:
+    rows: list[tuple[object, ...]] = []
+    for role, members in (("voter", quorum["voters"]), ("observer", quorum["observers"])):
+        for each in members:
+            is_leader = each["id"] == quorum["leader_id"]
+            rows.append(
+                (
+                    each["id"],
+                    "leader" if is_leader else role,
+                    each["log_end_offset"] if each["log_end_offset"] >= 0 else None,
+                    each["lag"],
+                    _milliseconds(each["last_fetch_ms_ago"]),
+                    _milliseconds(each["last_caught_up_ms_ago"]),
+                    each["directory_id"],
+                    [f"{at['name']}://{at['host']}:{at['port']}" for at in each["endpoints"]],
+                )
+            )
+    return rows
+
+
+def _milliseconds(length_ms: int | None) -> str | None:
+    return None if length_ms is None else f"{length_ms} ms ago"
+
+
+def parse_new_voter(text: str) -> NewVoter:
+    from strandline.model.ids import Endpoint, Uuid
+
+    found = _NEW_VOTER.fullmatch(text)
+    if found is None:
+        raise Misused(
+            f"{text!r} is not ID or ID@HOST:PORT:DIRECTORY, for example 4 or 4@host:9093:JEXY6aqzQY-32P5TStzaFg"
+        )
+    voter_id, host, port, directory_id = found.groups()
+    if host is None:
+        return NewVoter(int(voter_id), None, None)
+    return NewVoter(int(voter_id), Endpoint(host.strip("[]"), int(port)), Uuid.parse(directory_id))
+
+
+def run_add(arguments: argparse.Namespace) -> int:
+    asked = parse_new_voter(arguments.voter)
+
+    async def work(client: Client) -> dict[str, Any]:
+        quorum = await client.quorum.describe()
+        voter = quorum.voter(asked.id)
+        if voter is not None and asked.directory_id in (None, voter.directory_id):
+            return {"id": asked.id, "directory_id": str(voter.directory_id), "added": False}
+        directory_id = asked.directory_id or _observed_directory(quorum, asked.id)
+        endpoint = asked.endpoint or await _registered_endpoint(client, asked.id)
+        await client.quorum.add(asked.id, directory_id, [(_listener_name(quorum), endpoint)])
+        return {"id": asked.id, "directory_id": str(directory_id), "added": True}
+
+    added = with_client(arguments, work, f"adding voter {asked.id}")
+    if arguments.json:
+        print_json(added)
+    else:
+        status = "votes now" if added["added"] else "is a voter already"
+        print_table(("NODE", "STATUS", "DIRECTORY"), [(asked.id, status, added["directory_id"])])
+    return 0
+
+
+def _observed_directory(quorum: QuorumDescription, node_id: int) -> Uuid:
+    from strandline.model.ids import ZERO_UUID
+
+    observer = quorum.observer(node_id)
+    if observer is None or observer.directory_id == ZERO_UUID:
+        seen = ", ".join(str(each.id) for each in quorum.observers) or "none"
+        raise Failed(
+            f"the active controller does not see node {node_id} follow the quorum (observers: {seen}): start it first, "
+            f"or say what it is with {node_id}@HOST:PORT:DIRECTORY"
+        )
+    return observer.directory_id
+
+
+async def _registered_endpoint(client: Client, node_id: int) -> Endpoint:
+    endpoint = (await client.quorum.controllers()).get(node_id)
+    if endpoint is None:
+        raise Failed(
+            f"node {node_id} is not registered as a controller: it needs controller in process.roles; if it has that, "
+            f"say where it is with {node_id}@HOST:PORT:DIRECTORY"
+        )
+    return endpoint
+
+
+def _listener_name(quorum: QuorumDescription) -> str:
+    """All controllers name their listener alike."""
+    listeners = quorum.listeners.get(quorum.leader_id)
+    return listeners[0][0] if listeners else "CONTROLLER"
+
+
+def run_remove(arguments: argparse.Namespace) -> int:
+    from strandline.model.ids import Uuid
+
+    found = _VOTER.fullmatch(arguments.voter)
+    if found is None:
+        raise Misused(f"{arguments.voter!r} is not ID or ID:DIRECTORY, for example 2 or 2:JEXY6aqzQY-32P5TStzaFg")
+    voter_id = int(found[1])
+    asked_directory = Uuid.parse(found[2]) if found[2] else None
+
+    async def work(client: Client) -> Uuid:
+        quorum = await client.quorum.describe()
+        voter = quorum.voter(voter_id)
+        if voter is None or asked_directory not in (None, voter.directory_id):
+            voters = ", ".join(f"{each.id}:{each.directory_id}" for each in quorum.voters)
+            raise Failed(f"{arguments.voter} is no voter: the voters are {voters}")
+        await client.quorum.remove(voter_id, voter.directory_id)
+        return voter.directory_id
+
+    directory_id = with_client(arguments, work, f"removing voter {voter_id}")
+    if arguments.json:
+        print_json({"id": voter_id, "directory_id": str(directory_id), "removed": True})
+    else:
+        print_table(("NODE", "STATUS", "DIRECTORY"), [(voter_id, "does not vote any more", str(directory_id))])
+    return 0

@@ -1,0 +1,236 @@
+"""`strandline topic reassign`: where the replicas of partitions live, changed while they serve."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from strandline.cli.errors import Failed, Misused
+from strandline.cli.moves import Moving
+from strandline.cli.output import hint, print_json, print_table
+from strandline.cli.partitions import WORDS, named_topics, parse_brokers
+from strandline.cli.session import add_client_options, add_json_option, with_client
+from strandline.model.ids import TopicPartition
+
+if TYPE_CHECKING:
+    from strandline.client.client import Client
+    from strandline.client.plans import Moves
+    from strandline.client.reassignments import Reassignment
+
+HELP = """\
+A plan is JSON as Kafka's tools have it:
+  {"version": 1, "partitions": [{"topic": "orders", "partition": 0, "replicas": [1, 2, 3]}]}
+The first replica is the preferred leader. A move that was begun goes on by itself; --wait watches it.
+
+examples:
+  strandline topic reassign orders:0 --to 2,3,4        partition 0 on these brokers, 2 being preferred to lead
+  strandline topic reassign orders --to 2,3,4 --wait   all partitions, led in turn
+  strandline topic reassign --status                   what is being moved
+  strandline topic reassign orders --cancel            back to where they were
+  strandline topic reassign --generate --to 1,2,3,4 > plan.json
+  strandline topic reassign --file plan.json --wait
+"""
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.epilog = HELP
+    parser.add_argument("words", metavar=WORDS, nargs="*", help="topics, or some of their partitions")
+    parser.add_argument("--to", metavar="ID,…", help="the brokers; as many replicas as there are brokers")
+    action = parser.add_mutually_exclusive_group()
+    action.add_argument("--file", metavar="PLAN", help="move as this plan says (- for standard input)")
+    action.add_argument("--status", action="store_true", help="show what is being moved")
+    action.add_argument("--cancel", action="store_true", help="stop moving and go back (--all: everywhere)")
+    action.add_argument("--generate", action="store_true", help="print a plan that spreads topics evenly over --to")
+    parser.add_argument("-r", "--replicas", type=int, help="with --generate: how many copies (default: as many as now)")
+    parser.add_argument("--all", action="store_true", help="with --cancel: every partition that is being moved")
+    parser.add_argument("--wait", action="store_true", help="until everything has arrived")
+    add_client_options(parser)
+    add_json_option(parser)
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    if arguments.status:
+        return _run_status(arguments)
+    if arguments.cancel:
+        return _run_cancel(arguments)
+    if arguments.generate:
+        return _run_generate(arguments)
+    if arguments.file is not None:
+        if arguments.words or arguments.to:
+            raise Misused("--file says which partitions go where: give no topics and no --to beside it")
+        return _run_moves(arguments, parse_plan(_read(arguments.file), arguments.file))
+    if not arguments.words or not arguments.to:
+        raise Misused(f"what should go where? Give {WORDS} and --to ID,…, or --file, --status, --cancel, --generate")
+    return _run_moves(arguments, None)
+
+
+def _read(path: str) -> str:
+    try:
+        if path == "-":
+            return sys.stdin.read()
+        with open(path, encoding="utf-8") as file:
+            return file.read()
+    except OSError as error:
+        raise Failed(f"{path}: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise Misused(f"{path} is not a plan: it is not text") from error
+
+
+def parse_plan(text: str, where: str) -> Moves:
+    try:
+        entries = json.loads(text)["partitions"]
+        moves = {
+            TopicPartition(str(entry["topic"]), int(entry["partition"])): [int(each) for each in entry["replicas"]]
+            for entry in entries
+        }
+    except (ValueError, KeyError, TypeError) as error:
+        missing = f"an entry has no {error.args[0]}" if isinstance(error, KeyError) else "it is not such JSON"
+        raise Misused(f"{where} is not a plan ({missing}); `strandline topic reassign --help` shows one") from error
+    if not moves:
+        raise Misused(f"{where} moves nothing")
+    if len(moves) < len(entries):
+        raise Misused(f"{where} names a partition twice")
+    return moves
+
+
+def as_plan(moves: Mapping[TopicPartition, Sequence[int]]) -> dict[str, Any]:
+    return {
+        "version": 1,
+        "partitions": [
+            {"topic": each.topic, "partition": each.partition, "replicas": list(replicas)}
+            for each, replicas in sorted(moves.items())
+        ],
+    }
+
+
+def _run_moves(arguments: argparse.Namespace, planned: Moves | None) -> int:
+    from strandline.client.plans import plan_everywhere
+
+    brokers = parse_brokers(arguments.to, "--to") if planned is None else []
+    moving: list[Moving] = []
+
+    async def work(client: Client) -> tuple[Moves, dict[TopicPartition, list[int]]]:
+        words = arguments.words if planned is None else sorted({each.topic for each in planned})
+        topics = await named_topics(client, words)
+        before = {
+            TopicPartition(topic.name, each.index): list(each.replicas)
+            for topic, _ in topics
+            for each in topic.partitions
+        }
+        moves = planned or plan_everywhere([each for _, partitions in topics for each in partitions], brokers)
+        moving.append(Moving(moves))
+        if arguments.wait:
+            await moving[0].run(client)
+        else:
+            await moving[0].begin_all(client)
+        return moves, before
+
+    def story() -> str:
+        return moving[0].story() if moving else "looking at the topics"
+
+    moves, before = with_client(arguments, work, story)
+    status = "moved" if arguments.wait else "begun"
+    if arguments.json:
+        print_json(
+            [
+                {"topic": each.topic, "partition": each.partition, "from": before.get(each), "to": to, "status": status}
+                for each, to in sorted(moves.items())
+            ]
+        )
+        return 0
+    rows = [(each.topic, each.partition, before.get(each), to, status) for each, to in sorted(moves.items())]
+    print_table(("TOPIC", "PARTITION", "FROM", "TO", "STATUS"), rows)
+    if not arguments.wait:
+        hint("`strandline topic reassign --status` shows what is still on its way, --cancel takes it back")
+    return 0
+
+
+def _run_status(arguments: argparse.Namespace) -> int:
+    async def work(client: Client) -> list[Reassignment]:
+        if not arguments.words:
+            return await client.reassignments.under_way()
+        topics = await named_topics(client, arguments.words)
+        return await client.reassignments.under_way([each for _, partitions in topics for each in partitions])
+
+    under_way = with_client(arguments, work, "asking what is being moved")
+    if arguments.json:
+        print_json(
+            [
+                {
+                    "topic": each.partition.topic,
+                    "partition": each.partition.partition,
+                    "replicas": list(each.replicas),
+                    "adding": list(each.adding),
+                    "removing": list(each.removing),
+                }
+                for each in under_way
+            ]
+        )
+        return 0
+    if not under_way:
+        hint("nothing is being moved")
+    rows = [(*each.partition, each.replicas, each.adding, each.removing) for each in under_way]
+    print_table(("TOPIC", "PARTITION", "REPLICAS", "ADDING", "REMOVING"), rows)
+    return 0
+
+
+def _run_cancel(arguments: argparse.Namespace) -> int:
+    if not arguments.words and not arguments.all:
+        raise Misused(f"cancel what? Give {WORDS}, or --all")
+
+    async def work(client: Client) -> list[TopicPartition]:
+        meant = None
+        if arguments.words:
+            topics = await named_topics(client, arguments.words)
+            meant = [each for _, partitions in topics for each in partitions]
+        under_way = [each.partition for each in await client.reassignments.under_way(meant)]
+        refused = await client.reassignments.cancel(under_way) if under_way else {}
+        if refused:
+            told = "; ".join(f"{partition}: {error}" for partition, error in list(refused.items())[:5])
+            raise Failed(f"{len(refused)} moves could not be cancelled: {told}")
+        return under_way
+
+    cancelled = with_client(arguments, work, "cancelling")
+    if arguments.json:
+        print_json([{"topic": each.topic, "partition": each.partition, "status": "cancelled"} for each in cancelled])
+        return 0
+    if not cancelled:
+        hint("nothing is being moved")
+    print_table(("TOPIC", "PARTITION", "STATUS"), [(*each, "cancelled") for each in cancelled])
+    return 0
+
+
+def _run_generate(arguments: argparse.Namespace) -> int:
+    from strandline.client.plans import plan_spread
+
+    allowed = None if arguments.to is None else parse_brokers(arguments.to, "--to")
+    if arguments.replicas is not None and arguments.replicas < 1:
+        raise Misused(f"-r {arguments.replicas}: it must be at least 1")
+
+    async def work(client: Client) -> Moves:
+        brokers = (await client.cluster.describe()).brokers
+        known = {broker.id for broker in brokers}
+        unknown = [each for each in allowed or () if each not in known]
+        if unknown:
+            raise Failed(f"there is no broker {unknown[0]}: `strandline broker list` shows which there are")
+        topics = await named_topics(client, arguments.words)
+        placement = {
+            TopicPartition(topic.name, each.index): each.replicas
+            for topic, partitions in topics
+            for each in topic.partitions
+            if TopicPartition(topic.name, each.index) in partitions
+        }
+        chosen = [each for each in brokers if (each.id in allowed if allowed is not None else not each.fenced)]
+        try:
+            return plan_spread(placement, chosen, arguments.replicas)
+        except ValueError as error:
+            raise Failed(str(error)) from error
+
+    # The plan is what the next command reads, so it is JSON in any case.
+    print_json(as_plan(with_client(arguments, work, "planning")))
+    return 0

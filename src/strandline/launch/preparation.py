@@ -1,0 +1,122 @@
+"""A cluster's directory made ready: which nodes there will be, on which ports, each formatted once in its life.
+
+Called by `launch/cluster` with the directory locked. Invariant: a node that cluster.json lists is never formatted
+again, except by `replace`, which makes it a node without a vote.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from strandline.launch.errors import DiskEmptied, NotReplaceable, PortTaken
+from strandline.launch.ports import any_free, is_free, next_free
+from strandline.launch.properties import node_properties
+from strandline.launch.state import ClusterState, NodeState, Roles, read_state, write_state
+from strandline.launch.storage import format_node, identity_on_disk, is_formatted, metadata_directory
+from strandline.launch.topology import Topology
+from strandline.model.ids import random_uuid
+
+HOST = "127.0.0.1"
+CONTROLLER_PORTS_ABOVE = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    state: ClusterState
+    joining: list[NodeState]
+    """Controllers that were added to a cluster that exists: they have no vote yet."""
+
+
+def prepare(directory: str, topology: Topology, port: int | None, settings: Mapping[str, str]) -> Prepared:
+    """The cluster as it will be: ports chosen, new nodes formatted, and written down once they are."""
+    state = read_state(directory)
+    if state is None:
+        found = _cluster_id_found(directory)
+        state = ClusterState(found or str(random_uuid(random.SystemRandom())))
+        write_state(directory, state)
+    joining: list[NodeState] = []
+    while planned := state.planned or _plan(directory, state, topology, port):
+        founders: list[NodeState] = []
+        if not state.nodes and (state.planned or _cluster_id_found(directory) is None):
+            founders = [node for node in planned if node.is_controller]
+        else:
+            joining += [node for node in planned if node.is_controller and state.nodes]
+        state.planned = planned
+        write_state(directory, state)
+        for node in planned:
+            format_node(node, state, settings, founders)
+        for node in planned:
+            state.add(node)
+        state.planned = []
+        write_state(directory, state)
+    return Prepared(state, joining)
+
+
+def _cluster_id_found(directory: str) -> str | None:
+    """The cluster of the first node directory that is formatted."""
+    names = sorted(name for name in os.listdir(directory) if name.startswith("node-"))
+    paths = [path for name in names if os.path.isdir(path := os.path.join(directory, name))]
+    identities = (identity_on_disk(path) for path in paths)
+    return next((each.cluster_id for each in identities if each is not None), None)
+
+
+def _plan(directory: str, state: ClusterState, topology: Topology, port: int | None) -> list[NodeState]:
+    planned: list[NodeState] = []
+    for roles in topology.missing(state.nodes):
+        planned.append(_new_node(directory, [*state.nodes, *planned], roles, port))
+    return planned
+
+
+def _new_node(directory: str, present: list[NodeState], roles: Roles, port: int | None) -> NodeState:
+    """Its ports are the next free ones; a controller that is a broker too has its own port well above the clients'."""
+    node_id = max((node.id for node in present), default=0) + 1
+    taken = {each for node in present for each in node.ports}
+    data = os.path.join(directory, f"node-{node_id}")
+    node = NodeState(node_id, None, HOST, None, None, data, f"{data}.log", roles)
+    if node.is_broker:
+        node.port = any_free(HOST, taken) if port is None else next_free(HOST, port, taken)
+        taken.add(node.port)
+    if not node.is_controller:
+        return node
+    if port is None:
+        node.controller_port = any_free(HOST, taken)
+    elif node.is_broker:
+        above = port + CONTROLLER_PORTS_ABOVE
+        node.controller_port = next_free(HOST, above if above < 65_000 else port - CONTROLLER_PORTS_ABOVE, taken)
+    else:
+        node.controller_port = next_free(HOST, port, taken)
+    return node
+
+
+def check(node: NodeState, state: ClusterState, settings: Mapping[str, str], directory: str) -> None:
+    """Whether a node may be started: its disk is what it was, and its ports are free."""
+    properties = node_properties(node, state.nodes, settings)
+    if not is_formatted(properties):
+        others = _other_controllers(node, state)
+        raise DiskEmptied(node.id, metadata_directory(properties), directory, others=others)
+    for port in node.ports:
+        if not is_free(node.host, port):
+            raise PortTaken(node.id, node.host, port)
+
+
+def replace(node: NodeState, state: ClusterState, settings: Mapping[str, str]) -> None:
+    """Lets a node whose disk is empty begin with nothing: formatted under a new directory id, as no voter."""
+    properties = node_properties(node, state.nodes, settings)
+    where = metadata_directory(properties)
+    if is_formatted(properties):
+        raise NotReplaceable(
+            f"node {node.id} has what it needs in {where}: only a node whose disk is empty is replaced"
+        )
+    if not _other_controllers(node, state):
+        raise NotReplaceable(
+            f"node {node.id} is the only controller of this cluster: what {where} held of topics and settings is held "
+            "by nobody else. Restore it from a backup, or start anew in another --data directory"
+        )
+    format_node(node, state, settings, founders=[])
+
+
+def _other_controllers(node: NodeState, state: ClusterState) -> bool:
+    return any(each.is_controller and each.id != node.id for each in state.nodes)

@@ -1,0 +1,141 @@
+"""Which nodes a directory gets, and that each of them is formatted once."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import socket
+from pathlib import Path
+
+import pytest
+
+from strandline.launch.errors import DiskEmptied, NotReplaceable
+from strandline.launch.ports import any_free
+from strandline.launch.preparation import Prepared, check, prepare, replace
+from strandline.launch.state import BROKER, COMBINED, CONTROLLER, ClusterState, NodeState, read_state, write_state
+from strandline.launch.topology import Topology
+from strandline.node.identity import Identity, read_identity
+from strandline.raft.snapshots import read_snapshot
+from strandline.raft.voters import VoterSet
+from strandline.runtime.disk import SystemDisk
+
+FIRST_VOTERS = "__cluster_metadata-0/00000000000000000000-0000000000.checkpoint"
+
+
+def prepared(directory: Path, **asked: int) -> Prepared:
+    return prepare(str(directory), Topology(**asked), None, {})
+
+
+def identity(node: NodeState) -> Identity:
+    found = read_identity(SystemDisk(), node.data)
+    assert found is not None
+    return found
+
+
+def first_voters(node: NodeState) -> VoterSet | None:
+    path = Path(node.data, FIRST_VOTERS)
+    return read_snapshot(SystemDisk(), str(path)).voters if path.exists() else None
+
+
+def files(directory: Path) -> dict[Path, bytes]:
+    return {path: path.read_bytes() for path in sorted(directory.rglob("*")) if path.is_file()}
+
+
+def test_three_nodes_know_each_other_as_voters_by_address_and_directory(tmp_path: Path) -> None:
+    state = prepared(tmp_path, nodes=3).state
+    assert [(node.id, node.roles) for node in state.nodes] == [(1, COMBINED), (2, COMBINED), (3, COMBINED)]
+    assert len({port for node in state.nodes for port in node.ports}) == 6
+    sets = [first_voters(node) for node in state.nodes]
+    assert sets[0] is not None and sets == [sets[0]] * 3
+    for node, voter in zip(state.nodes, sets[0].voters, strict=True):
+        assert identity(node) == Identity(state.cluster_id, node.id, voter.directory_id)
+        assert [(name, at.port) for name, at in voter.listeners] == [("CONTROLLER", node.controller_port)]
+
+
+def test_brokers_come_first_and_only_controllers_are_voters(tmp_path: Path) -> None:
+    state = prepared(tmp_path, controllers=3, brokers=2).state
+    assert [node.roles for node in state.nodes] == [BROKER, BROKER, CONTROLLER, CONTROLLER, CONTROLLER]
+    assert [first_voters(node) is None for node in state.nodes] == [True, True, False, False, False]
+    voters = first_voters(state.nodes[2])
+    assert voters is not None and [voter.id for voter in voters.voters] == [3, 4, 5]
+
+
+def test_the_ports_are_the_free_ones_from_the_one_given(tmp_path: Path) -> None:
+    start = any_free("127.0.0.1")
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", start))
+        taken.listen()
+        nodes = prepare(str(tmp_path), Topology(controllers=2, brokers=2), start, {}).state.nodes
+    ports = [node.ports[0] for node in nodes]
+    assert ports == sorted(ports) and ports[0] > start and all(len(node.ports) == 1 for node in nodes)
+
+
+def test_preparing_again_changes_nothing(tmp_path: Path) -> None:
+    prepared(tmp_path, nodes=3)
+    before = files(tmp_path)
+    assert prepared(tmp_path, nodes=3).joining == []
+    assert files(tmp_path) == before
+
+
+def test_whoever_comes_later_has_no_vote_and_a_directory_of_its_own(tmp_path: Path) -> None:
+    before = prepared(tmp_path, nodes=1).state
+    after = prepared(tmp_path, nodes=3)
+    assert [node.id for node in after.joining] == [2, 3]
+    assert [first_voters(node) is None for node in after.state.nodes] == [False, True, True]
+    assert len({identity(node).directory_id for node in after.state.nodes}) == 3
+    assert after.state.nodes[0] == before.nodes[0]
+
+
+def test_an_interruption_is_made_good_with_the_same_ids_ports_and_voters(tmp_path: Path) -> None:
+    whole = prepared(tmp_path, nodes=3).state
+    voters = first_voters(whole.nodes[0])
+    # As if we had been killed after the first node was formatted, before the list was written.
+    shutil.rmtree(whole.nodes[1].data)
+    shutil.rmtree(whole.nodes[2].data)
+    write_state(str(tmp_path), ClusterState(whole.cluster_id, [], whole.nodes))
+    assert "planned" in json.loads((tmp_path / "cluster.json").read_text())
+    again = prepared(tmp_path, nodes=3).state
+    assert again == whole
+    assert [first_voters(node) for node in again.nodes] == [voters] * 3
+    assert "planned" not in json.loads((tmp_path / "cluster.json").read_text())
+
+
+def test_a_list_that_was_lost_makes_no_new_voters_of_what_is_left(tmp_path: Path) -> None:
+    before = prepared(tmp_path, nodes=3).state
+    kept = identity(before.nodes[0])
+    (tmp_path / "cluster.json").unlink()
+    shutil.rmtree(before.nodes[1].data)
+    forgotten = identity(before.nodes[2]).directory_id
+    after = prepared(tmp_path, nodes=3).state
+    assert after.cluster_id == before.cluster_id and identity(after.nodes[0]) == kept
+    assert first_voters(after.nodes[1]) is None
+    assert identity(after.nodes[2]).directory_id == forgotten
+
+
+def test_an_emptied_disk_is_refused_with_the_way_back(tmp_path: Path) -> None:
+    state = prepared(tmp_path, nodes=3).state
+    shutil.rmtree(state.nodes[1].data)
+    with pytest.raises(DiskEmptied) as refused:
+        check(state.nodes[1], state, {}, str(tmp_path))
+    assert "--replace 2" in str(refused.value) and "quorum remove 2" in str(refused.value)
+    assert not Path(state.nodes[1].data).exists()
+
+
+def test_a_replaced_node_is_nobody_that_was_there_before(tmp_path: Path) -> None:
+    state = prepared(tmp_path, nodes=3).state
+    before = identity(state.nodes[1])
+    shutil.rmtree(state.nodes[1].data)
+    replace(state.nodes[1], state, {})
+    after = identity(state.nodes[1])
+    assert (after.cluster_id, after.node_id) == (before.cluster_id, before.node_id)
+    assert after.directory_id != before.directory_id and first_voters(state.nodes[1]) is None
+    assert read_state(str(tmp_path)) == state
+
+
+def test_only_what_is_lost_is_replaced_and_only_where_others_remember(tmp_path: Path) -> None:
+    state = prepared(tmp_path, nodes=1).state
+    with pytest.raises(NotReplaceable, match="only a node whose disk is empty"):
+        replace(state.nodes[0], state, {})
+    shutil.rmtree(state.nodes[0].data)
+    with pytest.raises(NotReplaceable, match="the only controller"):
+        replace(state.nodes[0], state, {})
