@@ -14,13 +14,14 @@ from __future__ import annotations
 from collections.abc import Generator
 from enum import Enum, auto
 
-from strandline.controller.decisions import Decision, Steps
+from strandline.controller.decisions import MAX_RECORDS_PER_DECISION, Decision, Steps
 from strandline.controller.elections import come, leads_any, leave
+from strandline.controller.hosts import known_broker
 from strandline.controller.rules import TopicRules, elr_enabled
 from strandline.controller.sessions import Session, Sessions
 from strandline.controller.settings import ControllerSettings
 from strandline.metadata.cluster import METADATA_VERSION
-from strandline.metadata.record_versions import CORDONED_DIRECTORIES_SINCE, DIRECTORIES_SINCE
+from strandline.metadata.record_versions import CONTROLLERS_SINCE, CORDONED_DIRECTORIES_SINCE, DIRECTORIES_SINCE
 from strandline.metadata.values import BrokerInfo
 from strandline.metadata.views import View
 from strandline.model.errors import ErrorCode, KafkaError
@@ -47,6 +48,7 @@ from strandline.protocol.messages.metadata_records import (
 from strandline.protocol.types import Message
 
 FENCED, UNFENCED = 1, -1
+Walk = Generator[None, None, None]
 
 
 class Next(Enum):
@@ -89,7 +91,11 @@ class Brokers:
     def register(
         self, request: BrokerRegistrationRequest, next_offset: int, now_ms: int
     ) -> Steps[BrokerRegistrationResponse]:
-        """`next_offset` is where the first record of this decision will stand: the broker's epoch."""
+        """`next_offset` is where the first record of this decision will stand.
+
+        A broker that comes back without its memory leaves its partitions first, and its registration is the last
+        record: no partition ever counts on a broker that is not what it was. The broker's epoch is the offset of that.
+        """
         if request.cluster_id != self._settings.cluster_id:
             raise KafkaError(
                 ErrorCode.INCONSISTENT_CLUSTER_ID,
@@ -99,25 +105,25 @@ class Brokers:
         again = known is not None and known.incarnation_id == request.incarnation_id
         if known is not None and not again:
             self._check_gone(known, now_ms)
+        if request.is_migrating_zk_broker:
+            raise KafkaError(ErrorCode.BROKER_ID_NOT_REGISTERED, "brokers that come from ZooKeeper are not taken in")
         self._check_directories(request)
         self._check_features(request)
-        epoch = known.epoch if again and known is not None else next_offset
-        records: list[Message] = [
-            _register_record(request, epoch, known if again else None, self._view.metadata_version)
-        ]
+        records: list[Message] = []
         if known is not None and not again and request.previous_broker_epoch != known.epoch and elr_enabled(self._view):
-            rules = TopicRules(self._view, self._settings.static)
-            yield from leave(self._view, rules, known.id, records, unclean_shutdown=True)
+            yield from leave(self._view, self._rules(), known.id, records, unclean_shutdown=True)
+        epoch = known.epoch if again and known is not None else next_offset + len(records)
+        records.append(_register_record(request, epoch, known if again else None, self._view.metadata_version))
         if request.broker_id == self._settings.node_id:
             self._registered_here = True
         if not again:
             # A session begins with the first heartbeat: whoever only registers keeps nobody else from doing so.
             self.sessions.end(request.broker_id)
-        return Decision(BrokerRegistrationResponse(broker_epoch=epoch), records)
+        atomic = len(records) <= MAX_RECORDS_PER_DECISION
+        return Decision(BrokerRegistrationResponse(broker_epoch=epoch), records, atomic=atomic)
 
     def _check_gone(self, predecessor: BrokerInfo, now_ms: int) -> None:
-        alive = self.sessions.is_alive(predecessor.id, predecessor.epoch, now_ms)
-        if alive and not predecessor.in_controlled_shutdown:
+        if self.sessions.is_alive(predecessor.id, predecessor.epoch, now_ms):
             raise KafkaError(
                 ErrorCode.DUPLICATE_BROKER_REGISTRATION, f"another broker with id {predecessor.id} is still alive"
             )
@@ -140,24 +146,44 @@ class Brokers:
                 )
 
     def _check_features(self, request: BrokerRegistrationRequest) -> None:
-        supported = {
-            feature.name: (feature.min_supported_version, feature.max_supported_version) for feature in request.features
-        }
-        if METADATA_VERSION not in supported:
+        finalized = dict(self._view.features())
+        for feature in request.features:
+            level = finalized.pop(feature.name, None)
+            low, high = feature.min_supported_version, feature.max_supported_version
+            if level is not None and not low <= level <= high:
+                raise _unsupported(request.broker_id, feature.name, low, high, level)
+        if METADATA_VERSION in finalized:
             raise KafkaError(ErrorCode.INVALID_REGISTRATION, "the registration does not say which metadata it supports")
-        for name, level in self._view.features().items():
-            low, high = supported.get(name, (0, 0))
-            if not low <= level <= high:
-                raise KafkaError(
-                    ErrorCode.UNSUPPORTED_VERSION,
-                    f"broker {request.broker_id} supports {name} {low} to {high}, the cluster has finalized {level}",
-                )
+        for name, level in finalized.items():
+            raise _unsupported(request.broker_id, name, 0, 0, level)
+
+    def heard(self, request: BrokerHeartbeatRequest, now_ms: int) -> None:
+        """A heartbeat has arrived and waits for its turn: a busy controller takes nobody for silent."""
+        self.sessions.renew(request.broker_id, request.broker_epoch, now_ms)
 
     def heartbeat(self, request: BrokerHeartbeatRequest, now_ms: int) -> Steps[BrokerHeartbeatResponse]:
-        broker = self._known(request.broker_id, request.broker_epoch)
+        broker = known_broker(self._view, request.broker_id, request.broker_epoch)
         session = self.sessions.touch(broker.id, broker.epoch, request.current_metadata_offset, now_ms)
-        upcoming = yield from self._next(broker, session, request)
         records: list[Message] = []
+        if self._failed_directories(broker, request):
+            # Whatever else the broker wants, it wants with the next heartbeat too, and by then this is settled.
+            upcoming = Next.AS_IT_IS
+            yield from self._take_offline(broker, request, records)
+        else:
+            upcoming = yield from self._next(broker, session, request)
+            yield from self._become(broker, upcoming, records)
+        self._note_cordoned(broker, request, records)
+        if upcoming is Next.SHUTDOWN_NOW:
+            self.sessions.end(broker.id)
+        answer = BrokerHeartbeatResponse(
+            is_caught_up=request.current_metadata_offset >= broker.epoch,
+            is_fenced=broker.fenced if upcoming is Next.AS_IT_IS else upcoming in (Next.FENCED, Next.SHUTDOWN_NOW),
+            should_shut_down=upcoming is Next.SHUTDOWN_NOW,
+        )
+        moved = upcoming is Next.CONTROLLED_SHUTDOWN and records
+        return Decision(answer, records, atomic=False, appended=session.shutting_down if moved else None)
+
+    def _become(self, broker: BrokerInfo, upcoming: Next, records: list[Message]) -> Walk:
         if upcoming is Next.UNFENCED:
             records.append(_change(broker, fenced=UNFENCED))
             yield from come(self._view, self._rules(), broker.id, records)
@@ -168,16 +194,6 @@ class Brokers:
         elif upcoming in (Next.FENCED, Next.SHUTDOWN_NOW) and not broker.fenced:
             yield from leave(self._view, self._rules(), broker.id, records)
             records.append(_change(broker, fenced=FENCED))
-        self._note_directories(broker, request, records)
-        if upcoming is Next.SHUTDOWN_NOW:
-            self.sessions.end(broker.id)
-        answer = BrokerHeartbeatResponse(
-            is_caught_up=request.current_metadata_offset >= broker.epoch,
-            is_fenced=broker.fenced if upcoming is Next.AS_IT_IS else upcoming in (Next.FENCED, Next.SHUTDOWN_NOW),
-            should_shut_down=upcoming is Next.SHUTDOWN_NOW,
-        )
-        moved = upcoming is Next.CONTROLLED_SHUTDOWN and records
-        return Decision(answer, records, atomic=False, appended=session.shutting_down if moved else None)
 
     def _next(
         self, broker: BrokerInfo, session: Session, request: BrokerHeartbeatRequest
@@ -200,17 +216,25 @@ class Brokers:
         everybody_knows = lowest is None or session.shutdown_offset is None or lowest >= session.shutdown_offset
         return Next.SHUTDOWN_NOW if everybody_knows else Next.CONTROLLED_SHUTDOWN
 
-    def _note_directories(self, broker: BrokerInfo, request: BrokerHeartbeatRequest, records: list[Message]) -> None:
-        """Directories that went offline leave the registration; cordoned ones are told when they change."""
-        level = self._view.metadata_version
-        if request.offline_log_dirs and level >= DIRECTORIES_SINCE:
-            online = [directory for directory in broker.directories if directory not in request.offline_log_dirs]
-            if online and len(online) != len(broker.directories):
-                records.append(_change(broker, log_dirs=online))
-        if request.cordoned_log_dirs is not None and level >= CORDONED_DIRECTORIES_SINCE:
-            cordoned = tuple(request.cordoned_log_dirs)
-            if broker.cordoned_directories != cordoned:
-                records.append(_change(broker, cordoned_log_dirs=list(cordoned)))
+    def _failed_directories(self, broker: BrokerInfo, request: BrokerHeartbeatRequest) -> list[Uuid]:
+        """Those that were online until now."""
+        if not request.offline_log_dirs or self._view.metadata_version < DIRECTORIES_SINCE:
+            return []
+        return [directory for directory in broker.directories if directory in request.offline_log_dirs]
+
+    def _take_offline(self, broker: BrokerInfo, request: BrokerHeartbeatRequest, records: list[Message]) -> Walk:
+        """A broker that loses its last directory has nothing to say about the others: it stops by itself."""
+        failed = self._failed_directories(broker, request)
+        yield from leave(self._view, self._rules(), broker.id, records, directories=failed)
+        online = [directory for directory in broker.directories if directory not in failed]
+        if online:
+            records.append(_change(broker, log_dirs=online))
+
+    def _note_cordoned(self, broker: BrokerInfo, request: BrokerHeartbeatRequest, records: list[Message]) -> None:
+        if request.cordoned_log_dirs is None or self._view.metadata_version < CORDONED_DIRECTORIES_SINCE:
+            return
+        if broker.cordoned_directories != tuple(request.cordoned_log_dirs):
+            records.append(_change(broker, cordoned_log_dirs=list(request.cordoned_log_dirs)))
 
     def fence(self, broker_id: int) -> Steps[None]:
         """Its session is over: partitions first, the broker last, so that it is in no ISR when it is fenced."""
@@ -227,12 +251,17 @@ class Brokers:
         if broker is None:
             raise KafkaError(ErrorCode.BROKER_ID_NOT_REGISTERED, f"broker {request.broker_id} is not registered")
         records: list[Message] = []
-        yield from leave(self._view, self._rules(), broker.id, records)
+        # Not eligible any more either: nobody will ask whoever registers under this id next what it remembers.
+        yield from leave(self._view, self._rules(), broker.id, records, unclean_shutdown=True)
         records.append(UnregisterBrokerRecord(broker_id=broker.id, broker_epoch=broker.epoch))
         self.sessions.end(broker.id)
         return Decision(UnregisterBrokerResponse(error_message=None), records, atomic=False)
 
     def register_controller(self, request: ControllerRegistrationRequest) -> Decision[ControllerRegistrationResponse]:
+        if self._view.metadata_version < CONTROLLERS_SINCE:
+            raise KafkaError(
+                ErrorCode.UNSUPPORTED_VERSION, f"controllers register from metadata.version {CONTROLLERS_SINCE} on"
+            )
         record = RegisterControllerRecord(
             controller_id=request.controller_id,
             incarnation_id=request.incarnation_id,
@@ -252,15 +281,15 @@ class Brokers:
         )
         return Decision(ControllerRegistrationResponse(), [record])
 
-    def _known(self, broker_id: int, epoch: int) -> BrokerInfo:
-        broker = self._view.broker(broker_id)
-        if broker is None or broker.epoch != epoch:
-            known = "is not registered" if broker is None else f"has epoch {broker.epoch}"
-            raise KafkaError(ErrorCode.STALE_BROKER_EPOCH, f"broker {broker_id} speaks with epoch {epoch} but {known}")
-        return broker
-
     def _rules(self) -> TopicRules:
-        return TopicRules(self._view, self._settings.static)
+        return TopicRules(self._view, self._settings.static, self._settings.node_id)
+
+
+def _unsupported(broker_id: int, name: str, low: int, high: int, level: int) -> KafkaError:
+    return KafkaError(
+        ErrorCode.UNSUPPORTED_VERSION,
+        f"broker {broker_id} supports {name} {low} to {high}, the cluster has finalized {level}",
+    )
 
 
 def _change(

@@ -14,7 +14,7 @@ import logging
 from collections.abc import Callable, Sequence
 from functools import partial
 from random import Random
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from strandline.controller import producer_ids
 from strandline.controller.brokers import Brokers
@@ -70,6 +70,8 @@ logger = logging.getLogger(__name__)
 
 A = TypeVar("A")
 
+METRICS: Final = "kafka.controller:type=KafkaController,name="
+
 
 class Controller:
     def __init__(
@@ -88,7 +90,9 @@ class Controller:
         self._clock = clock
         self._settings = settings
         self._bootstrap = bootstrap
-        self._events = Events(image, log, clock, metrics or Metrics())
+        metrics = metrics or Metrics()
+        self._events = Events(image, log, clock, metrics)
+        self._late_heartbeats = metrics.counter(METRICS + "TimedOutBrokerHeartbeatCount")
         self.brokers = Brokers(image.latest, settings)
         self._topics = Topics(image.latest, settings, random)
         self._configs = Configs(image.latest, settings)
@@ -249,8 +253,16 @@ class Controller:
 
     async def broker_heartbeat(self, request: BrokerHeartbeatRequest, version: int = 2) -> BrokerHeartbeatResponse:
         now_ms = self._clock.now_ms()
+        self.brokers.heard(request, now_ms)
         self._watch.perform(self._deaths.on_heartbeat(request.broker_id, request.broker_epoch, now_ms))
-        return await self._event(lambda: self.brokers.heartbeat(request, self._clock.now_ms()))
+        # It is as good as any that follows, so after a while it is not worth waiting for.
+        timeout_ms = self._settings.broker_heartbeat_interval_ms // 2
+        try:
+            return await self._event(lambda: self.brokers.heartbeat(request, self._clock.now_ms()), timeout_ms)
+        except KafkaError as error:
+            if error.code is ErrorCode.REQUEST_TIMED_OUT:
+                self._late_heartbeats.add()
+            raise
 
     async def unregister_broker(self, request: UnregisterBrokerRequest, version: int = 0) -> UnregisterBrokerResponse:
         return await self._event(lambda: self.brokers.unregister(request))

@@ -39,6 +39,12 @@ class Sessions:
         session.metadata_offset = metadata_offset
         return session
 
+    def renew(self, broker_id: int, epoch: int, now_ms: int) -> None:
+        """If there is such a session."""
+        session = self._sessions.get(broker_id)
+        if session is not None and session.epoch == epoch:
+            session.deadline_ms = now_ms + self._timeout_ms
+
     def postpone(self, by_ms: int) -> None:
         """For that long we could not have heard anybody."""
         for session in self._sessions.values():

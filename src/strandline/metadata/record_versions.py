@@ -26,6 +26,10 @@ _SINCE: Final[dict[type[Message], tuple[tuple[int, int], ...]]] = {
 
 MINIMUM_METADATA_VERSION: Final = 7
 LATEST_METADATA_VERSION: Final = 30
+SCRAM_SINCE: Final = 11
+TRANSACTIONS_SINCE: Final = 13
+TOKENS_SINCE: Final = 14
+CONTROLLERS_SINCE: Final = 15
 DIRECTORIES_SINCE: Final = 17
 ELR_SINCE: Final = 23
 CORDONED_DIRECTORIES_SINCE: Final = 30

@@ -15,6 +15,7 @@ from typing import Any
 
 from strandline.metadata.features import SUPPORTED_FEATURES
 from strandline.metadata.image import Image
+from strandline.metadata.record_versions import CONTROLLERS_SINCE
 from strandline.model.errors import ErrorCode, KafkaError, NodeFault
 from strandline.model.ids import Endpoint, Uuid
 from strandline.protocol.apis import ApiKey
@@ -88,6 +89,8 @@ class Lifecycle:
 
     async def register_controller(self, listeners: Listeners) -> None:
         """A node that is also a controller says where, and what it supports: feature upgrades ask for that."""
+        if self._image.committed.metadata_version < CONTROLLERS_SINCE:
+            return
         await self._send(
             ApiKey.CONTROLLER_REGISTRATION,
             ControllerRegistrationRequest(

@@ -23,6 +23,7 @@ from strandline.protocol.messages.brokers import (
 from strandline.protocol.messages.cluster import UnregisterBrokerRequest
 from strandline.protocol.messages.metadata_records import (
     BrokerRegistrationChangeRecord,
+    FeatureLevelRecord,
     PartitionChangeRecord,
     RegisterBrokerRecord,
 )
@@ -185,6 +186,12 @@ def test_every_other_broker_must_be_heard_by_a_newly_active_controller() -> None
         ({"log_dirs": [Uuid.of(0, 5)]}, ErrorCode.INVALID_REGISTRATION),
         ({"log_dirs": [directory(2)]}, ErrorCode.INVALID_REGISTRATION),
         ({"features": []}, ErrorCode.INVALID_REGISTRATION),
+        ({"features": [Feature(name="group.version")]}, ErrorCode.INVALID_REGISTRATION),
+        (
+            {"features": [Feature(name="metadata.version", min_supported_version=7, max_supported_version=30)]},
+            ErrorCode.UNSUPPORTED_VERSION,
+        ),
+        ({"is_migrating_zk_broker": True}, ErrorCode.BROKER_ID_NOT_REGISTERED),
         (
             {"features": [Feature(name="metadata.version", min_supported_version=7, max_supported_version=29)]},
             ErrorCode.UNSUPPORTED_VERSION,
@@ -204,10 +211,11 @@ def test_a_broker_that_comes_back_without_its_memory_loses_its_place_in_sync_in_
     scene = Scene(2)
     scene.topic("t", [1, 2])
     life = Life(scene)
-    steps = life.brokers.register(registration(previous_broker_epoch=-1), scene.image.end_offset, 0)
-    records = finish(steps).records
-    assert [type(record) for record in records] == [RegisterBrokerRecord, PartitionChangeRecord]
-    scene.write(*records)
+    decision = finish(life.brokers.register(registration(previous_broker_epoch=-1), scene.image.end_offset, 0))
+    assert [type(record) for record in decision.records] == [PartitionChangeRecord, RegisterBrokerRecord]
+    assert decision.answer.broker_epoch == scene.image.end_offset + 1, "the offset of its own record"
+    assert decision.atomic
+    scene.write(*decision.records)
     found = scene.partition("t")
     assert (found.leader, found.isr, found.elr) == (2, (2,), ())
 
@@ -294,7 +302,7 @@ def test_an_unfenced_broker_brings_a_leader_to_partitions_that_have_none() -> No
     assert (scene.partition("t").leader, scene.partition("t").leader_epoch) == (1, 2)
 
 
-def test_offline_and_cordoned_directories_are_recorded_when_they_change() -> None:
+def test_cordoned_directories_are_recorded_when_they_change() -> None:
     scene = Scene(0)
     life = Life(scene)
     life.register(registration(log_dirs=[directory(1), directory(5)]))
@@ -302,10 +310,56 @@ def test_offline_and_cordoned_directories_are_recorded_when_they_change() -> Non
     before = scene.image.end_offset
     life.beat(cordoned_log_dirs=[])
     assert scene.image.end_offset == before
-    life.beat(cordoned_log_dirs=[directory(5)], offline_log_dirs=[directory(5)])
+    life.beat(cordoned_log_dirs=[directory(5)])
     broker = scene.view.broker(1)
     assert broker is not None
-    assert (broker.directories, broker.cordoned_directories) == ((directory(1),), (directory(5),))
+    assert broker.cordoned_directories == (directory(5),)
+
+
+def test_a_failed_directory_leaves_the_registration_after_its_replicas_have_left_the_isr() -> None:
+    scene = Scene(1)
+    life = Life(scene)
+    life.register(registration(2, log_dirs=[directory(2), directory(5)]))
+    life.beat(2)
+    first, second = scene.topic("first", [2, 1]), scene.topic("second", [2, 1])
+    for topic_id, kept_in in ((first, directory(2)), (second, directory(5))):
+        scene.write(
+            PartitionChangeRecord(topic_id=topic_id, partition_id=0, directories=[kept_in, directory(1)]),
+        )
+    assert life.told(2, offline_log_dirs=[directory(5)], want_shut_down=True) == (True, False, False)
+    assert (scene.partition("first").leader, scene.partition("first").isr) == (2, (2, 1))
+    assert (scene.partition("second").leader, scene.partition("second").isr) == (1, (1,))
+    broker = scene.view.broker(2)
+    assert broker is not None
+    assert (broker.directories, broker.in_controlled_shutdown) == ((directory(2),), False)
+    before = scene.image.end_offset
+    life.beat(2, offline_log_dirs=[directory(5)])
+    assert scene.image.end_offset == before, "it is known by now"
+
+
+def test_a_fenced_broker_with_a_failed_directory_does_not_lead_what_was_in_it() -> None:
+    scene = Scene(0, elr=False)
+    life = Life(scene)
+    life.register(registration(2, log_dirs=[directory(2), directory(5)]))
+    life.beat(2)
+    topic_id = scene.topic("t", [2])
+    scene.write(PartitionChangeRecord(topic_id=topic_id, partition_id=0, directories=[directory(5)]))
+    scene.decide(life.brokers.fence(2))
+    assert life.told(2, offline_log_dirs=[directory(5)]) == (True, True, False)
+    assert life.told(2, offline_log_dirs=[directory(5)]) == (True, False, False)
+    assert scene.partition("t").leader == -1
+
+
+def test_a_heartbeat_that_waits_in_line_keeps_its_broker_alive() -> None:
+    life = alone()
+    epoch = life.register(registration())
+    life.brokers.heard(BrokerHeartbeatRequest(broker_id=1, broker_epoch=epoch), 0)
+    assert life.brokers.sessions.next_deadline_ms() is None, "it begins no session"
+    life.beat()
+    life.brokers.heard(BrokerHeartbeatRequest(broker_id=1, broker_epoch=epoch - 1), 5000)
+    assert life.brokers.sessions.next_deadline_ms() == 9000, "a ghost renews none"
+    life.brokers.heard(BrokerHeartbeatRequest(broker_id=1, broker_epoch=epoch), 5000)
+    assert life.brokers.sessions.next_deadline_ms() == 14_000
 
 
 def test_unregistering_takes_a_broker_out_of_every_isr() -> None:
@@ -316,6 +370,7 @@ def test_unregistering_takes_a_broker_out_of_every_isr() -> None:
     assert answer.error_code == 0
     assert scene.view.broker(1) is None
     assert (scene.partition("t").leader, scene.partition("t").replicas) == (2, (1, 2))
+    assert scene.partition("t").elr == (), "whoever registers under this id next is somebody else"
     with pytest.raises(KafkaError) as refusal:
         finish(life.brokers.unregister(UnregisterBrokerRequest(broker_id=1)))
     assert refusal.value.code is ErrorCode.BROKER_ID_NOT_REGISTERED
@@ -330,6 +385,24 @@ def test_a_controller_registers_its_listeners_and_features() -> None:
     controller = scene.view.controller(100)
     assert controller is not None
     assert controller.endpoints[0].port == 9093
+
+
+def test_controllers_do_not_register_where_metadata_cannot_say_so() -> None:
+    scene = Scene(0)
+    scene.write(FeatureLevelRecord(name="metadata.version", feature_level=14))
+    with pytest.raises(KafkaError) as refusal:
+        Brokers(scene.view, scene.settings).register_controller(ControllerRegistrationRequest(controller_id=100))
+    assert refusal.value.code is ErrorCode.UNSUPPORTED_VERSION
+
+
+def test_a_broker_without_memory_that_held_very_many_replicas_registers_in_many_batches() -> None:
+    scene = Scene(2)
+    for topic in range(11):
+        scene.topic(f"t{topic}", *[[1, 2]] * 1000)
+    decision = finish(Brokers(scene.view, scene.settings).register(registration(), scene.image.end_offset, 0))
+    assert len(decision.records) == 11_001
+    assert not decision.atomic
+    assert isinstance(decision.records[-1], RegisterBrokerRecord)
 
 
 def test_a_failed_broker_that_led_thousands_is_a_walk_in_many_steps() -> None:
