@@ -96,7 +96,8 @@ class TopicsPart:
         for key in keys:
             partition = self.partitions.get(key)
             if partition is not None and (partition.elr or partition.last_known_elr):
-                self.partitions[key] = replace(partition, elr=(), last_known_elr=())
+                epoch = partition.partition_epoch + 1
+                self.partitions[key] = replace(partition, elr=(), last_known_elr=(), partition_epoch=epoch)
 
     def _topic(self, topic_id: Uuid) -> TopicInfo:
         topic = self.topics.get(topic_id)

@@ -250,3 +250,8 @@ def test_who_led_last_is_noted_when_nobody_leads_and_forgotten_when_somebody_doe
     leaderless = partition((), -1, removing=(3,), elr=(1, 2))
     dropped = changed(leaderless, (), ELR, Target(isr=(), replicas=(1, 2), removing=()))
     assert (dropped.leader, dropped.leader_epoch, dropped.last_known_elr) == (-1, 6, ())
+
+
+def test_one_that_is_elected_from_the_eligible_and_suffices_alone_ends_the_eligibility_of_others() -> None:
+    found = after(partition((), -1, elr=(1, 2)), (1,), Rules(1, True))
+    assert (found.leader, found.isr, found.elr) == (1, (1,), ())

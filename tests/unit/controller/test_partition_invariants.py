@@ -1,0 +1,321 @@
+"""Whatever happens to brokers and partitions, in whatever order: I-6, I-7, and no clean leader ever lacks a record.
+
+Beside the controller's machines runs a model of what the brokers do with the partitions: every replica has a log end,
+the leader copies to those in sync, and the high watermark rises while enough are in sync. A broker may come back
+without its memory, or wiped. Then the controller elects, and a leader that it calls clean must have all that is below
+the watermark.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+
+import pytest
+
+from strandline.controller.elections import come, leave
+from strandline.controller.isr import Isrs
+from strandline.controller.leaders import Leaders
+from strandline.controller.reassignments import Reassignments
+from strandline.metadata.values import NO_LEADER, RECOVERING, BrokerInfo, PartitionInfo, PartitionKey
+from strandline.model.ids import Uuid
+from strandline.protocol.messages.brokers import (
+    AlterPartitionRequest,
+    AlterPartitionRequestPartitionData,
+    AlterPartitionRequestTopicData,
+    BrokerState,
+)
+from strandline.protocol.messages.elections import ElectLeadersRequest
+from strandline.protocol.messages.metadata_records import (
+    BrokerRegistrationChangeRecord,
+    ClearElrRecord,
+    FeatureLevelRecord,
+    RegisterBrokerRecord,
+    UnregisterBrokerRecord,
+)
+from strandline.protocol.messages.reassignments import (
+    AlterPartitionReassignmentsRequest,
+    ReassignablePartition,
+    ReassignableTopic,
+)
+from strandline.protocol.types import Message
+from unit.controller.scene import Scene
+
+BROKERS = range(1, 6)
+EVENTS = 250
+
+
+class World:
+    def __init__(self, seed: int, *, elr: bool) -> None:
+        self.random = random = Random(seed)
+        self.elr = elr
+        self.scene = Scene(len(BROKERS), elr=elr)
+        self.log_ends: dict[tuple[PartitionKey, int], int] = {}
+        self.watermarks: dict[PartitionKey, int] = {}
+        self.before: dict[PartitionKey, PartitionInfo] = {}
+        self.broker_epochs: dict[int, int] = {}
+        self.wiped = 0
+        self.commits = 0
+        self.story: list[str] = []
+        for topic in ("t", "u"):
+            self.scene.topic(topic, *([random.sample(BROKERS, random.randint(1, 3))] * 2))
+            self.scene.configure(topic, "min.insync.replicas", str(random.randint(1, 3)))
+        self.check()
+
+    def step(self) -> None:
+        events: list[Callable[[], str]] = [
+            self.fence,
+            self.unfence,
+            self.unfence,
+            self.shut_down,
+            self.restart,
+            self.change_isr,
+            self.change_isr,
+            self.reassign,
+            self.cancel,
+            self.elect,
+            self.balance,
+        ]
+        if self.random.random() < 0.05:
+            events = [self.unregister, self.switch_elr_off, self.allow_unclean, self.change_min_isr]
+        self.story.append(self.random.choice(events)())
+        self.check()
+        self.replicate()
+
+    def a_broker(self, suits: Callable[[BrokerInfo], bool]) -> BrokerInfo | None:
+        suitable = [broker for broker in self.scene.view.brokers() if suits(broker)]
+        return self.random.choice(suitable) if suitable else None
+
+    def a_partition(self) -> tuple[str, int, PartitionInfo]:
+        name = self.random.choice(("t", "u"))
+        index = self.random.randrange(2)
+        return name, index, self.scene.partition(name, index)
+
+    def fence(self) -> str:
+        broker = self.a_broker(lambda each: not each.fenced)
+        if broker is None:
+            return "nobody to fence"
+        self.scene.fence(broker.id)
+        return f"fence {broker.id}"
+
+    def unfence(self) -> str:
+        broker = self.a_broker(lambda each: each.fenced)
+        if broker is None:
+            return "nobody to unfence"
+        if broker.in_controlled_shutdown:
+            self.register(broker.id, lost_memory=False)
+        records: list[Message] = [self.change_of(broker.id, fenced=-1)]
+        for _ in come(self.scene.view, self.scene.rules, broker.id, records):
+            pass
+        self.scene.write(*records)
+        return f"unfence {broker.id}"
+
+    def shut_down(self) -> str:
+        broker = self.a_broker(lambda each: each.active)
+        if broker is None:
+            return "nobody to shut down"
+        self.scene.write(self.change_of(broker.id, in_controlled_shutdown=1), *self.leaving(broker.id))
+        return f"shut down {broker.id}"
+
+    def change_of(self, broker_id: int, **fields: int) -> BrokerRegistrationChangeRecord:
+        return BrokerRegistrationChangeRecord(broker_id=broker_id, broker_epoch=self.scene.epoch(broker_id), **fields)
+
+    def leaving(self, broker_id: int, *, unclean: bool = False) -> list[Message]:
+        records: list[Message] = []
+        for _ in leave(self.scene.view, self.scene.rules, broker_id, records, unclean_shutdown=unclean):
+            pass
+        return records
+
+    def restart(self) -> str:
+        """With a predecessor that may never have been fenced."""
+        broker = self.a_broker(lambda each: True)
+        assert broker is not None
+        lost_memory = self.elr and self.random.random() < 0.4
+        self.register(broker.id, lost_memory=lost_memory)
+        return f"restart {broker.id}{' without its memory' if lost_memory else ''}"
+
+    def register(self, broker_id: int, *, lost_memory: bool) -> None:
+        directories = self.scene.view.broker(broker_id)
+        assert directories is not None
+        records = self.leaving(broker_id, unclean=lost_memory)
+        self.scene.write(*records, self.registration(broker_id, list(directories.directories), len(records)))
+        if lost_memory:
+            for key, replica in self.log_ends:
+                if replica == broker_id:
+                    self.log_ends[key, replica] = self.random.randint(0, self.log_ends[key, replica])
+
+    def registration(self, broker_id: int, directories: list[Uuid], behind: int = 0) -> RegisterBrokerRecord:
+        epoch = self.scene.image.end_offset + behind
+        return RegisterBrokerRecord(
+            broker_id=broker_id, broker_epoch=epoch, rack=None, fenced=True, log_dirs=directories
+        )
+
+    def unregister(self) -> str:
+        """And the machine is replaced by another one, with empty disks."""
+        broker = self.a_broker(lambda each: True)
+        assert broker is not None
+        gone = UnregisterBrokerRecord(broker_id=broker.id, broker_epoch=broker.epoch)
+        self.scene.write(*self.leaving(broker.id, unclean=True), gone)
+        self.check()
+        self.wiped += 1
+        self.scene.write(self.registration(broker.id, [Uuid.of(6, 1000 + self.wiped)]))
+        for key, replica in self.log_ends:
+            if replica == broker.id:
+                self.log_ends[key, replica] = 0
+        return f"replace {broker.id}"
+
+    def change_isr(self) -> str:
+        """The leader reports; whoever enters has caught up."""
+        name, index, partition = self.a_partition()
+        topic, leader = self.scene.view.topic(name), self.scene.view.broker(partition.leader)
+        if topic is None or leader is None:
+            return f"{name}-{index} has no leader to report"
+        followers = [replica for replica in partition.replicas if replica != leader.id]
+        isr = [leader.id, *self.random.sample(followers, self.random.randint(0, len(followers)))]
+        data = AlterPartitionRequestPartitionData(
+            partition_index=index,
+            leader_epoch=partition.leader_epoch,
+            partition_epoch=partition.partition_epoch,
+            new_isr_with_epochs=[BrokerState(member, -1) for member in isr],
+        )
+        request = AlterPartitionRequest(
+            broker_id=leader.id,
+            broker_epoch=leader.epoch,
+            topics=[AlterPartitionRequestTopicData(topic_id=topic.id, partitions=[data])],
+        )
+        key = (topic.id, index)
+        for member in isr:
+            if member not in partition.isr:
+                self.log_ends[key, member] = self.log_ends[key, leader.id]
+        self.scene.decide(Isrs(self.scene.view, self.scene.settings).alter(request, 3))
+        return f"{leader.id} reports {isr} for {name}-{index}"
+
+    def reassign(self) -> str:
+        name, index, _ = self.a_partition()
+        target = self.random.sample(BROKERS, self.random.randint(1, 3))
+        self.alter_assignment(name, index, target)
+        return f"move {name}-{index} to {target}"
+
+    def cancel(self) -> str:
+        name, index, _ = self.a_partition()
+        self.alter_assignment(name, index, None)
+        return f"cancel the move of {name}-{index}"
+
+    def alter_assignment(self, name: str, index: int, replicas: list[int] | None) -> None:
+        wish = ReassignableTopic(name=name, partitions=[ReassignablePartition(index, replicas)])
+        request = AlterPartitionReassignmentsRequest(topics=[wish])
+        self.scene.decide(Reassignments(self.scene.view, self.scene.settings).alter(request))
+
+    def elect(self) -> str:
+        kind = int(self.random.random() < 0.2)
+        request = ElectLeadersRequest(election_type=kind, topic_partitions=None)
+        self.scene.decide(Leaders(self.scene.view, self.scene.settings).elect(request))
+        return "elect anybody" if kind else "elect the preferred"
+
+    def balance(self) -> str:
+        leaders = Leaders(self.scene.view, self.scene.settings)
+        self.scene.decide(leaders.balance())
+        self.scene.decide(leaders.elect_unclean())
+        return "balance"
+
+    def change_min_isr(self) -> str:
+        name, _, _ = self.a_partition()
+        value = str(self.random.randint(1, 3))
+        self.scene.configure(name, "min.insync.replicas", value)
+        if self.elr:
+            self.scene.write(ClearElrRecord(topic_name=name))
+        return f"min.insync.replicas of {name} is {value}"
+
+    def allow_unclean(self) -> str:
+        name, _, _ = self.a_partition()
+        value = self.random.choice(("true", "false", None))
+        self.scene.configure(name, "unclean.leader.election.enable", value)
+        return f"unclean leaders of {name}: {value}"
+
+    def switch_elr_off(self) -> str:
+        if self.elr and self.random.random() < 0.3:
+            self.elr = False
+            self.scene.write(FeatureLevelRecord(name="eligible.leader.replicas.version", feature_level=0))
+        return f"eligible leader replicas: {self.elr}"
+
+    def min_isr(self, name: str, partition: PartitionInfo) -> int:
+        return min(self.scene.rules.of(name).min_insync_replicas, len(partition.replicas))
+
+    def replicate(self) -> None:
+        for key, partition in self.scene.view.all_partitions():
+            topic = self.scene.view.topic_by_id(key[0])
+            assert topic is not None
+            if partition.leader == NO_LEADER or self.random.random() < 0.3:
+                continue
+            end = self.log_ends[key, partition.leader] = self.log_ends[key, partition.leader] + 1
+            for replica in partition.isr:
+                self.log_ends[key, replica] = end
+            if len(partition.isr) >= self.min_isr(topic.name, partition):
+                self.watermarks[key] = end
+                self.commits += 1
+
+    def check(self) -> None:
+        for broker in self.scene.view.brokers():
+            assert broker.epoch >= self.broker_epochs.get(broker.id, 0), "I-7: a broker epoch fell"
+            self.broker_epochs[broker.id] = broker.epoch
+        for key, partition in self.scene.view.all_partitions():
+            topic = self.scene.view.topic_by_id(key[0])
+            assert topic is not None
+            self.check_state(topic.name, partition)
+            before = self.before.get(key)
+            if before is not None:
+                check_epochs(before, partition)
+            self.check_leader(key, before, partition)
+            self.before[key] = partition
+
+    def check_state(self, name: str, partition: PartitionInfo) -> None:
+        isr, elr = partition.isr, partition.elr
+        assert partition.leader == NO_LEADER or partition.leader in isr, "I-6: the leader is not in the ISR"
+        assert not set(isr) & set(elr), "I-6: ISR and ELR overlap"
+        assert set(isr) | set(elr) <= set(partition.replicas), "ISR or ELR name strangers"
+        alone = not self.elr and partition.leader == NO_LEADER and len(isr) == 1
+        for member in isr:
+            broker = self.scene.view.broker(member)
+            assert alone or (broker is not None and broker.active), "I-6: a broker that is not live is in an ISR"
+        if self.elr and len(isr) >= self.min_isr(name, partition):
+            assert elr == (), "I-6: eligible leaders beside an ISR that suffices"
+        if self.elr and partition.leader != NO_LEADER:
+            assert partition.last_known_elr == ()
+
+    def check_leader(self, key: PartitionKey, before: PartitionInfo | None, partition: PartitionInfo) -> None:
+        for replica in [replica for known, replica in self.log_ends if known == key]:
+            if replica not in partition.replicas:
+                # Its broker deletes what it has.
+                del self.log_ends[key, replica]
+        for replica in partition.replicas:
+            self.log_ends.setdefault((key, replica), 0)
+        watermark = self.watermarks.setdefault(key, 0)
+        if partition.leader == NO_LEADER or (before is not None and before.leader_epoch == partition.leader_epoch):
+            return
+        end = self.log_ends[key, partition.leader]
+        if partition.leader_recovery_state == RECOVERING:
+            self.watermarks[key] = min(watermark, end)
+        assert end >= self.watermarks[key], f"a clean leader lacks records: {before} became {partition}"
+        for replica in partition.replicas:
+            self.log_ends[key, replica] = min(self.log_ends[key, replica], end)
+
+
+def check_epochs(before: PartitionInfo, after: PartitionInfo) -> None:
+    assert after.partition_epoch >= before.partition_epoch, "I-7: a partition epoch fell"
+    assert after.leader_epoch >= before.leader_epoch, "I-7: a leader epoch fell"
+    if after.leader != before.leader:
+        assert after.leader_epoch > before.leader_epoch, "another leader in the same leader epoch"
+    if after != before:
+        assert after.partition_epoch > before.partition_epoch, "a change without a partition epoch of its own"
+
+
+@pytest.mark.parametrize("elr", [True, False], ids=["elr", "plain"])
+@pytest.mark.parametrize("seed", range(12))
+def test_whatever_happens_the_invariants_hold_and_clean_leaders_have_everything(seed: int, elr: bool) -> None:
+    world = World(seed, elr=elr)
+    for _ in range(EVENTS):
+        try:
+            world.step()
+        except AssertionError as failure:
+            raise AssertionError(f"{failure}, after:\n" + "\n".join(world.story[-12:])) from failure
+    assert world.commits > 5, "the cluster got some work done"
