@@ -16,6 +16,8 @@ from functools import partial
 from random import Random
 from typing import Final, TypeVar
 
+from msgspec.structs import replace
+
 from strandline.controller import producer_ids
 from strandline.controller.brokers import Brokers
 from strandline.controller.clockwork import Alarm, Duties, Duty
@@ -25,7 +27,7 @@ from strandline.controller.decisions import Decision, Steps
 from strandline.controller.dials import DeathWatch, Dials, NoDials
 from strandline.controller.events import Events
 from strandline.controller.features import Features
-from strandline.controller.port import MetadataLog
+from strandline.controller.port import MetadataLog, UpgradableLog
 from strandline.controller.settings import ControllerSettings
 from strandline.controller.topics import Topics
 from strandline.metadata.image import Image
@@ -87,6 +89,7 @@ class Controller:
     ) -> None:
         """`bootstrap` is what the first active controller of a cluster writes (see `metadata.features`)."""
         self._image = image
+        self._log = log
         self._clock = clock
         self._settings = settings
         self._bootstrap = bootstrap
@@ -278,7 +281,24 @@ class Controller:
         return await self._event(lambda: producer_ids.allocate(self._image.latest, request))
 
     async def update_features(self, request: UpdateFeaturesRequest, version: int = 2) -> UpdateFeaturesResponse:
+        level = self._features.asked_of_the_quorum(request)
+        if level is not None and self.is_active and not request.validate_only:
+            refused = await self._upgrade_quorum(level, request, version)
+            if refused is not None:
+                return refused
         return await self._event(lambda: self._features.update(request, version), request.timeout_ms)
+
+    async def _upgrade_quorum(
+        self, level: int, request: UpdateFeaturesRequest, version: int
+    ) -> UpdateFeaturesResponse | None:
+        """kraft.version is the quorum's own: it changes first, if everything else that is asked for may follow."""
+        checked = replace(request, validate_only=True)
+        answer = await self._event(lambda: self._features.update(checked, version), request.timeout_ms)
+        if answer.error_code == ErrorCode.NONE:
+            if not isinstance(self._log, UpgradableLog):
+                return self._features.refused_by_the_quorum(level)
+            answer = await self._log.upgrade_kraft_version(level)  # type: ignore[assignment]
+        return answer if answer.error_code != ErrorCode.NONE else None
 
     async def _event(self, decide: Callable[[], Decision[A] | Steps[A]], timeout_ms: int | None = None) -> A:
         return await self._events.decide(decide, timeout_ms)

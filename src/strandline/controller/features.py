@@ -1,12 +1,16 @@
 """Finalized feature levels: UpdateFeatures (57) and what the first active controller of a cluster writes.
 
 All updates of a request happen or none does. A level is finalized only if every registered node supports it and this
-program serves it; going down needs the request to say so, and is refused where metadata would be lost.
+program serves it, and every controller that votes has said what it supports. Going down needs the request to say so,
+and is refused where metadata might be lost: across a level that brought records, or fields, which a lower one cannot
+write. Kafka has an "unsafe" kind of downgrade for that, and refuses it as well.
+
+The level of the quorum itself, kraft.version, is kept by the log and not in it: it is only checked here.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final
 
 from strandline.controller.decisions import Decision
@@ -20,7 +24,7 @@ from strandline.metadata.features import (
     SERVED_FEATURES,
     SUPPORTED_FEATURES,
 )
-from strandline.metadata.record_versions import ELR_SINCE
+from strandline.metadata.record_versions import CONTROLLERS_SINCE, ELR_SINCE, FORMAT_CHANGES, TRANSACTIONS_SINCE
 from strandline.metadata.values import BROKER_RESOURCE
 from strandline.metadata.views import View
 from strandline.model.errors import ErrorCode, KafkaError
@@ -39,8 +43,8 @@ from strandline.protocol.messages.metadata_records import (
 from strandline.protocol.types import Message
 
 UPGRADE, SAFE_DOWNGRADE, UNSAFE_DOWNGRADE = 1, 2, 3
-# Transactions of metadata records exist from this level on (KIP-868).
-_TRANSACTIONS_SINCE: Final = 14
+# What a feature needs of another one, from its first level on.
+_NEEDS: Final = {ELIGIBLE_LEADER_REPLICAS: (METADATA_VERSION, ELR_SINCE)}
 
 
 class Features:
@@ -58,16 +62,18 @@ class Features:
             raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "the bootstrap records name no metadata.version")
         if levels.get(ELIGIBLE_LEADER_REPLICAS):
             records.append(self._min_insync_record())
-        if levels[METADATA_VERSION] < _TRANSACTIONS_SINCE:
+        if levels[METADATA_VERSION] < TRANSACTIONS_SINCE:
             return records
         return [BeginTransactionRecord(name="Bootstrap records"), *records, EndTransactionRecord()]
 
     def update(self, request: UpdateFeaturesRequest, version: int) -> Decision[UpdateFeaturesResponse]:
         """One update that fails is the answer to all. Up to version 1 success is told for each feature."""
         records: list[Message] = []
+        proposed = dict(self._view.features())
+        proposed.update((update.feature, update.max_version_level) for update in request.feature_updates)
         try:
             for update in request.feature_updates:
-                records += self._update(update, version)
+                records += self._update(update, version, proposed)
         except KafkaError as error:
             return Decision(UpdateFeaturesResponse(error_code=error.code, error_message=error.why))
         results = [
@@ -77,47 +83,58 @@ class Features:
         response = UpdateFeaturesResponse(error_message=None, results=results)
         return Decision(response, [] if request.validate_only else records)
 
-    def _update(self, update: FeatureUpdateKey, version: int) -> list[Message]:
+    def asked_of_the_quorum(self, request: UpdateFeaturesRequest) -> int | None:
+        """The level of kraft.version that a request wants and the quorum does not have."""
+        for update in request.feature_updates:
+            if update.feature == KRAFT_VERSION and update.max_version_level != self._kraft_version():
+                return update.max_version_level
+        return None
+
+    def refused_by_the_quorum(self, level: int) -> UpdateFeaturesResponse:
+        error = _refused(KRAFT_VERSION, level, "this quorum's own version is chosen when its nodes are formatted")
+        return UpdateFeaturesResponse(error_code=error.code, error_message=error.why)
+
+    def _update(self, update: FeatureUpdateKey, version: int, proposed: Mapping[str, int]) -> list[Message]:
         name, level = update.feature, update.max_version_level
         kind = update.upgrade_type if version >= 1 else (SAFE_DOWNGRADE if update.allow_downgrade else UPGRADE)
         current = self._kraft_version() if name == KRAFT_VERSION else self._view.features().get(name, 0)
-        self._check_direction(name, current, level, kind)
-        self._check_supported(name, level)
-        if level == current:
-            return []
-        if name == KRAFT_VERSION:
-            raise _refused(name, level, "the quorum's own version is chosen when its nodes are formatted")
-        if name == METADATA_VERSION:
-            _check_metadata_version(current, level)
-        if level > current and level > SERVED_FEATURES.get(name, 0):
-            raise _refused(name, level, "this cluster does not serve it yet")
-        records: list[Message] = [FeatureLevelRecord(name=name, feature_level=level)]
-        if name == ELIGIBLE_LEADER_REPLICAS and level > 0:
-            if self._view.metadata_version < ELR_SINCE:
-                raise _refused(name, level, f"it needs metadata.version {ELR_SINCE}")
-            records += self._missing_min_insync()
-        return records
-
-    def _check_direction(self, name: str, current: int, level: int, kind: int) -> None:
         if kind not in (UPGRADE, SAFE_DOWNGRADE, UNSAFE_DOWNGRADE):
             raise _refused(name, level, f"{kind} is not a kind of update")
         if level < 0:
             raise _refused(name, level, "levels are not negative")
-        if level < current and kind == UPGRADE:
-            raise _refused(
-                name, level, f"it is lower than the current level {current}; a downgrade must be asked for as such"
-            )
-        if level > current and kind != UPGRADE and current > 0:
-            raise _refused(name, level, f"it is higher than the current level {current}, but a downgrade was asked for")
+        self._check_supported(name, level)
+        _check_direction(name, current, level, kind)
+        if level == current:
+            return []
+        if level < current and name == KRAFT_VERSION:
+            raise _refused(name, level, "the quorum cannot forget that its log says who votes")
+        if level < current and name == METADATA_VERSION:
+            _check_nothing_is_lost(current, level)
+        if level > current and level > SERVED_FEATURES.get(name, 0):
+            raise _refused(name, level, "this cluster does not serve it yet")
+        needed, since = _NEEDS.get(name, (name, 0))
+        if level > 0 and proposed.get(needed, 0) < since:
+            raise _refused(name, level, f"it needs {needed} {since}")
+        if name == KRAFT_VERSION:
+            return []
+        records: list[Message] = [FeatureLevelRecord(name=name, feature_level=level)]
+        if name == ELIGIBLE_LEADER_REPLICAS and level > 0:
+            records += self._one_min_insync()
+        return records
 
     def _check_supported(self, name: str, level: int) -> None:
         if name not in SUPPORTED_FEATURES:
             raise _refused(name, level, f"controller {self._settings.node_id} does not know this feature")
-        if level == 0 and name != METADATA_VERSION:
-            return
         for node, (low, high) in self._supporters(name):
             if not low <= level <= high:
                 raise _refused(name, level, f"{node} supports levels {low} to {high}")
+        if self._view.metadata_version >= CONTROLLERS_SINCE:
+            self._check_heard_of(name, level)
+
+    def _check_heard_of(self, name: str, level: int) -> None:
+        for voter in self._settings.configured_voters:
+            if voter != self._settings.node_id and self._view.controller(voter) is None:
+                raise _refused(name, level, f"controller {voter} has not registered and might not support it")
 
     def _supporters(self, name: str) -> Iterator[tuple[str, tuple[int, int]]]:
         yield f"controller {self._settings.node_id}", SUPPORTED_FEATURES[name]
@@ -126,11 +143,21 @@ class Features:
         for controller in self._view.controllers():
             yield f"controller {controller.id}", _range(controller.features, name)
 
-    def _missing_min_insync(self) -> list[Message]:
-        return [] if MIN_INSYNC_REPLICAS in self._view.broker_configs(None) else [self._min_insync_record()]
+    def _one_min_insync(self) -> list[Message]:
+        """Eligible leaders are counted against one min.insync.replicas, set for all brokers and for none alone."""
+        records: list[Message] = []
+        if MIN_INSYNC_REPLICAS not in self._view.broker_configs(None):
+            records.append(self._min_insync_record())
+        for name in self._view.config_resources(BROKER_RESOURCE):
+            if name and MIN_INSYNC_REPLICAS in self._view.configs(BROKER_RESOURCE, name):
+                records.append(
+                    ConfigRecord(
+                        resource_type=BROKER_RESOURCE, resource_name=name, name=MIN_INSYNC_REPLICAS, value=None
+                    )
+                )
+        return records
 
     def _min_insync_record(self) -> ConfigRecord:
-        """Eligible leaders are counted against one value for the whole cluster, so it must be in the metadata."""
         value = broker_value(MIN_INSYNC_REPLICAS, cluster_layers(self._view, self._settings.static))
         return ConfigRecord(
             resource_type=BROKER_RESOURCE, resource_name="", name=MIN_INSYNC_REPLICAS, value=str(value or 1)
@@ -141,12 +168,22 @@ def _range(features: Sequence[tuple[str, int, int]], name: str) -> tuple[int, in
     return next(((low, high) for feature, low, high in features if feature == name), (0, 0))
 
 
-def _check_metadata_version(current: int, level: int) -> None:
-    if level < current:
+def _check_direction(name: str, current: int, level: int, kind: int) -> None:
+    if level < current and kind == UPGRADE:
+        raise _refused(
+            name, level, f"it is lower than the current level {current}; a downgrade must be asked for as such"
+        )
+    if level > current and kind != UPGRADE:
+        raise _refused(name, level, f"it is higher than the current level {current}, but a downgrade was asked for")
+
+
+def _check_nothing_is_lost(current: int, level: int) -> None:
+    crossed = [change for change in FORMAT_CHANGES if level < change <= current]
+    if crossed:
         raise _refused(
             METADATA_VERSION,
             level,
-            "metadata written at the current level might be lost; that downgrade is not supported",
+            f"what was written since level {crossed[-1]} cannot be said below it and might be lost",
         )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from strandline.protocol.types import Message
 from strandline.runtime.watermark import Watermark
@@ -51,4 +51,13 @@ class MetadataLog(Protocol):
 
         It ends the reservation. NOT_CONTROLLER when this node does not lead any more.
         """
+        ...
+
+
+@runtime_checkable
+class UpgradableLog(Protocol):
+    """A log whose quorum can be given a newer kraft.version while it works."""
+
+    async def upgrade_kraft_version(self, level: int) -> Message:
+        """Answers an UpdateFeaturesResponse, when it is committed or at once if it cannot be."""
         ...

@@ -33,5 +33,7 @@ class ControllerSettings:
     """`strandline.broker.death.detection.enable`: see `controller.deaths`."""
     incarnation_id: Uuid | None = None
     """Under which the broker of this process registers, if there is one: any other under its id is a predecessor."""
+    configured_voters: tuple[int, ...] = ()
+    """`controller.quorum.voters`, if the quorum has its voters from there."""
     static: Mapping[str, str] = field(default_factory=dict)
     """The node's configuration file as text, by Kafka's key names: the weakest layer of topic settings but one."""

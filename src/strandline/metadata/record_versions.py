@@ -26,6 +26,8 @@ _SINCE: Final[dict[type[Message], tuple[tuple[int, int], ...]]] = {
 
 MINIMUM_METADATA_VERSION: Final = 7
 LATEST_METADATA_VERSION: Final = 30
+# Levels at which something became sayable that lower ones cannot say: going back across one might lose metadata.
+FORMAT_CHANGES: Final = (8, 11, 13, 14, 15, 17, 23, 30)
 SCRAM_SINCE: Final = 11
 TRANSACTIONS_SINCE: Final = 13
 TOKENS_SINCE: Final = 14

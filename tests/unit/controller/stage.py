@@ -77,10 +77,12 @@ class HandLog:
 
 
 class Stage:
-    def __init__(self, world: World, settings: ControllerSettings = SETTINGS, **parts: Any) -> None:
+    def __init__(
+        self, world: World, settings: ControllerSettings = SETTINGS, log: type[HandLog] = HandLog, **parts: Any
+    ) -> None:
         self.clock = world.clock
         self.image = Image()
-        self.log = HandLog(self.image)
+        self.log = log(self.image)
         self.metrics = Metrics()
         self.controller = Controller(
             self.image, self.log, world.clock, Random(1), settings, bootstrap_records(), metrics=self.metrics, **parts

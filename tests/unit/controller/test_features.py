@@ -15,10 +15,12 @@ from strandline.protocol.messages.metadata_records import (
     BeginTransactionRecord,
     BrokerFeature,
     ConfigRecord,
+    ControllerFeature,
     EndTransactionRecord,
     FeatureLevelRecord,
     ProducerIdsRecord,
     RegisterBrokerRecord,
+    RegisterControllerRecord,
 )
 from strandline.protocol.messages.producers import AllocateProducerIdsRequest
 from unit.controller.scene import Scene
@@ -85,14 +87,14 @@ def test_nothing_is_written_when_only_validated_or_already_so() -> None:
         (ELR, 2, UPGRADE, "supports levels 0 to 1"),
         (ELR, -1, UPGRADE, "not negative"),
         (ELR, 0, 9, "kind of update"),
-        (ELR, 2, SAFE_DOWNGRADE, "downgrade was asked for"),
+        (ELR, 2, SAFE_DOWNGRADE, "supports levels 0 to 1"),
         ("metadata.version", 31, UPGRADE, "supports levels 7 to 30"),
         ("metadata.version", 0, SAFE_DOWNGRADE, "supports levels 7 to 30"),
         ("metadata.version", 25, SAFE_DOWNGRADE, "might be lost"),
         ("metadata.version", 25, UNSAFE_DOWNGRADE, "might be lost"),
         ("group.version", 1, UPGRADE, "does not serve it yet"),
         ("transaction.version", 2, UPGRADE, "does not serve it yet"),
-        ("kraft.version", 1, UPGRADE, "formatted"),
+        ("kraft.version", 2, UPGRADE, "supports levels 0 to 1"),
     ],
 )
 def test_what_cannot_be_finalized_is_refused_with_the_reason(name: str, level: int, kind: int, why: str) -> None:
@@ -135,19 +137,71 @@ def test_older_versions_tell_success_for_each_feature_and_failure_once() -> None
     assert ELR not in scene.view.features()
 
 
-def test_the_version_of_the_quorum_may_be_confirmed_but_not_changed() -> None:
+def test_the_version_of_the_quorum_rises_and_never_falls() -> None:
     scene = Scene(1)
-    features = Features(scene.view, scene.settings, lambda: 1)
+    has = 0
+    features = Features(scene.view, scene.settings, lambda: has)
 
     def code(level: int, kind: int) -> int:
         update_ = FeatureUpdateKey(feature="kraft.version", max_version_level=level, upgrade_type=kind)
         decision = features.update(UpdateFeaturesRequest(feature_updates=[update_]), 2)
-        assert decision.records == []
+        assert decision.records == [], "it is not kept in records"
         return decision.answer.error_code
 
+    request = UpdateFeaturesRequest(feature_updates=[FeatureUpdateKey(feature="kraft.version", max_version_level=1)])
     assert code(1, UPGRADE) == ErrorCode.NONE
+    assert features.asked_of_the_quorum(request) == 1
+    has = 1
+    assert code(1, UPGRADE) == ErrorCode.NONE
+    assert features.asked_of_the_quorum(request) is None
     assert code(0, SAFE_DOWNGRADE) == ErrorCode.INVALID_UPDATE_VERSION
     assert code(2, UPGRADE) == ErrorCode.INVALID_UPDATE_VERSION
+
+
+@pytest.mark.parametrize(
+    ("current", "level", "lost"),
+    [
+        (29, 23, False),
+        (29, 22, True),
+        (30, 29, True),
+        (22, 17, False),
+        (17, 16, True),
+        (16, 15, False),
+        (12, 11, False),
+    ],
+)
+def test_metadata_goes_back_only_where_nothing_is_lost(current: int, level: int, lost: bool) -> None:
+    for kind in (SAFE_DOWNGRADE, UNSAFE_DOWNGRADE):
+        scene = Scene(1, elr=False)
+        scene.write(FeatureLevelRecord(name="metadata.version", feature_level=current))
+        answer = update(scene, ("metadata.version", level, kind))
+        assert (answer.error_code == ErrorCode.INVALID_UPDATE_VERSION) is lost, answer.error_message
+        assert scene.view.metadata_version == (current if lost else level)
+
+
+def test_metadata_rises_and_what_rests_on_it_rises_with_it() -> None:
+    scene = Scene(1, elr=False)
+    scene.write(FeatureLevelRecord(name="metadata.version", feature_level=7))
+    assert update(scene, (ELR, 1, UPGRADE), ("metadata.version", 30, UPGRADE)).error_code == 0
+    assert scene.view.features() == {ELR: 1, "metadata.version": 30}
+
+
+def test_one_min_isr_for_all_replaces_those_of_single_brokers() -> None:
+    scene = Scene(2, elr=False)
+    for name, value in (("", "3"), ("1", "2"), ("2", "1")):
+        scene.write(ConfigRecord(resource_type=4, resource_name=name, name="min.insync.replicas", value=value))
+    assert update(scene, (ELR, 1, UPGRADE)).error_code == 0
+    assert scene.view.broker_configs(None) == {"min.insync.replicas": "3"}
+    assert scene.view.broker_configs(1) == scene.view.broker_configs(2) == {}
+
+
+def test_a_voter_that_has_not_said_what_it_supports_holds_levels_back() -> None:
+    scene = Scene(1, settings=ControllerSettings(100, "cluster", configured_voters=(100, 101)))
+    refused = update(scene, (ELR, 0, SAFE_DOWNGRADE))
+    assert "controller 101 has not registered" in (refused.error_message or "")
+    features = [ControllerFeature(name=ELR, min_supported_version=0, max_supported_version=1)]
+    scene.write(RegisterControllerRecord(controller_id=101, features=features))
+    assert update(scene, (ELR, 0, SAFE_DOWNGRADE)).error_code == 0
 
 
 def test_the_oldest_version_says_downgrade_with_a_flag() -> None:
