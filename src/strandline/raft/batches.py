@@ -48,7 +48,7 @@ from strandline.records.spans import read_span
 from strandline.runtime.disk import Buffer
 
 # About two milliseconds of encoding.
-_RECORDS_PER_SLICE: Final = 300
+RECORDS_PER_SLICE: Final = 300
 _KEY: Final = struct.Struct(">hh")
 _CONTROL_MESSAGES: Final[dict[int, type[Message]]] = {
     ControlType.LEADER_CHANGE: LeaderChangeMessage,
@@ -95,13 +95,13 @@ def encode_slowly(
     Slices are encoded as batches of their own whose records carry the offsets of the whole; joined, they are its body.
     """
     batch = bytearray()
-    for first in range(0, len(records), _RECORDS_PER_SLICE):
+    for first in range(0, len(records), RECORDS_PER_SLICE):
         if first > 0:
             yield
         part = encode_batch(
             (
                 Record(offset, timestamp, None, encode_record(record, record_version(record, metadata_version)))
-                for offset, record in enumerate(records[first : first + _RECORDS_PER_SLICE], base_offset + first)
+                for offset, record in enumerate(records[first : first + RECORDS_PER_SLICE], base_offset + first)
             ),
             base_offset=base_offset,
             leader_epoch=epoch,
@@ -166,9 +166,9 @@ def data_slices(buffer: Buffer, position: int, header: BatchHeader, where: str) 
     try:
         data = bytes(records_of(buffer, position, header))
         at, end = 0, len(data)
-        for first in range(0, header.record_count, _RECORDS_PER_SLICE):
+        for first in range(0, header.record_count, RECORDS_PER_SLICE):
             slice_: list[Message] = []
-            for _ in range(min(_RECORDS_PER_SLICE, header.record_count - first)):
+            for _ in range(min(RECORDS_PER_SLICE, header.record_count - first)):
                 offset = header.base_offset + first + len(slice_)
                 span = read_span(data, at, end)
                 at = span.end

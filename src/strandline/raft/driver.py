@@ -1,26 +1,64 @@
-"""The shell around the raft machine: `Quorum` carries to the `Replica` what happens, and performs what it wants."""
+"""The shell around the raft machine: `Quorum` carries to the `Replica` what happens, and performs what it wants.
+
+Everything that happens (a request, an answer, a timer, a finished sync, records from the controller) becomes a step in
+the inbox. One task takes them one at a time, and performs the effects of each, in order, before the next. Three effects
+are waited for (`Persist`, `Truncate`, `FinishSnapshot`); meanwhile nothing happens to the machine. The rest goes on
+beside it: syncing (`flusher`), replaying what is committed (`replay`), writing what the controller appended
+(`leadership`), talking to the others (`exchanges`), snapshots (`snapshotting`).
+
+    leader     append → encoded → page cache → on_appended → Flush → on_flushed → Commit → image.commit → who waits
+    others     Fetch answered → page cache → Flush → on_flushed → next Fetch; Commit → read, replay, commit → who waits
+
+What the controller sees is the `MetadataLog` port; what the rest of the node sees is `leader`, `high_watermark` and the
+three `on_` callbacks. A failing metadata disk ends it with a NodeFault: the node stops, the other voters go on.
+"""
 
 from __future__ import annotations
 
+import asyncio
+import logging
 from collections.abc import Callable, Sequence
+from functools import partial
 from random import Random
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from strandline.metadata.image import Image
+from strandline.model.errors import ErrorCode, KafkaError, NodeFault
 from strandline.model.ids import Endpoint
 from strandline.model.timeline import Touched
+from strandline.protocol.messages.api_versions import ApiVersionsRequest
 from strandline.protocol.types import Message
+from strandline.raft import effects, replies
+from strandline.raft.accumulator import WRITE_BYTES
+from strandline.raft.effects import Effect, Send
+from strandline.raft.exchanges import Exchanges
+from strandline.raft.flusher import Flusher
+from strandline.raft.inbox import Inbox
+from strandline.raft.inputs import hand_in, may_write
+from strandline.raft.leadership import Leadership
 from strandline.raft.peers_port import Peers
+from strandline.raft.recovery import check_voters, recover
+from strandline.raft.replay import Replay
+from strandline.raft.replica import Replica
 from strandline.raft.settings import QuorumSettings
-from strandline.raft.sole_voter import OnCommit, SnapshotPolicy, SoleVoter
+from strandline.raft.snapshots import DamagedSnapshot, SnapshotId
+from strandline.raft.snapshotting import SnapshotPolicy, Snapshotting
+from strandline.raft.sole_voter import OnCommit, SoleVoter
 from strandline.raft.storage import MetadataStorage
+from strandline.raft.stored_log import StoredLog
 from strandline.raft.voters import Voter, VoterSet
 from strandline.runtime.clock import Clock
 from strandline.runtime.metrics import Metrics
 from strandline.runtime.offload import Offload
+from strandline.runtime.tasks import TaskGroup
 from strandline.runtime.watermark import Watermark
 
 __all__ = ["Leader", "OnCommit", "Quorum", "SnapshotPolicy", "SoleVoter"]
+
+# How long a leader that resigns waits for the others to hear of it.
+_RESIGN_MS: Final = 1_000
+
+logger = logging.getLogger(__name__)
 
 
 class Leader(NamedTuple):
@@ -58,6 +96,31 @@ class Quorum:
         `controller.quorum.voters`, for a quorum whose voters are not in its log; `bootstrap` is
         `controller.quorum.bootstrap.servers`.
         """
+        self._storage = storage
+        self._image = image
+        self._clock = clock
+        self._offload = offload
+        self._random = random
+        self._me = me
+        self._cluster_id = cluster_id
+        self._is_controller = is_controller
+        self._settings = settings
+        self._configured_voters = configured_voters
+        self._bootstrap = bootstrap
+        self._policy = policy or SnapshotPolicy()
+        self._append_linger_ms = append_linger_ms
+        self._log: StoredLog
+        self._replica: Replica
+        self._leadership: Leadership | None = None
+        self._inbox = Inbox(self._is_reserved)
+        self._flusher = Flusher(storage.log, offload, self._on_flushed)
+        self._replay = Replay(storage, image, offload, self._on_replayed)
+        self._snapshotting: Snapshotting
+        self._exchanges = Exchanges(peers, settings.request_timeout_ms, self._on_exchange_ended)
+        self._tasks = TaskGroup()
+        self._waiting: dict[replies.Token, None] = {}
+        self._timer: asyncio.TimerHandle | None = None
+        self._leader_changed = asyncio.Event()
         self.on_commit: Callable[[list[Touched]], None] | None = None
         """Hears what each commit touched, after the image has it and before anyone who waits for it."""
         self.on_leading: Callable[[int], None] | None = None
@@ -68,60 +131,294 @@ class Quorum:
         """Of the current leadership: a new one each time, lost with NOT_CONTROLLER."""
         self.high_watermark = Watermark(0)
         """How far the image is committed, whoever leads: never lost, never falls."""
-        self.is_leader = False
+
+    @property
+    def is_leader(self) -> bool:
+        """Whether the controller of this node may append now."""
+        held = self._leadership
+        return held is not None and held.epoch == self._replica.epoch and self._replica.is_leader
 
     @property
     def epoch(self) -> int:
-        return 0
+        return self._replica.epoch
 
     @property
     def kraft_version(self) -> int:
-        return 0
+        return self._log.kraft_version
 
     @property
     def end_offset(self) -> int:
-        return 0
+        """Where the next record will stand, whoever writes it."""
+        return self._log.end_offset if self._leadership is None else self._leadership.accumulator.end_offset
 
     @property
     def leader(self) -> Leader:
-        return Leader(-1, 0, None)
+        replica = self._replica
+        return Leader(replica.leader_id, replica.epoch, replica.leader_endpoint)
 
     async def other_leader(self, known: Leader) -> Leader:
         """Returns when who leads, in which epoch, or where, differs from `known`."""
-        raise NotImplementedError
+        while self.leader == known:
+            await self._leader_changed.wait()
+        return self.leader
 
     async def start(self) -> None:
         """Reads the disk. The image is replayed as far as the log is known to be committed, and no further."""
-        raise NotImplementedError
+        storage = self._storage
+        try:
+            history = await self._offload.run(recover, storage, self._image, self._configured_voters)
+            state = await self._offload.run(storage.read_state)
+        except (OSError, KafkaError) as error:
+            raise NodeFault(f"the metadata log in {storage.path} cannot be used: {error}") from error
+        self._log = StoredLog(storage, history, self._clock)
+        check_voters(history, self._me, is_controller=self._is_controller, can_ask=bool(self._bootstrap))
+        committed = storage.committed_offset
+        storage.log.advance_high_watermark(committed)
+        self._replay.rise(committed)
+        self.high_watermark.advance(committed)
+        self._snapshotting = Snapshotting(storage, self._image, history, self._clock, self._offload, self._policy)
+        self._replica = Replica(
+            self._me,
+            self._cluster_id,
+            self._log,
+            state,
+            self._settings,
+            self._random,
+            is_controller=self._is_controller,
+            bootstrap=self._bootstrap,
+            committed=committed,
+        )
+        self._put(self._replica.start)
 
     async def run(self) -> None:
         """Takes part in the quorum until cancelled. NodeFault: the metadata disk fails, or an invariant is broken."""
-        raise NotImplementedError
+        try:
+            async with TaskGroup() as self._tasks:
+                self._tasks.start(self._steps(), "quorum")
+                self._tasks.start(self._flusher.run(), "quorum flushes")
+                self._tasks.start(self._replay.run(), "quorum replay")
+                self._tasks.start(self._snapshotting.run(), "quorum snapshots")
+        except (OSError, KafkaError) as error:
+            raise NodeFault(f"the metadata log in {self._storage.path} cannot be used any more: {error}") from error
+        finally:
+            self._end()
+
+    def _end(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._step_down()
+        waiting, self._waiting = self._waiting, {}
+        for token in waiting:
+            if not token.done():
+                token.set_exception(KafkaError(ErrorCode.BROKER_NOT_AVAILABLE, "this node leaves the metadata quorum"))
+                token.exception()  # its caller may be gone; that is no news worth a warning
 
     async def resign(self) -> None:
         """Before a leader's node stops: asks the others to elect somebody else at once, and waits for it briefly."""
-        raise NotImplementedError
+        resigned: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+        def done() -> list[Effect]:
+            if not resigned.done():
+                resigned.set_result(None)
+            return []
+
+        self._put(self._replica.resign)
+        self._inbox.put(done)
+        try:
+            async with asyncio.timeout(_RESIGN_MS / 1000):
+                await resigned
+                await self._exchanges.ended()
+        except TimeoutError:
+            logger.info("the other voters have not heard in time that this node resigns")
 
     async def close(self) -> None:
         """After `run` has ended: what is synced stays, and the files are put down."""
-        raise NotImplementedError
+        await self._offload.run(self._storage.close)
 
     async def handle(self, request: Message, version: int) -> Message:
         """Vote, BeginQuorumEpoch, EndQuorumEpoch, Fetch and FetchSnapshot of the metadata log, DescribeQuorum,
         AddRaftVoter, RemoveRaftVoter, UpdateRaftVoter."""
-        raise NotImplementedError
+        clock = self._clock
+        return await self._ask(
+            lambda token: hand_in(self._replica, token, request, version, clock.now_ms(), clock.wall_ms()),
+            writes=may_write(request),
+        )
 
     async def upgrade_kraft_version(self, level: int) -> Message:
         """From configured voters to voters in the log; answers an UpdateFeaturesResponse when that is committed."""
-        raise NotImplementedError
+        return await self._ask(
+            lambda token: self._replica.upgrade_kraft_version(token, level, self._clock.now_ms()), writes=True
+        )
+
+    async def _ask(self, ask: Callable[[replies.Token], list[Effect]], *, writes: bool) -> Message:
+        token: replies.Token = asyncio.get_running_loop().create_future()
+        self._waiting[token] = None
+        self._inbox.put(partial(ask, token), writes=writes)
+        try:
+            return await token
+        finally:
+            self._waiting.pop(token, None)
 
     def reserve(self) -> int:
         """The offset where the next append will stand; nobody else writes until `append` or `release`."""
-        raise NotImplementedError
+        return self._held().accumulator.reserve()
 
     def release(self) -> None:
-        raise NotImplementedError
+        if self._leadership is not None:
+            self._leadership.accumulator.release()
+            self._inbox.wake()
 
     def append(self, records: Sequence[Message]) -> int:
         """One atomic batch; the offset of its last record, at once. Durable when `committed` has passed it."""
-        raise NotImplementedError
+        level = self._image.latest.metadata_version
+        last_offset = self._held().append(records, self._clock.wall_ms(), level)
+        self._inbox.wake()
+        return last_offset
+
+    def _held(self) -> Leadership:
+        if self._leadership is None or not self.is_leader:
+            raise KafkaError(ErrorCode.NOT_CONTROLLER, "this node does not lead the metadata quorum")
+        return self._leadership
+
+    def _is_reserved(self) -> bool:
+        return self._leadership is not None and self._leadership.accumulator.is_reserved
+
+    def _put(self, on_input: Callable[[int], list[Effect]], *, writes: bool = False, first: bool = False) -> None:
+        """An input that is told the time when its turn comes."""
+        self._inbox.put(lambda: on_input(self._clock.now_ms()), writes=writes, first=first)
+
+    async def _steps(self) -> None:
+        while True:
+            step = await self._inbox.next()
+            for effect in step():
+                await self._perform(effect)
+            self._set_timer()
+            await asyncio.sleep(0)
+
+    def _set_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        deadline_ms = self._replica.next_deadline_ms()
+        if deadline_ms is not None:
+            wait_ms = max(1, deadline_ms - self._clock.now_ms())
+            loop = asyncio.get_running_loop()
+            self._timer = loop.call_later(wait_ms / 1000, self._put, self._replica.on_time)
+
+    async def _perform(self, effect: Effect) -> None:
+        match effect:
+            case effects.Persist(state):
+                self._storage.note_epoch(state.epoch)
+                await self._offload.run(self._storage.write_state, state, self._log.kraft_version, self._log.voters)
+            case effects.Send():
+                self._exchanges.begin(effect, self._tasks)
+            case effects.Reply(token, response):
+                replies.reply_to(token, response)
+            case effects.ReplyWithRecords():
+                self._tasks.start_eagerly(replies.reply_with_records(effect, self._storage, self._offload))
+            case effects.ReplyWithSnapshot():
+                replies.reply_with_snapshot(effect, self._storage)
+            case effects.Flush():
+                self._flusher.ask()
+            case effects.Truncate(offset):
+                await self._truncate(offset)
+            case effects.Commit(high_watermark):
+                self._commit(high_watermark)
+            case effects.Lead(epoch):
+                self._replay.when_caught_up(partial(self._lead, epoch))
+            case effects.StepDown():
+                self._step_down()
+            case effects.SnapshotChunk(snapshot_id, position, data):
+                self._storage.receive_chunk(snapshot_id, position, data)
+            case effects.FinishSnapshot(snapshot_id):
+                await self._finish_snapshot(snapshot_id)
+            case effects.LeaderChanged():
+                changed, self._leader_changed = self._leader_changed, asyncio.Event()
+                changed.set()
+
+    def _commit(self, high_watermark: int) -> None:
+        if self._leadership is None:
+            self._replay.rise(high_watermark)
+        else:
+            self._on_replayed(high_watermark, self._image.commit(high_watermark))
+
+    def _on_replayed(self, offset: int, touched: list[Touched]) -> None:
+        """In one step of the loop: whoever is woken finds the image, and what follows from it, as committed."""
+        self._storage.note_committed(offset)
+        if self.on_commit is not None:
+            self.on_commit(touched)
+        if self._leadership is not None:
+            self._leadership.committed.advance(offset)
+        self.high_watermark.advance(offset)
+        self._snapshotting.on_committed(offset)
+
+    def _lead(self, epoch: int) -> None:
+        """Everything committed is in the image."""
+        if not self._replica.is_leader or self._replica.epoch != epoch:
+            return
+        held = self._leadership = Leadership(epoch, self._log.end_offset, self._image.end_offset)
+        self._log.accumulator = held.accumulator
+        self.committed = held.committed
+        held.task = self._tasks.start(
+            held.writing(self._flusher.idle, self._append_linger_ms, partial(self._inbox.put, self._write_appended)),
+            "quorum appends",
+        )
+        if self.on_leading is not None:
+            self.on_leading(epoch)
+
+    def _step_down(self) -> None:
+        """What was replayed and not committed never happened; what was appended and not written never will."""
+        self._replay.when_caught_up(None)
+        held, self._leadership = self._leadership, None
+        if held is None:
+            return
+        self._log.accumulator = None
+        held.lose()
+        self._image.revert_to_committed(held.committed.value)
+        if self.on_stepped_down is not None:
+            self.on_stepped_down()
+
+    def _write_appended(self) -> list[Effect]:
+        held = self._leadership
+        if held is None or not self.is_leader:
+            return []
+        written = self._log.append_encoded(WRITE_BYTES)
+        if held.accumulator.is_encoded:
+            self._inbox.put(self._write_appended)
+        return self._replica.on_appended(self._clock.now_ms()) if written else []
+
+    def _on_flushed(self) -> None:
+        self._put(lambda now_ms: self._replica.on_flushed(self._log.flushed_offset, now_ms))
+
+    def _on_exchange_ended(self, send: Send, response: Message | None, refused: bool) -> None:
+        # A node that is to vote is asked for its versions, and becomes a voter with its answer.
+        writes = isinstance(send.request, ApiVersionsRequest)
+        self._put(lambda now_ms: self._replica.on_response(send, response, refused, now_ms), writes=writes)
+
+    async def _truncate(self, offset: int) -> None:
+        log = self._storage.log
+        # Whatever is written down about the part that stays must be true of the disk: it is synced first.
+        await self._flusher.flush()
+        cut = log.begin_truncation(offset)
+        await self._offload.run(cut.run)
+        segments = cut.apply()
+        self._log.on_truncated()
+        self._tasks.start(self._offload.run(self._storage.remove_files, [], segments), "removing segments")
+
+    async def _finish_snapshot(self, snapshot_id: SnapshotId) -> None:
+        storage = self._storage
+        try:
+            snapshot = await self._offload.run(storage.finish_received, snapshot_id)
+        except DamagedSnapshot as damage:
+            storage.abandon_received()
+            why = str(damage)
+            self._put(lambda now_ms: self._replica.on_snapshot_failed(snapshot_id, why, now_ms), first=True)
+            return
+        self._replay.pause()
+        restart = storage.log.begin_restart(snapshot_id.end_offset)
+        await self._offload.run(restart.run, self._clock.wall_ms())
+        snapshots, segments = storage.begin_again(snapshot_id, restart)
+        self._log.on_snapshot(snapshot_id, snapshot)
+        self._replay.load(snapshot_id, snapshot)
+        self._tasks.start(self._offload.run(storage.remove_files, snapshots, segments), "removing segments")
+        self._put(lambda now_ms: self._replica.on_snapshot_loaded(snapshot_id, now_ms), first=True)

@@ -118,6 +118,7 @@ def _fit_together(disk: Disk, path: str, log: PartitionLog, snapshots: list[Snap
     latest = snapshots[-1]
     if log.log_end_offset < latest.end_offset or _contradicts(log, latest):
         log.restart_at(latest.end_offset)
+        log.publish_flushed(latest.end_offset, log.generation)
     elif log.log_start_offset > latest.end_offset:
         raise NodeFault(
             f"{path} begins at offset {log.log_start_offset}, after the end of its latest snapshot "

@@ -15,7 +15,7 @@ from strandline.model.errors import NodeFault
 from strandline.protocol.types import Message
 from strandline.raft.batches import control_records, data_slices
 from strandline.raft.storage import MetadataStorage
-from strandline.raft.voters import VoterHistory, VoterSet
+from strandline.raft.voters import Voter, VoterHistory, VoterSet
 
 
 def recover(storage: MetadataStorage, image: Image, configured: VoterSet | None) -> VoterHistory:
@@ -33,6 +33,27 @@ def recover(storage: MetadataStorage, image: Image, configured: VoterSet | None)
     finally:
         if collecting:
             gc.enable()
+
+
+def check_voters(history: VoterHistory, me: Voter, *, is_controller: bool, can_ask: bool) -> None:
+    """NodeFault when this node could never take part: better told at its start than waited for.
+
+    `can_ask`: somebody is configured who can be asked for the quorum (`controller.quorum.bootstrap.servers`).
+    """
+    ids = [voter.id for voter in history.voters.voters]
+    known = history.voters.voter(me.id)
+    if not ids and not can_ask:
+        raise NodeFault(
+            "nobody has said who votes: format this node with --standalone or --initial-controllers, "
+            "or set controller.quorum.voters or controller.quorum.bootstrap.servers"
+        )
+    if is_controller and history.kraft_version == 0 and ids and known is None:
+        raise NodeFault(f"node {me.id} is a controller, but not among the voters {ids} of controller.quorum.voters")
+    if history.kraft_version > 0 and ids == [me.id] and known is not None and known.directory_id != me.directory_id:
+        raise NodeFault(
+            f"the only voter, {me.id}, has its log in directory {known.directory_id}, but this is {me.directory_id}: "
+            "the metadata of this cluster is elsewhere"
+        )
 
 
 def _first_voters(storage: MetadataStorage, configured: VoterSet | None) -> VoterHistory:

@@ -36,6 +36,7 @@ from strandline.protocol.types import Message
 from strandline.raft.batches import ControlRecord, MetadataBatch, encode_control_batch, encode_slowly
 from strandline.raft.description import describe_sole_voter
 from strandline.raft.snapshots import SnapshotId
+from strandline.raft.snapshotting import SnapshotPolicy
 from strandline.raft.state import QuorumState
 from strandline.raft.storage import MetadataStorage
 from strandline.raft.voters import Voter, VoterSet
@@ -50,12 +51,6 @@ logger = logging.getLogger(__name__)
 _SNAPSHOT_SLICE: Final = 200
 
 OnCommit = Callable[[list[Touched]], None]
-
-
-@dataclass(frozen=True, slots=True)
-class SnapshotPolicy:
-    max_bytes_between: int = 20_971_520  # metadata.log.max.record.bytes.between.snapshots
-    max_interval_ms: int = 3_600_000  # metadata.log.max.snapshot.interval.ms
 
 
 @dataclass(frozen=True, slots=True)
@@ -305,10 +300,8 @@ class SoleVoter:
         """Forgets old snapshots and the log before the oldest that remains (Kafka's metadata.max.retention.*)."""
         storage, wall_ms = self._storage, self._clock.wall_ms()
         surplus = await self._offload.run(storage.surplus_snapshots, wall_ms)
-        snapshots = storage.forget_snapshots(surplus)
-        expired = await self._offload.run(storage.log.expired_segments, wall_ms)
-        segments = storage.log.retire(expired, wall_ms)
-        await self._offload.run(storage.remove_files, snapshots, segments)
+        segments = storage.forget(surplus, wall_ms)
+        await self._offload.run(storage.remove_files, surplus, segments)
 
     async def describe_quorum(self, request: DescribeQuorumRequest, version: int = 2) -> DescribeQuorumResponse:
         voter = self._voters.voter(self._node_id) or Voter(self._node_id)

@@ -24,7 +24,7 @@ from strandline.raft.snapshots import Snapshot, SnapshotId, SnapshotReceiver, Sn
 from strandline.raft.state import QuorumState, read_quorum_state, write_quorum_state
 from strandline.raft.voters import VoterSet
 from strandline.records.batch import BatchHeader
-from strandline.runtime.disk import Buffer, Disk
+from strandline.runtime.disk import Buffer, Disk, File
 
 __all__ = ["METADATA_PARTITION", "MetadataStorage", "StorageSettings"]
 
@@ -50,6 +50,7 @@ class MetadataStorage:
         self._settings = settings
         self._read_on_opening = latest
         self._receiving: tuple[SnapshotId, SnapshotReceiver] | None = None
+        self._served: dict[SnapshotId, File] = {}
 
     @classmethod
     def open(
@@ -80,6 +81,12 @@ class MetadataStorage:
 
     def path_of(self, snapshot_id: SnapshotId) -> str:
         return f"{self.path}/{snapshot_id.file_name}"
+
+    def snapshot_file(self, snapshot_id: SnapshotId) -> File:
+        """To serve it from; open until it is removed."""
+        if snapshot_id not in self._served:
+            self._served[snapshot_id] = self.disk.open(self.path_of(snapshot_id))
+        return self._served[snapshot_id]
 
     def read_latest_snapshot(self) -> Snapshot | None:
         """Blocking. The first time it is the one that opening has read."""
@@ -174,35 +181,42 @@ class MetadataStorage:
         Answers what to remove."""
         segments = step.apply()
         self.log.epochs.assign(snapshot_id.epoch, snapshot_id.end_offset)
+        self.log.publish_flushed(snapshot_id.end_offset, self.log.generation)
         surplus, self.snapshots = self.snapshots, [snapshot_id]
         self._receiving = None
         self.note.rise(snapshot_id.end_offset)
         return surplus, segments
 
-    def surplus_snapshots(self, wall_ms: int) -> int:
-        """Blocking. How many of the oldest snapshots may be forgotten: too many bytes are kept, or too old ones."""
+    def surplus_snapshots(self, wall_ms: int) -> list[SnapshotId]:
+        """Blocking. The oldest snapshots, as far as they may be forgotten: too many bytes are kept, or too old ones."""
         snapshots = self.snapshots
         sizes = [self.disk.size(self.path_of(snapshot)) for snapshot in snapshots]
         kept_bytes = sum(sizes) + self.log.size_bytes
-        count = 0
+        surplus: list[SnapshotId] = []
         for snapshot, size in zip(snapshots[:-1], sizes, strict=False):
             age_ms = wall_ms - self.disk.modified_ms(self.path_of(snapshot))
             if kept_bytes <= self._settings.retention_bytes and age_ms <= self._settings.retention_ms:
                 break
             kept_bytes -= size
-            count += 1
-        return count
+            surplus.append(snapshot)
+        return surplus
 
-    def forget_snapshots(self, count: int) -> list[SnapshotId]:
-        """The log begins where the oldest remaining snapshot ends; the files are the caller's to remove."""
-        forgotten, self.snapshots = self.snapshots[:count], self.snapshots[count:]
-        if forgotten:
-            self.log.delete_records_before(self.snapshots[0].end_offset)
-        return forgotten
+    def forget(self, surplus: Sequence[SnapshotId], wall_ms: int) -> list[Segment]:
+        """These snapshots, and the log before the oldest that remains; the files are the caller's to remove.
+
+        Not while the log is being cut: that counts its segments.
+        """
+        assert self.log.cutting_at is None
+        if not surplus:
+            return []
+        self.snapshots = [snapshot for snapshot in self.snapshots if snapshot not in surplus]
+        self.log.delete_records_before(self.snapshots[0].end_offset)
+        return self.log.retire(self.log.expired_segments(wall_ms), wall_ms)
 
     def remove_files(self, snapshots: Sequence[SnapshotId], segments: Sequence[Segment]) -> None:
         """Blocking."""
         for snapshot in snapshots:
+            self._stop_serving(snapshot)
             with suppress(FileNotFoundError):
                 self.disk.remove(self.path_of(snapshot))
         for segment in segments:
@@ -211,8 +225,15 @@ class MetadataStorage:
     def close(self) -> None:
         """Blocking."""
         self.abandon_received()
+        for snapshot in list(self._served):
+            self._stop_serving(snapshot)
         self.log.close()
         if self.log.health.is_online:
             self.note.rise(min(self.log.high_watermark, self.log.flushed_offset))
             self.note.sync()
         self.note.close()
+
+    def _stop_serving(self, snapshot_id: SnapshotId) -> None:
+        file = self._served.pop(snapshot_id, None)
+        if file is not None:
+            file.close()

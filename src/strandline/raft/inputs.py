@@ -1,0 +1,47 @@
+"""Requests from outside, as inputs of the machine: which API is which input."""
+
+from __future__ import annotations
+
+from strandline.model.errors import ErrorCode, KafkaError
+from strandline.protocol.messages.fetch import FetchRequest
+from strandline.protocol.messages.quorum import (
+    AddRaftVoterRequest,
+    BeginQuorumEpochRequest,
+    DescribeQuorumRequest,
+    EndQuorumEpochRequest,
+    FetchSnapshotRequest,
+    RemoveRaftVoterRequest,
+    UpdateRaftVoterRequest,
+    VoteRequest,
+)
+from strandline.protocol.types import Message
+from strandline.raft.effects import Effect
+from strandline.raft.replica import Replica
+
+
+def may_write(request: Message) -> bool:
+    """Whether a leader may append control records of its own on this request."""
+    return isinstance(request, AddRaftVoterRequest | RemoveRaftVoterRequest | UpdateRaftVoterRequest)
+
+
+def hand_in(replica: Replica, token: object, request: Message, version: int, now_ms: int, wall_ms: int) -> list[Effect]:
+    match request:
+        case FetchRequest():
+            return replica.on_fetch(token, request, version, now_ms)
+        case VoteRequest():
+            return replica.on_vote(token, request, now_ms)
+        case BeginQuorumEpochRequest():
+            return replica.on_begin_quorum_epoch(token, request, now_ms)
+        case EndQuorumEpochRequest():
+            return replica.on_end_quorum_epoch(token, request, now_ms)
+        case FetchSnapshotRequest():
+            return replica.on_fetch_snapshot(token, request, now_ms)
+        case DescribeQuorumRequest():
+            return replica.on_describe_quorum(token, request, version, now_ms, wall_ms)
+        case AddRaftVoterRequest():
+            return replica.on_add_voter(token, request, now_ms)
+        case RemoveRaftVoterRequest():
+            return replica.on_remove_voter(token, request, now_ms)
+        case UpdateRaftVoterRequest():
+            return replica.on_update_voter(token, request, now_ms)
+    raise KafkaError(ErrorCode.INVALID_REQUEST, f"{type(request).__name__} is no request of the metadata quorum")
