@@ -160,7 +160,6 @@ async def _health(client: Client) -> Health:
     quorum: QuorumDescription | str
     try:
         quorum = await client.quorum.describe()
-        moving = await client.reassignments.under_way()
     except KafkaError as error:
-        quorum, moving = str(error), []
-    return assess(cluster, quorum, topics, moving)
+        return assess(cluster, error.why or error.code.name, topics)
+    return assess(cluster, quorum, topics, await client.reassignments.under_way())

@@ -59,7 +59,7 @@ class MetadataFiles:
             return None
         try:
             # Another program (Apache Kafka) that wrote here since has begun an epoch of its own, but no note.
-            kept = note.epoch == read_quorum_state(self.disk, self.directory).epoch
+            kept = note.epoch >= read_quorum_state(self.disk, self.directory).epoch
         except NodeFault:
             kept = True
         return note.offset if kept else None

@@ -260,7 +260,11 @@ class Router:
         if self.view.controller_id not in self.view.brokers:
             await self.refresh([])
         if self.view.controller_id in self.view.brokers:
-            return await self.broker(self.view.controller_id)
+            try:
+                return await self.broker(self.view.controller_id)
+            except TRANSPORT_ERRORS:
+                # It is gone. Brokers of today pass requests on, so any will do, and the next call looks for another.
+                self.view.controller_id = -1
         return await self.any_broker()
 
     async def _connection(self, endpoint: Endpoint, lane: str) -> Connection:

@@ -17,7 +17,14 @@ from random import Random
 from typing import Final
 
 from strandline.metadata.cluster import METADATA_VERSION
-from strandline.metadata.features import KRAFT_VERSION, SERVED_FEATURES, SUPPORTED_FEATURES, bootstrap_records
+from strandline.metadata.features import (
+    ELIGIBLE_LEADER_REPLICAS,
+    KRAFT_VERSION,
+    SERVED_FEATURES,
+    SUPPORTED_FEATURES,
+    bootstrap_records,
+)
+from strandline.metadata.record_versions import ELR_SINCE
 from strandline.metadata.settings.addresses import parse_voter
 from strandline.model.ids import METADATA_TOPIC, Uuid, random_uuid
 from strandline.node.config import Config
@@ -43,7 +50,7 @@ class FormatPlan:
     initial_controllers: str | None = None
     no_initial_controllers: bool = False
     ignore_formatted: bool = False
-    release_version: str = LATEST_RELEASE
+    release_version: str | None = None
     features: Mapping[str, int] | None = None
 
 
@@ -97,7 +104,7 @@ def format_storage(
 ) -> FormatReport:
     """Makes the node's directories ready for its first start; all of them, or as few as were missing."""
     _check_plan(config, cluster_id, plan)
-    level, features = _feature_levels(plan)
+    level, features = _feature_levels(config, plan)
     info = storage_info(config, disk=disk)
     _refuse_strangers(config, info, cluster_id)
     taken = [each.path for each in info.directories if each.identity is not None]
@@ -205,18 +212,19 @@ def _check_plan(config: Config, cluster_id: str, plan: FormatPlan) -> None:
         )
 
 
-def _feature_levels(plan: FormatPlan) -> tuple[int, list[FeatureLevelRecord]]:
+def _feature_levels(config: Config, plan: FormatPlan) -> tuple[int, list[FeatureLevelRecord]]:
     """The metadata version, and the records that finalize it and the other features; it comes first."""
     wanted = dict(plan.features or {})
-    for name, level in wanted.items():
-        least = SUPPORTED_FEATURES.get(name, (0, 0))[0]
-        most = SERVED_FEATURES.get(name, 0)
-        if not least <= level <= most:
-            raise StorageRefused(f"{name}={level} cannot be finalized: served are levels {least} to {most}")
+    _check_features(config, plan, wanted)
     try:
-        metadata_version = wanted.get(METADATA_VERSION) or metadata_version_of(plan.release_version)
+        metadata_version = wanted.get(METADATA_VERSION) or metadata_version_of(plan.release_version or LATEST_RELEASE)
     except ValueError as error:
         raise StorageRefused(str(error)) from error
+    if wanted.get(ELIGIBLE_LEADER_REPLICAS) and metadata_version < ELR_SINCE:
+        raise StorageRefused(
+            f"{ELIGIBLE_LEADER_REPLICAS}=1 needs {METADATA_VERSION} {release_of(ELR_SINCE)} or later, "
+            f"not {release_of(metadata_version)}"
+        )
     levels = {
         record.name: record.feature_level
         for record in bootstrap_records(metadata_version)
@@ -226,6 +234,24 @@ def _feature_levels(plan: FormatPlan) -> tuple[int, list[FeatureLevelRecord]]:
     # kraft.version is not a metadata record: the snapshot of the first voters carries it.
     levels.pop(KRAFT_VERSION, None)
     return metadata_version, [FeatureLevelRecord(name=name, feature_level=at) for name, at in levels.items() if at > 0]
+
+
+def _check_features(config: Config, plan: FormatPlan, wanted: Mapping[str, int]) -> None:
+    for name, level in wanted.items():
+        if name not in SUPPORTED_FEATURES:
+            raise StorageRefused(f"{name} is no feature: there are {', '.join(SUPPORTED_FEATURES)}")
+        least, most = SUPPORTED_FEATURES[name][0], SERVED_FEATURES.get(name, 0)
+        if not least <= level <= most:
+            raise StorageRefused(f"{name}={level} cannot be finalized: served are levels {least} to {most}")
+    if METADATA_VERSION in wanted and plan.release_version is not None:
+        raise StorageRefused(f"--release-version and --feature {METADATA_VERSION} say the same thing twice: give one")
+    dynamic = not config.quorum.voters
+    if KRAFT_VERSION in wanted and wanted[KRAFT_VERSION] != int(dynamic):
+        why = "without controller.quorum.voters it can change" if dynamic else "controller.quorum.voters fixes it"
+        raise StorageRefused(
+            f"{KRAFT_VERSION}={wanted[KRAFT_VERSION]} does not fit this quorum ({why}): leave --feature "
+            f"{KRAFT_VERSION} out"
+        )
 
 
 def _first_voters(config: Config, plan: FormatPlan, ids: dict[str, Uuid]) -> VoterSet | None:

@@ -145,7 +145,19 @@ def test_fixed_voters_and_brokers_need_no_choice_of_a_quorum() -> None:
             {"features": {"metadata.version": 99}},
             "metadata.version=99 cannot be finalized: served are levels 7 to 30",
         ),
-        (config(), {"features": {"group.flavour": 1}}, "group.flavour=1 cannot be finalized"),
+        (config(), {"features": {"group.flavour": 1}}, "group.flavour is no feature"),
+        (config(), {"features": {"kraft.version": 0}}, "kraft.version=0 does not fit this quorum"),
+        (
+            config(controller_quorum_voters="1@localhost:9093"),
+            {"standalone": False, "features": {"kraft.version": 1}},
+            "controller.quorum.voters fixes it",
+        ),
+        (config(), {"features": {"metadata.version": 20}, "release_version": "4.0"}, "the same thing twice"),
+        (
+            config(),
+            {"features": {"eligible.leader.replicas.version": 1}, "release_version": "3.8"},
+            "needs metadata.version 4.0-IV1 or later, not 3.8-IV0",
+        ),
         (config(), {"cluster_id": "two words"}, "cannot be a cluster id"),
     ],
 )
