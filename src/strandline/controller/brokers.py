@@ -93,8 +93,9 @@ class Brokers:
     ) -> Steps[BrokerRegistrationResponse]:
         """`next_offset` is where the first record of this decision will stand.
 
-        A broker that comes back without its memory leaves its partitions first, and its registration is the last
-        record: no partition ever counts on a broker that is not what it was. The broker's epoch is the offset of that.
+        A broker that comes back leaves its partitions first, and its registration is the last record: no partition ever
+        counts on a broker that is not what it was. The broker's epoch is the offset of that. One that has kept its
+        memory, which it shows by knowing its previous epoch, stays eligible where it was.
         """
         if request.cluster_id != self._settings.cluster_id:
             raise KafkaError(
@@ -110,8 +111,10 @@ class Brokers:
         self._check_directories(request)
         self._check_features(request)
         records: list[Message] = []
-        if known is not None and not again and request.previous_broker_epoch != known.epoch and elr_enabled(self._view):
-            yield from leave(self._view, self._rules(), known.id, records, unclean_shutdown=True)
+        if known is not None and not again:
+            # Its predecessor may never have been fenced, and a broker that starts is in sync with nobody.
+            forgot = request.previous_broker_epoch != known.epoch and elr_enabled(self._view)
+            yield from leave(self._view, self._rules(), known.id, records, unclean_shutdown=forgot)
         epoch = known.epoch if again and known is not None else next_offset + len(records)
         records.append(_register_record(request, epoch, known if again else None, self._view.metadata_version))
         if request.broker_id == self._settings.node_id:

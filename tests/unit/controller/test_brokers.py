@@ -220,12 +220,22 @@ def test_a_broker_that_comes_back_without_its_memory_loses_its_place_in_sync_in_
     assert (found.leader, found.isr, found.elr) == (2, (2,), ())
 
 
-def test_a_broker_that_kept_its_memory_keeps_its_place() -> None:
+def test_a_broker_that_kept_its_memory_is_in_sync_with_nobody_but_stays_eligible() -> None:
     scene = Scene(2)
+    scene.topic("t", [1, 2], [1, 2])
+    scene.configure("t", "min.insync.replicas", "2")
+    life = Life(scene)
+    life.register(registration(previous_broker_epoch=scene.epoch(1)))
+    found = scene.partition("t")
+    assert (found.leader, found.isr, found.elr) == (2, (2,), (1,))
+
+
+def test_a_broker_whose_predecessor_was_never_fenced_leads_nothing_while_it_starts() -> None:
+    scene = Scene(2, elr=False)
     scene.topic("t", [1, 2])
     life = Life(scene)
     life.register(registration(previous_broker_epoch=scene.epoch(1)))
-    assert scene.partition("t").isr == (1, 2)
+    assert (scene.partition("t").leader, scene.partition("t").isr) == (2, (2,))
 
 
 def test_only_the_current_epoch_of_a_broker_is_heard() -> None:
