@@ -1,5 +1,4 @@
-"""Fetch (1), versions 4-18, for consumers. Left out: replica fetches, which come with replication, and reading from
-followers (KIP-392), which needs some.
+"""Fetch (1), versions 4-18, for consumers and for followers. Left out: reading from followers (KIP-392), and throttles.
 
 A request that finds too little is parked on the watermarks of its partitions, without polling, and reads again when
 they have risen by enough bytes, when one is lost, or when its time is up. Records are slices of segment files: no byte
@@ -33,11 +32,12 @@ from strandline.protocol.messages.fetch import (
 )
 from strandline.replication.leader import Leader
 from strandline.replication.partition import Partition
-from strandline.runtime.watermark import Wait
+from strandline.replication.remote import Remote
+from strandline.runtime.watermark import Wait, Watermark
 
 _READ_UNCOMMITTED = 0
 _READ_COMMITTED = 1
-_DEBUGGING_CONSUMER = -2
+_CONSUMER = -1
 # Kafka refuses these before it looks at the partition, and then leaves the list of aborted transactions empty.
 _UNKNOWN = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
 _LEADER_HINT_ERRORS = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
@@ -48,17 +48,30 @@ class Reader(msgspec.Struct):
 
     version: int
     replica_id: int
+    replica_epoch: int
     isolation_level: int
     bytes_left: int
+    # The same request, after it has waited: what it says about its sender is known already.
+    again: bool = False
     bytes_read: int = 0
     must_answer: bool = False
 
+    @property
+    def is_follower(self) -> bool:
+        return self.replica_id >= 0
+
     def upper_offset(self, leader: Leader, log: PartitionLog) -> int:
-        if self.replica_id == _DEBUGGING_CONSUMER:
+        if self.replica_id != _CONSUMER:
             return log.log_end_offset
         if self.isolation_level == _READ_COMMITTED:
             return leader.last_stable_offset.value
         return leader.high_watermark.value
+
+    def watermark(self, leader: Leader) -> Watermark:
+        """What must rise before there is more to see."""
+        if self.is_follower:
+            return leader.log_end
+        return leader.last_stable_offset if self.isolation_level == _READ_COMMITTED else leader.high_watermark
 
 
 async def handle_fetch(broker: Broker, call: Call, request: FetchRequest) -> FetchResponse:
@@ -76,22 +89,23 @@ async def handle_fetch(broker: Broker, call: Call, request: FetchRequest) -> Fet
     if not reader.must_answer and reader.bytes_read < min_bytes and wanted and request.max_wait_ms > 0:
         call.park()
         await _until_enough(broker, call, reader, wanted, min_bytes, request.max_wait_ms)
-        reader = _reader(broker, call, request)
+        reader = _reader(broker, call, request, again=True)
         answers = await _read_all(broker, call, reader, wanted)
     response = await _response(call, session, wanted, answers, full=request.session_epoch <= 0)
-    if reader.replica_id < 0:
+    if not reader.is_follower:
         _tell_leaders(broker, call, response)
     return response
 
 
-def _reader(broker: Broker, call: Call, request: FetchRequest) -> Reader:
-    replica_id = request.replica_state.replica_id if call.version >= 15 else request.replica_id
-    return Reader(
-        call.version,
-        replica_id,
-        request.isolation_level,
-        min(request.max_bytes, broker.settings.get("fetch.max.bytes")),
-    )
+def _reader(broker: Broker, call: Call, request: FetchRequest, *, again: bool = False) -> Reader:
+    if call.version >= 15:
+        replica_id, replica_epoch = request.replica_state.replica_id, request.replica_state.replica_epoch
+    else:
+        replica_id, replica_epoch = request.replica_id, -1
+    max_bytes = request.max_bytes
+    if replica_id < 0:
+        max_bytes = min(max_bytes, broker.settings.get("fetch.max.bytes"))
+    return Reader(call.version, replica_id, replica_epoch, request.isolation_level, max_bytes, again)
 
 
 async def _read_all(broker: Broker, call: Call, reader: Reader, wanted: list[Wanted]) -> list[PartitionData]:
@@ -110,7 +124,14 @@ async def _read_all(broker: Broker, call: Call, reader: Reader, wanted: list[Wan
 
 async def _read(broker: Broker, reader: Reader, wanted: Wanted) -> PartitionData:
     partition, leader, log = await _leading(broker, reader, wanted)
-    upper = reader.upper_offset(leader, log)
+    remote = leader.remote(reader.replica_id, reader.replica_epoch, wanted.current_leader_epoch)
+    diverging = _divergence(log, wanted)
+    if diverging is None:
+        _check_range(partition, log, wanted)
+    else:
+        reader.must_answer = True
+    if remote is not None:
+        _account(broker, reader, partition, leader, remote, wanted, in_order=diverging is None)
     answer = PartitionData(
         partition_index=wanted.partition,
         high_watermark=leader.high_watermark.value,
@@ -120,17 +141,10 @@ async def _read(broker: Broker, reader: Reader, wanted: Wanted) -> PartitionData
         aborted_transactions=[] if reader.isolation_level == _READ_COMMITTED else None,
         records=b"",
     )
-    if wanted.last_fetched_epoch >= 0:
-        epoch, end_offset = log.epochs.end_offset_for(wanted.last_fetched_epoch, log.log_end_offset)
-        if epoch < 0 or end_offset < 0:
-            raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, f"epoch {wanted.last_fetched_epoch} is not known here")
-        if epoch < wanted.last_fetched_epoch or end_offset < wanted.fetch_offset:
-            answer.diverging_epoch = EpochEndOffset(epoch=epoch, end_offset=end_offset)
-            reader.must_answer = True
-            return answer
-    if not log.log_start_offset <= wanted.fetch_offset <= log.log_end_offset:
-        held = f"{partition.topic_partition} holds {log.log_start_offset} up to {log.log_end_offset}"
-        raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, f"{wanted.fetch_offset} was asked for, {held}")
+    if diverging is not None:
+        answer.diverging_epoch = diverging
+        return answer
+    upper = reader.upper_offset(leader, log)
     if wanted.fetch_offset >= upper:
         return answer
     read = await _warm_read(broker, reader, log, wanted, upper)
@@ -150,12 +164,44 @@ async def _read(broker: Broker, reader: Reader, wanted: Wanted) -> PartitionData
 async def _leading(broker: Broker, reader: Reader, wanted: Wanted) -> tuple[Partition, Leader, PartitionLog]:
     partition = broker.partitions.find(wanted.topic, wanted.topic_id, wanted.partition, by_id=reader.version >= 13)
     log = partition.log or await partition.ready()
-    leader = partition.leading(wanted.current_leader_epoch)
-    if reader.replica_id >= 0:
-        known = wanted.current_leader_epoch >= 0
-        code = ErrorCode.UNKNOWN_LEADER_EPOCH if known else ErrorCode.NOT_LEADER_OR_FOLLOWER
-        raise KafkaError(code, f"broker {reader.replica_id} is not a replica of {partition.topic_partition}")
-    return partition, leader, log
+    return partition, partition.leading(wanted.current_leader_epoch), log
+
+
+def _divergence(log: PartitionLog, wanted: Wanted) -> EpochEndOffset | None:
+    """Where the history of this log left that of who asks; None when his is a beginning of this one."""
+    if wanted.last_fetched_epoch < 0:
+        return None
+    epoch, end_offset = log.epochs.end_offset_for(wanted.last_fetched_epoch, log.log_end_offset)
+    if epoch < 0 or end_offset < 0:
+        raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, f"epoch {wanted.last_fetched_epoch} is not known here")
+    if epoch < wanted.last_fetched_epoch or end_offset < wanted.fetch_offset:
+        return EpochEndOffset(epoch=epoch, end_offset=end_offset)
+    return None
+
+
+def _check_range(partition: Partition, log: PartitionLog, wanted: Wanted) -> None:
+    if not log.log_start_offset <= wanted.fetch_offset <= log.log_end_offset:
+        held = f"{partition.topic_partition} holds {log.log_start_offset} up to {log.log_end_offset}"
+        raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, f"{wanted.fetch_offset} was asked for, {held}")
+
+
+def _account(
+    broker: Broker,
+    reader: Reader,
+    partition: Partition,
+    leader: Leader,
+    remote: Remote,
+    wanted: Wanted,
+    *,
+    in_order: bool,
+) -> None:
+    """What a follower's fetch says about the follower; and it is told at once when the high watermark has risen."""
+    if in_order and not reader.again:
+        now_ms = broker.world.clock.now_ms()
+        partition.on_fetch(remote, reader.replica_epoch, wanted.fetch_offset, wanted.log_start_offset, now_ms)
+    if remote.told_high_watermark < leader.high_watermark.value:
+        remote.told_high_watermark = leader.high_watermark.value
+        reader.must_answer = True
 
 
 async def _warm_read(broker: Broker, reader: Reader, log: PartitionLog, wanted: Wanted, upper: int) -> Read:
@@ -194,9 +240,7 @@ async def _until_enough(
         log = partition.log
         if log is None:  # deleted and made anew since it was read
             return
-        committed = reader.isolation_level == _READ_COMMITTED
-        watermark = leader.last_stable_offset if committed else leader.high_watermark
-        wait.collect(watermark, _measure(log, one, reader, leader))
+        wait.collect(reader.watermark(leader), _measure(log, one, reader, leader))
     await wait.done(max_wait_ms)
 
 

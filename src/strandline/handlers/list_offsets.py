@@ -27,6 +27,7 @@ EARLIEST_LOCAL = -4
 LATEST_TIERED = -5
 EARLIEST_PENDING_UPLOAD = -6
 _SINCE_VERSION = {MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9, EARLIEST_PENDING_UPLOAD: 11}
+_CONSUMER = -1
 _READ_UNCOMMITTED = 0
 _READ_COMMITTED = 1
 
@@ -74,6 +75,7 @@ async def _look_up(
     leader = partition.leading(wanted.current_leader_epoch)
     upper = _upper_offset(request, leader, log)
     if timestamp == LATEST:
+        _check_proven(request, call, leader)
         answer.offset = upper
         answer.leader_epoch = leader.leader_epoch
     elif timestamp in (EARLIEST, EARLIEST_LOCAL):
@@ -84,12 +86,21 @@ async def _look_up(
             found = await broker.world.offload.run(log.max_timestamp_offset, upper)
         else:
             found = await broker.world.offload.run(log.offset_for_timestamp, timestamp, upper)
-        if found is not None:
+        if found is None:
+            _check_proven(request, call, leader)
+        else:
             answer.offset, answer.timestamp, answer.leader_epoch = found
 
 
+def _check_proven(request: ListOffsetsRequest, call: Call, leader: Leader) -> None:
+    """A new leader does not know yet how far the last one's word went: an end told now could be a step back."""
+    if request.replica_id == _CONSUMER and not leader.is_watermark_proven:
+        code = ErrorCode.OFFSET_NOT_AVAILABLE if call.version >= 5 else ErrorCode.LEADER_NOT_AVAILABLE
+        raise KafkaError(code, "the high watermark has not reached the beginning of the leader's epoch yet")
+
+
 def _upper_offset(request: ListOffsetsRequest, leader: Leader, log: PartitionLog) -> int:
-    if request.replica_id != -1:
+    if request.replica_id != _CONSUMER:
         return log.log_end_offset
     if request.isolation_level == _READ_COMMITTED:
         return leader.last_stable_offset.value

@@ -30,8 +30,9 @@ from strandline.protocol.messages.produce import (
     TopicProduceResponse,
 )
 from strandline.records.batch import ATTRIBUTES_AT, HEADER_SIZE, MAGIC, MAGIC_AT, TRANSACTIONAL
+from strandline.replication.leader import Leader
 from strandline.replication.partition import Partition
-from strandline.runtime.watermark import Wait, Watermark
+from strandline.runtime.watermark import Wait
 
 _ACKS_ALL = -1
 # Errors that say nothing about the partition's log: with the others Kafka tells where it begins.
@@ -47,10 +48,10 @@ _WITHOUT_LOG_START = frozenset(
 
 
 class _Pending(NamedTuple):
-    """An append that counts once the high watermark has passed it."""
+    """An append that counts once the high watermark of the leadership that took it has passed it."""
 
     answer: PartitionProduceResponse
-    high_watermark: Watermark
+    leader: Leader
     offset: int
 
 
@@ -111,6 +112,8 @@ async def _produce_to(
         if partition.topic_partition.topic in INTERNAL_TOPICS and call.client_id != "__admin_client":
             raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, "internal topics are written by the brokers only")
         log = partition.log or await partition.ready()
+        if request.acks == _ACKS_ALL:
+            partition.leading().check_enough_replicas()
         appended = await _append(broker, call, partition, log, data)
     except KafkaError as error:
         _refuse(answer, error, log)
@@ -122,8 +125,8 @@ async def _produce_to(
     # acks=1 waits too where `flush.messages=1` promised that an answer means "on disk".
     waits = request.acks == _ACKS_ALL or (request.acks == 1 and log.settings.flush_messages == 1)
     if waits and leader is not None and leader.high_watermark.value <= appended.last_offset:
-        # The watermark of this leadership, not of the one that may have followed it when the waiting begins.
-        pending.append(_Pending(answer, leader.high_watermark, appended.last_offset + 1))
+        # Of this leadership, not of the one that may have followed it when the waiting begins.
+        pending.append(_Pending(answer, leader, appended.last_offset + 1))
     return answer
 
 
@@ -146,12 +149,15 @@ async def _append(
 
 async def _acknowledged(pending: list[_Pending], timeout_ms: int) -> None:
     wait = Wait(len(pending))
-    parts = [wait.reach(one.high_watermark, one.offset) for one in pending]
+    parts = [wait.reach(one.leader.high_watermark, one.offset) for one in pending]
     await wait.done(timeout_ms)
     for one, part in zip(pending, parts, strict=True):
-        if not part.reached:
-            lost = part.lost is not None
-            one.answer.error_code = ErrorCode.NOT_LEADER_OR_FOLLOWER if lost else ErrorCode.REQUEST_TIMED_OUT
+        if part.reached:
+            code = ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND if one.leader.lost_replicas else ErrorCode.NONE
+        else:
+            code = ErrorCode.REQUEST_TIMED_OUT if part.lost is None else ErrorCode.NOT_LEADER_OR_FOLLOWER
+        if code != ErrorCode.NONE:
+            one.answer.error_code = code
             one.answer.base_offset = -1
             one.answer.log_append_time_ms = -1
 

@@ -37,6 +37,7 @@ class Wanted(msgspec.Struct):
     max_bytes: int
     current_leader_epoch: int = -1
     last_fetched_epoch: int = -1
+    log_start_offset: int = -1
     told_high_watermark: int = -1
     told_log_start_offset: int = -1
 
@@ -61,6 +62,7 @@ def wanted_by(request: FetchRequest) -> WantedByKey:
                 one.partition_max_bytes,
                 max(one.current_leader_epoch, -1),
                 max(one.last_fetched_epoch, -1),
+                one.log_start_offset,
             )
     return wanted
 
@@ -85,6 +87,7 @@ class FetchSession(msgspec.Struct):
                 known.max_bytes = wanted.max_bytes
                 known.current_leader_epoch = wanted.current_leader_epoch
                 known.last_fetched_epoch = wanted.last_fetched_epoch
+                known.log_start_offset = wanted.log_start_offset
 
     def has_news(self, wanted: Wanted, answer: PartitionData) -> bool:
         """Whether an incremental response must name this partition; remembers what it will have been told."""

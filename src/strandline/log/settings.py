@@ -1,4 +1,4 @@
-"""What one log must know of its topic's configuration: the topic keys that end at the log, parsed once.
+"""What one log, and whoever replicates it, must know of its topic's configuration: those topic keys, parsed once.
 
 Owned by the log; built by whoever knows the effective configuration of a topic, as text under Kafka's key names.
 Equal configurations give the same object, so thousands of partitions share one.
@@ -44,6 +44,7 @@ class LogSettings(msgspec.Struct, frozen=True):
     compression_gzip_level: int = -1
     compression_lz4_level: int = 9
     compression_zstd_level: int = 3
+    min_insync_replicas: int = 1
     producer_id_expiration_ms: int = 86_400_000
 
     @property

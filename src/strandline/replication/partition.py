@@ -1,30 +1,57 @@
-"""One partition on this broker: its log, its leadership, and the questions every client-facing request asks of both.
+"""One partition on this broker: its log, its leadership, and the questions every request asks of both.
 
 Handlers call it; the table owns it. A partition is known long before its log is opened: `ready()` opens it on first
 use, off the event loop, so that a node with thousands of idle partitions starts at once.
+
+A follower's log may be cut, which takes a while off the event loop. Who is made leader meanwhile leads when the cut is
+done, and not on a log that is about to become shorter.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from typing import Protocol
 
 from strandline.log.appending import Appended
 from strandline.log.partition_log import PartitionLog
+from strandline.log.segment import Segment
+from strandline.log.truncation import Restart, Truncation
 from strandline.log.validation import Validated
 from strandline.metadata.values import PartitionInfo
 from strandline.model.errors import ErrorCode, KafkaError
 from strandline.model.ids import TopicPartition, Uuid
-from strandline.replication.leader import Leader
+from strandline.replication.leader import Brokers, IsrChange, Leader
+from strandline.replication.remote import Remote
+from strandline.runtime.offload import Offload
+from strandline.runtime.tasks import uninterrupted
 
 Opener = Callable[[], Awaitable[PartitionLog]]
 
 
+class Surroundings(Protocol):
+    """What a partition asks of the broker it is on."""
+
+    @property
+    def node_id(self) -> int: ...
+    @property
+    def brokers(self) -> Brokers: ...
+
+    def flush(self, partition: Partition) -> None:
+        """Soon, off the event loop."""
+        ...
+
+    def propose(self, partition: Partition, change: IsrChange) -> None:
+        """To the controller, until it has answered."""
+        ...
+
+
 class Partition:
     __slots__ = (
+        "_around",
+        "_changing",
+        "_cutting",
         "_dropped",
-        "_flush",
-        "_node_id",
         "_open",
         "_opening",
         "info",
@@ -39,24 +66,24 @@ class Partition:
         topic_partition: TopicPartition,
         topic_id: Uuid,
         info: PartitionInfo,
-        node_id: int,
         open_log: Opener,
-        flush: Callable[[Partition], None],
+        around: Surroundings,
     ) -> None:
         self.topic_partition = topic_partition
         self.topic_id = topic_id
         self.info = info
         self.log: PartitionLog | None = None
         self.leader: Leader | None = None
-        self._node_id = node_id
+        self._around = around
         self._open = open_log
         self._opening: asyncio.Future[None] | None = None
-        self._flush = flush
+        self._changing: asyncio.Lock | None = None
+        self._cutting = False
         self._dropped = False
 
     @property
     def leads(self) -> bool:
-        return self.info.leader == self._node_id
+        return self.info.leader == self._around.node_id
 
     async def ready(self) -> PartitionLog:
         """The open log. Many may ask at once; it is opened once, and a failure is told to all who asked."""
@@ -74,8 +101,7 @@ class Partition:
                 opening.set_result(None)
                 raise
             self.log = log
-            if self.leads and not self._dropped:
-                self.leader = Leader(log, self.info.leader_epoch)
+            self._lead_if_due()
             opening, self._opening = self._opening, None
             opening.set_result(None)
         return self.log
@@ -91,10 +117,40 @@ class Partition:
             return
         changed = info.leader_epoch != self.info.leader_epoch
         self.info = info
-        if changed and self.log is not None:
+        if changed:
+            previous = self.leader
             self.resign("the partition has a new leader epoch")
-            if self.leads:
-                self.leader = Leader(self.log, info.leader_epoch)
+            self._lead_if_due(previous)
+        elif self.leader is not None:
+            self.leader.on_metadata(info)
+
+    def _lead_if_due(self, previous: Leader | None = None) -> None:
+        if self.leads and self.log is not None and not self._dropped and not self._cutting:
+            self.leader = Leader(self.log, self.info, self._around.node_id, self._around.brokers, previous)
+
+    @property
+    def changing(self) -> asyncio.Lock:
+        """Held while something changes which segments the log has, or where it ends: one at a time may."""
+        if self._changing is None:
+            self._changing = asyncio.Lock()
+        return self._changing
+
+    async def cut(self, begin: Callable[[PartitionLog], Truncation | Restart], offload: Offload) -> list[Segment]:
+        """A follower's truncation, or its new beginning; the segments to be removed from the disk. Once begun it ends:
+        files and memory must not part."""
+        return await uninterrupted(self._cut(begin, offload))
+
+    async def _cut(self, begin: Callable[[PartitionLog], Truncation | Restart], offload: Offload) -> list[Segment]:
+        async with self.changing:
+            self._cutting = True
+            try:
+                step = begin(self._opened())
+                await offload.run(step.run)
+                return step.apply()
+            finally:
+                self._cutting = False
+                if self.leader is None:
+                    self._lead_if_due()
 
     def resign(self, why: str) -> None:
         if self.leader is not None:
@@ -129,8 +185,27 @@ class Partition:
 
     def _after_append(self, leader: Leader, log: PartitionLog, now_ms: int) -> None:
         if log.flush_needed(now_ms):
-            self._flush(self)
+            self._around.flush(self)
         leader.on_progress()
+
+    def append_fetched(self, records: memoryview, *, wall_ms: int, now_ms: int) -> None:
+        """A follower's append: the leader's bytes, as they are."""
+        log = self._opened()
+        log.append_batches(records, wall_ms=wall_ms)
+        if log.flush_needed(now_ms):
+            self._around.flush(self)
+
+    def on_fetch(self, remote: Remote, broker_epoch: int, offset: int, log_start_offset: int, now_ms: int) -> None:
+        """A follower's fetch has been found to be in order."""
+        change = self.leading().on_fetch(remote, broker_epoch, offset, log_start_offset, now_ms)
+        if change is not None:
+            self._around.propose(self, change)
+
+    def on_time(self, now_ms: int, lag_time_max_ms: int) -> None:
+        if self.leader is not None and self.leader.remotes:
+            change = self.leader.on_time(now_ms, lag_time_max_ms)
+            if change is not None:
+                self._around.propose(self, change)
 
     def _opened(self) -> PartitionLog:
         if self.log is None:

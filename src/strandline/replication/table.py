@@ -1,5 +1,6 @@
 """The partitions of this broker, by name and by id. Handlers look partitions up in it; `node/publisher` tells it of
-committed changes. A partition gets its object on first use, so that ten thousand idle ones cost nothing.
+committed changes. A partition gets its object on first use, so that ten thousand idle ones cost nothing: of those it
+follows that is at once, of those it leads when the first follower or client asks.
 
 After an await, ask again: a partition may have been dropped meanwhile.
 """
@@ -16,9 +17,25 @@ from strandline.metadata.views import View
 from strandline.model.errors import ErrorCode, KafkaError
 from strandline.model.ids import TopicPartition, Uuid
 from strandline.replication.flusher import Flusher
+from strandline.replication.leader import IsrChange
 from strandline.replication.partition import Partition
 
 OpenLog = Callable[[TopicPartition, Uuid, LogSettings, Uuid | None], Awaitable[PartitionLog]]
+
+
+class KnownBrokers:
+    """Other brokers, as committed metadata knows them."""
+
+    def __init__(self, image: Image) -> None:
+        self._image = image
+
+    def registered_epoch(self, broker_id: int) -> int:
+        info = self._image.committed.broker(broker_id)
+        return -1 if info is None else info.epoch
+
+    def may_join(self, broker_id: int, broker_epoch: int) -> bool:
+        info = self._image.committed.broker(broker_id)
+        return info is not None and info.active and info.epoch == broker_epoch
 
 
 class PartitionTable:
@@ -30,7 +47,10 @@ class PartitionTable:
         log_settings: Callable[[str], LogSettings],
         flusher: Flusher,
     ) -> None:
-        self._node_id = node_id
+        self.node_id = node_id
+        self.brokers = KnownBrokers(image)
+        # Who carries proposals to the controller; a sole replica never has any.
+        self.on_proposal: Callable[[Partition, IsrChange], None] = _nobody
         self._image = image
         self._open_log = open_log
         self._log_settings = log_settings
@@ -55,13 +75,19 @@ class PartitionTable:
         topic_partition = TopicPartition(topic, index)
 
         async def open_log() -> PartitionLog:
-            directory_id = info.directory_of(self._node_id)
+            directory_id = info.directory_of(self.node_id)
             return await self._open_log(topic_partition, topic_id, self._log_settings(topic), directory_id)
 
-        partition = Partition(topic_partition, topic_id, info, self._node_id, open_log, self._flusher.request)
+        partition = Partition(topic_partition, topic_id, info, open_log, self)
         self._by_id.setdefault(topic_id, {})[index] = partition
         self._by_name[topic] = self._by_id[topic_id]
         return partition
+
+    def flush(self, partition: Partition) -> None:
+        self._flusher.request(partition)
+
+    def propose(self, partition: Partition, change: IsrChange) -> None:
+        self.on_proposal(partition, change)
 
     def drop(self, topic_id: Uuid, partition: int) -> Partition | None:
         """The broker no longer holds it: whoever waits on it is told at once. The caller deletes the log."""
@@ -101,7 +127,7 @@ class PartitionTable:
         info = view.partition(known.id, index) if known is not None else None
         if known is None or info is None:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no partition {topic or topic_id}-{index}")
-        if self._node_id not in info.replicas:
+        if self.node_id not in info.replicas:
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{known.name}-{index} is not on this broker")
         return self._host(known.name, known.id, index, info)
 
@@ -109,3 +135,7 @@ class PartitionTable:
     def info(view: View, topic: str, topic_id: Uuid, partition: int) -> PartitionInfo | None:
         known = view.topic(topic) if topic else view.topic_by_id(topic_id)
         return view.partition(known.id, partition) if known is not None else None
+
+
+def _nobody(partition: Partition, change: IsrChange) -> None:
+    """Until `replication/engine` takes over, ISRs stay as they are."""

@@ -111,6 +111,23 @@ async def unless(interruption: Callable[[], Coroutine[Any, Any, Any]], work: Cor
     return None
 
 
+async def uninterrupted(work: Coroutine[Any, Any, T]) -> T:
+    """The result of `work`, which is carried to its end even if who waits is cancelled; then he leaves after it."""
+    task = asyncio.get_running_loop().create_task(work)
+    cancelled: asyncio.CancelledError | None = None
+    while not task.done():
+        try:
+            await asyncio.shield(task)
+        except asyncio.CancelledError as error:
+            cancelled = error
+        except BaseException:
+            break
+    if cancelled is not None and not task.cancelled():
+        task.exception()  # who is leaving has no use for it
+        raise cancelled
+    return task.result()
+
+
 class _Continued(Coroutine[Any, Any, None]):
     """A coroutine that was stepped once by hand, for a task to carry on with what it waits for.
 

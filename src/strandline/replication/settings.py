@@ -1,0 +1,35 @@
+"""What replication is told: the values of Kafka's keys that it obeys. They are read when a node starts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+
+class ReplicationSettings(msgspec.Struct, frozen=True):
+    """Names are those of the keys, without their `replica.`."""
+
+    listener: str = "PLAINTEXT"  # inter.broker.listener.name
+    fetch_wait_max_ms: int = 500
+    fetch_min_bytes: int = 1
+    fetch_max_bytes: int = 1 << 20  # of one partition
+    fetch_response_max_bytes: int = 10 << 20
+    fetch_backoff_ms: int = 1_000
+    socket_timeout_ms: int = 30_000
+    lag_time_max_ms: int = 30_000
+
+    @classmethod
+    def of(cls, get: Callable[[str], Any], listener: str) -> ReplicationSettings:
+        """`get` gives the effective value of a broker key."""
+        return cls(
+            listener,
+            get("replica.fetch.wait.max.ms"),
+            get("replica.fetch.min.bytes"),
+            get("replica.fetch.max.bytes"),
+            get("replica.fetch.response.max.bytes"),
+            get("replica.fetch.backoff.ms"),
+            get("replica.socket.timeout.ms"),
+            get("replica.lag.time.max.ms"),
+        )

@@ -1,0 +1,325 @@
+"""Replicas of one partition on a stage: machines and logs, no tasks, no network. A line of a scenario is one step.
+
+partition 1,2,3 [isr 1,2] [min-isr 2]   brokers 1, 2 and 3 have a replica; the first leads epoch 0
+produce ID VALUE…                       broker ID takes these records as leader; `acked` when acks=all is answered
+fetch ID [as EPOCH]                     broker ID asks its leader and works the answer off
+time MS                                 this much later every leader looks who lags
+accept | refuse ERROR                   what the controller says to the oldest proposal
+isr 1,2                                 the controller changes the ISR by itself, and everybody hears
+elect ID [heard by 1,2]                 a new leader epoch; the others hear of it later (`hear ID`)
+hear ID                                 also: broker ID has restarted
+register ID                             broker ID has a new registration, so a new broker epoch
+trim ID OFFSET                          the leader drops what is below an offset
+lose ID OFFSET                          broker ID comes back without what was from this offset on
+state                                   how everything stands
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from msgspec.structs import replace
+
+from strandline.log.partition_log import PartitionLog
+from strandline.log.settings import LogSettings
+from strandline.log.warming import Cold
+from strandline.metadata.values import PartitionInfo
+from strandline.model.errors import ErrorCode, KafkaError
+from strandline.model.ids import TopicPartition
+from strandline.protocol.messages.fetch import EpochEndOffset, FetchPartition, PartitionData
+from strandline.records.batch import Record, batches, decode_batch, encode_batch
+from strandline.replication.follower import (
+    Append,
+    AskForOffsets,
+    BeginAgain,
+    Cut,
+    Effect,
+    Follower,
+    RaiseHighWatermark,
+    RaiseLogStart,
+)
+from strandline.replication.leader import IsrChange, Leader, Verdict
+from strandline.simulation.disk import SimDisk
+from strandline.simulation.volume import Volume
+
+WALL_MS = 1_700_000_000_000
+LAG_TIME_MAX_MS = 30_000
+
+
+class Registry:
+    """What committed metadata says about the brokers of the stage."""
+
+    def __init__(self) -> None:
+        self.epochs: dict[int, int] = {}
+
+    def registered_epoch(self, broker_id: int) -> int:
+        return self.epochs.get(broker_id, -1)
+
+    def may_join(self, broker_id: int, broker_epoch: int) -> bool:
+        return self.epochs.get(broker_id) == broker_epoch
+
+
+class Replica:
+    def __init__(self, broker_id: int, settings: LogSettings) -> None:
+        self.broker_id = broker_id
+        self.log = PartitionLog.open(
+            SimDisk(Volume()), f"/{broker_id}/t-0", TopicPartition("t", 0), settings, wall_ms=WALL_MS
+        )
+        self.info: PartitionInfo | None = None
+        self.leader: Leader | None = None
+        self.follower: Follower | None = None
+
+    def values(self) -> str:
+        """What its log holds, one letter group for each record."""
+        found: list[str] = []
+        offset = self.log.log_start_offset
+        while offset < self.log.log_end_offset:
+            data = read(self.log, offset, self.log.log_end_offset)
+            for position, header in batches(data):
+                records = decode_batch(data[position : position + header.size_bytes])
+                found.extend(bytes(record.value or b"").decode() for record in records if record.offset >= offset)
+                offset = header.next_offset
+        return " ".join(found) or "nothing"
+
+
+def read(log: PartitionLog, offset: int, upper: int) -> bytes:
+    while isinstance(found := log.read(offset, max_bytes=1 << 20, before_offset=upper), Cold):
+        found.warm()
+    return b"" if found.slice is None else found.slice.read()
+
+
+class Stage:
+    def __init__(self) -> None:
+        self.registry = Registry()
+        self.replicas: dict[int, Replica] = {}
+        self.info = PartitionInfo((), ())
+        self.now_ms = 0
+        self.proposals: list[tuple[Replica, IsrChange]] = []
+        self.announced: IsrChange | None = None
+        self.unacked: list[tuple[Leader, int, str]] = []
+
+    def step(self, line: str) -> Iterator[str]:
+        verb, *words = line.split()
+        yield from getattr(self, f"do_{verb.replace('-', '_')}")(*words)
+        yield from self._acked()
+
+    def do_partition(self, ids: str, *words: str) -> Iterator[str]:
+        options = dict(zip(words[::2], words[1::2], strict=True))
+        replicas = numbers(ids)
+        settings = LogSettings(min_insync_replicas=int(options.get("min-isr", "1")))
+        self.info = PartitionInfo(replicas, numbers(options.get("isr", ids)), leader=replicas[0])
+        for broker_id in replicas:
+            self.registry.epochs[broker_id] = 100 + broker_id
+            self.replicas[broker_id] = Replica(broker_id, settings)
+        for broker_id in replicas:
+            yield from self.do_hear(str(broker_id))
+
+    def do_produce(self, broker_id: str, *values: str) -> Iterator[str]:
+        replica = self.replicas[int(broker_id)]
+        if replica.leader is None:
+            yield f"{broker_id} answers NOT_LEADER_OR_FOLLOWER"
+            return
+        try:
+            replica.leader.check_enough_replicas()
+        except KafkaError as error:
+            yield f"{broker_id} answers {error.code.name} to acks=all, and would take acks=1"
+        records = [Record(index, WALL_MS, None, value.encode(), ()) for index, value in enumerate(values)]
+        appended = replica.log.append_as_leader(
+            memoryview(encode_batch(records)), leader_epoch=replica.leader.leader_epoch, wall_ms=WALL_MS
+        )
+        replica.leader.on_progress()
+        yield f"{broker_id} holds {' '.join(values)} at {appended.base_offset}"
+        self.unacked.append((replica.leader, appended.last_offset + 1, " ".join(values)))
+
+    def do_fetch(self, broker_id: str, *words: str) -> Iterator[str]:
+        replica = self.replicas[int(broker_id)]
+        broker_epoch = int(words[1]) if words else self.registry.epochs[replica.broker_id]
+        follower, info = replica.follower, replica.info
+        assert info is not None
+        wanted = follower.wanted(0, self.now_ms) if follower is not None else None
+        if follower is None or wanted is None:
+            yield f"{broker_id} does not fetch"
+            return
+        epoch = f" after epoch {wanted.last_fetched_epoch}" if wanted.last_fetched_epoch >= 0 else ""
+        yield f"{broker_id} asks {info.leader} for {wanted.fetch_offset}{epoch}"
+        leading = self.replicas[info.leader]
+        try:
+            answer = self._answer(leading, replica.broker_id, broker_epoch, wanted)
+        except KafkaError as error:
+            answer = PartitionData(error_code=error.code)
+            yield f"{info.leader} answers {error.code.name}"
+        yield from self._announce()
+        yield from self._perform(replica, follower.on_answer(answer, self.now_ms))
+
+    def _answer(self, leading: Replica, broker_id: int, broker_epoch: int, wanted: FetchPartition) -> PartitionData:
+        """What `handlers/fetch` does for a follower."""
+        leader, log = leading.leader, leading.log
+        if leader is None:
+            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        if wanted.current_leader_epoch != leader.leader_epoch:
+            behind = wanted.current_leader_epoch < leader.leader_epoch
+            raise KafkaError(ErrorCode.FENCED_LEADER_EPOCH if behind else ErrorCode.UNKNOWN_LEADER_EPOCH)
+        remote = leader.remote(broker_id, broker_epoch, wanted.current_leader_epoch)
+        assert remote is not None
+        answer = PartitionData(records=b"")
+        if wanted.last_fetched_epoch >= 0:
+            epoch, end = log.epochs.end_offset_for(wanted.last_fetched_epoch, log.log_end_offset)
+            if epoch < 0:
+                raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE)
+            if epoch < wanted.last_fetched_epoch or end < wanted.fetch_offset:
+                answer.diverging_epoch = EpochEndOffset(epoch=epoch, end_offset=end)
+                return answer
+        if not log.log_start_offset <= wanted.fetch_offset <= log.log_end_offset:
+            raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE)
+        change = leader.on_fetch(remote, broker_epoch, wanted.fetch_offset, wanted.log_start_offset, self.now_ms)
+        if change is not None:
+            self.proposals.append((leading, change))
+        answer.high_watermark = leader.high_watermark.value
+        answer.log_start_offset = log.log_start_offset
+        answer.records = read(log, wanted.fetch_offset, log.log_end_offset)
+        return answer
+
+    def _perform(self, replica: Replica, effects: list[Effect]) -> Iterator[str]:
+        log, follower, name = replica.log, replica.follower, replica.broker_id
+        assert follower is not None
+        for effect in effects:
+            match effect:
+                case Append(records):
+                    appended = log.append_batches(records, wall_ms=WALL_MS)
+                    yield f"{name} holds {appended.base_offset}..{appended.last_offset}"
+                case RaiseHighWatermark(offset):
+                    before = log.high_watermark
+                    if log.advance_high_watermark(offset) > before:
+                        yield f"{name} knows the high watermark {log.high_watermark}"
+                case RaiseLogStart(offset):
+                    log.delete_records_before(min(offset, log.high_watermark))
+                    yield f"{name} drops what is below {log.log_start_offset}"
+                case Cut(offset):
+                    yield f"{name} cuts its log from {log.log_end_offset} back to {offset}"
+                    log.truncate_to(offset)
+                    follower.on_cut()
+                case BeginAgain(offset):
+                    yield f"{name} drops everything and begins again at {offset}"
+                    log.restart_at(offset)
+                    follower.on_cut()
+                case AskForOffsets():
+                    assert replica.info is not None
+                    other = self.replicas[replica.info.leader].log
+                    yield f"{name} asks where the log begins and ends: {other.log_start_offset}, {other.log_end_offset}"
+                    more = follower.on_offsets(other.log_start_offset, other.log_end_offset)
+                    yield from self._perform(replica, more)
+
+    def do_time(self, later_ms: str) -> Iterator[str]:
+        self.now_ms += int(later_ms)
+        for replica in self.replicas.values():
+            if replica.leader is not None:
+                change = replica.leader.on_time(self.now_ms, LAG_TIME_MAX_MS)
+                if change is not None:
+                    self.proposals.append((replica, change))
+        yield from self._announce()
+
+    def _announce(self) -> Iterator[str]:
+        for replica, change in self.proposals:
+            if replica.leader is not None and replica.leader.proposed is change is not self.announced:
+                self.announced = change
+                yield f"{replica.broker_id} proposes the ISR {listed(change.isr)}"
+
+    def do_accept(self) -> Iterator[str]:
+        replica, change = self._oldest_proposal()
+        self._change(isr=change.isr)
+        assert replica.leader is not None
+        replica.leader.on_answer(change, ErrorCode.NONE, change.isr, self.info.partition_epoch)
+        yield f"the ISR is {listed(change.isr)}"
+
+    def do_refuse(self, error: str) -> Iterator[str]:
+        replica, change = self._oldest_proposal()
+        assert replica.leader is not None
+        verdict = replica.leader.on_answer(change, ErrorCode[error])
+        if verdict is Verdict.AGAIN:
+            self.proposals.append((replica, change))
+            yield f"{replica.broker_id} asks again"
+        elif replica.leader.proposed is None:
+            yield f"{replica.broker_id} goes on with the ISR {listed(replica.leader.isr)}"
+        else:
+            yield f"{replica.broker_id} waits for metadata, and counts with {listed(replica.leader.maximal_isr)}"
+
+    def _oldest_proposal(self) -> tuple[Replica, IsrChange]:
+        while True:
+            replica, change = self.proposals.pop(0)
+            if replica.leader is not None and replica.leader.proposed is change:
+                return replica, change
+
+    def do_isr(self, ids: str) -> Iterator[str]:
+        self._change(isr=numbers(ids))
+        for replica in self.replicas.values():
+            replica.info = self.info
+            if replica.leader is not None:
+                replica.leader.on_metadata(self.info)
+        yield from ()
+
+    def do_elect(self, broker_id: str, *words: str) -> Iterator[str]:
+        self._change(leader=int(broker_id), leader_epoch=self.info.leader_epoch + 1)
+        for heard in numbers(words[2]) if words else self.info.replicas:
+            yield from self.do_hear(str(heard))
+
+    def do_hear(self, broker_id: str) -> Iterator[str]:
+        replica, info = self.replicas[int(broker_id)], self.info
+        previous, replica.info = replica.leader, info
+        if previous is not None:
+            previous.resign("a new epoch")
+        replica.leader = replica.follower = None
+        if info.leader == replica.broker_id:
+            replica.leader = Leader(replica.log, info, replica.broker_id, self.registry, previous)
+            yield f"{broker_id} leads epoch {info.leader_epoch} from {replica.log.log_end_offset} on"
+        else:
+            replica.follower = Follower(replica.log, info.leader_epoch, max_bytes=1 << 20, backoff_ms=1_000)
+            yield f"{broker_id} follows {info.leader} in epoch {info.leader_epoch}"
+            yield from self._perform(replica, replica.follower.start())
+
+    def do_register(self, broker_id: str) -> Iterator[str]:
+        self.registry.epochs[int(broker_id)] += 100
+        yield f"{broker_id} has the broker epoch {self.registry.epochs[int(broker_id)]}"
+
+    def do_trim(self, broker_id: str, offset: str) -> Iterator[str]:
+        self.replicas[int(broker_id)].log.delete_records_before(int(offset))
+        yield from ()
+
+    def do_lose(self, broker_id: str, offset: str) -> Iterator[str]:
+        replica = self.replicas[int(broker_id)]
+        replica.log.truncate_to(int(offset))
+        yield f"{broker_id} has {replica.values()}"
+
+    def do_state(self) -> Iterator[str]:
+        for replica in self.replicas.values():
+            log, leader = replica.log, replica.leader
+            shown = f"{replica.broker_id}: {replica.values()} | end {log.log_end_offset}"
+            shown += f", high watermark {log.high_watermark}"
+            if leader is not None:
+                known = ", ".join(
+                    f"{each.broker_id} at {'?' if each.log_end_offset < 0 else each.log_end_offset}"
+                    for each in leader.remotes.values()
+                )
+                shown += f" | leads, ISR {listed(leader.isr)}, knows {known}"
+            yield shown
+
+    def _acked(self) -> Iterator[str]:
+        left = []
+        for leader, offset, values in self.unacked:
+            if leader.high_watermark.lost is not None:
+                yield f"{values}: NOT_LEADER_OR_FOLLOWER"
+            elif leader.high_watermark.value < offset:
+                left.append((leader, offset, values))
+            else:
+                yield f"{values}: {'NOT_ENOUGH_REPLICAS_AFTER_APPEND' if leader.lost_replicas else 'acked'}"
+        self.unacked = left
+
+    def _change(self, **changes: object) -> None:
+        self.info = replace(self.info, partition_epoch=self.info.partition_epoch + 1, **changes)
+
+
+def numbers(ids: str) -> tuple[int, ...]:
+    return tuple(int(one) for one in ids.split(","))
+
+
+def listed(ids: tuple[int, ...]) -> str:
+    return ",".join(map(str, ids))

@@ -1,0 +1,180 @@
+"""What scenarios do not reach: answers that come at odd moments, and logs without epochs."""
+
+from __future__ import annotations
+
+import pytest
+
+from strandline.log.settings import LogSettings
+from strandline.metadata.values import PartitionInfo
+from strandline.model.errors import ErrorCode, KafkaError
+from strandline.model.ids import Uuid
+from strandline.protocol.messages.fetch import FetchRequest, FetchResponse, PartitionData
+from strandline.records.batch import Record, encode_batch
+from strandline.replication.conversation import Conversation, Manners
+from strandline.replication.follower import (
+    AskForOffsets,
+    BeginAgain,
+    Cut,
+    Delayed,
+    Failed,
+    Fetching,
+    Follower,
+    RaiseHighWatermark,
+    RaiseLogStart,
+)
+from strandline.replication.leader import Leader, Verdict
+from unit.replication.stage import WALL_MS, Registry, Replica
+
+TOPIC_ID = Uuid.of(1, 1)
+
+
+def replica(*values: str, leader_epoch: int = -1) -> Replica:
+    made = Replica(1, LogSettings())
+    for number, value in enumerate(values):
+        record = Record(0, WALL_MS, None, value.encode(), ())
+        made.log.append_batches(encode_batch([record], base_offset=number, leader_epoch=leader_epoch))
+    return made
+
+
+def follower(made: Replica, leader_epoch: int = 5) -> Follower:
+    return Follower(made.log, leader_epoch, max_bytes=1000, backoff_ms=1000)
+
+
+def test_a_log_without_epochs_is_cut_to_its_high_watermark_before_the_first_fetch() -> None:
+    made = replica("a", "b", "c")
+    made.log.advance_high_watermark(2)
+    following = follower(made)
+    assert following.start() == [Cut(2)]
+    assert following.wanted(0, now_ms=0) is None
+    made.log.truncate_to(2)
+    following.on_cut()
+    wanted = following.wanted(0, now_ms=0)
+    assert wanted is not None and wanted.fetch_offset == 2
+
+
+def test_a_follower_that_has_more_than_its_leader_cuts_and_one_that_has_less_goes_on() -> None:
+    made = replica("a", "b", "c")
+    cases: list[tuple[int, int, list[object]]] = [
+        (0, 2, [Cut(2)]),
+        (7, 9, [BeginAgain(7)]),
+        (1, 9, [RaiseHighWatermark(1), RaiseLogStart(1)]),
+        (0, 3, []),
+    ]
+    for earliest, latest, effects in cases:
+        following = follower(made)
+        assert following.on_answer(PartitionData(error_code=ErrorCode.OFFSET_OUT_OF_RANGE), 0) == [AskForOffsets()]
+        assert following.on_offsets(earliest, latest) == effects
+
+
+@pytest.mark.parametrize(
+    ("code", "becomes"),
+    [
+        (ErrorCode.NOT_LEADER_OR_FOLLOWER, Delayed),
+        (ErrorCode.UNKNOWN_LEADER_EPOCH, Delayed),
+        (ErrorCode.CORRUPT_MESSAGE, Delayed),
+        (ErrorCode.FENCED_LEADER_EPOCH, Failed),
+        (9999, Delayed),
+    ],
+)
+def test_errors_pass_or_wait_for_metadata(code: int, becomes: type) -> None:
+    following = follower(replica("a", leader_epoch=5))
+    assert following.on_answer(PartitionData(error_code=code), now_ms=100) == []
+    assert isinstance(following.state, becomes)
+    assert following.wanted(0, now_ms=1099) is None
+    assert (following.wanted(0, now_ms=1100) is not None) is (becomes is Delayed)
+
+
+def test_an_answer_that_comes_while_something_else_is_done_means_nothing() -> None:
+    following = follower(replica("a", leader_epoch=5))
+    following.on_trouble(now_ms=0)
+    assert following.on_answer(PartitionData(high_watermark=1), now_ms=0) == []
+    following.on_broken("the disk")
+    assert following.on_offsets(0, 0) == []
+    assert following.state == Failed("the disk")
+    assert follower(replica()).state == Fetching()
+
+
+def leader(replicas: tuple[int, ...] = (1, 2, 3), isr: tuple[int, ...] = (1, 2)) -> Leader:
+    registry = Registry()
+    registry.epochs = {broker_id: 7 for broker_id in replicas}
+    info = PartitionInfo(replicas, isr, leader=1, leader_epoch=5, partition_epoch=3)
+    return Leader(replica().log, info, 1, registry)
+
+
+def test_news_that_is_older_than_the_controllers_answer_is_ignored() -> None:
+    leading = leader()
+    remote = leading.remote(3, 7, 5)
+    assert remote is not None
+    change = leading.on_fetch(remote, 7, 0, 0, now_ms=0)
+    assert change is not None and change.members == ((1, -1), (2, -1), (3, 7))
+    assert leading.on_answer(change, ErrorCode.NONE, (1, 2, 3), 4) is Verdict.DONE
+    leading.on_metadata(PartitionInfo((1, 2, 3), (1, 2), leader=1, leader_epoch=5, partition_epoch=3))
+    assert leading.isr == (1, 2, 3) and leading.partition_epoch == 4
+
+
+def test_an_answer_to_a_proposal_that_metadata_has_overtaken_means_nothing() -> None:
+    leading = leader()
+    remote = leading.remote(3, 7, 5)
+    assert remote is not None
+    change = leading.on_fetch(remote, 7, 0, 0, now_ms=0)
+    assert change is not None
+    leading.on_metadata(PartitionInfo((1, 2, 3), (1,), leader=1, leader_epoch=5, partition_epoch=4))
+    assert leading.on_answer(change, ErrorCode.NONE, (1, 2, 3), 4) is Verdict.DONE
+    assert leading.isr == (1,) and leading.proposed is None
+
+
+def test_replicas_that_leave_are_forgotten_and_those_that_come_are_not_known_yet() -> None:
+    leading = leader()
+    leading.on_metadata(PartitionInfo((1, 2, 4), (1, 2), leader=1, leader_epoch=5, partition_epoch=4))
+    assert list(leading.remotes) == [2, 4]
+    assert leading.remotes[4].log_end_offset == -1
+
+
+def test_the_low_watermark_waits_for_everybody_in_the_isr_and_for_nobody_else() -> None:
+    leading = leader()
+    log = leading._log
+    log.append_batches(encode_batch([Record(0, WALL_MS, None, b"a", ())], leader_epoch=5))
+    for broker_id in (2, 3):
+        remote = leading.remote(broker_id, 7, 5)
+        assert remote is not None
+        leading.on_fetch(remote, 7, 1, 0, now_ms=0)
+    log.delete_records_before(1)
+    leading.on_log_start_moved()
+    assert leading.low_watermark.value == 0
+    remote = leading.remote(2, 7, 5)
+    assert remote is not None
+    leading.on_fetch(remote, 7, 1, 1, now_ms=0)
+    assert leading.low_watermark.value == 0  # 3 was asked for, so it may be in the ISR
+    assert leading.proposed is not None
+    leading.on_answer(leading.proposed, ErrorCode.INELIGIBLE_REPLICA)
+    leading.on_log_start_moved()
+    assert leading.low_watermark.value == 1
+
+
+def ask(conversation: Conversation, *offsets: int) -> tuple[FetchRequest, list[int]]:
+    """The request for partitions 0, 1, … of a topic, whose logs end at these offsets; and which of them it names."""
+    wanted = {}
+    for index, offset in enumerate(offsets):
+        following = follower(replica(*"abcdef"[:offset], leader_epoch=5)).wanted(index, now_ms=0)
+        assert following is not None
+        wanted[TOPIC_ID, index] = following
+    request = conversation.request(wanted, 7)
+    return request, [one.partition for topic in request.topics for one in topic.partitions]
+
+
+def test_a_conversation_names_only_what_changed_and_begins_anew_after_trouble() -> None:
+    conversation = Conversation(2, Manners(500, 1, 1000))
+    request, named = ask(conversation, 0, 0)
+    assert named == [0, 1] and request.session_epoch == 0
+    assert conversation.on_answer(FetchResponse(session_id=9))
+    request, named = ask(conversation, 0, 1)
+    assert named == [1] and (request.session_id, request.session_epoch) == (9, 1)
+    conversation.on_answer(FetchResponse(session_id=9))
+    request, named = ask(conversation, 0)
+    assert named == [] and request.forgotten_topics_data[0].partitions == [1]
+    assert not conversation.on_answer(FetchResponse(error_code=ErrorCode.FETCH_SESSION_ID_NOT_FOUND))
+    assert ask(conversation, 0)[1] == [0]
+    conversation.on_answer(FetchResponse(session_id=0))  # none was granted
+    assert ask(conversation, 0)[1] == [0]
+    with pytest.raises(KafkaError):
+        conversation.on_answer(FetchResponse(error_code=ErrorCode.UNKNOWN_SERVER_ERROR))
