@@ -1,4 +1,4 @@
-"""DescribeQuorum (55) for a quorum of one: its only voter leads and is always caught up."""
+"""DescribeQuorum (55): who votes, who observes, and how far each of them is behind, as only the leader knows."""
 
 from __future__ import annotations
 
@@ -9,11 +9,48 @@ from strandline.protocol.messages.quorum import (
     DescribeQuorumResponse,
     DescribeQuorumResponsePartitionData,
     DescribeQuorumResponseTopicData,
-    Listener,
     Node,
     ReplicaState,
 )
+from strandline.raft.requests import listeners_of
+from strandline.raft.seat import Seat
+from strandline.raft.states import Leader, Progress
 from strandline.raft.voters import Voter
+
+
+def describe(
+    seat: Seat, request: DescribeQuorumRequest, version: int, now_ms: int, wall_ms: int
+) -> DescribeQuorumResponse:
+    """Directories and addresses are told from version 2 on."""
+    asked = [(topic.topic_name, [p.partition_index for p in topic.partitions]) for topic in request.topics]
+    if asked != [(METADATA_TOPIC, [0])]:
+        return _refused(request, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    role = seat.role
+    if not isinstance(role, Leader):
+        return _refused(request, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    voters, observers = [], []
+    for voter in seat.voters.voters:
+        if voter.id == seat.me.id:
+            leader = Progress(seat.me.directory_id, seat.log.end_offset, now_ms, now_ms)
+            voters.append(_state(voter.id, leader, version, wall_ms - now_ms))
+        else:
+            voters.append(_state(voter.id, role.progress_of(voter.key), version, wall_ms - now_ms))
+    for key, progress in role.progress.items():
+        if seat.voters.voter_known_as(key) is None:
+            observers.append(_state(key.id, progress, version, wall_ms - now_ms))
+    partition = DescribeQuorumResponsePartitionData(
+        partition_index=0,
+        leader_id=seat.me.id,
+        leader_epoch=seat.epoch,
+        high_watermark=-1 if role.high_watermark is None else role.high_watermark,
+        current_voters=voters,
+        observers=observers,
+    )
+    nodes = [Node(node_id=voter.id, listeners=listeners_of(voter)) for voter in seat.voters.voters]
+    return DescribeQuorumResponse(
+        topics=[DescribeQuorumResponseTopicData(topic_name=METADATA_TOPIC, partitions=[partition])],
+        nodes=nodes if version >= 2 else [],
+    )
 
 
 def describe_sole_voter(
@@ -25,43 +62,44 @@ def describe_sole_voter(
     log_end_offset: int,
     wall_ms: int,
 ) -> DescribeQuorumResponse:
-    """Directories and addresses of voters exist from version 2 on."""
+    """Of a quorum of one: its only voter leads and is always caught up."""
     asked = [(topic.topic_name, [p.partition_index for p in topic.partitions]) for topic in request.topics]
     if asked != [(METADATA_TOPIC, [0])]:
-        return _unknown(request)
-    me = ReplicaState(
-        replica_id=voter.id,
-        replica_directory_id=voter.directory_id if version >= 2 else ZERO_UUID,
-        log_end_offset=log_end_offset,
-        last_fetch_timestamp=wall_ms,
-        last_caught_up_timestamp=wall_ms,
-    )
+        return _refused(request, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     partition = DescribeQuorumResponsePartitionData(
         partition_index=0,
         leader_id=voter.id,
         leader_epoch=epoch,
         high_watermark=high_watermark,
-        current_voters=[me],
+        current_voters=[_state(voter.id, Progress(voter.directory_id, log_end_offset, 0, 0), version, wall_ms)],
         observers=[],
     )
-    listeners = [Listener(name=name, host=at.host, port=at.port) for name, at in voter.listeners]
     return DescribeQuorumResponse(
         topics=[DescribeQuorumResponseTopicData(topic_name=METADATA_TOPIC, partitions=[partition])],
-        nodes=[Node(node_id=voter.id, listeners=listeners)] if version >= 2 else [],
+        nodes=[Node(node_id=voter.id, listeners=listeners_of(voter))] if version >= 2 else [],
     )
 
 
-def _unknown(request: DescribeQuorumRequest) -> DescribeQuorumResponse:
-    """There is one quorum; whoever asks for another partition learns that it is not there, partition by partition."""
+def _state(node_id: int, progress: Progress, version: int, wall_offset_ms: int) -> ReplicaState:
+    """Times are kept as the machine's own and told as those of the wall clock."""
+    fetched, caught_up = progress.last_fetch_ms, progress.last_caught_up_ms
+    return ReplicaState(
+        replica_id=node_id,
+        replica_directory_id=progress.directory_id if version >= 2 else ZERO_UUID,
+        log_end_offset=progress.end_offset,
+        last_fetch_timestamp=-1 if fetched is None else fetched + wall_offset_ms,
+        last_caught_up_timestamp=-1 if caught_up is None else caught_up + wall_offset_ms,
+    )
+
+
+def _refused(request: DescribeQuorumRequest, error: ErrorCode) -> DescribeQuorumResponse:
+    """Partition by partition, as it was asked."""
     return DescribeQuorumResponse(
         topics=[
             DescribeQuorumResponseTopicData(
                 topic_name=topic.topic_name,
                 partitions=[
-                    DescribeQuorumResponsePartitionData(
-                        partition_index=partition.partition_index,
-                        error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-                    )
+                    DescribeQuorumResponsePartitionData(partition_index=partition.partition_index, error_code=error)
                     for partition in topic.partitions
                 ],
             )

@@ -89,6 +89,11 @@ class VoterSet:
         voter = self.voter(key.id)
         return voter if voter is not None and key.is_known_as(voter.key) else None
 
+    def is_true_of(self, me: Voter) -> bool:
+        """Whether what is said of this voter is so. Nothing is said of somebody else."""
+        voter = self.voter_known_as(me.key)
+        return voter is None or (dict(voter.listeners), voter.kraft_versions) == (dict(me.listeners), me.kraft_versions)
+
     def with_voter(self, added: Voter) -> VoterSet:
         """Added, or in place of the one with its id."""
         others = [voter for voter in self.voters if voter.id != added.id]

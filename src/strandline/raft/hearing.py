@@ -1,0 +1,39 @@
+"""What replicas learn in passing: every message names an epoch, and most name its leader."""
+
+from __future__ import annotations
+
+from strandline.model.errors import NodeFault
+from strandline.model.ids import Endpoint
+from strandline.raft.answers import Leadership
+from strandline.raft.seat import Seat
+from strandline.raft.state import NOBODY
+from strandline.raft.states import Unattached
+
+
+def hear_of(seat: Seat, told: Leadership, now_ms: int) -> None:
+    """Somebody says who leads which epoch, if anybody does. Older epochs mean nothing."""
+    if told.epoch < seat.epoch:
+        return
+    known = seat.quorum.leader_id if told.epoch == seat.epoch else NOBODY
+    if known != NOBODY and told.leader_id not in (NOBODY, known):
+        raise NodeFault(f"epoch {told.epoch} has two leaders: {known} and {told.leader_id}")
+    endpoint = told.endpoint or _endpoint_of_voter(seat, told.leader_id)
+    # A leader with our own id: we led that epoch in a life that we cannot remember. We shall not vote in it either.
+    can_be_followed = told.leader_id not in (NOBODY, seat.me.id) and endpoint is not None
+    if can_be_followed and (known == NOBODY or isinstance(seat.role, Unattached)):
+        assert endpoint is not None
+        seat.become_follower(told.epoch, told.leader_id, endpoint, now_ms)
+    elif told.epoch > seat.epoch or (known == NOBODY and told.leader_id != NOBODY):
+        seat.become_unattached(told.epoch, now_ms, leader_id=told.leader_id)
+
+
+def still_concerns(seat: Seat, told: Leadership, now_ms: int) -> bool:
+    """Learns what an answer says about the leader; whether the rest of it still means something in this epoch."""
+    epoch = seat.epoch
+    hear_of(seat, told, now_ms)
+    return told.epoch == epoch == seat.epoch
+
+
+def _endpoint_of_voter(seat: Seat, node_id: int) -> Endpoint | None:
+    voter = seat.voters.voter(node_id)
+    return None if voter is None else voter.endpoint_for(seat.listener_name)
