@@ -22,20 +22,24 @@ from functools import partial
 from random import Random
 from typing import Final, NamedTuple
 
+from strandline.log.segment import Segment
 from strandline.metadata.image import Image
 from strandline.model.errors import ErrorCode, KafkaError, NodeFault
 from strandline.model.ids import Endpoint
 from strandline.model.timeline import Touched
 from strandline.protocol.messages.api_versions import ApiVersionsRequest
+from strandline.protocol.messages.fetch import FetchResponse
 from strandline.protocol.types import Message
 from strandline.raft import effects, replies
 from strandline.raft.accumulator import WRITE_BYTES
+from strandline.raft.cutting import begin_again, cut_end
 from strandline.raft.effects import Effect, Send
 from strandline.raft.exchanges import Exchanges
 from strandline.raft.flusher import Flusher
 from strandline.raft.inbox import Inbox
 from strandline.raft.inputs import hand_in, may_write
 from strandline.raft.leadership import Leadership
+from strandline.raft.metrics import QuorumMetrics
 from strandline.raft.peers_port import Peers
 from strandline.raft.recovery import check_voters, recover
 from strandline.raft.replay import Replay
@@ -46,7 +50,7 @@ from strandline.raft.snapshotting import SnapshotPolicy, Snapshotting
 from strandline.raft.sole_voter import OnCommit, SoleVoter
 from strandline.raft.storage import MetadataStorage
 from strandline.raft.stored_log import StoredLog
-from strandline.raft.voters import Voter, VoterSet
+from strandline.raft.voters import Voter, VoterHistory, VoterSet
 from strandline.runtime.clock import Clock
 from strandline.runtime.metrics import Metrics
 from strandline.runtime.offload import Offload
@@ -109,6 +113,7 @@ class Quorum:
         self._bootstrap = bootstrap
         self._policy = policy or SnapshotPolicy()
         self._append_linger_ms = append_linger_ms
+        self._metrics = QuorumMetrics(metrics, clock)
         self._log: StoredLog
         self._replica: Replica
         self._leadership: Leadership | None = None
@@ -170,7 +175,7 @@ class Quorum:
             state = await self._offload.run(storage.read_state)
         except (OSError, KafkaError) as error:
             raise NodeFault(f"the metadata log in {storage.path} cannot be used: {error}") from error
-        self._log = StoredLog(storage, history, self._clock)
+        self._log = StoredLog(storage, history, self._clock, lambda: self._replica.epoch)
         check_voters(history, self._me, is_controller=self._is_controller, can_ask=bool(self._bootstrap))
         committed = storage.committed_offset
         storage.log.advance_high_watermark(committed)
@@ -188,7 +193,22 @@ class Quorum:
             bootstrap=self._bootstrap,
             committed=committed,
         )
+        self._show_numbers(self._replica, history)
         self._put(self._replica.start)
+
+    def _show_numbers(self, replica: Replica, history: VoterHistory) -> None:
+        self._metrics.show(
+            {
+                "current-leader": lambda: replica.leader_id,
+                "current-epoch": lambda: replica.epoch,
+                "high-watermark": lambda: -1 if replica.high_watermark is None else replica.high_watermark,
+                "log-end-offset": lambda: self._log.end_offset,
+                "log-end-epoch": lambda: self._log.last_epoch,
+                "number-of-voters": lambda: len(history.voters.voters),
+            },
+            lambda: type(replica.role).__name__.lower(),
+        )
+        self._metrics.on_leader(replica.leader_id >= 0)
 
     async def run(self) -> None:
         """Takes part in the quorum until cancelled. NodeFault: the metadata disk fails, or an invariant is broken."""
@@ -333,6 +353,7 @@ class Quorum:
             case effects.FinishSnapshot(snapshot_id):
                 await self._finish_snapshot(snapshot_id)
             case effects.LeaderChanged():
+                self._metrics.on_leader(self._replica.leader_id >= 0)
                 changed, self._leader_changed = self._leader_changed, asyncio.Event()
                 changed.set()
 
@@ -348,6 +369,7 @@ class Quorum:
         if self.on_commit is not None:
             self.on_commit(touched)
         if self._leadership is not None:
+            self._metrics.on_committed(offset)
             self._leadership.committed.advance(offset)
         self.high_watermark.advance(offset)
         self._snapshotting.on_committed(offset)
@@ -373,6 +395,7 @@ class Quorum:
         if held is None:
             return
         self._log.accumulator = None
+        self._metrics.on_stepped_down()
         held.lose()
         self._image.revert_to_committed(held.committed.value)
         if self.on_stepped_down is not None:
@@ -382,10 +405,15 @@ class Quorum:
         held = self._leadership
         if held is None or not self.is_leader:
             return []
-        written = self._log.append_encoded(WRITE_BYTES)
+        before = self._log.end_offset
+        self._log.append_encoded(WRITE_BYTES)
         if held.accumulator.is_encoded:
             self._inbox.put(self._write_appended)
-        return self._replica.on_appended(self._clock.now_ms()) if written else []
+        written = self._log.end_offset - before
+        if written == 0:
+            return []
+        self._metrics.on_appended(written, self._log.end_offset)
+        return self._replica.on_appended(self._clock.now_ms())
 
     def _on_flushed(self) -> None:
         self._put(lambda now_ms: self._replica.on_flushed(self._log.flushed_offset, now_ms))
@@ -393,32 +421,30 @@ class Quorum:
     def _on_exchange_ended(self, send: Send, response: Message | None, refused: bool) -> None:
         # A node that is to vote is asked for its versions, and becomes a voter with its answer.
         writes = isinstance(send.request, ApiVersionsRequest)
-        self._put(lambda now_ms: self._replica.on_response(send, response, refused, now_ms), writes=writes)
+        self._put(lambda now_ms: self._on_response(send, response, refused, now_ms), writes=writes)
+
+    def _on_response(self, send: Send, response: Message | None, refused: bool, now_ms: int) -> list[Effect]:
+        before = self._log.end_offset
+        wanted = self._replica.on_response(send, response, refused, now_ms)
+        if isinstance(response, FetchResponse):
+            self._metrics.on_fetched(self._log.end_offset - before)
+        return wanted
 
     async def _truncate(self, offset: int) -> None:
-        log = self._storage.log
-        # Whatever is written down about the part that stays must be true of the disk: it is synced first.
-        await self._flusher.flush()
-        cut = log.begin_truncation(offset)
-        await self._offload.run(cut.run)
-        segments = cut.apply()
-        self._log.on_truncated()
-        self._tasks.start(self._offload.run(self._storage.remove_files, [], segments), "removing segments")
+        segments = await cut_end(self._log, self._storage, self._flusher, self._offload, offset)
+        self._remove([], segments)
 
     async def _finish_snapshot(self, snapshot_id: SnapshotId) -> None:
-        storage = self._storage
+        storage, wall_ms = self._storage, self._clock.wall_ms()
         try:
-            snapshot = await self._offload.run(storage.finish_received, snapshot_id)
+            surplus = await begin_again(self._log, storage, self._replay, self._offload, snapshot_id, wall_ms)
         except DamagedSnapshot as damage:
             storage.abandon_received()
             why = str(damage)
             self._put(lambda now_ms: self._replica.on_snapshot_failed(snapshot_id, why, now_ms), first=True)
             return
-        self._replay.pause()
-        restart = storage.log.begin_restart(snapshot_id.end_offset)
-        await self._offload.run(restart.run, self._clock.wall_ms())
-        snapshots, segments = storage.begin_again(snapshot_id, restart)
-        self._log.on_snapshot(snapshot_id, snapshot)
-        self._replay.load(snapshot_id, snapshot)
-        self._tasks.start(self._offload.run(storage.remove_files, snapshots, segments), "removing segments")
+        self._remove(*surplus)
         self._put(lambda now_ms: self._replica.on_snapshot_loaded(snapshot_id, now_ms), first=True)
+
+    def _remove(self, snapshots: Sequence[SnapshotId], segments: Sequence[Segment]) -> None:
+        self._tasks.start(self._offload.run(self._storage.remove_files, snapshots, segments), "quorum clean-up")

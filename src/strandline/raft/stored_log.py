@@ -7,7 +7,7 @@ the log, whichever way a record of theirs comes in or is cut off.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from strandline.model.errors import ErrorCode, KafkaError, NodeFault
@@ -25,10 +25,12 @@ _BATCHES_PER_APPEND: Final = 1500
 
 
 class StoredLog:
-    def __init__(self, storage: MetadataStorage, history: VoterHistory, clock: Clock) -> None:
+    def __init__(self, storage: MetadataStorage, history: VoterHistory, clock: Clock, epoch: Callable[[], int]) -> None:
+        """`epoch`: the quorum's, as far as this replica knows. Nobody whom it believes writes in a later one."""
         self._storage = storage
         self._log = storage.log
         self._clock = clock
+        self._epoch = epoch
         self.history = history
         self.accumulator: Accumulator | None = None
         """Of the leadership that this node holds: what it was given is in the log before any later control record."""
@@ -107,20 +109,22 @@ class StoredLog:
         return len(data)
 
     def append_fetched(self, records: Buffer) -> None:
-        due = self.end_offset
+        due, epoch = self.end_offset, self._epoch()
         told: list[tuple[int, ControlRecord]] = []
         end = 0
         for count, (position, header) in enumerate(batches(records), 1):
-            if header.base_offset != due:
+            if header.base_offset != due or header.partition_leader_epoch > epoch:
                 raise KafkaError(
-                    ErrorCode.INVALID_RECORD, f"the batch at offset {header.base_offset} does not follow {due - 1}"
+                    ErrorCode.INVALID_RECORD,
+                    f"a batch at offset {header.base_offset} of epoch {header.partition_leader_epoch} cannot follow "
+                    f"offset {due - 1} in epoch {epoch}",
                 )
             if header.is_control:
                 told += self._control_records(records, position, header)
             due, end = header.next_offset, position + header.size_bytes
             if count == _BATCHES_PER_APPEND:
                 break
-        self._append(memoryview(records)[:end])
+        self._append(memoryview(records)[:end], fetched=True)
         for offset, record in told:
             self.history.on_record(offset, record)
 
@@ -142,11 +146,12 @@ class StoredLog:
         while self.append_encoded(1 << 30):
             pass
 
-    def _append(self, data: Buffer) -> None:
+    def _append(self, data: Buffer, *, fetched: bool = False) -> None:
         try:
             self._storage.append(data, self._clock.wall_ms())
         except KafkaError as error:
-            if error.code is ErrorCode.KAFKA_STORAGE_ERROR:
+            # A full disk: what this node leads it cannot lead on, what it follows it can fetch again later.
+            if error.code is ErrorCode.KAFKA_STORAGE_ERROR and (not fetched or not self._log.health.is_online):
                 raise NodeFault(f"the metadata log cannot be written: {error.why}") from error
             raise
 
