@@ -25,15 +25,23 @@ from strandline.controller.configs import Configs
 from strandline.controller.deaths import Deaths, Fence
 from strandline.controller.decisions import Decision, Steps
 from strandline.controller.dials import DeathWatch, Dials, NoDials
+from strandline.controller.directories import Directories
 from strandline.controller.events import Events
 from strandline.controller.features import Features
+from strandline.controller.isr import Isrs
+from strandline.controller.leaders import Leaders, allows_unclean
 from strandline.controller.port import MetadataLog, UpgradableLog
+from strandline.controller.reassignments import Reassignments
 from strandline.controller.settings import ControllerSettings
 from strandline.controller.topics import Topics
 from strandline.metadata.image import Image
 from strandline.model.errors import ErrorCode, KafkaError
 from strandline.model.ids import Endpoint
 from strandline.protocol.messages.brokers import (
+    AlterPartitionRequest,
+    AlterPartitionResponse,
+    AssignReplicasToDirsRequest,
+    AssignReplicasToDirsResponse,
     BrokerHeartbeatRequest,
     BrokerHeartbeatResponse,
     BrokerRegistrationRequest,
@@ -53,8 +61,15 @@ from strandline.protocol.messages.configs import (
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
 )
+from strandline.protocol.messages.elections import ElectLeadersRequest, ElectLeadersResponse
 from strandline.protocol.messages.metadata_records import AbortTransactionRecord, NoOpRecord
 from strandline.protocol.messages.producers import AllocateProducerIdsRequest, AllocateProducerIdsResponse
+from strandline.protocol.messages.reassignments import (
+    AlterPartitionReassignmentsRequest,
+    AlterPartitionReassignmentsResponse,
+    ListPartitionReassignmentsRequest,
+    ListPartitionReassignmentsResponse,
+)
 from strandline.protocol.messages.topics import (
     CreatePartitionsRequest,
     CreatePartitionsResponse,
@@ -100,8 +115,17 @@ class Controller:
         self._topics = Topics(image.latest, settings, random)
         self._configs = Configs(image.latest, settings)
         self._features = Features(image.latest, settings, lambda: log.kraft_version)
+        self._isrs = Isrs(image.latest, settings)
+        self._leaders = Leaders(image.latest, settings)
+        self._reassignments = Reassignments(image.latest, settings)
+        self._directories = Directories(image.latest, settings)
         self._duties = Duties(self._perform)
         self._duties.add(Duty("no-op", settings.max_idle_interval_ms, self._no_op))
+        balance_ms = settings.leader_imbalance_check_interval_ms if settings.auto_leader_rebalance_enable else 0
+        self._duties.add(Duty("balance leaders", balance_ms, self._leaders.balance))
+        unclean_ms = settings.unclean_leader_election_interval_ms
+        self._unclean_election = Duty("elect unclean leaders", unclean_ms, self._leaders.elect_unclean)
+        self._duties.add(self._unclean_election)
         self._deaths = Deaths(image.latest, settings)
         self._watch = DeathWatch(self._deaths, dials or NoDials(), clock, self._fence_dead_broker)
         self._alarms = [
@@ -235,10 +259,46 @@ class Controller:
     async def incremental_alter_configs(
         self, request: IncrementalAlterConfigsRequest, version: int = 1
     ) -> IncrementalAlterConfigsResponse:
-        return await self._event(lambda: self._configs.alter_incrementally(request))
+        return await self._settings_event(lambda: self._configs.alter_incrementally(request))
 
     async def alter_configs(self, request: AlterConfigsRequest, version: int = 2) -> AlterConfigsResponse:
-        return await self._event(lambda: self._configs.alter(request))
+        return await self._settings_event(lambda: self._configs.alter(request))
+
+    async def _settings_event(self, decide: Callable[[], Decision[A]]) -> A:
+        """Whoever may have an unclean leader from now on need not wait for the next look around."""
+        unclean_allowed = False
+
+        def noting() -> Decision[A]:
+            nonlocal unclean_allowed
+            decision = decide()
+            unclean_allowed = allows_unclean(decision.records)
+            return decision
+
+        answer = await self._event(noting)
+        while unclean_allowed and await self._perform(self._unclean_election):
+            pass
+        return answer
+
+    async def alter_partition(self, request: AlterPartitionRequest, version: int = 3) -> AlterPartitionResponse:
+        return await self._event(lambda: self._isrs.alter(request, version))
+
+    async def elect_leaders(self, request: ElectLeadersRequest, version: int = 2) -> ElectLeadersResponse:
+        return await self._event(lambda: self._leaders.elect(request), request.timeout_ms)
+
+    async def alter_partition_reassignments(
+        self, request: AlterPartitionReassignmentsRequest, version: int = 1
+    ) -> AlterPartitionReassignmentsResponse:
+        return await self._event(lambda: self._reassignments.alter(request), request.timeout_ms)
+
+    async def list_partition_reassignments(
+        self, request: ListPartitionReassignmentsRequest, version: int = 0
+    ) -> ListPartitionReassignmentsResponse:
+        return await self._event(lambda: self._reassignments.list_ongoing(request), request.timeout_ms)
+
+    async def assign_replicas_to_dirs(
+        self, request: AssignReplicasToDirsRequest, version: int = 0
+    ) -> AssignReplicasToDirsResponse:
+        return await self._event(lambda: self._directories.assign(request))
 
     async def register_broker(self, request: BrokerRegistrationRequest, version: int = 4) -> BrokerRegistrationResponse:
         try:

@@ -1,23 +1,19 @@
-"""Where replicas live: AssignReplicasToDirs (73), and directories that fail (KIP-858).
+"""Where replicas live: AssignReplicasToDirs (73, KIP-858).
 
 A broker with several log directories decides by itself into which one a new replica goes, and tells afterwards; only
 then does the controller know which replicas are lost when a directory fails. The order of the two messages does not
 matter: a replica assigned to a directory that is not online is treated like one whose directory just failed.
 
-The shell calls `assign` for `assign_replicas_to_dirs`, which only brokers may ask for. `controller.brokers` calls
-`fail` with the directories that a heartbeat says are offline.
+The shell calls `assign` for `assign_replicas_to_dirs`, which only brokers may ask for. Directories that fail are told
+in heartbeats: see `controller.brokers`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from strandline.controller.decisions import STEPS_PER_BREATH, Decision, Steps
 from strandline.controller.drafts import Draft
-from strandline.controller.elections import Walk, leave
 from strandline.controller.hosts import is_online, known_broker
 from strandline.controller.partitions import Target
-from strandline.controller.rules import TopicRules
 from strandline.controller.settings import ControllerSettings
 from strandline.metadata.record_versions import DIRECTORIES_SINCE
 from strandline.metadata.values import BrokerInfo
@@ -31,8 +27,6 @@ from strandline.protocol.messages.brokers import (
     AssignReplicasToDirsResponsePartitionData,
     AssignReplicasToDirsResponseTopicData,
 )
-from strandline.protocol.messages.metadata_records import BrokerRegistrationChangeRecord
-from strandline.protocol.types import Message
 
 
 class Directories:
@@ -79,16 +73,3 @@ class Directories:
             target = Target(directory=(broker.id, directory), isr=isr)
             draft.change(topic, index, partition, target, leaving=broker.id)
         return ErrorCode.NONE
-
-
-def fail(view: View, rules: TopicRules, broker: BrokerInfo, offline: Sequence[Uuid], records: list[Message]) -> Walk:
-    """Directories of a live broker went offline: what it keeps there moves away, then they leave its registration.
-
-    Not the last one: an empty list cannot be written, and a broker without directories goes anyway.
-    """
-    failed = [directory for directory in broker.directories if directory in offline]
-    if not failed or view.metadata_version < DIRECTORIES_SINCE:
-        return
-    yield from leave(view, rules, broker.id, records, directories=failed)
-    online = [directory for directory in broker.directories if directory not in failed]
-    records.append(BrokerRegistrationChangeRecord(broker_id=broker.id, broker_epoch=broker.epoch, log_dirs=online))

@@ -11,7 +11,16 @@ from typing import Any
 from strandline.handlers import metadata, produce
 from strandline.model.errors import ErrorCode
 from strandline.protocol.apis import API, ApiKey
-from strandline.protocol.messages import configs, coordinators, epochs, fetch, list_offsets, producers, topics
+from strandline.protocol.messages import (
+    configs,
+    coordinators,
+    elections,
+    epochs,
+    fetch,
+    list_offsets,
+    producers,
+    topics,
+)
 from strandline.protocol.types import Message
 
 Failure = Callable[[Any, int, ErrorCode, str], Message | None]
@@ -134,6 +143,23 @@ def _delete_records(request: Any, version: int, code: ErrorCode, why: str) -> Me
     )
 
 
+def _elect_leaders(request: Any, version: int, code: ErrorCode, why: str) -> Message:
+    """Version 0 has no error of its own at the top; the others say it there and everywhere."""
+    return elections.ElectLeadersResponse(
+        error_code=code if version > 0 else ErrorCode.NONE,
+        replica_election_results=[
+            elections.ReplicaElectionResult(
+                topic=topic.topic,
+                partition_result=[
+                    elections.PartitionResult(partition_id=index, error_code=code, error_message=why or None)
+                    for index in topic.partitions
+                ],
+            )
+            for topic in request.topic_partitions or ()
+        ],
+    )
+
+
 def _describe_topic_partitions(request: Any, version: int, code: ErrorCode, why: str) -> Message:
     return topics.DescribeTopicPartitionsResponse(
         topics=[
@@ -214,6 +240,7 @@ _SHAPES: dict[int, Failure] = {
     ApiKey.DELETE_TOPICS: _delete_topics,
     ApiKey.CREATE_PARTITIONS: _create_partitions,
     ApiKey.DELETE_RECORDS: _delete_records,
+    ApiKey.ELECT_LEADERS: _elect_leaders,
     ApiKey.DESCRIBE_TOPIC_PARTITIONS: _describe_topic_partitions,
     ApiKey.DESCRIBE_CONFIGS: _describe_configs,
     ApiKey.ALTER_CONFIGS: _alter_configs(configs.AlterConfigsResponse, configs.AlterConfigsResourceResponse),

@@ -4,7 +4,7 @@ names more than a decision can hold is refused before it gets there, however che
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from strandline.controller.decisions import MAX_RECORDS_PER_DECISION
@@ -19,7 +19,15 @@ _NAMED: dict[int, Callable[[Any], int]] = {
     ApiKey.INCREMENTAL_ALTER_CONFIGS: lambda request: len(request.resources),
     ApiKey.UPDATE_FEATURES: lambda request: len(request.feature_updates),
     ApiKey.DESCRIBE_QUORUM: lambda request: len(request.topics),
+    ApiKey.ELECT_LEADERS: lambda request: _topics_and(request.topic_partitions, "partitions"),
+    ApiKey.ALTER_PARTITION_REASSIGNMENTS: lambda request: _topics_and(request.topics, "partitions"),
+    ApiKey.LIST_PARTITION_REASSIGNMENTS: lambda request: _topics_and(request.topics, "partition_indexes"),
 }
+
+
+def _topics_and(topics: Sequence[Any] | None, partitions: str) -> int:
+    """A topic without partitions is a name as well. None stands for all there are, and names none."""
+    return sum(max(1, len(getattr(topic, partitions))) for topic in topics or ())
 
 
 def check_portion(key: ApiKey, request: Any) -> None:

@@ -28,6 +28,11 @@ CONTROLLER_METHODS: Final[Mapping[ApiKey, Callable[[Controller, SoleVoter], Meth
     ApiKey.BROKER_HEARTBEAT: lambda controller, _: controller.broker_heartbeat,
     ApiKey.CONTROLLER_REGISTRATION: lambda controller, _: controller.register_controller,
     ApiKey.ALLOCATE_PRODUCER_IDS: lambda controller, _: controller.allocate_producer_ids,
+    ApiKey.ALTER_PARTITION: lambda controller, _: controller.alter_partition,
+    ApiKey.ELECT_LEADERS: lambda controller, _: controller.elect_leaders,
+    ApiKey.ALTER_PARTITION_REASSIGNMENTS: lambda controller, _: controller.alter_partition_reassignments,
+    ApiKey.LIST_PARTITION_REASSIGNMENTS: lambda controller, _: controller.list_partition_reassignments,
+    ApiKey.ASSIGN_REPLICAS_TO_DIRS: lambda controller, _: controller.assign_replicas_to_dirs,
     ApiKey.DESCRIBE_QUORUM: lambda _, quorum: quorum.describe_quorum,
 }
 

@@ -169,7 +169,6 @@ TRANSACTIONS: Final = "comes with transactions"
 SECURITY: Final = "comes with security"
 QUOTAS: Final = "comes with quotas"
 QUORUM: Final = "comes with several controllers"
-REPLICAS: Final = "comes with replication"
 DIRECTORIES: Final = "comes with moving replicas between log directories"
 TELEMETRY: Final = "only useful with a telemetry receiver, and we have none"
 SHARE: Final = "comes with share groups"
@@ -247,10 +246,10 @@ _TABLE: Final = (
     _api(40, "ExpireDelegationToken", "tokens", (1, 2), 2, BOTH, forwarded=True, served=SECURITY),
     _api(41, "DescribeDelegationToken", "tokens", (1, 3), 2, BOTH, served=SECURITY),
     _api(42, "DeleteGroups", "groups", (0, 2), 2, BROKER, served=GROUPS),
-    _api(43, "ElectLeaders", "elections", (0, 2), 2, BOTH, forwarded=True, served=REPLICAS),
+    _api(43, "ElectLeaders", "elections", (0, 2), 2, BOTH, forwarded=True),
     _api(44, "IncrementalAlterConfigs", "configs", (0, 1), 1, BOTH, forwarded=True),
-    _api(45, "AlterPartitionReassignments", "reassignments", (0, 1), 0, BOTH, forwarded=True, served=REPLICAS),
-    _api(46, "ListPartitionReassignments", "reassignments", (0, 0), 0, BOTH, forwarded=True, served=REPLICAS),
+    _api(45, "AlterPartitionReassignments", "reassignments", (0, 1), 0, BOTH, forwarded=True),
+    _api(46, "ListPartitionReassignments", "reassignments", (0, 0), 0, BOTH, forwarded=True),
     _api(47, "OffsetDelete", "offsets", (0, 0), None, BROKER, served=GROUPS),
     _api(48, "DescribeClientQuotas", "quotas", (0, 1), 1, BROKER, served=QUOTAS),
     _api(49, "AlterClientQuotas", "quotas", (0, 1), 1, BOTH, forwarded=True, served=QUOTAS),
@@ -260,7 +259,7 @@ _TABLE: Final = (
     _api(53, "BeginQuorumEpoch", "quorum", (0, 1), 1, CONTROLLER, served=QUORUM),
     _api(54, "EndQuorumEpoch", "quorum", (0, 1), 1, CONTROLLER, served=QUORUM),
     _api(55, "DescribeQuorum", "quorum", (0, 2), 0, BOTH, forwarded=True),
-    _api(56, "AlterPartition", "brokers", (2, 3), 0, CONTROLLER, served=REPLICAS),
+    _api(56, "AlterPartition", "brokers", (2, 3), 0, CONTROLLER),
     _api(57, "UpdateFeatures", "cluster", (0, 2), 0, BOTH, forwarded=True),
     _api(58, "Envelope", "brokers", (0, 0), 0, CONTROLLER, served=QUORUM),
     _api(59, "FetchSnapshot", "quorum", (0, 1), 0, CONTROLLER, served=QUORUM),
@@ -277,7 +276,7 @@ _TABLE: Final = (
     _api(70, "ControllerRegistration", "brokers", (0, 0), 0, CONTROLLER),
     _api(71, "GetTelemetrySubscriptions", "telemetry", (0, 0), 0, BROKER, served=TELEMETRY),
     _api(72, "PushTelemetry", "telemetry", (0, 0), 0, BROKER, served=TELEMETRY),
-    _api(73, "AssignReplicasToDirs", "brokers", (0, 0), 0, CONTROLLER, served=DIRECTORIES),
+    _api(73, "AssignReplicasToDirs", "brokers", (0, 0), 0, CONTROLLER),
     _api(74, "ListConfigResources", "configs", (0, 1), 0, BROKER),
     _api(75, "DescribeTopicPartitions", "topics", (0, 0), 0, BROKER),
     _api(76, "ShareGroupHeartbeat", "share", (1, 1), 0, BROKER, served=SHARE),
