@@ -14,10 +14,8 @@ from strandline.model.errors import KafkaError
 if TYPE_CHECKING:
     from strandline.client.client import Client
     from strandline.client.health import Health
-    from strandline.client.quorum import QuorumDescription
 
 WAIT_SECONDS = 60.0
-POLL_MS = 200
 # A question about health is answered soon, even if the answer is bad.
 PATIENCE_MS = 5_000
 HEALTH = """\
@@ -119,7 +117,7 @@ def run_health(arguments: argparse.Namespace) -> int:
         raise Misused(f"--wait {seconds:g}: it must not be negative")
 
     async def work(client: Client) -> Health:
-        return await _until_well(client, int(seconds * 1000))
+        return await client.until_healthy(int(seconds * 1000))
 
     health = with_client(arguments, work, "waiting for the cluster to be well", patience_ms=PATIENCE_MS)
     if arguments.json:
@@ -133,33 +131,3 @@ def run_health(arguments: argparse.Namespace) -> int:
         for text in texts:
             print_facts([(kind, text)])
     return 0 if health.is_well else 1
-
-
-async def _until_well(client: Client, wait_ms: int) -> Health:
-    deadline_ms = client.router.now_ms() + wait_ms
-    while True:
-        error, health = None, None
-        try:
-            health = await _health(client)
-        except KafkaError as raised:
-            error = raised
-        if (health is not None and health.is_well) or client.router.now_ms() + POLL_MS > deadline_ms:
-            break
-        await client.router.sleep(POLL_MS)
-    if health is None:
-        assert error is not None
-        raise error
-    return health
-
-
-async def _health(client: Client) -> Health:
-    from strandline.client.health import assess
-
-    cluster = await client.cluster.describe()
-    topics = await client.topics.list()
-    quorum: QuorumDescription | str
-    try:
-        quorum = await client.quorum.describe()
-    except KafkaError as error:
-        return assess(cluster, error.why or error.code.name, topics)
-    return assess(cluster, quorum, topics, await client.reassignments.under_way())

@@ -12,6 +12,7 @@ from strandline.client.configs import Configs
 from strandline.client.elections import Election, elect_leaders
 from strandline.client.features import Features
 from strandline.client.fetcher import Fetcher
+from strandline.client.health import Health, assess
 from strandline.client.offsets import ListedOffset, list_offsets
 from strandline.client.producer import Producer
 from strandline.client.quorum import Quorum
@@ -22,6 +23,8 @@ from strandline.client.topics import Topics
 from strandline.model.errors import KafkaError
 from strandline.model.ids import TopicPartition
 from strandline.runtime.world import World
+
+HEALTH_POLL_MS = 200
 
 
 class Client:
@@ -59,3 +62,26 @@ class Client:
         self, election: Election, partitions: Iterable[TopicPartition] | None
     ) -> dict[TopicPartition, KafkaError | None]:
         return await elect_leaders(self.router, election, partitions)
+
+    async def health(self) -> Health:
+        """Asked now; raises KafkaError only if no broker answers."""
+        cluster = await self.cluster.describe()
+        topics = await self.topics.list()
+        try:
+            quorum = await self.quorum.describe()
+        except KafkaError as error:
+            return assess(cluster, error.why or error.code.name, topics)
+        return assess(cluster, quorum, topics, await self.reassignments.under_way())
+
+    async def until_healthy(self, timeout_ms: int) -> Health:
+        """What is found when all is well, or when time is up."""
+        deadline_ms = self.router.now_ms() + timeout_ms
+        while True:
+            try:
+                health = await self.health()
+                if health.is_well or self.router.now_ms() + HEALTH_POLL_MS > deadline_ms:
+                    return health
+            except KafkaError:
+                if self.router.now_ms() + HEALTH_POLL_MS > deadline_ms:
+                    raise
+            await self.router.sleep(HEALTH_POLL_MS)

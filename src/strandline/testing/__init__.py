@@ -1,9 +1,12 @@
 """What users import in their own tests: a cluster in a `with`, and a pytest fixture.
 
-    from strandline.testing import running_cluster
+    from strandline.testing import Cluster
 
-    with running_cluster() as cluster:
+    with Cluster(nodes=3) as cluster:
         producer = KafkaProducer(bootstrap_servers=cluster.bootstrap)
+        cluster.kill(2)                  # kill -9; also pause, resume, stop, start and restart
+        cluster.start(2)
+        cluster.wait_until_healthy()
 
 With pytest, name the plugin once in a conftest.py and ask for the fixture:
 
@@ -17,21 +20,6 @@ everything it stored, when it ends.
 
 from __future__ import annotations
 
-import contextlib
-import tempfile
-from collections.abc import Iterator, Mapping
-from os import PathLike
-
-from strandline.launch.cluster import Cluster
+from strandline.testing.cluster import Cluster, running_cluster
 
 __all__ = ["Cluster", "running_cluster"]
-
-
-@contextlib.contextmanager
-def running_cluster(
-    directory: str | PathLike[str] | None = None, *, nodes: int = 1, settings: Mapping[str, str] | None = None
-) -> Iterator[Cluster]:
-    """Without a directory, a temporary one; with one, what is stored stays there."""
-    with contextlib.ExitStack() as stack:
-        place = directory or stack.enter_context(tempfile.TemporaryDirectory(prefix="strandline-"))
-        yield stack.enter_context(Cluster.started(place, nodes=nodes, settings=settings))

@@ -1,7 +1,7 @@
 """A pytest plugin: `pytest_plugins = ["strandline.testing.fixtures"]` in a conftest.py.
 
 `strandline_cluster` is one cluster for the whole test session, started by the first test that asks for it. Override
-`strandline_settings` in your own conftest.py to start it with other broker settings.
+`strandline_nodes` or `strandline_settings` in your own conftest.py to start it with more nodes or other settings.
 """
 
 from __future__ import annotations
@@ -10,7 +10,12 @@ from collections.abc import Iterator, Mapping
 
 import pytest
 
-from strandline.testing import Cluster, running_cluster
+from strandline.testing import Cluster
+
+
+@pytest.fixture(scope="session")
+def strandline_nodes() -> int:
+    return 1
 
 
 @pytest.fixture(scope="session")
@@ -19,8 +24,8 @@ def strandline_settings() -> Mapping[str, str]:
 
 
 @pytest.fixture(scope="session")
-def strandline_cluster(strandline_settings: Mapping[str, str]) -> Iterator[Cluster]:
-    with running_cluster(settings=strandline_settings) as cluster:
+def strandline_cluster(strandline_nodes: int, strandline_settings: Mapping[str, str]) -> Iterator[Cluster]:
+    with Cluster(nodes=strandline_nodes, settings=strandline_settings) as cluster:
         yield cluster
 
 
