@@ -21,6 +21,7 @@ from strandline.controller.rules import TopicRules
 from strandline.metadata.values import NO_LEADER, PartitionInfo, PartitionKey
 from strandline.metadata.views import View
 from strandline.model.ids import Uuid
+from strandline.protocol.messages.metadata_records import ClearElrRecord, PartitionChangeRecord
 from strandline.protocol.types import Message
 
 Walk = Generator[None, None, None]
@@ -70,6 +71,33 @@ def come(view: View, rules: TopicRules, broker_id: int, records: list[Message]) 
             yield
         else:
             _append(view, rules, hosts, found, AS_IT_IS, records)
+
+
+def keep_eligible(view: View, records: list[Message]) -> Walk:
+    """Another min.insync.replicas clears the eligible leaders; where nobody leads they are what they were.
+
+    What is eligible depends on that number only while a leader commits. Kafka clears it all, and a partition without a
+    leader then waits for an unclean one even when everybody is back.
+    """
+    cleared = [record.topic_name for record in records if isinstance(record, ClearElrRecord)]
+    if not cleared:
+        return
+    for found in concerned(view, lambda partition: not partition.isr and bool(partition.elr)):
+        if found is None:
+            yield
+            continue
+        (topic_id, index), partition = found
+        topic = view.topic_by_id(topic_id)
+        assert topic is not None
+        if "" in cleared or topic.name in cleared:
+            records.append(
+                PartitionChangeRecord(
+                    topic_id=topic_id,
+                    partition_id=index,
+                    eligible_leader_replicas=list(partition.elr),
+                    last_known_elr=list(partition.last_known_elr),
+                )
+            )
 
 
 def leads_any(view: View, broker_id: int) -> Generator[None, None, bool]:

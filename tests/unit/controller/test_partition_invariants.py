@@ -13,7 +13,7 @@ from random import Random
 
 import pytest
 
-from strandline.controller.elections import come, leave
+from strandline.controller.elections import come, keep_eligible, leave
 from strandline.controller.isr import Isrs
 from strandline.controller.leaders import Leaders
 from strandline.controller.reassignments import Reassignments
@@ -29,6 +29,7 @@ from strandline.protocol.messages.elections import ElectLeadersRequest
 from strandline.protocol.messages.metadata_records import (
     BrokerRegistrationChangeRecord,
     ClearElrRecord,
+    ConfigRecord,
     FeatureLevelRecord,
     RegisterBrokerRecord,
     UnregisterBrokerRecord,
@@ -221,9 +222,14 @@ class World:
     def change_min_isr(self) -> str:
         name, _, _ = self.a_partition()
         value = str(self.random.randint(1, 3))
-        self.scene.configure(name, "min.insync.replicas", value)
+        records: list[Message] = [
+            ConfigRecord(resource_type=2, resource_name=name, name="min.insync.replicas", value=value)
+        ]
         if self.elr:
-            self.scene.write(ClearElrRecord(topic_name=name))
+            records.append(ClearElrRecord(topic_name=name))
+        for _ in keep_eligible(self.scene.view, records):
+            pass
+        self.scene.write(*records)
         return f"min.insync.replicas of {name} is {value}"
 
     def allow_unclean(self) -> str:
