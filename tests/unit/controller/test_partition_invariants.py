@@ -14,6 +14,7 @@ from random import Random
 import pytest
 
 from strandline.controller.elections import come, keep_eligible, leave
+from strandline.controller.hosts import LiveBrokers
 from strandline.controller.isr import Isrs
 from strandline.controller.leaders import Leaders
 from strandline.controller.reassignments import Reassignments
@@ -287,6 +288,11 @@ class World:
             assert elr == (), "I-6: eligible leaders beside an ISR that suffices"
         if self.elr and partition.leader != NO_LEADER:
             assert partition.last_known_elr == ()
+        if partition.leader == NO_LEADER:
+            hosts = LiveBrokers(self.scene.view)
+            homes = dict(zip(partition.replicas, partition.directories, strict=True))
+            able = [replica for replica in isr or elr if hosts.can_lead(replica, homes[replica])]
+            assert not able, f"nobody leads, though {able} could"
 
     def check_leader(self, key: PartitionKey, before: PartitionInfo | None, partition: PartitionInfo) -> None:
         for replica in [replica for known, replica in self.log_ends if known == key]:
