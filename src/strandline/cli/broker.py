@@ -41,7 +41,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     listing = verbs.add_parser("list", help="list brokers, their state and what they hold", allow_abbrev=False)
     listing.set_defaults(run=run_list)
 
-    drain = verbs.add_parser("drain", help="move everything away from a broker", epilog=DRAIN, formatter_class=style)
+    drain = verbs.add_parser(
+        "drain", help="move everything away from a broker", epilog=DRAIN, formatter_class=style, allow_abbrev=False
+    )
     drain.add_argument("--dry-run", action="store_true", help="print the plan (JSON as for `topic reassign --file`)")
     drain.add_argument("--no-wait", action="store_true", help="begin all moves and return")
     drain.set_defaults(run=run_drain)

@@ -32,17 +32,23 @@ def configure(parser: argparse.ArgumentParser) -> None:
     describe = verbs.add_parser("describe", help="show supported and finalized levels", allow_abbrev=False)
     describe.set_defaults(run=run_describe)
 
-    upgrade = verbs.add_parser("upgrade", help="raise features", epilog=LEVELS, formatter_class=style)
+    upgrade = verbs.add_parser(
+        "upgrade", help="raise features", epilog=LEVELS, formatter_class=style, allow_abbrev=False
+    )
     upgrade.add_argument("levels", metavar="NAME=LEVEL", nargs="*")
     upgrade.add_argument("-r", "--release-version", metavar="RELEASE", help="metadata.version as of this release")
     upgrade.set_defaults(run=run_upgrade)
 
-    downgrade = verbs.add_parser("downgrade", help="lower features", epilog=LEVELS, formatter_class=style)
+    downgrade = verbs.add_parser(
+        "downgrade", help="lower features", epilog=LEVELS, formatter_class=style, allow_abbrev=False
+    )
     downgrade.add_argument("levels", metavar="NAME=LEVEL", nargs="*")
     downgrade.add_argument("-r", "--release-version", metavar="RELEASE", help="metadata.version as of this release")
     downgrade.set_defaults(run=run_downgrade)
 
-    disable = verbs.add_parser("disable", help="take features out of use", epilog=LEVELS, formatter_class=style)
+    disable = verbs.add_parser(
+        "disable", help="take features out of use", epilog=LEVELS, formatter_class=style, allow_abbrev=False
+    )
     disable.add_argument("names", metavar="NAME", nargs="+")
     disable.set_defaults(run=run_disable)
 

@@ -69,9 +69,9 @@ def run_elect(arguments: argparse.Namespace) -> int:
                 for each, error in results.items()
             ]
         )
+    elif not results:
+        hint("no election was needed")
     else:
-        if not results:
-            hint("no election was needed")
         rows = [(each.topic, each.partition, _status(error)) for each, error in results.items()]
         print_table(("TOPIC", "PARTITION", "STATUS"), rows)
     failed = [each for each, error in results.items() if error is not None and not _is_fine(error)]

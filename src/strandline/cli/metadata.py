@@ -60,7 +60,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     show.add_argument("-r", "--recursive", action="store_true", help="everything below, one line for each leaf")
     show.set_defaults(run=run_show)
 
-    log = verbs.add_parser("log", help="print the metadata log, record by record", epilog=LOG, formatter_class=style)
+    log = verbs.add_parser(
+        "log", help="print the metadata log, record by record", epilog=LOG, formatter_class=style, allow_abbrev=False
+    )
     log.add_argument("--from", dest="start", metavar="OFFSET", type=int, default=0, help="begin here (default: 0)")
     log.add_argument("-n", "--num", metavar="N", type=int, help="stop after N records")
     log.add_argument("--follow", action="store_true", help="go on as records are written, until Ctrl-C")

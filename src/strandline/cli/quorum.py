@@ -49,11 +49,15 @@ def configure(parser: argparse.ArgumentParser) -> None:
     describe = verbs.add_parser("describe", help="show leader, voters, observers and their lag", allow_abbrev=False)
     describe.set_defaults(run=run_describe)
 
-    add = verbs.add_parser("add", help="give a controller a vote", epilog=ADD, formatter_class=style)
+    add = verbs.add_parser(
+        "add", help="give a controller a vote", epilog=ADD, formatter_class=style, allow_abbrev=False
+    )
     add.add_argument("voter", metavar="ID[@HOST:PORT:DIRECTORY]")
     add.set_defaults(run=run_add)
 
-    remove = verbs.add_parser("remove", help="take a vote away", epilog=REMOVE, formatter_class=style)
+    remove = verbs.add_parser(
+        "remove", help="take a vote away", epilog=REMOVE, formatter_class=style, allow_abbrev=False
+    )
     remove.add_argument("voter", metavar="ID[:DIRECTORY]")
     remove.set_defaults(run=run_remove)
 

@@ -174,6 +174,7 @@ def _run_status(arguments: argparse.Namespace) -> int:
         return 0
     if not under_way:
         hint("nothing is being moved")
+        return 0
     rows = [(*each.partition, each.replicas, each.adding, each.removing) for each in under_way]
     print_table(("TOPIC", "PARTITION", "REPLICAS", "ADDING", "REMOVING"), rows)
     return 0
@@ -201,6 +202,7 @@ def _run_cancel(arguments: argparse.Namespace) -> int:
         return 0
     if not cancelled:
         hint("nothing is being moved")
+        return 0
     print_table(("TOPIC", "PARTITION", "STATUS"), [(*each, "cancelled") for each in cancelled])
     return 0
 
