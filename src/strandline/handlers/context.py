@@ -48,7 +48,9 @@ class Call(Protocol):
 class ActiveController(Protocol):
     """Whoever leads the metadata quorum, wherever it is: requests that change metadata go through this door."""
 
-    async def forward(self, api_key: int, call: Call, request: Message) -> Any: ...
+    async def forward(self, api_key: int, call: Call, request: Message, *, version: int | None = None) -> Any:
+        """Asks in the name of the caller; in the version of the call, unless the request is not the call's own."""
+        ...
 
 
 class ProducerIds(Protocol):

@@ -1,23 +1,27 @@
-"""The APIs of a controller listener: what brokers and `--bootstrap-controller` tools ask of a controller.
+"""The APIs of a controller listener: what other nodes and `--bootstrap-controller` tools ask of a controller.
 
-Decisions are the controller's; this table only opens the door. DescribeCluster answers with the quorum's nodes here.
+Decisions are the controller's and the quorum's; this table only opens the door. DescribeCluster answers with the
+quorum's nodes here. A heartbeat also tells whose connection it came by: when that ends without goodbye, the controller
+has a reason to look whether the broker is still there.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from strandline.handlers.api_versions import handle_api_versions
 from strandline.handlers.cluster import BROKERS, CONTROLLERS
 from strandline.handlers.configs import handle_describe_configs
-from strandline.handlers.context import ActiveController, Broker, Call
+from strandline.handlers.context import Call, Member
+from strandline.handlers.envelope import handle_envelope
 from strandline.handlers.operations import ALL_CLUSTER_OPERATIONS, NO_OPERATIONS
 from strandline.handlers.portions import check_portion
 from strandline.handlers.tables import Handle
 from strandline.model.errors import ErrorCode, KafkaError
-from strandline.model.ids import Endpoint
 from strandline.protocol.apis import ApiKey
+from strandline.protocol.messages.brokers import BrokerHeartbeatRequest
 from strandline.protocol.messages.cluster import (
     DescribeClusterBroker,
     DescribeClusterRequest,
@@ -25,32 +29,64 @@ from strandline.protocol.messages.cluster import (
 )
 from strandline.protocol.types import Message
 
-# Answered here; the rest of a controller's APIs goes to the controller itself.
-OWN_KEYS: tuple[ApiKey, ...] = (ApiKey.API_VERSIONS, ApiKey.DESCRIBE_CONFIGS, ApiKey.DESCRIBE_CLUSTER)
+Method = Callable[[Any, int], Awaitable[Any]]
+
+# Answered here; the rest of a controller's APIs goes to the controller or the quorum itself.
+OWN_KEYS: tuple[ApiKey, ...] = (
+    ApiKey.API_VERSIONS,
+    ApiKey.DESCRIBE_CONFIGS,
+    ApiKey.DESCRIBE_CLUSTER,
+    ApiKey.ENVELOPE,
+)
 
 
-def controller_table(
-    broker: Broker, controller: ActiveController, served: Iterable[ApiKey], endpoint: Endpoint
-) -> dict[ApiKey, Handle]:
-    table: dict[ApiKey, Handle] = {key: _asking(controller, key) for key in served}
-    table[ApiKey.API_VERSIONS] = lambda call, request: handle_api_versions(broker, call, request)
-    table[ApiKey.DESCRIBE_CONFIGS] = lambda call, request: handle_describe_configs(broker, call, request)
-    table[ApiKey.DESCRIBE_CLUSTER] = lambda call, request: _describe_quorum_nodes(broker, endpoint, call, request)
+@dataclass(slots=True, kw_only=True)
+class ControllerMember(Member):
+    """A controller as its listener shows it."""
+
+    methods: Mapping[ApiKey, Method]
+    """Of the controller and the quorum in this process, by what they answer."""
+    leader_id: Callable[[], int]
+    """Of the quorum; -1 when nobody is known to lead."""
+    broker_connection_lost: Callable[[int, int], None]
+    """Told the id and the epoch of a broker whose heartbeats came by a connection that has ended."""
+
+
+def controller_table(member: ControllerMember) -> dict[ApiKey, Handle]:
+    table: dict[ApiKey, Handle] = {key: _asking(member, key) for key in member.methods}
+    table[ApiKey.API_VERSIONS] = lambda call, request: handle_api_versions(member, call, request)
+    table[ApiKey.DESCRIBE_CONFIGS] = lambda call, request: handle_describe_configs(member, call, request)
+    table[ApiKey.DESCRIBE_CLUSTER] = lambda call, request: _describe_quorum_nodes(member, call, request)
+    table[ApiKey.BROKER_HEARTBEAT] = lambda call, request: _heartbeat(member, call, request)
+    table[ApiKey.ENVELOPE] = lambda call, request: handle_envelope(table, call, request)
     return table
 
 
-def _asking(controller: ActiveController, key: ApiKey) -> Handle:
+def _asking(member: ControllerMember, key: ApiKey) -> Handle:
+    method = member.methods[key]
+
     async def handle(call: Call, request: Any) -> Message | None:
         check_portion(key, request)
         call.park()
-        answer: Message = await controller.forward(key, call, request)
+        answer: Message = await method(request, call.version)
         return answer
 
     return handle
 
 
+async def _heartbeat(member: ControllerMember, call: Call, request: BrokerHeartbeatRequest) -> Message:
+    def lost() -> None:
+        member.broker_connection_lost(request.broker_id, request.broker_epoch)
+
+    call.park()
+    answer: Message = await member.methods[ApiKey.BROKER_HEARTBEAT](request, call.version)
+    # Only who was heard can be missed: a heartbeat that was refused says nothing about the broker of that id.
+    call.when_connection_lost("heartbeats", lost)
+    return answer
+
+
 async def _describe_quorum_nodes(
-    broker: Broker, endpoint: Endpoint, call: Call, request: DescribeClusterRequest
+    member: ControllerMember, call: Call, request: DescribeClusterRequest
 ) -> DescribeClusterResponse:
     if call.version == 0:
         raise KafkaError(ErrorCode.INVALID_REQUEST, "version 0 can only ask for brokers, and this is a controller")
@@ -59,11 +95,16 @@ async def _describe_quorum_nodes(
     if request.endpoint_type != CONTROLLERS:
         raise KafkaError(ErrorCode.UNSUPPORTED_ENDPOINT_TYPE, f"there is no endpoint type {request.endpoint_type}")
     asked = request.include_cluster_authorized_operations
+    nodes = []
+    for controller in member.view.controllers():
+        endpoint = controller.endpoint(call.listener)
+        if endpoint is not None:
+            nodes.append(DescribeClusterBroker(broker_id=controller.id, host=endpoint.host, port=endpoint.port))
     return DescribeClusterResponse(
         error_message=None,
         endpoint_type=CONTROLLERS,
-        cluster_id=broker.cluster_id,
-        controller_id=broker.node_id,
-        brokers=[DescribeClusterBroker(broker_id=broker.node_id, host=endpoint.host, port=endpoint.port)],
+        cluster_id=member.cluster_id,
+        controller_id=member.leader_id(),
+        brokers=nodes,
         cluster_authorized_operations=ALL_CLUSTER_OPERATIONS if asked else NO_OPERATIONS,
     )

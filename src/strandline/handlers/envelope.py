@@ -18,7 +18,7 @@ from typing import Any
 from strandline.handlers.context import Call
 from strandline.handlers.failures import failure_of
 from strandline.model.errors import ErrorCode, KafkaError
-from strandline.protocol.apis import API, ApiKey
+from strandline.protocol.apis import API, Api, ApiKey
 from strandline.protocol.codec import MalformedMessage, decode, encode_bytes
 from strandline.protocol.framing import decode_header, decode_response_header, request_bytes, response_parts
 from strandline.protocol.messages.brokers import EnvelopeRequest, EnvelopeResponse
@@ -84,13 +84,12 @@ async def handle_envelope(table: Mapping[ApiKey, Handle], call: Call, request: E
     return EnvelopeResponse(response_data=_joined(parts)[_SIZE_BYTES:])
 
 
-def wrap(call: Call, request: Message) -> EnvelopeRequest:
+def wrap(call: Call, api: Api, version: int, request: Message) -> EnvelopeRequest:
     """What a broker sends for its client; the correlation id inside is ours alone, so any will do."""
-    api = API[call.api_key]
-    parts = request_bytes(api, call.version, 0, call.client_id, request)
+    parts = request_bytes(api, version, 0, call.client_id, request)
     kind, _, name = call.principal.partition(":")
-    version = DefaultPrincipalData.versions[1]
-    principal = _VERSION.pack(version) + encode_bytes(DefaultPrincipalData(type=kind, name=name), version)
+    newest = DefaultPrincipalData.versions[1]
+    principal = _VERSION.pack(newest) + encode_bytes(DefaultPrincipalData(type=kind, name=name), newest)
     return EnvelopeRequest(
         request_data=_joined(parts)[_SIZE_BYTES:],
         request_principal=principal,
@@ -98,14 +97,13 @@ def wrap(call: Call, request: Message) -> EnvelopeRequest:
     )
 
 
-def unwrap(call: Call, response: EnvelopeResponse) -> Message:
+def unwrap(api: Api, version: int, response: EnvelopeResponse) -> Message:
     """The answer inside; raises KafkaError when the envelope itself was refused."""
-    api = API[call.api_key]
     code = ErrorCode(response.error_code)
     if code is not ErrorCode.NONE or response.response_data is None:
         raise KafkaError(code, f"the controller did not take the forwarded {api.name}")
-    _, position = decode_response_header(response.response_data, api, call.version)
-    answer: Message = decode(api.response, call.version, response.response_data, position)[0]
+    _, position = decode_response_header(response.response_data, api, version)
+    answer: Message = decode(api.response, version, response.response_data, position)[0]
     return answer
 
 

@@ -19,7 +19,7 @@ from strandline.metadata.values import PartitionInfo, TopicInfo
 from strandline.metadata.views import View
 from strandline.model.errors import ErrorCode, KafkaError
 from strandline.model.ids import INTERNAL_TOPICS, ZERO_UUID, Uuid
-from strandline.protocol.apis import ApiKey
+from strandline.protocol.apis import API, ApiKey
 from strandline.protocol.messages.metadata import (
     MetadataRequest,
     MetadataRequestTopic,
@@ -161,7 +161,10 @@ async def _create_missing(
     )
     call.park()
     try:
-        response: CreateTopicsResponse = await broker.controller.forward(ApiKey.CREATE_TOPICS, call, creation)
+        newest = API[ApiKey.CREATE_TOPICS].max_version
+        response: CreateTopicsResponse = await broker.controller.forward(
+            ApiKey.CREATE_TOPICS, call, creation, version=newest
+        )
     except KafkaError as error:  # the topics that are there can be told all the same
         return dict.fromkeys(missing, error.code)
     return {result.name: ErrorCode(result.error_code) for result in response.topics}

@@ -81,15 +81,17 @@ class ControllerChannel:
         self._local = local
         self._timeout_ms = timeout_ms
 
-    async def forward(self, api_key: int, call: Call, request: Message) -> Any:
+    async def forward(self, api_key: int, call: Call, request: Message, *, version: int | None = None) -> Any:
         """A client's request, in the client's version; whatever the controller answers is for the client to read."""
+        api, spoken = API[api_key], call.version if version is None else version
 
         async def ask(endpoint: Endpoint, timeout_ms: int) -> Message:
-            enveloped = await self._peers.call(endpoint, wrap(call, request), timeout_ms=timeout_ms)
+            envelope = wrap(call, api, spoken, request)
+            enveloped = await self._peers.call(endpoint, envelope, timeout_ms=timeout_ms)
             assert isinstance(enveloped, EnvelopeResponse)
-            return unwrap(call, enveloped)
+            return unwrap(api, spoken, enveloped)
 
-        return await self._asked(_Question(ApiKey(api_key), request, call.version, ask), self._timeout_ms)
+        return await self._asked(_Question(api.key, request, spoken, ask), self._timeout_ms)
 
     async def send(self, api_key: ApiKey, request: Message, *, timeout_ms: int | None = None) -> Any:
         """A request of this node's own, in the newest version; an error at the top of the answer is raised."""

@@ -11,11 +11,10 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final, Protocol
 
 from strandline.metadata.features import SUPPORTED_FEATURES
 from strandline.metadata.image import Image
-from strandline.metadata.record_versions import CONTROLLERS_SINCE
 from strandline.model.errors import ErrorCode, KafkaError, NodeFault
 from strandline.model.ids import Endpoint, Uuid
 from strandline.protocol.apis import ApiKey
@@ -24,16 +23,22 @@ from strandline.protocol.messages.brokers import (
     BrokerHeartbeatResponse,
     BrokerRegistrationRequest,
     BrokerRegistrationResponse,
-    ControllerRegistrationRequest,
     Feature,
     Listener,
 )
 from strandline.protocol.types import Message
+from strandline.runtime.clock import Clock
 
 logger = logging.getLogger(__name__)
 
 SECURITY_PROTOCOLS: Mapping[str, int] = {"PLAINTEXT": 0, "SSL": 1, "SASL_PLAINTEXT": 2, "SASL_SSL": 3}
 
+
+# How soon to ask again: for a registration while a predecessor may be alive, fenced, leaving.
+_REGISTRATION_RETRY_MS: Final = 100
+_FENCED_RETRY_MS: Final = 20
+_LEAVE_RETRY_MS: Final = 50
+_SILENCE_WHEN_LEAVING_MS: Final = 3_000
 
 # (name, advertised address, security protocol)
 Listeners = tuple[tuple[str, Endpoint, str], ...]
@@ -52,85 +57,113 @@ class Registration:
     previous_broker_epoch: int
 
 
+class Send(Protocol):
+    """To the active controller (`node/controller_channel`), which is looked for until the time is up."""
+
+    def __call__(self, api_key: ApiKey, request: Message, *, timeout_ms: int | None = None) -> Awaitable[Any]: ...
+
+
 class Lifecycle:
     def __init__(
         self,
         registration: Registration,
         image: Image,
-        send: Callable[[ApiKey, Message], Awaitable[Any]],
+        send: Send,
+        clock: Clock,
         *,
         heartbeat_interval_ms: int,
+        session_timeout_ms: int,
+        registration_timeout_ms: int,
         offline_directories: Callable[[], list[Uuid]],
     ) -> None:
         self._registration = registration
         self._image = image
         self._send = send
+        self._clock = clock
         self._interval_ms = heartbeat_interval_ms
+        self._session_ms = session_timeout_ms
+        self._registration_ms = registration_timeout_ms
         self._offline_directories = offline_directories
         self.broker_epoch = -1
 
     async def register(self) -> None:
+        """Returns when the controller knows this broker; it may take a while to believe that a predecessor is dead."""
         mine = self._registration
-        response: BrokerRegistrationResponse = await self._send(
-            ApiKey.BROKER_REGISTRATION,
-            BrokerRegistrationRequest(
-                broker_id=mine.broker_id,
-                cluster_id=mine.cluster_id,
-                incarnation_id=mine.incarnation_id,
-                listeners=_listeners(mine.listeners),
-                features=_features(),
-                rack=mine.rack,
-                log_dirs=sorted(mine.directories),
-                previous_broker_epoch=mine.previous_broker_epoch,
-            ),
+        request = BrokerRegistrationRequest(
+            broker_id=mine.broker_id,
+            cluster_id=mine.cluster_id,
+            incarnation_id=mine.incarnation_id,
+            listeners=wire_listeners(mine.listeners),
+            features=wire_features(),
+            rack=mine.rack,
+            log_dirs=sorted(mine.directories),
+            previous_broker_epoch=mine.previous_broker_epoch,
         )
+        deadline_ms = self._clock.now_ms() + self._registration_ms
+        told = False
+        while True:
+            left_ms = max(1, deadline_ms - self._clock.now_ms())
+            try:
+                response: BrokerRegistrationResponse = await self._send(
+                    ApiKey.BROKER_REGISTRATION, request, timeout_ms=left_ms
+                )
+                break
+            except KafkaError as error:
+                waits = error.code is ErrorCode.DUPLICATE_BROKER_REGISTRATION and self._clock.now_ms() < deadline_ms
+                if not waits:
+                    raise NodeFault(f"the controller does not register this broker: {error}. {_hint(error)}") from error
+                if not told:
+                    logger.warning("waiting to register: %s", error.why)
+                    told = True
+            await asyncio.sleep(_REGISTRATION_RETRY_MS / 1000)
         self.broker_epoch = response.broker_epoch
         logger.info("registered as broker %d with epoch %d", mine.broker_id, self.broker_epoch)
-
-    async def register_controller(self, listeners: Listeners) -> None:
-        """A node that is also a controller says where, and what it supports: feature upgrades ask for that."""
-        if self._image.committed.metadata_version < CONTROLLERS_SINCE:
-            return
-        await self._send(
-            ApiKey.CONTROLLER_REGISTRATION,
-            ControllerRegistrationRequest(
-                controller_id=self._registration.broker_id,
-                incarnation_id=self._registration.incarnation_id,
-                listeners=_listeners(listeners),
-                features=_features(),
-            ),
-        )
 
     async def unfence(self) -> None:
         """Returns when the controller lets this broker lead and clients see it."""
         while (await self._heartbeat()).is_fenced:
-            await asyncio.sleep(0.01)
+            await asyncio.sleep(_FENCED_RETRY_MS / 1000)
 
     async def run(self) -> None:
         """Heartbeats for as long as the broker lives. Ends by cancellation."""
+        pause_ms = self._interval_ms
         while True:
-            await asyncio.sleep(self._interval_ms / 1000)
+            await asyncio.sleep(pause_ms / 1000)
+            pause_ms = self._interval_ms
             try:
-                await self._heartbeat()
+                if (await self._heartbeat()).is_fenced:
+                    # Taken for dead while it lives, or not caught up: the sooner it is heard again the better.
+                    pause_ms = min(pause_ms, _FENCED_RETRY_MS)
             except KafkaError as error:
                 if error.code is not ErrorCode.STALE_BROKER_EPOCH:
                     logger.warning("a heartbeat failed: %s", error)
-                elif self._image.committed.broker(self._registration.broker_id) is not None:
-                    raise NodeFault("another process has registered under this broker's id") from error
-                else:
-                    logger.warning("this broker was unregistered while it runs; it registers again")
-                    await self.register()
+                    continue
+                await self._registered_anew(error)
+
+    async def _registered_anew(self, error: KafkaError) -> None:
+        known = self._image.committed.broker(self._registration.broker_id)
+        if known is not None and known.incarnation_id != self._registration.incarnation_id:
+            raise NodeFault("another process has registered under this broker's id") from error
+        logger.warning("this broker was unregistered while it runs; it registers again")
+        await self.register()
 
     async def leave(self, timeout_ms: int) -> None:
-        """Controlled shutdown: leaderships go first, then the controller says that it is time."""
-        try:
-            async with asyncio.timeout(timeout_ms / 1000):
-                while not (await self._heartbeat(leaving=True)).should_shut_down:
-                    await asyncio.sleep(0.05)
-        except (TimeoutError, KafkaError) as error:
-            logger.warning("leaving without the controller's consent: %s", error or "it did not come in time")
+        """Controlled shutdown: leaderships go first, then the controller says that it is time.
 
-    async def _heartbeat(self, *, leaving: bool = False) -> BrokerHeartbeatResponse:
+        Nobody is waited for who does not answer: when the controllers are stopped at the same time, there may soon be
+        too few of them to say anything.
+        """
+        deadline_ms = self._clock.now_ms() + timeout_ms
+        try:
+            while self._clock.now_ms() < deadline_ms:
+                if (await self._heartbeat(leaving=True, timeout_ms=_SILENCE_WHEN_LEAVING_MS)).should_shut_down:
+                    return
+                await asyncio.sleep(_LEAVE_RETRY_MS / 1000)
+            logger.warning("leaving without the controller's consent: it did not come in time")
+        except KafkaError as error:
+            logger.warning("leaving without the controller's consent: %s", error)
+
+    async def _heartbeat(self, *, leaving: bool = False, timeout_ms: int | None = None) -> BrokerHeartbeatResponse:
         response: BrokerHeartbeatResponse = await self._send(
             ApiKey.BROKER_HEARTBEAT,
             BrokerHeartbeatRequest(
@@ -141,18 +174,29 @@ class Lifecycle:
                 want_shut_down=leaving,
                 offline_log_dirs=self._offline_directories(),
             ),
+            timeout_ms=timeout_ms or self._session_ms,
         )
         return response
 
 
-def _listeners(listeners: Listeners) -> list[Listener]:
+def _hint(error: KafkaError) -> str:
+    if error.code is ErrorCode.DUPLICATE_BROKER_REGISTRATION:
+        return "Give this node a node.id of its own, or stop the other one"
+    if error.code is ErrorCode.INCONSISTENT_CLUSTER_ID:
+        return "Point controller.quorum.bootstrap.servers at this node's own cluster, or format it for that one"
+    if error.code is ErrorCode.REQUEST_TIMED_OUT:
+        return "See whether a majority of the controllers runs and can be reached from here"
+    return "See the controller's log"
+
+
+def wire_listeners(listeners: Listeners) -> list[Listener]:
     return [
         Listener(name=name, host=address.host, port=address.port, security_protocol=SECURITY_PROTOCOLS[protocol])
         for name, address, protocol in listeners
     ]
 
 
-def _features() -> list[Feature]:
+def wire_features() -> list[Feature]:
     return [
         Feature(name=name, min_supported_version=low, max_supported_version=high)
         for name, (low, high) in SUPPORTED_FEATURES.items()

@@ -12,6 +12,7 @@ from strandline.metadata.image import Image
 from strandline.model.ids import TopicPartition
 from strandline.model.timeline import Touched
 from strandline.node.settings import LiveSettings
+from strandline.replication.engine import Replication
 from strandline.replication.logs import Logs
 from strandline.replication.table import PartitionTable
 
@@ -26,6 +27,7 @@ class Publisher:
         settings: LiveSettings,
         partitions: PartitionTable,
         logs: Logs,
+        replication: Replication,
         on_settings: Callable[[], None],
     ) -> None:
         """`on_settings` hears that this broker's dynamic settings may be different now."""
@@ -34,6 +36,7 @@ class Publisher:
         self._settings = settings
         self._partitions = partitions
         self._logs = logs
+        self._replication = replication
         self._on_settings = on_settings
 
     def publish_everything(self) -> Changes:
@@ -56,6 +59,7 @@ class Publisher:
         for step in (*changes.leadership, *changes.membership):
             if step.new is not None:
                 self._partitions.on_metadata(step.topic_id, step.partition, step.new)
+        self._replication.on_metadata(changes)
         if not changes.whole:
             # New partitions get their directories soon; those of a node that starts have theirs.
             for step in changes.hosted:

@@ -168,7 +168,6 @@ GROUPS: Final = "comes with group coordinators"
 TRANSACTIONS: Final = "comes with transactions"
 SECURITY: Final = "comes with security"
 QUOTAS: Final = "comes with quotas"
-QUORUM: Final = "comes with several controllers"
 DIRECTORIES: Final = "comes with moving replicas between log directories"
 TELEMETRY: Final = "only useful with a telemetry receiver, and we have none"
 SHARE: Final = "comes with share groups"
@@ -255,14 +254,14 @@ _TABLE: Final = (
     _api(49, "AlterClientQuotas", "quotas", (0, 1), 1, BOTH, forwarded=True, served=QUOTAS),
     _api(50, "DescribeUserScramCredentials", "scram", (0, 0), 0, BOTH, served=SECURITY),
     _api(51, "AlterUserScramCredentials", "scram", (0, 0), 0, BOTH, forwarded=True, served=SECURITY),
-    _api(52, "Vote", "quorum", (0, 2), 0, CONTROLLER, served=QUORUM),
-    _api(53, "BeginQuorumEpoch", "quorum", (0, 1), 1, CONTROLLER, served=QUORUM),
-    _api(54, "EndQuorumEpoch", "quorum", (0, 1), 1, CONTROLLER, served=QUORUM),
+    _api(52, "Vote", "quorum", (0, 2), 0, CONTROLLER),
+    _api(53, "BeginQuorumEpoch", "quorum", (0, 1), 1, CONTROLLER),
+    _api(54, "EndQuorumEpoch", "quorum", (0, 1), 1, CONTROLLER),
     _api(55, "DescribeQuorum", "quorum", (0, 2), 0, BOTH, forwarded=True),
     _api(56, "AlterPartition", "brokers", (2, 3), 0, CONTROLLER),
     _api(57, "UpdateFeatures", "cluster", (0, 2), 0, BOTH, forwarded=True),
-    _api(58, "Envelope", "brokers", (0, 0), 0, CONTROLLER, served=QUORUM),
-    _api(59, "FetchSnapshot", "quorum", (0, 1), 0, CONTROLLER, served=QUORUM),
+    _api(58, "Envelope", "brokers", (0, 0), 0, CONTROLLER),
+    _api(59, "FetchSnapshot", "quorum", (0, 1), 0, CONTROLLER),
     _api(60, "DescribeCluster", "cluster", (0, 2), 0, BOTH),
     _api(61, "DescribeProducers", "producers", (0, 0), 0, BROKER),
     _api(62, "BrokerRegistration", "brokers", (0, 4), 0, CONTROLLER),
@@ -283,9 +282,9 @@ _TABLE: Final = (
     _api(77, "ShareGroupDescribe", "share", (1, 1), 0, BROKER, served=SHARE),
     _api(78, "ShareFetch", "share", (1, 2), 0, BROKER, served=SHARE),
     _api(79, "ShareAcknowledge", "share", (1, 2), 0, BROKER, served=SHARE),
-    _api(80, "AddRaftVoter", "quorum", (0, 1), 0, BOTH, forwarded=True, served=QUORUM),
-    _api(81, "RemoveRaftVoter", "quorum", (0, 0), 0, BOTH, forwarded=True, served=QUORUM),
-    _api(82, "UpdateRaftVoter", "quorum", (0, 0), 0, CONTROLLER, served=QUORUM),
+    _api(80, "AddRaftVoter", "quorum", (0, 1), 0, BOTH, forwarded=True),
+    _api(81, "RemoveRaftVoter", "quorum", (0, 0), 0, BOTH, forwarded=True),
+    _api(82, "UpdateRaftVoter", "quorum", (0, 0), 0, CONTROLLER),
     _api(83, "InitializeShareGroupState", "share_state", (0, 0), 0, BROKER, served=SHARE),
     _api(84, "ReadShareGroupState", "share_state", (0, 0), 0, BROKER, served=SHARE),
     _api(85, "WriteShareGroupState", "share_state", (0, 1), 0, BROKER, served=SHARE),
@@ -355,7 +354,6 @@ LEFT_OUT: Final[tuple[tuple[str, str], ...]] = (
         "and answers with UNKNOWN_SERVER_ERROR, or not at all, get the error that fits. Every answer that differs from "
         "Kafka's is written down with its reason (`differs:` in tests/cluster/handlers/answers).",
     ),
-    ("Fetch on a controller's listener", "the metadata log has no followers yet; it comes with several controllers."),
     ("num.network.threads", "known and ignored: one event loop serves all connections."),
     ("Security", "only PLAINTEXT listeners; a configuration with an authorizer, TLS or SASL is refused by name."),
     (

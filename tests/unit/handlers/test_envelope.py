@@ -12,7 +12,7 @@ import pytest
 from strandline.handlers.context import Call
 from strandline.handlers.envelope import handle_envelope, unwrap, wrap
 from strandline.model.errors import ErrorCode, KafkaError
-from strandline.protocol.apis import ApiKey
+from strandline.protocol.apis import API, ApiKey
 from strandline.protocol.messages.brokers import EnvelopeRequest, EnvelopeResponse
 from strandline.protocol.messages.topics import (
     CreatableTopic,
@@ -36,6 +36,7 @@ class ClientCall:
     def when_connection_lost(self, purpose: str, tell: Callable[[], None]) -> None: ...
 
 
+CREATE = API[ApiKey.CREATE_TOPICS]
 REQUEST = CreateTopicsRequest(topics=[CreatableTopic(name="orders", num_partitions=3, replication_factor=1)])
 
 
@@ -52,7 +53,7 @@ def test_the_controller_sees_the_request_as_its_client_made_it() -> None:
         return CreateTopicsResponse(topics=[CreatableTopicResult(name="orders", num_partitions=3)])
 
     client = ClientCall()
-    answer = unwrap(client, _serve(handle, wrap(client, REQUEST)))
+    answer = unwrap(CREATE, 5, _serve(handle, wrap(client, CREATE, 5, REQUEST)))
     call, request = seen[0]
     assert (call.principal, call.client_id, call.client_host, call.version) == ("User:ada", "shop", "10.1.2.3", 5)
     assert call.listener == "CONTROLLER"
@@ -66,9 +67,9 @@ def test_a_refusal_is_told_inside_in_the_shape_of_the_api() -> None:
         raise KafkaError(ErrorCode.POLICY_VIOLATION, "too many")
 
     client = ClientCall()
-    response = _serve(handle, wrap(client, REQUEST))
+    response = _serve(handle, wrap(client, CREATE, 5, REQUEST))
     assert response.error_code == 0
-    answer = unwrap(client, response)
+    answer = unwrap(CREATE, 5, response)
     assert isinstance(answer, CreateTopicsResponse)
     assert [(topic.name, topic.error_code) for topic in answer.topics] == [("orders", ErrorCode.POLICY_VIOLATION)]
 
@@ -78,10 +79,10 @@ def test_a_controller_that_does_not_lead_says_so_on_the_outside() -> None:
         raise KafkaError(ErrorCode.NOT_CONTROLLER, "not me")
 
     with pytest.raises(KafkaError) as refused:
-        _serve(handle, wrap(ClientCall(), REQUEST))
+        _serve(handle, wrap(ClientCall(), CREATE, 5, REQUEST))
     assert refused.value.code is ErrorCode.NOT_CONTROLLER
     with pytest.raises(KafkaError) as unwrapped:
-        unwrap(ClientCall(), EnvelopeResponse(error_code=ErrorCode.NOT_CONTROLLER))
+        unwrap(CREATE, 5, EnvelopeResponse(error_code=ErrorCode.NOT_CONTROLLER))
     assert unwrapped.value.code is ErrorCode.NOT_CONTROLLER
 
 
@@ -91,13 +92,13 @@ def test_a_controller_that_does_not_lead_says_so_on_the_outside() -> None:
         EnvelopeRequest(),
         EnvelopeRequest(request_data=b"\x00\x13\x00\x05", request_principal=b"", client_host_address=b"\x7f\0\0\1"),
         EnvelopeRequest(
-            request_data=wrap(ClientCall(), REQUEST).request_data,
+            request_data=wrap(ClientCall(), CREATE, 5, REQUEST).request_data,
             request_principal=b"\x00\x07rest",
             client_host_address=b"\x7f\0\0\1",
         ),
         EnvelopeRequest(
-            request_data=wrap(ClientCall(), REQUEST).request_data[:-9],
-            request_principal=wrap(ClientCall(), REQUEST).request_principal,
+            request_data=wrap(ClientCall(), CREATE, 5, REQUEST).request_data[:-9],
+            request_principal=wrap(ClientCall(), CREATE, 5, REQUEST).request_principal,
             client_host_address=b"\x7f\0\0\1",
         ),
     ],

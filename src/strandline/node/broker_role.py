@@ -1,0 +1,235 @@
+"""A node as a broker: logs, partitions, and what keeps them in step with committed metadata.
+
+Made by `node`. Start: the broker registers with the active controller, waits until its own registration has come back
+to it through the metadata log, publishes everything, is unfenced; only then are clients answered. Stop is the same way
+back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from functools import partial
+from typing import Final
+
+from strandline.handlers.context import Broker, LogDirectoryInfo
+from strandline.handlers.sessions import FetchSessions
+from strandline.log import housekeeping
+from strandline.log.partition_log import PartitionLog
+from strandline.log.settings import LogSettings
+from strandline.log.store import LogStore
+from strandline.metadata.image import Image
+from strandline.model.errors import NodeFault
+from strandline.model.ids import ZERO_UUID, TopicPartition, Uuid
+from strandline.node.config import Config
+from strandline.node.controller_channel import ControllerChannel
+from strandline.node.directory_assignments import DirectoryAssignments
+from strandline.node.lifecycle import Lifecycle, Listeners, Registration
+from strandline.node.producer_ids import Block, ProducerIdBlocks
+from strandline.node.publisher import Publisher
+from strandline.node.settings import LiveSettings
+from strandline.node.storage import Storage
+from strandline.protocol.apis import ApiKey
+from strandline.protocol.messages.producers import AllocateProducerIdsRequest, AllocateProducerIdsResponse
+from strandline.raft.driver import Quorum
+from strandline.replication.compaction import Compaction
+from strandline.replication.engine import Replication
+from strandline.replication.flusher import Flusher
+from strandline.replication.logs import Logs
+from strandline.replication.settings import ReplicationSettings
+from strandline.replication.table import PartitionTable
+from strandline.replication.upkeep import Upkeep
+from strandline.runtime.tasks import TaskGroup
+from strandline.runtime.world import World
+from strandline.server.peers import Peers
+
+LEAVE_MS: Final = 30_000
+_CLOSING_THREADS: Final = 4
+
+
+class BrokerRole:
+    def __init__(
+        self,
+        config: Config,
+        world: World,
+        storage: Storage,
+        store: LogStore,
+        image: Image,
+        quorum: Quorum,
+        channel: ControllerChannel,
+        peers: Peers,
+        settings: LiveSettings,
+        incarnation_id: Uuid,
+        tasks: TaskGroup,
+    ) -> None:
+        self._config = config
+        self._world = world
+        self._storage = storage
+        self._store = store
+        self._image = image
+        self._quorum = quorum
+        self._channel = channel
+        self._settings = settings
+        self._incarnation_id = incarnation_id
+        self._tasks = tasks
+        self._node_id = config.node.node_id
+        self._life: Lifecycle | None = None
+        self._logs = Logs(store, world)
+        self._assignments = DirectoryAssignments(self._node_id, lambda: self.broker_epoch, image, channel.send)
+        self.broker = self._assembled()
+        listener = next(each.name for each in config.listeners if each.inter_broker)
+        self._replication = Replication(
+            self._node_id,
+            self.broker.partitions,
+            image,
+            store,
+            peers,
+            partial(channel.send, ApiKey.ALTER_PARTITION),
+            world,
+            ReplicationSettings.of(settings.get, listener),
+        )
+
+    @property
+    def broker_epoch(self) -> int:
+        """Of the current registration; -1 before the first."""
+        return -1 if self._life is None else self._life.broker_epoch
+
+    def _assembled(self) -> Broker:
+        world, settings, tasks, store = self._world, self._settings, self._tasks, self._store
+        flusher = Flusher(world.offload, tasks)
+        partitions = PartitionTable(self._node_id, self._image, self._open_log, settings.log_settings, flusher)
+        changing = asyncio.Lock()
+        Upkeep(store, partitions, flusher, world, settings.get, settings.log_settings, changing).start(tasks)
+        tasks.start(Compaction(store, world, settings.get, changing).run(), "compaction")
+        tasks.start(
+            self._logs.run(lambda tp, _: partitions.find(tp.topic, ZERO_UUID, tp.partition).ready()), "log openings"
+        )
+        return Broker(
+            node_id=self._node_id,
+            cluster_id=self._storage.cluster_id,
+            world=world,
+            image=self._image,
+            partitions=partitions,
+            controller=self._channel,
+            kraft_version=lambda: self._quorum.kraft_version,
+            producer_ids=ProducerIdBlocks(self._allocate_producer_ids),
+            settings=settings,
+            fetch_sessions=FetchSessions(
+                self._config.integer("max.incremental.fetch.session.cache.slots"), world.random
+            ),
+            log_directories=partial(describe_directories, store),
+        )
+
+    async def _open_log(
+        self, topic_partition: TopicPartition, topic_id: Uuid, settings: LogSettings, directory_id: Uuid | None
+    ) -> PartitionLog:
+        log = await self._logs.open(topic_partition, topic_id, settings, directory_id)
+        home = self._store.directory_of(topic_partition)
+        if home is not None:
+            self._assignments.opened(topic_id, topic_partition.partition, home.id)
+        return log
+
+    async def _allocate_producer_ids(self) -> Block:
+        request = AllocateProducerIdsRequest(broker_id=self._node_id, broker_epoch=self.broker_epoch)
+        response: AllocateProducerIdsResponse = await self._channel.send(ApiKey.ALLOCATE_PRODUCER_IDS, request)
+        return response.producer_id_start, response.producer_id_len
+
+    async def start(self, listeners: Listeners, on_settings: Callable[[], None]) -> None:
+        """Returns when clients are served. `on_settings` hears that dynamic settings may be different now."""
+        life = self._life = self._lifecycle(listeners)
+        await life.register()
+        # Everything that was committed before it, and this broker's registration itself, is in our image then.
+        await self._quorum.high_watermark.reached(life.broker_epoch + 1)
+        partitions = self.broker.partitions
+        self._tasks.start(self._replication.run(), "replication")
+        publisher = Publisher(
+            self._node_id, self._image, self._settings, partitions, self._logs, self._replication, on_settings
+        )
+        publisher.publish_everything()
+        self._quorum.on_commit = publisher.publish
+        await self._match_logs_with_metadata()
+        await life.unfence()
+        self.broker.serving.set()
+        self._tasks.start(life.run(), "heartbeats")
+        self._tasks.start(self._assignments.run(), "directory assignments")
+        for topic_partition in self._store.unrecovered():
+            self._logs.open_soon(topic_partition, ZERO_UUID)
+
+    async def _match_logs_with_metadata(self) -> None:
+        """Partitions that are nobody's here any more are set aside; those that are out of reach must not begin anew."""
+        view, store = self._image.committed, self._store
+        expected: dict[TopicPartition, Uuid] = {
+            TopicPartition(topic.name, index): topic.id
+            for topic in view.topics()
+            for index, info in enumerate(view.partitions(topic.id))
+            if self._node_id in info.replicas
+        }
+        await self._world.offload.run(store.set_aside_strays, expected)
+        if self._storage.offline or not all(directory.health.is_online for directory in store.directories):
+            self._logs.unreachable = frozenset(
+                (topic_partition, topic_id)
+                for topic_partition, topic_id in expected.items()
+                if store.directory_of(topic_partition) is None
+            )
+
+    def _lifecycle(self, listeners: Listeners) -> Lifecycle:
+        config = self._config
+        clean_epochs = {directory.clean_broker_epoch for directory in self._store.directories}
+        registration = Registration(
+            broker_id=self._node_id,
+            cluster_id=self._storage.cluster_id,
+            incarnation_id=self._incarnation_id,
+            listeners=listeners,
+            rack=config.node.rack,
+            directories=tuple(
+                self._storage.directory_ids[path] for path in config.log_dirs if path in self._storage.directory_ids
+            ),
+            # Only a node whose every directory was closed in good order may say that it remembers everything.
+            previous_broker_epoch=clean_epochs.pop() if len(clean_epochs) == 1 else -1,
+        )
+        return Lifecycle(
+            registration,
+            self._image,
+            self._channel.send,
+            self._world.clock,
+            heartbeat_interval_ms=config.integer("broker.heartbeat.interval.ms"),
+            session_timeout_ms=config.integer("broker.session.timeout.ms"),
+            registration_timeout_ms=config.integer("initial.broker.registration.timeout.ms"),
+            offline_directories=self._offline_directories,
+        )
+
+    def _offline_directories(self) -> list[Uuid]:
+        offline = [directory for directory in self._store.directories if not directory.health.is_online]
+        if len(offline) == len(self._store.directories):
+            raise NodeFault(f"no log directory is left: {offline[0].health.reason}")
+        return [directory.id for directory in offline]
+
+    async def leave(self) -> None:
+        """In good order, as far as there is anybody to take over."""
+        if not any(other.active and other.id != self._node_id for other in self._image.committed.brokers()):
+            # Nobody can take over, so a request from now on would be refused for lack of brokers.
+            self.broker.stop_serving()
+        if self._life is not None:
+            await self._life.leave(LEAVE_MS)
+
+    async def close(self) -> None:
+        """After every task has ended: logs are flushed and closed, so that the next start need not recover them."""
+        run = self._world.offload.run
+        await asyncio.gather(
+            *(run(housekeeping.close_ahead, self._store, share, _CLOSING_THREADS) for share in range(_CLOSING_THREADS))
+        )
+        await run(partial(housekeeping.close, self._store, self.broker_epoch))
+
+
+def describe_directories(store: LogStore) -> list[LogDirectoryInfo]:
+    """Blocking."""
+    described = []
+    for directory in store.directories:
+        total, usable, sizes = -1, -1, {}
+        if directory.health.is_online:
+            total, usable = directory.disk.usage(directory.path)
+            sizes = store.sizes(directory)
+        described.append(
+            LogDirectoryInfo(directory.path, not directory.health.is_online, total, usable, sorted(sizes.items()))
+        )
+    return described

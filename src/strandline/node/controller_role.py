@@ -1,0 +1,175 @@
+"""A node as a controller: it stands by, replays what the quorum commits, and is active while its replica leads.
+
+Made by `node`. The quorum says when to lead and when to step down; `methods` are what the controller listener and this
+node's own broker ask, active or not: a controller that does not lead answers NOT_CONTROLLER.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, Final
+
+from strandline.controller.controller import Controller
+from strandline.controller.settings import ControllerSettings
+from strandline.handlers.controllers import ControllerMember
+from strandline.metadata.features import bootstrap_records
+from strandline.metadata.image import Image
+from strandline.metadata.record_versions import CONTROLLERS_SINCE
+from strandline.model.errors import ErrorCode, KafkaError
+from strandline.model.ids import Uuid
+from strandline.node.config import Config
+from strandline.node.lifecycle import Listeners, Send, wire_features, wire_listeners
+from strandline.node.settings import LiveSettings
+from strandline.protocol.apis import ApiKey
+from strandline.protocol.messages.brokers import ControllerRegistrationRequest
+from strandline.protocol.types import Message
+from strandline.raft.driver import Quorum
+from strandline.runtime.metrics import Metrics
+from strandline.runtime.tasks import TaskGroup
+from strandline.runtime.world import World
+from strandline.server.peers import Peers
+
+logger = logging.getLogger(__name__)
+
+Method = Callable[[Any, int], Awaitable[Any]]
+
+_REGISTRATION_RETRY_MS: Final = 500
+
+# What brokers and tools ask of the active controller, by the name of its method.
+CONTROLLER_METHODS: Final[Mapping[ApiKey, str]] = {
+    ApiKey.CREATE_TOPICS: "create_topics",
+    ApiKey.DELETE_TOPICS: "delete_topics",
+    ApiKey.CREATE_PARTITIONS: "create_partitions",
+    ApiKey.ALTER_CONFIGS: "alter_configs",
+    ApiKey.INCREMENTAL_ALTER_CONFIGS: "incremental_alter_configs",
+    ApiKey.UPDATE_FEATURES: "update_features",
+    ApiKey.UNREGISTER_BROKER: "unregister_broker",
+    ApiKey.BROKER_REGISTRATION: "register_broker",
+    ApiKey.BROKER_HEARTBEAT: "broker_heartbeat",
+    ApiKey.CONTROLLER_REGISTRATION: "register_controller",
+    ApiKey.ALLOCATE_PRODUCER_IDS: "allocate_producer_ids",
+    ApiKey.ALTER_PARTITION: "alter_partition",
+    ApiKey.ELECT_LEADERS: "elect_leaders",
+    ApiKey.ALTER_PARTITION_REASSIGNMENTS: "alter_partition_reassignments",
+    ApiKey.LIST_PARTITION_REASSIGNMENTS: "list_partition_reassignments",
+    ApiKey.ASSIGN_REPLICAS_TO_DIRS: "assign_replicas_to_dirs",
+}
+
+# What the quorum answers itself.
+QUORUM_KEYS: Final = (
+    ApiKey.FETCH,
+    ApiKey.VOTE,
+    ApiKey.BEGIN_QUORUM_EPOCH,
+    ApiKey.END_QUORUM_EPOCH,
+    ApiKey.DESCRIBE_QUORUM,
+    ApiKey.FETCH_SNAPSHOT,
+    ApiKey.ADD_RAFT_VOTER,
+    ApiKey.REMOVE_RAFT_VOTER,
+    ApiKey.UPDATE_RAFT_VOTER,
+)
+
+
+class ControllerRole:
+    def __init__(
+        self,
+        config: Config,
+        world: World,
+        cluster_id: str,
+        image: Image,
+        quorum: Quorum,
+        peers: Peers,
+        bootstrap: Sequence[Message] | None,
+        metrics: Metrics,
+        incarnation_id: Uuid,
+        tasks: TaskGroup,
+    ) -> None:
+        self._config = config
+        self._image = image
+        self._quorum = quorum
+        self._incarnation_id = incarnation_id
+        self._tasks = tasks
+        self.controller = Controller(
+            image,
+            quorum,
+            world.clock,
+            world.random,
+            controller_settings(config, cluster_id, incarnation_id if config.node.is_broker else None),
+            bootstrap if bootstrap is not None else bootstrap_records(),
+            metrics,
+            peers,
+        )
+        self.methods: Mapping[ApiKey, Method] = {
+            **{key: getattr(self.controller, name) for key, name in CONTROLLER_METHODS.items()},
+            **dict.fromkeys(QUORUM_KEYS, quorum.handle),
+        }
+        quorum.on_leading = self._lead
+        quorum.on_stepped_down = self.controller.renounce
+
+    def start(self) -> None:
+        self._tasks.start(self.controller.run(), "controller")
+
+    def _lead(self, epoch: int) -> None:
+        self._tasks.start(self._activate(epoch), "controller activation")
+
+    async def _activate(self, epoch: int) -> None:
+        logger.info("node %d is the active controller of epoch %d", self._config.node.node_id, epoch)
+        try:
+            await self.controller.activate()
+        except KafkaError as error:
+            if error.code is not ErrorCode.NOT_CONTROLLER:
+                raise
+            # The lead was lost before it was taken up.
+
+    def member(self, cluster_id: str, settings: LiveSettings) -> ControllerMember:
+        return ControllerMember(
+            node_id=self._config.node.node_id,
+            cluster_id=cluster_id,
+            image=self._image,
+            kraft_version=lambda: self._quorum.kraft_version,
+            settings=settings,
+            methods=self.methods,
+            leader_id=lambda: self._quorum.leader.id,
+            broker_connection_lost=self.controller.broker_connection_lost,
+        )
+
+    async def register(self, send: Send, listeners: Listeners) -> None:
+        """Says where this controller is and what it supports: feature upgrades ask for that. Until it is known."""
+        request = ControllerRegistrationRequest(
+            controller_id=self._config.node.node_id,
+            incarnation_id=self._incarnation_id,
+            listeners=wire_listeners(listeners),
+            features=wire_features(),
+        )
+        while True:
+            try:
+                # Older metadata has no place for it; an upgrade may come.
+                if self._image.committed.metadata_version >= CONTROLLERS_SINCE:
+                    await send(ApiKey.CONTROLLER_REGISTRATION, request)
+                    return
+            except KafkaError as error:
+                logger.warning("this controller is not registered yet: %s", error)
+            await asyncio.sleep(_REGISTRATION_RETRY_MS / 1000)
+
+
+def controller_settings(config: Config, cluster_id: str, incarnation_id: Uuid | None) -> ControllerSettings:
+    return ControllerSettings(
+        node_id=config.node.node_id,
+        cluster_id=cluster_id,
+        num_partitions=config.integer("num.partitions"),
+        default_replication_factor=config.integer("default.replication.factor"),
+        broker_session_timeout_ms=config.integer("broker.session.timeout.ms"),
+        broker_heartbeat_interval_ms=config.integer("broker.heartbeat.interval.ms"),
+        delete_topic_enable=config.boolean("delete.topic.enable"),
+        max_idle_interval_ms=config.integer("metadata.max.idle.interval.ms"),
+        auto_leader_rebalance_enable=config.boolean("auto.leader.rebalance.enable"),
+        leader_imbalance_check_interval_ms=config.integer("leader.imbalance.check.interval.seconds") * 1000,
+        unclean_leader_election_interval_ms=config.integer("unclean.leader.election.interval.ms"),
+        token_expiry_check_interval_ms=config.integer("delegation.token.expiry.check.interval.ms"),
+        token_max_lifetime_ms=config.integer("delegation.token.max.lifetime.ms"),
+        token_expiry_ms=config.integer("delegation.token.expiry.time.ms"),
+        death_detection=config.boolean("strandline.broker.death.detection.enable"),
+        incarnation_id=incarnation_id,
+        static=config.static,
+    )

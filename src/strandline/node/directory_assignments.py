@@ -1,0 +1,114 @@
+"""Telling the controller in which log directory this broker keeps a replica (AssignReplicasToDirs, KIP-858).
+
+The controller knows it by itself where a broker has one directory. With several, the broker chooses when it makes the
+log, and must say so: otherwise nobody could tell which partitions a failed directory takes with it. Told once per
+replica, many in one request, again until it is heard.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Final
+
+from strandline.metadata.image import Image
+from strandline.model.errors import ErrorCode, KafkaError
+from strandline.model.ids import Uuid
+from strandline.node.lifecycle import Send
+from strandline.protocol.apis import ApiKey
+from strandline.protocol.messages.brokers import (
+    AssignReplicasToDirsRequest,
+    AssignReplicasToDirsRequestDirectoryData,
+    AssignReplicasToDirsRequestPartitionData,
+    AssignReplicasToDirsRequestTopicData,
+    AssignReplicasToDirsResponse,
+)
+
+logger = logging.getLogger(__name__)
+
+# Kafka's limit for one request.
+_MOST_AT_ONCE: Final = 2_250
+_RETRY_MS: Final = 500
+
+Replica = tuple[Uuid, int]
+"""(topic id, partition)"""
+
+
+class DirectoryAssignments:
+    def __init__(self, broker_id: int, broker_epoch: Callable[[], int], image: Image, send: Send) -> None:
+        self._broker_id = broker_id
+        self._broker_epoch = broker_epoch
+        self._image = image
+        self._send = send
+        self._untold: dict[Replica, Uuid] = {}
+        self._work = asyncio.Event()
+
+    def opened(self, topic_id: Uuid, partition: int, directory_id: Uuid) -> None:
+        """A replica lives in this directory, whatever the metadata say."""
+        info = self._image.committed.partition(topic_id, partition)
+        if info is not None and info.directory_of(self._broker_id) not in (None, directory_id):
+            self._untold[topic_id, partition] = directory_id
+            self._work.set()
+
+    async def run(self) -> None:
+        """Ends by cancellation."""
+        while True:
+            await self._work.wait()
+            self._work.clear()
+            while self._untold:
+                portion = dict(list(self._untold.items())[:_MOST_AT_ONCE])
+                try:
+                    self._heard(portion, await self._tell(portion))
+                except KafkaError as error:
+                    logger.warning("the controller does not know yet where replicas are: %s", error)
+                    await asyncio.sleep(_RETRY_MS / 1000)
+
+    async def _tell(self, portion: dict[Replica, Uuid]) -> AssignReplicasToDirsResponse:
+        response: AssignReplicasToDirsResponse = await self._send(
+            ApiKey.ASSIGN_REPLICAS_TO_DIRS, request_of(self._broker_id, self._broker_epoch(), portion)
+        )
+        return response
+
+    def _heard(self, portion: dict[Replica, Uuid], response: AssignReplicasToDirsResponse) -> None:
+        """An error of a single replica is final (it is gone, or elsewhere by now): opening it again tells it again."""
+        for directory in response.directories:
+            for topic in directory.topics:
+                for partition in topic.partitions:
+                    if partition.error_code:
+                        logger.info(
+                            "the controller does not take directory %s for %s-%d: %s",
+                            directory.id,
+                            topic.topic_id,
+                            partition.partition_index,
+                            ErrorCode(partition.error_code).name,
+                        )
+        for replica, directory_id in portion.items():
+            if self._untold.get(replica) == directory_id:
+                del self._untold[replica]
+
+
+def request_of(broker_id: int, broker_epoch: int, replicas: dict[Replica, Uuid]) -> AssignReplicasToDirsRequest:
+    directories: dict[Uuid, dict[Uuid, list[int]]] = {}
+    for (topic_id, partition), directory_id in replicas.items():
+        directories.setdefault(directory_id, {}).setdefault(topic_id, []).append(partition)
+    return AssignReplicasToDirsRequest(
+        broker_id=broker_id,
+        broker_epoch=broker_epoch,
+        directories=[
+            AssignReplicasToDirsRequestDirectoryData(
+                id=directory_id,
+                topics=[
+                    AssignReplicasToDirsRequestTopicData(
+                        topic_id=topic_id,
+                        partitions=[
+                            AssignReplicasToDirsRequestPartitionData(partition_index=partition)
+                            for partition in partitions
+                        ],
+                    )
+                    for topic_id, partitions in topics.items()
+                ],
+            )
+            for directory_id, topics in directories.items()
+        ],
+    )

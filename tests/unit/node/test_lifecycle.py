@@ -1,0 +1,155 @@
+"""A broker's life as it tells it to the controller: patient while it comes, brief when it goes."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import pytest
+
+from strandline.metadata.image import Image
+from strandline.model.errors import ErrorCode, KafkaError, NodeFault
+from strandline.model.ids import Endpoint, Uuid
+from strandline.node.lifecycle import Lifecycle, Registration
+from strandline.protocol.apis import ApiKey
+from strandline.protocol.messages.brokers import BrokerHeartbeatResponse, BrokerRegistrationResponse
+from strandline.protocol.messages.metadata_records import RegisterBrokerRecord
+from strandline.protocol.types import Message
+from strandline.simulation.clock import SimClock
+from strandline.simulation.process import Process
+from strandline.simulation.world import Simulation
+
+INCARNATION = Uuid(b"incarnation-0001")
+
+
+class Controller:
+    """Answers in turn what it was given; the last answer for ever."""
+
+    def __init__(self, *answers: Message | KafkaError) -> None:
+        self.answers = list(answers)
+        self.asked: list[ApiKey] = []
+
+    async def send(self, api_key: ApiKey, request: Message, *, timeout_ms: int | None = None) -> Any:
+        self.asked.append(api_key)
+        answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
+        if isinstance(answer, KafkaError):
+            raise answer
+        return answer
+
+
+Story = Callable[[Lifecycle, Callable[[], int]], Coroutine[Any, Any, None]]
+
+
+def _tell(story: Story, controller: Controller, image: Image | None = None) -> int:
+    """The virtual milliseconds that the story took."""
+    with Simulation(seed=1) as simulation:
+        clock = SimClock(simulation.loop, Process("test"), 0)
+        registration = Registration(
+            broker_id=7,
+            cluster_id="cluster",
+            incarnation_id=INCARNATION,
+            listeners=(("PLAINTEXT", Endpoint("host", 9092), "PLAINTEXT"),),
+            rack=None,
+            directories=(Uuid(b"directory-000001"),),
+            previous_broker_epoch=-1,
+        )
+        life = Lifecycle(
+            registration,
+            image or Image(),
+            controller.send,
+            clock,
+            heartbeat_interval_ms=2_000,
+            session_timeout_ms=9_000,
+            registration_timeout_ms=60_000,
+            offline_directories=list,
+        )
+        begin_ms = clock.now_ms()
+        simulation.run(story(life, clock.now_ms), max_virtual_s=600)
+        return clock.now_ms() - begin_ms
+
+
+def _refusal(code: ErrorCode) -> KafkaError:
+    return KafkaError(code, "as the test wants it")
+
+
+async def _register(life: Lifecycle, now_ms: Callable[[], int]) -> None:
+    await life.register()
+
+
+def test_a_broker_waits_for_its_predecessor_to_be_given_up() -> None:
+    duplicate = _refusal(ErrorCode.DUPLICATE_BROKER_REGISTRATION)
+    controller = Controller(duplicate, duplicate, BrokerRegistrationResponse(broker_epoch=42))
+    assert 100 <= _tell(_register, controller) < 1_000
+    assert controller.asked == [ApiKey.BROKER_REGISTRATION] * 3
+
+
+def test_a_broker_whose_id_is_taken_gives_up_in_the_end_and_says_what_to_do() -> None:
+    controller = Controller(_refusal(ErrorCode.DUPLICATE_BROKER_REGISTRATION))
+    with pytest.raises(NodeFault, match=r"node\.id of its own"):
+        _tell(_register, controller)
+
+
+def test_a_broker_of_another_cluster_gives_up_at_once() -> None:
+    controller = Controller(_refusal(ErrorCode.INCONSISTENT_CLUSTER_ID))
+    with pytest.raises(NodeFault, match="own cluster"):
+        _tell(_register, controller)
+    assert len(controller.asked) == 1
+
+
+def test_a_broker_taken_for_dead_is_heard_again_at_once() -> None:
+    controller = Controller(BrokerHeartbeatResponse(is_fenced=True), BrokerHeartbeatResponse(is_fenced=False))
+
+    async def story(life: Lifecycle, now_ms: Callable[[], int]) -> None:
+        task = asyncio.get_running_loop().create_task(life.run())
+        while len(controller.asked) < 2:
+            await asyncio.sleep(0.01)
+        task.cancel()
+
+    assert _tell(story, controller) < 2_500
+
+
+def test_a_broker_that_leaves_asks_until_it_may_go() -> None:
+    controller = Controller(BrokerHeartbeatResponse(), BrokerHeartbeatResponse(should_shut_down=True))
+
+    async def story(life: Lifecycle, now_ms: Callable[[], int]) -> None:
+        await life.leave(30_000)
+
+    assert _tell(story, controller) < 1_000
+    assert len(controller.asked) == 2
+
+
+def test_a_broker_that_nobody_answers_leaves_all_the_same() -> None:
+    controller = Controller(_refusal(ErrorCode.REQUEST_TIMED_OUT))
+
+    async def story(life: Lifecycle, now_ms: Callable[[], int]) -> None:
+        await life.leave(30_000)
+
+    _tell(story, controller)
+    assert len(controller.asked) == 1
+
+
+def test_a_broker_that_was_unregistered_registers_again() -> None:
+    controller = Controller(_refusal(ErrorCode.STALE_BROKER_EPOCH), BrokerRegistrationResponse(broker_epoch=50))
+
+    async def story(life: Lifecycle, now_ms: Callable[[], int]) -> None:
+        task = asyncio.get_running_loop().create_task(life.run())
+        while life.broker_epoch != 50:
+            await asyncio.sleep(0.01)
+        task.cancel()
+
+    _tell(story, controller)
+    assert controller.asked[:2] == [ApiKey.BROKER_HEARTBEAT, ApiKey.BROKER_REGISTRATION]
+
+
+def test_a_broker_whose_place_was_taken_stops() -> None:
+    image = Image()
+    image.replay_batch(0, [RegisterBrokerRecord(broker_id=7, broker_epoch=0, incarnation_id=Uuid(b"somebody-else-00"))])
+    image.commit(1)
+    controller = Controller(_refusal(ErrorCode.STALE_BROKER_EPOCH))
+
+    async def story(life: Lifecycle, now_ms: Callable[[], int]) -> None:
+        await life.run()
+
+    with pytest.raises(NodeFault, match="another process"):
+        _tell(story, controller, image)
