@@ -39,6 +39,7 @@ class Fault:
     code: int
     after: int = 0
     times: int | None = None
+    struck: bool = False
 
     def strikes(self, kind: str, path: str) -> bool:
         if kind not in self.kinds or not (path == self.under or path.startswith(self.under.rstrip("/") + "/")):
@@ -48,7 +49,9 @@ class Fault:
             return False
         if self.times is not None:
             self.times -= 1
-            return self.times >= 0
+            if self.times < 0:
+                return False
+        self.struck = True
         return True
 
 
@@ -87,6 +90,10 @@ class SimDisk:
 
     def mend(self, fault: Fault) -> None:
         self._faults.remove(fault)
+
+    def repair(self) -> None:
+        """Whatever was wrong."""
+        self._faults.clear()
 
     def switch_off(self) -> None:
         """The process that used this view is gone. Its locks go with it, the volume stays."""

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from contextvars import copy_context
 from dataclasses import dataclass
 from random import Random
-from typing import Any
+from typing import Any, Protocol
 
 from strandline.runtime.network import Listener, ProtocolFactory
 from strandline.simulation.loop import VirtualLoop
@@ -43,6 +43,16 @@ class Weather:
     window_bytes: int = 256 * 1024
 
 
+class Tap(Protocol):
+    """Hears every connection."""
+
+    def written(self, sender: SimTransport, data: bytes) -> None:
+        """A program has written this, whatever becomes of it."""
+
+    def arrived(self, sender: SimTransport, data: bytes) -> None:
+        """This has reached the socket at the other end, whether or not its program reads it."""
+
+
 class Fabric:
     def __init__(self, loop: VirtualLoop, random: Random, trace: Trace, weather: Weather | None = None) -> None:
         self.loop = loop
@@ -59,8 +69,7 @@ class Fabric:
         self._next_port = 32768
         self.lags_us: dict[tuple[str, str], int] = {}
         """How much longer than the weather says everything takes from one machine to another."""
-        self.tap: Callable[[SimTransport, bytes], None] | None = None
-        """Hears what a program writes to a connection, at the moment it does and whatever becomes of it."""
+        self.tap: Tap | None = None
 
     def add(self, machine: str) -> str:
         """Gives the machine an address; its name resolves to it from now on."""
@@ -169,7 +178,7 @@ class Fabric:
         """Takes bytes from a socket: in pieces, later, or only some of them."""
         weather = self.weather
         if self.tap is not None:
-            self.tap(sender, data)
+            self.tap.written(sender, data)
         if self._chance(weather.reset_chance):
             self.carry(sender, self._arrived, sender, data[: self._random.randint(0, len(data))])
             self.carry(sender, sender.peer.reset)
@@ -210,6 +219,8 @@ class Fabric:
 
     def _arrived(self, sender: SimTransport, data: bytes) -> None:
         self._trace.note(f"{sender!r} {len(data)} bytes", data)
+        if self.tap is not None:
+            self.tap.arrived(sender, data)
         sender.peer.arrived(data)
 
     def _reaches(self, source: str, target: str) -> bool:

@@ -62,6 +62,6 @@ def node_program(
         try:
             await Node(config, world).run(stop, on_ready)
         finally:
-            world.offload.close()
+            world.close()
 
     return program

@@ -2,7 +2,8 @@
 some time after that. In between, the loop goes on beside effects it has not been told of, as beside a real thread.
 
 Some of the work (`stepped_chance`) is done in pieces, one for each change of the disk, with other events in between: a
-kill or a power loss then falls into its middle, and the loop sees it half done (see stepping.py).
+kill or a power loss then falls into its middle, and the loop sees it half done (see stepping.py). Other threads of the
+same process wait meanwhile: one of them might need a lock that is held, and nobody would ever run again.
 """
 
 from __future__ import annotations
@@ -27,6 +28,22 @@ class Job:
     result: asyncio.Future[Any]
 
 
+class Gate:
+    """Of one process: closed while one of its threads is in the middle of something."""
+
+    def __init__(self) -> None:
+        self.closed = False
+        self._waiting: deque[Callable[[], None]] = deque()
+
+    def wait(self, go_on: Callable[[], None]) -> None:
+        self._waiting.append(go_on)
+
+    def open(self) -> None:
+        self.closed = False
+        while self._waiting and not self.closed:
+            self._waiting.popleft()()
+
+
 class SimOffload:
     """As many jobs at a time as there are threads; each takes a drawn time, so that they end in any order."""
 
@@ -34,6 +51,7 @@ class SimOffload:
         self,
         random: Random,
         threads: int = 4,
+        gate: Gate | None = None,
         *,
         most_us: int = 300,
         slow_chance: float = 0.02,
@@ -41,6 +59,7 @@ class SimOffload:
     ) -> None:
         self._random = random
         self._free = threads
+        self._gate = gate or Gate()
         self._most_us = most_us
         self._slow_chance = slow_chance
         self._stepped_chance = stepped_chance
@@ -75,8 +94,12 @@ class SimOffload:
             asyncio.get_running_loop().call_later(self._duration_s(), self._perform, job)
 
     def _perform(self, job: Job) -> None:
+        if self._gate.closed:
+            self._gate.wait(lambda: self._perform(job))
+            return
         if not job.result.done() and self._stepped_chance and self._random.random() < self._stepped_chance:
             stepped = Stepped(job.work, job.arguments)
+            self._gate.closed = True
             self._stepped[stepped] = None
             self._advance(job, stepped)
             return
@@ -96,6 +119,7 @@ class SimOffload:
         if stepped.ended:
             self._stepped.pop(stepped, None)
             self._tell_later(job, stepped.value, stepped.error)
+            self._gate.open()
         else:
             asyncio.get_running_loop().call_later(self._duration_s(), self._advance, job, stepped)
 

@@ -211,6 +211,11 @@ class Volume:
         self._numbers = 0
         self._changes = 0
 
+    @property
+    def name_changes(self) -> int:
+        """Rises whenever a name is given, changed or taken."""
+        return self._changes
+
     def find(self, path: str) -> Node | None:
         node: Node = self.root
         for name in path.split("/"):

@@ -25,7 +25,7 @@ from strandline.simulation.disk import SimDisk
 from strandline.simulation.journal import Journal
 from strandline.simulation.loop import DEFAULT_MAX_STEPS, VirtualLoop
 from strandline.simulation.network import Fabric, SimNetwork, Weather
-from strandline.simulation.offload import SimOffload
+from strandline.simulation.offload import Gate, SimOffload
 from strandline.simulation.process import Process
 from strandline.simulation.trace import Trace
 from strandline.simulation.volume import Volume
@@ -63,8 +63,9 @@ class Simulation:
             raise UnseenErrors("\n".join(complaints))
         return result
 
-    def offload(self, process: Process, stepped_chance: float) -> SimOffload:
-        offload = SimOffload(self.random(f"{process.name}/offload"), stepped_chance=stepped_chance)
+    def offload(self, process: Process, purpose: str, threads: int, gate: Gate, *, stepped_chance: float) -> SimOffload:
+        random = self.random(f"{process.name}/{purpose}")
+        offload = SimOffload(random, threads, gate, stepped_chance=stepped_chance)
         process.when_ended(offload.abandon)
         self._offloads.append(offload)
         return offload
@@ -166,10 +167,12 @@ class Machine:
             self.volume, now_ms=self.clock.wall_ms, trace=simulation.trace, name=self.name, journal=self._journal
         )
         self.disk.when_power_is_lost = self.lose_power
+        gate = Gate()
         return World(
             clock=self.clock,
             disk=self.disk,
             network=SimNetwork(simulation.fabric, self.name),
-            offload=simulation.offload(process, self.stepped_chance),
+            offload=simulation.offload(process, "offload", 4, gate, stepped_chance=self.stepped_chance),
             random=simulation.random(process.name),
+            metadata_offload=simulation.offload(process, "metadata", 2, gate, stepped_chance=self.stepped_chance),
         )

@@ -11,6 +11,7 @@ import pytest
 
 from strandline.runtime.world import World
 from strandline.simulation.network import Weather
+from strandline.simulation.transport import SimTransport
 from strandline.simulation.world import Machine, Simulation
 
 
@@ -458,14 +459,26 @@ def test_a_lag_is_of_one_direction_and_goes_with_healing(simulation: Simulation)
     assert healed < 0.01
 
 
-def test_a_tap_hears_what_is_written_even_if_it_never_arrives(simulation: Simulation) -> None:
-    heard: list[tuple[str, bool, bytes]] = []
+class Listening:
+    def __init__(self) -> None:
+        self.heard: list[tuple[str, str, bool, bytes]] = []
+
+    def written(self, sender: SimTransport, data: bytes) -> None:
+        self.heard.append(("written", sender.machine, sender.dialled, data))
+
+    def arrived(self, sender: SimTransport, data: bytes) -> None:
+        self.heard.append(("arrived", sender.machine, sender.dialled, data))
+
+
+def test_a_tap_hears_what_is_written_and_whether_it_arrives(simulation: Simulation) -> None:
+    tap = Listening()
 
     async def scenario() -> None:
         server = Server(Ear)
         simulation.machine("server").boot(server.run)
         ear = await dial(simulation, simulation.machine("client"))
-        simulation.fabric.tap = lambda sender, data: heard.append((sender.machine, sender.dialled, data))
+        simulation.fabric.weather.cut_chance = 0.0
+        simulation.fabric.tap = tap
         server.protocols[0].transport.write(b"answer")
         simulation.fabric.block("client", "server")
         ear.transport.write(b"question")
@@ -473,4 +486,8 @@ def test_a_tap_hears_what_is_written_even_if_it_never_arrives(simulation: Simula
         assert server.protocols[0].data == b""
 
     simulation.run(scenario())
-    assert heard == [("server", False, b"answer"), ("client", True, b"question")]
+    assert tap.heard == [
+        ("written", "server", False, b"answer"),
+        ("written", "client", True, b"question"),
+        ("arrived", "server", False, b"answer"),
+    ]

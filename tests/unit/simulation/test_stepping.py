@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 
 import pytest
 
@@ -136,3 +137,26 @@ def digest(seed: int) -> str:
 def test_pieces_come_in_the_same_order_for_the_same_seed() -> None:
     assert digest(1) == digest(1)
     assert digest(1) != digest(2)
+
+
+def test_threads_of_one_process_wait_for_each_other_so_that_a_lock_held_is_no_deadlock() -> None:
+    lock = threading.Lock()
+
+    def write(world: World) -> None:
+        with lock:
+            write_three(world)
+
+    async def program(world: World) -> None:
+        assert world.metadata_offload is not None
+        offloads = (world.offload, world.metadata_offload)
+        await asyncio.gather(*(offloads[number % 2].run(write, world) for number in range(10)))
+
+    for seed in range(5):
+        with Simulation(seed) as simulation:
+            machine = simulation.machine("node", stepped_chance=0.5)
+
+            async def scenario(machine: Machine = machine) -> None:
+                await machine.boot(program)
+
+            simulation.run(scenario())
+            assert found(machine) == ["a", "b", "c"]

@@ -1,0 +1,152 @@
+"""I-6: a fenced broker is in no ISR, the leader is in the ISR, ELR and ISR are disjoint.
+I-7: partition, leader and broker epochs never fall, and nobody acts with an old one.
+
+Both are checked on the ledger's image after every committed batch; that the nodes' images agree with it is I-4.
+"""
+
+from __future__ import annotations
+
+from weakref import WeakKeyDictionary
+
+from strandline.metadata.values import NO_LEADER, PartitionInfo, PartitionKey
+from strandline.protocol.messages import metadata_records as kinds
+from strandline.protocol.messages.brokers import (
+    AlterPartitionRequest,
+    AlterPartitionResponse,
+    BrokerHeartbeatRequest,
+    BrokerHeartbeatResponse,
+)
+from strandline.protocol.types import Message
+from strandline.raft.batches import MetadataBatch
+from strandline.simulation.cluster.chronicle import Chronicle
+from strandline.simulation.cluster.ledger import Ledger
+from strandline.simulation.cluster.observer import Checker
+from strandline.simulation.cluster.violation import Violation
+from strandline.simulation.cluster.wiretap import Asked
+
+
+class PartitionsAreSound(Checker):
+    """I-6."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        self._ledger = ledger
+        self._seen = -1
+        ledger.tell(self._committed)
+
+    def _committed(self, batch: MetadataBatch) -> None:
+        image = self._ledger.image
+        changes = image.topics.partitions.changes + image.cluster.brokers.changes
+        if changes == self._seen or image.transaction_open:
+            return
+        self._seen = changes
+        view = image.committed
+        with_elr = view.features().get("eligible.leader.replicas.version", 0) > 0
+        fenced = {broker.id for broker in view.brokers() if broker.fenced}
+        for key, partition in view.all_partitions():
+            why = _unsound(partition, fenced, with_elr)
+            if why is not None:
+                topic = view.topic_by_id(key[0])
+                name = "?" if topic is None else topic.name
+                raise Violation("I-6", f"at {batch.next_offset}, {name}-{key[1]}: {why} ({partition})")
+
+
+def _unsound(partition: PartitionInfo, fenced: set[int], with_elr: bool) -> str | None:
+    gone = [broker for broker in partition.isr if broker in fenced]
+    last = not with_elr and len(partition.isr) == 1 and partition.leader == NO_LEADER
+    if gone and not last:
+        return f"the fenced brokers {gone} are in the ISR"
+    if partition.leader != NO_LEADER and partition.leader not in partition.isr:
+        return f"the leader {partition.leader} is not in the ISR"
+    if not set(partition.isr) <= set(partition.replicas):
+        return "the ISR has members that are no replicas"
+    if set(partition.elr) & set(partition.isr):
+        return "ELR and ISR overlap"
+    return None
+
+
+class EpochsNeverFall(Checker):
+    """I-7."""
+
+    def __init__(self, ledger: Ledger, chronicle: Chronicle) -> None:
+        self._ledger = ledger
+        self._chronicle = chronicle
+        self._partitions: dict[PartitionKey, PartitionInfo] = {}
+        self._brokers: dict[int, tuple[int, bool]] = {}
+        """Epoch, and whether it is fenced, of the newest registration of each."""
+        ledger.tell(self._committed)
+
+    def _committed(self, batch: MetadataBatch) -> None:
+        view = self._ledger.image.latest
+        for offset, record in enumerate(batch.records, batch.base_offset):
+            match record:
+                case kinds.PartitionRecord() | kinds.PartitionChangeRecord():
+                    key = (record.topic_id, record.partition_id)
+                    self._partition(key, view.partition(*key))
+                case kinds.RegisterBrokerRecord():
+                    self._registered(record, offset)
+                case kinds.BrokerRegistrationChangeRecord():
+                    self._registration_changed(record, offset)
+
+    def _partition(self, key: PartitionKey, now: PartitionInfo | None) -> None:
+        before = self._partitions.get(key)
+        if now is None:
+            return
+        self._partitions[key] = now
+        if before is None:
+            return
+        if now.partition_epoch < before.partition_epoch or now.leader_epoch < before.leader_epoch:
+            raise Violation("I-7", f"epochs of partition {key} fall: {before} becomes {now}")
+        if now != before and now.partition_epoch == before.partition_epoch:
+            raise Violation("I-7", f"partition {key} changes within one partition epoch: {before} becomes {now}")
+        if now.leader != before.leader and now.leader_epoch == before.leader_epoch:
+            raise Violation("I-7", f"partition {key} changes its leader within one leader epoch: {before}, {now}")
+
+    def _registered(self, record: kinds.RegisterBrokerRecord, offset: int) -> None:
+        newest, _ = self._brokers.get(record.broker_id, (-1, True))
+        # The same process may register again; its epoch stays.
+        if record.broker_epoch != newest and (record.broker_epoch != offset or record.broker_epoch < newest):
+            why = f"broker {record.broker_id} is registered at offset {offset} with epoch {record.broker_epoch}"
+            raise Violation("I-7", f"{why}, after {newest}")
+        self._brokers[record.broker_id] = (record.broker_epoch, record.fenced)
+        self._chronicle.note("controller", f"registers broker {record.broker_id}, epoch {record.broker_epoch}")
+
+    def _registration_changed(self, record: kinds.BrokerRegistrationChangeRecord, offset: int) -> None:
+        epoch, fenced = self._brokers.get(record.broker_id, (-1, True))
+        what = {1: "fences", -1: "unfences"}.get(record.fenced, "changes")
+        self._chronicle.note("controller", f"{what} broker {record.broker_id}, epoch {record.broker_epoch}")
+        if record.broker_epoch != epoch:
+            why = f"at {offset} a change for broker {record.broker_id} names epoch {record.broker_epoch}"
+            raise Violation("I-7", f"{why}, and it has registered with {epoch}")
+        if record.fenced:
+            if fenced == (record.fenced > 0):
+                raise Violation(
+                    "I-7", f"at {offset} the controller {what} broker {record.broker_id} twice in one epoch"
+                )
+            self._brokers[record.broker_id] = (epoch, not fenced)
+
+
+class NobodyIsOld(Checker):
+    """I-7, on the wire: a broker that speaks with the epoch of an earlier registration is refused.
+
+    What counts is what was committed when the request reached the controller: a registration that was committed while
+    the answer waited does not make the answer wrong.
+    """
+
+    def __init__(self, ledger: Ledger) -> None:
+        self._ledger = ledger
+        self._known: WeakKeyDictionary[Asked, int] = WeakKeyDictionary()
+
+    def arrived(self, asked: Asked) -> None:
+        if isinstance(asked.message, (BrokerHeartbeatRequest, AlterPartitionRequest)):
+            broker = self._ledger.image.latest.broker(asked.message.broker_id)
+            self._known[asked] = -1 if broker is None else broker.epoch
+
+    def answered(self, asked: Asked, response: Message) -> None:
+        request = asked.message
+        if not isinstance(request, (BrokerHeartbeatRequest, AlterPartitionRequest)):
+            return
+        assert isinstance(response, (BrokerHeartbeatResponse, AlterPartitionResponse))
+        known = self._known.pop(asked, -1)
+        if not response.error_code and request.broker_epoch < known:
+            why = f"{asked.target} accepts {asked.api.name} of broker {request.broker_id}"
+            raise Violation("I-7", f"{why} with epoch {request.broker_epoch}; it had registered with epoch {known}")

@@ -1,0 +1,88 @@
+"""I-2: epochs never fall, a vote never changes within an epoch, and what is said is on the disk before it is said."""
+
+from __future__ import annotations
+
+from strandline.protocol.apis import ApiKey
+from strandline.protocol.messages.quorum import (
+    BeginQuorumEpochRequest,
+    BeginQuorumEpochResponse,
+    EndQuorumEpochResponse,
+    VoteRequest,
+    VoteResponse,
+)
+from strandline.protocol.types import Message
+from strandline.simulation.cluster.cluster import Cluster, Member
+from strandline.simulation.cluster.insight import Sight
+from strandline.simulation.cluster.metadata_files import Voted
+from strandline.simulation.cluster.observer import Checker
+from strandline.simulation.cluster.violation import Violation
+from strandline.simulation.cluster.wiretap import Asked
+
+_NOBODY = -1
+
+
+class VotesAreKept(Checker):
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        # By what a vote belongs to: a node with a new disk is a new voter, and has no memory to contradict.
+        self._epochs: dict[str, int] = {}
+        self._votes: dict[tuple[str, int], int] = {}
+
+    def booted(self, member: Member) -> None:
+        found = member.files.quorum_state()
+        if found is not None:
+            self._remember(member, found, "finds on its disk")
+
+    def changed(self, member: Member, before: Sight, now: Sight) -> None:
+        if now.epoch < before.epoch:
+            raise Violation("I-2", f"{member.name} goes back from epoch {before.epoch} to {now.epoch}")
+
+    def asked(self, asked: Asked) -> None:
+        request = asked.message
+        if isinstance(request, VoteRequest):
+            partition = request.topics[0].partitions[0]
+            if not partition.pre_vote:
+                self._said(asked.source, partition.replica_epoch, partition.replica_id, "asks for votes")
+        elif isinstance(request, BeginQuorumEpochRequest):
+            epoch = request.topics[0].partitions[0].leader_epoch
+            self._said(asked.source, epoch, None, "says that it leads")
+
+    def answered(self, asked: Asked, response: Message) -> None:
+        if isinstance(response, VoteResponse) and response.topics:
+            given = response.topics[0].partitions[0]
+            self._said(asked.target, given.leader_epoch, None, "answers")
+            assert isinstance(asked.message, VoteRequest)
+            wanted = asked.message.topics[0].partitions[0]
+            if given.vote_granted and not wanted.pre_vote:
+                self._said(asked.target, wanted.replica_epoch, wanted.replica_id, "grants its vote")
+        elif isinstance(response, (BeginQuorumEpochResponse, EndQuorumEpochResponse)) and response.topics:
+            epoch = response.topics[0].partitions[0].leader_epoch
+            self._said(asked.target, epoch, None, f"answers {ApiKey(asked.api).name}")
+
+    def _said(self, machine: str, epoch: int, vote: int | None, what: str) -> None:
+        member = next((each for each in self._cluster.members.values() if each.name == machine), None)
+        if member is None or member.id not in self._cluster.controller_ids:
+            return
+        durable = member.files.quorum_state() or Voted(0, _NOBODY, _NOBODY, "")
+        if durable.epoch < epoch:
+            raise Violation("I-2", f"{machine} {what} in epoch {epoch}, but its disk says epoch {durable.epoch}")
+        if vote is None:
+            return
+        if durable.epoch == epoch and vote not in (durable.voted_id, durable.leader_id):
+            raise Violation("I-2", f"{machine} {what} (node{vote}, epoch {epoch}), but its disk says {durable}")
+        self._vote(member, epoch, vote)
+
+    def _remember(self, member: Member, found: Voted, how: str) -> None:
+        who = str(member.directory_id)
+        before = self._epochs.get(who, 0)
+        if found.epoch < before:
+            raise Violation("I-2", f"{member.name} {how} epoch {found.epoch}, and was in epoch {before} already")
+        self._epochs[who] = found.epoch
+        if found.voted_id != _NOBODY:
+            self._vote(member, found.epoch, found.voted_id)
+
+    def _vote(self, member: Member, epoch: int, vote: int) -> None:
+        self._epochs[str(member.directory_id)] = max(epoch, self._epochs.get(str(member.directory_id), 0))
+        first = self._votes.setdefault((str(member.directory_id), epoch), vote)
+        if first != vote:
+            raise Violation("I-2", f"{member.name} votes for node{vote} in epoch {epoch}, after node{first}")

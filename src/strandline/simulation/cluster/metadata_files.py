@@ -1,0 +1,178 @@
+"""The metadata directory of a node, read from its volume without its process: what is cached, and what is certain.
+
+Checkers compare with this what nodes say and do. *Certain* is what any power loss leaves: names whose directory was
+synced, bytes that were synced since they were written. Files only grow, as a rule: each is read once, bit by bit.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from strandline.model.ids import METADATA_TOPIC
+from strandline.protocol.messages.control_records import VotersRecord
+from strandline.raft.batches import read_batches
+from strandline.raft.snapshots import SnapshotId, parse_snapshot_name
+from strandline.raft.state import QUORUM_STATE
+from strandline.raft.voters import VoterSet
+from strandline.records.batch import CONTROL, HEADER, HEADER_SIZE, LOG_OVERHEAD
+from strandline.simulation.volume import DirectoryNode, FileNode, Node
+from strandline.simulation.world import Machine
+
+METADATA_DIRECTORY = f"/data/{METADATA_TOPIC}-0"
+_SEGMENT = ".log"
+
+
+class Batch(NamedTuple):
+    """Two batches with the same first four fields hold the same records."""
+
+    base_offset: int
+    next_offset: int
+    epoch: int
+    checksum: int
+    position: int
+    size: int
+
+    @property
+    def identity(self) -> tuple[int, int, int, int]:
+        return self[:4]
+
+
+class Voted(NamedTuple):
+    """What a quorum-state file says."""
+
+    epoch: int
+    leader_id: int
+    voted_id: int
+    voted_directory_id: str
+
+
+class Segment:
+    """One file of the log, parsed as far as it has been written."""
+
+    def __init__(self, file: FileNode) -> None:
+        self.file = file
+        self.batches: list[Batch] = []
+        self.voters: VoterSet | None = None
+        """Of the last VotersRecord in it."""
+        self._rewrites = file.rewrites
+        self._position = 0
+
+    def read(self) -> list[Batch]:
+        file = self.file
+        if file.rewrites != self._rewrites:
+            self.batches, self._position, self._rewrites = [], 0, file.rewrites
+            self.voters = None
+        while file.size >= self._position + HEADER_SIZE:
+            header = HEADER.unpack(file.read(self._position, HEADER_SIZE))
+            base, length, epoch, _, checksum, attributes, last_delta, *_ = header
+            size = length + LOG_OVERHEAD
+            if length <= 0 or self._position + size > file.size:
+                break
+            self.batches.append(Batch(base, base + last_delta + 1, epoch, checksum, self._position, size))
+            if attributes & CONTROL:
+                self._note_voters(file.read(self._position, size))
+            self._position += size
+        return self.batches
+
+    def _note_voters(self, content: bytes) -> None:
+        for batch in read_batches(content, "a control batch"):
+            for record in batch.records:
+                if isinstance(record, VotersRecord):
+                    self.voters = VoterSet.of_record(record)
+
+    def certain(self) -> Iterator[Batch]:
+        certain_size = self.file.certain_size()
+        for batch in self.read():
+            if batch.position + batch.size > certain_size:
+                return
+            yield batch
+
+
+class MetadataFiles:
+    def __init__(self, machine: Machine, path: str = METADATA_DIRECTORY) -> None:
+        self._machine = machine
+        self._path = path
+        self._segments: dict[int, Segment] = {}
+
+    def quorum_state(self) -> Voted | None:
+        """As it is certain to be found; None before the first was synced."""
+        directory = self._directory()
+        file = None if directory is None else directory.durable.get(QUORUM_STATE)
+        if not isinstance(file, FileNode) or file.certain_size() < file.size:
+            return None
+        try:
+            data = json.loads(file.read(0, file.size))
+        except ValueError:
+            return None
+        return Voted(data["leaderEpoch"], data["leaderId"], data["votedId"], data.get("votedDirectoryId", ""))
+
+    def batches(self) -> list[Batch]:
+        """The log as its process reads it: what follows on without a gap up to its end."""
+        directory = self._directory()
+        found: list[Batch] = []
+        if directory is not None:
+            for segment in self._segments_of(directory.entries):
+                batches = segment.read()
+                if batches and found and found[-1].next_offset != batches[0].base_offset:
+                    found = []  # the log has begun anew at a snapshot; what came before it waits to be removed
+                found += batches
+        return found
+
+    def last_voters(self) -> VoterSet | None:
+        """As the log says at its end, committed or not; None where it says nothing about voters."""
+        directory = self._directory()
+        found = None
+        for segment in [] if directory is None else self._segments_of(directory.entries):
+            segment.read()
+            found = segment.voters or found
+        return found
+
+    def content(self, batch: Batch) -> bytes:
+        """The bytes of a batch that `batches` named just now."""
+        directory = self._directory()
+        for segment in [] if directory is None else self._segments_of(directory.entries):
+            if batch in segment.batches:
+                return segment.file.read(batch.position, batch.size)
+        raise LookupError(f"no such batch: {batch}")
+
+    def certain_batches(self) -> Iterator[Batch]:
+        """In order of their offsets; gaps are possible."""
+        directory = self._directory()
+        if directory is not None:
+            for segment in self._segments_of(directory.durable):
+                yield from segment.certain()
+
+    def certain_snapshot(self) -> SnapshotId | None:
+        """The latest that any power loss leaves."""
+        directory = self._directory()
+        found: list[SnapshotId] = []
+        for name, file in [] if directory is None else directory.durable.items():
+            snapshot_id = parse_snapshot_name(name)
+            if snapshot_id is not None and isinstance(file, FileNode) and file.certain_size() == file.size:
+                found.append(snapshot_id)
+        return max(found, default=None)
+
+    def snapshots(self) -> dict[SnapshotId, FileNode]:
+        """Under their final names, without the one that only names the first voters."""
+        directory = self._directory()
+        found = {}
+        for name, file in [] if directory is None else directory.entries.items():
+            snapshot_id = parse_snapshot_name(name)
+            if snapshot_id is not None and not snapshot_id.is_first_voters and isinstance(file, FileNode):
+                found[snapshot_id] = file
+        return found
+
+    def _directory(self) -> DirectoryNode | None:
+        found = self._machine.volume.find(self._path)
+        return found if isinstance(found, DirectoryNode) else None
+
+    def _segments_of(self, entries: dict[str, Node]) -> Iterator[Segment]:
+        for name in sorted(name for name in entries if name.endswith(_SEGMENT)):
+            file = entries[name]
+            assert isinstance(file, FileNode)
+            segment = self._segments.get(file.number)
+            if segment is None or segment.file is not file:
+                segment = self._segments[file.number] = Segment(file)
+            yield segment

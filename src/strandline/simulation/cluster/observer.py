@@ -1,0 +1,111 @@
+"""Looks at every node after each of its events, and tells the checkers what is different.
+
+Looking costs a few attribute reads; checkers hear of a node only when something of what they care about has changed, so
+an event in which nothing happened to the quorum costs a microsecond.
+"""
+
+from __future__ import annotations
+
+from strandline.protocol.apis import ApiKey
+from strandline.protocol.types import Message
+from strandline.simulation.cluster.cluster import Cluster, Member
+from strandline.simulation.cluster.insight import NOTHING, Sight, look
+from strandline.simulation.cluster.wiretap import Asked, Wiretap
+from strandline.simulation.nodes import PORT
+from strandline.simulation.process import Process
+
+APIS = (
+    ApiKey.VOTE,
+    ApiKey.BEGIN_QUORUM_EPOCH,
+    ApiKey.END_QUORUM_EPOCH,
+    ApiKey.BROKER_REGISTRATION,
+    ApiKey.BROKER_HEARTBEAT,
+    ApiKey.ALTER_PARTITION,
+)
+
+
+class Checker:
+    """One invariant or a few that belong together. Raises Violation; what does not concern it is left as it is."""
+
+    def booted(self, member: Member) -> None:
+        """A new process, from whatever its disk holds."""
+
+    def changed(self, member: Member, before: Sight, now: Sight) -> None:
+        """After an event of this member."""
+
+    def asked(self, asked: Asked) -> None:
+        """A node is writing this request to a connection."""
+
+    def arrived(self, asked: Asked) -> None:
+        """The request has reached the socket of the node that it is for."""
+
+    def answered(self, asked: Asked, response: Message) -> None:
+        """A node is writing this answer."""
+
+    def finish(self) -> None:
+        """The run is over and healed."""
+
+
+class Observer:
+    def __init__(self, cluster: Cluster, checkers: list[Checker]) -> None:
+        self._cluster = cluster
+        self._checkers = checkers
+        self._sights: dict[int, Sight] = {}
+        cluster.on_boot = self._booted
+        cluster.simulation.loop.after_step = self._after_step
+        Wiretap(
+            cluster.simulation.fabric,
+            [PORT + 1],
+            APIS,
+            on_request=self._asked,
+            on_arrival=self._arrived,
+            on_response=self._answered,
+        )
+
+    def sight(self, member: Member) -> Sight:
+        """As of its last event; nothing of a node that does not run."""
+        return self._sights.get(member.id, NOTHING) if member.running else NOTHING
+
+    def finish(self) -> None:
+        for checker in self._checkers:
+            checker.finish()
+
+    def _booted(self, member: Member) -> None:
+        self._sights[member.id] = NOTHING
+        for checker in self._checkers:
+            checker.booted(member)
+
+    def _after_step(self, process: Process | None) -> None:
+        member = None if process is None else self._cluster.by_process.get(process)
+        if member is None or member.node is None:
+            return
+        before = self._sights[member.id]
+        now = look(member.node)
+        if now == before or member.machine.process is not process:
+            return
+        self._sights[member.id] = now
+        self._tell(member, before, now)
+        for checker in self._checkers:
+            checker.changed(member, before, now)
+
+    def _tell(self, member: Member, before: Sight, now: Sight) -> None:
+        chronicle = self._cluster.chronicle
+        if (now.role, now.epoch, now.leader_id) != (before.role, before.epoch, before.leader_id):
+            whose = f" of node{now.leader_id}" if now.role == "Follower" else ""
+            chronicle.note(member.name, f"{now.role.lower()}{whose} in epoch {now.epoch}")
+        if now.is_active and not before.is_active:
+            chronicle.note(member.name, f"is the active controller of epoch {now.epoch}")
+        elif before.is_active and not now.is_active:
+            chronicle.note(member.name, "is no longer the active controller")
+
+    def _asked(self, asked: Asked) -> None:
+        for checker in self._checkers:
+            checker.asked(asked)
+
+    def _arrived(self, asked: Asked) -> None:
+        for checker in self._checkers:
+            checker.arrived(asked)
+
+    def _answered(self, asked: Asked, response: Message) -> None:
+        for checker in self._checkers:
+            checker.answered(asked, response)

@@ -1,0 +1,188 @@
+"""Everything that a seed decides before a run begins: who there is, how small their limits, what hurts them and when.
+
+A plan is a value: the same plan gives the same run, and a plan with fewer faults is how a failure is shrunk. What
+depends on how the run goes (who leads when the fault strikes) is decided at that moment, from a number in the plan.
+
+Each seed takes some of the faults, not all of them ("swarm testing": where everything goes wrong all the time, nothing
+ever gets far enough to break in an interesting way), and limits so small that what happens once a day in a large
+cluster happens every second in this one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from random import Random
+
+from strandline.simulation.network import Weather
+
+FAULTS: Mapping[str, str] = {
+    "kill": "a node, the leader, a majority or all are killed as by kill -9, and started again",
+    "stop": "a node is stopped in good order, and started again",
+    "power": "as kill, but what was not synced may be lost, sectors torn",
+    "moment": "a node is killed or loses power in the middle of its disk work",
+    "pause": "a node, the leader or a majority is stopped as by SIGSTOP, and goes on",
+    "partition": "one is cut off, or two halves, a ring, a bridge, one way only, or clients",
+    "lag": "all that one node sends or hears takes long",
+    "reset": "connections break in the middle of a message",
+    "clock": "the wall clock of a node is set forward or back",
+    "drift": "clocks run at different rates from the start",
+    "io": "a sync or a read of the metadata fails, once; the node stops and is started again",
+    "full": "a disk is full for a while",
+    "voters": "controllers join and leave the quorum; a disk is wiped and its node joins as a new voter",
+    "brokers": "brokers join, leave and are unregistered",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """Node ids. One that is in both lists is controller and broker; spares exist from the start and join later."""
+
+    controllers: tuple[int, ...]
+    brokers: tuple[int, ...]
+    spare_controllers: tuple[int, ...] = ()
+    spare_brokers: tuple[int, ...] = ()
+    static_voters: bool = False
+
+    @property
+    def ids(self) -> list[int]:
+        return sorted({*self.controllers, *self.brokers, *self.spare_controllers, *self.spare_brokers})
+
+    def describe(self) -> str:
+        both = [node for node in self.controllers if node in self.brokers]
+        how = "fixed" if self.static_voters else "in the log"
+        named = f"controllers {list(self.controllers)} (voters {how}), brokers {list(self.brokers)}"
+        return named + (f", both {both}" if both else "")
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedFault:
+    kind: str
+    at_ms: int
+    length_ms: int
+    draw: int
+    """Decides at the moment itself who is hurt, and how badly."""
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What a person asks for on the command line; None leaves it to the seed."""
+
+    minutes: float = 0.5
+    layout: Layout | None = None
+    faults: Sequence[str] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    seed: int
+    layout: Layout
+    settings: Mapping[str, str]
+    weather: Weather
+    faults: tuple[PlannedFault, ...]
+    safety_ms: int
+    drift: bool = False
+    stepped_chance: float = 0.05
+    clients: int = 2
+    pace_ms: int = 300
+    features: Mapping[str, int] = field(default_factory=dict)
+
+    def without(self, fault: PlannedFault) -> Plan:
+        return replace(self, faults=tuple(each for each in self.faults if each is not fault))
+
+    def describe(self) -> str:
+        lines = [f"seed {self.seed}: {self.layout.describe()}; {self.safety_ms / 1000:g} s, {self.clients} clients"]
+        lines += [f"  {each.at_ms / 1000:8.3f} s  {each.kind} for {each.length_ms / 1000:g} s" for each in self.faults]
+        return "\n".join(lines)
+
+
+def draw_plan(seed: int, options: Options | None = None) -> Plan:
+    options = options or Options()
+    random = Random(f"{seed}/plan")
+    layout = draw_layout(random)
+    if options.layout is not None:
+        layout = options.layout
+    safety_ms = round(options.minutes * 60_000)
+    kinds = _draw_kinds(random, options.faults)
+    return Plan(
+        seed,
+        layout,
+        _draw_settings(random),
+        _draw_weather(random),
+        _draw_faults(random, [kind for kind in kinds if kind != "drift"], safety_ms),
+        safety_ms,
+        drift="drift" in kinds,
+        stepped_chance=random.choice((0.0, 0.02, 0.1)),
+        clients=random.randint(1, 3),
+        pace_ms=random.choice((50, 200, 600)),
+        features={"eligible.leader.replicas.version": random.randint(0, 1)},
+    )
+
+
+def draw_layout(random: Random) -> Layout:
+    shape = random.choices(("combined", "separate", "mixed", "five", "alone"), (5, 3, 2, 1, 1))[0]
+    static = random.random() < 0.25
+    match shape:
+        case "combined":
+            layout = Layout((1, 2, 3), (1, 2, 3))
+        case "separate":
+            layout = Layout((1, 2, 3), (11, 12))
+        case "mixed":
+            layout = Layout((1, 2, 3), (1, 11))
+        case "five":
+            layout = Layout((1, 2, 3, 4, 5), (1, 11))
+        case _:
+            layout = Layout((1,), (1, 11))
+    if static:
+        return replace(layout, static_voters=True, spare_brokers=(21,))
+    return replace(layout, spare_controllers=(7, 8), spare_brokers=(21,))
+
+
+def _draw_kinds(random: Random, wanted: Sequence[str] | None) -> list[str]:
+    kinds = list(FAULTS) if wanted is None else list(wanted)
+    if wanted is not None:
+        return kinds
+    return random.sample(kinds, random.randint(1, 5))
+
+
+def _draw_faults(random: Random, kinds: list[str], safety_ms: int) -> tuple[PlannedFault, ...]:
+    faults = []
+    calm_ms = random.choice((500, 1_500, 4_000))
+    at_ms = random.randint(0, 6_000)
+    while kinds and at_ms < safety_ms:
+        length_ms = random.choice((50, 300, 1_000, 3_000, 8_000)) * random.randint(50, 150) // 100
+        faults.append(PlannedFault(random.choice(kinds), at_ms, length_ms, random.getrandbits(32)))
+        at_ms += random.randint(0, 2 * calm_ms)
+    return tuple(faults)
+
+
+def _draw_weather(random: Random) -> Weather:
+    return Weather(
+        least_delay_us=20,
+        most_delay_us=random.choice((100, 500, 3_000)),
+        slow_chance=random.choice((0.0, 0.0, 0.01, 0.05)),
+        slow_delay_us=random.choice((20_000, 200_000)),
+        cut_chance=random.choice((0.0, 0.1)),
+    )
+
+
+def _draw_settings(random: Random) -> dict[str, str]:
+    """Kafka's keys. Sessions outlast heartbeats, and a fetch its wait, whatever is drawn."""
+    fetch_ms = random.choice((600, 1_000, 2_000))
+    heartbeat_ms = random.choice((100, 300, 1_000))
+    return {
+        "controller.quorum.election.timeout.ms": str(random.choice((200, 500, 1_000))),
+        "controller.quorum.fetch.timeout.ms": str(fetch_ms),
+        "controller.quorum.election.backoff.max.ms": str(random.choice((100, 500))),
+        "controller.quorum.request.timeout.ms": str(random.choice((500, 1_000, 2_000))),
+        "controller.quorum.fetch.max.bytes": str(random.choice((1, 300, 1_048_576))),
+        "controller.quorum.fetch.snapshot.max.bytes": str(random.choice((64, 300, 1_048_576))),
+        "controller.quorum.append.linger.ms": str(random.choice((0, 5, 25))),
+        "broker.heartbeat.interval.ms": str(heartbeat_ms),
+        "broker.session.timeout.ms": str(heartbeat_ms * random.choice((3, 6))),
+        "metadata.log.max.record.bytes.between.snapshots": str(random.choice((200, 1_000, 5_000, 1_000_000))),
+        "internal.metadata.log.segment.bytes": str(random.choice((1_024, 4_096, 1_048_576))),
+        "metadata.max.retention.bytes": str(random.choice((1_000, 5_000, 1_000_000))),
+        "metadata.max.idle.interval.ms": str(random.choice((0, 500))),
+        "leader.imbalance.check.interval.seconds": str(random.choice((1, 300))),
+    }

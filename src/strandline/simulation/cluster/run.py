@@ -1,0 +1,163 @@
+"""One seed, from its plan to its outcome: start, hurt, heal, settle; checkers look on all the while."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Callable
+from contextvars import Context
+from dataclasses import dataclass, field, replace
+
+from strandline.simulation.cluster.checkers.agreement import MetadataAgrees
+from strandline.simulation.cluster.checkers.commits import CommitsAreKept
+from strandline.simulation.cluster.checkers.images import EpochsNeverFall, NobodyIsOld, PartitionsAreSound
+from strandline.simulation.cluster.checkers.leaders import OneLeaderPerEpoch
+from strandline.simulation.cluster.checkers.votes import VotesAreKept
+from strandline.simulation.cluster.chronicle import Chronicle
+from strandline.simulation.cluster.cluster import Cluster
+from strandline.simulation.cluster.faults import Faults
+from strandline.simulation.cluster.history import History
+from strandline.simulation.cluster.liveness import settled
+from strandline.simulation.cluster.observer import Checker, Observer
+from strandline.simulation.cluster.plan import Plan
+from strandline.simulation.cluster.violation import Violation
+from strandline.simulation.cluster.workload import Worker
+from strandline.simulation.loop import Deadlock, LimitReached
+from strandline.simulation.world import Simulation, UnseenErrors
+
+_SETTLING_S = 120
+_MAX_STEPS = 5_000_000
+
+
+@dataclass(slots=True)
+class Outcome:
+    plan: Plan
+    violation: Violation | None = None
+    digest: str = ""
+    steps: int = 0
+    virtual_s: float = 0.0
+    acknowledged: int = 0
+    unknown: int = 0
+    committed: int = 0
+    faults: Counter[str] = field(default_factory=Counter)
+    story: list[str] = field(default_factory=list)
+
+
+def run_plan(plan: Plan, on_line: Callable[[str], None] | None = None) -> Outcome:
+    """`on_line` hears what nodes log, as they log it."""
+    outcome = Outcome(plan)
+    with Simulation(plan.seed, replace(plan.weather)) as simulation, _Ears(simulation, on_line):
+        chronicle = Chronicle(simulation.loop)
+        run = Run(simulation, plan, chronicle)
+        try:
+            simulation.run(run.scenario(), max_virtual_s=plan.safety_ms / 1000 + _SETTLING_S, max_steps=_MAX_STEPS)
+        except Violation as violation:
+            outcome.violation = violation
+        except (Deadlock, LimitReached) as error:
+            outcome.violation = Violation("liveness", str(error))
+        except UnseenErrors as error:
+            outcome.violation = Violation("error", str(error))
+        except Exception as error:
+            error.add_note(f"in seed {plan.seed}")
+            outcome.violation = Violation("error", _with_notes(error))
+            outcome.violation.__cause__ = error
+        if outcome.violation is not None:
+            chronicle.note("", f"VIOLATION {outcome.violation}")
+        outcome.digest = simulation.trace.digest()
+        outcome.steps = simulation.loop.steps
+        outcome.virtual_s = simulation.loop.now_us / 1_000_000
+        outcome.acknowledged, outcome.unknown = run.history.acknowledged, run.history.unknown
+        outcome.committed = run.cluster.ledger.end
+        outcome.faults, outcome.story = chronicle.faults, chronicle.story()
+    return outcome
+
+
+class Run:
+    def __init__(self, simulation: Simulation, plan: Plan, chronicle: Chronicle) -> None:
+        self._plan = plan
+        self._chronicle = chronicle
+        self.cluster = cluster = Cluster(simulation, plan, chronicle)
+        ledger = cluster.ledger
+        self.history = History(ledger)
+        checkers: list[Checker] = [
+            OneLeaderPerEpoch(),
+            VotesAreKept(cluster),
+            CommitsAreKept(cluster, ledger),
+            MetadataAgrees(cluster, ledger),
+            PartitionsAreSound(ledger),
+            EpochsNeverFall(ledger, chronicle),
+            NobodyIsOld(ledger),
+        ]
+        self._observer = Observer(cluster, checkers)
+
+    async def scenario(self) -> None:
+        cluster = self.cluster
+        faults = Faults(cluster)
+        workers = [Worker(number + 1, cluster, self.history) for number in range(self._plan.clients)]
+        cluster.clients = [worker.name for worker in workers]
+        cluster.start()
+        faults.start()
+        working = [cluster.simulation.machine(worker.name).boot(worker.run) for worker in workers]
+        for task in working:
+            task.add_done_callback(_raise_error)
+        await asyncio.sleep(self._plan.safety_ms / 1000)
+        await faults.heal()
+        await settled(cluster, self.history)
+        await self._workers_end(workers, working)
+        self._observer.finish()
+        self.history.check()
+
+    async def _workers_end(self, workers: list[Worker], working: list[asyncio.Task[None]]) -> None:
+        for worker in workers:
+            worker.stopping = True
+        for worker, task in zip(workers, working, strict=True):
+            for _ in range(100):
+                if task.done():
+                    break
+                await asyncio.sleep(0.1)
+            else:
+                raise Violation("liveness", f"{worker.name} has waited for an answer for 10 s")
+
+
+def _raise_error(task: asyncio.Task[None]) -> None:
+    if not task.cancelled() and (error := task.exception()) is not None:
+        raise error
+
+
+def _with_notes(error: BaseException) -> str:
+    return "\n".join([repr(error), *getattr(error, "__notes__", ())])
+
+
+class _Ears(logging.Handler):
+    """Hears what nodes log. An error with a trace is a bug that somebody caught: it is raised after the event."""
+
+    def __init__(self, simulation: Simulation, on_line: Callable[[str], None] | None) -> None:
+        super().__init__(logging.DEBUG if on_line is not None else logging.ERROR)
+        self._simulation = simulation
+        self._on_line = on_line
+        self._logger = logging.getLogger("strandline")
+        self._bug: logging.LogRecord | None = None
+        self._before = (self._logger.level, self._logger.propagate)
+
+    def __enter__(self) -> _Ears:
+        self._logger.setLevel(logging.INFO if self._on_line is not None else logging.ERROR)
+        self._logger.propagate = False
+        self._logger.addHandler(self)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._logger.removeHandler(self)
+        self._logger.level, self._logger.propagate = self._before
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if self._on_line is not None:
+            self._on_line(f"{self._simulation.loop.now_us / 1_000_000:10.4f} s  {record.name}: {record.getMessage()}")
+        if record.levelno >= logging.ERROR and record.exc_info and self._bug is None:
+            self._bug = record
+            self._simulation.loop.call_soon(self._complain, context=Context())
+
+    def _complain(self) -> None:
+        assert self._bug is not None and self._bug.exc_info is not None
+        error = self._bug.exc_info[1]
+        raise Violation("error", f"{self._bug.getMessage()}: {error!r}") from error

@@ -1,0 +1,58 @@
+"""A failing plan made smaller: fewer faults, fewer clients, less time, as long as the same invariant breaks.
+
+Every candidate is run anew. Taking a fault away changes everything that is drawn after it, so the smaller run is a
+different one; what counts is that it breaks the same promise, and that a person can read it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+from strandline.simulation.cluster.plan import Plan
+from strandline.simulation.cluster.run import Outcome, run_plan
+
+
+def shrink(failed: Outcome, at_most: int = 60, run: Callable[[Plan], Outcome] = run_plan) -> Outcome:
+    """The smallest failure found with so many runs; the one given if nothing smaller fails in the same way."""
+    assert failed.violation is not None
+    best, runs = _cut_time(failed), 0
+    improved = True
+    while improved and runs < at_most:
+        improved = False
+        for candidate in smaller(best.plan):
+            if runs >= at_most:
+                break
+            runs += 1
+            outcome = run(candidate)
+            if outcome.violation is not None and outcome.violation.invariant == failed.violation.invariant:
+                best, improved = _cut_time(outcome), True
+                break
+    return best
+
+
+def _cut_time(outcome: Outcome) -> Outcome:
+    """Faults that would have struck after the end had no part in it."""
+    end_ms = round(outcome.virtual_s * 1000)
+    faults = tuple(each for each in outcome.plan.faults if each.at_ms <= end_ms)
+    return replace(outcome, plan=replace(outcome.plan, faults=faults))
+
+
+def smaller(plan: Plan) -> Iterator[Plan]:
+    """Large steps first: whole halves of the faults, then single ones; then whatever else makes a run complicated."""
+    size = len(plan.faults) // 2
+    while size >= 1:
+        for begin in range(0, len(plan.faults), size):
+            yield replace(plan, faults=plan.faults[:begin] + plan.faults[begin + size :])
+        size //= 2
+    if plan.clients > 1:
+        yield replace(plan, clients=1)
+    if plan.stepped_chance:
+        yield replace(plan, stepped_chance=0.0)
+    if plan.drift:
+        yield replace(plan, drift=False)
+    if plan.weather.slow_chance or plan.weather.cut_chance:
+        yield replace(plan, weather=replace(plan.weather, slow_chance=0.0, cut_chance=0.0))
+    last_ms = max((each.at_ms + each.length_ms for each in plan.faults), default=0)
+    if plan.safety_ms > last_ms + 4_000:
+        yield replace(plan, safety_ms=last_ms + 3_000)

@@ -1,0 +1,194 @@
+"""`strandline sim run` and `strandline sim replay`: seeds from the command line, and the story of one that fails.
+
+    strandline sim run --seeds 1..200 --jobs 2
+    strandline sim replay 17 --trace
+
+Also `python -m strandline.simulation …`. Exit code 1 when a seed breaks a promise.
+"""
+
+from __future__ import annotations
+
+import argparse
+import multiprocessing
+import os
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
+from typing import Any
+
+from strandline.simulation.cluster.plan import FAULTS, Layout, Options, draw_plan
+from strandline.simulation.cluster.run import Outcome, run_plan
+from strandline.simulation.cluster.shrink import shrink
+
+TWICE_EVERY = 100
+"""One seed of so many is run again elsewhere: the same seed must mean the same run."""
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Called by the command line for `strandline sim`."""
+    commands = parser.add_subparsers(metavar="COMMAND", required=True)
+    run = commands.add_parser("run", help="run a cluster from each of many seeds, and check what it promises")
+    run.add_argument("--seeds", type=_seeds, default=range(1, 51), metavar="A..B", help="which (default: 1..50)")
+    run.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes (default: one for each core)")
+    run.add_argument("--no-shrink", action="store_true", help="tell a failure as it happened, do not look for less")
+    run.add_argument("--keep-going", action="store_true", help="do not stop at the first seed that fails")
+    _add_options(run)
+    run.set_defaults(run=_run)
+    replay = commands.add_parser("replay", help="run one seed again and tell its story")
+    replay.add_argument("seed", type=int)
+    replay.add_argument("--trace", action="store_true", help="show what the nodes log, and the end of the trace")
+    replay.add_argument("--digest", action="store_true", help="print the hash of everything that happened, only")
+    _add_options(replay)
+    replay.set_defaults(run=_replay)
+
+
+def _add_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--minutes", type=float, default=0.5, help="of simulated time before healing (default: 0.5)")
+    parser.add_argument("--nodes", type=int, help="so many nodes that are controller and broker (default: by seed)")
+    parser.add_argument("--controllers", type=int, help="so many controllers, with --brokers")
+    parser.add_argument("--brokers", type=int)
+    parser.add_argument("--faults", type=_faults, metavar="A,B,…", help=f"of {', '.join(FAULTS)} (default: by seed)")
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    options = _options(arguments)
+    began = time.monotonic()  # noqa: TID251  (how long a person waited)
+    totals, failed = Totals(), 0
+    for outcome in _outcomes(arguments.seeds, options, arguments.jobs):
+        totals.add(outcome)
+        if outcome.plan.seed % TWICE_EVERY == 0:
+            failed += _differs_elsewhere(outcome, arguments)
+        if outcome.violation is not None:
+            failed += 1
+            tell(outcome if arguments.no_shrink else shrink(outcome))
+            if not arguments.keep_going:
+                break
+    totals.tell(time.monotonic() - began)  # noqa: TID251
+    return 1 if failed else 0
+
+
+def _replay(arguments: argparse.Namespace) -> int:
+    outcome = run_plan(draw_plan(arguments.seed, _options(arguments)), print if arguments.trace else None)
+    if arguments.digest:
+        print(outcome.digest)
+        return 0
+    tell(outcome)
+    return 0 if outcome.violation is None else 1
+
+
+def tell(outcome: Outcome) -> None:
+    violation = outcome.violation
+    print(
+        f"\nseed {outcome.plan.seed}: "
+        + ("nothing is broken" if violation is None else f"breaks {violation.invariant}")
+    )
+    print(outcome.plan.describe())
+    print("what happened:")
+    print("\n".join(outcome.story))
+    if violation is not None:
+        print(f"{violation}\nagain: strandline sim replay {outcome.plan.seed}", flush=True)
+
+
+class Totals:
+    def __init__(self) -> None:
+        self.seeds = self.steps = self.acknowledged = self.unknown = self.committed = 0
+        self.virtual_s = 0.0
+        self.faults: Counter[str] = Counter()
+        self.broken: Counter[str] = Counter()
+
+    def add(self, outcome: Outcome) -> None:
+        self.seeds += 1
+        self.steps += outcome.steps
+        self.virtual_s += outcome.virtual_s
+        self.acknowledged += outcome.acknowledged
+        self.unknown += outcome.unknown
+        self.committed += outcome.committed
+        self.faults += outcome.faults
+        if outcome.violation is not None:
+            self.broken[outcome.violation.invariant] += 1
+
+    def tell(self, took_s: float) -> None:
+        rate = self.seeds / took_s if took_s else 0.0
+        print(f"\n{self.seeds} seeds in {took_s:.0f} s ({rate:.2f} per second)")
+        print(
+            f"{self.virtual_s / 3600:.2f} simulated hours, {self.steps:,} events, {self.committed:,} records committed"
+        )
+        print(f"{self.acknowledged:,} operations acknowledged, {self.unknown:,} of unknown outcome")
+        print("faults: " + (", ".join(f"{kind} {count}" for kind, count in sorted(self.faults.items())) or "none"))
+        broken = ", ".join(f"{name} {count}" for name, count in sorted(self.broken.items()))
+        print(f"broken: {broken or 'nothing'}", flush=True)
+
+
+def _outcomes(seeds: Sequence[int], options: Options, jobs: int) -> Iterator[Outcome]:
+    run = partial(run_seed, options=options)
+    if jobs <= 1 or len(seeds) == 1:
+        yield from map(run, seeds)
+        return
+    with multiprocessing.get_context("fork").Pool(jobs) as pool:
+        yield from pool.imap_unordered(run, seeds)
+
+
+def run_seed(seed: int, options: Options) -> Outcome:
+    outcome = run_plan(draw_plan(seed, options))
+    if outcome.violation is not None:
+        outcome.violation = outcome.violation.bare()
+    return outcome
+
+
+def _differs_elsewhere(outcome: Outcome, arguments: argparse.Namespace) -> bool:
+    """In a process of its own, whose sets are in another order."""
+    seed = str(outcome.plan.seed)
+    command = [sys.executable, "-m", "strandline.simulation", "replay", seed, "--digest", *_as_arguments(arguments)]
+    environment = {**os.environ, "PYTHONHASHSEED": seed}
+    digest = subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout.strip()
+    if digest != outcome.digest:
+        print(f"seed {seed} is not the same run in another process: {digest}, {outcome.digest}", flush=True)
+    return digest != outcome.digest
+
+
+def _as_arguments(arguments: argparse.Namespace) -> Iterable[str]:
+    for name in ("minutes", "nodes", "controllers", "brokers"):
+        value = getattr(arguments, name)
+        if value is not None:
+            yield from (f"--{name}", str(value))
+    if arguments.faults is not None:
+        yield from ("--faults", ",".join(arguments.faults))
+
+
+def _options(arguments: argparse.Namespace) -> Options:
+    layout = None
+    if arguments.nodes is not None:
+        nodes = tuple(range(1, arguments.nodes + 1))
+        layout = Layout(nodes, nodes, spare_controllers=(97, 98), spare_brokers=(99,))
+    elif arguments.controllers is not None or arguments.brokers is not None:
+        controllers = tuple(range(1, (arguments.controllers or 1) + 1))
+        brokers = tuple(range(11, 11 + (arguments.brokers or 1)))
+        layout = Layout(controllers, brokers, spare_controllers=(97, 98), spare_brokers=(99,))
+    return Options(arguments.minutes, layout, arguments.faults)
+
+
+def _seeds(text: str) -> Sequence[int]:
+    first, dots, last = text.partition("..")
+    try:
+        return range(int(first), int(last) + 1) if dots else [int(each) for each in text.split(",")]
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is neither A..B nor A,B,…") from None
+
+
+def _faults(text: str) -> list[str]:
+    kinds = [each.strip() for each in text.split(",") if each.strip()]
+    for kind in kinds:
+        if kind not in FAULTS:
+            raise argparse.ArgumentTypeError(f"{kind!r} is none of {', '.join(FAULTS)}")
+    return kinds
+
+
+def main(argv: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="strandline sim", description="A cluster on virtual time, from a seed.")
+    configure(parser)
+    arguments: Any = parser.parse_args(argv)
+    code: int = arguments.run(arguments)
+    return code
