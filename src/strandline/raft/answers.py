@@ -73,7 +73,7 @@ def fetch_response(
         high_watermark=-1 if high_watermark is None else high_watermark,
         log_start_offset=log_start_offset,
         current_leader=fetching.LeaderIdAndEpoch(leader_id=known.leader_id, leader_epoch=known.epoch),
-        aborted_transactions=None,
+        aborted_transactions=[],
         records=b"",
     )
     topic = fetching.FetchableTopicResponse(topic=METADATA_TOPIC, topic_id=METADATA_TOPIC_ID, partitions=[partition])

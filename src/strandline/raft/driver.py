@@ -37,7 +37,7 @@ from strandline.raft.effects import Effect, Send
 from strandline.raft.exchanges import Exchanges
 from strandline.raft.flusher import Flusher
 from strandline.raft.inbox import Inbox
-from strandline.raft.inputs import hand_in, may_write
+from strandline.raft.inputs import fitted, hand_in, may_write
 from strandline.raft.leadership import Leadership
 from strandline.raft.metrics import QuorumMetrics
 from strandline.raft.peers_port import Peers
@@ -259,10 +259,11 @@ class Quorum:
         """Vote, BeginQuorumEpoch, EndQuorumEpoch, Fetch and FetchSnapshot of the metadata log, DescribeQuorum,
         AddRaftVoter, RemoveRaftVoter, UpdateRaftVoter."""
         clock = self._clock
-        return await self._ask(
+        response = await self._ask(
             lambda token: hand_in(self._replica, token, request, version, clock.now_ms(), clock.wall_ms()),
             writes=may_write(request),
         )
+        return fitted(response, version)
 
     async def upgrade_kraft_version(self, level: int) -> Message:
         """From configured voters to voters in the log; answers an UpdateFeaturesResponse when that is committed."""

@@ -2,21 +2,44 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from strandline.model.errors import ErrorCode, KafkaError
-from strandline.protocol.messages.fetch import FetchRequest
+from strandline.protocol.messages.fetch import FetchRequest, FetchResponse
 from strandline.protocol.messages.quorum import (
     AddRaftVoterRequest,
     BeginQuorumEpochRequest,
+    BeginQuorumEpochResponse,
     DescribeQuorumRequest,
     EndQuorumEpochRequest,
+    EndQuorumEpochResponse,
     FetchSnapshotRequest,
+    FetchSnapshotResponse,
     RemoveRaftVoterRequest,
     UpdateRaftVoterRequest,
     VoteRequest,
+    VoteResponse,
 )
 from strandline.protocol.types import Message
 from strandline.raft.effects import Effect
 from strandline.raft.replica import Replica
+
+# From which version on an answer says where the leader is (Kafka fills it in for Fetch later than the field exists).
+_ENDPOINTS_SINCE: Final[dict[type[Message], int]] = {
+    VoteResponse: 1,
+    BeginQuorumEpochResponse: 1,
+    EndQuorumEpochResponse: 1,
+    FetchSnapshotResponse: 1,
+    FetchResponse: 17,
+}
+
+
+def fitted(response: Message, version: int) -> Message:
+    """An answer of the machine, which speaks the newest version, as this version can say it."""
+    since = _ENDPOINTS_SINCE.get(type(response))
+    if since is not None and version < since:
+        response.node_endpoints = []  # type: ignore[attr-defined]
+    return response
 
 
 def may_write(request: Message) -> bool:

@@ -96,7 +96,7 @@ def on_remove_voter(seat: Seat, token: object, request: RemoveRaftVoterRequest, 
         if seat.voters.voter_known_as(leaving) is None:
             raise KafkaError(ErrorCode.VOTER_NOT_FOUND, f"{leaving} is not a voter")
         if len(seat.voters) == 1:
-            raise KafkaError(ErrorCode.INVALID_REQUEST, f"{leaving} is the last voter")
+            raise KafkaError(ErrorCode.VOTER_NOT_FOUND, f"{leaving} is the last voter, and a quorum needs one")
     except KafkaError as refusal:
         seat.reply(token, RemoveRaftVoterResponse(error_code=refusal.code, error_message=refusal.why))
         return

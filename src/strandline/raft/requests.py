@@ -134,9 +134,9 @@ def fetch_request(
 
 
 def the_fetch(request: FetchRequest) -> FetchPartition | None:
-    """Named in versions up to 12, known by id since."""
+    """By the topic's id; versions up to 12 have only its name, which is refused, as in Kafka."""
     names = {METADATA_TOPIC_ID: METADATA_TOPIC}
-    return _the_only([(names.get(t.topic_id, t.topic), p.partition, p) for t in request.topics for p in t.partitions])
+    return _the_only([(names.get(t.topic_id, ""), p.partition, p) for t in request.topics for p in t.partitions])
 
 
 def fetcher(request: FetchRequest, partition: FetchPartition) -> ReplicaKey:

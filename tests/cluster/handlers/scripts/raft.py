@@ -183,7 +183,12 @@ def fetches_of_snapshots(talk: Talk) -> None:
         for name, value in fields.items():
             setattr(partition, name, value)
         data = FetchSnapshotRequestTopicSnapshot(name=topic, partitions=[partition])
-        talk.ask(label, FetchSnapshotRequest(cluster_id=cluster_id, replica_id=9, topics=[data]), mask=MOVING)
+        talk.ask(
+            label,
+            FetchSnapshotRequest(cluster_id=cluster_id, replica_id=9, topics=[data]),
+            mask=MOVING,
+            differs=None if cluster_id == "another" else "Kafka 4.3.1 cannot encode its own refusal: it has no records",
+        )
 
     ask("in another cluster", cluster_id="another")
     ask("of another topic", topic="t")
@@ -260,14 +265,14 @@ def updates(talk: Talk) -> None:
 @script(ApiKey.ENVELOPE, Asked.CONTROLLER)
 def envelopes(talk: Talk) -> None:
     principal = b"\x00\x00\x05User\x04ada\x00\x00"
-    inside = DeleteTopicsRequest(topics=[DeleteTopicState(name="there is none")])
+    inside = DeleteTopicsRequest(topics=[DeleteTopicState(name="there is none")], timeout_ms=30_000)
     data = b"".join(bytes(part) for part in request_bytes(API[20], 6, 5, "script", inside))[4:]  # type: ignore[arg-type]
 
     def ask(label: str, **fields: Any) -> None:
         request = EnvelopeRequest(request_data=data, request_principal=principal, client_host_address=b"\x7f\0\0\1")
         for name, value in fields.items():
             setattr(request, name, value)
-        talk.ask(label, request)
+        talk.ask(label, request, mask={"response_data"})
 
     ask("with a request that fails inside")
     ask("with an address that is none", client_host_address=b"\x7f")
