@@ -113,7 +113,7 @@ class Topics:
         self._check_new(topic.name)
         configs = _checked_configs(topic, described.layers)
         if topic.assignments:
-            assignments = self._manual(topic)
+            assignments = yield from self._manual(topic)
         else:
             assignments = yield from self._automatic(topic)
         topic_id = self._new_id()
@@ -150,7 +150,7 @@ class Topics:
                 f"{name} and the existing {alike} differ only in '.' and '_', which metrics cannot tell apart",
             )
 
-    def _manual(self, topic: CreatableTopic) -> Assignments:
+    def _manual(self, topic: CreatableTopic) -> Generator[None, None, Assignments]:
         if topic.replication_factor != _USE_DEFAULT or topic.num_partitions != _USE_DEFAULT:
             raise KafkaError(
                 ErrorCode.INVALID_REQUEST,
@@ -164,6 +164,8 @@ class Topics:
                 raise _bad_assignment(f"partition {index} is assigned more than once")
             self._check_assignment(index, assignment.broker_ids, factor)
             by_index[index] = list(assignment.broker_ids)
+            if len(by_index) % STEPS_PER_BREATH == 0:
+                yield
         if sorted(by_index) != list(range(len(by_index))):
             raise _bad_assignment("partitions must be numbered from 0 without gaps")
         return [by_index[index] for index in range(len(by_index))]
@@ -265,12 +267,12 @@ class Topics:
         if topic.assignments is None:
             assignments = yield from self._place(additional, factor)
         else:
-            assignments = self._manual_extension(topic, known, additional, factor)
+            assignments = yield from self._manual_extension(topic, known, additional, factor)
         yield from self._partition_records(known.id, known.partition_count, assignments, records)
 
     def _manual_extension(
         self, topic: CreatePartitionsTopic, known: TopicInfo, additional: int, factor: int
-    ) -> Assignments:
+    ) -> Generator[None, None, Assignments]:
         assert topic.assignments is not None
         if len(topic.assignments) != additional:
             raise _bad_assignment(
@@ -278,9 +280,11 @@ class Topics:
             )
         for index, assignment in enumerate(topic.assignments, known.partition_count):
             self._check_assignment(index, assignment.broker_ids, factor)
+            if index % STEPS_PER_BREATH == STEPS_PER_BREATH - 1:
+                yield
         return [list(assignment.broker_ids) for assignment in topic.assignments]
 
-    def delete(self, request: DeleteTopicsRequest, version: int) -> Decision[DeleteTopicsResponse]:
+    def delete(self, request: DeleteTopicsRequest, version: int) -> Steps[DeleteTopicsResponse]:
         """Up to version 5 topics are named; from 6 on by name or id, not both. What is given twice is answered once."""
         if not self._settings.delete_topic_enable:
             code = ErrorCode.INVALID_REQUEST if version < 3 else ErrorCode.TOPIC_DELETION_DISABLED
@@ -289,7 +293,9 @@ class Topics:
         times = Counter((state.name, state.topic_id) for state in asked)
         found: dict[Uuid, DeletableTopicResult] = {}
         refused: list[DeletableTopicResult] = []
-        for state in {(state.name, state.topic_id): state for state in asked}.values():
+        for number, state in enumerate({(state.name, state.topic_id): state for state in asked}.values()):
+            if number % STEPS_PER_BREATH == STEPS_PER_BREATH - 1:
+                yield
             try:
                 _check_asked(state, times[state.name, state.topic_id])
                 topic = self._find(state)

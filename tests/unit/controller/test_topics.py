@@ -344,3 +344,16 @@ def test_a_name_is_free_again_as_soon_as_its_topic_is_deleted() -> None:
     old = scene.topic("a", [1])
     delete(scene, DeleteTopicState(name="a"))
     assert scene.topic("a", [1]) != old
+
+
+def test_many_topics_and_assignments_are_checked_in_many_short_steps() -> None:
+    scene = Scene()
+    made = sum(
+        1 for _ in scene.topics.create(CreateTopicsRequest(topics=[by_hand("t", *[(n, [1]) for n in range(1000)])]))
+    )
+    assert made == 10, "checked, then written"
+    scene.topic("t", [1])
+    request = CreatePartitionsRequest(topics=[more("t", 1001, *([[1]] * 1000))])
+    assert sum(1 for _ in scene.topics.create_partitions(request)) == 10
+    names = [DeleteTopicState(name=f"t{number}") for number in range(1000)]
+    assert sum(1 for _ in scene.topics.delete(DeleteTopicsRequest(topics=names), 6)) == 5
