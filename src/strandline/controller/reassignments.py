@@ -52,7 +52,10 @@ class Reassignments:
         draft = Draft(self._view, self._settings)
         allow_factor_change = request.allow_replication_factor_change
         response = AlterPartitionReassignmentsResponse(
-            error_message=None, allow_replication_factor_change=allow_factor_change, responses=[]
+            # Kafka has an empty message where it was asked for nothing, and none otherwise.
+            error_message=None if request.topics else "",
+            allow_replication_factor_change=allow_factor_change,
+            responses=[],
         )
         count = 0
         for asked in request.topics:
