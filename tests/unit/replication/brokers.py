@@ -1,0 +1,220 @@
+"""Three brokers on virtual time, without nodes around them: tables, logs, handlers and the replication between them.
+
+The network is a codec: a request is encoded, decoded and handled by the other broker. The controller is a few lines
+that write down what they are told.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any, cast
+
+from strandline.handlers.context import Broker
+from strandline.handlers.fetch import handle_fetch
+from strandline.handlers.list_offsets import handle_list_offsets
+from strandline.handlers.produce import handle_produce
+from strandline.handlers.sessions import FetchSessions
+from strandline.log.settings import LogSettings
+from strandline.log.store import LogStore
+from strandline.log.warming import Cold
+from strandline.metadata.changes import changes_of
+from strandline.metadata.image import Image
+from strandline.metadata.values import PartitionInfo
+from strandline.model.errors import ErrorCode
+from strandline.model.ids import Endpoint, Uuid
+from strandline.protocol.apis import API, ApiKey
+from strandline.protocol.codec import decode, encode_bytes
+from strandline.protocol.messages.brokers import (
+    AlterPartitionRequest,
+    AlterPartitionResponse,
+    AlterPartitionResponsePartitionData,
+    AlterPartitionResponseTopicData,
+)
+from strandline.protocol.messages.metadata_records import (
+    BrokerEndpoint,
+    PartitionChangeRecord,
+    PartitionRecord,
+    RegisterBrokerRecord,
+    TopicRecord,
+)
+from strandline.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from strandline.protocol.types import Message
+from strandline.records.batch import Record, batches, decode_batch, encode_batch
+from strandline.replication.engine import Replication
+from strandline.replication.flusher import Flusher
+from strandline.replication.logs import Logs
+from strandline.replication.partition import Partition
+from strandline.replication.settings import ReplicationSettings
+from strandline.replication.table import PartitionTable
+from strandline.runtime.tasks import TaskGroup
+from strandline.runtime.world import World
+from strandline.simulation.world import Simulation
+from unit.handlers.scene import Asked, Settings
+
+TOPIC, TOPIC_ID = "t", Uuid.of(1, 1)
+LISTENER = "BROKERS"
+SETTINGS = ReplicationSettings(LISTENER, lag_time_max_ms=10_000)
+_HANDLERS = {ApiKey.FETCH: handle_fetch, ApiKey.LIST_OFFSETS: handle_list_offsets}
+_LATENCY_MS = 1
+
+
+class Replicator:
+    """One broker."""
+
+    def __init__(self, broker_id: int, cluster: Cluster, tasks: TaskGroup) -> None:
+        world, self.id, self.cluster = cluster.world, broker_id, cluster
+        path = f"/broker-{broker_id}"
+        world.disk.make_dirs(path)
+        self.store = LogStore.open(world.disk, {path: Uuid.of(9, broker_id)}, world.random)
+        self.logs = Logs(self.store, world)
+        self.table = PartitionTable(
+            broker_id, cluster.image, self.logs.open, lambda _: cluster.settings, Flusher(world.offload, tasks)
+        )
+        self.engine = Replication(
+            broker_id, self.table, cluster.image, self.store, cluster, cluster.alter_partition, world, SETTINGS
+        )
+        nothing = cast(Any, None)
+        self.context = Broker(
+            node_id=broker_id,
+            cluster_id="cluster",
+            world=world,
+            image=cluster.image,
+            partitions=self.table,
+            controller=nothing,
+            kraft_version=lambda: 1,
+            producer_ids=nothing,
+            settings=Settings(fetch_max_bytes=1 << 26),
+            fetch_sessions=FetchSessions(100, world.random),
+            log_directories=list,
+        )
+
+    @property
+    def partition(self) -> Partition:
+        return self.table.find(TOPIC, TOPIC_ID, 0)
+
+    async def produce(self, *values: str, acks: int = -1, timeout_ms: int = 5_000) -> ErrorCode:
+        wall_ms = self.cluster.world.clock.wall_ms()
+        records = [Record(index, wall_ms, None, value.encode(), ()) for index, value in enumerate(values)]
+        data = PartitionProduceData(index=0, records=memoryview(encode_batch(records)))
+        request = ProduceRequest(
+            acks=acks, timeout_ms=timeout_ms, topic_data=[TopicProduceData(topic_id=TOPIC_ID, partition_data=[data])]
+        )
+        response = await handle_produce(self.context, Asked(ApiKey.PRODUCE, 13), request)
+        assert response is not None
+        return ErrorCode(response.responses[0].partition_responses[0].error_code)
+
+    async def values(self) -> list[str]:
+        """What its log holds, whoever may see it."""
+        log, found = await self.partition.ready(), []
+        offset = log.log_start_offset
+        while offset < log.log_end_offset:
+            while isinstance(read := log.read(offset, max_bytes=1 << 20), Cold):
+                read.warm()
+            assert read.slice is not None
+            data = read.slice.read()
+            for position, header in batches(data):
+                records = decode_batch(data[position : position + header.size_bytes])
+                found.extend(bytes(record.value or b"").decode() for record in records)
+                offset = header.next_offset
+        return found
+
+
+class Cluster:
+    def __init__(self, world: World, tasks: TaskGroup, settings: LogSettings) -> None:
+        self.world = world
+        self.settings = settings
+        self.image = Image()
+        self.brokers: dict[int, Replicator] = {}
+        self.unreachable: set[int] = set()
+        for broker_id in (1, 2, 3):
+            self.brokers[broker_id] = Replicator(broker_id, self, tasks)
+            tasks.start(self.brokers[broker_id].engine.run())
+            self.register(broker_id)
+
+    def write(self, *records: Message) -> None:
+        self.image.replay_batch(self.image.end_offset, records)
+        touched = self.image.commit(self.image.end_offset)
+        for broker in self.brokers.values():
+            changes = changes_of(self.image, touched, broker.id)
+            for step in (*changes.leadership, *changes.membership):
+                assert step.new is not None
+                broker.table.on_metadata(step.topic_id, step.partition, step.new)
+            broker.engine.on_metadata(changes)
+
+    def register(self, broker_id: int) -> None:
+        endpoint = BrokerEndpoint(name=LISTENER, host="h", port=broker_id)
+        epoch = self.image.end_offset
+        self.write(RegisterBrokerRecord(broker_id=broker_id, broker_epoch=epoch, end_points=[endpoint], fenced=False))
+
+    def create(self, isr: list[int] | None = None) -> None:
+        partition = PartitionRecord(
+            partition_id=0, topic_id=TOPIC_ID, replicas=[1, 2, 3], isr=isr or [1, 2, 3], leader=1, leader_epoch=0
+        )
+        self.write(TopicRecord(name=TOPIC, topic_id=TOPIC_ID), partition)
+
+    def elect(self, leader: int, isr: list[int] | None = None) -> None:
+        self.write(PartitionChangeRecord(partition_id=0, topic_id=TOPIC_ID, leader=leader, isr=isr))
+
+    @property
+    def info(self) -> PartitionInfo:
+        info = self.image.committed.partition(TOPIC_ID, 0)
+        assert info is not None
+        return info
+
+    @property
+    def isr(self) -> tuple[int, ...]:
+        return self.info.isr
+
+    @property
+    def leader(self) -> int:
+        return self.info.leader
+
+    async def call(self, endpoint: Endpoint, request: Message, *, timeout_ms: int) -> Message:
+        """The peers' port."""
+        sender = getattr(getattr(request, "replica_state", None), "replica_id", 0)
+        await self._travel(sender, endpoint.port)
+        assert request.api_key is not None
+        api = API[request.api_key]
+        asked, _ = decode(api.request, api.max_version, encode_bytes(request, api.max_version))
+        handle = _HANDLERS[ApiKey(request.api_key)]
+        call = Asked(request.api_key, api.max_version)
+        answer = await handle(self.brokers[endpoint.port].context, call, cast(Any, asked))
+        await self._travel(sender, endpoint.port)
+        return decode(api.response, api.max_version, encode_bytes(answer, api.max_version))[0]
+
+    async def _travel(self, *between: int) -> None:
+        await asyncio.sleep(_LATENCY_MS / 1000)
+        if any(broker_id in self.unreachable for broker_id in between):
+            raise ConnectionResetError("cut off")
+
+    async def alter_partition(self, request: AlterPartitionRequest) -> AlterPartitionResponse:
+        await self._travel(request.broker_id)
+        asked = request.topics[0].partitions[0]
+        info = self.info
+        answer = AlterPartitionResponsePartitionData(partition_index=0)
+        if asked.leader_epoch < info.leader_epoch:
+            answer.error_code = ErrorCode.FENCED_LEADER_EPOCH
+        elif asked.partition_epoch < info.partition_epoch:
+            answer.error_code = ErrorCode.INVALID_UPDATE_VERSION
+        else:
+            isr = [member.broker_id for member in asked.new_isr_with_epochs]
+            self.write(PartitionChangeRecord(partition_id=0, topic_id=TOPIC_ID, isr=isr))
+            answer.isr, answer.partition_epoch = isr, self.info.partition_epoch
+        topic = AlterPartitionResponseTopicData(topic_id=TOPIC_ID, partitions=[answer])
+        return AlterPartitionResponse(topics=[topic])
+
+
+TWO_OF_THREE = LogSettings(min_insync_replicas=2)
+
+
+def on_virtual_time(
+    scenario: Callable[[Cluster], Awaitable[None]], settings: LogSettings = TWO_OF_THREE, seed: int = 1
+) -> None:
+    async def program(world: World) -> None:
+        async with TaskGroup() as tasks:
+            await scenario(Cluster(world, tasks, settings))
+            tasks.cancel()
+
+    with Simulation(seed) as simulation:
+        simulation.run(simulation.machine("all").boot(program), max_virtual_s=600)
