@@ -66,7 +66,6 @@ class Brokers:
         self._view = view
         self._settings = settings
         self.sessions = Sessions(settings.broker_session_timeout_ms)
-        self._registered_here = False
 
     def activate(self, now_ms: int) -> None:
         """Every broker that is not fenced gets the time of a whole session to be heard, unless it is surely dead."""
@@ -82,11 +81,9 @@ class Brokers:
         It is dead: it held the lock on the log directories that is ours now.
         """
         broker = self._view.broker(self._settings.node_id)
-        if broker is None or broker.fenced:
+        if broker is None or broker.fenced or self._settings.incarnation_id is None:
             return None
-        mine = self._settings.incarnation_id
-        is_ours = self._registered_here if mine is None else broker.incarnation_id == mine
-        return None if is_ours else broker
+        return None if broker.incarnation_id == self._settings.incarnation_id else broker
 
     def register(
         self, request: BrokerRegistrationRequest, next_offset: int, now_ms: int
@@ -117,8 +114,6 @@ class Brokers:
             yield from leave(self._view, self._rules(), known.id, records, unclean_shutdown=forgot)
         epoch = known.epoch if again and known is not None else next_offset + len(records)
         records.append(_register_record(request, epoch, known if again else None, self._view.metadata_version))
-        if request.broker_id == self._settings.node_id:
-            self._registered_here = True
         if not again:
             # A session begins with the first heartbeat: whoever only registers keeps nobody else from doing so.
             self.sessions.end(request.broker_id)

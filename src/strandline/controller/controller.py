@@ -18,25 +18,35 @@ from typing import Final, TypeVar
 
 from msgspec.structs import replace
 
-from strandline.controller import producer_ids
+from strandline.controller import producer_ids, tokens
+from strandline.controller.acls import Acls
 from strandline.controller.brokers import Brokers
 from strandline.controller.clockwork import Alarm, Duties, Duty
 from strandline.controller.configs import Configs
 from strandline.controller.deaths import Deaths, Fence
-from strandline.controller.decisions import Decision, Steps
+from strandline.controller.decisions import MAX_RECORDS_PER_DECISION, Decision, Steps
 from strandline.controller.dials import DeathWatch, Dials, NoDials
 from strandline.controller.directories import Directories
+from strandline.controller.elections import keep_eligible
 from strandline.controller.events import Events
 from strandline.controller.features import Features
 from strandline.controller.isr import Isrs
 from strandline.controller.leaders import Leaders, allows_unclean
 from strandline.controller.port import MetadataLog, UpgradableLog
+from strandline.controller.quotas import Quotas
 from strandline.controller.reassignments import Reassignments
+from strandline.controller.scram import Scram
 from strandline.controller.settings import ControllerSettings
 from strandline.controller.topics import Topics
 from strandline.metadata.image import Image
 from strandline.model.errors import ErrorCode, KafkaError
 from strandline.model.ids import Endpoint
+from strandline.protocol.messages.acls import (
+    CreateAclsRequest,
+    CreateAclsResponse,
+    DeleteAclsRequest,
+    DeleteAclsResponse,
+)
 from strandline.protocol.messages.brokers import (
     AlterPartitionRequest,
     AlterPartitionResponse,
@@ -64,12 +74,14 @@ from strandline.protocol.messages.configs import (
 from strandline.protocol.messages.elections import ElectLeadersRequest, ElectLeadersResponse
 from strandline.protocol.messages.metadata_records import AbortTransactionRecord, NoOpRecord
 from strandline.protocol.messages.producers import AllocateProducerIdsRequest, AllocateProducerIdsResponse
+from strandline.protocol.messages.quotas import AlterClientQuotasRequest, AlterClientQuotasResponse
 from strandline.protocol.messages.reassignments import (
     AlterPartitionReassignmentsRequest,
     AlterPartitionReassignmentsResponse,
     ListPartitionReassignmentsRequest,
     ListPartitionReassignmentsResponse,
 )
+from strandline.protocol.messages.scram import AlterUserScramCredentialsRequest, AlterUserScramCredentialsResponse
 from strandline.protocol.messages.topics import (
     CreatePartitionsRequest,
     CreatePartitionsResponse,
@@ -119,8 +131,18 @@ class Controller:
         self._leaders = Leaders(image.latest, settings)
         self._reassignments = Reassignments(image.latest, settings)
         self._directories = Directories(image.latest, settings)
+        self._quotas = Quotas(image.latest)
+        self._scram = Scram(image.latest)
+        self._acls = Acls(image.latest, random, authorizer=settings.authorizer)
         self._duties = Duties(self._perform)
         self._duties.add(Duty("no-op", settings.max_idle_interval_ms, self._no_op))
+        self._duties.add(
+            Duty(
+                "token expiry",
+                settings.token_expiry_check_interval_ms,
+                lambda: tokens.expire(image.latest, clock.wall_ms()),
+            )
+        )
         balance_ms = settings.leader_imbalance_check_interval_ms if settings.auto_leader_rebalance_enable else 0
         self._duties.add(Duty("balance leaders", balance_ms, self._leaders.balance))
         unclean_ms = settings.unclean_leader_election_interval_ms
@@ -265,16 +287,19 @@ class Controller:
         return await self._settings_event(lambda: self._configs.alter(request))
 
     async def _settings_event(self, decide: Callable[[], Decision[A]]) -> A:
-        """Whoever may have an unclean leader from now on need not wait for the next look around."""
+        """Settings that partitions feel: whoever may have an unclean leader from now on need not wait for the next look
+        around, and whoever waits for an eligible one still can."""
         unclean_allowed = False
 
-        def noting() -> Decision[A]:
+        def decide_with_partitions() -> Steps[A]:
             nonlocal unclean_allowed
             decision = decide()
             unclean_allowed = allows_unclean(decision.records)
+            yield from keep_eligible(self._image.latest, decision.records)
+            decision.atomic = len(decision.records) <= MAX_RECORDS_PER_DECISION
             return decision
 
-        answer = await self._event(noting)
+        answer = await self._event(decide_with_partitions)
         while unclean_allowed and await self._perform(self._unclean_election):
             pass
         return answer
@@ -339,6 +364,22 @@ class Controller:
         self, request: AllocateProducerIdsRequest, version: int = 0
     ) -> AllocateProducerIdsResponse:
         return await self._event(lambda: producer_ids.allocate(self._image.latest, request))
+
+    async def alter_client_quotas(
+        self, request: AlterClientQuotasRequest, version: int = 1
+    ) -> AlterClientQuotasResponse:
+        return await self._event(lambda: self._quotas.alter(request))
+
+    async def alter_user_scram_credentials(
+        self, request: AlterUserScramCredentialsRequest, version: int = 0
+    ) -> AlterUserScramCredentialsResponse:
+        return await self._event(lambda: self._scram.alter(request))
+
+    async def create_acls(self, request: CreateAclsRequest, version: int = 3) -> CreateAclsResponse:
+        return await self._event(lambda: self._acls.create(request))
+
+    async def delete_acls(self, request: DeleteAclsRequest, version: int = 3) -> DeleteAclsResponse:
+        return await self._event(lambda: self._acls.delete(request))
 
     async def update_features(self, request: UpdateFeaturesRequest, version: int = 2) -> UpdateFeaturesResponse:
         level = self._features.asked_of_the_quorum(request)

@@ -25,14 +25,12 @@ class ControllerSettings:
     token_expiry_check_interval_ms: int = 3_600_000
     token_max_lifetime_ms: int = 604_800_000
     token_expiry_ms: int = 86_400_000
-    token_secret: bytes | None = field(default=None, repr=False)
-    """`delegation.token.secret.key`; without it there are no delegation tokens."""
     authorizer: bool = False
     """Whether somebody judges by ACLs; without it they are neither shown nor changed."""
     death_detection: bool = True
     """`strandline.broker.death.detection.enable`: see `controller.deaths`."""
     incarnation_id: Uuid | None = None
-    """Under which the broker of this process registers, if there is one: any other under its id is a predecessor."""
+    """Under which the broker of this process registers, if it has one: any other under its id is a predecessor."""
     configured_voters: tuple[int, ...] = ()
     """`controller.quorum.voters`, if the quorum has its voters from there."""
     static: Mapping[str, str] = field(default_factory=dict)

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
+from strandline.handlers.acls import handle_describe_acls
 from strandline.handlers.api_versions import handle_api_versions
 from strandline.handlers.cluster import BROKERS, CONTROLLERS
 from strandline.handlers.configs import handle_describe_configs
@@ -18,7 +20,14 @@ from strandline.handlers.context import Call, Member
 from strandline.handlers.envelope import handle_envelope
 from strandline.handlers.operations import ALL_CLUSTER_OPERATIONS, NO_OPERATIONS
 from strandline.handlers.portions import check_portion
+from strandline.handlers.scram import handle_describe_user_scram_credentials
 from strandline.handlers.tables import Handle
+from strandline.handlers.tokens import (
+    handle_create_delegation_token,
+    handle_describe_delegation_token,
+    handle_expire_delegation_token,
+    handle_renew_delegation_token,
+)
 from strandline.model.errors import ErrorCode, KafkaError
 from strandline.protocol.apis import ApiKey
 from strandline.protocol.messages.brokers import BrokerHeartbeatRequest
@@ -30,14 +39,21 @@ from strandline.protocol.messages.cluster import (
 from strandline.protocol.types import Message
 
 Method = Callable[[Any, int], Awaitable[Any]]
+MemberHandler = Callable[[Any, Call, Any], Awaitable[Message | None]]
 
+# Answered as by a broker.
+_AS_BROKERS_DO: dict[ApiKey, MemberHandler] = {
+    ApiKey.API_VERSIONS: handle_api_versions,
+    ApiKey.DESCRIBE_CONFIGS: handle_describe_configs,
+    ApiKey.DESCRIBE_ACLS: handle_describe_acls,
+    ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: handle_describe_user_scram_credentials,
+    ApiKey.CREATE_DELEGATION_TOKEN: handle_create_delegation_token,
+    ApiKey.RENEW_DELEGATION_TOKEN: handle_renew_delegation_token,
+    ApiKey.EXPIRE_DELEGATION_TOKEN: handle_expire_delegation_token,
+    ApiKey.DESCRIBE_DELEGATION_TOKEN: handle_describe_delegation_token,
+}
 # Answered here; the rest of a controller's APIs goes to the controller or the quorum itself.
-OWN_KEYS: tuple[ApiKey, ...] = (
-    ApiKey.API_VERSIONS,
-    ApiKey.DESCRIBE_CONFIGS,
-    ApiKey.DESCRIBE_CLUSTER,
-    ApiKey.ENVELOPE,
-)
+OWN_KEYS: tuple[ApiKey, ...] = (*_AS_BROKERS_DO, ApiKey.DESCRIBE_CLUSTER, ApiKey.ENVELOPE)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -54,8 +70,8 @@ class ControllerMember(Member):
 
 def controller_table(member: ControllerMember) -> dict[ApiKey, Handle]:
     table: dict[ApiKey, Handle] = {key: _asking(member, key) for key in member.methods}
-    table[ApiKey.API_VERSIONS] = lambda call, request: handle_api_versions(member, call, request)
-    table[ApiKey.DESCRIBE_CONFIGS] = lambda call, request: handle_describe_configs(member, call, request)
+    for key, handler in _AS_BROKERS_DO.items():
+        table[key] = partial(handler, member)
     table[ApiKey.DESCRIBE_CLUSTER] = lambda call, request: _describe_quorum_nodes(member, call, request)
     table[ApiKey.BROKER_HEARTBEAT] = lambda call, request: _heartbeat(member, call, request)
     table[ApiKey.ENVELOPE] = lambda call, request: handle_envelope(table, call, request)

@@ -12,6 +12,7 @@ from strandline.handlers import metadata, produce
 from strandline.model.errors import ErrorCode
 from strandline.protocol.apis import API, ApiKey
 from strandline.protocol.messages import (
+    acls,
     configs,
     coordinators,
     elections,
@@ -19,6 +20,8 @@ from strandline.protocol.messages import (
     fetch,
     list_offsets,
     producers,
+    quotas,
+    scram,
     topics,
 )
 from strandline.protocol.types import Message
@@ -230,6 +233,39 @@ def _init_producer_id(request: Any, version: int, code: ErrorCode, why: str) -> 
     return producers.InitProducerIdResponse(error_code=code, producer_id=-1, producer_epoch=-1)
 
 
+def _create_acls(request: Any, version: int, code: ErrorCode, why: str) -> Message:
+    result = acls.AclCreationResult(error_code=code, error_message=why or None)
+    return acls.CreateAclsResponse(results=[result for _ in request.creations])
+
+
+def _delete_acls(request: Any, version: int, code: ErrorCode, why: str) -> Message:
+    result = acls.DeleteAclsFilterResult(error_code=code, error_message=why or None)
+    return acls.DeleteAclsResponse(filter_results=[result for _ in request.filters])
+
+
+def _describe_client_quotas(request: Any, version: int, code: ErrorCode, why: str) -> Message:
+    return quotas.DescribeClientQuotasResponse(error_code=code, error_message=why or None, entries=None)
+
+
+def _alter_client_quotas(request: Any, version: int, code: ErrorCode, why: str) -> Message:
+    return quotas.AlterClientQuotasResponse(
+        entries=[
+            quotas.AlterClientQuotasResponseEntryData(error_code=code, error_message=why or None, entity=entry.entity)
+            for entry in request.entries
+        ]
+    )
+
+
+def _alter_user_scram_credentials(request: Any, version: int, code: ErrorCode, why: str) -> Message:
+    users = dict.fromkeys(each.name for each in (*request.deletions, *request.upsertions))
+    return scram.AlterUserScramCredentialsResponse(
+        results=[
+            scram.AlterUserScramCredentialsResult(user=user, error_code=code, error_message=why or None)
+            for user in users
+        ]
+    )
+
+
 _SHAPES: dict[int, Failure] = {
     ApiKey.PRODUCE: lambda request, version, code, why: produce.failed(request, code, why),
     ApiKey.METADATA: lambda request, version, code, why: metadata.failed(request, code),
@@ -250,4 +286,9 @@ _SHAPES: dict[int, Failure] = {
     ApiKey.INIT_PRODUCER_ID: _init_producer_id,
     ApiKey.DESCRIBE_PRODUCERS: _describe_producers,
     ApiKey.FIND_COORDINATOR: _find_coordinator,
+    ApiKey.CREATE_ACLS: _create_acls,
+    ApiKey.DELETE_ACLS: _delete_acls,
+    ApiKey.DESCRIBE_CLIENT_QUOTAS: _describe_client_quotas,
+    ApiKey.ALTER_CLIENT_QUOTAS: _alter_client_quotas,
+    ApiKey.ALTER_USER_SCRAM_CREDENTIALS: _alter_user_scram_credentials,
 }

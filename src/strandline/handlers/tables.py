@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+from strandline.handlers.acls import handle_describe_acls
 from strandline.handlers.api_versions import handle_api_versions
 from strandline.handlers.cluster import handle_describe_cluster
 from strandline.handlers.configs import (
@@ -28,6 +29,14 @@ from strandline.handlers.metadata import handle_metadata
 from strandline.handlers.portions import check_portion
 from strandline.handlers.produce import handle_produce
 from strandline.handlers.producers import handle_describe_producers, handle_init_producer_id
+from strandline.handlers.quotas import handle_describe_client_quotas
+from strandline.handlers.scram import handle_describe_user_scram_credentials
+from strandline.handlers.tokens import (
+    handle_create_delegation_token,
+    handle_describe_delegation_token,
+    handle_expire_delegation_token,
+    handle_renew_delegation_token,
+)
 from strandline.handlers.topics import handle_delete_records, handle_describe_topic_partitions
 from strandline.protocol.apis import ApiKey
 from strandline.protocol.types import Message
@@ -45,10 +54,17 @@ BROKER_HANDLERS: dict[ApiKey, BrokerHandler] = {
     ApiKey.DELETE_RECORDS: handle_delete_records,
     ApiKey.INIT_PRODUCER_ID: handle_init_producer_id,
     ApiKey.OFFSET_FOR_LEADER_EPOCH: handle_offset_for_leader_epoch,
+    ApiKey.DESCRIBE_ACLS: handle_describe_acls,
     ApiKey.DESCRIBE_CONFIGS: handle_describe_configs,
     ApiKey.ALTER_CONFIGS: handle_alter_configs,
     ApiKey.INCREMENTAL_ALTER_CONFIGS: handle_incremental_alter_configs,
     ApiKey.DESCRIBE_LOG_DIRS: handle_describe_log_dirs,
+    ApiKey.CREATE_DELEGATION_TOKEN: handle_create_delegation_token,
+    ApiKey.RENEW_DELEGATION_TOKEN: handle_renew_delegation_token,
+    ApiKey.EXPIRE_DELEGATION_TOKEN: handle_expire_delegation_token,
+    ApiKey.DESCRIBE_DELEGATION_TOKEN: handle_describe_delegation_token,
+    ApiKey.DESCRIBE_CLIENT_QUOTAS: handle_describe_client_quotas,
+    ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: handle_describe_user_scram_credentials,
     ApiKey.DESCRIBE_CLUSTER: handle_describe_cluster,
     ApiKey.DESCRIBE_PRODUCERS: handle_describe_producers,
     ApiKey.LIST_CONFIG_RESOURCES: handle_list_config_resources,
@@ -60,6 +76,10 @@ FORWARDED: tuple[ApiKey, ...] = (
     ApiKey.CREATE_TOPICS,
     ApiKey.DELETE_TOPICS,
     ApiKey.CREATE_PARTITIONS,
+    ApiKey.CREATE_ACLS,
+    ApiKey.DELETE_ACLS,
+    ApiKey.ALTER_CLIENT_QUOTAS,
+    ApiKey.ALTER_USER_SCRAM_CREDENTIALS,
     ApiKey.UPDATE_FEATURES,
     ApiKey.UNREGISTER_BROKER,
     ApiKey.DESCRIBE_QUORUM,

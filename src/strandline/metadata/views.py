@@ -144,6 +144,9 @@ class View:
     def quotas(self) -> dict[QuotaEntity, Mapping[str, float]]:
         return dict(self._configs.quotas.items(self.moment))
 
+    def quota(self, entity: QuotaEntity) -> Mapping[str, float]:
+        return self._configs.quotas.get(entity, self.moment) or {}
+
     def acls(self) -> list[AccessControlEntryRecord]:
         return self._security.acls.values(self.moment)
 

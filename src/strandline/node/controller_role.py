@@ -44,6 +44,10 @@ CONTROLLER_METHODS: Final[Mapping[ApiKey, str]] = {
     ApiKey.CREATE_PARTITIONS: "create_partitions",
     ApiKey.ALTER_CONFIGS: "alter_configs",
     ApiKey.INCREMENTAL_ALTER_CONFIGS: "incremental_alter_configs",
+    ApiKey.ALTER_CLIENT_QUOTAS: "alter_client_quotas",
+    ApiKey.ALTER_USER_SCRAM_CREDENTIALS: "alter_user_scram_credentials",
+    ApiKey.CREATE_ACLS: "create_acls",
+    ApiKey.DELETE_ACLS: "delete_acls",
     ApiKey.UPDATE_FEATURES: "update_features",
     ApiKey.UNREGISTER_BROKER: "unregister_broker",
     ApiKey.BROKER_REGISTRATION: "register_broker",
@@ -171,5 +175,6 @@ def controller_settings(config: Config, cluster_id: str, incarnation_id: Uuid | 
         token_expiry_ms=config.integer("delegation.token.expiry.time.ms"),
         death_detection=config.boolean("strandline.broker.death.detection.enable"),
         incarnation_id=incarnation_id,
+        configured_voters=tuple(sorted(voter.id for voter in config.quorum.voters)),
         static=config.static,
     )

@@ -167,7 +167,6 @@ BROKER, CONTROLLER, BOTH = Listener.BROKER, Listener.CONTROLLER, Listener.BOTH
 GROUPS: Final = "comes with group coordinators"
 TRANSACTIONS: Final = "comes with transactions"
 SECURITY: Final = "comes with security"
-QUOTAS: Final = "comes with quotas"
 DIRECTORIES: Final = "comes with moving replicas between log directories"
 TELEMETRY: Final = "only useful with a telemetry receiver, and we have none"
 SHARE: Final = "comes with share groups"
@@ -231,29 +230,29 @@ _TABLE: Final = (
     _api(26, "EndTxn", "transactions", (0, 5), 3, BROKER, served=TRANSACTIONS),
     _api(27, "WriteTxnMarkers", "transactions", (1, 2), 1, BROKER, served=TRANSACTIONS),
     _api(28, "TxnOffsetCommit", "transactions", (0, 5), 3, BROKER, served=TRANSACTIONS),
-    _api(29, "DescribeAcls", "acls", (1, 3), 2, BOTH, served=SECURITY),
-    _api(30, "CreateAcls", "acls", (1, 3), 2, BOTH, forwarded=True, served=SECURITY),
-    _api(31, "DeleteAcls", "acls", (1, 3), 2, BOTH, forwarded=True, served=SECURITY),
+    _api(29, "DescribeAcls", "acls", (1, 3), 2, BOTH),
+    _api(30, "CreateAcls", "acls", (1, 3), 2, BOTH, forwarded=True),
+    _api(31, "DeleteAcls", "acls", (1, 3), 2, BOTH, forwarded=True),
     _api(32, "DescribeConfigs", "configs", (1, 4), 4, BOTH),
     _api(33, "AlterConfigs", "configs", (0, 2), 2, BOTH, forwarded=True),
     _api(34, "AlterReplicaLogDirs", "log_dirs", (1, 2), 2, BROKER, served=DIRECTORIES),
     _api(35, "DescribeLogDirs", "log_dirs", (1, 5), 2, BROKER),
     _api(36, "SaslAuthenticate", "sasl", (0, 2), 2, BOTH, served=SECURITY),
     _api(37, "CreatePartitions", "topics", (0, 3), 2, BOTH, forwarded=True),
-    _api(38, "CreateDelegationToken", "tokens", (1, 3), 2, BOTH, forwarded=True, served=SECURITY),
-    _api(39, "RenewDelegationToken", "tokens", (1, 2), 2, BOTH, forwarded=True, served=SECURITY),
-    _api(40, "ExpireDelegationToken", "tokens", (1, 2), 2, BOTH, forwarded=True, served=SECURITY),
-    _api(41, "DescribeDelegationToken", "tokens", (1, 3), 2, BOTH, served=SECURITY),
+    _api(38, "CreateDelegationToken", "tokens", (1, 3), 2, BOTH, forwarded=True),
+    _api(39, "RenewDelegationToken", "tokens", (1, 2), 2, BOTH, forwarded=True),
+    _api(40, "ExpireDelegationToken", "tokens", (1, 2), 2, BOTH, forwarded=True),
+    _api(41, "DescribeDelegationToken", "tokens", (1, 3), 2, BOTH),
     _api(42, "DeleteGroups", "groups", (0, 2), 2, BROKER, served=GROUPS),
     _api(43, "ElectLeaders", "elections", (0, 2), 2, BOTH, forwarded=True),
     _api(44, "IncrementalAlterConfigs", "configs", (0, 1), 1, BOTH, forwarded=True),
     _api(45, "AlterPartitionReassignments", "reassignments", (0, 1), 0, BOTH, forwarded=True),
     _api(46, "ListPartitionReassignments", "reassignments", (0, 0), 0, BOTH, forwarded=True),
     _api(47, "OffsetDelete", "offsets", (0, 0), None, BROKER, served=GROUPS),
-    _api(48, "DescribeClientQuotas", "quotas", (0, 1), 1, BROKER, served=QUOTAS),
-    _api(49, "AlterClientQuotas", "quotas", (0, 1), 1, BOTH, forwarded=True, served=QUOTAS),
-    _api(50, "DescribeUserScramCredentials", "scram", (0, 0), 0, BOTH, served=SECURITY),
-    _api(51, "AlterUserScramCredentials", "scram", (0, 0), 0, BOTH, forwarded=True, served=SECURITY),
+    _api(48, "DescribeClientQuotas", "quotas", (0, 1), 1, BROKER),
+    _api(49, "AlterClientQuotas", "quotas", (0, 1), 1, BOTH, forwarded=True),
+    _api(50, "DescribeUserScramCredentials", "scram", (0, 0), 0, BOTH),
+    _api(51, "AlterUserScramCredentials", "scram", (0, 0), 0, BOTH, forwarded=True),
     _api(52, "Vote", "quorum", (0, 2), 0, CONTROLLER),
     _api(53, "BeginQuorumEpoch", "quorum", (0, 1), 1, CONTROLLER),
     _api(54, "EndQuorumEpoch", "quorum", (0, 1), 1, CONTROLLER),
@@ -355,7 +354,13 @@ LEFT_OUT: Final[tuple[tuple[str, str], ...]] = (
         "Kafka's is written down with its reason (`differs:` in tests/cluster/handlers/answers).",
     ),
     ("num.network.threads", "known and ignored: one event loop serves all connections."),
-    ("Security", "only PLAINTEXT listeners; a configuration with an authorizer, TLS or SASL is refused by name."),
+    (
+        "Security",
+        "only PLAINTEXT listeners; a configuration with an authorizer, TLS or SASL is refused by name. So lists of "
+        "access are answered SECURITY_DISABLED and delegation tokens refused, as by a Kafka that is set up like this; "
+        "SCRAM credentials are kept, for the day when somebody asks for a password.",
+    ),
+    ("Client quotas", "are kept and described; nobody is throttled by them yet."),
     (
         "Settings",
         "every broker and topic key of Kafka 4.3 is known, checked and described; those about groups, transactions, "

@@ -139,20 +139,7 @@ def test_a_broker_that_left_in_good_order_may_come_back_at_once() -> None:
     assert (life.scene.partition("t").leader, life.scene.partition("t").isr) == (1, (1,))
 
 
-def test_the_broker_of_the_controllers_own_process_need_not_wait_for_its_dead_predecessor() -> None:
-    before = alone()
-    before.register(registration(broker_id=100))
-    before.beat(100)
-    started = Life(before.scene)
-    started.brokers.activate(now_ms=0)
-    started.register(registration(broker_id=100, incarnation=SECOND))
-    started.beat(100)
-    started.brokers.activate(now_ms=0)
-    with pytest.raises(KafkaError, match="still alive"):
-        started.register(registration(broker_id=100, incarnation=FIRST))
-
-
-def test_a_predecessor_is_known_by_its_incarnation_whoever_registered_the_successor() -> None:
+def test_the_predecessor_of_the_controllers_own_broker_is_known_by_its_incarnation_and_dead() -> None:
     scene = Scene(0, settings=ControllerSettings(node_id=100, cluster_id="cluster", incarnation_id=SECOND))
     life = Life(scene)
     life.register(registration(broker_id=100, incarnation=FIRST))

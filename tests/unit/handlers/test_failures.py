@@ -17,7 +17,19 @@ from unit.protocol.every_message import random_message
 
 SERVED = [api for api in API.values() if api.served is None]
 # Lists whose elements are each answered, where the answer has no error of its own.
-NAMED = ("topics", "topic_data", "topic_names", "topic_partitions", "resources", "coordinator_keys")
+NAMED = (
+    "topics",
+    "topic_data",
+    "topic_names",
+    "topic_partitions",
+    "resources",
+    "coordinator_keys",
+    "creations",
+    "filters",
+    "entries",
+    "deletions",
+    "upsertions",
+)
 
 
 @pytest.mark.parametrize("api", SERVED, ids=lambda api: api.name)

@@ -1,0 +1,58 @@
+"""Delegation tokens: Create (38), Renew (39), Expire (40), Describe (41). All refused: a token vouches for somebody who
+has proven who he is, and over listeners without authentication nobody has."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from strandline.handlers.context import Call, Member
+from strandline.model.errors import ErrorCode
+from strandline.protocol.messages.tokens import (
+    CreateDelegationTokenRequest,
+    CreateDelegationTokenResponse,
+    DescribeDelegationTokenRequest,
+    DescribeDelegationTokenResponse,
+    ExpireDelegationTokenRequest,
+    ExpireDelegationTokenResponse,
+    RenewDelegationTokenRequest,
+    RenewDelegationTokenResponse,
+)
+
+_REFUSED: Final = ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED
+_NO_TIME: Final = -1
+
+
+async def handle_create_delegation_token(
+    member: Member, call: Call, request: CreateDelegationTokenRequest
+) -> CreateDelegationTokenResponse:
+    kind, _, name = call.principal.partition(":")
+    # Before version 3 one could ask for oneself only.
+    requester = (kind, name) if call.version >= 3 else ("", "")
+    return CreateDelegationTokenResponse(
+        error_code=_REFUSED,
+        principal_type=kind,
+        principal_name=name,
+        token_requester_principal_type=requester[0],
+        token_requester_principal_name=requester[1],
+        issue_timestamp_ms=_NO_TIME,
+        expiry_timestamp_ms=_NO_TIME,
+        max_timestamp_ms=_NO_TIME,
+    )
+
+
+async def handle_renew_delegation_token(
+    member: Member, call: Call, request: RenewDelegationTokenRequest
+) -> RenewDelegationTokenResponse:
+    return RenewDelegationTokenResponse(error_code=_REFUSED, expiry_timestamp_ms=_NO_TIME)
+
+
+async def handle_expire_delegation_token(
+    member: Member, call: Call, request: ExpireDelegationTokenRequest
+) -> ExpireDelegationTokenResponse:
+    return ExpireDelegationTokenResponse(error_code=_REFUSED, expiry_timestamp_ms=_NO_TIME)
+
+
+async def handle_describe_delegation_token(
+    member: Member, call: Call, request: DescribeDelegationTokenRequest
+) -> DescribeDelegationTokenResponse:
+    return DescribeDelegationTokenResponse(error_code=_REFUSED)
