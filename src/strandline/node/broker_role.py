@@ -18,20 +18,16 @@ from strandline.log import housekeeping
 from strandline.log.partition_log import PartitionLog
 from strandline.log.settings import LogSettings
 from strandline.log.store import LogStore
-from strandline.metadata.image import Image
 from strandline.model.errors import NodeFault
 from strandline.model.ids import ZERO_UUID, TopicPartition, Uuid
-from strandline.node.config import Config
 from strandline.node.controller_channel import ControllerChannel
 from strandline.node.directory_assignments import DirectoryAssignments
+from strandline.node.foundation import Foundation
 from strandline.node.lifecycle import Lifecycle, Listeners, Registration
 from strandline.node.producer_ids import Block, ProducerIdBlocks
 from strandline.node.publisher import Publisher
-from strandline.node.settings import LiveSettings
-from strandline.node.storage import Storage
 from strandline.protocol.apis import ApiKey
 from strandline.protocol.messages.producers import AllocateProducerIdsRequest, AllocateProducerIdsResponse
-from strandline.raft.driver import Quorum
 from strandline.replication.compaction import Compaction
 from strandline.replication.engine import Replication
 from strandline.replication.flusher import Flusher
@@ -39,8 +35,6 @@ from strandline.replication.logs import Logs
 from strandline.replication.settings import ReplicationSettings
 from strandline.replication.table import PartitionTable
 from strandline.replication.upkeep import Upkeep
-from strandline.runtime.tasks import TaskGroup
-from strandline.runtime.world import World
 from strandline.server.peers import Peers
 
 LEAVE_MS: Final = 30_000
@@ -48,45 +42,25 @@ _CLOSING_THREADS: Final = 4
 
 
 class BrokerRole:
-    def __init__(
-        self,
-        config: Config,
-        world: World,
-        storage: Storage,
-        store: LogStore,
-        image: Image,
-        quorum: Quorum,
-        channel: ControllerChannel,
-        peers: Peers,
-        settings: LiveSettings,
-        incarnation_id: Uuid,
-        tasks: TaskGroup,
-    ) -> None:
-        self._config = config
-        self._world = world
-        self._storage = storage
+    def __init__(self, base: Foundation, store: LogStore, channel: ControllerChannel, fetchers: Peers) -> None:
+        """`channel` leads to the active controller, `fetchers` to other brokers."""
+        self._base = base
         self._store = store
-        self._image = image
-        self._quorum = quorum
         self._channel = channel
-        self._settings = settings
-        self._incarnation_id = incarnation_id
-        self._tasks = tasks
-        self._node_id = config.node.node_id
         self._life: Lifecycle | None = None
-        self._logs = Logs(store, world)
-        self._assignments = DirectoryAssignments(self._node_id, lambda: self.broker_epoch, image, channel.send)
+        self._logs = Logs(store, base.world)
+        self._assignments = DirectoryAssignments(base.node_id, lambda: self.broker_epoch, base.image, channel.send)
         self.broker = self._assembled()
-        listener = next(each.name for each in config.listeners if each.inter_broker)
+        listener = next(each.name for each in base.config.listeners if each.inter_broker)
         self._replication = Replication(
-            self._node_id,
+            base.node_id,
             self.broker.partitions,
-            image,
+            base.image,
             store,
-            peers,
+            fetchers,
             partial(channel.send, ApiKey.ALTER_PARTITION),
-            world,
-            ReplicationSettings.of(settings.get, listener),
+            base.world,
+            ReplicationSettings.of(base.settings.get, listener),
         )
 
     @property
@@ -95,9 +69,12 @@ class BrokerRole:
         return -1 if self._life is None else self._life.broker_epoch
 
     def _assembled(self) -> Broker:
-        world, settings, tasks, store = self._world, self._settings, self._tasks, self._store
+        base, store = self._base, self._store
+        world, settings, tasks = base.world, base.settings, base.tasks
         flusher = Flusher(world.offload, tasks)
-        partitions = PartitionTable(self._node_id, self._image, self._open_log, settings.log_settings, flusher)
+        partitions = PartitionTable(
+            self._base.node_id, self._base.image, self._open_log, settings.log_settings, flusher
+        )
         changing = asyncio.Lock()
         Upkeep(store, partitions, flusher, world, settings.get, settings.log_settings, changing).start(tasks)
         tasks.start(Compaction(store, world, settings.get, changing).run(), "compaction")
@@ -105,17 +82,17 @@ class BrokerRole:
             self._logs.run(lambda tp, _: partitions.find(tp.topic, ZERO_UUID, tp.partition).ready()), "log openings"
         )
         return Broker(
-            node_id=self._node_id,
-            cluster_id=self._storage.cluster_id,
+            node_id=self._base.node_id,
+            cluster_id=self._base.storage.cluster_id,
             world=world,
-            image=self._image,
+            image=self._base.image,
             partitions=partitions,
             controller=self._channel,
-            kraft_version=lambda: self._quorum.kraft_version,
+            kraft_version=lambda: self._base.quorum.kraft_version,
             producer_ids=ProducerIdBlocks(self._allocate_producer_ids),
             settings=settings,
             fetch_sessions=FetchSessions(
-                self._config.integer("max.incremental.fetch.session.cache.slots"), world.random
+                self._base.config.integer("max.incremental.fetch.session.cache.slots"), world.random
             ),
             log_directories=partial(describe_directories, store),
         )
@@ -130,7 +107,7 @@ class BrokerRole:
         return log
 
     async def _allocate_producer_ids(self) -> Block:
-        request = AllocateProducerIdsRequest(broker_id=self._node_id, broker_epoch=self.broker_epoch)
+        request = AllocateProducerIdsRequest(broker_id=self._base.node_id, broker_epoch=self.broker_epoch)
         response: AllocateProducerIdsResponse = await self._channel.send(ApiKey.ALLOCATE_PRODUCER_IDS, request)
         return response.producer_id_start, response.producer_id_len
 
@@ -139,33 +116,39 @@ class BrokerRole:
         life = self._life = self._lifecycle(listeners)
         await life.register()
         # Everything that was committed before it, and this broker's registration itself, is in our image then.
-        await self._quorum.high_watermark.reached(life.broker_epoch + 1)
+        await self._base.quorum.high_watermark.reached(life.broker_epoch + 1)
         partitions = self.broker.partitions
-        self._tasks.start(self._replication.run(), "replication")
+        self._base.tasks.start(self._replication.run(), "replication")
         publisher = Publisher(
-            self._node_id, self._image, self._settings, partitions, self._logs, self._replication, on_settings
+            self._base.node_id,
+            self._base.image,
+            self._base.settings,
+            partitions,
+            self._logs,
+            self._replication,
+            on_settings,
         )
         publisher.publish_everything()
-        self._quorum.on_commit = publisher.publish
+        self._base.quorum.on_commit = publisher.publish
         await self._match_logs_with_metadata()
         await life.unfence()
         self.broker.serving.set()
-        self._tasks.start(life.run(), "heartbeats")
-        self._tasks.start(self._assignments.run(), "directory assignments")
+        self._base.tasks.start(life.run(), "heartbeats")
+        self._base.tasks.start(self._assignments.run(), "directory assignments")
         for topic_partition in self._store.unrecovered():
             self._logs.open_soon(topic_partition, ZERO_UUID)
 
     async def _match_logs_with_metadata(self) -> None:
         """Partitions that are nobody's here any more are set aside; those that are out of reach must not begin anew."""
-        view, store = self._image.committed, self._store
+        view, store = self._base.image.committed, self._store
         expected: dict[TopicPartition, Uuid] = {
             TopicPartition(topic.name, index): topic.id
             for topic in view.topics()
             for index, info in enumerate(view.partitions(topic.id))
-            if self._node_id in info.replicas
+            if self._base.node_id in info.replicas
         }
-        await self._world.offload.run(store.set_aside_strays, expected)
-        if self._storage.offline or not all(directory.health.is_online for directory in store.directories):
+        await self._base.world.offload.run(store.set_aside_strays, expected)
+        if self._base.storage.offline or not all(directory.health.is_online for directory in store.directories):
             self._logs.unreachable = frozenset(
                 (topic_partition, topic_id)
                 for topic_partition, topic_id in expected.items()
@@ -173,25 +156,27 @@ class BrokerRole:
             )
 
     def _lifecycle(self, listeners: Listeners) -> Lifecycle:
-        config = self._config
+        config = self._base.config
         clean_epochs = {directory.clean_broker_epoch for directory in self._store.directories}
         registration = Registration(
-            broker_id=self._node_id,
-            cluster_id=self._storage.cluster_id,
-            incarnation_id=self._incarnation_id,
+            broker_id=self._base.node_id,
+            cluster_id=self._base.storage.cluster_id,
+            incarnation_id=self._base.incarnation_id,
             listeners=listeners,
             rack=config.node.rack,
             directories=tuple(
-                self._storage.directory_ids[path] for path in config.log_dirs if path in self._storage.directory_ids
+                self._base.storage.directory_ids[path]
+                for path in config.log_dirs
+                if path in self._base.storage.directory_ids
             ),
             # Only a node whose every directory was closed in good order may say that it remembers everything.
             previous_broker_epoch=clean_epochs.pop() if len(clean_epochs) == 1 else -1,
         )
         return Lifecycle(
             registration,
-            self._image,
+            self._base.image,
             self._channel.send,
-            self._world.clock,
+            self._base.world.clock,
             heartbeat_interval_ms=config.integer("broker.heartbeat.interval.ms"),
             session_timeout_ms=config.integer("broker.session.timeout.ms"),
             registration_timeout_ms=config.integer("initial.broker.registration.timeout.ms"),
@@ -206,7 +191,7 @@ class BrokerRole:
 
     async def leave(self) -> None:
         """In good order, as far as there is anybody to take over."""
-        if not any(other.active and other.id != self._node_id for other in self._image.committed.brokers()):
+        if not any(other.active and other.id != self._base.node_id for other in self._base.image.committed.brokers()):
             # Nobody can take over, so a request from now on would be refused for lack of brokers.
             self.broker.stop_serving()
         if self._life is not None:
@@ -214,7 +199,7 @@ class BrokerRole:
 
     async def close(self) -> None:
         """After every task has ended: logs are flushed and closed, so that the next start need not recover them."""
-        run = self._world.offload.run
+        run = self._base.world.offload.run
         await asyncio.gather(
             *(run(housekeeping.close_ahead, self._store, share, _CLOSING_THREADS) for share in range(_CLOSING_THREADS))
         )

@@ -15,21 +15,13 @@ from strandline.controller.controller import Controller
 from strandline.controller.settings import ControllerSettings
 from strandline.handlers.controllers import ControllerMember
 from strandline.metadata.features import bootstrap_records
-from strandline.metadata.image import Image
 from strandline.metadata.record_versions import CONTROLLERS_SINCE
 from strandline.model.errors import ErrorCode, KafkaError
-from strandline.model.ids import Uuid
-from strandline.node.config import Config
+from strandline.node.foundation import Foundation
 from strandline.node.lifecycle import Listeners, Send, wire_features, wire_listeners
-from strandline.node.settings import LiveSettings
 from strandline.protocol.apis import ApiKey
 from strandline.protocol.messages.brokers import ControllerRegistrationRequest
 from strandline.protocol.types import Message
-from strandline.raft.driver import Quorum
-from strandline.runtime.metrics import Metrics
-from strandline.runtime.tasks import TaskGroup
-from strandline.runtime.world import World
-from strandline.server.peers import Peers
 
 logger = logging.getLogger(__name__)
 
@@ -76,49 +68,34 @@ QUORUM_KEYS: Final = (
 
 
 class ControllerRole:
-    def __init__(
-        self,
-        config: Config,
-        world: World,
-        cluster_id: str,
-        image: Image,
-        quorum: Quorum,
-        peers: Peers,
-        bootstrap: Sequence[Message] | None,
-        metrics: Metrics,
-        incarnation_id: Uuid,
-        tasks: TaskGroup,
-    ) -> None:
-        self._config = config
-        self._image = image
-        self._quorum = quorum
-        self._incarnation_id = incarnation_id
-        self._tasks = tasks
+    def __init__(self, base: Foundation, bootstrap: Sequence[Message] | None) -> None:
+        """`bootstrap` is what formatting left for the first active controller of the cluster."""
+        self._base = base
         self.controller = Controller(
-            image,
-            quorum,
-            world.clock,
-            world.random,
-            controller_settings(config, cluster_id, incarnation_id if config.node.is_broker else None),
+            base.image,
+            base.quorum,
+            base.world.clock,
+            base.world.random,
+            controller_settings(base),
             bootstrap if bootstrap is not None else bootstrap_records(),
-            metrics,
-            peers,
+            base.metrics,
+            base.peers,
         )
         self.methods: Mapping[ApiKey, Method] = {
             **{key: getattr(self.controller, name) for key, name in CONTROLLER_METHODS.items()},
-            **dict.fromkeys(QUORUM_KEYS, quorum.handle),
+            **dict.fromkeys(QUORUM_KEYS, base.quorum.handle),
         }
-        quorum.on_leading = self._lead
-        quorum.on_stepped_down = self.controller.renounce
+        base.quorum.on_leading = self._lead
+        base.quorum.on_stepped_down = self.controller.renounce
 
     def start(self) -> None:
-        self._tasks.start(self.controller.run(), "controller")
+        self._base.tasks.start(self.controller.run(), "controller")
 
     def _lead(self, epoch: int) -> None:
-        self._tasks.start(self._activate(epoch), "controller activation")
+        self._base.tasks.start(self._activate(epoch), "controller activation")
 
     async def _activate(self, epoch: int) -> None:
-        logger.info("node %d is the active controller of epoch %d", self._config.node.node_id, epoch)
+        logger.info("node %d is the active controller of epoch %d", self._base.node_id, epoch)
         try:
             await self.controller.activate()
         except KafkaError as error:
@@ -126,30 +103,31 @@ class ControllerRole:
                 raise
             # The lead was lost before it was taken up.
 
-    def member(self, cluster_id: str, settings: LiveSettings) -> ControllerMember:
+    def member(self) -> ControllerMember:
+        base = self._base
         return ControllerMember(
-            node_id=self._config.node.node_id,
-            cluster_id=cluster_id,
-            image=self._image,
-            kraft_version=lambda: self._quorum.kraft_version,
-            settings=settings,
+            node_id=base.node_id,
+            cluster_id=base.storage.cluster_id,
+            image=base.image,
+            kraft_version=lambda: base.quorum.kraft_version,
+            settings=base.settings,
             methods=self.methods,
-            leader_id=lambda: self._quorum.leader.id,
+            leader_id=lambda: base.quorum.leader.id,
             broker_connection_lost=self.controller.broker_connection_lost,
         )
 
     async def register(self, send: Send, listeners: Listeners) -> None:
         """Says where this controller is and what it supports: feature upgrades ask for that. Until it is known."""
         request = ControllerRegistrationRequest(
-            controller_id=self._config.node.node_id,
-            incarnation_id=self._incarnation_id,
+            controller_id=self._base.node_id,
+            incarnation_id=self._base.incarnation_id,
             listeners=wire_listeners(listeners),
             features=wire_features(),
         )
         while True:
             try:
                 # Older metadata has no place for it; an upgrade may come.
-                if self._image.committed.metadata_version >= CONTROLLERS_SINCE:
+                if self._base.image.committed.metadata_version >= CONTROLLERS_SINCE:
                     await send(ApiKey.CONTROLLER_REGISTRATION, request)
                     return
             except KafkaError as error:
@@ -157,10 +135,11 @@ class ControllerRole:
             await asyncio.sleep(_REGISTRATION_RETRY_MS / 1000)
 
 
-def controller_settings(config: Config, cluster_id: str, incarnation_id: Uuid | None) -> ControllerSettings:
+def controller_settings(base: Foundation) -> ControllerSettings:
+    config = base.config
     return ControllerSettings(
-        node_id=config.node.node_id,
-        cluster_id=cluster_id,
+        node_id=base.node_id,
+        cluster_id=base.storage.cluster_id,
         num_partitions=config.integer("num.partitions"),
         default_replication_factor=config.integer("default.replication.factor"),
         broker_session_timeout_ms=config.integer("broker.session.timeout.ms"),
@@ -174,7 +153,7 @@ def controller_settings(config: Config, cluster_id: str, incarnation_id: Uuid | 
         token_max_lifetime_ms=config.integer("delegation.token.max.lifetime.ms"),
         token_expiry_ms=config.integer("delegation.token.expiry.time.ms"),
         death_detection=config.boolean("strandline.broker.death.detection.enable"),
-        incarnation_id=incarnation_id,
+        incarnation_id=base.incarnation_id if config.node.is_broker else None,
         configured_voters=tuple(sorted(voter.id for voter in config.quorum.voters)),
         static=config.static,
     )

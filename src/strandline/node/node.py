@@ -33,6 +33,7 @@ from strandline.node.broker_role import BrokerRole
 from strandline.node.config import Config
 from strandline.node.controller_channel import ControllerChannel
 from strandline.node.controller_role import ControllerRole
+from strandline.node.foundation import Foundation
 from strandline.node.lifecycle import Listeners
 from strandline.node.logs import configure_logging
 from strandline.node.quorum import open_quorum
@@ -147,22 +148,22 @@ class Node:
         self, storage: Storage, store: LogStore, server: Server, peers: Peers, fetchers: Peers, tasks: TaskGroup
     ) -> None:
         roles = self.config.node
-        incarnation_id = random_uuid(self.world.random)
         quorum = self.quorum = await open_quorum(self.config, storage, self.world, self.image, peers, self.metrics)
+        base = Foundation(
+            self.config,
+            self.world,
+            storage,
+            self.image,
+            self.settings,
+            self.metrics,
+            quorum,
+            peers,
+            random_uuid(self.world.random),
+            tasks,
+        )
         if roles.is_controller:
             bootstrap = await self._offload(read_bootstrap_checkpoint, self.world.disk, storage.metadata_log_dir)
-            self.controller = ControllerRole(
-                self.config,
-                self.world,
-                storage.cluster_id,
-                self.image,
-                quorum,
-                peers,
-                bootstrap,
-                self.metrics,
-                incarnation_id,
-                tasks,
-            )
+            self.controller = ControllerRole(base, bootstrap)
         channel = ControllerChannel(
             self.node_id,
             quorum,
@@ -172,20 +173,8 @@ class Node:
             timeout_ms=self.config.integer("request.timeout.ms"),
         )
         if roles.is_broker:
-            self.broker = BrokerRole(
-                self.config,
-                self.world,
-                storage,
-                store,
-                self.image,
-                quorum,
-                channel,
-                fetchers,
-                self.settings,
-                incarnation_id,
-                tasks,
-            )
-        await self._listen(server, storage)
+            self.broker = BrokerRole(base, store, channel, fetchers)
+        await self._listen(server)
         tasks.start(quorum.run(), "metadata quorum")
         if self.controller is not None:
             self.controller.start()
@@ -197,12 +186,12 @@ class Node:
             )
         settle_memory()
 
-    async def _listen(self, server: Server, storage: Storage) -> None:
+    async def _listen(self, server: Server) -> None:
         tables: dict[str, dict[int, Handler]] = {}
         for listener in self.config.listeners:
             if listener.controller:
                 assert self.controller is not None, "the configuration has checked who may listen where"
-                controlling = self.controller.member(storage.cluster_id, self.settings)
+                controlling = self.controller.member()
                 member: Member = controlling
                 served = controller_table(controlling)
             else:
