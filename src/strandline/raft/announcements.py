@@ -80,7 +80,7 @@ def resign(seat: Seat, role: Leader, now_ms: int) -> None:
 
 def pursue_resigned(seat: Seat, role: Resigned, now_ms: int) -> None:
     if now_ms >= role.deadline_ms:
-        if seat.is_voter:
+        if seat.may_stand:
             seat.become_prospective(now_ms)
         else:
             seat.become_unattached(seat.epoch + 1, now_ms)

@@ -38,7 +38,7 @@ def begin(seat: Seat, now_ms: int) -> None:
     soon_ms = soon(seat, now_ms)
     if state.epoch < log_epoch:
         seat.become_unattached(log_epoch, now_ms, deadline_ms=soon_ms)
-    elif state.leader_id == seat.me.id or (voted_for_me and log_epoch == state.epoch):
+    elif state.leader_id == seat.me.id or (state.leader_id == NOBODY and voted_for_me and log_epoch == state.epoch):
         # It led this epoch, or had won it and written its first record: never again, lest an offset means two things.
         seat.become_resigned(now_ms, successors=(), untold=())
     elif state.leader_id != NOBODY and endpoint is not None:

@@ -36,7 +36,7 @@ logger = logging.getLogger(__name__)
 
 def pursue_follower(seat: Seat, role: Follower, now_ms: int) -> None:
     if now_ms >= role.deadline_ms:
-        if seat.is_voter:
+        if seat.may_stand:
             seat.become_prospective(now_ms)
         else:
             seat.become_unattached(seat.epoch, now_ms)

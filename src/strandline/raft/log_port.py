@@ -13,7 +13,7 @@ from typing import Protocol
 
 from strandline.raft.batches import ControlRecord
 from strandline.raft.snapshots import SnapshotId
-from strandline.raft.voters import VoterSet
+from strandline.raft.voters import VoterHistory, VoterSet
 from strandline.runtime.disk import Buffer
 
 
@@ -55,6 +55,10 @@ class ReplicaLog(Protocol):
     @property
     def voters_offset(self) -> int:
         """Where that record stands (in a snapshot: its last offset); -1 when it was formatted or configured."""
+
+    @property
+    def history(self) -> VoterHistory:
+        """Which voters each part of the log was written under."""
 
     @property
     def kraft_version(self) -> int:

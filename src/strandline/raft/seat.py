@@ -97,6 +97,15 @@ class Seat:
         return self.is_controller and self.voters.voter_known_as(self.me.key) is not None
 
     @property
+    def may_stand(self) -> bool:
+        """A voter that is being removed may be the only one who has the record that says so, and then nobody can win
+        before it is committed but that voter itself (Raft's dissertation, section 4.2.2)."""
+        removal = self.log.voters_offset
+        if self.is_voter or not self.is_controller or removal < (self.high_watermark or 0):
+            return self.is_voter
+        return self.log.history.before(removal)[1].voter_known_as(self.me.key) is not None
+
+    @property
     def other_voters(self) -> list[Voter]:
         return [voter for voter in self.voters.voters if voter.id != self.me.id]
 
@@ -158,7 +167,7 @@ class Seat:
         if deadline_ms is None:
             waiting = isinstance(self.role, Unattached | Prospective | Candidate) and vote is None
             deadline_ms = (self.role.deadline_ms if waiting else None) or self.election_timeout(now_ms)
-        role = Unattached(deadline_ms if self.is_voter else None)
+        role = Unattached(deadline_ms if self.may_stand else None)
         self._become(role, self._state(epoch, leader_id, vote))
 
     def become_prospective(self, now_ms: int) -> None:

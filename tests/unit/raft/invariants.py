@@ -1,0 +1,99 @@
+"""What must hold whatever happens to a quorum, checked while a `little_cluster` runs (guarantees I-1 to I-5).
+
+I-1 one leader per epoch. I-2 epochs never fall, a vote never changes within an epoch, and what a node has said is on
+its disk. I-3 the high watermark never falls, and a majority of the voters holds it durably. I-4 what is committed is
+the same on all nodes, in logs and snapshots. I-5 a new leader has every committed record.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from strandline.raft.effects import Effect, Truncate
+from strandline.raft.quorum import majority
+from strandline.raft.state import NOBODY, QuorumState
+from strandline.raft.states import Leader
+from strandline.raft.voters import ReplicaKey
+from unit.raft.little_cluster import Node
+
+
+class Invariants:
+    def __init__(self) -> None:
+        self.leaders: dict[int, ReplicaKey] = {}
+        self.committed: list[tuple[int, Any]] = []
+        """By offset: (epoch, record), as the first to apply it did."""
+        self.committers: dict[int, int] = {}
+        self._remembered: dict[ReplicaKey, QuorumState] = {}
+        self._checked: dict[tuple[int, int], int] = {}
+        self._high_watermarks: dict[tuple[int, int], int] = {}
+
+    def before_effect(self, node: Node, effect: Effect) -> None:
+        if isinstance(effect, Truncate):
+            assert effect.offset >= node.committed, (
+                f"I-4: {node.id} cuts its log at {effect.offset}, below what is committed"
+            )
+
+    def after_input(self, node: Node) -> None:
+        self._check_memory(node)
+        self._check_applied(node)
+        self._check_high_watermark(node)
+        if isinstance(node.machine.role, Leader):
+            self._check_leader(node)
+
+    def _check_memory(self, node: Node) -> None:
+        now, before = node.state, self._remembered.get(node.me.key, QuorumState())
+        assert now == node.machine.state, f"I-2: {node.id} says {node.machine.state}, but its disk says {now}"
+        if now is before:
+            return
+        assert now.epoch >= before.epoch, f"I-2: the epoch of {node.id} fell from {before.epoch} to {now.epoch}"
+        if now.epoch == before.epoch and before.voted_id != NOBODY:
+            votes = (before.voted_id, before.voted_directory_id), (now.voted_id, now.voted_directory_id)
+            assert votes[0] == votes[1], f"I-2: {node.id} voted twice in epoch {now.epoch}: {votes}"
+        self._remembered[node.me.key] = now
+
+    def _check_applied(self, node: Node) -> None:
+        """All of it once per life, then what is new."""
+        life = (node.id, node.life)
+        for offset, epoch, record in node.applied[self._checked.get(life, 0) :]:
+            if offset < len(self.committed):
+                known = self.committed[offset]
+                assert known == (epoch, record), f"I-4: at {offset} node {node.id} has {(epoch, record)}, not {known}"
+            else:
+                assert offset == len(self.committed), (
+                    f"I-4: node {node.id} skipped from {len(self.committed)} to {offset}"
+                )
+                self.committed.append((epoch, record))
+        self._checked[life] = len(node.applied)
+
+    def _check_high_watermark(self, node: Node) -> None:
+        life, now = (node.id, node.life), node.machine.high_watermark or 0
+        before = self._high_watermarks.get(life, 0)
+        assert now >= before, f"I-3: the high watermark of {node.id} fell from {before} to {now}"
+        self._high_watermarks[life] = now
+        role = node.machine.role
+        if now > before and isinstance(role, Leader) and role.high_watermark == now:
+            self._check_majority_holds(node, now)
+
+    def _check_majority_holds(self, leader: Node, end_offset: int) -> None:
+        nodes, epoch = leader.cluster.nodes, leader.log.records(end_offset - 1, end_offset)[0][1]
+        holding = 0
+        for voter in leader.log.voters.voters:
+            node = nodes[voter.id]
+            last = node.log.records(end_offset - 1, end_offset)
+            has_lost_disk = not node.me.key.is_known_as(voter.key)  # after it said what it had
+            is_same = node.log.start_offset >= end_offset or (bool(last) and last[0][1] == epoch)
+            holding += 1 if has_lost_disk or (is_same and node.log.synced_end >= end_offset) else 0
+        needed = majority(len(leader.log.voters))
+        assert holding >= needed, f"I-3: {holding} of {needed} voters hold {end_offset}, which {leader.id} committed"
+
+    def _check_leader(self, node: Node) -> None:
+        epoch = node.machine.epoch
+        known = self.leaders.get(epoch)
+        assert known in (None, node.me.key), f"I-1: epoch {epoch} has two leaders, {known} and {node.me.key}"
+        if known is not None:
+            return
+        self.leaders[epoch] = node.me.key
+        log, end = node.log, len(self.committed)
+        assert log.end_offset >= end, f"I-5: {node.id} leads epoch {epoch} with {log.end_offset} of {end} records"
+        for offset, record_epoch, record in log.records(0, end):
+            assert self.committed[offset] == (record_epoch, record), f"I-5: {node.id} leads without record {offset}"
