@@ -1,0 +1,208 @@
+"""A cluster whose members may be our nodes or Apache Kafka's, in any mixture: both start on the same properties files.
+
+The tools are pointed at it, its directories change hands, and its members vote with and for each other.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+from cluster.quorum.asking import live_brokers
+from oracle.kafka_server import CLUSTER_ID, QUICK
+from strandline.launch import processes
+from strandline.launch.ports import any_free
+from strandline.launch.properties import node_properties, write_properties
+from strandline.launch.readiness import answers
+from strandline.launch.state import ClusterState, NodeState, Roles
+from strandline.launch.storage import format_node
+
+Who = Literal["ours", "kafka"]
+PATIENCE_S = 90.0
+
+
+@dataclass
+class Member:
+    node: NodeState
+    classpath: str
+    _process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def id(self) -> int:
+        return self.node.id
+
+    @property
+    def address(self) -> str:
+        """Where clients find it, if it is a broker."""
+        return f"{self.node.host}:{self.node.port}"
+
+    @property
+    def controller(self) -> str:
+        return self.node.controller_endpoint
+
+    @property
+    def directory(self) -> Path:
+        return Path(self.node.data)
+
+    @property
+    def properties(self) -> Path:
+        return Path(f"{self.node.data}.properties")
+
+    @property
+    def log(self) -> Path:
+        return Path(self.node.log)
+
+    @property
+    def runs(self) -> bool:
+        return self._process is not None
+
+    def start(self, who: Who) -> None:
+        assert self._process is None
+        if who == "ours":
+            self._process = processes.start(str(self.properties), self.node.log)
+            return
+        command = ["java", "-Xmx512m", *QUICK, "-cp", self.classpath, "kafka.Kafka", str(self.properties)]
+        with self.log.open("ab") as output:
+            self._process = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, cwd=self.directory.parent
+            )
+
+    def is_ready(self, brokers: set[int]) -> bool:
+        assert self._process is not None and self._process.poll() is None, f"node {self.id} ended: {self.tail()}"
+        if self.node.is_broker:
+            return brokers <= live_brokers(self.address)
+        assert self.node.controller_port is not None
+        return answers(self.node.host, self.node.controller_port)
+
+    def ask_to_stop(self) -> None:
+        if self._process is not None:
+            self._process.terminate()
+
+    def wait_until_stopped(self) -> None:
+        if self._process is not None:
+            try:
+                self._process.wait(60)
+            finally:
+                self.kill()
+
+    def kill(self) -> None:
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+            self._process = None
+
+    def pause(self) -> None:
+        """Silent from now on, but not gone."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        assert self._process is not None
+        self._process.send_signal(signal.SIGCONT)
+
+    def said(self) -> str:
+        return self.log.read_text(errors="replace") if self.log.exists() else ""
+
+    def tail(self) -> str:
+        return self.said()[-4000:]
+
+
+@dataclass
+class Members:
+    """`roles` of nodes 1, 2, …; the controllers among the first `voters` of them found the quorum."""
+
+    home: Path
+    classpath: str
+    roles: Sequence[Roles]
+    voters: int
+    settings: Mapping[str, str] = field(default_factory=dict)
+    each: dict[int, Member] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        state = ClusterState(CLUSTER_ID)
+        taken: set[int] = set()
+        for number, roles in enumerate(self.roles, 1):
+            port, controller_port = (_port(taken) if role in roles else None for role in ("broker", "controller"))
+            data = str(self.home / f"node-{number}")
+            state.add(NodeState(number, None, "127.0.0.1", port, controller_port, data, f"{data}.log", roles))
+        self.state = state
+        self.each = {node.id: Member(node, self.classpath) for node in state.nodes}
+        for member in self.each.values():
+            write_properties(str(member.properties), node_properties(member.node, self._founders, self.settings))
+
+    @property
+    def _founders(self) -> list[NodeState]:
+        return [node for node in self.state.nodes if node.id <= self.voters]
+
+    @property
+    def brokers(self) -> list[str]:
+        return [member.address for member in self.each.values() if member.node.is_broker]
+
+    @property
+    def bootstrap(self) -> str:
+        return ",".join(self.brokers)
+
+    @property
+    def controllers(self) -> list[str]:
+        return [node.controller_endpoint for node in self._founders if node.is_controller]
+
+    def format(self) -> None:
+        """As `strandline up` does it."""
+        founders = [node for node in self._founders if node.is_controller]
+        for node in self.state.nodes:
+            format_node(node, ClusterState(CLUSTER_ID, self._founders), self.settings, founders)
+
+    def start(self, who: Who, *ids: int) -> None:
+        """These, or all; back when every broker that runs sees every other."""
+        for node_id in ids or self.each:
+            self.each[node_id].start(who)
+        self.wait_until_ready()
+
+    def wait_until_ready(self) -> None:
+        running = [member for member in self.each.values() if member.runs]
+        brokers = {member.id for member in running if member.node.is_broker}
+        for member in running:
+            wait_until(lambda member=member: member.is_ready(brokers), lambda member=member: member.tail())  # type: ignore[misc]
+
+    def stop(self, *ids: int) -> None:
+        """Brokers first: they say good-bye to a controller."""
+        chosen = [self.each[node_id] for node_id in ids or self.each]
+        for group in (
+            [member for member in chosen if member.node.is_broker],
+            [member for member in chosen if not member.node.is_broker],
+        ):
+            for member in group:
+                member.ask_to_stop()
+            for member in group:
+                member.wait_until_stopped()
+
+    def kill(self, *ids: int) -> None:
+        for node_id in ids or self.each:
+            self.each[node_id].kill()
+
+    @contextlib.contextmanager
+    def ended(self) -> Iterator[None]:
+        """Nobody outlives the `with`."""
+        try:
+            yield
+        finally:
+            self.kill()
+
+
+def _port(taken: set[int]) -> int:
+    port = any_free("127.0.0.1", taken)
+    taken.add(port)
+    return port
+
+
+def wait_until(done: Callable[[], bool], say: Callable[[], str] = str, *, within_s: float = PATIENCE_S) -> None:
+    deadline = time.monotonic() + within_s
+    while not done():
+        assert time.monotonic() < deadline, f"not within {within_s:g} s: {say()}"
+        time.sleep(0.02)
