@@ -31,13 +31,10 @@ def take_the_lead(seat: Seat, epoch: int, granting: Sequence[int], now_ms: int) 
     voters, kraft_version = seat.voters, seat.log.kraft_version
     seat.become_leader(now_ms, epoch)
     granted = [voter for voter in voters.voters if voter.id in granting]
-    version = 1 if kraft_version > 0 else 0
+    # There is a version 1 with directory ids, but Kafka 4.3 neither writes nor reads it.
     records: list[ControlRecord] = [
         LeaderChangeMessage(
-            version=version,
-            leader_id=seat.me.id,
-            voters=[_voter(voter, version) for voter in voters.voters],
-            granting_voters=[_voter(voter, version) for voter in granted],
+            version=0, leader_id=seat.me.id, voters=_named(voters.voters), granting_voters=_named(granted)
         )
     ]
     if kraft_version > 0 and (seat.log.voters_offset < 0 or not voters.is_true_of(seat.me)):
@@ -59,10 +56,8 @@ def pursue_leader(seat: Seat, role: Leader, now_ms: int) -> None:
     _forget_observers(seat, role, now_ms)
 
 
-def _voter(voter: Voter, version: int) -> LeaderChangeMessageVoter:
-    if version == 0:
-        return LeaderChangeMessageVoter(voter_id=voter.id)
-    return LeaderChangeMessageVoter(voter_id=voter.id, voter_directory_id=voter.directory_id)
+def _named(voters: Sequence[Voter]) -> list[LeaderChangeMessageVoter]:
+    return [LeaderChangeMessageVoter(voter_id=voter.id) for voter in voters]
 
 
 def _advance_high_watermark(seat: Seat, role: Leader) -> None:

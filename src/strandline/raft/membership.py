@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from strandline import __version__
 from strandline.model.errors import ErrorCode, KafkaError
 from strandline.model.ids import ZERO_UUID
 from strandline.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
@@ -56,7 +57,9 @@ def on_add_voter(seat: Seat, token: object, request: AddRaftVoterRequest, now_ms
         return
     role.change = VoterChange(token, AddRaftVoterResponse, now_ms + seat.settings.request_timeout_ms, joining=joining)
     role.change.answers_early = not request.ack_when_committed
-    role.change.probe = seat.send(joining.id, endpoint, ApiVersionsRequest(), now_ms)
+    # Who asks must say what software it is (KIP-511): a nameless question is refused.
+    question = ApiVersionsRequest(client_software_name="strandline-raft", client_software_version=__version__)
+    role.change.probe = seat.send(joining.id, endpoint, question, now_ms)
 
 
 def on_api_versions_response(seat: Seat, send: Send, response: ApiVersionsResponse | None, now_ms: int) -> bool:
