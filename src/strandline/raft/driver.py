@@ -50,7 +50,7 @@ from strandline.raft.snapshotting import SnapshotPolicy, Snapshotting
 from strandline.raft.sole_voter import OnCommit, SoleVoter
 from strandline.raft.storage import MetadataStorage
 from strandline.raft.stored_log import StoredLog
-from strandline.raft.voters import Voter, VoterHistory, VoterSet
+from strandline.raft.voters import Voter, VoterSet
 from strandline.runtime.clock import Clock
 from strandline.runtime.metrics import Metrics
 from strandline.runtime.offload import Offload
@@ -193,22 +193,8 @@ class Quorum:
             bootstrap=self._bootstrap,
             committed=committed,
         )
-        self._show_numbers(self._replica, history)
+        self._metrics.show(self._replica, self._log)
         self._put(self._replica.start)
-
-    def _show_numbers(self, replica: Replica, history: VoterHistory) -> None:
-        self._metrics.show(
-            {
-                "current-leader": lambda: replica.leader_id,
-                "current-epoch": lambda: replica.epoch,
-                "high-watermark": lambda: -1 if replica.high_watermark is None else replica.high_watermark,
-                "log-end-offset": lambda: self._log.end_offset,
-                "log-end-epoch": lambda: self._log.last_epoch,
-                "number-of-voters": lambda: len(history.voters.voters),
-            },
-            lambda: type(replica.role).__name__.lower(),
-        )
-        self._metrics.on_leader(replica.leader_id >= 0)
 
     async def run(self) -> None:
         """Takes part in the quorum until cancelled. NodeFault: the metadata disk fails, or an invariant is broken."""
@@ -250,6 +236,10 @@ class Quorum:
                 await self._exchanges.ended()
         except TimeoutError:
             logger.info("the other voters have not heard in time that this node resigns")
+
+    async def write_snapshot(self) -> SnapshotId | None:
+        """Now, whatever the policy says; None when there is nothing new, or a metadata transaction is open."""
+        return await self._snapshotting.write()
 
     async def close(self) -> None:
         """After `run` has ended: what is synced stays, and the files are put down."""

@@ -10,6 +10,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final
 
+from strandline.raft.replica import Replica
+from strandline.raft.stored_log import StoredLog
 from strandline.runtime.clock import Clock
 from strandline.runtime.metrics import Metrics
 
@@ -31,11 +33,20 @@ class QuorumMetrics:
         self._metrics.gauge(_GROUP + "append-records-rate", self._appended.per_second)
         self._metrics.gauge(_GROUP + "fetch-records-rate", self._fetched.per_second)
 
-    def show(self, numbers: dict[str, Callable[[], float]], state: Callable[[], str]) -> None:
+    def show(self, replica: Replica, log: StoredLog) -> None:
+        numbers: dict[str, Callable[[], float]] = {
+            "current-leader": lambda: replica.leader_id,
+            "current-epoch": lambda: replica.epoch,
+            "high-watermark": lambda: -1 if replica.high_watermark is None else replica.high_watermark,
+            "log-end-offset": lambda: log.end_offset,
+            "log-end-epoch": lambda: log.last_epoch,
+            "number-of-voters": lambda: len(log.voters),
+        }
         for name, read in numbers.items():
             self._metrics.gauge(_GROUP + name, read)
-        for each in _STATES:
-            self._metrics.gauge(_GROUP + "current-state", _is(state, each), state=each)
+        for state in _STATES:
+            self._metrics.gauge(_GROUP + "current-state", _is_in(replica, state), state=state)
+        self.on_leader(replica.leader_id >= 0)
 
     def on_appended(self, count: int, end_offset: int) -> None:
         """As leader, to the page cache."""
@@ -91,5 +102,5 @@ class Rate:
             self._began_ms += spans * _RATE_SPAN_MS
 
 
-def _is(state: Callable[[], str], name: str) -> Callable[[], float]:
-    return lambda: float(state() == name)
+def _is_in(replica: Replica, state: str) -> Callable[[], float]:
+    return lambda: float(type(replica.role).__name__.lower() == state)

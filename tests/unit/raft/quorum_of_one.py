@@ -1,4 +1,4 @@
-"""A sole voter on a simulated machine, with metadata records appended by hand."""
+"""A quorum of one on a simulated machine, with metadata records appended by hand."""
 
 from __future__ import annotations
 
@@ -9,13 +9,17 @@ from typing import Any
 
 from strandline.metadata.image import Image
 from strandline.model.ids import Endpoint, Uuid
+from strandline.model.timeline import Touched
 from strandline.protocol.messages.metadata_records import ConfigRecord, FeatureLevelRecord
 from strandline.protocol.types import Message
-from strandline.raft.driver import OnCommit, SnapshotPolicy, SoleVoter
+from strandline.raft import driver
+from strandline.raft.settings import QuorumSettings
 from strandline.raft.snapshots import write_first_voters
+from strandline.raft.snapshotting import SnapshotPolicy
 from strandline.raft.storage import METADATA_PARTITION, MetadataStorage, StorageSettings
 from strandline.raft.voters import Voter, VoterSet
 from strandline.runtime.disk import Disk
+from strandline.runtime.metrics import Metrics
 from strandline.runtime.world import World
 from strandline.simulation.world import Simulation
 
@@ -54,21 +58,29 @@ class Quorum:
         configured: VoterSet | None = None,
         policy: SnapshotPolicy | None = None,
         storage: StorageSettings | None = None,
-        on_commit: OnCommit | None = None,
+        on_commit: Callable[[list[Touched]], None] | None = None,
     ) -> None:
         self.image = Image()
+        self.metrics = Metrics()
         self.storage = MetadataStorage.open(world.disk, HOME, wall_ms=world.clock.wall_ms(), settings=storage)
-        self.voter = SoleVoter(
+        self.voter = driver.Quorum(
             self.storage,
             self.image,
             world.clock,
             world.offload,
-            node_id=node_id,
-            directory_id=directory_id,
+            Nobody(),
+            world.random,
+            me=Voter(node_id, directory_id, (("CONTROLLER", Endpoint("h", 9093)),)),
+            cluster_id="a cluster of one",
+            is_controller=True,
+            settings=QuorumSettings(),
             configured_voters=configured,
             policy=policy,
-            on_commit=on_commit,
+            metrics=self.metrics,
         )
+        self.voter.on_commit = on_commit
+        self.leading = asyncio.Event()
+        self.voter.on_leading = lambda epoch: self.leading.set()
 
     def append(self, records: list[Message]) -> int:
         """Replayed and appended, as a controller does it."""
@@ -84,11 +96,22 @@ class Quorum:
         await self.voter.start()
         run = asyncio.create_task(self.voter.run())
         try:
+            await self.leading.wait()
             yield self
         finally:
             run.cancel()
             await asyncio.gather(run, return_exceptions=True)
             await self.voter.close()
+
+
+class Nobody:
+    """A sole voter has no peers."""
+
+    async def call(self, endpoint: Endpoint, request: Message, *, timeout_ms: int) -> Message:
+        raise AssertionError(f"{request} to {endpoint}")
+
+    async def is_refused(self, endpoint: Endpoint) -> bool:
+        raise AssertionError(f"dialled {endpoint}")
 
 
 def play(*scenes: Callable[[World], Awaitable[None]], seed: int = 1) -> None:

@@ -1,4 +1,6 @@
-"""The quorum of one: epochs, commits, snapshots, restarts, failing disks and power losses. On virtual time."""
+"""The driver with a quorum of one: epochs, commits, snapshots, restarts, failing disks, power losses. On virtual time.
+
+Quorums of several are in tests/simulation."""
 
 from __future__ import annotations
 
@@ -10,16 +12,16 @@ import pytest
 from strandline.model.errors import ErrorCode, KafkaError, NodeFault
 from strandline.model.ids import METADATA_TOPIC, Uuid
 from strandline.model.timeline import Touched
-from strandline.protocol.codec import encode_bytes
 from strandline.protocol.messages.control_records import KRaftVersionRecord, LeaderChangeMessage, VotersRecord
 from strandline.protocol.messages.metadata_records import BeginTransactionRecord, EndTransactionRecord
 from strandline.protocol.messages.quorum import (
     DescribeQuorumRequest,
     DescribeQuorumRequestPartitionData,
     DescribeQuorumRequestTopicData,
+    DescribeQuorumResponse,
 )
-from strandline.raft.driver import SnapshotPolicy
 from strandline.raft.snapshots import SnapshotId
+from strandline.raft.snapshotting import SnapshotPolicy
 from strandline.raft.state import QuorumState
 from strandline.raft.storage import StorageSettings
 from strandline.raft.voters import Voter, VoterSet
@@ -81,7 +83,6 @@ def test_configured_voters_need_no_record_of_themselves() -> None:
     ("node_id", "directory_id", "configured", "why"),
     [
         (2, None, VoterSet((Voter(1),)), "not among the voters"),
-        (1, None, VoterSet((Voter(1), Voter(2))), "quorums of one"),
         (1, None, None, "who votes"),
         (1, Uuid.of(9, 9999), ONE_VOTER, "elsewhere"),
     ],
@@ -154,9 +155,8 @@ def test_nothing_is_committed_before_it_is_on_disk() -> None:
         format_dynamic(world.disk)
         async with Quorum(world).running() as quorum:
             quorum.append(setting(1))
-            await asyncio.sleep(0)
-            await asyncio.sleep(0)
-            assert quorum.storage.log.log_end_offset == 4
+            while quorum.storage.log.log_end_offset < 4:
+                await asyncio.sleep(0)
             assert quorum.voter.committed.value == 3
             assert settings_in(quorum.image) == []
             await quorum.voter.committed.reached(4)
@@ -171,7 +171,7 @@ def test_a_disk_that_fails_to_sync_ends_the_lead_and_those_who_wait_are_told() -
         quorum = Quorum(world)
         await quorum.voter.start()
         run = asyncio.create_task(quorum.voter.run())
-        await asyncio.sleep(0)
+        await quorum.leading.wait()
         disk_of(world).fail("sync", under=PARTITION, code=errno.EIO)
         with pytest.raises(KafkaError) as refusal:
             await quorum.write(setting(1))
@@ -179,20 +179,42 @@ def test_a_disk_that_fails_to_sync_ends_the_lead_and_those_who_wait_are_told() -
         with pytest.raises(NodeFault, match="cannot be written"):
             await run
         assert not quorum.voter.is_leader
+        assert settings_in(quorum.image) == []
         with pytest.raises(KafkaError):
             quorum.voter.append(setting(2))
 
     play(scene)
 
 
+def test_a_full_disk_stops_the_node_that_leads_with_a_clear_word() -> None:
+    async def scene(world: World) -> None:
+        format_dynamic(world.disk)
+        quorum = Quorum(world)
+        await quorum.voter.start()
+        run = asyncio.create_task(quorum.voter.run())
+        await quorum.leading.wait()
+        await quorum.write(setting(1))
+        disk_of(world).fail("write", under=f"{PARTITION}/00000000000000000000.log", code=errno.ENOSPC)
+        quorum.append(setting(2))
+        with pytest.raises(NodeFault, match=r"cannot be written.*No space left"):
+            await run
+
+    async def again(world: World) -> None:
+        async with Quorum(world).running() as quorum:
+            assert settings_in(quorum.image) == [1]
+
+    play(scene, again)
+
+
 @pytest.mark.parametrize("kind", ["create", "write", "sync", "rename", "sync_dir"])
-def test_a_disk_that_fails_at_the_start_is_told_as_the_reason_not_to_start(kind: str) -> None:
+def test_a_disk_that_fails_at_the_start_is_told_as_the_reason_not_to_go_on(kind: str) -> None:
     async def scene(world: World) -> None:
         format_dynamic(world.disk)
         quorum = Quorum(world)
         disk_of(world).fail(kind, under=PARTITION, code=errno.EIO)
-        with pytest.raises(NodeFault, match="cannot be used"):
-            await quorum.voter.start()
+        await quorum.voter.start()
+        with pytest.raises(NodeFault, match=r"cannot be (used|written)"):
+            await quorum.voter.run()
         assert not quorum.voter.is_leader
 
     play(scene)
@@ -356,25 +378,45 @@ def test_the_quorum_describes_itself() -> None:
         format_dynamic(world.disk)
         async with Quorum(world).running() as quorum:
             await quorum.write(setting(1))
-
-            def asking(topic: str) -> DescribeQuorumRequest:
-                partitions = [DescribeQuorumRequestPartitionData(partition_index=0)]
-                return DescribeQuorumRequest(
-                    topics=[DescribeQuorumRequestTopicData(topic_name=topic, partitions=partitions)]
-                )
-
-            answer = await quorum.voter.describe_quorum(asking(METADATA_TOPIC))
+            partitions = [DescribeQuorumRequestPartitionData(partition_index=0)]
+            topics = [DescribeQuorumRequestTopicData(topic_name=METADATA_TOPIC, partitions=partitions)]
+            answer = await quorum.voter.handle(DescribeQuorumRequest(topics=topics), 2)
+            assert isinstance(answer, DescribeQuorumResponse)
             (partition,) = answer.topics[0].partitions
             assert (partition.leader_id, partition.leader_epoch, partition.high_watermark) == (1, 1, 4)
-            (voter,) = partition.current_voters
-            assert (voter.replica_id, voter.log_end_offset) == (1, 4)
-            assert voter.last_fetch_timestamp == voter.last_caught_up_timestamp == world.clock.wall_ms()
             assert answer.nodes[0].listeners[0].port == 9093
-            older = await quorum.voter.describe_quorum(asking(METADATA_TOPIC), 1)
-            assert encode_bytes(older, 1), "what older versions cannot say is left out"
-            assert (older.nodes, older.topics[0].partitions[0].current_voters[0].replica_id) == ([], 1)
-            other = await quorum.voter.describe_quorum(asking("t"))
-            assert other.topics[0].partitions[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+    play(scene)
+
+
+def test_a_start_costs_few_syncs() -> None:
+    async def first(world: World) -> None:
+        format_dynamic(world.disk)
+        before = disk_of(world).syncs
+        async with Quorum(world).running():
+            # The entry of the log; the note, quorum-state and their entries; the leader's first record.
+            assert disk_of(world).syncs - before <= 5
+
+    async def second(world: World) -> None:
+        async with Quorum(world).running():
+            assert disk_of(world).syncs <= 4
+
+    play(first, second)
+
+
+def test_records_are_read_back_by_the_names_of_raft_metrics() -> None:
+    async def scene(world: World) -> None:
+        format_dynamic(world.disk)
+        async with Quorum(world).running() as quorum:
+            await asyncio.gather(*[quorum.write(setting(number)) for number in range(60)])
+            shown = quorum.metrics.snapshot(world.clock.now_ms())
+            group = "kafka.server:type=raft-metrics,name="
+            assert (shown[group + "current-leader"], shown[group + "current-epoch"]) == (1, 1)
+            assert shown[group + "high-watermark"] == shown[group + "log-end-offset"] == 63
+            assert shown[group + "current-state,state=leader"] == 1
+            assert shown[group + "current-state,state=follower"] == 0
+            assert shown[group + "append-records-rate"] == pytest.approx(2, abs=0.1)
+            assert shown[group + "commit-latency,attribute=Count"] >= 1
 
     play(scene)
 
