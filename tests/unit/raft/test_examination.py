@@ -11,6 +11,7 @@ import pytest
 from strandline.model.errors import NodeFault
 from strandline.raft.committed import COMMITTED_OFFSET, Committed, read_committed
 from strandline.raft.storage import StorageSettings
+from strandline.records.batch import HEADER_SIZE, batches
 from strandline.runtime.disk import Disk
 from strandline.runtime.world import World
 from strandline.simulation.journal import Journal
@@ -51,6 +52,12 @@ def flip(disk: Disk, path: str, position: int) -> None:
     file.close()
 
 
+def spoil(disk: Disk, offset: int) -> None:
+    """The batch that begins at this offset: a byte of its records."""
+    (position,) = [at for at, header in batches(disk.read(FIRST_LOG)) if header.base_offset == offset]
+    flip(disk, FIRST_LOG, position + HEADER_SIZE)
+
+
 def cut(disk: Disk, path: str, size: int) -> None:
     file = disk.open(path)
     file.truncate(size)
@@ -84,6 +91,8 @@ def forget_note(disk: Disk) -> None:
 def test_a_byte_flipped_anywhere_in_the_log_after_a_clean_stop_is_refused() -> None:
     def at(position: int) -> Scene:
         async def scene(world: World) -> None:
+            if position >= world.disk.size(FIRST_LOG):
+                return
             flip(world.disk, FIRST_LOG, position)
             try:
                 with pytest.raises(NodeFault, match="is damaged"):
@@ -94,18 +103,18 @@ def test_a_byte_flipped_anywhere_in_the_log_after_a_clean_stop_is_refused() -> N
         return scene
 
     # Within one byte in seven, every field of a header and of a record is met.
-    play(twenty_settings, *[at(position) for position in range(0, 1797, 7)], all_twenty_are_there)
+    play(twenty_settings, *[at(position) for position in range(0, 1800, 7)], all_twenty_are_there)
 
 
 def test_the_refusal_names_the_file_the_byte_and_the_offset() -> None:
     says = (f"{FIRST_LOG} is damaged at byte ", "at offset 13 (checksum", "up to offset 23 was committed")
-    play(twenty_settings, refused(lambda disk: flip(disk, FIRST_LOG, 1040), *says))
+    play(twenty_settings, refused(lambda disk: spoil(disk, 13), *says))
 
 
 def test_without_a_note_damage_that_whole_batches_follow_is_refused() -> None:
     def damage(disk: Disk) -> None:
         forget_note(disk)
-        flip(disk, FIRST_LOG, 1040)
+        spoil(disk, 13)
 
     play(twenty_settings, refused(damage, "is damaged at byte", "whole metadata follows it, at offset 14"))
 
@@ -167,7 +176,7 @@ def test_a_log_whose_writer_was_killed_is_refused_just_the_same() -> None:
         run.cancel()
         await asyncio.gather(run, return_exceptions=True)
 
-    play(killed, refused(lambda disk: flip(disk, FIRST_LOG, 1040), "at offset 13", "up to offset 23 was committed"))
+    play(killed, refused(lambda disk: spoil(disk, 13), "at offset 13", "up to offset 23 was committed"))
 
 
 def test_damage_beneath_a_snapshot_that_has_everything_harms_nobody() -> None:
@@ -179,7 +188,7 @@ def test_damage_beneath_a_snapshot_that_has_everything_harms_nobody() -> None:
             await quorum.voter.write_snapshot()
 
     async def damage(world: World) -> None:
-        flip(world.disk, FIRST_LOG, 1040)
+        spoil(world.disk, 13)
 
     play(first, damage, all_twenty_are_there, all_twenty_are_there)
 
@@ -193,7 +202,7 @@ def test_damage_beneath_a_snapshot_is_refused_when_the_log_went_on_behind_it() -
                 if number == 15:
                     await quorum.voter.write_snapshot()
 
-    play(first, refused(lambda disk: flip(disk, FIRST_LOG, 1040), "everything from offset 19 on would be lost"))
+    play(first, refused(lambda disk: spoil(disk, 13), "everything from offset 19 on would be lost"))
 
 
 @pytest.mark.parametrize("garbage", [b"", b"\0" * 100, b"no json", b'{"leaderEpoch":true,"committedOffset":"5"}'])
@@ -228,7 +237,7 @@ def test_a_group_of_batches_torn_before_it_was_committed_is_a_torn_tail_too() ->
         file = world.disk.open(NOTE)
         file.write_at(0, json.dumps({"leaderEpoch": 1, "committedOffset": 8}).encode().ljust(127) + b"\n")
         file.close()
-        flip(world.disk, FIRST_LOG, 1040)
+        spoil(world.disk, 13)
 
     async def check(world: World) -> None:
         async with Quorum(world).running() as quorum:
@@ -244,7 +253,7 @@ def test_a_note_older_than_the_last_leader_does_not_excuse_damage() -> None:
         file = disk.open(NOTE)
         file.write_at(0, json.dumps({"leaderEpoch": 0, "committedOffset": 2}).encode().ljust(127) + b"\n")
         file.close()
-        flip(disk, FIRST_LOG, 1040)
+        spoil(disk, 13)
 
     play(twenty_settings, refused(damage, "whole metadata follows it, at offset 14"))
 
