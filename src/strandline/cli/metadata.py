@@ -18,8 +18,7 @@ from strandline.cli.up import DEFAULT_DATA
 
 if TYPE_CHECKING:
     from strandline.cli.metadata_files import MetadataFiles
-    from strandline.cli.metadata_tree import Branch, Node, QuorumFacts
-    from strandline.metadata.image import Image
+    from strandline.cli.metadata_tree import Branch, Node
     from strandline.records.batch import BatchHeader
 
 POLL_SECONDS = 0.2
@@ -78,12 +77,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run_show(arguments: argparse.Namespace) -> int:
     from strandline.cli.metadata_files import find_metadata
+    from strandline.cli.metadata_image import image_at
     from strandline.cli.metadata_tree import find, metadata_tree
 
     if arguments.at is not None and arguments.at < 0:
         raise Misused(f"--at {arguments.at}: offsets begin at 0")
     files = find_metadata(arguments.data, arguments.node)
-    image, quorum = _image_at(files, arguments.at)
+    image, quorum = image_at(files, arguments.at)
     found = list(find(metadata_tree(image, quorum), arguments.path))
     if not found:
         raise Failed(f"there is nothing at {arguments.path}: `strandline metadata show /` is where to begin")
@@ -91,55 +91,6 @@ def run_show(arguments: argparse.Namespace) -> int:
         print(faint(f"{files.directory} at offset {image.end_offset - 1}"), file=sys.stderr)
     _print_found(found, arguments)
     return 0
-
-
-def _image_at(files: MetadataFiles, at: int | None) -> tuple[Image, QuorumFacts]:
-    """Everything up to and including the record at this offset; without one, everything known to be committed."""
-    from strandline.metadata.image import Image
-    from strandline.model.errors import NodeFault
-
-    end = files.committed() if at is None else at + 1
-    try:
-        return _replayed(files, Image(), end, at)
-    except NodeFault as fault:
-        raise Failed(str(fault)) from fault
-
-
-def _replayed(files: MetadataFiles, image: Image, end: int | None, at: int | None) -> tuple[Image, QuorumFacts]:
-    from strandline.cli.metadata_tree import QuorumFacts
-    from strandline.raft.batches import read_batches
-    from strandline.raft.snapshots import SnapshotId, read_snapshot
-
-    quorum = QuorumFacts()
-    usable = [each for each in files.snapshots() if end is None or each.end_offset <= end]
-    base = usable[-1] if usable else SnapshotId(0, 0)
-    segments = files.segments()
-    if not usable and (not segments or segments[0] > 0):
-        oldest = min((each.end_offset for each in files.snapshots()), default=None)
-        raise Failed(
-            f"{files.directory} holds no metadata"
-            if oldest is None
-            else f"offset {at} is not retained: the oldest snapshot in {files.directory} is of offset {oldest - 1}"
-        )
-    if files.disk.exists(files.path_of(base)):
-        snapshot = read_snapshot(files.disk, files.path_of(base))
-        quorum.kraft_version, quorum.voters, quorum.epoch = snapshot.kraft_version, snapshot.voters, base.epoch
-        if base.end_offset > 0:
-            image.load(snapshot.records(), base.end_offset)
-    for header, data in files.batches(base.end_offset, end):
-        for batch in read_batches(data, files.directory):
-            image.mark(batch.base_offset)
-            for offset, record in enumerate(batch.records, batch.base_offset):
-                if end is not None and offset >= end:
-                    break
-                if batch.is_control:
-                    quorum.on_record(record, header.partition_leader_epoch)
-                elif offset >= base.end_offset:
-                    image.replay(record, offset)
-            image.skip_to(batch.next_offset if end is None else min(batch.next_offset, end))
-    if at is not None and image.end_offset <= at:
-        raise Failed(f"offset {at} is not written yet: {files.directory} ends at offset {image.end_offset - 1}")
-    return image, quorum
 
 
 def _print_found(found: list[tuple[str, Node]], arguments: argparse.Namespace) -> None:

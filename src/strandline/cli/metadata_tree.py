@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import fnmatch
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from strandline.cli.dump import plain
@@ -62,10 +62,8 @@ class QuorumFacts:
     voters: VoterSet | None = None
     leader_id: int = -1
     epoch: int = 0
-    seen: bool = field(default=False)
 
     def on_record(self, record: Message, epoch: int) -> None:
-        self.seen = True
         if isinstance(record, KRaftVersionRecord):
             self.kraft_version = record.kraft_version
         elif isinstance(record, VotersRecord):

@@ -118,7 +118,8 @@ def _announce(cluster: Cluster, started: list[NodeState], seconds: float, argume
         print(bold("Strandline is running already"))
     log = state.nodes[0].log if len(state.nodes) == 1 else os.path.join(cluster.directory, "node-*.log")
     print_facts([("bootstrap", state.bootstrap or None), *_nodes(state), ("data", cluster.directory), ("log", log)])
-    where = "" if state.bootstrap == DEFAULT_BOOTSTRAP else f" -b {state.bootstrap}"
+    first = state.bootstrap.partition(",")[0]
+    where = "" if first == DEFAULT_BOOTSTRAP else f" -b {first}"
     data = "" if arguments.data == DEFAULT_DATA else f" --data {arguments.data}"
     if state.bootstrap:
         copies = " -r 3" if len(state.nodes) > 2 else ""

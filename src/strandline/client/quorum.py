@@ -64,7 +64,9 @@ class QuorumDescription:
         return next((each for each in self.voters if each.id == node_id), None)
 
     def observer(self, node_id: int) -> QuorumMember | None:
-        return next((each for each in self.observers if each.id == node_id), None)
+        """The one heard from last: a node whose disk was replaced is remembered under its old directory for a while."""
+        same = [each for each in self.observers if each.id == node_id]
+        return max(same, key=lambda each: each.last_fetch_ms, default=None)
 
     def lag(self, member: QuorumMember) -> int | None:
         """How many records it is behind the leader."""

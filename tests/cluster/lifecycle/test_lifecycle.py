@@ -40,7 +40,7 @@ def produce(bootstrap: str, topic: str, *values: str) -> None:
 
 
 def consume(bootstrap: str, topic: str, count: int) -> list[str]:
-    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "none"})
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "none", "enable.auto.commit": False})
     consumer.assign([TopicPartition(topic, 0, OFFSET_BEGINNING)])
     found: list[str] = []
     while len(found) < count:

@@ -111,6 +111,16 @@ def test_the_quorum_is_described_with_addresses_and_lag() -> None:
     assert found.listeners[3] == [("CONTROLLER", Endpoint("c3", PORT))]
 
 
+def test_of_a_node_on_two_disks_the_one_that_was_heard_from_last_counts() -> None:
+    answer = described(1)
+    answer.topics[0].partitions[0].observers = [
+        quorum.ReplicaState(replica_id=2, replica_directory_id=directory, last_fetch_timestamp=fetched)
+        for directory, fetched in ((DIRECTORY, 5), (OTHER, 9))
+    ]
+    found = play(describe, Scripted("b", DESCRIBE_QUORUM=[answer])).observer(2)
+    assert found is not None and found.directory_id == OTHER
+
+
 def test_a_quorum_without_leader_is_asked_again() -> None:
     broker = Scripted("b", DESCRIBE_QUORUM=[described(1, error=ErrorCode.NOT_LEADER_OR_FOLLOWER), described(1)])
     assert play(describe, broker).leader_id == 1

@@ -1,0 +1,97 @@
+"""Clusters of several nodes as processes: brought up, hurt, brought back; looked at with the command line."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+
+from cluster.lifecycle.commands import ids, leader_of, strandline, told
+from strandline.testing import Cluster
+
+
+def test_three_nodes_are_a_quorum_of_three_and_three_brokers(cluster: Cluster) -> None:
+    quorum = told("quorum", "describe", "-b", cluster.bootstrap)
+    assert ids(quorum["voters"]) == [1, 2, 3] and quorum["leader_id"] in (1, 2, 3)
+    ports_of_voters = [each["endpoints"][0]["port"] for each in quorum["voters"]]
+    assert ports_of_voters == [node.controller_port for node in cluster.nodes]
+    brokers = told("broker", "list", "-b", cluster.bootstrap)
+    assert [(each["id"], each["state"]) for each in brokers] == [(1, "active"), (2, "active"), (3, "active")]
+    health = told("cluster", "health", "--wait", "-b", cluster.bootstrap)
+    assert health["healthy"] and health["facts"]["number-of-voters"] == 3
+
+
+def test_metadata_survives_the_death_of_each_node_in_turn_and_of_all_at_once(cluster: Cluster) -> None:
+    before = cluster.state
+    for node in cluster.nodes:
+        cluster.kill(node.id)
+        assert strandline("topic", "create", f"without-{node.id}", "-b", cluster.bootstrap).returncode == 0
+        assert [each.id for each in cluster.up(port=None)] == [node.id]
+    for node in cluster.nodes:
+        cluster.kill(node.id)
+    assert [each.id for each in cluster.up(port=None)] == [1, 2, 3]
+    topics = told("topic", "list", "-b", cluster.bootstrap)
+    assert [each["name"] for each in topics] == ["without-1", "without-2", "without-3"]
+    assert cluster.state.cluster_id == before.cluster_id and cluster.bootstrap == before.bootstrap
+    cluster.wait_until_healthy()
+
+
+def test_a_silent_controller_is_replaced_and_follows_when_it_is_back(cluster: Cluster) -> None:
+    silent = leader_of(cluster)
+    others = ",".join(node.endpoint for node in cluster.nodes if node.id != silent)
+    cluster.pause(silent)
+    try:
+        deadline = time.monotonic() + 20
+        while (quorum := told("quorum", "describe", "-b", others))["leader_id"] == silent:
+            assert time.monotonic() < deadline, f"nobody took over: {quorum}"
+        assert strandline("topic", "create", "meanwhile", "-b", others).returncode == 0
+        assert strandline("cluster", "health", "-b", others, "--wait", "0").returncode in (0, 1)
+    finally:
+        cluster.resume(silent)
+    cluster.wait_until_healthy()
+    assert leader_of(cluster) != silent
+    shown = strandline("metadata", "show", "--data", cluster.directory, "--node", str(silent), "/topics")
+    assert shown.stdout == "meanwhile/\t\n", shown.stderr
+
+
+def test_health_tells_by_its_exit_code(cluster: Cluster) -> None:
+    assert strandline("cluster", "health", "--wait", "-b", cluster.bootstrap).returncode == 0
+    cluster.kill(3)
+    hurt = strandline("cluster", "health", "-b", cluster.bootstrap)
+    deadline = time.monotonic() + 20
+    while hurt.returncode == 0 and time.monotonic() < deadline:
+        hurt = strandline("cluster", "health", "-b", cluster.bootstrap)
+    assert hurt.returncode == 1 and "fenced brokers: 3" in hurt.stdout
+    cluster.start(3)
+    assert strandline("cluster", "health", "--wait", "30", "-b", cluster.bootstrap).returncode == 0
+
+
+def test_metadata_is_a_tree_and_a_log_while_the_nodes_run(cluster: Cluster) -> None:
+    assert strandline("topic", "create", "orders", "-p", "2", "-r", "3", "-b", cluster.bootstrap).returncode == 0
+    where = ["--data", cluster.directory]
+    assert sorted(told("metadata", "show", *where, "/topics/orders/1/replicas")) == [1, 2, 3]
+    assert set(told("metadata", "show", *where, "/quorum/voters")) == {"1", "2", "3"}
+    lines = strandline("metadata", "log", *where).stdout.splitlines()
+    made = next(int(line.split()[0]) for line in lines if "TopicRecord name=orders" in line)
+    assert told("metadata", "show", *where, "--at", str(made - 1), "/topics") == {}
+    assert set(told("metadata", "show", *where, "--at", str(made), "/topics")) == {"orders"}
+    for node in cluster.nodes:
+        assert strandline("metadata", "show", *where, "--node", str(node.id), "/features").returncode == 0
+
+
+@pytest.mark.slow
+def test_brokers_and_controllers_can_be_apart(tmp_path: Path) -> None:
+    with Cluster(tmp_path, controllers=3, brokers=2) as cluster:
+        assert [node.roles for node in cluster.nodes] == [("broker",)] * 2 + [("controller",)] * 3
+        assert cluster.bootstrap.count(",") == 1
+        quorum = told("quorum", "describe", "-b", cluster.bootstrap)
+        assert ids(quorum["voters"]) == [3, 4, 5] and ids(quorum["observers"]) == [1, 2]
+        controllers = ",".join(node.controller_endpoint for node in cluster.nodes if node.is_controller)
+        assert told("quorum", "describe", "-b", controllers)["leader_id"] == quorum["leader_id"]
+        cluster.kill(quorum["leader_id"])
+        assert strandline("topic", "create", "t", "-r", "2", "-b", cluster.bootstrap).returncode == 0
+        started = cluster.up(brokers=3, port=None)
+        assert [node.id for node in started] == [quorum["leader_id"], 6]
+        assert ids(told("broker", "list", "-b", cluster.bootstrap)) == [1, 2, 6]
+        cluster.wait_until_healthy()
