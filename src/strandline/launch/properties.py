@@ -40,7 +40,7 @@ def node_properties(node: NodeState, nodes: list[NodeState], settings: Mapping[s
         **_listeners(node),
         "listener.security.protocol.map": f"{CONTROLLER_LISTENER}:PLAINTEXT,PLAINTEXT:PLAINTEXT",
         "log.dirs": node.data,
-        **_internal_topics(nodes),
+        **_copies(nodes),
         **settings,
     }
 
@@ -57,11 +57,13 @@ def _listeners(node: NodeState) -> dict[str, str]:
     }
 
 
-def _internal_topics(nodes: list[NodeState]) -> dict[str, str]:
-    """Three copies where there are brokers for them: with Kafka's default of three, fewer brokers could not begin."""
+def _copies(nodes: list[NodeState]) -> dict[str, str]:
+    """Three of everything where there are brokers for them. Kafka's defaults are one for topics, which a cluster that is
+    to be trusted should not have, and three for its own, with which fewer brokers could not begin."""
     replicas = max(1, min(3, sum(each.is_broker for each in nodes)))
     in_sync = max(1, replicas - 1)
     return {
+        "default.replication.factor": str(replicas),
         "offsets.topic.replication.factor": str(replicas),
         "transaction.state.log.replication.factor": str(replicas),
         "transaction.state.log.min.isr": str(in_sync),

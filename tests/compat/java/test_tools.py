@@ -248,7 +248,7 @@ def test_kafkas_own_client_compatibility_test_passes(run: Run, topic: str) -> No
         "offsets-for-times": "true",
         "create-topics": "true",
         "cluster-id": "true",
-        "describe-acls": "false",
+        "describe-acls": "true",
         "describe-configs": "true",
         "idempotent-producer": "true",
     }
