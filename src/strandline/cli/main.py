@@ -33,6 +33,7 @@ COMMANDS = {
     "feature": ("strandline.cli.feature", "describe, upgrade and downgrade features"),
     "metadata": ("strandline.cli.metadata", "look into the cluster's metadata: as a tree, or record by record"),
     "log": ("strandline.cli.log", "look into log files without a server"),
+    "sim": ("strandline.simulation.command", "run whole clusters on virtual time, with faults, from seeds"),
 }
 EXAMPLES = """\
 try:
