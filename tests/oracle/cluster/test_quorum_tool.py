@@ -1,0 +1,94 @@
+"""Kafka's MetadataQuorumCommand at a quorum of three: described from any side, grown by one voter and shrunk again."""
+
+from __future__ import annotations
+
+import pytest
+
+from compat.java.jvm import Tools
+from oracle.cluster.conftest import Run
+from oracle.cluster.members import Members, wait_until
+from oracle.cluster.tables import QUORUM, rows, status
+from oracle.kafka_server import CLUSTER_ID
+
+pytestmark = pytest.mark.xdist_group("cluster")
+
+
+def directory_id(members: Members, node_id: int) -> str:
+    lines = (members.each[node_id].directory / "meta.properties").read_text().splitlines()
+    return next(line.removeprefix("directory.id=") for line in lines if line.startswith("directory.id="))
+
+
+def roles(run: Run, *where: str) -> dict[int, str]:
+    return {int(row["NodeId"]): row["Status"] for row in rows(run(QUORUM, *where, "describe", "--replication").lines)}
+
+
+def test_the_status_names_the_leader_every_voter_and_every_observer(run: Run, members: Members) -> None:
+    found = status(run(QUORUM, "describe", "--status").lines)
+    assert found["ClusterId"] == CLUSTER_ID
+    assert found["LeaderId"] in (1, 2, 3) and found["LeaderEpoch"] >= 1 and found["HighWatermark"] > 0
+    assert found["MaxFollowerLag"] >= 0
+    assert found["CurrentVoters"] == [
+        {
+            "id": node_id,
+            "directoryId": directory_id(members, node_id),
+            "endpoints": [f"CONTROLLER://{members.each[node_id].controller}"],
+        }
+        for node_id in (1, 2, 3)
+    ]
+    assert found["CurrentObservers"] == [{"id": 4, "directoryId": directory_id(members, 4)}]
+
+
+@pytest.mark.parametrize("index", [0, 1, 2])
+def test_every_controller_and_every_broker_tells_the_same(run: Run, members: Members, index: int) -> None:
+    by_broker = status(run(QUORUM, "--bootstrap-server", members.brokers[index], "describe", "--status").lines)
+    by_controller = status(
+        run(QUORUM, "--bootstrap-controller", members.controllers[index], "describe", "--status").lines
+    )
+    for name in ("ClusterId", "LeaderId", "LeaderEpoch", "CurrentVoters", "CurrentObservers"):
+        assert by_controller[name] == by_broker[name]
+
+
+def test_replication_shows_each_replica_close_behind_the_leader(run: Run, members: Members) -> None:
+    table = rows(run(QUORUM, "describe", "--replication").lines)
+    leader = status(run(QUORUM, "describe", "--status").lines)["LeaderId"]
+    assert {int(row["NodeId"]): row["Status"] for row in table} == {
+        **{voter: "Leader" if voter == leader else "Follower" for voter in (1, 2, 3)},
+        4: "Observer",
+    }
+    end = int(table[0]["LogEndOffset"])
+    for row in table:
+        assert row["DirectoryId"] == directory_id(members, int(row["NodeId"]))
+        assert int(row["LogEndOffset"]) + int(row["Lag"]) == end
+        assert int(row["Lag"]) < 50
+        behind_ms = int(table[0]["LastFetchTimestamp"]) - int(row["LastFetchTimestamp"])
+        assert 0 <= behind_ms < 3000 and int(row["LastCaughtUpTimestamp"]) > 0
+
+
+def test_times_are_told_for_people_too(run: Run) -> None:
+    table = run(QUORUM, "describe", "--replication", "--human-readable").lines
+    assert all("ms ago" in line for line in table[1:]) and len(table) == 5
+
+
+def test_a_controller_becomes_a_voter_and_is_one_no_longer(tools: Tools, run: Run, members: Members) -> None:
+    server = ("--bootstrap-server", members.bootstrap)
+    joining = ("--command-config", str(members.each[4].properties))
+    added = tools.run(QUORUM, *joining, *server, "add-controller")
+    assert added.code == 0, added.output
+    assert "Added controller 4 with directory id" in added.output
+    assert roles(run)[4] == "Follower"
+    again = tools.run(QUORUM, *joining, *server, "add-controller")
+    assert again.code == 1 and "DuplicateVoter" in again.output
+    wrong = ("--controller-id", "4", "--controller-directory-id", directory_id(members, 1))
+    refused = run(QUORUM, *server, "remove-controller", *wrong, code=1)
+    assert "VoterNotFound" in refused.output
+    which = ("--controller-id", "4", "--controller-directory-id", directory_id(members, 4))
+    removed = run(QUORUM, "--bootstrap-controller", members.controllers[0], "remove-controller", *which)
+    assert "KRaft controller 4 with directory id" in removed.output
+    wait_until(lambda: roles(run).get(4) == "Observer", within_s=15)
+    assert sorted(roles(run)) == [1, 2, 3, 4]
+
+
+def test_a_voter_is_not_added_twice_whoever_is_asked(tools: Tools, members: Members) -> None:
+    for where in (("--bootstrap-server", members.bootstrap), ("--bootstrap-controller", members.controllers[1])):
+        ran = tools.run(QUORUM, "--command-config", str(members.each[1].properties), *where, "add-controller")
+        assert ran.code == 1 and "DuplicateVoter" in ran.output
