@@ -58,8 +58,8 @@ def _listeners(node: NodeState) -> dict[str, str]:
 
 
 def _copies(nodes: list[NodeState]) -> dict[str, str]:
-    """Three of everything where there are brokers for them. Kafka's defaults are one for topics, which a cluster that is
-    to be trusted should not have, and three for its own, with which fewer brokers could not begin."""
+    """Three of everything where there are brokers for them. Kafka's defaults are one for topics, which is no copy at
+    all, and three for its own, with which fewer brokers could not begin."""
     replicas = max(1, min(3, sum(each.is_broker for each in nodes)))
     in_sync = max(1, replicas - 1)
     return {

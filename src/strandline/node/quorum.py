@@ -7,8 +7,9 @@ from functools import partial
 from strandline.metadata.image import Image
 from strandline.node.config import Config
 from strandline.node.storage import Storage
-from strandline.raft.driver import Quorum, SnapshotPolicy
+from strandline.raft.driver import Quorum
 from strandline.raft.settings import QuorumSettings
+from strandline.raft.snapshotting import SnapshotPolicy
 from strandline.raft.storage import MetadataStorage, StorageSettings
 from strandline.raft.voters import Voter, VoterSet
 from strandline.runtime.metrics import Metrics

@@ -15,7 +15,6 @@ from strandline.protocol.messages.quorum import (
 from strandline.raft.requests import listeners_of
 from strandline.raft.seat import Seat
 from strandline.raft.states import Leader, Progress
-from strandline.raft.voters import Voter
 
 
 def describe(
@@ -50,33 +49,6 @@ def describe(
     return DescribeQuorumResponse(
         topics=[DescribeQuorumResponseTopicData(topic_name=METADATA_TOPIC, partitions=[partition])],
         nodes=nodes if version >= 2 else [],
-    )
-
-
-def describe_sole_voter(
-    request: DescribeQuorumRequest,
-    version: int,
-    voter: Voter,
-    epoch: int,
-    high_watermark: int,
-    log_end_offset: int,
-    wall_ms: int,
-) -> DescribeQuorumResponse:
-    """Of a quorum of one: its only voter leads and is always caught up."""
-    asked = [(topic.topic_name, [p.partition_index for p in topic.partitions]) for topic in request.topics]
-    if asked != [(METADATA_TOPIC, [0])]:
-        return _refused(request, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-    partition = DescribeQuorumResponsePartitionData(
-        partition_index=0,
-        leader_id=voter.id,
-        leader_epoch=epoch,
-        high_watermark=high_watermark,
-        current_voters=[_state(voter.id, Progress(voter.directory_id, log_end_offset, 0, 0), version, wall_ms)],
-        observers=[],
-    )
-    return DescribeQuorumResponse(
-        topics=[DescribeQuorumResponseTopicData(topic_name=METADATA_TOPIC, partitions=[partition])],
-        nodes=[Node(node_id=voter.id, listeners=listeners_of(voter))] if version >= 2 else [],
     )
 
 

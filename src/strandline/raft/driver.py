@@ -47,7 +47,6 @@ from strandline.raft.replica import Replica
 from strandline.raft.settings import QuorumSettings
 from strandline.raft.snapshots import DamagedSnapshot, SnapshotId
 from strandline.raft.snapshotting import SnapshotPolicy, Snapshotting
-from strandline.raft.sole_voter import OnCommit, SoleVoter
 from strandline.raft.storage import MetadataStorage
 from strandline.raft.stored_log import StoredLog
 from strandline.raft.voters import Voter, VoterSet
@@ -56,8 +55,6 @@ from strandline.runtime.metrics import Metrics
 from strandline.runtime.offload import Offload
 from strandline.runtime.tasks import TaskGroup
 from strandline.runtime.watermark import Watermark
-
-__all__ = ["Leader", "OnCommit", "Quorum", "SnapshotPolicy", "SoleVoter"]
 
 # How long a leader that resigns waits for the others to hear of it.
 _RESIGN_MS: Final = 1_000

@@ -41,13 +41,16 @@ from strandline.protocol.messages.topics import (
     DeleteTopicsRequest,
     DeleteTopicState,
 )
-from strandline.raft.driver import SoleVoter
+from strandline.raft.driver import Quorum
+from strandline.raft.settings import QuorumSettings
 from strandline.raft.snapshots import SnapshotId, write_bootstrap_checkpoint, write_first_voters
 from strandline.raft.storage import METADATA_PARTITION, MetadataStorage
 from strandline.raft.voters import Voter, VoterSet
 from strandline.runtime.clock import SystemClock
 from strandline.runtime.disk import SystemDisk
+from strandline.runtime.network import SystemNetwork
 from strandline.runtime.offload import ThreadOffload
+from strandline.server.peers import Peers
 
 DIRECTORY = Uuid.of(77, 7777)
 
@@ -145,11 +148,25 @@ async def _write(home: Path) -> Written:
     write_first_voters(disk, str(partition), voters, wall_ms=clock.wall_ms())
     write_bootstrap_checkpoint(disk, str(home), bootstrap_records(), metadata_version=30, wall_ms=clock.wall_ms())
     storage = MetadataStorage.open(disk, str(home), wall_ms=clock.wall_ms())
-    voter = SoleVoter(storage, image, clock, offload, node_id=1, directory_id=DIRECTORY)
+    voter = Quorum(
+        storage,
+        image,
+        clock,
+        offload,
+        Peers(SystemNetwork(), "nobody is called"),
+        Random(4),
+        me=voters.voters[0],
+        cluster_id="cluster",
+        is_controller=True,
+        settings=QuorumSettings(),
+    )
+    leading = asyncio.Event()
+    voter.on_leading = lambda _: leading.set()
     await voter.start()
     settings = ControllerSettings(node_id=1, cluster_id="cluster")
     controller = Controller(image, voter, clock, Random(3), settings, bootstrap_records())
     run = asyncio.create_task(voter.run())
+    await leading.wait()
     await controller.activate()
     await _drive(controller, image)
     taken = await voter.write_snapshot()
