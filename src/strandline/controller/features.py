@@ -10,10 +10,11 @@ The level of the quorum itself, kraft.version, is kept by the log and not in it:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from typing import Final
 
-from strandline.controller.decisions import Decision
+from strandline.controller.decisions import Decision, Steps
+from strandline.controller.elections import concerned
 from strandline.controller.rules import MIN_INSYNC_REPLICAS, cluster_layers
 from strandline.controller.settings import ControllerSettings
 from strandline.metadata.cluster import METADATA_VERSION
@@ -36,6 +37,7 @@ from strandline.protocol.messages.cluster import (
 )
 from strandline.protocol.messages.metadata_records import (
     BeginTransactionRecord,
+    ClearElrRecord,
     ConfigRecord,
     EndTransactionRecord,
     FeatureLevelRecord,
@@ -66,14 +68,14 @@ class Features:
             return records
         return [BeginTransactionRecord(name="Bootstrap records"), *records, EndTransactionRecord()]
 
-    def update(self, request: UpdateFeaturesRequest, version: int) -> Decision[UpdateFeaturesResponse]:
+    def update(self, request: UpdateFeaturesRequest, version: int) -> Steps[UpdateFeaturesResponse]:
         """One update that fails is the answer to all. Up to version 1 success is told for each feature."""
         records: list[Message] = []
         proposed = dict(self._view.features())
         proposed.update((update.feature, update.max_version_level) for update in request.feature_updates)
         try:
             for update in request.feature_updates:
-                records += self._update(update, version, proposed)
+                records += yield from self._update(update, version, proposed)
         except KafkaError as error:
             return Decision(UpdateFeaturesResponse(error_code=error.code, error_message=error.why))
         results = [
@@ -94,7 +96,9 @@ class Features:
         error = _refused(KRAFT_VERSION, level, "this quorum's own version is chosen when its nodes are formatted")
         return UpdateFeaturesResponse(error_code=error.code, error_message=error.why)
 
-    def _update(self, update: FeatureUpdateKey, version: int, proposed: Mapping[str, int]) -> list[Message]:
+    def _update(
+        self, update: FeatureUpdateKey, version: int, proposed: Mapping[str, int]
+    ) -> Generator[None, None, list[Message]]:
         name, level = update.feature, update.max_version_level
         kind = update.upgrade_type if version >= 1 else (SAFE_DOWNGRADE if update.allow_downgrade else UPGRADE)
         current = self._kraft_version() if name == KRAFT_VERSION else self._view.features().get(name, 0)
@@ -117,10 +121,25 @@ class Features:
             raise _refused(name, level, f"it needs {needed} {since}")
         if name == KRAFT_VERSION:
             return []
-        records: list[Message] = [FeatureLevelRecord(name=name, feature_level=level)]
-        if name == ELIGIBLE_LEADER_REPLICAS and level > 0:
-            records += self._one_min_insync()
-        return records
+        record = FeatureLevelRecord(name=name, feature_level=level)
+        if name != ELIGIBLE_LEADER_REPLICAS:
+            return [record]
+        if level > 0:
+            return [record, *self._one_min_insync()]
+        yield from self._check_all_in_sync(level)
+        return [ClearElrRecord(topic_name=""), record]
+
+    def _check_all_in_sync(self, level: int) -> Generator[None, None, None]:
+        """Where nobody is in sync, the eligible are all that is known of who has everything."""
+        for found in concerned(self._view, lambda partition: not partition.isr):
+            if found is None:
+                yield
+            else:
+                topic = self._view.topic_by_id(found[0][0])
+                name = "a topic" if topic is None else topic.name
+                raise _refused(
+                    ELIGIBLE_LEADER_REPLICAS, level, f"partition {found[0][1]} of {name} has nobody in sync to lead it"
+                )
 
     def _check_supported(self, name: str, level: int) -> None:
         if name not in SUPPORTED_FEATURES:

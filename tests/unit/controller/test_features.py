@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 
 from strandline.controller import producer_ids
+from strandline.controller.brokers import Brokers
+from strandline.controller.decisions import finish
 from strandline.controller.features import SAFE_DOWNGRADE, UNSAFE_DOWNGRADE, UPGRADE, Features
 from strandline.controller.settings import ControllerSettings
 from strandline.metadata.features import bootstrap_records
@@ -21,6 +23,7 @@ from strandline.protocol.messages.metadata_records import (
     ProducerIdsRecord,
     RegisterBrokerRecord,
     RegisterControllerRecord,
+    RemoveTopicRecord,
 )
 from strandline.protocol.messages.producers import AllocateProducerIdsRequest
 from unit.controller.scene import Scene
@@ -69,6 +72,25 @@ def test_a_feature_is_switched_off_and_on_again() -> None:
     assert update(scene, (ELR, 1, UPGRADE)).error_code == 0
     assert scene.view.features()[ELR] == 1
     assert scene.view.broker_configs(None) == {"min.insync.replicas": "1"}
+
+
+def test_without_the_feature_nobody_is_eligible_and_it_cannot_go_while_that_is_all_that_is_known() -> None:
+    scene = Scene(2)
+    scene.write(ConfigRecord(resource_type=4, resource_name="", name="min.insync.replicas", value="2"))
+    scene.topic("shrunk", [1, 2])
+    scene.topic("lost", [1])
+    brokers = Brokers(scene.view, scene.settings)
+    scene.decide(brokers.fence(1))
+    assert (scene.partition("shrunk").isr, scene.partition("shrunk").elr) == ((2,), (1,))
+    assert (scene.partition("lost").isr, scene.partition("lost").elr) == ((), (1,))
+    refused = update(scene, (ELR, 0, SAFE_DOWNGRADE))
+    assert "partition 0 of lost has nobody in sync" in (refused.error_message or "")
+    assert scene.partition("shrunk").elr == (1,)
+    lost = scene.view.topic("lost")
+    assert lost is not None
+    scene.write(RemoveTopicRecord(topic_id=lost.id))
+    assert update(scene, (ELR, 0, SAFE_DOWNGRADE)).error_code == 0
+    assert scene.partition("shrunk").elr == ()
 
 
 def test_nothing_is_written_when_only_validated_or_already_so() -> None:
@@ -144,7 +166,7 @@ def test_the_version_of_the_quorum_rises_and_never_falls() -> None:
 
     def code(level: int, kind: int) -> int:
         update_ = FeatureUpdateKey(feature="kraft.version", max_version_level=level, upgrade_type=kind)
-        decision = features.update(UpdateFeaturesRequest(feature_updates=[update_]), 2)
+        decision = finish(features.update(UpdateFeaturesRequest(feature_updates=[update_]), 2))
         assert decision.records == [], "it is not kept in records"
         return decision.answer.error_code
 
