@@ -13,7 +13,7 @@ from __future__ import annotations
 from strandline.controller.decisions import STEPS_PER_BREATH, Decision, Steps
 from strandline.controller.drafts import Draft
 from strandline.controller.hosts import is_online, known_broker
-from strandline.controller.partitions import Target
+from strandline.controller.partitions import Election, Target
 from strandline.controller.settings import ControllerSettings
 from strandline.metadata.record_versions import DIRECTORIES_SINCE
 from strandline.metadata.values import BrokerInfo
@@ -67,7 +67,8 @@ class Directories:
         if broker.id not in partition.replicas:
             return ErrorCode.NOT_LEADER_OR_FOLLOWER
         if is_online(directory, broker.directories):
-            draft.change(topic, index, partition, Target(directory=(broker.id, directory)))
+            target = Target(directory=(broker.id, directory), election=Election.ONLINE)
+            draft.change(topic, index, partition, target)
         else:
             isr = tuple(replica for replica in partition.isr if replica != broker.id)
             target = Target(directory=(broker.id, directory), isr=isr)

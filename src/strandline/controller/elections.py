@@ -49,9 +49,9 @@ def leave(
     """
 
     def is_concerned(partition: PartitionInfo) -> bool:
-        if broker_id not in partition.isr and not (unclean_shutdown and broker_id in partition.elr):
-            return False
-        return directories is None or partition.directory_of(broker_id) in directories
+        if directories is not None:
+            return partition.directory_of(broker_id) in directories
+        return broker_id in partition.isr or (unclean_shutdown and broker_id in partition.elr)
 
     hosts = LiveBrokers(view, leaving=broker_id)
     lost = (broker_id,) if unclean_shutdown else ()
