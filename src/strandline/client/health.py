@@ -69,18 +69,21 @@ def _assess_quorum(quorum: QuorumDescription | str, facts: dict[str, int], probl
     facts["number-of-voters"] = len(quorum.voters)
     facts["number-of-observers"] = len(quorum.observers)
     facts["high-watermark"] = quorum.high_watermark
-    facts["MaxFollowerLag"] = max((quorum.lag(voter) or 0 for voter in others), default=0)
+    # As Kafka counts: of a voter that was never heard from (-1) everything is missing.
+    facts["MaxFollowerLag"] = max((quorum.log_end_offset - voter.log_end_offset for voter in others), default=0)
     if leader is None:
         return
-    facts["MaxFollowerLagTimeMs"] = max((_behind_ms(voter, leader) for voter in others), default=0)
+    facts["MaxFollowerLagTimeMs"] = _behind_ms(others, leader)
     silent = [voter.id for voter in others if leader.last_fetch_ms - voter.last_fetch_ms > SILENT_MS]
     if silent:
         problems.append(f"voters that the active controller does not hear from: {_some(silent)}")
 
 
-def _behind_ms(voter: QuorumMember, leader: QuorumMember) -> int:
-    """By the leader's clock, which gave both times."""
-    return max(0, leader.last_caught_up_ms - voter.last_caught_up_ms) if voter.last_caught_up_ms >= 0 else 0
+def _behind_ms(voters: Sequence[QuorumMember], leader: QuorumMember) -> int:
+    """By the leader's clock, which gave both times; -1 when there is a voter that never was level with it."""
+    if any(voter.last_caught_up_ms < 0 for voter in voters):
+        return -1
+    return max((max(0, leader.last_caught_up_ms - voter.last_caught_up_ms) for voter in voters), default=0)
 
 
 def _assess_partitions(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Sequence
 
 
@@ -57,8 +58,13 @@ class NodeDied(LaunchError):
     """`asked`: somebody (`down`, elsewhere) has stopped it and written that down."""
 
     def __init__(self, node_id: int, code: int, reason: str, *, asked: bool = False) -> None:
-        how = f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
-        super().__init__(f"node {node_id} {how}. The end of its log:\n{reason}")
+        if code == -signal.SIGKILL:
+            # Whoever is killed like this writes nothing about it.
+            told = "was killed by signal 9: by somebody, or by a system that ran out of memory"
+        else:
+            how = f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
+            told = f"{how}. The end of its log:\n{reason}"
+        super().__init__(f"node {node_id} {told}")
         self.node_id = node_id
         self.reason = reason
         self.asked = asked

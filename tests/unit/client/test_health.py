@@ -76,6 +76,13 @@ def test_a_voter_that_is_not_heard_from_is_a_problem_and_a_slow_one_is_not() -> 
     assert silent.problems == ["voters that the active controller does not hear from: 2"]
 
 
+def test_of_a_voter_that_was_never_heard_from_everything_is_missing() -> None:
+    never = QuorumMember(2, ZERO_UUID, -1, -1, -1)
+    health = assess(cluster(), quorum(member(1), never), [])
+    assert (health.facts["MaxFollowerLag"], health.facts["MaxFollowerLagTimeMs"]) == (101, -1)
+    assert judged(health) == ["voters that the active controller does not hear from"]
+
+
 def test_without_an_active_controller_nothing_is_well() -> None:
     for unknown in ("nobody answers", quorum(leader=-1)):
         health = assess(cluster(), unknown, [topic(WHOLE)])
