@@ -37,7 +37,7 @@ from strandline.raft.effects import Effect, Send
 from strandline.raft.exchanges import Exchanges
 from strandline.raft.flusher import Flusher
 from strandline.raft.inbox import Inbox
-from strandline.raft.inputs import fitted, hand_in, may_write
+from strandline.raft.inputs import check_known, fitted, hand_in, may_write
 from strandline.raft.leadership import Leadership
 from strandline.raft.metrics import QuorumMetrics
 from strandline.raft.peers_port import Peers
@@ -123,6 +123,7 @@ class Quorum:
         self._waiting: dict[replies.Token, None] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._leader_changed = asyncio.Event()
+        self._has_ended = False
         self.on_commit: Callable[[list[Touched]], None] | None = None
         """Hears what each commit touched, after the image has it and before anyone who waits for it."""
         self.on_leading: Callable[[int], None] | None = None
@@ -207,17 +208,20 @@ class Quorum:
             self._end()
 
     def _end(self) -> None:
+        self._has_ended = True
         if self._timer is not None:
             self._timer.cancel()
         self._step_down()
         waiting, self._waiting = self._waiting, {}
         for token in waiting:
             if not token.done():
-                token.set_exception(KafkaError(ErrorCode.BROKER_NOT_AVAILABLE, "this node leaves the metadata quorum"))
+                token.set_exception(_gone())
                 token.exception()  # its caller may be gone; that is no news worth a warning
 
     async def resign(self) -> None:
         """Before a leader's node stops: asks the others to elect somebody else at once, and waits for it briefly."""
+        if not self._replica.is_leader:
+            return
         resigned: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
         def done() -> list[Effect]:
@@ -245,6 +249,7 @@ class Quorum:
     async def handle(self, request: Message, version: int) -> Message:
         """Vote, BeginQuorumEpoch, EndQuorumEpoch, Fetch and FetchSnapshot of the metadata log, DescribeQuorum,
         AddRaftVoter, RemoveRaftVoter, UpdateRaftVoter."""
+        check_known(request)
         clock = self._clock
         response = await self._ask(
             lambda token: hand_in(self._replica, token, request, version, clock.now_ms(), clock.wall_ms()),
@@ -259,6 +264,8 @@ class Quorum:
         )
 
     async def _ask(self, ask: Callable[[replies.Token], list[Effect]], *, writes: bool) -> Message:
+        if self._has_ended:
+            raise _gone()
         token: replies.Token = asyncio.get_running_loop().create_future()
         self._waiting[token] = None
         self._inbox.put(partial(ask, token), writes=writes)
@@ -436,3 +443,7 @@ class Quorum:
 
     def _remove(self, snapshots: Sequence[SnapshotId], segments: Sequence[Segment]) -> None:
         self._tasks.start(self._offload.run(self._storage.remove_files, snapshots, segments), "quorum clean-up")
+
+
+def _gone() -> KafkaError:
+    return KafkaError(ErrorCode.BROKER_NOT_AVAILABLE, "this node has left the metadata quorum")

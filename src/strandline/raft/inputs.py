@@ -32,6 +32,19 @@ _ENDPOINTS_SINCE: Final[dict[type[Message], int]] = {
     FetchSnapshotResponse: 1,
     FetchResponse: 17,
 }
+_REQUESTS: Final = (
+    AddRaftVoterRequest,
+    BeginQuorumEpochRequest,
+    DescribeQuorumRequest,
+    EndQuorumEpochRequest,
+    FetchRequest,
+    FetchSnapshotRequest,
+    RemoveRaftVoterRequest,
+    UpdateRaftVoterRequest,
+    VoteRequest,
+)
+# Whoever is gone by then is forgotten then: a fetch that was parked for good would be kept for good.
+_LONGEST_WAIT_MS: Final = 10_000
 
 
 def fitted(response: Message, version: int) -> Message:
@@ -42,6 +55,12 @@ def fitted(response: Message, version: int) -> Message:
     return response
 
 
+def check_known(request: Message) -> None:
+    """Before it becomes an input: what cannot be one is the asker's fault, and no fault of the machine."""
+    if not isinstance(request, _REQUESTS):
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"{type(request).__name__} is no request of the metadata quorum")
+
+
 def may_write(request: Message) -> bool:
     """Whether a leader may append control records of its own on this request."""
     return isinstance(request, AddRaftVoterRequest | RemoveRaftVoterRequest | UpdateRaftVoterRequest)
@@ -50,6 +69,7 @@ def may_write(request: Message) -> bool:
 def hand_in(replica: Replica, token: object, request: Message, version: int, now_ms: int, wall_ms: int) -> list[Effect]:
     match request:
         case FetchRequest():
+            request.max_wait_ms = min(request.max_wait_ms, _LONGEST_WAIT_MS)
             return replica.on_fetch(token, request, version, now_ms)
         case VoteRequest():
             return replica.on_vote(token, request, now_ms)
@@ -67,4 +87,4 @@ def hand_in(replica: Replica, token: object, request: Message, version: int, now
             return replica.on_remove_voter(token, request, now_ms)
         case UpdateRaftVoterRequest():
             return replica.on_update_voter(token, request, now_ms)
-    raise KafkaError(ErrorCode.INVALID_REQUEST, f"{type(request).__name__} is no request of the metadata quorum")
+    raise AssertionError(f"{type(request).__name__} is no input of the machine")

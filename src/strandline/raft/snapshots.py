@@ -82,12 +82,12 @@ class DamagedSnapshot(NodeFault):
 class Snapshot:
     """A whole snapshot in memory; its records are decoded as they are asked for."""
 
-    __slots__ = ("_data", "_path", "kraft_version", "last_timestamp", "voters")
+    __slots__ = ("_data", "kraft_version", "last_timestamp", "path", "voters")
 
     def __init__(
         self, path: str, data: bytes, last_timestamp: int, kraft_version: int, voters: VoterSet | None
     ) -> None:
-        self._path = path
+        self.path = path
         self._data = data
         self.last_timestamp = last_timestamp
         self.kraft_version = kraft_version
@@ -101,13 +101,13 @@ class Snapshot:
     @property
     def batches(self) -> tuple[MetadataBatch, ...]:
         """Data only."""
-        return tuple(batch for batch in read_batches(self._data, self._path) if not batch.is_control)
+        return tuple(batch for batch in read_batches(self._data, self.path) if not batch.is_control)
 
     def slices(self) -> Iterator[list[Message]]:
         """The records that rebuild the image, a few hundred at a time."""
         for position, header in batches(self._data):
             if not header.is_control:
-                yield from data_slices(self._data, position, header, self._path)
+                yield from data_slices(self._data, position, header, self.path)
 
     def records(self) -> Iterator[Message]:
         for slice_ in self.slices():
@@ -159,6 +159,7 @@ class SnapshotReceiver:
         snapshot = read_snapshot(self._disk, self._path + _PART)
         self._disk.rename(self._path + _PART, self._path)
         self._disk.sync_dir(self._path.rpartition("/")[0])
+        snapshot.path = self._path
         return snapshot
 
     def abandon(self) -> None:

@@ -76,7 +76,10 @@ class StoredLog:
     def snapshot_size(self, snapshot_id: SnapshotId) -> int | None:
         if snapshot_id not in self._storage.snapshots:
             return None
-        return self._storage.disk.size(self._storage.path_of(snapshot_id))
+        try:
+            return self._storage.disk.size(self._storage.path_of(snapshot_id))
+        except FileNotFoundError:
+            return None
 
     @property
     def voters(self) -> VoterSet:
