@@ -122,9 +122,8 @@ def _announce(cluster: Cluster, started: list[NodeState], seconds: float, argume
     where = "" if first == DEFAULT_BOOTSTRAP else f" -b {first}"
     data = "" if arguments.data == DEFAULT_DATA else f" --data {arguments.data}"
     if state.bootstrap:
-        copies = " -r 3" if len(state.nodes) > 2 else ""
         print(
-            f"\ntry:\n  strandline topic create orders -p 3{copies}{where}\n"
+            f"\ntry:\n  strandline topic create orders -p 3{where}\n"
             f"  echo hello | strandline produce orders{where}\n  strandline consume orders -o start{where}"
         )
         if len(state.nodes) > 1:

@@ -22,7 +22,7 @@ def test_one_node_keeps_one_copy_and_three_keep_three() -> None:
     assert (alone["offsets.topic.replication.factor"], alone["transaction.state.log.min.isr"]) == ("1", "1")
     assert (several["offsets.topic.replication.factor"], several["transaction.state.log.min.isr"]) == ("3", "2")
     assert several["controller.quorum.bootstrap.servers"].count(",") == 3
-    assert "default.replication.factor" not in several
+    assert (alone["default.replication.factor"], several["default.replication.factor"]) == ("1", "3")
 
 
 def test_brokers_and_controllers_listen_where_they_are_needed_and_a_node_accepts_it() -> None:
