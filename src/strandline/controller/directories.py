@@ -10,6 +10,8 @@ in heartbeats: see `controller.brokers`.
 
 from __future__ import annotations
 
+from collections.abc import Generator
+
 from strandline.controller.decisions import STEPS_PER_BREATH, Decision, Steps
 from strandline.controller.drafts import Draft
 from strandline.controller.hosts import is_online, known_broker
@@ -22,6 +24,7 @@ from strandline.model.errors import ErrorCode, KafkaError
 from strandline.model.ids import Uuid
 from strandline.protocol.messages.brokers import (
     AssignReplicasToDirsRequest,
+    AssignReplicasToDirsRequestTopicData,
     AssignReplicasToDirsResponse,
     AssignReplicasToDirsResponseDirectoryData,
     AssignReplicasToDirsResponsePartitionData,
@@ -40,22 +43,26 @@ class Directories:
         broker = known_broker(self._view, request.broker_id, request.broker_epoch)
         draft = Draft(self._view, self._settings)
         response = AssignReplicasToDirsResponse(directories=[])
-        count = 0
         for directory in request.directories:
             answers = AssignReplicasToDirsResponseDirectoryData(id=directory.id, topics=[])
             response.directories.append(answers)
-            for topic in directory.topics:
-                results = AssignReplicasToDirsResponseTopicData(topic_id=topic.topic_id, partitions=[])
-                answers.topics.append(results)
-                for data in topic.partitions:
-                    code = self._assign(draft, broker, directory.id, topic.topic_id, data.partition_index)
-                    results.partitions.append(
-                        AssignReplicasToDirsResponsePartitionData(partition_index=data.partition_index, error_code=code)
-                    )
-                    count += 1
-                    if count % STEPS_PER_BREATH == 0:
-                        yield
+            for number, topic in enumerate(directory.topics, 1):
+                answers.topics.append((yield from self._assign_topic(draft, broker, directory.id, topic)))
+                if number % STEPS_PER_BREATH == 0:
+                    yield
         return Decision(response, draft.records, atomic=False)
+
+    def _assign_topic(
+        self, draft: Draft, broker: BrokerInfo, directory: Uuid, topic: AssignReplicasToDirsRequestTopicData
+    ) -> Generator[None, None, AssignReplicasToDirsResponseTopicData]:
+        results = AssignReplicasToDirsResponseTopicData(topic_id=topic.topic_id, partitions=[])
+        for number, data in enumerate(topic.partitions, 1):
+            index = data.partition_index
+            code = self._assign(draft, broker, directory, topic.topic_id, index)
+            results.partitions.append(AssignReplicasToDirsResponsePartitionData(index, code))
+            if number % STEPS_PER_BREATH == 0:
+                yield
+        return results
 
     def _assign(self, draft: Draft, broker: BrokerInfo, directory: Uuid, topic_id: Uuid, index: int) -> ErrorCode:
         topic = self._view.topic_by_id(topic_id)

@@ -234,11 +234,13 @@ class Topics:
         for number, topic in enumerate(request.topics):
             if number % STEPS_PER_BREATH == STEPS_PER_BREATH - 1:
                 yield
+            named = times[topic.name]
+            if named == 0:
+                continue
             code, why = ErrorCode.NONE, None
             try:
-                if times[topic.name] != 1:
-                    if times.pop(topic.name, None) is None:
-                        continue
+                if named > 1:
+                    del times[topic.name]
                     raise KafkaError(ErrorCode.INVALID_REQUEST, "the topic is named twice")
                 yield from self._extend(topic, records)
             except KafkaError as error:
