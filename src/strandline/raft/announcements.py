@@ -79,11 +79,11 @@ def resign(seat: Seat, role: Leader, now_ms: int) -> None:
 
 
 def pursue_resigned(seat: Seat, role: Resigned, now_ms: int) -> None:
+    if not seat.may_stand and (now_ms >= role.deadline_ms or not role.untold):
+        seat.become_unattached(seat.epoch + 1, now_ms)
+        return
     if now_ms >= role.deadline_ms:
-        if seat.may_stand:
-            seat.become_prospective(now_ms)
-        else:
-            seat.become_unattached(seat.epoch + 1, now_ms)
+        seat.become_prospective(now_ms)
         return
     for voter in seat.other_voters:
         endpoint = voter.endpoint_for(seat.listener_name)
@@ -130,7 +130,7 @@ def _unheard(seat: Seat, leader_id: int, epoch: int) -> ErrorCode:
 
 def _attend(seat: Seat, told: Leadership, now_ms: int) -> None:
     """The leader itself speaks. A Prospective gave it up too early; a Follower may learn that it has moved."""
-    hear_of(seat, told, now_ms)
+    hear_of(seat, told, now_ms, from_leader=True)
     if told.endpoint is None or told.leader_id == seat.me.id:
         return
     has_moved = isinstance(seat.role, Follower) and seat.leader_endpoint != told.endpoint

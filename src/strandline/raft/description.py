@@ -15,6 +15,7 @@ from strandline.protocol.messages.quorum import (
 from strandline.raft.requests import listeners_of
 from strandline.raft.seat import Seat
 from strandline.raft.states import Leader, Progress
+from strandline.raft.voters import ReplicaKey
 
 
 def describe(
@@ -29,14 +30,14 @@ def describe(
         return _refused(request, ErrorCode.NOT_LEADER_OR_FOLLOWER)
     voters, observers = [], []
     for voter in seat.voters.voters:
+        # A voter is told as the voter set knows it: where voters are configured, without a directory.
+        progress = role.progress_of(voter.key)
         if voter.id == seat.me.id:
-            leader = Progress(seat.me.directory_id, seat.log.end_offset, now_ms, now_ms)
-            voters.append(_state(voter.id, leader, version, wall_ms - now_ms))
-        else:
-            voters.append(_state(voter.id, role.progress_of(voter.key), version, wall_ms - now_ms))
+            progress = Progress(voter.directory_id, seat.log.end_offset, now_ms, now_ms)
+        voters.append(_state(voter.key, progress, version, wall_ms - now_ms))
     for key, progress in role.progress.items():
         if seat.voters.voter_known_as(key) is None:
-            observers.append(_state(key.id, progress, version, wall_ms - now_ms))
+            observers.append(_state(key, progress, version, wall_ms - now_ms))
     partition = DescribeQuorumResponsePartitionData(
         partition_index=0,
         leader_id=seat.me.id,
@@ -52,12 +53,12 @@ def describe(
     )
 
 
-def _state(node_id: int, progress: Progress, version: int, wall_offset_ms: int) -> ReplicaState:
+def _state(key: ReplicaKey, progress: Progress, version: int, wall_offset_ms: int) -> ReplicaState:
     """Times are kept as the machine's own and told as those of the wall clock."""
     fetched, caught_up = progress.last_fetch_ms, progress.last_caught_up_ms
     return ReplicaState(
-        replica_id=node_id,
-        replica_directory_id=progress.directory_id if version >= 2 else ZERO_UUID,
+        replica_id=key.id,
+        replica_directory_id=key.directory_id if version >= 2 else ZERO_UUID,
         log_end_offset=progress.end_offset,
         last_fetch_timestamp=-1 if fetched is None else fetched + wall_offset_ms,
         last_caught_up_timestamp=-1 if caught_up is None else caught_up + wall_offset_ms,

@@ -125,7 +125,10 @@ class FinishSnapshot:
 
 @dataclass(frozen=True, slots=True)
 class LeaderChanged:
-    """Who leads, in which epoch, or where, is different now: whoever looks for the controller may look again."""
+    """Who leads, in which epoch, or where, is different now: whoever looks for the controller may look again.
+
+    That nobody leads in yet another epoch is not worth telling.
+    """
 
 
 Effect = (

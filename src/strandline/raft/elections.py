@@ -52,7 +52,7 @@ def begin(seat: Seat, now_ms: int) -> None:
 def pursue_unattached(seat: Seat, role: Unattached, now_ms: int) -> None:
     if role.deadline_ms is not None and now_ms >= role.deadline_ms:
         seat.become_prospective(now_ms)
-    elif not seat.is_voter or seat.failed_elections > 0:
+    elif not seat.may_stand or seat.failed_elections > 0:
         # A voter that nobody elected may know of none of today's voters any more.
         ask_around(seat, now_ms)
 
@@ -89,6 +89,9 @@ def on_vote(seat: Seat, token: object, request: VoteRequest, now_ms: int) -> Non
         seat.reply(token, VoteResponse(error_code=ErrorCode.INVALID_REQUEST))
         return
     error = _refusal(seat, request, asked, now_ms)
+    if asked.pre_vote and isinstance(seat.role, Prospective):
+        # Whoever stands itself protects no leader any more. (Of two who ask each other, one is not refused again.)
+        seat.role.tally.ask_again(asked.replica_id)
     granted = error is ErrorCode.NONE and _grants(seat, asked)
     if granted and not asked.pre_vote and seat.vote is None:
         vote = ReplicaKey(asked.replica_id, asked.replica_directory_id)

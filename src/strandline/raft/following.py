@@ -39,6 +39,8 @@ def pursue_follower(seat: Seat, role: Follower, now_ms: int) -> None:
         if seat.may_stand:
             seat.become_prospective(now_ms)
         else:
+            if role.leader_is_gone or role.leader_has_resigned:
+                seat.given_up_epoch = seat.epoch
             seat.become_unattached(seat.epoch, now_ms)
     elif role.snapshot is not None:
         pursue_snapshot(seat, role.snapshot, now_ms)
@@ -50,17 +52,19 @@ def pursue_follower(seat: Seat, role: Follower, now_ms: int) -> None:
 
 
 def ask_around(seat: Seat, now_ms: int) -> None:
-    """Anybody who may know who leads: bootstrap servers, and for an observer the voters and the leader that was."""
-    known = [(endpoint, NOBODY) for endpoint in seat.bootstrap]
-    if not seat.is_voter:
-        known += [(at, voter.id) for voter in seat.voters.voters if (at := voter.endpoint_for(seat.listener_name))]
-        if seat.leader_endpoint is not None:
-            known.append((seat.leader_endpoint, seat.quorum.leader_id))
-    own = [endpoint for _, endpoint in seat.me.listeners]
-    free = {at: node_id for at, node_id in known if at not in own and seat.mail.is_free(at, now_ms)}
+    """Anybody who may know who leads: bootstrap servers, voters, the leader that was.
+
+    Those who stand for election have asked the voters already.
+    """
+    voters = {at: voter.id for voter in seat.voters.voters if (at := voter.endpoint_for(seat.listener_name))}
+    known = {**dict.fromkeys(seat.bootstrap, NOBODY), **voters}
+    if seat.leader_endpoint is not None:
+        known[seat.leader_endpoint] = seat.quorum.leader_id
+    passed_over = [at for _, at in seat.me.listeners] + (list(voters) if seat.may_stand else [])
+    free = [at for at in known if at not in passed_over and seat.mail.is_free(at, now_ms)]
     if free:
-        endpoint = seat.random.choice(list(free))
-        _fetch(seat, free[endpoint], endpoint, now_ms)
+        endpoint = seat.random.choice(free)
+        _fetch(seat, known[endpoint], endpoint, now_ms)
 
 
 def on_fetch_response(seat: Seat, send: Send, response: FetchResponse, now_ms: int) -> bool:
@@ -69,7 +73,7 @@ def on_fetch_response(seat: Seat, send: Send, response: FetchResponse, now_ms: i
     if heard is None or fetched is None:
         return False
     asked_as = seat.role
-    concerns = still_concerns(seat, heard.leadership, now_ms)
+    concerns = still_concerns(seat, heard.leadership, now_ms, from_leader=heard.error is ErrorCode.NONE)
     role = seat.role
     if not concerns or not isinstance(role, Follower):
         return role is not asked_as
@@ -82,7 +86,7 @@ def on_fetch_response(seat: Seat, send: Send, response: FetchResponse, now_ms: i
     asked = the_fetch(send.request)
     if asked is None or (asked.fetch_offset, asked.last_fetched_epoch) != (seat.log.end_offset, seat.log.last_epoch):
         return True
-    return _take(seat, role, fetched, now_ms)
+    return _take(seat, role, asked.fetch_offset, fetched, now_ms)
 
 
 def on_fetch_failed(seat: Seat, send: Send, refused: bool, now_ms: int) -> None:
@@ -111,8 +115,8 @@ def _fetch(seat: Seat, to: int, endpoint: Endpoint, now_ms: int) -> None:
     seat.send(to, endpoint, request, now_ms)
 
 
-def _take(seat: Seat, role: Follower, fetched: PartitionData, now_ms: int) -> bool:
-    """What the leader answered to a fetch from the end of this log."""
+def _take(seat: Seat, role: Follower, offset: int, fetched: PartitionData, now_ms: int) -> bool:
+    """What the leader answered to a fetch from `offset`, the end of this log."""
     trust_leader(seat, role, now_ms)
     if fetched.diverging_epoch.end_offset >= 0:
         return _cut(seat, fetched.diverging_epoch.epoch, fetched.diverging_epoch.end_offset, now_ms)
@@ -131,7 +135,7 @@ def _take(seat: Seat, role: Follower, fetched: PartitionData, now_ms: int) -> bo
         seat.emit(Flush())
     if fetched.high_watermark >= 0:
         seat.commit(min(fetched.high_watermark, seat.log.end_offset))
-        role.has_caught_up = role.has_caught_up or seat.log.end_offset >= fetched.high_watermark
+        role.has_caught_up = role.has_caught_up or offset >= fetched.high_watermark
     return True
 
 

@@ -10,8 +10,8 @@ from strandline.raft.state import NOBODY
 from strandline.raft.states import Unattached
 
 
-def hear_of(seat: Seat, told: Leadership, now_ms: int) -> None:
-    """Somebody says who leads which epoch, if anybody does. Older epochs mean nothing."""
+def hear_of(seat: Seat, told: Leadership, now_ms: int, *, from_leader: bool = False) -> None:
+    """Somebody, perhaps that leader itself, says who leads which epoch, if anybody does. Older epochs mean nothing."""
     if told.epoch < seat.epoch:
         return
     known = seat.quorum.leader_id if told.epoch == seat.epoch else NOBODY
@@ -20,17 +20,18 @@ def hear_of(seat: Seat, told: Leadership, now_ms: int) -> None:
     endpoint = told.endpoint or _endpoint_of_voter(seat, told.leader_id)
     # A leader with our own id: we led that epoch in a life that we cannot remember. We shall not vote in it either.
     can_be_followed = told.leader_id not in (NOBODY, seat.me.id) and endpoint is not None
-    if can_be_followed and (known == NOBODY or isinstance(seat.role, Unattached)):
+    is_believed = from_leader or told.epoch != seat.given_up_epoch
+    if can_be_followed and (known == NOBODY or (isinstance(seat.role, Unattached) and is_believed)):
         assert endpoint is not None
         seat.become_follower(told.epoch, told.leader_id, endpoint, now_ms)
     elif told.epoch > seat.epoch or (known == NOBODY and told.leader_id != NOBODY):
         seat.become_unattached(told.epoch, now_ms, leader_id=told.leader_id)
 
 
-def still_concerns(seat: Seat, told: Leadership, now_ms: int) -> bool:
+def still_concerns(seat: Seat, told: Leadership, now_ms: int, *, from_leader: bool = False) -> bool:
     """Learns what an answer says about the leader; whether the rest of it still means something in this epoch."""
     epoch = seat.epoch
-    hear_of(seat, told, now_ms)
+    hear_of(seat, told, now_ms, from_leader=from_leader)
     return told.epoch == epoch == seat.epoch
 
 

@@ -9,7 +9,7 @@ taken by the disk that it had before, that voter is removed first.
 from __future__ import annotations
 
 from strandline.model.errors import ErrorCode
-from strandline.protocol.messages.quorum import UpdateRaftVoterResponse
+from strandline.protocol.messages.quorum import AddRaftVoterResponse, RemoveRaftVoterResponse, UpdateRaftVoterResponse
 from strandline.protocol.types import Message
 from strandline.raft.answers import heard_in
 from strandline.raft.hearing import hear_of
@@ -34,12 +34,21 @@ def keep_voters_true(seat: Seat, role: Follower, now_ms: int) -> None:
 
 
 def on_update_voter_response(seat: Seat, response: UpdateRaftVoterResponse, now_ms: int) -> bool:
-    heard = heard_in(response)
-    if heard is None:
-        return False
-    if isinstance(seat.role, Follower) and heard.error is ErrorCode.NONE:
+    if isinstance(seat.role, Follower) and response.error_code == ErrorCode.NONE:
         seat.role.has_described_itself = True
-    hear_of(seat, heard.leadership, now_ms)
+    on_change_response(seat, response, now_ms)
+    heard = heard_in(response)
+    if heard is not None:
+        hear_of(seat, heard.leadership, now_ms)
+    return True
+
+
+def on_change_response(
+    seat: Seat, response: UpdateRaftVoterResponse | AddRaftVoterResponse | RemoveRaftVoterResponse, now_ms: int
+) -> bool:
+    """Whether it was done is told by the log. A leader that has another change under way is asked again soon."""
+    if isinstance(seat.role, Follower) and response.error_code == ErrorCode.REQUEST_TIMED_OUT:
+        seat.role.check_voters_at_ms = now_ms + seat.settings.begin_epoch_interval_ms
     return True
 
 

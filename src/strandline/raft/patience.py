@@ -31,7 +31,7 @@ def trust_leader(seat: Seat, role: Follower, now_ms: int) -> None:
     role.is_failing = False
     if not role.leader_has_resigned:
         role.leader_is_gone = False
-        role.deadline_ms = now_ms + seat.settings.fetch_timeout_ms
+        role.deadline_ms = seat.fetch_timeout(now_ms)
 
 
 def give_up_leader(seat: Seat, role: Follower, now_ms: int) -> None:

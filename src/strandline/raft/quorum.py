@@ -28,6 +28,11 @@ class Tally:
         if voter_id in self.voters:
             self.answers.setdefault(voter_id, granted)
 
+    def ask_again(self, voter_id: int) -> None:
+        """A voter that refused may have changed its mind."""
+        if self.answers.get(voter_id) is False:
+            del self.answers[voter_id]
+
     @property
     def granting(self) -> list[int]:
         return [voter for voter in self.voters if self.answers.get(voter)]

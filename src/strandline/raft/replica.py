@@ -25,6 +25,7 @@ from strandline.protocol.messages.api_versions import ApiVersionsRequest, ApiVer
 from strandline.protocol.messages.fetch import FetchRequest, FetchResponse
 from strandline.protocol.messages.quorum import (
     AddRaftVoterRequest,
+    AddRaftVoterResponse,
     BeginQuorumEpochRequest,
     BeginQuorumEpochResponse,
     DescribeQuorumRequest,
@@ -33,6 +34,7 @@ from strandline.protocol.messages.quorum import (
     FetchSnapshotRequest,
     FetchSnapshotResponse,
     RemoveRaftVoterRequest,
+    RemoveRaftVoterResponse,
     UpdateRaftVoterRequest,
     UpdateRaftVoterResponse,
     VoteRequest,
@@ -279,11 +281,12 @@ def _hear_answer(seat: Seat, send: Send, response: Message, now_ms: int) -> bool
             return announcements.on_end_response(seat, send, response, now_ms)
         case UpdateRaftVoterResponse():
             return joining.on_update_voter_response(seat, response, now_ms)
+        case AddRaftVoterResponse() | RemoveRaftVoterResponse():
+            return joining.on_change_response(seat, response, now_ms)
         case ApiVersionsResponse():
             return membership.on_api_versions_response(seat, send, response, now_ms)
         case _:
-            # Of adding or removing ourselves as a voter: the log will tell.
-            return True
+            return False
 
 
 def _pursue(seat: Seat, now_ms: int) -> None:

@@ -71,10 +71,13 @@ class Seat:
         self.flushed_offset = log.end_offset
         self.failed_elections = 0
         """Since a leader was last known to be at work."""
+        self.given_up_epoch: int | None = None
+        """The epoch whose leader an observer found gone: others may name it for a while, and mean well."""
         self.mail = Correspondence(settings)
         self.cut_at_ms: int | None = None
         """Within an input that asked for a Truncate: the log still shows what is about to be cut off."""
         self._has_begun = False
+        self._told_leader = Leadership(quorum.epoch, NOBODY, None)
         self._effects: list[Effect] = []
 
     @property
@@ -122,16 +125,20 @@ class Seat:
 
     @property
     def leader_at_work(self) -> Leadership:
-        """As this node itself should see it: a leadership of its own that has ended is nobody's."""
+        """As this node itself should see it: a leader that cannot be reached, or has resigned here, is none."""
         known = self.leadership
-        if known.leader_id == self.me.id and not isinstance(self.role, Leader):
-            return Leadership(known.epoch, NOBODY, None)
-        return known
+        is_over = known.leader_id == self.me.id and not isinstance(self.role, Leader)
+        return Leadership(known.epoch, NOBODY, None) if is_over or known.endpoint is None else known
 
     def emit(self, effect: Effect) -> None:
         self._effects.append(effect)
 
     def take_effects(self) -> list[Effect]:
+        """What an input came to."""
+        leader, told = self.leader_at_work, self._told_leader
+        if leader != told and (leader.leader_id, told.leader_id) != (NOBODY, NOBODY):
+            self.emit(LeaderChanged())
+        self._told_leader = leader
         effects, self._effects = self._effects, []
         return effects
 
@@ -153,6 +160,11 @@ class Seat:
         """Different for everybody and every time, so that one is usually first."""
         timeout_ms = self.settings.election_timeout_ms
         return now_ms + timeout_ms + self.random.randrange(timeout_ms)
+
+    def fetch_timeout(self, now_ms: int) -> int:
+        """Never longer than it is set, but a little shorter by chance: followers of a leader that falls silent have
+        often heard from it last at the same moment."""
+        return now_ms + self.settings.fetch_timeout_ms - self.random.randrange(self.settings.gone_leader_delay_ms + 1)
 
     def become_unattached(
         self,
@@ -179,7 +191,7 @@ class Seat:
         self._become(role, self._state(epoch, vote=self.me.key))
 
     def become_follower(self, epoch: int, leader_id: int, endpoint: Endpoint, now_ms: int) -> None:
-        role = Follower(now_ms + self.settings.fetch_timeout_ms, check_voters_at_ms=now_ms)
+        role = Follower(self.fetch_timeout(now_ms), check_voters_at_ms=now_ms)
         self._become(role, self._state(epoch, leader_id), endpoint)
 
     def become_leader(self, now_ms: int, epoch: int) -> Leader:
@@ -208,7 +220,7 @@ class Seat:
         return QuorumState(epoch, leader_id, vote.id, vote.directory_id)
 
     def _become(self, role: Role, state: QuorumState, endpoint: Endpoint | None = None) -> None:
-        old, old_leader = self.role, self.leader_at_work
+        old, old_epoch = self.role, self.epoch
         allowed = TRANSITIONS[type(old)] if self._has_begun else FIRST
         if type(role) not in allowed:
             raise NodeFault(f"a replica that is {type(old).__name__} cannot become {type(role).__name__}")
@@ -219,9 +231,7 @@ class Seat:
         self.mail.forget()
         logger.info("%s in epoch %d, leader %d", type(role).__name__, state.epoch, state.leader_id)
         if isinstance(old, Leader):
-            self._end_leadership(old, old_leader.epoch)
-        if self.leader_at_work != old_leader:
-            self.emit(LeaderChanged())
+            self._end_leadership(old, old_epoch)
 
     def _remember(self, state: QuorumState) -> None:
         known = self.quorum
@@ -236,7 +246,12 @@ class Seat:
             if self.vote not in (None, vote):
                 raise NodeFault(f"two votes in epoch {state.epoch}: for {self.vote} and for {vote}")
         self.quorum = state
-        self.emit(Persist(state))
+        earlier = next((i for i, effect in enumerate(self._effects) if isinstance(effect, Persist)), None)
+        if earlier is None:
+            self.emit(Persist(state))
+        else:
+            # One sync is enough for one input: nothing that follows the earlier has been said yet.
+            self._effects[earlier] = Persist(state)
 
     def _end_leadership(self, leader: Leader, epoch: int) -> None:
         """Whoever waits for this leader is told at once, with what is known of the next."""

@@ -137,7 +137,7 @@ class Node:
             self.log,
             self.state,
             cluster.settings,
-            Random(cluster.random.random()),
+            cluster.random_for(self.id),
             is_controller=self.is_controller,
             bootstrap=cluster.bootstrap,
             committed=self.committed,
@@ -285,11 +285,17 @@ class Cluster:
         self.nodes[me.id] = node
         return node
 
+    def random_for(self, node_id: int) -> Random:
+        return Random(self.random.random())
+
     def on_effect(self, node: Node, effect: Effect) -> None:
         """About to be performed."""
 
     def on_performed(self, node: Node) -> None:
         """All effects of one input are."""
+
+    def on_failed(self, letter: Letter, refused: bool) -> None:
+        """Its sender is about to learn that it did not arrive."""
 
     def answer(self, token: object, response: Message) -> None:
         if isinstance(token, Question):
@@ -324,6 +330,8 @@ class Cluster:
     def _bring_back(self, letter: Letter, response: Message | None, *, refused: bool) -> None:
         sender = letter.sender
         if sender.is_up and sender.life == letter.life:
+            if response is None:
+                self.on_failed(letter, refused)
             sender.perform(sender.machine.on_response(letter.send, response, refused, self.now_ms))
 
     def next_deadline_ms(self) -> int | None:
