@@ -14,7 +14,7 @@ import logging
 from collections.abc import Callable, Sequence
 from functools import partial
 from random import Random
-from typing import Final, TypeVar
+from typing import TypeVar
 
 from msgspec.structs import replace
 
@@ -32,6 +32,7 @@ from strandline.controller.events import Events
 from strandline.controller.features import Features
 from strandline.controller.isr import Isrs
 from strandline.controller.leaders import Leaders, allows_unclean
+from strandline.controller.metrics import ControllerMetrics
 from strandline.controller.port import MetadataLog, UpgradableLog
 from strandline.controller.quotas import Quotas
 from strandline.controller.reassignments import Reassignments
@@ -99,8 +100,6 @@ logger = logging.getLogger(__name__)
 
 A = TypeVar("A")
 
-METRICS: Final = "kafka.controller:type=KafkaController,name="
-
 
 class Controller:
     def __init__(
@@ -122,7 +121,7 @@ class Controller:
         self._bootstrap = bootstrap
         metrics = metrics or Metrics()
         self._events = Events(image, log, clock, metrics)
-        self._late_heartbeats = metrics.counter(METRICS + "TimedOutBrokerHeartbeatCount")
+        self._metrics = ControllerMetrics(image, clock, metrics, lambda: self.is_active)
         self.brokers = Brokers(image.latest, settings)
         self._topics = Topics(image.latest, settings, random)
         self._configs = Configs(image.latest, settings)
@@ -163,6 +162,7 @@ class Controller:
         """The log is ours, and everything in it is replayed: finish what a predecessor began, then take requests."""
         if self._events.begin() is None:
             return
+        self._metrics.activations.add()
         now_ms = self._clock.now_ms()
         self.brokers.activate(now_ms)
         self._watch.perform(self._deaths.on_activated(self._settings.node_id, self.brokers.predecessor(), now_ms))
@@ -349,7 +349,7 @@ class Controller:
             return await self._event(lambda: self.brokers.heartbeat(request, self._clock.now_ms()), timeout_ms)
         except KafkaError as error:
             if error.code is ErrorCode.REQUEST_TIMED_OUT:
-                self._late_heartbeats.add()
+                self._metrics.late_heartbeats.add()
             raise
 
     async def unregister_broker(self, request: UnregisterBrokerRequest, version: int = 0) -> UnregisterBrokerResponse:

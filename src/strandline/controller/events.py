@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
 from strandline.controller.decisions import MAX_RECORDS_PER_DECISION, Decision, Steps
+from strandline.controller.metrics import CONTROLLER
 from strandline.controller.port import MetadataLog
 from strandline.metadata.image import Image
 from strandline.model.errors import ErrorCode, KafkaError
@@ -36,7 +37,7 @@ _RECORDS_PER_BREATH: Final = 500
 # What a machine may add to the records of one request (a broker's registration with the partitions it leaves).
 _MARGIN: Final = 1000
 
-_METRICS: Final = "kafka.controller:type=ControllerEventManager,name="
+_QUEUE: Final = "kafka.controller:type=ControllerEventManager,name="
 
 
 @dataclass(slots=True)
@@ -59,15 +60,11 @@ class Events:
         self._leadership: Leadership | None = None
         self.next_offset = -1
         """While a decision is made: where its first record will stand."""
-        self._queue_time = metrics.window(_METRICS + "EventQueueTimeMs")
-        self._processing_time = metrics.window(_METRICS + "EventQueueProcessingTimeMs")
-        self._operations = metrics.counter(
-            "kafka.controller:type=KafkaController,name=EventQueueOperationsStartedCount"
-        )
-        self._timed_out = metrics.counter(
-            "kafka.controller:type=KafkaController,name=EventQueueOperationsTimedOutCount"
-        )
-        self._errors = metrics.counter("kafka.controller:type=KafkaController,name=MetadataErrorCount")
+        self._queue_time = metrics.window(_QUEUE + "EventQueueTimeMs")
+        self._processing_time = metrics.window(_QUEUE + "EventQueueProcessingTimeMs")
+        self._operations = metrics.counter(CONTROLLER + "EventQueueOperationsStartedCount")
+        self._timed_out = metrics.counter(CONTROLLER + "EventQueueOperationsTimedOutCount")
+        self._errors = metrics.counter(CONTROLLER + "MetadataErrorCount")
 
     @property
     def leadership(self) -> Leadership | None:

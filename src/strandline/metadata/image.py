@@ -46,6 +46,8 @@ class Image:
         self._replays = self._replay_table()
         self._offset = -1
         self._transactions = Transactions()
+        self.watchers: list[Callable[[list[Touched]], None]] = []
+        """Told inside every commit, in this order, before anybody else: those who count what is committed."""
 
     @property
     def end_offset(self) -> int:
@@ -87,6 +89,8 @@ class Image:
         stable = self._transactions.commit(offset)
         touched = self.timeline.commit(stable)
         self.committed.moment = max(self.committed.moment, stable)
+        for watch in self.watchers:
+            watch(touched)
         return touched
 
     def revert_to_committed(self, offset: int) -> None:

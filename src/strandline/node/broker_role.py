@@ -18,6 +18,7 @@ from strandline.log import housekeeping
 from strandline.log.partition_log import PartitionLog
 from strandline.log.settings import LogSettings
 from strandline.log.store import LogStore
+from strandline.metadata.replica_metrics import ReplicaMetrics
 from strandline.model.errors import NodeFault
 from strandline.model.ids import ZERO_UUID, TopicPartition, Uuid
 from strandline.node.controller_channel import ControllerChannel
@@ -51,6 +52,12 @@ class BrokerRole:
         self._logs = Logs(store, base.world)
         self._assignments = DirectoryAssignments(base.node_id, lambda: self.broker_epoch, base.image, channel.send)
         self.broker = self._assembled()
+        ReplicaMetrics(
+            base.node_id,
+            base.image,
+            base.metrics,
+            lambda topic: base.settings.log_settings(topic).min_insync_replicas,
+        )
         listener = next(each.name for each in base.config.listeners if each.inter_broker)
         self._replication = Replication(
             base.node_id,

@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from oracle.metadata.histories import LEVELS, History
 from strandline.metadata.image import Image
 from strandline.metadata.record_versions import FORMAT_CHANGES, LATEST_METADATA_VERSION
 from strandline.protocol.messages import metadata_records as kinds
 from strandline.protocol.metadata_codec import decode_record, record_types
 from strandline.protocol.types import Message
 from strandline.raft.batches import encode_data_batch, read_batches
+from unit.metadata.histories import LEVELS, History
 
 HERE = Path(__file__).parent
 BATCHES = 400

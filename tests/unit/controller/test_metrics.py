@@ -1,0 +1,182 @@
+"""What a controller and a broker tell in numbers: the same as counting everything, at the price of what changed."""
+
+from __future__ import annotations
+
+import asyncio
+from random import Random
+
+import pytest
+
+from strandline.controller.brokers import Brokers
+from strandline.controller.metrics import CONTROLLER, STATISTICS, ControllerMetrics
+from strandline.metadata.image import Image
+from strandline.metadata.replica_metrics import ReplicaMetrics
+from strandline.protocol.messages.metadata_records import (
+    ConfigRecord,
+    PartitionChangeRecord,
+    RemoveTopicRecord,
+)
+from strandline.runtime.metrics import Metrics
+from strandline.runtime.world import World
+from unit.controller.scene import Scene
+from unit.controller.stage import Stage, play
+from unit.metadata.histories import History
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.ms = 1000
+
+    def now_ms(self) -> int:
+        return self.ms
+
+    def wall_ms(self) -> int:
+        return self.ms
+
+
+class Counted:
+    def __init__(self, image: Image, *, active: bool = True, node_id: int = 1) -> None:
+        self.clock = Clock()
+        self.metrics = Metrics()
+        self.active = active
+        ControllerMetrics(image, self.clock, self.metrics, lambda: self.active)
+        ReplicaMetrics(node_id, image, self.metrics, self.min_insync_replicas)
+        self.min_insync = 2
+
+    def min_insync_replicas(self, topic: str) -> int:
+        return self.min_insync
+
+    def __call__(self, name: str) -> float:
+        return self.metrics.snapshot(self.clock.ms)[CONTROLLER + name]
+
+    def of_elections(self, name: str) -> float:
+        return self.metrics.snapshot(self.clock.ms)[STATISTICS + name]
+
+    def of_replicas(self, name: str) -> float:
+        return self.metrics.snapshot(self.clock.ms)["kafka.server:type=ReplicaManager,name=" + name]
+
+
+def test_partitions_are_counted_as_they_come_go_and_lose_their_leaders() -> None:
+    scene = Scene(2)
+    scene.topic("before", [1, 2])
+    count = Counted(scene.image)
+    assert (count("GlobalTopicCount"), count("GlobalPartitionCount")) == (1, 1)
+    topic_id = scene.topic("t", [1], [2], [1])
+    assert (count("GlobalTopicCount"), count("GlobalPartitionCount")) == (2, 4)
+    assert (count("OfflinePartitionsCount"), count("PreferredReplicaImbalanceCount")) == (0, 0)
+    scene.decide(Brokers(scene.view, scene.settings).fence(1))
+    assert (count("OfflinePartitionsCount"), count("PreferredReplicaImbalanceCount")) == (2, 3)
+    assert (count("FencedBrokerCount"), count("ActiveBrokerCount")) == (1, 1)
+    scene.write(RemoveTopicRecord(topic_id=topic_id))
+    assert (count("GlobalTopicCount"), count("GlobalPartitionCount")) == (1, 1)
+    assert (count("OfflinePartitionsCount"), count("PreferredReplicaImbalanceCount")) == (0, 1)
+
+
+def test_what_is_not_committed_is_not_counted() -> None:
+    scene = Scene(1)
+    count = Counted(scene.image)
+    topic_id = scene.topic("t", [1])
+    offset = scene.image.end_offset
+    scene.image.replay_batch(offset, [RemoveTopicRecord(topic_id=topic_id)])
+    assert count("GlobalTopicCount") == 1
+    scene.image.revert_to_committed(offset)
+    scene.image.commit(offset)
+    assert (count("GlobalTopicCount"), count("GlobalPartitionCount")) == (1, 1)
+
+
+def test_elections_are_told_apart_by_whom_they_elected() -> None:
+    scene = Scene(2)
+    count = Counted(scene.image)
+    topic_id = scene.topic("t", [1, 2])
+    scene.write(PartitionChangeRecord(topic_id=topic_id, leader=2, partition_id=0))
+    assert count.of_elections("UncleanLeaderElectionsPerSec") == 0
+    scene.write(
+        PartitionChangeRecord(topic_id=topic_id, partition_id=0, leader=-1, isr=[], eligible_leader_replicas=[1])
+    )
+    scene.write(
+        PartitionChangeRecord(topic_id=topic_id, partition_id=0, leader=1, isr=[1], eligible_leader_replicas=[])
+    )
+    assert count.of_elections("ElectionFromEligibleLeaderReplicasPerSec") == 1
+    scene.write(
+        PartitionChangeRecord(topic_id=topic_id, partition_id=0, leader=2, isr=[2], leader_recovery_state=1),
+        PartitionChangeRecord(topic_id=topic_id, partition_id=0, leader_recovery_state=0),
+    )
+    assert count.of_elections("UncleanLeaderElectionsPerSec") == 0, "within one commit it had recovered"
+    scene.write(PartitionChangeRecord(topic_id=topic_id, partition_id=0, leader=1, isr=[1], leader_recovery_state=1))
+    assert count.of_elections("UncleanLeaderElectionsPerSec") == 1
+
+
+def test_a_standby_tells_how_long_ago_it_applied_something_and_an_active_one_does_not_lag() -> None:
+    scene = Scene(1)
+    count = Counted(scene.image, active=False)
+    scene.write(ConfigRecord(resource_type=4, resource_name="", name="k", value="v"))
+    count.clock.ms = 1700
+    assert (count("ActiveControllerCount"), count("LastAppliedRecordLagMs")) == (0, 700)
+    assert count("LastAppliedRecordOffset") == count("LastCommittedRecordOffset") == scene.image.end_offset - 1
+    assert count("LastAppliedRecordTimestamp") == 1000
+    count.active = True
+    assert (count("ActiveControllerCount"), count("LastAppliedRecordLagMs")) == (1, 0)
+
+
+def test_a_broker_tells_what_it_hosts_leads_and_lacks() -> None:
+    scene = Scene(3)
+    count = Counted(scene.image)
+    first = scene.topic("first", [1, 2, 3], [2, 1, 3])
+    scene.topic("other", [2, 3])
+
+    def told() -> tuple[float, ...]:
+        names = ("PartitionCount", "LeaderCount", "UnderReplicatedPartitions", "UnderMinIsrPartitionCount")
+        return tuple(count.of_replicas(name) for name in names)
+
+    assert told() == (2, 1, 0, 0)
+    scene.write(PartitionChangeRecord(topic_id=first, partition_id=0, isr=[1, 2]))
+    assert told() == (2, 1, 1, 0)
+    scene.write(PartitionChangeRecord(topic_id=first, partition_id=0, isr=[1]))
+    assert told() == (2, 1, 1, 1)
+    count.min_insync = 1
+    assert told() == (2, 1, 1, 0)
+    scene.write(PartitionChangeRecord(topic_id=first, partition_id=0, leader=2, isr=[2], adding_replicas=[3]))
+    assert told() == (2, 0, 0, 0)
+    scene.write(PartitionChangeRecord(topic_id=first, partition_id=0, leader=1, isr=[1, 2]))
+    assert told() == (2, 1, 0, 0), "one that is being added is not missing yet"
+    assert count.of_replicas("ReassigningPartitions") == 1
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_counting_changes_is_counting_everything(seed: int) -> None:
+    image, random = Image(), Random(seed)
+    counted = Counted(image, node_id=3)
+    for base_offset, records, _ in History(seed, level=29).batches(300):
+        image.replay_batch(base_offset, records)
+        if random.random() < 0.3:
+            image.commit(base_offset + len(records))
+            again = Counted(image, node_id=3)
+            for name in ("GlobalTopicCount", "GlobalPartitionCount", "OfflinePartitionsCount"):
+                assert counted(name) == again(name)
+            assert counted("PreferredReplicaImbalanceCount") == again("PreferredReplicaImbalanceCount")
+            for name in ("PartitionCount", "LeaderCount", "UnderReplicatedPartitions", "ReassigningPartitions"):
+                assert counted.of_replicas(name) == again.of_replicas(name)
+            del image.watchers[-(len(image.watchers) // 2) :]
+    assert counted("GlobalPartitionCount") > 0
+
+
+def test_a_controller_registers_what_it_tells() -> None:
+    async def scene(world: World) -> None:
+        stage = Stage(world)
+        assert stage.measured(CONTROLLER + "ActiveControllerCount") == 0
+        await stage.with_broker()
+        assert stage.measured(CONTROLLER + "ActiveControllerCount") == 1
+        await stage.committing(stage.create("t", 3))
+        assert stage.measured(CONTROLLER + "GlobalPartitionCount") == 3
+        stage.lose()
+        await stage.win()
+        assert stage.measured(CONTROLLER + "NewActiveControllersCount") == 2
+        await stage.controller._events._turn.acquire()
+        late = asyncio.ensure_future(stage.beat())
+        await asyncio.sleep(1.5)
+        stage.controller._events._turn.release()
+        with pytest.raises(Exception, match="too busy"):
+            await late
+        assert stage.measured(CONTROLLER + "TimedOutBrokerHeartbeatCount") == 1
+
+    play(scene)
