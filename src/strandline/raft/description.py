@@ -33,7 +33,7 @@ def describe(
         # A voter is told as the voter set knows it: where voters are configured, without a directory.
         progress = role.progress_of(voter.key)
         if voter.id == seat.me.id:
-            progress = Progress(voter.directory_id, seat.log.end_offset, now_ms, now_ms)
+            progress = Progress(seat.log.end_offset, now_ms, now_ms)
         voters.append(_state(voter.key, progress, version, wall_ms - now_ms))
     for key, progress in role.progress.items():
         if seat.voters.voter_known_as(key) is None:

@@ -111,7 +111,6 @@ def _acknowledge(seat: Seat, role: Leader, fetch: ParkedFetch, now_ms: int) -> N
     elif progress.last_fetch_ms is not None and fetch.offset >= progress.leader_end_at_last_fetch:
         # It has all that there was when it last asked: it is behind by no more than one round.
         progress.last_caught_up_ms = progress.last_fetch_ms
-    progress.directory_id = replica.directory_id
     progress.end_offset = fetch.offset
     progress.last_fetch_ms = now_ms
     progress.leader_end_at_last_fetch = end_offset

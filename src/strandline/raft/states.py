@@ -28,7 +28,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Final
 
-from strandline.model.ids import ZERO_UUID, Uuid
 from strandline.protocol.messages.cluster import UpdateFeaturesResponse
 from strandline.protocol.messages.quorum import AddRaftVoterResponse, RemoveRaftVoterResponse
 from strandline.raft.effects import Send
@@ -99,7 +98,6 @@ class Follower:
 class Progress:
     """What a leader knows of one replica that fetches from it."""
 
-    directory_id: Uuid = ZERO_UUID
     end_offset: int = -1
     last_fetch_ms: int | None = None
     last_caught_up_ms: int | None = None
