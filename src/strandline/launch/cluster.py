@@ -28,7 +28,8 @@ from strandline.model.ids import Endpoint
 READY_SECONDS = 60.0
 # Once a node has died at its start, the others may lack a majority: no use in waiting for them much longer.
 READY_AFTER_DEATH_SECONDS = 10.0
-STOP_SECONDS = 30.0
+# Longer than a node takes to leave in good order when nobody lets it go.
+STOP_SECONDS = 45.0
 
 
 class Cluster:
