@@ -18,6 +18,10 @@ from strandline.launch.state import COMBINED
 
 __all__ = ["programs", "tools"]
 
+long = pytest.mark.skipif(
+    os.environ.get("STRANDLINE_LONG_ORACLE") != "1", reason="takes minutes: STRANDLINE_LONG_ORACLE=1 adds it"
+)
+
 WHO: Who = "kafka" if os.environ.get("STRANDLINE_ORACLE_CLUSTER") == "kafka" else "ours"
 Run = Callable[..., Ran]
 

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Literal
 
 from cluster.quorum.asking import live_brokers
+from compat.java.jvm import Tools
 from oracle.kafka_server import CLUSTER_ID, QUICK
 from strandline.launch import processes
 from strandline.launch.ports import any_free
@@ -122,6 +123,8 @@ class Members:
     roles: Sequence[Roles]
     voters: int
     settings: Mapping[str, str] = field(default_factory=dict)
+    static: bool = False
+    """Voters named in the properties files (kraft.version 0), not in the log."""
     each: dict[int, Member] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -134,7 +137,15 @@ class Members:
         self.state = state
         self.each = {node.id: Member(node, self.classpath) for node in state.nodes}
         for member in self.each.values():
-            write_properties(str(member.properties), node_properties(member.node, self._founders, self.settings))
+            write_properties(str(member.properties), self._properties(member.node))
+
+    def _properties(self, node: NodeState) -> dict[str, str]:
+        properties = node_properties(node, self._founders, self.settings)
+        if self.static:
+            del properties["controller.quorum.bootstrap.servers"]
+            voters = [f"{each.id}@{each.controller_endpoint}" for each in self._founders if each.is_controller]
+            properties["controller.quorum.voters"] = ",".join(voters)
+        return properties
 
     @property
     def _founders(self) -> list[NodeState]:
@@ -157,6 +168,11 @@ class Members:
         founders = [node for node in self._founders if node.is_controller]
         for node in self.state.nodes:
             format_node(node, ClusterState(CLUSTER_ID, self._founders), self.settings, founders)
+
+    def format_by_kafka(self, tools: Tools) -> None:
+        for member in self.each.values():
+            done = tools.run("kafka.tools.StorageTool", "format", "-t", CLUSTER_ID, "-c", str(member.properties))
+            assert done.code == 0, done.output
 
     def start(self, who: Who, *ids: int) -> None:
         """These, or all; back when every broker that runs sees every other."""

@@ -1,0 +1,165 @@
+"""The directories of three voters change hands between our nodes and Apache Kafka 4.3.1: metadata and records stay.
+
+One story is part of ./check; those marked `long` run with
+
+    STRANDLINE_LONG_ORACLE=1 .venv/bin/python -m pytest -n0 tests/oracle/cluster/test_a_quorum_changes_hands.py
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
+
+from cluster.quorum.asking import BROKER, TOPIC, ask, create_topic, eventually, set_config, topics
+from cluster.quorum.inventory import Inventory, inventory
+from compat.java.jvm import Tools
+from oracle.cluster.conftest import long
+from oracle.cluster.members import Members, Who
+from oracle.cluster.tables import CONFIGS, FEATURES
+from strandline.launch.state import COMBINED
+from strandline.protocol.messages.topics import (
+    CreatePartitionsRequest,
+    CreatePartitionsTopic,
+    DeleteTopicsRequest,
+    DeleteTopicState,
+)
+
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("handover")]
+
+PARTITIONS = 3
+SETTINGS = {"metadata.log.max.record.bytes.between.snapshots": "5000"}
+
+
+class Story:
+    """Three directories, and whoever serves them for a chapter."""
+
+    def __init__(self, home: Path, classpath: str, tools: Tools, *, static: bool = False) -> None:
+        self.members = Members(home, classpath, [COMBINED] * 3, 3, SETTINGS, static)
+        self.tools = tools
+        self.left: tuple[Inventory, dict[int, list[str]]] | None = None
+        self.round = 0
+
+    def chapter(self, who: Who, *, killed: bool = False) -> None:
+        """Finds what the last owner left, changes something of every kind, and leaves."""
+        self.members.start(who)
+        brokers = self.members.brokers
+        if self.left is not None:
+            metadata, records = self.left
+            for broker in brokers:
+                assert found_by(broker, brokers) == metadata
+            assert read(brokers) == records
+        self.change(brokers)
+        self.left = (settled_inventory(brokers), read(brokers))
+        self.members.kill() if killed else self.members.stop()
+
+    def change(self, brokers: Sequence[str]) -> None:
+        number = self.round = self.round + 1
+        if number == 1:
+            create_topic(brokers[0], "records", PARTITIONS, 3, {"retention.ms": "-1"})
+        else:
+            ask(brokers[1], DeleteTopicsRequest(topics=[DeleteTopicState(name="doomed")], timeout_ms=20_000))
+        eventually(lambda: "doomed" not in topics(brokers[2]))
+        create_topic(brokers[2], "doomed", 2, 2)
+        create_topic(brokers[1], f"made-{number}", 2, 3, {"min.insync.replicas": "2"})
+        more = CreatePartitionsTopic(name="doomed", count=4, assignments=None)
+        ask(brokers[0], CreatePartitionsRequest(topics=[more], timeout_ms=20_000))
+        for round_ in range(8):
+            set_config(brokers[round_ % 3], TOPIC, "records", "segment.bytes", str(1_048_576 + 100 * number + round_))
+        set_config(brokers[0], BROKER, "", "log.retention.ms", str(700_000_000 + number))
+        set_config(brokers[1], BROKER, "2", "log.cleaner.threads", str(1 + number % 2))
+        set_config(brokers[0], 32, "some-group", "consumer.session.timeout.ms", str(50_000 + number))
+        user = ("--entity-type", "users", "--entity-name", f"user-{number}")
+        self.run(CONFIGS, "--alter", *user, "--add-config", f"producer_byte_rate={1000 + number}")
+        self.run(CONFIGS, "--alter", *user, "--add-config", "SCRAM-SHA-256=[iterations=8192,password=x]")
+        level = number % 2
+        verb = "upgrade" if level else "downgrade"
+        self.run(FEATURES, verb, "--feature", f"eligible.leader.replicas.version={level}")
+        produce(brokers, number)
+
+    def run(self, tool: str, *arguments: str) -> None:
+        ran = self.tools.run(tool, "--bootstrap-server", self.members.bootstrap, *arguments)
+        assert ran.code == 0, ran.output
+
+
+def found_by(broker: str, brokers: Sequence[str]) -> Inventory:
+    found = inventory(broker, *brokers)
+    # Kafka makes it as soon as a consumer looks for its coordinator.
+    found["topics"].pop("__consumer_offsets", None)
+    found["configs"].pop("2 __consumer_offsets", None)
+    return found
+
+
+def settled_inventory(brokers: Sequence[str]) -> Inventory:
+    """When every broker has heard of everything."""
+
+    def everywhere() -> list[Inventory]:
+        return [found_by(broker, brokers) for broker in brokers]
+
+    return eventually(everywhere, lambda found: all(each == found[0] for each in found))[0]
+
+
+def produce(brokers: Sequence[str], number: int) -> None:
+    producer = Producer({"bootstrap.servers": ",".join(brokers), "acks": "all", "compression.type": "zstd"})
+    for index in range(60):
+        producer.produce("records", f"value {number} {index}", key=f"{index}", partition=index % PARTITIONS)
+    assert producer.flush(30) == 0
+
+
+def read(brokers: Sequence[str]) -> dict[int, list[str]]:
+    settings: dict[str, Any] = {"bootstrap.servers": ",".join(brokers), "group.id": "none"}
+    consumer = Consumer({**settings, "enable.auto.commit": False, "enable.partition.eof": True})
+    consumer.assign([TopicPartition("records", each, OFFSET_BEGINNING) for each in range(PARTITIONS)])
+    found: dict[int, list[str]] = {each: [] for each in range(PARTITIONS)}
+    ended: set[int] = set()
+    while len(ended) < PARTITIONS:
+        message = consumer.poll(30)
+        assert message is not None, found
+        partition = message.partition()
+        assert partition is not None
+        if message.error():
+            ended.add(partition)
+        else:
+            found[partition].append(f"{message.offset()} {message.key()!r} {message.value()!r}")
+    consumer.close()
+    return found
+
+
+def test_kafka_takes_over_our_quorum_and_we_take_it_back(kafka_classpath: str, tools: Tools, tmp_path: Path) -> None:
+    story = Story(tmp_path, kafka_classpath, tools)
+    story.members.format()
+    with story.members.ended():
+        story.chapter("ours")
+        story.chapter("kafka")
+        story.chapter("ours")
+    assert story.left is not None
+    assert sum(map(len, story.left[1].values())) == 3 * 60 and len(story.left[0]["topics"]) == 5
+
+
+@long
+def test_a_quorum_that_was_killed_is_taken_over_all_the_same(
+    kafka_classpath: str, tools: Tools, tmp_path: Path
+) -> None:
+    story = Story(tmp_path, kafka_classpath, tools)
+    story.members.format()
+    with story.members.ended():
+        story.chapter("ours", killed=True)
+        story.chapter("kafka", killed=True)
+        story.chapter("ours", killed=True)
+        story.chapter("kafka")
+
+
+@long
+def test_we_take_over_a_quorum_that_kafka_founded_and_give_it_back(
+    kafka_classpath: str, tools: Tools, tmp_path: Path
+) -> None:
+    # Named in the file, as in most quorums that are about.
+    story = Story(tmp_path, kafka_classpath, tools, static=True)
+    story.members.format_by_kafka(tools)
+    with story.members.ended():
+        story.chapter("kafka")
+        story.chapter("ours")
+        story.chapter("kafka")
