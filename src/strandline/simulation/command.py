@@ -86,9 +86,12 @@ def tell(outcome: Outcome) -> None:
         + ("nothing is broken" if violation is None else f"breaks {violation.invariant}")
     )
     print(outcome.plan.describe())
+    print(f"{outcome.steps:,} events in {outcome.virtual_s:.1f} s, {outcome.acknowledged} operations acknowledged")
     print("what happened:")
     print("\n".join(outcome.story))
     if violation is not None:
+        if outcome.details:
+            print(outcome.details)
         print(f"{violation}\nagain: strandline sim replay {outcome.plan.seed}", flush=True)
 
 

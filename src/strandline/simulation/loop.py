@@ -281,9 +281,14 @@ class VirtualLoop(asyncio.AbstractEventLoop):
         self._timers.clear()
         for process in self._processes:
             process.alive = False
-        for process in self._processes:
-            for task in process.pending_tasks():
-                _throw_away(task)
+        # What a clean-up begins when it is thrown away ends at once, and has nothing to say.
+        hook, sys.unraisablehook = sys.unraisablehook, lambda _: None
+        try:
+            for process in self._processes:
+                for task in process.pending_tasks():
+                    _throw_away(task)
+        finally:
+            sys.unraisablehook = hook
 
     def get_debug(self) -> bool:
         return False

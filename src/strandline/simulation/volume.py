@@ -183,18 +183,16 @@ class DirectoryNode:
 Node = FileNode | DirectoryNode
 
 
-@dataclass(frozen=True, slots=True, eq=False)
 class EntryChange:
     """What the names mean from now on (None: nothing). All of them change together, or none does."""
 
-    names: tuple[tuple[DirectoryNode, str, Node | None], ...]
-    order: int
+    __slots__ = ("directories", "keys", "names", "order")
 
-    def keys(self) -> set[tuple[int, str]]:
-        return {(id(directory), name) for directory, name, _ in self.names}
-
-    def touches(self, directory: DirectoryNode) -> bool:
-        return any(touched is directory for touched, _, _ in self.names)
+    def __init__(self, names: tuple[tuple[DirectoryNode, str, Node | None], ...], order: int) -> None:
+        self.names = names
+        self.order = order
+        self.keys = frozenset((id(directory), name) for directory, name, _ in names)
+        self.directories = frozenset(id(directory) for directory, _, _ in names)
 
     def was_synced(self) -> bool:
         """Whether the file was synced under the name it was given here."""
@@ -316,11 +314,12 @@ class Volume:
     def sync_dir(self, path: str) -> None:
         """Everything about this directory's names, and whatever it builds upon."""
         directory = self.directory(path)
+        wanted = id(directory)
         needed: set[tuple[int, str]] = set()
         durable, left = [], []
         for change in reversed(self._pending):
-            if change.touches(directory) or not needed.isdisjoint(change.keys()):
-                needed |= change.keys()
+            if wanted in change.directories or not needed.isdisjoint(change.keys):
+                needed |= change.keys
                 durable.append(change)
             else:
                 left.append(change)
@@ -355,10 +354,10 @@ class Volume:
         surviving, lost = self._pending[:kept], self._pending[kept:]
         missing: set[tuple[int, str]] = set()
         for change in lost:
-            if change.was_synced() and missing.isdisjoint(change.keys()) and random.random() < 0.5:
+            if change.was_synced() and missing.isdisjoint(change.keys) and random.random() < 0.5:
                 surviving.append(change)
             else:
-                missing |= change.keys()
+                missing |= change.keys
         return surviving
 
     def _adopt(

@@ -22,7 +22,7 @@ from strandline.node.storage import FormatPlan, StorageRefused, format_storage
 from strandline.raft.voters import Voter
 from strandline.runtime.world import World
 from strandline.simulation.cluster.chronicle import Chronicle
-from strandline.simulation.cluster.insight import quorum_of
+from strandline.simulation.cluster.insight import is_active
 from strandline.simulation.cluster.ledger import Ledger
 from strandline.simulation.cluster.metadata_files import MetadataFiles
 from strandline.simulation.cluster.plan import Layout, Plan
@@ -52,6 +52,7 @@ class Member:
         self.doubtful = False
         """This disk may yet become a voter, by a request that nobody knows the end of."""
         self.was_wiped = False
+        self.stopping = False
         self.wanted = False
         """It is to run: healing starts it again."""
         self._excused: Process | None = None
@@ -82,10 +83,13 @@ class Member:
     def boot(self) -> None:
         self.wanted = True
         self._stop = asyncio.Event()
+        self.stopping = False
         self._cluster.note(self, "starts")
         task = self.machine.boot(self._program)
         task.add_done_callback(self._ended)
         assert self.machine.process is not None
+        if self.machine.volume.capacity_bytes is not None:
+            self.excuse()
         self._cluster.booted(self, self.machine.process)
 
     async def _program(self, world: World) -> None:
@@ -115,6 +119,7 @@ class Member:
     def stop(self) -> None:
         """In good order: asked for now, done some time later."""
         self._cluster.note(self, "is asked to stop")
+        self.stopping = True
         self._stop.set()
 
     def pause(self) -> None:
@@ -205,9 +210,9 @@ class Cluster:
     def leader(self) -> Member | None:
         """Who leads the quorum, as far as it knows itself; the youngest epoch if there are several."""
         leading = [
-            (quorum.epoch, member.id)
+            (member.node.quorum.epoch, member.id)
             for member in self.running()
-            if (quorum := quorum_of(member.node)) is not None and quorum.is_leader
+            if member.node is not None and member.node.quorum is not None and is_active(member.node.quorum)
         ]
         return self.members[max(leading)[1]] if leading else None
 

@@ -59,8 +59,10 @@ class Faults:
             mend(member)
             if member.paused:
                 member.resume()
+            if member.running and (member.excused or member.stopping):
+                member.kill()  # it is on its way down, or may be: its disk may have failed
         for member in cluster.members.values():
-            if member.wanted and not member.running:
+            if member.machine.boots and not member.running:
                 member.boot()
 
 

@@ -7,6 +7,7 @@ from typing import NamedTuple
 from strandline.node.node import Node
 from strandline.raft.driver import Quorum
 from strandline.raft.replica import Replica
+from strandline.raft.states import Role
 
 
 class Sight(NamedTuple):
@@ -23,15 +24,11 @@ class Sight(NamedTuple):
     """The first offset that the image has not seen, committed or not."""
     is_active: bool = False
     """The controller of this node may decide."""
+    state: Role | None = None
+    """The machine's own, which is another object after each transition."""
 
 
 NOTHING = Sight()
-
-
-def quorum_of(node: Node | None) -> Quorum | None:
-    """None before it has started."""
-    found: Quorum | None = getattr(node, "quorum", None)
-    return None if found is None or replica_of(found) is None else found
 
 
 def replica_of(quorum: Quorum) -> Replica | None:
@@ -40,18 +37,27 @@ def replica_of(quorum: Quorum) -> Replica | None:
     return found
 
 
-def look(node: Node) -> Sight:
-    quorum = quorum_of(node)
+def is_active(quorum: Quorum) -> bool:
+    """Whether the controller of this node may decide."""
+    return replica_of(quorum) is not None and quorum.is_leader
+
+
+def look(node: Node, before: Sight) -> Sight:
+    """`before` itself when nothing is different: that is what happens after nearly every event, and must be cheap."""
+    quorum = node.quorum
     replica = None if quorum is None else replica_of(quorum)
     if quorum is None or replica is None:
         return NOTHING
+    role, epoch, high_watermark = replica.role, replica.epoch, replica.high_watermark or 0
     image = node.image
-    return Sight(
-        type(replica.role).__name__,
-        replica.epoch,
-        replica.leader_id,
-        replica.high_watermark or 0,
-        image.committed.moment,
-        image.end_offset,
-        quorum.is_leader,
-    )
+    committed, replayed, is_active = image.committed.moment, image.end_offset, quorum.is_leader
+    if (
+        role is before.state
+        and high_watermark == before.high_watermark
+        and epoch == before.epoch
+        and committed == before.committed
+        and replayed == before.replayed
+        and is_active == before.is_active
+    ):
+        return before
+    return Sight(type(role).__name__, epoch, replica.leader_id, high_watermark, committed, replayed, is_active, role)

@@ -16,6 +16,7 @@ from strandline.protocol.messages.control_records import VotersRecord
 from strandline.raft.batches import MetadataBatch, read_batches
 from strandline.raft.voters import VoterSet
 from strandline.simulation.cluster.metadata_files import Batch, MetadataFiles
+from strandline.simulation.volume import FileNode
 
 _MASK = (1 << 64) - 1
 
@@ -29,6 +30,8 @@ class Ledger:
         """Of the last committed VotersRecord."""
         self._batches: dict[int, Batch] = {}
         self._last: Batch | None = None
+        self._held: dict[int, tuple[list[tuple[FileNode, int]], int]] = {}
+        """By whose files: the segments looked at, as they were, and how far they were found to agree."""
         self._digest = 0
         self._digests: dict[int, int] = {0: 0}
         self._on_batch: list[Callable[[MetadataBatch], None]] = []
@@ -39,7 +42,7 @@ class Ledger:
 
     def extend(self, files: MetadataFiles, high_watermark: int) -> None:
         """From the log of the leader that has just committed up to here."""
-        for batch in files.batches():
+        for batch in files.batches(since=self.end):
             if self.end <= batch.base_offset and batch.next_offset <= high_watermark:
                 self._add(batch, files.content(batch))
 
@@ -86,15 +89,25 @@ class Ledger:
         return None
 
     def held_durably(self, files: MetadataFiles) -> int:
-        """How far the certain part of a node's directory agrees with what is committed: its first offset missing."""
+        """How far the certain part of a node's directory agrees with what is committed: its first offset missing.
+
+        What was certain stays so while nothing is rewritten and no segment goes, so it is not looked at again.
+        """
+        segments = files.certain_segments()
+        marks = [(segment.file, segment.file.rewrites) for segment in segments]
+        known, position = self._held.get(id(files), ([], 0))
+        if marks[: len(known)] != known:
+            known, position = [], 0
         snapshot = files.certain_snapshot()
-        position = 0 if snapshot is None else snapshot.end_offset
-        for batch in files.certain_batches():
-            if batch.base_offset <= position < batch.next_offset:
-                known = self._batches.get(batch.base_offset)
-                if known is not None and known.identity != batch.identity:
-                    break
-                position = batch.next_offset
+        position = max(position, 0 if snapshot is None else snapshot.end_offset)
+        for segment in segments[max(0, len(known) - 1) :]:
+            for batch in segment.certain():
+                if batch.base_offset <= position < batch.next_offset:
+                    mine = self._batches.get(batch.base_offset)
+                    if mine is not None and mine.identity != batch.identity:
+                        return position
+                    position = batch.next_offset
+        self._held[id(files)] = (marks, min(position, self.end))
         return position
 
     def digest_at(self, offset: int) -> int | None:

@@ -7,7 +7,7 @@ synced, bytes that were synced since they were written. Files only grow, as a ru
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from bisect import bisect_right
 from typing import NamedTuple
 
 from strandline.model.ids import METADATA_TOPIC
@@ -22,6 +22,7 @@ from strandline.simulation.world import Machine
 
 METADATA_DIRECTORY = f"/data/{METADATA_TOPIC}-0"
 _SEGMENT = ".log"
+_SNAPSHOT = ".checkpoint"
 
 
 class Batch(NamedTuple):
@@ -82,25 +83,25 @@ class Segment:
                 if isinstance(record, VotersRecord):
                     self.voters = VoterSet.of_record(record)
 
-    def certain(self) -> Iterator[Batch]:
-        certain_size = self.file.certain_size()
-        for batch in self.read():
-            if batch.position + batch.size > certain_size:
-                return
-            yield batch
+    def certain(self) -> list[Batch]:
+        """Those that any power loss leaves, if it leaves the file's name."""
+        batches, certain_size = self.read(), self.file.certain_size()
+        count = bisect_right(batches, certain_size, key=lambda batch: batch.position + batch.size)
+        return batches[:count]
 
 
 class MetadataFiles:
     def __init__(self, machine: Machine, path: str = METADATA_DIRECTORY) -> None:
         self._machine = machine
         self._path = path
-        self._segments: dict[int, Segment] = {}
+        self._known: dict[int, Segment] = {}
 
-    def quorum_state(self) -> Voted | None:
-        """As it is certain to be found; None before the first was synced."""
+    def quorum_state(self, *, cached: bool = False) -> Voted | None:
+        """As it is certain to be found, or as it is found now; None when there is none."""
         directory = self._directory()
-        file = None if directory is None else directory.durable.get(QUORUM_STATE)
-        if not isinstance(file, FileNode) or file.certain_size() < file.size:
+        entries = {} if directory is None else directory.entries if cached else directory.durable
+        file = entries.get(QUORUM_STATE)
+        if not isinstance(file, FileNode) or (not cached and file.certain_size() < file.size):
             return None
         try:
             data = json.loads(file.read(0, file.size))
@@ -108,71 +109,77 @@ class MetadataFiles:
             return None
         return Voted(data["leaderEpoch"], data["leaderId"], data["votedId"], data.get("votedDirectoryId", ""))
 
-    def batches(self) -> list[Batch]:
-        """The log as its process reads it: what follows on without a gap up to its end."""
-        directory = self._directory()
-        found: list[Batch] = []
-        if directory is not None:
-            for segment in self._segments_of(directory.entries):
-                batches = segment.read()
-                if batches and found and found[-1].next_offset != batches[0].base_offset:
-                    found = []  # the log has begun anew at a snapshot; what came before it waits to be removed
-                found += batches
-        return found
+    def batches(self, since: int = 0) -> list[Batch]:
+        """The log as its process reads it: what follows on without a gap up to its end. Those that reach over `since`
+        and later ones, at least."""
+        found: list[Segment] = []
+        for segment in reversed(self._segments()):
+            batches = segment.read()
+            if found and batches and batches[-1].next_offset != found[-1].batches[0].base_offset:
+                break  # the log has begun anew at a snapshot; what came before it waits to be removed
+            if batches:
+                found.append(segment)
+                if batches[0].base_offset <= since:
+                    break
+        return [batch for segment in reversed(found) for batch in segment.batches]
 
     def last_voters(self) -> VoterSet | None:
         """As the log says at its end, committed or not; None where it says nothing about voters."""
-        directory = self._directory()
-        found = None
-        for segment in [] if directory is None else self._segments_of(directory.entries):
+        for segment in reversed(self._segments()):
             segment.read()
-            found = segment.voters or found
-        return found
+            if segment.voters is not None:
+                return segment.voters
+        return None
 
     def content(self, batch: Batch) -> bytes:
         """The bytes of a batch that `batches` named just now."""
-        directory = self._directory()
-        for segment in [] if directory is None else self._segments_of(directory.entries):
-            if batch in segment.batches:
+        for segment in reversed(self._segments()):
+            if segment.batches and segment.batches[0].base_offset <= batch.base_offset:
                 return segment.file.read(batch.position, batch.size)
         raise LookupError(f"no such batch: {batch}")
 
-    def certain_batches(self) -> Iterator[Batch]:
-        """In order of their offsets; gaps are possible."""
+    def certain_segments(self) -> list[Segment]:
+        """Those whose names any power loss leaves, oldest first."""
         directory = self._directory()
-        if directory is not None:
-            for segment in self._segments_of(directory.durable):
-                yield from segment.certain()
+        return [] if directory is None else self._segments_of(directory.durable)
 
     def certain_snapshot(self) -> SnapshotId | None:
         """The latest that any power loss leaves."""
         directory = self._directory()
-        found: list[SnapshotId] = []
-        for name, file in [] if directory is None else directory.durable.items():
-            snapshot_id = parse_snapshot_name(name)
-            if snapshot_id is not None and isinstance(file, FileNode) and file.certain_size() == file.size:
-                found.append(snapshot_id)
-        return max(found, default=None)
+        found = {} if directory is None else _snapshots_of(directory.durable)
+        return max((each for each, file in found.items() if file.certain_size() == file.size), default=None)
 
     def snapshots(self) -> dict[SnapshotId, FileNode]:
         """Under their final names, without the one that only names the first voters."""
         directory = self._directory()
-        found = {}
-        for name, file in [] if directory is None else directory.entries.items():
-            snapshot_id = parse_snapshot_name(name)
-            if snapshot_id is not None and not snapshot_id.is_first_voters and isinstance(file, FileNode):
-                found[snapshot_id] = file
-        return found
+        found = {} if directory is None else _snapshots_of(directory.entries)
+        return {each: file for each, file in found.items() if not each.is_first_voters}
 
     def _directory(self) -> DirectoryNode | None:
         found = self._machine.volume.find(self._path)
         return found if isinstance(found, DirectoryNode) else None
 
-    def _segments_of(self, entries: dict[str, Node]) -> Iterator[Segment]:
+    def _segments(self) -> list[Segment]:
+        directory = self._directory()
+        return [] if directory is None else self._segments_of(directory.entries)
+
+    def _segments_of(self, entries: dict[str, Node]) -> list[Segment]:
+        found = []
         for name in sorted(name for name in entries if name.endswith(_SEGMENT)):
             file = entries[name]
             assert isinstance(file, FileNode)
-            segment = self._segments.get(file.number)
+            segment = self._known.get(file.number)
             if segment is None or segment.file is not file:
-                segment = self._segments[file.number] = Segment(file)
-            yield segment
+                segment = self._known[file.number] = Segment(file)
+            found.append(segment)
+        return found
+
+
+def _snapshots_of(entries: dict[str, Node]) -> dict[SnapshotId, FileNode]:
+    found = {}
+    for name, file in entries.items():
+        if name.endswith(_SNAPSHOT):
+            snapshot_id = parse_snapshot_name(name)
+            if snapshot_id is not None and isinstance(file, FileNode):
+                found[snapshot_id] = file
+    return found

@@ -80,8 +80,8 @@ class Observer:
         if member is None or member.node is None:
             return
         before = self._sights[member.id]
-        now = look(member.node)
-        if now == before or member.machine.process is not process:
+        now = look(member.node, before)
+        if now is before or member.machine.process is not process:
             return
         self._sights[member.id] = now
         self._tell(member, before, now)

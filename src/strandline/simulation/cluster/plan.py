@@ -112,9 +112,9 @@ def draw_plan(seed: int, options: Options | None = None) -> Plan:
         _draw_faults(random, [kind for kind in kinds if kind != "drift"], safety_ms),
         safety_ms,
         drift="drift" in kinds,
-        stepped_chance=random.choice((0.0, 0.02, 0.1)),
+        stepped_chance=random.choice((0.0, 0.0, 0.02)),
         clients=random.randint(1, 3),
-        pace_ms=random.choice((50, 200, 600)),
+        pace_ms=random.choice((150, 400, 1_000)),
         features={"eligible.leader.replicas.version": random.randint(0, 1)},
     )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import traceback
 from collections import Counter
 from collections.abc import Callable
 from contextvars import Context
@@ -23,11 +24,12 @@ from strandline.simulation.cluster.observer import Checker, Observer
 from strandline.simulation.cluster.plan import Plan
 from strandline.simulation.cluster.violation import Violation
 from strandline.simulation.cluster.workload import Worker
-from strandline.simulation.loop import Deadlock, LimitReached
+from strandline.simulation.loop import Deadlock, LimitReached, VirtualLoop
+from strandline.simulation.process import current_process
 from strandline.simulation.world import Simulation, UnseenErrors
 
 _SETTLING_S = 120
-_MAX_STEPS = 5_000_000
+_MAX_STEPS = 1_000_000
 
 
 @dataclass(slots=True)
@@ -42,12 +44,15 @@ class Outcome:
     committed: int = 0
     faults: Counter[str] = field(default_factory=Counter)
     story: list[str] = field(default_factory=list)
+    details: str = ""
+    """Where a program failed that was not meant to."""
 
 
 def run_plan(plan: Plan, on_line: Callable[[str], None] | None = None) -> Outcome:
     """`on_line` hears what nodes log, as they log it."""
     outcome = Outcome(plan)
-    with Simulation(plan.seed, replace(plan.weather)) as simulation, _Ears(simulation, on_line):
+    with _Ears(on_line) as ears, Simulation(plan.seed, replace(plan.weather)) as simulation:
+        ears.loop = simulation.loop
         chronicle = Chronicle(simulation.loop)
         run = Run(simulation, plan, chronicle)
         try:
@@ -64,6 +69,7 @@ def run_plan(plan: Plan, on_line: Callable[[str], None] | None = None) -> Outcom
             outcome.violation.__cause__ = error
         if outcome.violation is not None:
             chronicle.note("", f"VIOLATION {outcome.violation}")
+            outcome.details = _details(outcome.violation)
         outcome.digest = simulation.trace.digest()
         outcome.steps = simulation.loop.steps
         outcome.virtual_s = simulation.loop.now_us / 1_000_000
@@ -125,6 +131,11 @@ def _raise_error(task: asyncio.Task[None]) -> None:
         raise error
 
 
+def _details(violation: Violation) -> str:
+    cause = violation.__cause__
+    return "" if cause is None else "".join(traceback.format_exception(cause))
+
+
 def _with_notes(error: BaseException) -> str:
     return "\n".join([repr(error), *getattr(error, "__notes__", ())])
 
@@ -132,9 +143,9 @@ def _with_notes(error: BaseException) -> str:
 class _Ears(logging.Handler):
     """Hears what nodes log. An error with a trace is a bug that somebody caught: it is raised after the event."""
 
-    def __init__(self, simulation: Simulation, on_line: Callable[[str], None] | None) -> None:
+    def __init__(self, on_line: Callable[[str], None] | None) -> None:
         super().__init__(logging.DEBUG if on_line is not None else logging.ERROR)
-        self._simulation = simulation
+        self.loop: VirtualLoop | None = None
         self._on_line = on_line
         self._logger = logging.getLogger("strandline")
         self._bug: logging.LogRecord | None = None
@@ -151,11 +162,15 @@ class _Ears(logging.Handler):
         self._logger.level, self._logger.propagate = self._before
 
     def emit(self, record: logging.LogRecord) -> None:
+        if self.loop is None or self.loop.is_closed():
+            return
         if self._on_line is not None:
-            self._on_line(f"{self._simulation.loop.now_us / 1_000_000:10.4f} s  {record.name}: {record.getMessage()}")
+            process = current_process()
+            who = "" if process is None else process.name
+            self._on_line(f"{self.loop.now_us / 1_000_000:10.4f} s  {who:<10} {record.getMessage()}")
         if record.levelno >= logging.ERROR and record.exc_info and self._bug is None:
             self._bug = record
-            self._simulation.loop.call_soon(self._complain, context=Context())
+            self.loop.call_soon(self._complain, context=Context())
 
     def _complain(self) -> None:
         assert self._bug is not None and self._bug.exc_info is not None

@@ -22,7 +22,7 @@ _REQUEST = Struct(">hhi")  # key, version, correlation id
 _CORRELATION = Struct(">i")
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, weakref_slot=True, eq=False)
 class Asked:
     """A request of interest."""
 

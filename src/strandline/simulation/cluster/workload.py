@@ -45,6 +45,14 @@ from strandline.simulation.cluster.cluster import Cluster
 from strandline.simulation.cluster.history import History, Possible, TopicState
 
 _TIMEOUT_MS = 2_500
+# A broker asks again when it has lost the controller, as Kafka's do: these answers may mean that it was done before.
+_TWICE = frozenset(
+    {
+        ErrorCode.TOPIC_ALREADY_EXISTS,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.INVALID_PARTITIONS,
+    }
+)
 _TOPIC = 2
 _VALUES = ("400000", "500000", "600000")
 
@@ -188,7 +196,7 @@ class Worker:
             await ask()
             outcome, why = Outcome.DONE, ""
         except KafkaError as error:
-            unsure = isinstance(error, TRANSPORT_ERRORS) or error.code in DOUBTFUL
+            unsure = isinstance(error, TRANSPORT_ERRORS) or error.code in DOUBTFUL or error.code in _TWICE
             outcome, why = Outcome.UNKNOWN if unsure else Outcome.REFUSED, f" ({error.code.name})"
         self._chronicle.note(self.name, f"{doing} through {self._caller.at}: {outcome.value}{why}", minor=True)
         return outcome

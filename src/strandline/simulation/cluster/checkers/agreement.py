@@ -31,8 +31,8 @@ class MetadataAgrees(Checker):
     def changed(self, member: Member, before: Sight, now: Sight) -> None:
         if now.high_watermark > self._ledger.end or now.committed > self._ledger.end:
             self._raise_too_far(member, max(now.high_watermark, now.committed))
-        if now.replayed > self._ledger.end and not now.is_active and now.role != "Leader":
-            self._check_replayed(member, now)
+        if now.role != "Leader" and now.replayed > max(now.high_watermark, now.committed):
+            self._check_replayed(member, before, now)
         if now.high_watermark > before.high_watermark:
             self._check_log(member, before.high_watermark, now.high_watermark)
         if now.committed != before.committed:
@@ -49,15 +49,15 @@ class MetadataAgrees(Checker):
         why = f"{member.name} takes for committed what lies below {offset}"
         raise Violation("I-4", f"{why}; leaders have committed up to {self._ledger.end} only")
 
-    def _check_replayed(self, member: Member, now: Sight) -> None:
-        """The active controller is ahead of the quorum; nobody else may be, once it has heard that it is not that."""
-        if now.replayed > max(now.high_watermark, now.committed):
+    def _check_replayed(self, member: Member, before: Sight, now: Sight) -> None:
+        """The active controller is ahead of the quorum. When it is that no more, it goes back before it goes on."""
+        # A snapshot is replayed as if everything in it stood at offset 0.
+        if now.replayed > 1 and (now.replayed > before.replayed or now.committed > before.committed):
             why = f"{member.name}, a {now.role.lower()}, has replayed up to {now.replayed}"
             raise Violation("I-4", f"{why}, and only {now.high_watermark} is committed")
 
     def _check_log(self, member: Member, since: int, below: int) -> None:
-        batches = [batch for batch in member.files.batches() if batch.next_offset > since]
-        different = self._ledger.first_difference(batches, below)
+        different = self._ledger.first_difference(member.files.batches(since), below)
         if different is not None:
             why = f"the log of {member.name} holds at {different.base_offset} a batch of epoch {different.epoch}"
             raise Violation("I-4", f"{why} that is not the one that was committed there")

@@ -22,14 +22,15 @@ class CommitsAreKept(Checker):
         self._voters: tuple[Voter, ...] = ()
 
     def changed(self, member: Member, before: Sight, now: Sight) -> None:
-        if now.role == "Leader":
-            if before.role != "Leader" or before.epoch != now.epoch:
-                self._elected(member, now)
-            elif now.high_watermark < before.high_watermark:
-                why = f"{member.name} takes its high watermark back from {before.high_watermark} to"
-                raise Violation("I-3", f"{why} {now.high_watermark} while it leads epoch {now.epoch}")
-            if now.high_watermark > self._ledger.end:
-                self._committed(member, now)
+        led = before.role == "Leader" and before.epoch == now.epoch
+        if now.role == "Leader" and not led:
+            self._elected(member, now)
+        if led and now.high_watermark < before.high_watermark:
+            why = f"{member.name} takes its high watermark back from {before.high_watermark} to"
+            raise Violation("I-3", f"{why} {now.high_watermark} while it leads epoch {now.epoch}")
+        # A leader that is removed commits its removal and resigns in one event.
+        if (led or now.role == "Leader") and now.high_watermark > self._ledger.end:
+            self._committed(member, now)
 
     def finish(self) -> None:
         self._check_majority("at the end")
