@@ -19,7 +19,7 @@ from strandline.controller.decisions import Decision, Steps
 from strandline.runtime.clock import Clock
 
 # A loop that is merely busy wakes within this time.
-_STANDSTILL_MS: Final = 200
+_STANDSTILL_MS: Final = 500
 
 
 @dataclass(frozen=True, slots=True)

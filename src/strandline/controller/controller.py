@@ -199,8 +199,9 @@ class Controller:
             tasks.start(self._watch.run(), "death watch")
 
     def _on_standstill(self, late_ms: int) -> None:
+        """What came in the meantime is yet to be read, and everybody has the time of a heartbeat to be heard."""
         logger.warning("this process stood still for %d ms; nobody is held to have been silent meanwhile", late_ms)
-        self.brokers.sessions.postpone(late_ms)
+        self.brokers.sessions.postpone(late_ms + self._settings.broker_heartbeat_interval_ms)
 
     async def _perform(self, duty: Duty) -> bool:
         try:

@@ -23,8 +23,6 @@ class ControllerSettings:
     leader_imbalance_check_interval_ms: int = 300_000
     unclean_leader_election_interval_ms: int = 300_000
     token_expiry_check_interval_ms: int = 3_600_000
-    token_max_lifetime_ms: int = 604_800_000
-    token_expiry_ms: int = 86_400_000
     authorizer: bool = False
     """Whether somebody judges by ACLs; without it they are neither shown nor changed."""
     death_detection: bool = True

@@ -150,8 +150,6 @@ def controller_settings(base: Foundation) -> ControllerSettings:
         leader_imbalance_check_interval_ms=config.integer("leader.imbalance.check.interval.seconds") * 1000,
         unclean_leader_election_interval_ms=config.integer("unclean.leader.election.interval.ms"),
         token_expiry_check_interval_ms=config.integer("delegation.token.expiry.check.interval.ms"),
-        token_max_lifetime_ms=config.integer("delegation.token.max.lifetime.ms"),
-        token_expiry_ms=config.integer("delegation.token.expiry.time.ms"),
         death_detection=config.boolean("strandline.broker.death.detection.enable"),
         incarnation_id=base.incarnation_id if config.node.is_broker else None,
         configured_voters=tuple(sorted(voter.id for voter in config.quorum.voters)),

@@ -167,7 +167,7 @@ def test_time_that_the_controller_slept_through_is_no_brokers_silence() -> None:
         await asyncio.sleep(8)
         stage.controller._on_standstill(5000)
         clockwork = asyncio.create_task(stage.controller.run())
-        await asyncio.sleep(5.9)
+        await asyncio.sleep(7.9)
         assert not stage.broker().fenced
         await asyncio.sleep(0.2)
         assert stage.broker().fenced
