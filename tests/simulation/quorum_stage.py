@@ -131,6 +131,7 @@ class Node:
         return self.machine.process is not None and self.machine.process.alive
 
     def boot(self) -> None:
+        self._stage.check_alive()
         self.is_ready = False
         self.stop = asyncio.Event()
         self.task = self.machine.boot(self.run)

@@ -120,10 +120,9 @@ class Quorum:
         self._snapshotting: Snapshotting
         self._exchanges = Exchanges(peers, settings.request_timeout_ms, self._on_exchange_ended)
         self._tasks = TaskGroup()
-        self._waiting: dict[replies.Token, None] = {}
+        self._askers = replies.Askers()
         self._timer: asyncio.TimerHandle | None = None
         self._leader_changed = asyncio.Event()
-        self._has_ended = False
         self.on_commit: Callable[[list[Touched]], None] | None = None
         """Hears what each commit touched, after the image has it and before anyone who waits for it."""
         self.on_leading: Callable[[int], None] | None = None
@@ -208,15 +207,10 @@ class Quorum:
             self._end()
 
     def _end(self) -> None:
-        self._has_ended = True
         if self._timer is not None:
             self._timer.cancel()
         self._step_down()
-        waiting, self._waiting = self._waiting, {}
-        for token in waiting:
-            if not token.done():
-                token.set_exception(_gone())
-                token.exception()  # its caller may be gone; that is no news worth a warning
+        self._askers.end()
 
     async def resign(self) -> None:
         """Before a leader's node stops: asks the others to elect somebody else at once, and waits for it briefly."""
@@ -244,35 +238,33 @@ class Quorum:
 
     async def close(self) -> None:
         """After `run` has ended: what is synced stays, and the files are put down."""
-        await self._offload.run(self._storage.close)
+        try:
+            await self._offload.run(self._storage.close)
+        except (OSError, KafkaError) as error:
+            logger.warning(
+                "the metadata log could not be closed in good order, but what was synced is there: %s", error
+            )
 
     async def handle(self, request: Message, version: int) -> Message:
         """Vote, BeginQuorumEpoch, EndQuorumEpoch, Fetch and FetchSnapshot of the metadata log, DescribeQuorum,
         AddRaftVoter, RemoveRaftVoter, UpdateRaftVoter."""
         check_known(request)
-        clock = self._clock
-        response = await self._ask(
-            lambda token: hand_in(self._replica, token, request, version, clock.now_ms(), clock.wall_ms()),
-            writes=may_write(request),
-        )
-        return fitted(response, version)
+        clock, replica = self._clock, self._replica
+
+        def hand(token: replies.Token) -> None:
+            self._inbox.put(
+                lambda: hand_in(replica, token, request, version, clock.now_ms(), clock.wall_ms()),
+                writes=may_write(request),
+            )
+
+        return fitted(await self._askers.ask(hand), version)
 
     async def upgrade_kraft_version(self, level: int) -> Message:
         """From configured voters to voters in the log; answers an UpdateFeaturesResponse when that is committed."""
-        return await self._ask(
-            lambda token: self._replica.upgrade_kraft_version(token, level, self._clock.now_ms()), writes=True
+        upgrade = self._replica.upgrade_kraft_version
+        return await self._askers.ask(
+            lambda token: self._put(lambda now_ms: upgrade(token, level, now_ms), writes=True)
         )
-
-    async def _ask(self, ask: Callable[[replies.Token], list[Effect]], *, writes: bool) -> Message:
-        if self._has_ended:
-            raise _gone()
-        token: replies.Token = asyncio.get_running_loop().create_future()
-        self._waiting[token] = None
-        self._inbox.put(partial(ask, token), writes=writes)
-        try:
-            return await token
-        finally:
-            self._waiting.pop(token, None)
 
     def reserve(self) -> int:
         """The offset where the next append will stand; nobody else writes until `append` or `release`."""
@@ -360,13 +352,13 @@ class Quorum:
 
     def _on_replayed(self, offset: int, touched: list[Touched]) -> None:
         """In one step of the loop: whoever is woken finds the image, and what follows from it, as committed."""
-        self._storage.note_committed(offset)
         if self.on_commit is not None:
             self.on_commit(touched)
         if self._leadership is not None:
             self._metrics.on_committed(offset)
             self._leadership.committed.advance(offset)
         self.high_watermark.advance(offset)
+        self._storage.note_committed(offset)
         self._snapshotting.on_committed(offset)
 
     def _lead(self, epoch: int) -> None:
@@ -443,7 +435,3 @@ class Quorum:
 
     def _remove(self, snapshots: Sequence[SnapshotId], segments: Sequence[Segment]) -> None:
         self._tasks.start(self._offload.run(self._storage.remove_files, snapshots, segments), "quorum clean-up")
-
-
-def _gone() -> KafkaError:
-    return KafkaError(ErrorCode.BROKER_NOT_AVAILABLE, "this node has left the metadata quorum")

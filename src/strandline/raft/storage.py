@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 
+from strandline.log.health import is_refusal
 from strandline.log.partition_log import PartitionLog
 from strandline.log.segment import Segment
 from strandline.log.truncation import Restart
@@ -143,7 +144,12 @@ class MetadataStorage:
     def note_committed(self, offset: int) -> None:
         """To the page cache. Only what is synced here is noted: whoever reads the note may rely on the log for it."""
         self.log.advance_high_watermark(offset)
-        self.note.rise(min(offset, self.log.flushed_offset))
+        try:
+            self.note.rise(min(offset, self.log.flushed_offset))
+        except OSError as error:
+            if not is_refusal(error):
+                raise
+            # On a full disk: an older note is as true.
 
     def begin_snapshot(self, snapshot_id: SnapshotId, metadata_version: int) -> SnapshotWriter:
         return SnapshotWriter(

@@ -127,9 +127,16 @@ class StoredLog:
             due, end = header.next_offset, position + header.size_bytes
             if count == _BATCHES_PER_APPEND:
                 break
-        self._append(memoryview(records)[:end], fetched=True)
+        before = self.end_offset
+        try:
+            self._append(memoryview(records)[:end], fetched=True)
+        except KafkaError:
+            # The disk is full in the middle: what was written stands, and the rest is fetched again.
+            if self.end_offset == before:
+                raise
         for offset, record in told:
-            self.history.on_record(offset, record)
+            if offset < self.end_offset:
+                self.history.on_record(offset, record)
 
     def on_truncated(self) -> None:
         """The end of the log was cut off, and with it whatever it said about voters."""
