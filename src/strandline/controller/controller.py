@@ -1,8 +1,9 @@
 """The controller: what it is asked, one method per request, and what it does by itself.
 
 Machines (`topics`, `brokers`, `configs` …) decide on the latest view and return records and an answer;
-`controller.events` makes one decision after the other, appends, and answers when committed. This module only introduces
-them to one another. It does not know who makes the log durable: it sees the `MetadataLog` port.
+`controller.events` makes one decision after the other, appends, and answers when committed; `controller.caretaker` does
+what nobody asks for. This module only introduces them to one another. It does not know who makes the log durable: it
+sees the `MetadataLog` port.
 
 Callers (handlers through `node`, the broker's own lifecycle) await one method per request. `activate` and `renounce`
 follow the leadership of the log and may be called many times; `run` is the clockwork, for as long as the process lives.
@@ -12,7 +13,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from functools import partial
 from random import Random
 from typing import TypeVar
 
@@ -21,11 +21,11 @@ from msgspec.structs import replace
 from strandline.controller import producer_ids, tokens
 from strandline.controller.acls import Acls
 from strandline.controller.brokers import Brokers
-from strandline.controller.clockwork import Alarm, Duties, Duty
+from strandline.controller.caretaker import Caretaker
+from strandline.controller.clockwork import Duty
 from strandline.controller.configs import Configs
-from strandline.controller.deaths import Deaths, Fence
 from strandline.controller.decisions import MAX_RECORDS_PER_DECISION, Decision, Steps
-from strandline.controller.dials import DeathWatch, Dials, NoDials
+from strandline.controller.dials import Dials, NoDials
 from strandline.controller.directories import Directories
 from strandline.controller.elections import keep_eligible
 from strandline.controller.events import Events
@@ -41,7 +41,6 @@ from strandline.controller.settings import ControllerSettings
 from strandline.controller.topics import Topics
 from strandline.metadata.image import Image
 from strandline.model.errors import ErrorCode, KafkaError
-from strandline.model.ids import Endpoint
 from strandline.protocol.messages.acls import (
     CreateAclsRequest,
     CreateAclsResponse,
@@ -73,7 +72,7 @@ from strandline.protocol.messages.configs import (
     IncrementalAlterConfigsResponse,
 )
 from strandline.protocol.messages.elections import ElectLeadersRequest, ElectLeadersResponse
-from strandline.protocol.messages.metadata_records import AbortTransactionRecord, NoOpRecord
+from strandline.protocol.messages.metadata_records import AbortTransactionRecord
 from strandline.protocol.messages.producers import AllocateProducerIdsRequest, AllocateProducerIdsResponse
 from strandline.protocol.messages.quotas import AlterClientQuotasRequest, AlterClientQuotasResponse
 from strandline.protocol.messages.reassignments import (
@@ -94,7 +93,6 @@ from strandline.protocol.messages.topics import (
 from strandline.protocol.types import Message
 from strandline.runtime.clock import Clock
 from strandline.runtime.metrics import Metrics
-from strandline.runtime.tasks import TaskGroup
 
 logger = logging.getLogger(__name__)
 
@@ -133,26 +131,13 @@ class Controller:
         self._quotas = Quotas(image.latest)
         self._scram = Scram(image.latest)
         self._acls = Acls(image.latest, random, authorizer=settings.authorizer)
-        self._duties = Duties(self._perform)
-        self._duties.add(Duty("no-op", settings.max_idle_interval_ms, self._no_op))
-        self._duties.add(
-            Duty(
-                "token expiry",
-                settings.token_expiry_check_interval_ms,
-                lambda: tokens.expire(image.latest, clock.wall_ms()),
-            )
-        )
+        self._caretaker = Caretaker(image.latest, settings, self._events, self.brokers, clock, dials or NoDials())
         balance_ms = settings.leader_imbalance_check_interval_ms if settings.auto_leader_rebalance_enable else 0
-        self._duties.add(Duty("balance leaders", balance_ms, self._leaders.balance))
-        unclean_ms = settings.unclean_leader_election_interval_ms
+        unclean_ms, expiry_ms = settings.unclean_leader_election_interval_ms, settings.token_expiry_check_interval_ms
         self._unclean_election = Duty("elect unclean leaders", unclean_ms, self._leaders.elect_unclean)
-        self._duties.add(self._unclean_election)
-        self._deaths = Deaths(image.latest, settings)
-        self._watch = DeathWatch(self._deaths, dials or NoDials(), clock, self._fence_dead_broker)
-        self._alarms = [
-            Alarm(clock, self._next_session_end_ms, self._fence_silent_brokers, self._on_standstill),
-            Alarm(clock, self._duties.next_deadline_ms, self._duties.ring),
-        ]
+        self._caretaker.add(self._unclean_election)
+        self._caretaker.add(Duty("balance leaders", balance_ms, self._leaders.balance))
+        self._caretaker.add(Duty("expire tokens", expiry_ms, lambda: tokens.expire(image.latest, clock.wall_ms())))
 
     @property
     def is_active(self) -> bool:
@@ -163,12 +148,7 @@ class Controller:
         if self._events.begin() is None:
             return
         self._metrics.activations.add()
-        now_ms = self._clock.now_ms()
-        self.brokers.activate(now_ms)
-        self._watch.perform(self._deaths.on_activated(self._settings.node_id, self.brokers.predecessor(), now_ms))
-        self._duties.start(now_ms)
-        for alarm in self._alarms:
-            alarm.changed()
+        self._caretaker.start()
         try:
             await self._event(self._first_decision)
         except KafkaError as error:
@@ -188,87 +168,15 @@ class Controller:
     def renounce(self) -> None:
         """The log is another's. What waits for its turn or its commit fails, and what was not committed never was."""
         self._events.end()
-        self._duties.stop()
-        self._deaths.on_renounced()
+        self._caretaker.stop()
 
     async def run(self) -> None:
-        """The clockwork. Sleeps while another controller is active; ends by cancellation."""
-        async with TaskGroup() as tasks:
-            for alarm in self._alarms:
-                tasks.start(alarm.run(), "controller's alarm")
-            tasks.start(self._watch.run(), "death watch")
-
-    def _on_standstill(self, late_ms: int) -> None:
-        """What came in the meantime is yet to be read, and everybody has the time of a heartbeat to be heard."""
-        logger.warning("this process stood still for %d ms; nobody is held to have been silent meanwhile", late_ms)
-        self.brokers.sessions.postpone(late_ms + self._settings.broker_heartbeat_interval_ms)
-
-    async def _perform(self, duty: Duty) -> bool:
-        try:
-            return await self._event(duty.decide)
-        except KafkaError as error:
-            if error.code is not ErrorCode.NOT_CONTROLLER:
-                logger.warning("the controller's duty %r failed: %s", duty.name, error)
-            return False
-
-    def _no_op(self) -> Decision[bool]:
-        """Shows followers that the log is led and how far they lag; with nobody to see it, a disk may sleep."""
-        leadership = self._events.leadership
-        if leadership is None or not self._followed():
-            return Decision(False)
-        idle_ms = self._clock.now_ms() - leadership.last_append_ms
-        return Decision(False, [NoOpRecord()] if idle_ms >= self._settings.max_idle_interval_ms else [])
-
-    def _followed(self) -> bool:
-        view, me = self._image.latest, self._settings.node_id
-        return any(broker.id != me and not broker.fenced for broker in view.brokers()) or any(
-            controller.id != me for controller in view.controllers()
-        )
-
-    def _next_session_end_ms(self) -> int | None:
-        if not self.is_active:
-            return None
-        # A session that is yet to begin ends no earlier.
-        latest_ms = self._clock.now_ms() + self._settings.broker_session_timeout_ms
-        deadline_ms = self.brokers.sessions.next_deadline_ms()
-        return latest_ms if deadline_ms is None else deadline_ms
-
-    async def _fence_silent_brokers(self, now_ms: int) -> None:
-        for broker_id in self.brokers.sessions.expired(now_ms):
-            await self._fence(broker_id, partial(self._is_silent, broker_id))
-
-    def _is_silent(self, broker_id: int) -> bool:
-        """Asked when it is to be fenced: it may have been heard while other events had their turn."""
-        return broker_id in self.brokers.sessions.expired(self._clock.now_ms())
-
-    async def _fence(self, broker_id: int, is_due: Callable[[], bool]) -> None:
-        def decide() -> Decision[None] | Steps[None]:
-            return self.brokers.fence(broker_id) if is_due() else Decision(None)
-
-        try:
-            await self._event(decide)
-        except KafkaError as error:
-            # Whoever is active now has sessions of its own.
-            if error.code is not ErrorCode.NOT_CONTROLLER:
-                raise
+        """What it does without being asked. Sleeps while another controller is active; ends by cancellation."""
+        await self._caretaker.run()
 
     def broker_connection_lost(self, broker_id: int, broker_epoch: int) -> None:
         """A connection that carried the heartbeats of this registration has ended, whoever ended it."""
-        if self.is_active:
-            now_ms = self._clock.now_ms()
-            self._watch.perform(self._deaths.on_connection_lost(broker_id, broker_epoch, now_ms))
-
-    async def _fence_dead_broker(self, fence: Fence) -> None:
-        broker_id, epoch = fence.broker_id, fence.broker_epoch
-        await self._fence(broker_id, partial(self._is_dead, broker_id, epoch))
-
-    def _is_dead(self, broker_id: int, epoch: int) -> bool:
-        broker = self._image.latest.broker(broker_id)
-        if broker is None or broker.epoch != epoch or not self._deaths.is_dead(broker_id, epoch):
-            return False
-        self._deaths.on_fenced(broker_id, epoch)
-        logger.warning("broker %d is dead: it is gone without goodbye, and its listeners refuse connections", broker_id)
-        return True
+        self._caretaker.connection_lost(broker_id, broker_epoch)
 
     async def create_topics(self, request: CreateTopicsRequest, version: int = 7) -> CreateTopicsResponse:
         return await self._event(lambda: self._topics.create(request), request.timeout_ms)
@@ -301,7 +209,7 @@ class Controller:
             return decision
 
         answer = await self._event(decide_with_partitions)
-        while unclean_allowed and await self._perform(self._unclean_election):
+        while unclean_allowed and await self._caretaker.perform(self._unclean_election):
             pass
         return answer
 
@@ -333,17 +241,11 @@ class Controller:
             )
         except KafkaError as error:
             if error.code is ErrorCode.DUPLICATE_BROKER_REGISTRATION:
-                listeners = [Endpoint(each.host, each.port) for each in request.listeners]
-                now_ms = self._clock.now_ms()
-                self._watch.perform(
-                    self._deaths.on_registration_refused(request.broker_id, request.log_dirs, listeners, now_ms)
-                )
+                self._caretaker.took_for_duplicate(request)
             raise
 
     async def broker_heartbeat(self, request: BrokerHeartbeatRequest, version: int = 2) -> BrokerHeartbeatResponse:
-        now_ms = self._clock.now_ms()
-        self.brokers.heard(request, now_ms)
-        self._watch.perform(self._deaths.on_heartbeat(request.broker_id, request.broker_epoch, now_ms))
+        self._caretaker.heard(request)
         # It is as good as any that follows, so after a while it is not worth waiting for.
         timeout_ms = self._settings.broker_heartbeat_interval_ms // 2
         try:

@@ -59,6 +59,7 @@ class Fence:
 
     broker_id: int
     broker_epoch: int
+    why: str
 
 
 Effect = Dial | Fence
@@ -110,7 +111,7 @@ class Deaths:
         # If nobody could take over, its successor might as well find everything as it was.
         if self._enabled and predecessor is not None and any(broker.active for broker in others):
             missed = self._missed[predecessor.id] = _Missed(predecessor.epoch, now_ms, PAUSE_MS, late_heartbeat=False)
-            effects += self._condemn(predecessor.id, missed)
+            effects += self._condemn(predecessor.id, missed, "this process holds the lock on its directories")
         return effects
 
     def on_renounced(self) -> None:
@@ -139,7 +140,7 @@ class Deaths:
         if endpoints:
             return [Dial(broker.id, broker.epoch, endpoints)]
         # Without any listener there is nobody to ask; with all of them taken over, everybody has been.
-        return self._condemn(broker.id, missed) if registered else []
+        return self._condemn(broker.id, missed, "its successor is in its directories") if registered else []
 
     def on_dialled(self, broker_id: int, broker_epoch: int, refused: bool, now_ms: int) -> list[Effect]:
         missed = self._missed.get(broker_id)
@@ -147,13 +148,13 @@ class Deaths:
             return []
         missed.refusals = missed.refusals + 1 if refused else 0
         if missed.refusals >= REFUSALS:
-            return self._condemn(broker_id, missed)
+            return self._condemn(broker_id, missed, "it is gone, and its listeners refuse connections")
         missed.dial_at_ms = now_ms + (missed.pause_ms if refused else AGAIN_MS)
         return []
 
-    def _condemn(self, broker_id: int, missed: _Missed) -> list[Effect]:
+    def _condemn(self, broker_id: int, missed: _Missed, why: str) -> list[Effect]:
         missed.dead = True
-        return [Fence(broker_id, missed.epoch)]
+        return [Fence(broker_id, missed.epoch, why)]
 
     def on_time(self, now_ms: int) -> list[Effect]:
         effects: list[Effect] = []

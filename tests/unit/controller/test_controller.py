@@ -165,7 +165,7 @@ def test_time_that_the_controller_slept_through_is_no_brokers_silence() -> None:
     async def scene(world: World) -> None:
         stage = await Stage(world).with_broker()
         await asyncio.sleep(8)
-        stage.controller._on_standstill(5000)
+        stage.controller._caretaker._on_standstill(5000)
         clockwork = asyncio.create_task(stage.controller.run())
         await asyncio.sleep(7.9)
         assert not stage.broker().fenced

@@ -114,7 +114,9 @@ def described(effect: Effect | str) -> str:
     if isinstance(effect, str):
         return effect
     who = f"{effect.broker_id}@{effect.broker_epoch}"
-    return f"dial {who} {' '.join(map(str, effect.endpoints))}" if isinstance(effect, Dial) else f"fence {who}"
+    if isinstance(effect, Dial):
+        return f"dial {who} {' '.join(map(str, effect.endpoints))}"
+    return f"fence {who}: {effect.why}"
 
 
 @pytest.mark.parametrize("path", sorted(HERE.glob("death-*.txt")), ids=lambda path: path.stem)
