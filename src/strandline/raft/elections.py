@@ -38,15 +38,18 @@ def begin(seat: Seat, now_ms: int) -> None:
     soon_ms = soon(seat, now_ms)
     if state.epoch < log_epoch:
         seat.become_unattached(log_epoch, now_ms, deadline_ms=soon_ms)
-    elif state.leader_id == seat.me.id or (state.leader_id == NOBODY and voted_for_me and log_epoch == state.epoch):
-        # It led this epoch, or had won it and written its first record: never again, lest an offset means two things.
+    elif state.leader_id == seat.me.id:
+        # Never again in this epoch: what it had not synced may be lost here only, and an offset would mean two things.
         seat.become_resigned(now_ms, successors=(), untold=())
     elif state.leader_id != NOBODY and endpoint is not None:
         seat.become_follower(state.epoch, state.leader_id, endpoint, now_ms)
-    elif voted_for_me and seat.is_voter:
-        seat.become_candidate(now_ms, state.epoch)
-    else:
+    elif state.leader_id != NOBODY or not voted_for_me or not seat.is_voter:
         seat.become_unattached(state.epoch, now_ms, deadline_ms=soon_ms)
+    elif log_epoch == state.epoch:
+        # It had won, and its first record survived, though not its leadership in quorum-state: the same.
+        seat.become_resigned(now_ms, successors=(), untold=())
+    else:
+        seat.become_candidate(now_ms, state.epoch)
 
 
 def pursue_unattached(seat: Seat, role: Unattached, now_ms: int) -> None:

@@ -62,7 +62,7 @@ def _named(voters: Sequence[Voter]) -> list[LeaderChangeMessageVoter]:
 
 def _advance_high_watermark(seat: Seat, role: Leader) -> None:
     ends = [
-        seat.flushed_offset if voter.id == seat.me.id else role.progress_of(voter.key).end_offset
+        seat.flushed_offset if seat.me.key.is_known_as(voter.key) else role.progress_of(voter.key).end_offset
         for voter in seat.voters.voters
     ]
     offset = offset_held_by_majority(ends)

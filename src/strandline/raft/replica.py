@@ -210,7 +210,7 @@ class Replica:
         return self._settle(now_ms)
 
     def on_flushed(self, end_offset: int, now_ms: int) -> list[Effect]:
-        """The log is synced up to `end_offset`, the end it had when that sync began."""
+        """The log as it is now is synced up to `end_offset`. (A sync does not cover what replaced what was cut off.)"""
         seat = self._listen()
         seat.flushed_offset = max(seat.flushed_offset, min(end_offset, seat.log.end_offset))
         return self._settle(now_ms)

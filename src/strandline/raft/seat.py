@@ -215,7 +215,8 @@ class Seat:
         known = self.quorum if epoch == self.epoch else QuorumState(epoch)
         if leader_id == NOBODY:
             leader_id = known.leader_id
-        if vote is None:
+        if vote is None or known.voted_id == vote.id:
+            # A vote that is remembered without its directory (kraft.version 0) is not given again, only said again.
             return replace(known, leader_id=leader_id)
         return QuorumState(epoch, leader_id, vote.id, vote.directory_id)
 

@@ -47,8 +47,9 @@ class Invariants:
             return
         assert now.epoch >= before.epoch, f"I-2: the epoch of {node.id} fell from {before.epoch} to {now.epoch}"
         if now.epoch == before.epoch and before.voted_id != NOBODY:
-            votes = (before.voted_id, before.voted_directory_id), (now.voted_id, now.voted_directory_id)
-            assert votes[0] == votes[1], f"I-2: {node.id} voted twice in epoch {now.epoch}: {votes}"
+            first, second = (ReplicaKey(state.voted_id, state.voted_directory_id) for state in (before, now))
+            is_same = first.is_known_as(second)
+            assert is_same, f"I-2: {node.id} voted twice in epoch {now.epoch}: for {first} and for {second}"
         self._remembered[node.me.key] = now
 
     def _check_applied(self, node: Node) -> None:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Any
 
-from strandline.model.ids import Endpoint, Uuid
+from strandline.model.ids import ZERO_UUID, Endpoint, Uuid
 from strandline.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse, SupportedFeatureKey
 from strandline.protocol.messages.fetch import FetchRequest
 from strandline.protocol.messages.quorum import (
@@ -131,6 +131,9 @@ class Node:
         self.parts = {}
         self.applied = self._applied_of_snapshot()
         self.log.sync(self.log.end_offset)
+        if self.log.kraft_version == 0:
+            # The file of that time has no room for the directory of whoever was voted for.
+            self.state = replace(self.state, voted_directory_id=ZERO_UUID)
         self.replica = Replica(
             self.me,
             CLUSTER_ID,

@@ -1,0 +1,286 @@
+"""The follower's side of Fetch and of FetchSnapshot, and looking for a leader."""
+
+from __future__ import annotations
+
+import pytest
+
+from strandline.model.errors import ErrorCode, NodeFault
+from strandline.model.ids import Endpoint
+from strandline.protocol.messages.fetch import EpochEndOffset, FetchRequest, FetchResponse, SnapshotId
+from strandline.protocol.messages.quorum import FetchSnapshotRequest, FetchSnapshotResponse
+from strandline.protocol.types import Message
+from strandline.raft import snapshots
+from strandline.raft.answers import Leadership, fetch_response, fetch_snapshot_response
+from strandline.raft.effects import (
+    Commit,
+    FinishSnapshot,
+    Flush,
+    LeaderChanged,
+    Persist,
+    Send,
+    SnapshotChunk,
+    Truncate,
+)
+from strandline.raft.settings import QuorumSettings
+from strandline.raft.state import QuorumState
+from strandline.raft.states import Follower, Prospective, Unattached
+from unit.raft.little_cluster import voter
+from unit.raft.lone_replica import LoneReplica, only
+
+
+def fetch_of(send: Send) -> tuple[int, int, int, int]:
+    """(offset, last epoch, current epoch, high watermark) of a fetch."""
+    assert isinstance(send.request, FetchRequest)
+    asked = send.request.topics[0].partitions[0]
+    return asked.fetch_offset, asked.last_fetched_epoch, asked.current_leader_epoch, asked.high_watermark
+
+
+def refusal(error: ErrorCode, *, epoch: int, leader_id: int) -> FetchResponse:
+    endpoint = voter(leader_id).endpoint if leader_id >= 0 else None
+    return fetch_response(Leadership(epoch, leader_id, endpoint), error, high_watermark=None, log_start_offset=0)
+
+
+def test_a_controller_fetches_on_only_when_what_it_has_is_synced() -> None:
+    replica = LoneReplica()
+    fetch = replica.follow()
+    assert fetch_of(fetch) == (0, 0, 1, -1)
+    effects = replica.answer(fetch, replica.records_for(fetch, [(1, "a"), (1, "b")], high_watermark=1))
+    assert effects == [Flush(), Commit(1)]
+    (again,) = only(Send, replica.sync())
+    assert fetch_of(again) == (2, 1, 1, 1)
+
+
+def test_a_broker_fetches_on_at_once() -> None:
+    replica = LoneReplica(me=voter(7), is_controller=False)
+    fetch = replica.follow()
+    effects = replica.answer(fetch, replica.records_for(fetch, [(1, "a")], high_watermark=1))
+    assert [type(effect) for effect in effects] == [Flush, Commit, Send]
+
+
+def test_a_follower_believes_in_no_more_than_it_has() -> None:
+    replica = LoneReplica()
+    fetch = replica.follow()
+    replica.answer(fetch, replica.records_for(fetch, [(1, "a")], high_watermark=7))
+    assert replica.machine.high_watermark == 1
+    (fetch,) = only(Send, replica.sync())
+    replica.answer(fetch, replica.records_for(fetch, [], high_watermark=0))
+    assert replica.machine.high_watermark == 1, "and it never forgets"
+
+
+def test_records_that_do_not_fit_are_fetched_again() -> None:
+    replica = LoneReplica(batches=[(1, "a")])
+    fetch = replica.follow()
+    bad = replica.records_for(fetch, [(0, "of an earlier epoch")], high_watermark=2)
+    assert replica.answer(fetch, bad) == []
+    assert replica.log.end_offset == 1
+    (again,) = only(Send, replica.wait(20))
+    assert fetch_of(again) == fetch_of(fetch)
+
+
+def test_an_answer_that_comes_twice_or_too_late_changes_nothing() -> None:
+    replica = LoneReplica()
+    fetch = replica.follow()
+    answer = replica.records_for(fetch, [(1, "a")], high_watermark=1)
+    replica.answer(fetch, answer)
+    assert replica.answer(fetch, answer) == []
+    (slow,) = only(Send, replica.sync())
+    (again,) = [send for send in only(Send, replica.wait(2000)) if isinstance(send.request, FetchRequest)] or [None]
+    assert again is None and isinstance(replica.machine.role, Prospective)
+    assert replica.answer(slow, replica.records_for(slow, [(1, "b")], high_watermark=2)) == []
+    assert replica.log.end_offset == 1
+
+
+def test_a_log_that_differs_is_cut_before_anything_else_is_fetched() -> None:
+    replica = LoneReplica(batches=[(1, "a"), (1, "b"), (2, "c")])
+    fetch = replica.follow(epoch=4)
+    answer = replica.records_for(fetch, [], high_watermark=2)
+    answer.responses[0].partitions[0].diverging_epoch = EpochEndOffset(epoch=1, end_offset=5)
+    assert replica.answer(fetch, answer) == [Truncate(2)]
+    replica.log.truncate(2)
+    assert replica.machine.next_deadline_ms() == replica.now_ms
+    (again,) = only(Send, replica.wait(0))
+    assert fetch_of(again) == (2, 1, 4, -1)
+
+
+def test_a_log_is_cut_where_the_leader_s_epoch_ends_or_where_its_own_does() -> None:
+    for epoch, end_offset, cut in [(1, 1, 1), (1, 9, 2), (2, 9, 2), (0, 0, 0)]:
+        replica = LoneReplica(batches=[(1, "a"), (1, "b"), (3, "c")])
+        fetch = replica.follow(epoch=4)
+        answer = replica.records_for(fetch, [], high_watermark=None)
+        answer.responses[0].partitions[0].diverging_epoch = EpochEndOffset(epoch=epoch, end_offset=end_offset)
+        assert replica.answer(fetch, answer) == [Truncate(cut)], (epoch, end_offset)
+
+
+def test_a_leader_that_would_undo_what_is_committed_stops_the_node() -> None:
+    replica = LoneReplica(batches=[(1, "a"), (1, "b")], committed=2)
+    fetch = replica.follow(epoch=4)
+    answer = replica.records_for(fetch, [], high_watermark=None)
+    answer.responses[0].partitions[0].diverging_epoch = EpochEndOffset(epoch=1, end_offset=1)
+    with pytest.raises(NodeFault, match="cut to offset 1, but it is committed up to 2"):
+        replica.answer(fetch, answer)
+    replica = LoneReplica(batches=[(1, "a"), (1, "b")], committed=2)
+    fetch = replica.follow(epoch=4)
+    answer = replica.records_for(fetch, [], high_watermark=None)
+    answer.responses[0].partitions[0].snapshot_id = SnapshotId(end_offset=1, epoch=1)
+    with pytest.raises(NodeFault, match="ends before offset 2"):
+        replica.answer(fetch, answer)
+
+
+def test_a_fetch_that_fails_is_tried_again_more_and_more_slowly() -> None:
+    replica = LoneReplica(settings=QuorumSettings(fetch_timeout_ms=10_000))
+    fetch, waits = replica.follow(), []
+    for _ in range(7):
+        assert replica.answer(fetch, None) == []
+        deadline_ms = replica.machine.next_deadline_ms()
+        assert deadline_ms is not None
+        waits.append(deadline_ms - replica.now_ms)
+        (fetch,) = only(Send, replica.wait(waits[-1]))
+    assert waits == [20, 40, 80, 160, 320, 500, 500]
+
+
+def test_a_silent_leader_is_given_up_in_time_and_a_gone_one_at_once() -> None:
+    silent = LoneReplica()
+    silent.follow()
+    deadline_ms = silent.machine.role.deadline_ms
+    assert deadline_ms is not None and 1850 <= deadline_ms <= 2000
+    gone = LoneReplica()
+    gone.answer(gone.follow(), None, refused=True)
+    deadline_ms = gone.machine.role.deadline_ms
+    assert deadline_ms is not None and deadline_ms <= 150
+    gone.run_out_of_patience()
+    assert isinstance(gone.machine.role, Prospective)
+
+
+def test_a_leader_that_says_it_no_longer_leads_is_given_up_at_once() -> None:
+    replica = LoneReplica()
+    replica.answer(replica.follow(), refusal(ErrorCode.NOT_LEADER_OR_FOLLOWER, epoch=1, leader_id=2))
+    deadline_ms = replica.machine.role.deadline_ms
+    assert deadline_ms is not None and deadline_ms <= 150
+
+
+def test_a_follower_that_is_told_of_a_newer_leader_follows_that() -> None:
+    replica = LoneReplica()
+    effects = replica.answer(replica.follow(), refusal(ErrorCode.FENCED_LEADER_EPOCH, epoch=6, leader_id=3))
+    assert only(Persist, effects)[0].state == QuorumState(6, leader_id=3)
+    assert only(Send, effects)[0].endpoint == voter(3).endpoint
+    assert LeaderChanged() in effects
+    assert (replica.machine.leader_id, replica.machine.leader_endpoint) == (3, voter(3).endpoint)
+
+
+def test_a_follower_that_is_ahead_of_its_leader_s_epoch_asks_again() -> None:
+    replica = LoneReplica()
+    fetch = replica.follow(epoch=6)
+    assert replica.answer(fetch, refusal(ErrorCode.UNKNOWN_LEADER_EPOCH, epoch=5, leader_id=2)) == []
+    assert isinstance(replica.machine.role, Follower) and replica.machine.epoch == 6
+    assert len(only(Send, replica.wait(20))) == 1
+
+
+def test_an_observer_asks_whom_it_knows_and_is_led_on() -> None:
+    bootstrap = [Endpoint("n8", 9093), Endpoint("n9", 9093)]
+    replica = LoneReplica(me=voter(7), voters=[], kraft_version=0, bootstrap=bootstrap)
+    (first,) = only(Send, replica.start())
+    assert (first.to, first.endpoint in bootstrap) == (-1, True)
+    (second,) = only(Send, replica.answer(first, None))
+    assert {first.endpoint, second.endpoint} == set(bootstrap)
+    assert replica.answer(second, refusal(ErrorCode.NOT_LEADER_OR_FOLLOWER, epoch=0, leader_id=-1)) == []
+    (third,) = only(Send, replica.wait(20))
+    (found,) = only(Send, replica.answer(third, refusal(ErrorCode.FENCED_LEADER_EPOCH, epoch=3, leader_id=4)))
+    assert (found.to, found.endpoint) == (4, voter(4).endpoint)
+
+
+def test_an_observer_that_happens_to_ask_the_leader_takes_what_it_gets() -> None:
+    replica = LoneReplica(me=voter(7), voters=[], kraft_version=0, bootstrap=[Endpoint("n2", 9093)])
+    (fetch,) = only(Send, replica.start())
+    effects = replica.answer(fetch, replica.records_for(fetch, [(0, "a")], high_watermark=1))
+    assert isinstance(replica.machine.role, Follower)
+    assert replica.log.end_offset == 1 and Commit(1) in effects
+
+
+def test_an_observer_whose_leader_is_gone_is_not_led_back_to_it_by_others() -> None:
+    replica = LoneReplica(me=voter(7), is_controller=False)
+    fetch = replica.follow(leader_id=2)
+    (around,) = only(Send, replica.answer(fetch, None, refused=True))
+    assert around.to != 2
+    replica.answer(around, refusal(ErrorCode.NOT_LEADER_OR_FOLLOWER, epoch=1, leader_id=2))
+    replica.wait(200)
+    assert isinstance(replica.machine.role, Unattached)
+    assert (replica.machine.leader_id, replica.machine.leader_endpoint) == (-1, None)
+    for _ in range(10):
+        replica.wait(500)
+        assert isinstance(replica.machine.role, Unattached)
+
+
+def piece(snapshot_id: snapshots.SnapshotId, position: int, data: bytes, size: int) -> FetchSnapshotResponse:
+    known = Leadership(1, 2, voter(2).endpoint)
+    response = fetch_snapshot_response(known, ErrorCode.NONE, snapshot_id, position=position, size=size)
+    response.topics[0].partitions[0].unaligned_records = data
+    return response
+
+
+def told_to_take(replica: LoneReplica, snapshot_id: snapshots.SnapshotId) -> Send:
+    fetch = replica.follow()
+    answer = replica.records_for(fetch, [], high_watermark=None)
+    wanted = SnapshotId(end_offset=snapshot_id.end_offset, epoch=snapshot_id.epoch)
+    answer.responses[0].partitions[0].snapshot_id = wanted
+    (send,) = only(Send, replica.answer(fetch, answer))
+    return send
+
+
+def position_of(request: Message) -> int:
+    assert isinstance(request, FetchSnapshotRequest)
+    return request.topics[0].partitions[0].position
+
+
+def test_a_snapshot_is_fetched_piece_by_piece_and_then_the_log_goes_on() -> None:
+    replica, snapshot_id = LoneReplica(), snapshots.SnapshotId(5, 1)
+    send = told_to_take(replica, snapshot_id)
+    assert position_of(send.request) == 0
+    chunk, send = replica.answer(send, piece(snapshot_id, 0, b"abc", 5))
+    assert chunk == SnapshotChunk(snapshot_id, 0, b"abc")
+    assert isinstance(send, Send) and position_of(send.request) == 3
+    assert replica.answer(send, piece(snapshot_id, 3, b"de", 5)) == [
+        SnapshotChunk(snapshot_id, 3, b"de"),
+        FinishSnapshot(snapshot_id),
+    ]
+    assert replica.wait(10) == [], "nothing is fetched before it is loaded"
+    replica.log.restart_at(snapshot_id, b"abcde", 1, replica.log.voters)
+    commit, fetch = replica.machine.on_snapshot_loaded(snapshot_id, replica.now_ms)
+    assert commit == Commit(5)
+    assert isinstance(fetch, Send) and fetch_of(fetch) == (5, 1, 1, 5)
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        piece(snapshots.SnapshotId(5, 1), 0, b"", 5),
+        piece(snapshots.SnapshotId(5, 1), 2, b"abc", 5),
+        piece(snapshots.SnapshotId(6, 1), 0, b"abc", 5),
+        fetch_snapshot_response(
+            Leadership(1, 2, voter(2).endpoint), ErrorCode.SNAPSHOT_NOT_FOUND, snapshots.SnapshotId(5, 1)
+        ),
+    ],
+    ids=["empty", "of another place", "of another snapshot", "gone"],
+)
+def test_a_snapshot_that_goes_wrong_is_given_up_and_the_log_is_fetched_again(bad: FetchSnapshotResponse) -> None:
+    replica = LoneReplica()
+    send = told_to_take(replica, snapshots.SnapshotId(5, 1))
+    assert replica.answer(send, bad) == []
+    (fetch,) = only(Send, replica.wait(20))
+    assert fetch_of(fetch) == (0, 0, 1, -1)
+
+
+def test_a_snapshot_that_cannot_be_loaded_is_given_up() -> None:
+    replica, snapshot_id = LoneReplica(), snapshots.SnapshotId(5, 1)
+    send = told_to_take(replica, snapshot_id)
+    replica.answer(send, piece(snapshot_id, 0, b"abcde", 5))
+    (fetch,) = only(Send, replica.machine.on_snapshot_failed(snapshot_id, "it has no footer", replica.now_ms))
+    assert fetch_of(fetch) == (0, 0, 1, -1)
+
+
+def test_a_broken_connection_does_not_cost_the_pieces_that_have_come() -> None:
+    replica, snapshot_id = LoneReplica(), snapshots.SnapshotId(5, 1)
+    send = told_to_take(replica, snapshot_id)
+    (send,) = only(Send, replica.answer(send, piece(snapshot_id, 0, b"abc", 5)))
+    replica.answer(send, None)
+    (again,) = only(Send, replica.wait(20))
+    assert position_of(again.request) == 3

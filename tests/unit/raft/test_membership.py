@@ -1,0 +1,320 @@
+"""Voters that come, go and change, as the leader sees it, and DescribeQuorum."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from strandline.model.errors import ErrorCode
+from strandline.model.ids import METADATA_TOPIC, ZERO_UUID
+from strandline.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse, SupportedFeatureKey
+from strandline.protocol.messages.quorum import (
+    AddRaftVoterRequest,
+    AddRaftVoterResponse,
+    DescribeQuorumRequest,
+    DescribeQuorumRequestPartitionData,
+    DescribeQuorumRequestTopicData,
+    KRaftVersionFeature,
+    Listener,
+    RemoveRaftVoterRequest,
+    UpdateRaftVoterRequest,
+)
+from strandline.raft.effects import Effect, Flush, Reply, Send
+from strandline.raft.requests import listeners_of, update_voter_request
+from strandline.raft.voters import Voter
+from unit.raft.little_cluster import CLUSTER_ID, voter
+from unit.raft.lone_replica import LoneReplica, only, the_reply
+
+
+def adding(new: Voter, **changes: Any) -> AddRaftVoterRequest:
+    request = AddRaftVoterRequest(
+        cluster_id=CLUSTER_ID, voter_id=new.id, voter_directory_id=new.directory_id, listeners=listeners_of(new)
+    )
+    for name, value in changes.items():
+        setattr(request, name, value)
+    return request
+
+
+def removing(gone: Voter) -> RemoveRaftVoterRequest:
+    return RemoveRaftVoterRequest(cluster_id=CLUSTER_ID, voter_id=gone.id, voter_directory_id=gone.directory_id)
+
+
+def speaks(low: int, high: int) -> ApiVersionsResponse:
+    return ApiVersionsResponse(
+        supported_features=[SupportedFeatureKey(name="kraft.version", min_version=low, max_version=high)]
+    )
+
+
+def outcome(effects: Sequence[Effect]) -> tuple[ErrorCode, str | None]:
+    response = the_reply(effects)
+    return ErrorCode(response.error_code), response.error_message
+
+
+@pytest.fixture
+def leading() -> LoneReplica:
+    """With node 4 caught up as an observer."""
+    replica = LoneReplica()
+    replica.lead()
+    replica.fetched_by(4, replica.log.end_offset, max_wait_ms=0)
+    return replica
+
+
+def begin_to_add(replica: LoneReplica, **changes: Any) -> Send:
+    effects = replica.machine.on_add_voter("add", adding(voter(4), **changes), replica.now_ms)
+    (probe,) = only(Send, effects)
+    assert isinstance(probe.request, ApiVersionsRequest)
+    return probe
+
+
+def commit_all(replica: LoneReplica) -> list[Effect]:
+    """Everything is synced and everybody has it."""
+    effects = list(replica.sync())
+    for node_id in (2, 3, 4):
+        effects += replica.fetched_by(node_id, replica.log.end_offset)
+    return effects
+
+
+def test_a_voter_is_added_when_it_answers_has_caught_up_and_all_is_committed(leading: LoneReplica) -> None:
+    probe = begin_to_add(leading)
+    assert (probe.to, probe.endpoint) == (4, voter(4).endpoint)
+    effects = leading.answer(probe, speaks(0, 1))
+    assert Flush() in effects and only(Reply, effects) == []
+    assert [each.id for each in leading.log.voters.voters] == [1, 2, 3, 4]
+    assert leading.log.voters.voter(4) == voter(4)
+    assert outcome([each for each in commit_all(leading) if isinstance(each, Reply)]) == (ErrorCode.NONE, None)
+
+
+def test_a_new_majority_is_needed_for_the_new_voters(leading: LoneReplica) -> None:
+    leading.answer(begin_to_add(leading), speaks(0, 1))
+    end = leading.log.end_offset
+    leading.sync()
+    leading.fetched_by(2, end)
+    assert leading.leader.high_watermark == end - 1, "two of four"
+    leading.fetched_by(4, end)
+    assert leading.leader.high_watermark == end
+
+
+def test_somebody_in_a_hurry_hears_as_soon_as_the_record_is_written(leading: LoneReplica) -> None:
+    effects = leading.answer(begin_to_add(leading, ack_when_committed=False), speaks(0, 1))
+    assert the_reply(only(Reply, effects)) == AddRaftVoterResponse(error_message=None)
+    assert outcome(leading.machine.on_remove_voter("r", removing(voter(2)), 0))[0] == ErrorCode.REQUEST_TIMED_OUT
+    assert [each for each in commit_all(leading) if isinstance(each, Reply) and each.token == "add"] == []
+    assert leading.leader.change is None
+
+
+def test_why_a_voter_is_not_added(leading: LoneReplica) -> None:
+    add = leading.machine.on_add_voter
+    no_listener = [Listener(name="ELSEWHERE", host="n4", port=1)]
+    for request, error in [
+        (adding(voter(4), cluster_id="elsewhere"), ErrorCode.INCONSISTENT_CLUSTER_ID),
+        (adding(voter(4), voter_directory_id=ZERO_UUID), ErrorCode.INVALID_REQUEST),
+        (adding(voter(4), listeners=no_listener), ErrorCode.INVALID_REQUEST),
+        (adding(voter(2)), ErrorCode.DUPLICATE_VOTER),
+        (adding(voter(2, 2)), ErrorCode.DUPLICATE_VOTER),
+    ]:
+        assert outcome(add("t", request, leading.now_ms))[0] == error
+    assert [each.id for each in leading.log.voters.voters] == [1, 2, 3]
+
+
+@pytest.mark.parametrize(
+    ("response", "error"),
+    [
+        (None, ErrorCode.REQUEST_TIMED_OUT),
+        (ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION), ErrorCode.REQUEST_TIMED_OUT),
+        (ApiVersionsResponse(), ErrorCode.INVALID_REQUEST),
+        (speaks(0, 0), ErrorCode.INVALID_REQUEST),
+        (speaks(2, 3), ErrorCode.INVALID_REQUEST),
+    ],
+)
+def test_a_voter_that_does_not_answer_or_speaks_otherwise_is_not_added(
+    leading: LoneReplica, response: ApiVersionsResponse | None, error: ErrorCode
+) -> None:
+    assert outcome(leading.answer(begin_to_add(leading), response))[0] == error
+    assert leading.leader.change is None and len(leading.log.voters) == 3
+
+
+def test_a_voter_that_is_behind_is_not_added() -> None:
+    replica = LoneReplica()
+    replica.lead()
+    replica.fetched_by(4, 0, 0)
+    assert outcome(replica.answer(begin_to_add(replica), speaks(0, 1)))[0] == ErrorCode.REQUEST_TIMED_OUT
+    replica.fetched_by(4, replica.log.end_offset)
+    assert only(Reply, replica.answer(begin_to_add(replica), speaks(0, 1))) == []
+
+
+def test_one_change_at_a_time_and_none_before_the_leader_has_committed_something() -> None:
+    replica = LoneReplica()
+    replica.win()
+    assert outcome(replica.machine.on_remove_voter("t", removing(voter(2)), 0))[0] == ErrorCode.REQUEST_TIMED_OUT
+    replica.sync()
+    replica.fetched_by(3, replica.log.end_offset, max_wait_ms=0)
+    assert replica.machine.on_remove_voter("t", removing(voter(2)), 0) == [Flush()]
+    assert outcome(replica.machine.on_remove_voter("t", removing(voter(3)), 0))[0] == ErrorCode.REQUEST_TIMED_OUT
+    (expired,) = only(Reply, replica.wait(2000))
+    assert outcome([expired])[0] == ErrorCode.REQUEST_TIMED_OUT
+    assert outcome(replica.machine.on_remove_voter("t", removing(voter(3)), 0))[0] == ErrorCode.REQUEST_TIMED_OUT, (
+        "nobody waits for it any more, but it is not committed"
+    )
+
+
+def test_why_a_voter_is_not_removed(leading: LoneReplica) -> None:
+    remove = leading.machine.on_remove_voter
+    assert outcome(remove("t", removing(voter(9)), 0))[0] == ErrorCode.VOTER_NOT_FOUND
+    assert outcome(remove("t", removing(voter(2, 2)), 0))[0] == ErrorCode.VOTER_NOT_FOUND
+    assert outcome(remove("t", removing(Voter(2)), 0))[0] == ErrorCode.INVALID_REQUEST
+    alone = LoneReplica(voters=[1])
+    alone.start()
+    alone.sync()
+    assert outcome(alone.machine.on_remove_voter("t", removing(voter(1)), 0))[0] == ErrorCode.VOTER_NOT_FOUND
+    follower = LoneReplica()
+    follower.follow()
+    assert outcome(follower.machine.on_remove_voter("t", removing(voter(2)), 0))[0] == (
+        ErrorCode.NOT_LEADER_OR_FOLLOWER
+    )
+
+
+def test_whoever_waits_for_a_change_is_told_when_the_leader_is_overtaken(leading: LoneReplica) -> None:
+    begin_to_add(leading)
+    effects = leading.machine.resign(leading.now_ms)
+    (told,) = [reply for reply in only(Reply, effects) if reply.token == "add"]
+    assert outcome([told])[0] == ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+
+def updated(replica: LoneReplica, me: Voter, **changes: Any) -> ErrorCode:
+    request = update_voter_request(CLUSTER_ID, me, replica.machine.epoch)
+    for name, value in changes.items():
+        setattr(request, name, value)
+    effects = [each for each in replica.machine.on_update_voter("u", request, 0) if isinstance(each, Reply)]
+    response = the_reply(effects)
+    assert (response.current_leader.leader_id, response.current_leader.host) == (1, "n1")
+    return ErrorCode(response.error_code)
+
+
+def test_a_voter_that_moved_is_written_down_at_once(leading: LoneReplica) -> None:
+    moved = voter(3, port=1234)
+    assert updated(leading, voter(3)) == ErrorCode.NONE
+    assert leading.log.voters_offset == 2, "nothing to write"
+    assert updated(leading, moved) == ErrorCode.NONE
+    assert leading.log.voters.voter(3) == moved
+    assert updated(leading, voter(3)) == ErrorCode.REQUEST_TIMED_OUT, "the last change is not committed"
+
+
+def test_why_a_voter_is_not_updated(leading: LoneReplica) -> None:
+    too_new = KRaftVersionFeature(min_supported_version=2, max_supported_version=3)
+    for me, changes, error in [
+        (voter(9), {}, ErrorCode.VOTER_NOT_FOUND),
+        (voter(3, 2), {}, ErrorCode.VOTER_NOT_FOUND),
+        (voter(3), {"voter_directory_id": ZERO_UUID}, ErrorCode.INVALID_REQUEST),
+        (voter(3), {"listeners": []}, ErrorCode.INVALID_REQUEST),
+        (voter(3), {"kraft_version_feature": too_new}, ErrorCode.INVALID_REQUEST),
+        (voter(3), {"current_leader_epoch": 0}, ErrorCode.FENCED_LEADER_EPOCH),
+        (voter(3), {"current_leader_epoch": 2}, ErrorCode.UNKNOWN_LEADER_EPOCH),
+        (voter(3), {"cluster_id": "elsewhere"}, ErrorCode.INCONSISTENT_CLUSTER_ID),
+    ]:
+        assert updated(leading, me, **changes) == error
+
+
+def test_the_kraft_version_rises_by_one_and_never_falls() -> None:
+    replica = LoneReplica(kraft_version=0)
+    replica.lead()
+    upgrade = replica.machine.upgrade_kraft_version
+    assert outcome(upgrade("t", 2, 0))[0] == ErrorCode.INVALID_UPDATE_VERSION
+    assert outcome(upgrade("t", -1, 0))[0] == ErrorCode.INVALID_UPDATE_VERSION
+    assert outcome(upgrade("t", 0, 0)) == (ErrorCode.NONE, None)
+    assert outcome(upgrade("t", 1, 0))[0] == ErrorCode.INVALID_UPDATE_VERSION, "2 and 3 have not been heard from"
+    assert updated(replica, voter(2)) == updated(replica, voter(3)) == ErrorCode.NONE
+    assert replica.log.kraft_version == 0
+    assert upgrade("t", 1, 0) == [Flush()]
+    assert replica.log.kraft_version == 1
+    assert replica.log.voters.voters == (voter(1), voter(2), voter(3))
+    assert replica.leader.progress_of(voter(2).key).end_offset == 1, "what it had is still known"
+    assert outcome(only(Reply, commit_all(replica))[:1]) == (ErrorCode.NONE, None)
+    assert outcome(upgrade("t", 0, 0))[0] == ErrorCode.INVALID_UPDATE_VERSION
+
+
+def test_a_voter_that_does_not_speak_the_new_version_holds_it_back() -> None:
+    replica = LoneReplica(kraft_version=0)
+    replica.lead()
+    updated(replica, voter(2))
+    old = KRaftVersionFeature(min_supported_version=0, max_supported_version=0)
+    assert updated(replica, voter(3), kraft_version_feature=old) == ErrorCode.NONE
+    code, why = outcome(replica.machine.upgrade_kraft_version("t", 1, 0))
+    assert code == ErrorCode.INVALID_UPDATE_VERSION and why is not None and "[3]" in why
+
+
+def describing(topic: str = METADATA_TOPIC, partition: int = 0) -> DescribeQuorumRequest:
+    asked = DescribeQuorumRequestPartitionData(partition_index=partition)
+    return DescribeQuorumRequest(topics=[DescribeQuorumRequestTopicData(topic_name=topic, partitions=[asked])])
+
+
+def test_the_leader_describes_who_has_what_since_when() -> None:
+    replica = LoneReplica()
+    replica.lead()
+    end = replica.log.end_offset
+    replica.now_ms += 100
+    replica.fetched_by(7, end)
+    replica.now_ms += 100
+    replica.log.append_data(["x"], 1)
+    replica.machine.on_appended(replica.now_ms)
+    replica.fetched_by(2, end)
+    replica.now_ms += 100
+    replica.fetched_by(2, end + 1)
+    now = replica.now_ms
+    effects = replica.machine.on_describe_quorum("d", describing(), 2, now, now + 1_000_000)
+    response = the_reply(effects)
+    partition = response.topics[0].partitions[0]
+    assert (partition.leader_id, partition.leader_epoch, partition.high_watermark) == (1, 1, end)
+    seen = [
+        (each.replica_id, each.log_end_offset, each.last_fetch_timestamp, each.last_caught_up_timestamp)
+        for each in [*partition.current_voters, *partition.observers]
+    ]
+    wall = now + 1_000_000
+    assert seen == [
+        (1, end + 1, wall, wall),
+        (2, end + 1, wall, wall),
+        (3, -1, -1, -1),
+        (7, end, wall - 200, wall - 200),
+    ]
+    assert [each.replica_directory_id for each in partition.current_voters] == [
+        voter(1).directory_id,
+        voter(2).directory_id,
+        voter(3).directory_id,
+    ]
+    assert [(node.node_id, node.listeners[0].host) for node in response.nodes] == [(1, "n1"), (2, "n2"), (3, "n3")]
+    old = the_reply(replica.machine.on_describe_quorum("d", describing(), 1, now, wall))
+    assert old.nodes == [] and old.topics[0].partitions[0].observers[0].replica_directory_id == ZERO_UUID
+
+
+def test_only_the_leader_describes_and_only_this_quorum() -> None:
+    follower = LoneReplica()
+    follower.follow()
+    (refused,) = follower.machine.on_describe_quorum("d", describing(), 2, 0, 0)
+    assert isinstance(refused, Reply)
+    assert the_reply([refused]).topics[0].partitions[0].error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    (unknown,) = follower.machine.on_describe_quorum("d", describing("t", 3), 2, 0, 0)
+    partition = the_reply([unknown]).topics[0].partitions[0]
+    assert (partition.partition_index, partition.error_code) == (3, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+
+
+def test_an_observer_that_stays_away_is_forgotten() -> None:
+    replica = LoneReplica()
+    replica.lead()
+    replica.fetched_by(7, replica.log.end_offset)
+    for _ in range(101):
+        replica.wait(2999)
+        replica.fetched_by(2, replica.log.end_offset)
+    assert list(replica.leader.progress) == [voter(2).key]
+
+
+def test_a_voter_says_what_is_no_longer_true_of_it_and_says_it_once() -> None:
+    replica = LoneReplica(me=voter(1, port=1234))
+    fetch = replica.follow()
+    (update,) = only(Send, replica.answer(fetch, replica.records_for(fetch, [], high_watermark=0)))
+    assert isinstance(update.request, UpdateRaftVoterRequest)
+    assert update.request.listeners[0].port == 1234
+    true = LoneReplica()
+    fetch = true.follow()
+    (again,) = only(Send, true.answer(fetch, true.records_for(fetch, [], high_watermark=0)))
+    assert type(again.request) is type(fetch.request)

@@ -1,0 +1,303 @@
+"""The leader's side of Fetch and of FetchSnapshot, the high watermark, check-quorum."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from strandline.model.errors import ErrorCode
+from strandline.model.ids import ZERO_UUID
+from strandline.protocol.messages.fetch import (
+    EpochEndOffset,
+    FetchRequest,
+    ReplicaState,
+    SnapshotId,
+)
+from strandline.protocol.messages.quorum import FetchSnapshotRequest
+from strandline.raft import snapshots
+from strandline.raft.effects import (
+    Commit,
+    Effect,
+    Flush,
+    Lead,
+    LeaderChanged,
+    Persist,
+    Reply,
+    ReplyWithRecords,
+    ReplyWithSnapshot,
+    Send,
+    StepDown,
+)
+from strandline.raft.requests import begin_request, fetch_request, fetch_snapshot_request
+from strandline.raft.states import Resigned, Unattached
+from unit.raft.little_cluster import CLUSTER_ID, voter
+from unit.raft.lone_replica import LoneReplica, only, partition_of, the_reply
+
+
+def ask(
+    replica: LoneReplica,
+    *,
+    epoch: int = 1,
+    offset: int = 0,
+    last_epoch: int = 0,
+    max_wait_ms: int = 500,
+    cluster_id: str = CLUSTER_ID,
+) -> Sequence[Effect]:
+    request = fetch_request(
+        cluster_id,
+        voter(2).key,
+        epoch=epoch,
+        end_offset=offset,
+        last_epoch=last_epoch,
+        high_watermark=None,
+        max_wait_ms=max_wait_ms,
+        max_bytes=1 << 20,
+    )
+    return replica.machine.on_fetch("token", request, 18, replica.now_ms)
+
+
+def test_a_fetch_is_checked_before_it_is_answered() -> None:
+    replica = LoneReplica()
+    replica.lead()
+    assert the_reply(ask(replica, cluster_id="elsewhere")).error_code == ErrorCode.INCONSISTENT_CLUSTER_ID
+    empty = replica.machine.on_fetch("t", FetchRequest(cluster_id=CLUSTER_ID), 18, 0)
+    assert the_reply(empty).error_code == ErrorCode.INVALID_REQUEST
+    for wrong in ({"offset": -1}, {"last_epoch": -1}, {"last_epoch": 2}, {"max_wait_ms": -1}):
+        assert partition_of(ask(replica, **wrong)).error_code == ErrorCode.INVALID_REQUEST, wrong  # type: ignore[arg-type]
+    assert partition_of(ask(replica, epoch=0)).error_code == ErrorCode.FENCED_LEADER_EPOCH
+    assert partition_of(ask(replica, epoch=2)).error_code == ErrorCode.UNKNOWN_LEADER_EPOCH
+    assert replica.machine.epoch == 1, "a fetch teaches no epoch"
+
+
+def test_every_answer_says_who_leads_and_where() -> None:
+    replica = LoneReplica()
+    replica.follow(leader_id=3, epoch=4)
+    response = the_reply(ask(replica, epoch=4))
+    partition = response.responses[0].partitions[0]
+    assert partition.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert (partition.current_leader.leader_id, partition.current_leader.leader_epoch) == (3, 4)
+    assert [(at.node_id, at.host, at.port) for at in response.node_endpoints] == [(3, "n3", 9093)]
+
+
+def test_a_fetch_with_nothing_to_tell_is_parked_until_its_time_is_over() -> None:
+    replica = LoneReplica()
+    replica.lead()
+    end = replica.log.end_offset
+    assert replica.fetched_by(2, end) == []
+    assert replica.wait(499) == []
+    answered = replica.wait(1)
+    assert len(answered) == 1 and partition_of(answered).records == b""
+    assert isinstance(replica.fetched_by(2, end, max_wait_ms=0)[0], Reply)
+
+
+def test_a_parked_fetch_is_answered_when_something_is_appended() -> None:
+    replica = LoneReplica()
+    replica.lead()
+    end = replica.log.end_offset
+    replica.fetched_by(2, end)
+    replica.fetched_by(3, end)
+    replica.log.append_data(["x"], 1)
+    effects = replica.machine.on_appended(replica.now_ms)
+    assert [type(effect) for effect in effects] == [Flush, ReplyWithRecords, ReplyWithRecords]
+    assert [effect.offset for effect in only(ReplyWithRecords, effects)] == [end, end]
+
+
+def test_a_fetcher_that_does_not_know_what_is_committed_is_told_at_once() -> None:
+    replica = LoneReplica()
+    replica.lead()
+    end = replica.log.end_offset
+    for behind in (None, end - 1):
+        assert partition_of(replica.fetched_by(3, end, high_watermark=behind)).high_watermark == end
+    assert replica.fetched_by(3, end, high_watermark=end) == []
+    replica.log.append_data(["x"], 1)
+    replica.machine.on_appended(replica.now_ms)
+    replica.sync()
+    assert replica.fetched_by(2, end + 1, high_watermark=end)[0] == Commit(end + 1)
+
+
+def test_a_log_that_differs_is_told_how_far_it_may_agree() -> None:
+    replica = LoneReplica(batches=[(1, "a"), (1, "b"), (3, "c")])
+    replica.win()
+    assert replica.machine.epoch == 4
+    for offset, epoch, agreed in [
+        (9, 3, EpochEndOffset(epoch=3, end_offset=3)),
+        (2, 2, EpochEndOffset(epoch=1, end_offset=2)),
+        (5, 1, EpochEndOffset(epoch=1, end_offset=2)),
+        (9, 4, EpochEndOffset(epoch=4, end_offset=6)),
+    ]:
+        assert partition_of(replica.fetched_by(2, offset, epoch)).diverging_epoch == agreed
+    assert replica.leader.progress_of(voter(2).key).end_offset == -1, "what differs acknowledges nothing"
+    assert only(ReplyWithRecords, replica.fetched_by(2, 3, 3))[0].offset == 3
+    assert only(ReplyWithRecords, replica.fetched_by(3, 0, 0))[0].offset == 0
+
+
+def test_a_log_that_ends_before_ours_begins_is_told_of_the_latest_snapshot() -> None:
+    replica = LoneReplica(batches=[(1, "a"), (2, "b"), (2, "c"), (2, "d")])
+    snapshot = snapshots.SnapshotId(2, 2)
+    replica.log.write_snapshot(snapshot, b"everything")
+    replica.log.begin_at(snapshot)
+    replica.win()
+    wanted = SnapshotId(end_offset=2, epoch=2)
+    for offset, epoch in [(0, 0), (1, 1), (2, 1), (4, 1)]:
+        partition = partition_of(replica.fetched_by(2, offset, epoch))
+        assert (partition.snapshot_id, partition.records) == (wanted, b""), (offset, epoch)
+    assert only(ReplyWithRecords, replica.fetched_by(2, 2, 2))[0].offset == 2
+
+
+def test_nothing_is_committed_before_a_record_of_the_leader_s_own_epoch_is() -> None:
+    replica = LoneReplica(batches=[(1, "a"), (1, "b")])
+    replica.win()
+    replica.sync()
+    replica.fetched_by(2, 2, 1)
+    replica.fetched_by(3, 2, 1)
+    assert replica.leader.high_watermark is None
+    effects = replica.fetched_by(2, 5, 2)
+    assert [type(effect) for effect in effects][:2] == [Commit, Lead]
+    assert effects[:2] == [Commit(5), Lead(2)]
+
+
+def test_a_leader_counts_itself_only_with_what_it_has_synced() -> None:
+    replica = LoneReplica()
+    replica.win()
+    end = replica.log.end_offset
+    replica.fetched_by(2, end)
+    assert replica.leader.high_watermark is None
+    assert Commit(end) in replica.sync()
+    assert replica.fetched_by(3, end) == []
+
+
+def test_the_high_watermark_never_falls() -> None:
+    replica = LoneReplica()
+    replica.lead()
+    end = replica.log.end_offset
+    replica.fetched_by(2, 0, 0)
+    replica.fetched_by(3, 0, 0)
+    assert replica.leader.high_watermark == replica.machine.high_watermark == end
+
+
+def test_observers_are_not_counted_and_neither_is_a_voter_with_another_disk() -> None:
+    replica = LoneReplica()
+    replica.win()
+    replica.sync()
+    end = replica.log.end_offset
+    for node_id, disk in [(7, 1), (8, 1), (2, 2), (3, 2)]:
+        replica.fetched_by(node_id, end, disk=disk)
+    assert replica.leader.high_watermark is None
+    replica.fetched_by(3, end)
+    assert replica.leader.high_watermark == end
+
+
+def test_whoever_only_reads_leaves_no_trace() -> None:
+    replica = LoneReplica()
+    replica.lead()
+    before = dict(replica.leader.progress)
+    request = fetch_request(
+        CLUSTER_ID,
+        voter(2).key,
+        epoch=1,
+        end_offset=0,
+        last_epoch=0,
+        high_watermark=None,
+        max_wait_ms=0,
+        max_bytes=100,
+    )
+    request.replica_state = ReplicaState(replica_id=-1)
+    request.topics[0].partitions[0].replica_directory_id = ZERO_UUID
+    assert len(only(ReplyWithRecords, replica.machine.on_fetch("t", request, 18, 0))) == 1
+    assert replica.leader.progress == before
+
+
+def test_a_leader_that_loses_its_majority_resigns_and_one_that_keeps_it_does_not() -> None:
+    replica = LoneReplica()
+    replica.lead()
+    end = replica.log.end_offset
+    for _ in range(5):
+        replica.wait(2999)
+        replica.fetched_by(3, end)
+    assert replica.machine.is_leader
+    effects = replica.wait(3000)
+    assert isinstance(replica.machine.role, Resigned)
+    assert StepDown(1) in effects and LeaderChanged() in effects
+    assert [send.to for send in only(Send, effects)] == [2, 3]
+    assert replica.machine.leader_id == -1
+    assert only(Persist, effects) == []
+
+
+def test_a_leader_that_hears_of_a_higher_epoch_leads_no_longer() -> None:
+    replica = LoneReplica()
+    replica.lead()
+    assert replica.asked_for_vote(3, epoch=9)[0] == ErrorCode.NONE
+    assert isinstance(replica.machine.role, Unattached)
+
+
+def test_what_ends_a_leadership_is_remembered_before_anybody_is_told() -> None:
+    replica = LoneReplica()
+    replica.lead()
+    replica.fetched_by(2, replica.log.end_offset)
+    effects = replica.machine.on_begin_quorum_epoch("t", begin_request(CLUSTER_ID, voter(3), voter(1).key, 5), 0)
+    kinds = [type(effect) for effect in effects]
+    assert kinds[:3] == [Persist, StepDown, Reply]
+    told = only(Reply, effects)[0].response.responses[0].partitions[0]  # type: ignore[attr-defined]
+    assert (told.error_code, told.current_leader.leader_id) == (ErrorCode.NOT_LEADER_OR_FOLLOWER, 3)
+
+
+def test_voters_that_do_not_fetch_are_reminded_of_the_epoch() -> None:
+    replica = LoneReplica()
+    for send in only(Send, replica.win()):
+        replica.answer(send, None)
+    replica.sync()
+    reminders = []
+    for _ in range(4):
+        replica.fetched_by(2, replica.log.end_offset)
+        for send in only(Send, replica.wait(500)):
+            reminders.append((replica.now_ms, send.to))
+            replica.answer(send, None)
+    assert [to for _, to in reminders] == [3, 3]
+
+
+@pytest.fixture
+def with_snapshot() -> LoneReplica:
+    replica = LoneReplica(batches=[(1, "a"), (2, "b"), (2, "c")])
+    replica.log.write_snapshot(snapshots.SnapshotId(2, 2), b"0123456789")
+    replica.log.begin_at(snapshots.SnapshotId(2, 2))
+    replica.win()
+    return replica
+
+
+def ask_snapshot(
+    replica: LoneReplica, snapshot_id: snapshots.SnapshotId, position: int, epoch: int = 3
+) -> list[Effect]:
+    request = fetch_snapshot_request(CLUSTER_ID, voter(2).key, epoch, snapshot_id, position, 4)
+    return replica.machine.on_fetch_snapshot("t", request, replica.now_ms)
+
+
+def test_a_snapshot_is_handed_out_by_the_byte(with_snapshot: LoneReplica) -> None:
+    snapshot_id = snapshots.SnapshotId(2, 2)
+    (given,) = ask_snapshot(with_snapshot, snapshot_id, 8)
+    assert isinstance(given, ReplyWithSnapshot)
+    assert (given.snapshot_id, given.position, given.max_bytes) == (snapshot_id, 8, 4)
+    part = given.response.topics[0].partitions[0]
+    assert (part.size, part.position, part.current_leader.leader_id) == (10, 8, 1)
+
+
+def test_a_snapshot_that_is_not_there_or_a_place_outside_it_is_refused(with_snapshot: LoneReplica) -> None:
+    snapshot_id = snapshots.SnapshotId(2, 2)
+    for asked, position, epoch, error in [
+        (snapshots.SnapshotId(1, 1), 0, 3, ErrorCode.SNAPSHOT_NOT_FOUND),
+        (snapshot_id, -1, 3, ErrorCode.POSITION_OUT_OF_RANGE),
+        (snapshot_id, 10, 3, ErrorCode.POSITION_OUT_OF_RANGE),
+        (snapshot_id, 0, 2, ErrorCode.FENCED_LEADER_EPOCH),
+        (snapshot_id, 0, 4, ErrorCode.UNKNOWN_LEADER_EPOCH),
+    ]:
+        answer = the_reply(ask_snapshot(with_snapshot, asked, position, epoch))
+        assert answer.topics[0].partitions[0].error_code == error
+    whole = with_snapshot.machine.on_fetch_snapshot("t", FetchSnapshotRequest(cluster_id="elsewhere"), 0)
+    assert the_reply(whole).error_code == ErrorCode.INCONSISTENT_CLUSTER_ID
+
+
+def test_fetching_a_snapshot_counts_as_following(with_snapshot: LoneReplica) -> None:
+    for _ in range(4):
+        with_snapshot.wait(2000)
+        ask_snapshot(with_snapshot, snapshots.SnapshotId(2, 2), 0)
+    assert with_snapshot.machine.is_leader
