@@ -33,7 +33,7 @@ from strandline.controller.features import Features
 from strandline.controller.isr import Isrs
 from strandline.controller.leaders import Leaders, allows_unclean
 from strandline.controller.metrics import ControllerMetrics
-from strandline.controller.port import MetadataLog, UpgradableLog
+from strandline.controller.port import MetadataLog
 from strandline.controller.quotas import Quotas
 from strandline.controller.reassignments import Reassignments
 from strandline.controller.scram import Scram
@@ -299,8 +299,6 @@ class Controller:
         checked = replace(request, validate_only=True)
         answer = await self._event(lambda: self._features.update(checked, version), request.timeout_ms)
         if answer.error_code == ErrorCode.NONE:
-            if not isinstance(self._log, UpgradableLog):
-                return self._features.refused_by_the_quorum(level)
             answer = await self._log.upgrade_kraft_version(level)  # type: ignore[assignment]
         return answer if answer.error_code != ErrorCode.NONE else None
 

@@ -92,10 +92,6 @@ class Features:
                 return update.max_version_level
         return None
 
-    def refused_by_the_quorum(self, level: int) -> UpdateFeaturesResponse:
-        error = _refused(KRAFT_VERSION, level, "this quorum's own version is chosen when its nodes are formatted")
-        return UpdateFeaturesResponse(error_code=error.code, error_message=error.why)
-
     def _update(
         self, update: FeatureUpdateKey, version: int, proposed: Mapping[str, int]
     ) -> Generator[None, None, list[Message]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol, runtime_checkable
+from typing import Protocol
 
 from strandline.protocol.types import Message
 from strandline.runtime.watermark import Watermark
@@ -53,11 +53,7 @@ class MetadataLog(Protocol):
         """
         ...
 
-
-@runtime_checkable
-class UpgradableLog(Protocol):
-    """A log whose quorum can be given a newer kraft.version while it works."""
-
     async def upgrade_kraft_version(self, level: int) -> Message:
-        """Answers an UpdateFeaturesResponse, when it is committed or at once if it cannot be."""
+        """Gives the quorum a newer version while it works. Answers an UpdateFeaturesResponse, when that is committed or
+        at once if it cannot be. Not to be asked for while anything is reserved: the quorum writes to the log itself."""
         ...

@@ -20,6 +20,7 @@ from strandline.protocol.messages.brokers import (
     Feature,
     Listener,
 )
+from strandline.protocol.messages.cluster import UpdateFeaturesResponse
 from strandline.protocol.messages.topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
 from strandline.protocol.types import Message
 from strandline.runtime.metrics import Metrics
@@ -42,6 +43,7 @@ class HandLog:
         self.committed = Watermark(0)
         self.batches: list[Sequence[Message]] = []
         self.reserved = False
+        self.refuses_upgrades = False
 
     def reserve(self) -> int:
         assert not self.reserved
@@ -57,6 +59,13 @@ class HandLog:
         self.batches.append(records)
         self.end_offset += len(records)
         return self.end_offset - 1
+
+    async def upgrade_kraft_version(self, level: int) -> UpdateFeaturesResponse:
+        assert not self.reserved, "it writes to the log itself"
+        if self.refuses_upgrades:
+            return UpdateFeaturesResponse(error_code=ErrorCode.INVALID_UPDATE_VERSION, error_message="not now")
+        self.kraft_version = level
+        return UpdateFeaturesResponse()
 
     def commit(self, offset: int | None = None) -> None:
         upto = self.end_offset if offset is None else offset
@@ -77,12 +86,10 @@ class HandLog:
 
 
 class Stage:
-    def __init__(
-        self, world: World, settings: ControllerSettings = SETTINGS, log: type[HandLog] = HandLog, **parts: Any
-    ) -> None:
+    def __init__(self, world: World, settings: ControllerSettings = SETTINGS, **parts: Any) -> None:
         self.clock = world.clock
         self.image = Image()
-        self.log = log(self.image)
+        self.log = HandLog(self.image)
         self.metrics = Metrics()
         self.controller = Controller(
             self.image, self.log, world.clock, Random(1), settings, bootstrap_records(), metrics=self.metrics, **parts

@@ -6,10 +6,9 @@ import asyncio
 
 import pytest
 
-from strandline.metadata.image import Image
 from strandline.model.errors import ErrorCode, KafkaError
 from strandline.model.ids import Endpoint
-from strandline.protocol.messages.cluster import FeatureUpdateKey, UpdateFeaturesRequest, UpdateFeaturesResponse
+from strandline.protocol.messages.cluster import FeatureUpdateKey, UpdateFeaturesRequest
 from strandline.protocol.messages.metadata_records import (
     AbortTransactionRecord,
     BeginTransactionRecord,
@@ -19,7 +18,7 @@ from strandline.protocol.messages.metadata_records import (
 from strandline.protocol.messages.topics import DeleteTopicsRequest, DeleteTopicState
 from strandline.runtime.watermark import Watermark
 from strandline.runtime.world import World
-from unit.controller.stage import HandLog, Stage, play
+from unit.controller.stage import Stage, play
 
 
 def test_the_first_active_controller_writes_the_bootstrap_records_and_no_later_one_does() -> None:
@@ -243,26 +242,12 @@ def test_a_successor_that_listens_where_its_predecessor_did_is_believed_after_a_
     play(scene)
 
 
-class UpgradableHandLog(HandLog):
-    """A quorum that is asked for a newer version."""
-
-    def __init__(self, image: Image) -> None:
-        super().__init__(image)
-        self.kraft_version = 0
-        self.refuses = False
-
-    async def upgrade_kraft_version(self, level: int) -> UpdateFeaturesResponse:
-        assert not self.reserved, "it writes to the log itself"
-        if self.refuses:
-            return UpdateFeaturesResponse(error_code=ErrorCode.INVALID_UPDATE_VERSION, error_message="not now")
-        self.kraft_version = level
-        return UpdateFeaturesResponse()
-
-
 def test_the_quorum_is_asked_to_raise_its_own_version_when_everything_else_may_follow() -> None:
     async def scene(world: World) -> None:
-        stage = Stage(world, log=UpgradableHandLog)
+        stage = Stage(world)
         await stage.activate()
+        log = stage.log
+        log.kraft_version = 0
 
         async def ask(*updates: tuple[str, int, int], validate_only: bool = False) -> int:
             request = UpdateFeaturesRequest(
@@ -276,15 +261,13 @@ def test_the_quorum_is_asked_to_raise_its_own_version_when_everything_else_may_f
             return int(answer.error_code)
 
         kraft, elr_off = ("kraft.version", 1, 1), ("eligible.leader.replicas.version", 0, 2)
-        log = stage.log
-        assert isinstance(log, UpgradableHandLog)
         assert await ask(kraft, ("metadata.version", 99, 1)) == ErrorCode.INVALID_UPDATE_VERSION
         assert await ask(kraft, validate_only=True) == ErrorCode.NONE
-        log.refuses = True
+        log.refuses_upgrades = True
         assert await ask(kraft, elr_off) == ErrorCode.INVALID_UPDATE_VERSION
         assert log.kraft_version == 0
         assert stage.image.latest.features()["eligible.leader.replicas.version"] == 1
-        log.refuses = False
+        log.refuses_upgrades = False
         assert await ask(kraft, elr_off) == ErrorCode.NONE
         assert log.kraft_version == 1
         assert "eligible.leader.replicas.version" not in stage.image.latest.features()
