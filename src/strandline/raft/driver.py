@@ -403,6 +403,7 @@ class Quorum:
         return self._replica.on_appended(self._clock.now_ms())
 
     def _on_flushed(self) -> None:
+        self._storage.note_committed(self.high_watermark.value)
         self._put(lambda now_ms: self._replica.on_flushed(self._log.flushed_offset, now_ms))
 
     def _on_exchange_ended(self, send: Send, response: Message | None, refused: bool) -> None:

@@ -1,0 +1,99 @@
+"""The leader's append queue: offsets, reservations, batches."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+
+from strandline.protocol.messages.metadata_records import ConfigRecord
+from strandline.protocol.types import Message
+from strandline.raft.accumulator import Accumulator
+from strandline.raft.batches import RECORDS_PER_SLICE, MetadataBatch, read_batches
+
+
+def records(*numbers: int) -> list[Message]:
+    return [ConfigRecord(resource_type=2, resource_name="r", name=str(number), value="v") for number in numbers]
+
+
+def names(batch: MetadataBatch) -> list[int]:
+    return [int(record.name) for record in batch.records if isinstance(record, ConfigRecord)]
+
+
+def everything(accumulator: Accumulator, max_bytes: int = 1 << 30) -> list[MetadataBatch]:
+    accumulator.encode_all()
+    found: list[MetadataBatch] = []
+    while data := accumulator.take(max_bytes):
+        found += read_batches(data, "here")
+    return found
+
+
+def test_offsets_are_given_at_once_and_stand_in_the_order_of_the_appends() -> None:
+    accumulator = Accumulator(epoch=4, end_offset=10)
+    assert accumulator.append(records(1, 2), 50, 30) == 11
+    assert accumulator.append(records(3), 60, 30) == 12
+    assert accumulator.end_offset == 13
+    (batch,) = everything(accumulator)
+    assert (batch.base_offset, batch.next_offset, batch.epoch, names(batch)) == (10, 13, 4, [1, 2, 3])
+
+
+def test_small_appends_share_a_batch_and_large_ones_have_their_own() -> None:
+    accumulator = Accumulator(epoch=1, end_offset=0)
+    for number in range(1000):
+        accumulator.append(records(number), 1, 30)
+    large = list(range(1000, 1000 + 2 * RECORDS_PER_SLICE))
+    accumulator.append(records(*large), 1, 30)
+    accumulator.append(records(5000), 1, 30)
+    batches = everything(accumulator)
+    assert [name for batch in batches for name in names(batch)] == [*range(1000), *large, 5000]
+    assert all(batch.next_offset == after.base_offset for batch, after in itertools.pairwise(batches))
+    assert len(batches) == -(-1000 // RECORDS_PER_SLICE) + 2
+    assert len(names(batches[-2])) == 2 * RECORDS_PER_SLICE, "an append is never split"
+
+
+def test_appends_at_different_levels_share_no_batch() -> None:
+    accumulator = Accumulator(epoch=1, end_offset=0)
+    for level in (29, 29, 30, 30, 29):
+        accumulator.append(records(level), 1, level)
+    assert [names(batch) for batch in everything(accumulator)] == [[29, 29], [30, 30], [29]]
+
+
+def test_a_large_append_is_encoded_in_slices_and_taken_whole() -> None:
+    accumulator = Accumulator(epoch=1, end_offset=0)
+    accumulator.append(records(*range(5 * RECORDS_PER_SLICE)), 1, 30)
+    slices = 0
+    while accumulator.encode_slice():
+        slices += 1
+        if slices < 5:
+            assert not accumulator.is_encoded
+            assert accumulator.take(1) == b""
+    assert slices == 5
+    assert accumulator.is_encoded
+
+
+def test_a_portion_has_whole_batches_and_at_least_one() -> None:
+    accumulator = Accumulator(epoch=1, end_offset=0)
+    for number in range(10 * RECORDS_PER_SLICE):
+        accumulator.append(records(10_000 + number), 1, 30)
+    accumulator.encode_all()
+    one = len(accumulator.take(1))
+    assert [len(list(read_batches(accumulator.take(2 * one + 100), "here"))) for _ in range(5)] == [2, 2, 2, 2, 1]
+    assert not accumulator.is_encoded
+
+
+def test_a_reservation_ends_with_its_append_or_is_given_back() -> None:
+    accumulator = Accumulator(epoch=1, end_offset=7)
+    assert accumulator.reserve() == 7
+    with pytest.raises(AssertionError, match="reserved already"):
+        accumulator.reserve()
+    accumulator.append(records(1), 1, 30)
+    assert not accumulator.is_reserved
+    assert accumulator.reserve() == 8
+    accumulator.release()
+    accumulator.release()
+    assert (accumulator.is_reserved, accumulator.end_offset) == (False, 8)
+
+
+def test_an_append_of_nothing_is_a_mistake() -> None:
+    with pytest.raises(ValueError, match="needs records"):
+        Accumulator(epoch=1, end_offset=0).append([], 1, 30)

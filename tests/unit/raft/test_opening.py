@@ -1,0 +1,214 @@
+"""Opening the metadata log: damaged snapshots, logs that contradict them, metadata of newer releases."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+
+import pytest
+
+from strandline.model.errors import NodeFault
+from strandline.raft.batches import encode_data_batch
+from strandline.raft.committed import COMMITTED_OFFSET, Committed, CommittedNote, read_committed
+from strandline.raft.snapshots import SnapshotId, SnapshotWriter
+from strandline.raft.state import QuorumState, read_quorum_state, write_quorum_state
+from strandline.raft.storage import MetadataStorage, StorageSettings
+from strandline.raft.voters import VoterSet
+from strandline.records.batch import Record, encode_batch
+from strandline.runtime.disk import Disk
+from strandline.runtime.world import World
+from strandline.simulation.disk import SimDisk
+from strandline.simulation.volume import Volume
+from unit.raft.quorum_of_one import HOME, PARTITION, Quorum, format_dynamic, play, setting, settings_in
+
+Scene = Callable[[World], Awaitable[None]]
+
+
+def writing(count: int, *, snapshots_after: tuple[int, ...], storage: StorageSettings | None = None) -> Scene:
+    async def life(world: World) -> None:
+        format_dynamic(world.disk)
+        async with Quorum(world, storage=storage).running() as quorum:
+            for number in range(count):
+                await quorum.write(setting(number))
+                if number in snapshots_after:
+                    await quorum.voter.write_snapshot()
+
+    return life
+
+
+def checkpoints(disk: Disk) -> list[str]:
+    return [name for name in disk.list(PARTITION) if name.endswith("-0000000001.checkpoint")]
+
+
+def damage_latest(world: World) -> None:
+    file = world.disk.open(f"{PARTITION}/{checkpoints(world.disk)[-1]}")
+    file.truncate(file.size() - 10)
+    file.close()
+
+
+def test_a_damaged_snapshot_is_done_without_when_an_older_one_and_the_log_have_all_of_it(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def check(world: World) -> None:
+        damage_latest(world)
+        quorum = Quorum(world)
+        assert [snapshot.end_offset for snapshot in quorum.storage.snapshots] == [9]
+        async with quorum.running():
+            assert settings_in(quorum.image) == list(range(20))
+        assert [name for name in world.disk.list(PARTITION) if name.endswith(".damaged")] != []
+
+    async def again(world: World) -> None:
+        async with Quorum(world).running() as quorum:
+            assert settings_in(quorum.image) == list(range(20))
+
+    play(writing(20, snapshots_after=(5, 15)), check, again)
+    assert "doing without it" in caplog.text
+
+
+def test_a_damaged_snapshot_is_done_without_when_the_log_reaches_back_to_the_beginning() -> None:
+    async def check(world: World) -> None:
+        damage_latest(world)
+        async with Quorum(world).running() as quorum:
+            assert quorum.storage.snapshots == []
+            assert settings_in(quorum.image) == list(range(20))
+
+    play(writing(20, snapshots_after=(15,)), check)
+
+
+def test_a_damaged_snapshot_that_is_needed_is_refused_with_a_remedy_and_nothing_is_changed() -> None:
+    async def check(world: World) -> None:
+        damage_latest(world)
+        before = {name: world.disk.read(f"{PARTITION}/{name}") for name in world.disk.list(PARTITION)}
+        with pytest.raises(NodeFault) as fault:
+            Quorum(world)
+        for words in (checkpoints(world.disk)[-1], "cut off", "Nothing was changed", "Restore the file from a backup"):
+            assert words in str(fault.value)
+        assert before == {name: world.disk.read(f"{PARTITION}/{name}") for name in world.disk.list(PARTITION)}
+
+    tight = StorageSettings(segment_bytes=300, retention_bytes=1)
+    play(writing(20, snapshots_after=(5, 15), storage=tight), check)
+
+
+def test_a_log_that_contradicts_the_latest_snapshot_gives_way() -> None:
+    """The power went after the leader's snapshot had its name, and before the log that went another way was gone."""
+
+    async def take_over(world: World) -> None:
+        snapshot_id = SnapshotId(12, 5)
+        writer = SnapshotWriter(
+            world.disk, f"{PARTITION}/{snapshot_id.file_name}", epoch=snapshot_id.epoch, metadata_version=30
+        )
+        writer.begin(last_timestamp=1, wall_ms=1)
+        writer.append(setting(77), 1)
+        writer.finish(1)
+        note = CommittedNote(world.disk, PARTITION)
+        file = world.disk.open(f"{PARTITION}/{COMMITTED_OFFSET}")
+        file.truncate(0)
+        note.committed = replace(note.committed, offset=0)
+        note.rise(4)
+        file.close()
+        storage = MetadataStorage.open(world.disk, HOME, wall_ms=1)
+        assert (storage.log.log_start_offset, storage.log.log_end_offset) == (12, 12)
+        assert storage.log.epochs.latest == 5
+        assert storage.committed_offset == 12
+
+    play(writing(20, snapshots_after=()), take_over)
+
+
+def test_a_log_that_agrees_with_the_latest_snapshot_stays() -> None:
+    async def check(world: World) -> None:
+        storage = MetadataStorage.open(world.disk, HOME, wall_ms=1)
+        assert (storage.log.log_start_offset, storage.log.log_end_offset) == (0, 23)
+
+    play(writing(20, snapshots_after=(15,)), check)
+
+
+@pytest.mark.parametrize(
+    ("value", "why"),
+    [
+        (b"\x01\xf0\x07\x00\x00", "a metadata record of unknown type 1008"),
+        (b"\x01\x02\x63\x00", "TopicRecord has no version 99"),
+        (b"\x02\x02\x00\x00", "frame version 2"),
+    ],
+)
+def test_metadata_of_a_newer_release_stops_the_node_and_says_what_to_do(value: bytes, why: str) -> None:
+    async def newer(world: World) -> None:
+        file = world.disk.open(f"{PARTITION}/00000000000000000000.log")
+        batch = encode_batch([Record(-1, 1, None, value)], base_offset=8, leader_epoch=1)
+        file.write_at(file.size(), batch)
+        file.sync()
+        file.close()
+        quorum = Quorum(world)
+        await quorum.voter.start()
+        with pytest.raises(NodeFault) as fault:
+            await quorum.voter.run()
+        for words in (PARTITION, "offset 8", why, "run this node with that release"):
+            assert words in str(fault.value)
+
+    play(writing(5, snapshots_after=()), newer)
+
+
+def test_a_corrupt_quorum_state_is_refused_with_a_remedy() -> None:
+    async def check(world: World) -> None:
+        file = world.disk.open(f"{PARTITION}/quorum-state")
+        file.truncate(5)
+        file.close()
+        with pytest.raises(NodeFault, match=r"quorum-state cannot be read .* Restore the file from a backup"):
+            Quorum(world)
+
+    play(writing(5, snapshots_after=()), check)
+
+
+def test_records_of_an_epoch_that_nobody_knows_are_damage() -> None:
+    async def check(world: World) -> None:
+        path = f"{PARTITION}/00000000000000000000.log"
+        file = world.disk.open(path)
+        batch = encode_data_batch(setting(1), base_offset=8, epoch=1, timestamp=1, metadata_version=30)
+        struct.pack_into(">i", batch, 12, 0x4000_0001)
+        file.write_at(file.size(), batch)
+        file.close()
+        with pytest.raises(NodeFault, match=r"claim to be of epoch 1073741825, but quorum-state knows of epoch 1"):
+            Quorum(world)
+
+    play(writing(5, snapshots_after=()), check)
+
+
+def test_only_what_is_known_to_be_committed_is_replayed_before_the_quorum_speaks() -> None:
+    async def check(world: World) -> None:
+        note = CommittedNote(world.disk, PARTITION)
+        note.committed = Committed(note.committed.epoch, 0)
+        note.rise(7)
+        quorum = Quorum(world)
+        await quorum.voter.start()
+        assert quorum.storage.log.log_end_offset == 23
+        assert settings_in(quorum.image) == [0, 1, 2, 3]
+        assert quorum.voter.high_watermark.value == quorum.image.committed.offset == quorum.image.end_offset == 7
+
+    async def then(world: World) -> None:
+        async with Quorum(world).running() as quorum:
+            assert settings_in(quorum.image) == list(range(20))
+
+    play(writing(20, snapshots_after=()), check, then)
+
+
+def test_a_directory_of_somebody_who_keeps_no_note_gets_one() -> None:
+    disk = SimDisk(Volume())
+    disk.make_dirs(PARTITION)
+    write_quorum_state(disk, PARTITION, QuorumState(epoch=6, leader_id=2), kraft_version=0, voters=[1, 2, 3])
+    storage = MetadataStorage.open(disk, HOME, wall_ms=1)
+    assert read_committed(disk, PARTITION) == Committed(6, 0)
+    storage.close()
+
+
+def test_the_note_names_an_epoch_before_quorum_state_does() -> None:
+    disk = SimDisk(Volume())
+    disk.make_dirs(HOME)
+    storage = MetadataStorage.open(disk, HOME, wall_ms=1)
+    storage.note_epoch(3)
+    assert (read_committed(disk, PARTITION), read_quorum_state(disk, PARTITION).epoch) == (Committed(3, 0), 0)
+    before = disk.syncs
+    storage.write_state(QuorumState(epoch=3), 1, VoterSet(()))
+    assert disk.syncs - before == 3
+    storage.note_epoch(3)
+    storage.write_state(QuorumState(epoch=3, leader_id=2), 1, VoterSet(()))
+    assert disk.syncs - before == 5, "within an epoch the note needs no sync"

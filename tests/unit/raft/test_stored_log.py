@@ -1,0 +1,226 @@
+"""The machine's view of the log on disk: ends, epochs, snapshots, voters, and what it takes in."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Sequence
+
+import pytest
+
+from strandline.model.errors import ErrorCode, KafkaError, NodeFault
+from strandline.model.ids import Endpoint, Uuid
+from strandline.protocol.messages.control_records import KRaftVersionRecord, LeaderChangeMessage
+from strandline.protocol.messages.metadata_records import ConfigRecord
+from strandline.raft.accumulator import Accumulator
+from strandline.raft.batches import encode_control_batch, encode_data_batch
+from strandline.raft.committed import read_committed
+from strandline.raft.snapshots import SnapshotId, SnapshotWriter
+from strandline.raft.storage import MetadataStorage, StorageSettings
+from strandline.raft.stored_log import StoredLog
+from strandline.raft.voters import Voter, VoterHistory, VoterSet
+from strandline.records.batch import CorruptBatch
+from strandline.simulation.disk import SimDisk
+from strandline.simulation.volume import Volume
+
+
+class StoppedClock:
+    def now_ms(self) -> int:
+        return 1
+
+    def wall_ms(self) -> int:
+        return 1000
+
+
+def voters(*numbers: int) -> VoterSet:
+    return VoterSet(tuple(Voter(each, Uuid.of(1, 100 + each), (("C", Endpoint(f"n{each}", 9)),)) for each in numbers))
+
+
+class Made:
+    def __init__(self, *, epoch: int = 9, settings: StorageSettings | None = None) -> None:
+        self.disk = SimDisk(Volume())
+        self.disk.make_dirs("/d")
+        self.epoch = epoch
+        self.storage = MetadataStorage.open(self.disk, "/d", wall_ms=1, settings=settings)
+        self.log = StoredLog(self.storage, VoterHistory(voters(1)), StoppedClock(), lambda: self.epoch)
+
+    def reopened(self) -> StoredLog:
+        self.storage.close()
+        self.storage = MetadataStorage.open(self.disk, "/d", wall_ms=2)
+        return StoredLog(self.storage, VoterHistory(voters(1)), StoppedClock(), lambda: self.epoch)
+
+
+def data(base_offset: int, epoch: int, count: int = 1) -> bytes:
+    records = [ConfigRecord(resource_type=2, resource_name="r", name=str(n), value="v") for n in range(count)]
+    return bytes(encode_data_batch(records, base_offset=base_offset, epoch=epoch, timestamp=1, metadata_version=30))
+
+
+def write_epochs(log: StoredLog, spans: Sequence[tuple[int, int]]) -> None:
+    """(epoch, how many records)."""
+    for epoch, count in spans:
+        log.append_fetched(data(log.end_offset, epoch, count))
+
+
+def test_an_empty_log_has_no_epoch() -> None:
+    log = Made().log
+    assert (log.start_offset, log.end_offset, log.last_epoch) == (0, 0, 0)
+    assert log.end_offset_for_epoch(0) == (0, 0)
+    assert (log.latest_snapshot, log.earliest_snapshot, log.voters_offset, log.kraft_version) == (None, None, -1, 0)
+
+
+@pytest.mark.parametrize(
+    ("asked", "found"), [(0, (0, 0)), (1, (1, 3)), (2, (1, 3)), (3, (3, 7)), (4, (3, 7)), (6, (6, 8)), (7, (6, 8))]
+)
+def test_an_epoch_ends_where_the_next_one_begins(asked: int, found: tuple[int, int]) -> None:
+    log = Made().log
+    write_epochs(log, [(1, 3), (3, 4), (6, 1)])
+    assert log.last_epoch == 6
+    assert log.end_offset_for_epoch(asked) == found
+
+
+def snapshot_at(made: Made, snapshot_id: SnapshotId) -> None:
+    writer = SnapshotWriter(made.disk, made.storage.path_of(snapshot_id), epoch=snapshot_id.epoch, metadata_version=30)
+    writer.begin(last_timestamp=1, wall_ms=1)
+    writer.finish(1)
+    made.storage.add_snapshot(snapshot_id)
+
+
+def test_below_everything_the_earliest_snapshot_is_where_logs_may_agree() -> None:
+    made = Made(settings=StorageSettings(retention_bytes=1, segment_bytes=100))
+    write_epochs(made.log, [(1, 3), (3, 4), (6, 1)])
+    made.storage.log.advance_high_watermark(8)
+    for snapshot_id in (SnapshotId(3, 1), SnapshotId(7, 3)):
+        snapshot_at(made, snapshot_id)
+    assert made.storage.surplus_snapshots(1) == [SnapshotId(3, 1)]
+    made.storage.forget([SnapshotId(3, 1)], 1)
+    assert (made.log.start_offset, made.log.earliest_snapshot) == (7, SnapshotId(7, 3))
+    assert made.log.end_offset_for_epoch(2) == (3, 7)
+    assert made.log.end_offset_for_epoch(5) == (3, 7)
+    assert made.log.end_offset_for_epoch(6) == (6, 8)
+
+
+def test_an_empty_log_behind_a_snapshot_is_of_the_snapshots_epoch_also_after_a_restart() -> None:
+    made = Made()
+    snapshot_at(made, SnapshotId(50, 4))
+    log = made.reopened()
+    assert (log.start_offset, log.end_offset, log.last_epoch) == (50, 50, 4)
+    assert log.end_offset_for_epoch(9) == (4, 50)
+    assert made.storage.committed_offset == 50
+
+
+def test_a_snapshot_is_as_large_as_its_file_and_unknown_when_that_is_gone() -> None:
+    made = Made()
+    snapshot_id = SnapshotId(5, 1)
+    assert made.log.snapshot_size(snapshot_id) is None
+    snapshot_at(made, snapshot_id)
+    assert made.log.snapshot_size(snapshot_id) == made.disk.size(made.storage.path_of(snapshot_id))
+    made.disk.remove(made.storage.path_of(snapshot_id))
+    assert made.log.snapshot_size(snapshot_id) is None
+
+
+def test_voters_count_from_their_record_on_and_a_cut_takes_them_back() -> None:
+    made = Made()
+    base_offset = made.log.append_control(
+        [
+            LeaderChangeMessage(version=0, leader_id=1),
+            KRaftVersionRecord(version=0, kraft_version=1),
+            voters(1, 2).record(),
+        ],
+        3,
+    )
+    assert (base_offset, made.log.end_offset, made.log.last_epoch) == (0, 3, 3)
+    assert (made.log.voters, made.log.voters_offset, made.log.kraft_version) == (voters(1, 2), 2, 1)
+    fetched = encode_control_batch([voters(1, 2, 3).record()], base_offset=4, epoch=3, timestamp=1)
+    made.log.append_fetched(data(3, 3) + bytes(fetched))
+    assert (made.log.voters, made.log.voters_offset) == (voters(1, 2, 3), 4)
+    made.storage.log.truncate_to(4)
+    made.log.on_truncated()
+    assert (made.log.voters, made.log.voters_offset) == (voters(1, 2), 2)
+
+
+def test_a_batch_cut_off_at_the_end_is_left_out() -> None:
+    log = Made().log
+    log.append_fetched(data(0, 1, 2) + data(2, 1)[:-3])
+    assert log.end_offset == 2
+
+
+@pytest.mark.parametrize(
+    ("records", "why"),
+    [
+        (data(1, 2), "a batch at offset 1 of epoch 2 cannot follow offset 1"),
+        (data(3, 2), "a batch at offset 3 of epoch 2 cannot follow offset 1"),
+        (data(2, 10), "of epoch 10 cannot follow"),
+        (data(2, 1), "leader epoch 1 cannot follow 2"),
+        (data(2, 2) + data(4, 2), "a batch at offset 4"),
+    ],
+)
+def test_what_does_not_follow_is_not_taken(records: bytes, why: str) -> None:
+    log = Made().log
+    write_epochs(log, [(2, 2)])
+    with pytest.raises(KafkaError, match=why) as refusal:
+        log.append_fetched(records)
+    assert refusal.value.code is ErrorCode.INVALID_RECORD
+    assert log.end_offset == 2
+
+
+@pytest.mark.parametrize("is_control", [False, True])
+def test_a_batch_with_a_bad_checksum_is_not_taken(is_control: bool) -> None:
+    log = Made().log
+    batch = bytearray(
+        encode_control_batch([voters(1, 2).record()], base_offset=0, epoch=1, timestamp=1) if is_control else data(0, 1)
+    )
+    batch[-1] ^= 1
+    with pytest.raises((CorruptBatch, KafkaError)):
+        log.append_fetched(batch)
+    assert (log.end_offset, log.voters) == (0, voters(1))
+
+
+def test_of_very_many_batches_at_once_some_are_taken() -> None:
+    log = Made().log
+    log.append_fetched(b"".join(data(offset, 1) for offset in range(2000)))
+    assert 1000 < log.end_offset < 2000
+
+
+def test_a_follower_with_a_full_disk_keeps_what_fitted_and_refuses_the_rest() -> None:
+    made = Made(settings=StorageSettings(segment_bytes=200))
+    batches = b"".join(data(offset, 1) for offset in range(6))
+    full = made.disk.fail("create", under="/d", code=errno.ENOSPC)
+    made.log.append_fetched(batches)
+    assert made.log.end_offset == 2
+    with pytest.raises(KafkaError, match="No space left"):
+        made.log.append_fetched(batches[2 * len(data(0, 1)) :])
+    made.disk.mend(full)
+    made.log.append_fetched(batches[2 * len(data(0, 1)) :])
+    assert made.log.end_offset == 6
+
+
+def test_a_disk_that_fails_stops_the_node() -> None:
+    made = Made()
+    made.disk.fail("write", under="/d", code=errno.EIO)
+    with pytest.raises(NodeFault, match="cannot be written"):
+        made.log.append_fetched(data(0, 1))
+
+
+def test_control_records_stand_behind_everything_that_was_appended_before() -> None:
+    made = Made()
+    made.log.accumulator = accumulator = Accumulator(2, 0)
+    accumulator.append([ConfigRecord(resource_type=2, resource_name="r", name="n", value="v")] * 3, 1, 30)
+    assert made.log.append_control([voters(1, 2).record()], 2) == 3
+    assert accumulator.end_offset == made.log.end_offset == 4
+    accumulator.reserve()
+    with pytest.raises(NodeFault, match="reserved"):
+        made.log.append_control([voters(1).record()], 2)
+
+
+def test_the_note_tells_only_of_what_is_synced_here() -> None:
+    made = Made()
+    write_epochs(made.log, [(1, 3), (1, 2)])
+    made.storage.note_committed(5)
+    assert read_committed(made.disk, made.storage.path) is None
+    made.storage.log.flush()
+    made.log.append_fetched(data(5, 1))
+    made.storage.note_committed(6)
+    assert made.storage.note.committed.offset == 5
+    made.storage.log.flush()
+    made.storage.note_committed(6)
+    found = read_committed(made.disk, made.storage.path)
+    assert found is not None and found.offset == 6
