@@ -1,0 +1,145 @@
+"""Our nodes and Apache Kafka's in one quorum: voters of both kinds elect each other, brokers of both follow.
+
+These take minutes, so they run on request:
+
+    STRANDLINE_LONG_ORACLE=1 .venv/bin/python -m pytest -n0 tests/oracle/cluster/test_mixed_quorums.py
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Producer
+
+from cluster.handlers.talk import Closed
+from cluster.quorum.asking import TOPIC, Refused, create_topic, eventually, quorum, set_config, topics
+from cluster.quorum.inventory import inventory
+from oracle.cluster.conftest import long
+from oracle.cluster.members import Members, Who
+from oracle.cluster.test_a_quorum_changes_hands import read
+from strandline.launch.state import BROKER, COMBINED, CONTROLLER
+
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("handover"), long]
+
+SETTINGS = {"metadata.log.max.record.bytes.between.snapshots": "5000", "broker.session.timeout.ms": "4000"}
+
+
+def start(members: Members, kinds: dict[int, Who]) -> None:
+    for node_id, who in kinds.items():
+        members.each[node_id].start(who)
+    members.wait_until_ready()
+
+
+def leader_of(members: Members) -> int:
+    """Asked at the controllers: a broker of Kafka goes on asking the last leader, if that came back unnoticed."""
+    for member in members.each.values():
+        with contextlib.suppress(OSError, Closed, Refused):
+            if member.runs and member.node.is_controller:
+                return quorum(member.controller).leader_id
+    return 0
+
+
+def lead(members: Members, wanted: int, kinds: dict[int, Who]) -> None:
+    """Lets the quorum elect until this voter leads: whoever leads instead is stopped and started again."""
+    for _ in range(12):
+        leader = eventually(lambda: leader_of(members), within_s=30)
+        if leader == wanted:
+            return
+        members.stop(leader)
+        await_another(members, leader)
+        start(members, {leader: kinds[leader]})
+    raise AssertionError(f"node {wanted} was never elected")
+
+
+def await_another(members: Members, leader: int) -> str:
+    """When somebody other than this one leads: the address of a broker that runs."""
+    eventually(lambda: leader_of(members), lambda found: found not in (leader, 0), within_s=30)
+    return next(each.address for each in members.each.values() if each.runs and each.node.is_broker)
+
+
+def produced(brokers: Sequence[str], number: int, count: int = 60) -> None:
+    producer = Producer({"bootstrap.servers": ",".join(brokers), "acks": "all", "message.timeout.ms": 60_000})
+    refused: list[str] = []
+    for index in range(count):
+        producer.produce(
+            "records",
+            f"value {number} {index}",
+            partition=index % 3,
+            on_delivery=lambda error, _: refused.append(str(error)) if error else None,
+        )
+    assert producer.flush(90) == 0 and refused == []
+
+
+def test_a_broker_of_kafka_joins_a_quorum_of_ours(kafka_classpath: str, tmp_path: Path) -> None:
+    members = Members(tmp_path, kafka_classpath, [CONTROLLER] * 3 + [BROKER] * 3, 3, SETTINGS)
+    members.format()
+    kinds: dict[int, Who] = {1: "ours", 2: "ours", 3: "ours", 4: "ours", 5: "kafka", 6: "ours"}
+    with members.ended():
+        start(members, kinds)
+        brokers = members.brokers
+        create_topic(brokers[1], "records", 3, 3, {"retention.ms": "-1"})
+        set_config(brokers[1], TOPIC, "records", "segment.bytes", "1234567")
+        for broker in brokers:
+            eventually(lambda broker=broker: "records" in topics(broker))  # type: ignore[misc]
+        produced(brokers, 1)
+        assert sum(map(len, read(brokers).values())) == 60
+        eventually(lambda: inventory(brokers[1], *brokers) == inventory(brokers[0], *brokers))
+        # A leader of ours dies, and Kafka's broker goes on with another controller.
+        leader = leader_of(members)
+        members.kill(leader)
+        await_another(members, leader)
+        create_topic(brokers[1], "later", 2, 3)
+        produced(brokers, 2)
+        members.stop(5)
+        eventually(lambda: {each.leader_id for each in topics(brokers[0])["records"].partitions} <= {4, 6})
+        produced([brokers[0], brokers[2]], 3)
+        start(members, {5: "kafka", leader: "ours"})
+        eventually(
+            lambda: [sorted(each.isr_nodes) for each in topics(brokers[1])["records"].partitions],
+            lambda isrs: isrs == [[4, 5, 6]] * 3,
+            within_s=60,
+        )
+        assert sum(map(len, read(brokers).values())) == 180
+
+
+@pytest.mark.parametrize(
+    "kinds",
+    [{1: "kafka", 2: "kafka", 3: "ours"}, {1: "ours", 2: "ours", 3: "kafka"}],
+    ids=["ours among Kafka's", "Kafka's among ours"],
+)
+def test_a_voter_of_the_other_kind_follows_votes_and_leads(
+    kinds: dict[int, Who], kafka_classpath: str, tmp_path: Path
+) -> None:
+    members = Members(tmp_path, kafka_classpath, [COMBINED] * 3, 3, SETTINGS)
+    members.format()
+    with members.ended():
+        start(members, kinds)
+        brokers = members.brokers
+        create_topic(brokers[0], "records", 3, 3, {"retention.ms": "-1"})
+        for number, leader in enumerate((1, 3, 2), 1):
+            lead(members, leader, kinds)
+            create_topic(brokers[number % 3], f"under-{leader}", 2, 3)
+            for round_ in range(10):
+                set_config(
+                    brokers[round_ % 3], TOPIC, "records", "segment.bytes", str(1_100_000 + number * 10 + round_)
+                )
+            eventually(
+                lambda: [sorted(each.isr_nodes) for each in topics(brokers[0])["records"].partitions],
+                lambda isrs: isrs == [[1, 2, 3]] * 3,
+                within_s=60,
+            )
+            produced(brokers, number)
+        expected = eventually(
+            lambda: [inventory(broker, *brokers) for broker in brokers], lambda found: found == [found[0]] * 3
+        )[0]
+        assert {"records", "under-1", "under-2", "under-3"} <= expected["topics"].keys()
+        assert sum(map(len, read(brokers).values())) == 180
+        # One of each kind is killed and comes back, with the quorum at work.
+        for node_id in (3, 1):
+            members.kill(node_id)
+            create_topic(await_another(members, node_id), f"without-{node_id}", 1, 1)
+            start(members, {node_id: kinds[node_id]})
+            eventually(lambda node_id=node_id: f"without-{node_id}" in topics(members.each[node_id].address))  # type: ignore[misc]
