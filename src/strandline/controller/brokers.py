@@ -14,9 +14,12 @@ from __future__ import annotations
 from collections.abc import Generator
 from enum import Enum, auto
 
+from msgspec.structs import replace
+
 from strandline.controller.decisions import MAX_RECORDS_PER_DECISION, Decision, Steps
 from strandline.controller.elections import come, leads_any, leave
 from strandline.controller.hosts import known_broker
+from strandline.controller.partitions import Rules
 from strandline.controller.rules import TopicRules, elr_enabled
 from strandline.controller.sessions import Session, Sessions
 from strandline.controller.settings import ControllerSettings
@@ -59,6 +62,16 @@ class Next(Enum):
     UNFENCED = auto()
     CONTROLLED_SHUTDOWN = auto()
     SHUTDOWN_NOW = auto()
+
+
+class CleanRules(TopicRules):
+    """The rules of all topics, as if none allowed unclean leaders."""
+
+    def __init__(self, view: View, settings: ControllerSettings) -> None:
+        super().__init__(view, settings.static, settings.node_id)
+
+    def of(self, topic: str) -> Rules:
+        return replace(super().of(topic), unclean=False)
 
 
 class Brokers:
@@ -234,13 +247,18 @@ class Brokers:
         if broker.cordoned_directories != tuple(request.cordoned_log_dirs):
             records.append(_change(broker, cordoned_log_dirs=list(request.cordoned_log_dirs)))
 
-    def fence(self, broker_id: int) -> Steps[None]:
-        """Its session is over: partitions first, the broker last, so that it is in no ISR when it is fenced."""
+    def fence(self, broker_id: int, *, on_evidence: bool = False) -> Steps[None]:
+        """Its session is over: partitions first, the broker last, so that it is in no ISR when it is fenced.
+
+        Evidence of its death may be wrong, and must not cost a record: whatever topics allow, nobody is elected who was
+        not in sync.
+        """
         records: list[Message] = []
         broker = self._view.broker(broker_id)
         self.sessions.end(broker_id)
         if broker is not None and not broker.fenced:
-            yield from leave(self._view, self._rules(), broker_id, records)
+            rules = CleanRules(self._view, self._settings) if on_evidence else self._rules()
+            yield from leave(self._view, rules, broker_id, records)
             records.append(_change(broker, fenced=FENCED))
         return Decision(None, records, atomic=False)
 

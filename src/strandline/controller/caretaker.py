@@ -32,7 +32,14 @@ logger = logging.getLogger(__name__)
 
 class Caretaker:
     def __init__(
-        self, view: View, settings: ControllerSettings, events: Events, brokers: Brokers, clock: Clock, dials: Dials
+        self,
+        view: View,
+        settings: ControllerSettings,
+        events: Events,
+        brokers: Brokers,
+        clock: Clock,
+        dials: Dials,
+        unclean_election: Duty,
     ) -> None:
         self._view = view
         self._settings = settings
@@ -42,10 +49,10 @@ class Caretaker:
         self._deaths = Deaths(view, settings)
         self._watch = DeathWatch(self._deaths, dials, clock, self._fence_dead)
         self._duties = Duties(self.perform)
-        self._alarms = [
-            Alarm(clock, self._next_session_end_ms, self._fence_silent, self._on_standstill),
-            Alarm(clock, self._duties.next_deadline_ms, self._duties.ring),
-        ]
+        self._session_alarm = Alarm(clock, self._next_session_end_ms, self._fence_silent, self._on_standstill)
+        self._duty_alarm = Alarm(clock, self._duties.next_deadline_ms, self._duties.ring)
+        self._unclean_election = unclean_election
+        self.add(unclean_election)
         self.add(Duty("no-op", settings.max_idle_interval_ms, self._no_op))
 
     def add(self, duty: Duty) -> None:
@@ -59,8 +66,8 @@ class Caretaker:
         predecessor = self._brokers.predecessor()
         self._watch.perform(self._deaths.on_activated(self._settings.node_id, predecessor, now_ms))
         self._duties.start(now_ms)
-        for alarm in self._alarms:
-            alarm.changed()
+        self._session_alarm.changed()
+        self._duty_alarm.changed()
 
     def stop(self) -> None:
         self._duties.stop()
@@ -69,8 +76,8 @@ class Caretaker:
     async def run(self) -> None:
         """For as long as the process lives; sleeps while the controller is not active. Ends by cancellation."""
         async with TaskGroup() as tasks:
-            for alarm in self._alarms:
-                tasks.start(alarm.run(), "controller's alarm")
+            tasks.start(self._session_alarm.run(), "sessions")
+            tasks.start(self._duty_alarm.run(), "duties")
             tasks.start(self._watch.run(), "death watch")
 
     async def perform(self, duty: Duty) -> bool:
@@ -120,7 +127,10 @@ class Caretaker:
         return True
 
     async def _fence_dead(self, fence: Fence) -> None:
-        await self._fence(fence.broker_id, partial(self._is_dead, fence))
+        await self._fence(fence.broker_id, partial(self._is_dead, fence), on_evidence=True)
+        # Where a topic allows an unclean leader, it is elected when the session would have been over, and not before.
+        self._duties.hasten(self._unclean_election, self._clock.now_ms() + self._settings.broker_session_timeout_ms)
+        self._duty_alarm.changed()
 
     def _is_dead(self, fence: Fence) -> bool:
         broker_id, epoch = fence.broker_id, fence.broker_epoch
@@ -131,9 +141,9 @@ class Caretaker:
         logger.warning("broker %d is dead and fenced: %s", broker_id, fence.why)
         return True
 
-    async def _fence(self, broker_id: int, is_due: Callable[[], bool]) -> None:
+    async def _fence(self, broker_id: int, is_due: Callable[[], bool], *, on_evidence: bool = False) -> None:
         def decide() -> Decision[None] | Steps[None]:
-            return self._brokers.fence(broker_id) if is_due() else Decision(None)
+            return self._brokers.fence(broker_id, on_evidence=on_evidence) if is_due() else Decision(None)
 
         try:
             await self._events.decide(decide)

@@ -131,11 +131,12 @@ class Controller:
         self._quotas = Quotas(image.latest)
         self._scram = Scram(image.latest)
         self._acls = Acls(image.latest, random, authorizer=settings.authorizer)
-        self._caretaker = Caretaker(image.latest, settings, self._events, self.brokers, clock, dials or NoDials())
-        balance_ms = settings.leader_imbalance_check_interval_ms if settings.auto_leader_rebalance_enable else 0
         unclean_ms, expiry_ms = settings.unclean_leader_election_interval_ms, settings.token_expiry_check_interval_ms
         self._unclean_election = Duty("elect unclean leaders", unclean_ms, self._leaders.elect_unclean)
-        self._caretaker.add(self._unclean_election)
+        self._caretaker = Caretaker(
+            image.latest, settings, self._events, self.brokers, clock, dials or NoDials(), self._unclean_election
+        )
+        balance_ms = settings.leader_imbalance_check_interval_ms if settings.auto_leader_rebalance_enable else 0
         self._caretaker.add(Duty("balance leaders", balance_ms, self._leaders.balance))
         self._caretaker.add(Duty("expire tokens", expiry_ms, lambda: tokens.expire(image.latest, clock.wall_ms())))
 

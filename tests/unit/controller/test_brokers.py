@@ -256,6 +256,19 @@ def test_a_silent_broker_is_fenced_after_its_partitions_have_moved() -> None:
     assert finish(life.brokers.fence(1)).records == []
 
 
+@pytest.mark.parametrize(("on_evidence", "leader"), [(False, 2), (True, -1)])
+def test_mere_evidence_of_a_death_elects_nobody_who_was_not_in_sync(on_evidence: bool, leader: int) -> None:
+    scene = Scene(2)
+    topic_id = scene.topic("t", [1, 2])
+    scene.configure("t", "unclean.leader.election.enable", "true")
+    scene.write(PartitionChangeRecord(topic_id=topic_id, partition_id=0, isr=[1]))
+    scene.decide(Life(scene).brokers.fence(1, on_evidence=on_evidence))
+    assert scene.partition("t").leader == leader
+    broker = scene.view.broker(1)
+    assert broker is not None
+    assert broker.fenced
+
+
 def test_a_broker_that_wants_to_be_fenced_is() -> None:
     scene = Scene(2)
     scene.topic("t", [1, 2])

@@ -6,6 +6,7 @@ import asyncio
 
 import pytest
 
+from strandline.controller.decisions import Decision
 from strandline.model.errors import ErrorCode, KafkaError
 from strandline.model.ids import Endpoint
 from strandline.protocol.messages.cluster import FeatureUpdateKey, UpdateFeaturesRequest
@@ -14,8 +15,16 @@ from strandline.protocol.messages.metadata_records import (
     BeginTransactionRecord,
     FeatureLevelRecord,
     NoOpRecord,
+    PartitionChangeRecord,
 )
-from strandline.protocol.messages.topics import DeleteTopicsRequest, DeleteTopicState
+from strandline.protocol.messages.topics import (
+    CreatableReplicaAssignment,
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreateTopicsRequest,
+    DeleteTopicsRequest,
+    DeleteTopicState,
+)
 from strandline.runtime.watermark import Watermark
 from strandline.runtime.world import World
 from unit.controller.stage import Stage, play
@@ -203,6 +212,45 @@ def test_a_killed_brokers_partitions_have_new_leaders_within_a_fraction_of_a_sec
         answer = await stage.committing(stage.controller.register_broker(stage.registration(1, incarnation=9)))
         assert answer.error_code == 0, "its successor need not wait"
         clockwork.cancel()
+
+    play(scene)
+
+
+def test_an_unclean_leader_is_elected_when_the_session_would_have_been_over_and_not_on_mere_evidence() -> None:
+    async def scene(world: World) -> None:
+        dials = Refusing()
+        stage = await (await Stage(world, dials=dials).with_broker(1)).with_broker(2)
+        topic = CreatableTopic(
+            name="t",
+            num_partitions=-1,
+            replication_factor=-1,
+            assignments=[CreatableReplicaAssignment(partition_index=0, broker_ids=[1, 2])],
+            configs=[CreatableTopicConfig(name="unclean.leader.election.enable", value="true")],
+        )
+        created = await stage.committing(stage.controller.create_topics(CreateTopicsRequest(topics=[topic])))
+        topic_id = created.topics[0].topic_id
+        alone = PartitionChangeRecord(topic_id=topic_id, partition_id=0, isr=[1])
+        await stage.committing(stage.controller._events.decide(lambda: Decision(None, [alone])))
+        running = asyncio.create_task(stage.controller.run())
+
+        def leader() -> int:
+            partition = stage.image.latest.partition(topic_id, 0)
+            assert partition is not None
+            return partition.leader
+
+        async def live(seconds: float) -> None:
+            for _ in range(int(seconds * 10)):
+                await asyncio.sleep(0.1)
+                await stage.committing(stage.beat(broker_id=2))
+
+        dials.closed.add(9001)
+        stage.controller.broker_connection_lost(1, stage.broker(1).epoch)
+        await live(8.5)
+        assert stage.broker(1).fenced
+        assert leader() == -1
+        await live(1)
+        assert leader() == 2
+        running.cancel()
 
     play(scene)
 
