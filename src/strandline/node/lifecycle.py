@@ -38,7 +38,8 @@ SECURITY_PROTOCOLS: Mapping[str, int] = {"PLAINTEXT": 0, "SSL": 1, "SASL_PLAINTE
 _REGISTRATION_RETRY_MS: Final = 100
 _FENCED_RETRY_MS: Final = 20
 _LEAVE_RETRY_MS: Final = 50
-_SILENCE_WHEN_LEAVING_MS: Final = 3_000
+# Longer than a controller that resigns or is killed takes to be replaced.
+_SILENCE_WHEN_LEAVING_MS: Final = 1_200
 
 # (name, advertised address, security protocol)
 Listeners = tuple[tuple[str, Endpoint, str], ...]

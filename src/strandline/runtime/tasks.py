@@ -74,16 +74,21 @@ class TaskGroup:
     ) -> bool:
         if error is not None:
             self.cancel()
+        interrupted: asyncio.CancelledError | None = None
         while self._tasks:
             self._empty = asyncio.get_running_loop().create_future()
             try:
                 await self._empty
             except asyncio.CancelledError as cancelled:
+                interrupted = cancelled
                 error = error or cancelled
                 self.cancel()
         self._empty = None
-        if self._cancelled_owner and self._owner is not None:
-            self._owner.uncancel()
+        if self._cancelled_owner and self._owner is not None and self._owner.uncancel() and interrupted is None:
+            interrupted = asyncio.CancelledError()
+        if interrupted is not None:
+            # Somebody wants this task to end, whatever else went wrong meanwhile: that must not be lost.
+            raise interrupted
         if self._error is not None and (error is None or isinstance(error, asyncio.CancelledError)):
             raise self._error
         if kind is None and error is not None:

@@ -52,3 +52,36 @@ def test_a_timeout_of_the_work_itself_is_no_interruption() -> None:
 
     with pytest.raises(TimeoutError, match="its own"):
         asyncio.run(story())
+
+
+def test_a_cancellation_is_not_lost_behind_an_error_that_came_first() -> None:
+    """1. The work fails. 2. While the interruption's watcher ends, somebody cancels the caller. 3. It ends."""
+
+    async def failing() -> int:
+        raise ConnectionResetError("gone")
+
+    async def slow_to_end() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            await asyncio.sleep(0)
+
+    async def retrying() -> None:
+        for _ in range(10):
+            try:
+                await unless(slow_to_end, failing())
+            except ConnectionResetError:
+                await asyncio.sleep(0)
+
+    async def story(steps: int) -> bool:
+        task = asyncio.get_running_loop().create_task(retrying())
+        for _ in range(steps):
+            await asyncio.sleep(0)
+        task.cancel()
+        try:
+            await task
+        except asyncio.CancelledError:
+            return True
+        return False
+
+    assert [asyncio.run(story(steps)) for steps in range(8)] == [True] * 8
