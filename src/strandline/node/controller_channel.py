@@ -129,16 +129,17 @@ class ControllerChannel:
         """None when it is not known whom to ask, or when another took the lead before there was an answer."""
         if leader.id == self._node_id and self._local:
             return await self._local[question.api_key](question.request, question.version)
-        # Handlers may have come here without a task of their own so far, which a time limit needs.
-        await asyncio.sleep(0)
         if leader.endpoint is None:
             await self._look_around(leader, timeout_ms)
             return None
+        await asyncio.sleep(0)  # as in `_look_around`
         # A leader that fell silent may never answer, and its connection may live on.
         return await unless(lambda: self._leadership.other_leader(leader), question.ask(leader.endpoint, timeout_ms))
 
     async def _look_around(self, leader: Any, wait_ms: int) -> None:
         """Until somebody else leads, or it is time to try again."""
+        # Handlers may have come here without a task of their own so far, which a time limit needs.
+        await asyncio.sleep(0)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(wait_ms / 1000):
                 await self._leadership.other_leader(leader)

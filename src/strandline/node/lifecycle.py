@@ -122,7 +122,7 @@ class Lifecycle:
 
     async def unfence(self) -> None:
         """Returns when the controller lets this broker lead and clients see it."""
-        while (await self._heartbeat()).is_fenced:
+        while await self._is_fenced():
             await asyncio.sleep(_FENCED_RETRY_MS / 1000)
 
     async def run(self) -> None:
@@ -130,16 +130,20 @@ class Lifecycle:
         pause_ms = self._interval_ms
         while True:
             await asyncio.sleep(pause_ms / 1000)
-            pause_ms = self._interval_ms
-            try:
-                if (await self._heartbeat()).is_fenced:
-                    # Taken for dead while it lives, or not caught up: the sooner it is heard again the better.
-                    pause_ms = min(pause_ms, _FENCED_RETRY_MS)
-            except KafkaError as error:
-                if error.code is not ErrorCode.STALE_BROKER_EPOCH:
-                    logger.warning("a heartbeat failed: %s", error)
-                    continue
+            # Taken for dead while it lives, or not caught up: the sooner it is heard again the better.
+            fenced = await self._is_fenced(if_not_heard=False)
+            pause_ms = min(self._interval_ms, _FENCED_RETRY_MS) if fenced else self._interval_ms
+
+    async def _is_fenced(self, *, if_not_heard: bool = True) -> bool:
+        """One heartbeat. A controller that does not answer may yet be replaced by one that does."""
+        try:
+            return (await self._heartbeat()).is_fenced
+        except KafkaError as error:
+            if error.code is ErrorCode.STALE_BROKER_EPOCH:
                 await self._registered_anew(error)
+                return True
+            logger.warning("a heartbeat failed: %s", error)
+            return if_not_heard
 
     async def _registered_anew(self, error: KafkaError) -> None:
         known = self._image.committed.broker(self._registration.broker_id)

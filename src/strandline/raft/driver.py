@@ -384,7 +384,8 @@ class Quorum:
         self._log.accumulator = None
         self._metrics.on_stepped_down()
         held.lose()
-        self._image.revert_to_committed(held.committed.value)
+        # A disk that failed in the middle of a commit has left the image ahead of those who wait for it.
+        self._image.revert_to_committed(max(held.committed.value, self._image.timeline.committed))
         if self.on_stepped_down is not None:
             self.on_stepped_down()
 

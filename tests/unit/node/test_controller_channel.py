@@ -15,6 +15,7 @@ from strandline.node.controller_channel import ControllerChannel
 from strandline.protocol.apis import ApiKey
 from strandline.protocol.messages.brokers import BrokerHeartbeatRequest, BrokerHeartbeatResponse
 from strandline.protocol.types import Message
+from strandline.runtime.tasks import TaskGroup
 from strandline.simulation.world import Simulation
 
 REQUEST = BrokerHeartbeatRequest(broker_id=1)
@@ -152,3 +153,28 @@ def test_without_a_leader_the_time_runs_out_and_the_error_says_so() -> None:
     with pytest.raises(KafkaError, match="nobody is known to lead") as refused:
         _run(story)
     assert refused.value.code is ErrorCode.REQUEST_TIMED_OUT
+
+
+def test_a_handler_that_has_no_task_yet_may_find_that_its_own_controller_has_stepped_down() -> None:
+    """Handlers run eagerly up to their first wait, and a time limit needs a task."""
+    answered: list[Any] = []
+
+    async def story(simulation: Simulation) -> None:
+        quorum = Quorum(Leader(1, None))
+
+        async def method(request: Message, version: int) -> Message:
+            quorum.move(_leader(2, "two"))
+            raise KafkaError(ErrorCode.NOT_CONTROLLER, "not any more")
+
+        network = Network(two=lambda: BrokerHeartbeatResponse(is_caught_up=True))
+        channel = _channel(simulation, quorum, network, method=method)
+
+        async def handle() -> None:
+            answered.append(await channel.send(ApiKey.BROKER_HEARTBEAT, REQUEST))
+
+        async with TaskGroup() as tasks:
+            asyncio.get_running_loop().call_soon(lambda: tasks.start_eagerly(handle()))
+            await asyncio.sleep(1)
+
+    _run(story)
+    assert [answer.is_caught_up for answer in answered] == [True]

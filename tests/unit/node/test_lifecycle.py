@@ -153,3 +153,20 @@ def test_a_broker_whose_place_was_taken_stops() -> None:
 
     with pytest.raises(NodeFault, match="another process"):
         _tell(story, controller, image)
+
+
+def test_a_broker_that_starts_outlives_a_silent_controller_and_a_lost_registration() -> None:
+    controller = Controller(
+        _refusal(ErrorCode.REQUEST_TIMED_OUT),
+        _refusal(ErrorCode.STALE_BROKER_EPOCH),
+        BrokerRegistrationResponse(broker_epoch=51),
+        BrokerHeartbeatResponse(is_fenced=True),
+        BrokerHeartbeatResponse(is_fenced=False),
+    )
+
+    async def story(life: Lifecycle, now_ms: Callable[[], int]) -> None:
+        await life.unfence()
+        assert life.broker_epoch == 51
+
+    assert _tell(story, controller) < 1_000
+    assert controller.asked.count(ApiKey.BROKER_HEARTBEAT) == 4
