@@ -1,6 +1,6 @@
 """Our nodes and Apache Kafka's in one quorum: voters of both kinds elect each other, brokers of both follow.
 
-These take minutes, so they run on request:
+One of these is part of ./check; the others take minutes and run on request:
 
     STRANDLINE_LONG_ORACLE=1 .venv/bin/python -m pytest -n0 tests/oracle/cluster/test_mixed_quorums.py
 """
@@ -17,12 +17,14 @@ from confluent_kafka import Producer
 from cluster.handlers.talk import Closed
 from cluster.quorum.asking import TOPIC, Refused, create_topic, eventually, quorum, set_config, topics
 from cluster.quorum.inventory import inventory
+from compat.java.jvm import Tools
 from oracle.cluster.conftest import long
 from oracle.cluster.members import Members, Who
+from oracle.cluster.tables import QUORUM
 from oracle.cluster.test_a_quorum_changes_hands import read
 from strandline.launch.state import BROKER, COMBINED, CONTROLLER
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("handover"), long]
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("cluster")]
 
 SETTINGS = {"metadata.log.max.record.bytes.between.snapshots": "5000", "broker.session.timeout.ms": "4000"}
 
@@ -73,6 +75,7 @@ def produced(brokers: Sequence[str], number: int, count: int = 60) -> None:
     assert producer.flush(90) == 0 and refused == []
 
 
+@long
 def test_a_broker_of_kafka_joins_a_quorum_of_ours(kafka_classpath: str, tmp_path: Path) -> None:
     members = Members(tmp_path, kafka_classpath, [CONTROLLER] * 3 + [BROKER] * 3, 3, SETTINGS)
     members.format()
@@ -105,6 +108,7 @@ def test_a_broker_of_kafka_joins_a_quorum_of_ours(kafka_classpath: str, tmp_path
         assert sum(map(len, read(brokers).values())) == 180
 
 
+@long
 @pytest.mark.parametrize(
     "kinds",
     [{1: "kafka", 2: "kafka", 3: "ours"}, {1: "ours", 2: "ours", 3: "kafka"}],
@@ -143,3 +147,37 @@ def test_a_voter_of_the_other_kind_follows_votes_and_leads(
             create_topic(await_another(members, node_id), f"without-{node_id}", 1, 1)
             start(members, {node_id: kinds[node_id]})
             eventually(lambda node_id=node_id: f"without-{node_id}" in topics(members.each[node_id].address))  # type: ignore[misc]
+
+
+@pytest.mark.parametrize(("founders", "joiner"), [("ours", "kafka"), pytest.param("kafka", "ours", marks=long)])
+def test_one_that_comes_late_begins_with_a_snapshot_of_the_others_and_is_given_a_vote(
+    founders: Who, joiner: Who, kafka_classpath: str, tools: Tools, tmp_path: Path
+) -> None:
+    members = Members(tmp_path, kafka_classpath, [COMBINED] * 4, 3, SETTINGS)
+    members.format()
+    with members.ended():
+        start(members, dict.fromkeys((1, 2, 3), founders))
+        brokers = members.brokers
+        for number in range(40):
+            create_topic(brokers[number % 3], f"early-{number}", 2, 2)
+        for member in members.each.values():
+            taken = member.directory / "__cluster_metadata-0"
+            if member.runs:
+                eventually(lambda taken=taken: len(list(taken.glob("*.checkpoint"))) > 1)  # type: ignore[misc]
+        start(members, {4: joiner})
+        late = members.each[4]
+        assert len(topics(late.address)) == 40
+        fetched = sorted((late.directory / "__cluster_metadata-0").glob("*.checkpoint"))
+        assert any(not file.name.startswith("0" * 20) for file in fetched), "it came by a snapshot"
+        joining = ("--command-config", str(late.properties), "--bootstrap-server", members.bootstrap)
+        added = tools.run(QUORUM, *joining, "add-controller")
+        assert added.code == 0, added.output
+        voters = eventually(lambda: [voter.replica_id for voter in quorum(brokers[0]).current_voters])
+        assert sorted(voters) == [1, 2, 3, 4]
+        # With the fourth vote a majority is three: it counts.
+        members.kill(1)
+        create_topic(await_another(members, 1), "with-its-vote", 2, 3)
+        expected = eventually(
+            lambda: [inventory(broker, *brokers[1:]) for broker in brokers[1:]], lambda found: found == [found[0]] * 3
+        )[0]
+        assert len(expected["topics"]) == 41
