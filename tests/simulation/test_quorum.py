@@ -11,7 +11,13 @@ import pytest
 
 from simulation.quorum_stage import CLUSTER, PORT, Chaos, Node, Stage, append, voter
 from strandline.model.errors import ErrorCode, KafkaError
-from strandline.protocol.messages.quorum import AddRaftVoterRequest, AddRaftVoterResponse, Listener
+from strandline.protocol.messages.quorum import (
+    AddRaftVoterRequest,
+    AddRaftVoterResponse,
+    Listener,
+    RemoveRaftVoterRequest,
+    RemoveRaftVoterResponse,
+)
 from strandline.raft.snapshotting import SnapshotPolicy
 from strandline.raft.storage import StorageSettings
 from strandline.simulation.network import Weather
@@ -246,6 +252,28 @@ def test_a_voter_is_added_only_when_the_controller_has_no_offset_reserved() -> N
         await stage.until_written(5)
         await stage.until_settled()
         assert [each.id for each in added.quorum._log.voters.voters] == [1, 2, 3, 4]
+
+    play(scene, dynamic=True)
+
+
+def test_a_change_of_voters_that_is_cut_off_has_never_been() -> None:
+    async def scene(stage: Stage) -> None:
+        leader = await stage.until_led()
+        await stage.until_written(5)
+        rest = others(stage, leader)
+        stage.simulation.fabric.partition((leader.machine.name,), tuple(node.machine.name for node in rest))
+        leaving = voter(rest[0].number)
+        request = RemoveRaftVoterRequest(
+            cluster_id=CLUSTER, voter_id=leaving.id, voter_directory_id=leaving.directory_id
+        )
+        answer = await leader.quorum.handle(request, 0)
+        assert isinstance(answer, RemoveRaftVoterResponse)
+        assert answer.error_code != ErrorCode.NONE
+        assert len(leader.quorum._log.voters) == 2, "it counts from its record on"
+        await stage.until_written(5)
+        stage.simulation.fabric.heal()
+        await stage.until_settled()
+        assert [len(node.quorum._log.voters) for node in stage.nodes.values()] == [3, 3, 3]
 
     play(scene, dynamic=True)
 

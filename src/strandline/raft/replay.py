@@ -95,8 +95,6 @@ class Replay:
         data = await self._read(offset, until)
         count = 0
         for position, header in checked_batches(data, self._storage.path):
-            if header.next_offset > until:
-                break
             if header.base_offset < offset:
                 continue
             await self._replay_batch(data, position, header)
@@ -135,5 +133,5 @@ class Replay:
                 raise AssertionError(f"the log ends before {until}, which is committed: there is nothing at {offset}")
             part = found.slice
             cached = part.file.read_cached(part.position, part.size)
-            return await self._offload.run(part.read) if cached is None else cached
+            return await self._offload.run(part.read) if cached is None else bytes(cached)
         return b""
