@@ -70,10 +70,13 @@ class ControllerMetrics:
 
     def _on_partition(self, key: PartitionKey, old: PartitionInfo | None, new: PartitionInfo | None) -> None:
         if old is not None:
+            if new is not None and old.leader_epoch == new.leader_epoch and old.replicas == new.replicas:
+                return
             self._count(old, -1)
-        if new is not None:
-            self._count(new, 1)
-        if old is not None and new is not None and old.leader_epoch != new.leader_epoch and new.leader != NO_LEADER:
+        if new is None:
+            return
+        self._count(new, 1)
+        if old is not None and new.leader != NO_LEADER and old.leader_epoch != new.leader_epoch:
             if new.leader_recovery_state == RECOVERING:
                 self._unclean.add()
             elif new.leader in old.elr:
@@ -81,7 +84,8 @@ class ControllerMetrics:
 
     def _count(self, partition: PartitionInfo, weight: int) -> None:
         self._partitions += weight
-        if partition.leader == NO_LEADER:
+        leader = partition.leader
+        if leader == NO_LEADER:
             self._offline += weight
-        if not partition.replicas or partition.leader != partition.replicas[0]:
+        if not partition.replicas or leader != partition.replicas[0]:
             self._imbalanced += weight

@@ -37,21 +37,23 @@ class ReplicaMetrics:
         metrics.gauge(_METADATA + "last-applied-record-offset", lambda: image.committed.offset - 1)
 
     def _on_partition(self, key: PartitionKey, old: PartitionInfo | None, new: PartitionInfo | None) -> None:
-        self._lacking.pop(key, None)
-        if old is not None:
-            self._count(old, -1)
-        if new is not None:
-            self._count(new, 1)
-            if new.leader == self._node_id and len(new.isr) < len(new.replicas) - len(new.adding):
-                self._lacking[key] = new
+        me = self._node_id
+        if old is not None and me in old.replicas:
+            self._hosted -= 1
+            if old.leader == me:
+                self._lacking.pop(key, None)
+                self._count_led(old, -1)
+        if new is not None and me in new.replicas:
+            self._hosted += 1
+            if new.leader == me:
+                self._count_led(new, 1)
+                if len(new.isr) < len(new.replicas) - len(new.adding):
+                    self._lacking[key] = new
 
-    def _count(self, partition: PartitionInfo, weight: int) -> None:
-        if self._node_id in partition.replicas:
-            self._hosted += weight
-        if partition.leader == self._node_id:
-            self._led += weight
-            if partition.adding or partition.removing:
-                self._reassigning += weight
+    def _count_led(self, partition: PartitionInfo, weight: int) -> None:
+        self._led += weight
+        if partition.adding or partition.removing:
+            self._reassigning += weight
 
     def _under_min_isr(self) -> int:
         view, count = self._image.committed, 0
