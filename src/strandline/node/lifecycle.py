@@ -15,6 +15,7 @@ from typing import Any, Final, Protocol
 
 from strandline.metadata.features import SUPPORTED_FEATURES
 from strandline.metadata.image import Image
+from strandline.metadata.record_versions import DIRECTORIES_SINCE
 from strandline.model.errors import ErrorCode, KafkaError, NodeFault
 from strandline.model.ids import Endpoint, Uuid
 from strandline.protocol.apis import ApiKey
@@ -130,9 +131,19 @@ class Lifecycle:
         pause_ms = self._interval_ms
         while True:
             await asyncio.sleep(pause_ms / 1000)
+            if self._directories_are_untold():
+                await self.register()
             # Taken for dead while it lives, or not caught up: the sooner it is heard again the better.
             fenced = await self._is_fenced(if_not_heard=False)
             pause_ms = min(self._interval_ms, _FENCED_RETRY_MS) if fenced else self._interval_ms
+
+    def _directories_are_untold(self) -> bool:
+        """The cluster was upgraded to metadata that has a place for them: the same incarnation keeps its epoch."""
+        view = self._image.committed
+        mine = view.broker(self._registration.broker_id)
+        if mine is None or mine.incarnation_id != self._registration.incarnation_id:
+            return False
+        return not mine.directories and view.metadata_version >= DIRECTORIES_SINCE
 
     async def _is_fenced(self, *, if_not_heard: bool = True) -> bool:
         """One heartbeat. A controller that does not answer may yet be replaced by one that does."""

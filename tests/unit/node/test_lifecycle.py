@@ -14,7 +14,7 @@ from strandline.model.ids import Endpoint, Uuid
 from strandline.node.lifecycle import Lifecycle, Registration
 from strandline.protocol.apis import ApiKey
 from strandline.protocol.messages.brokers import BrokerHeartbeatResponse, BrokerRegistrationResponse
-from strandline.protocol.messages.metadata_records import RegisterBrokerRecord
+from strandline.protocol.messages.metadata_records import FeatureLevelRecord, RegisterBrokerRecord
 from strandline.protocol.types import Message
 from strandline.simulation.clock import SimClock
 from strandline.simulation.process import Process
@@ -170,3 +170,25 @@ def test_a_broker_that_starts_outlives_a_silent_controller_and_a_lost_registrati
 
     assert _tell(story, controller) < 1_000
     assert controller.asked.count(ApiKey.BROKER_HEARTBEAT) == 4
+
+
+def test_a_broker_tells_its_directories_when_an_upgrade_has_made_room_for_them() -> None:
+    image = Image()
+    image.replay_batch(
+        0,
+        [
+            FeatureLevelRecord(name="metadata.version", feature_level=17),
+            RegisterBrokerRecord(broker_id=7, broker_epoch=1, incarnation_id=INCARNATION),
+        ],
+    )
+    image.commit(2)
+    controller = Controller(BrokerRegistrationResponse(broker_epoch=1), BrokerHeartbeatResponse(is_fenced=False))
+
+    async def story(life: Lifecycle, now_ms: Callable[[], int]) -> None:
+        task = asyncio.get_running_loop().create_task(life.run())
+        while len(controller.asked) < 2:
+            await asyncio.sleep(0.01)
+        task.cancel()
+
+    _tell(story, controller, image)
+    assert controller.asked[:2] == [ApiKey.BROKER_REGISTRATION, ApiKey.BROKER_HEARTBEAT]
