@@ -64,7 +64,7 @@ async def handle_produce(broker: Broker, call: Call, request: ProduceRequest) ->
             ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
             "transactional records come without a transactional id",
         )
-    pending: list[_Pending] = []
+    production = _Production(broker, call, request)
     topics: list[TopicProduceResponse] = []
     turns = Turns(call)
     for topic in request.topic_data:
@@ -72,23 +72,27 @@ async def handle_produce(broker: Broker, call: Call, request: ProduceRequest) ->
         for data in topic.partition_data:
             if turns.over():
                 await others()
-            answers.append(await _produce_to(broker, call, request, topic, data, pending))
+            answers.append(production.at_once(topic, data) or await production.after_a_wait(topic, data))
         if answers:
             topics.append(TopicProduceResponse(name=topic.name, topic_id=topic.topic_id, partition_responses=answers))
-    if pending:
+    if production.pending:
         call.park()
-        await _acknowledged(pending, request.timeout_ms)
+        production.refused |= not await _acknowledged(production.pending, request.timeout_ms)
     if request.acks == 0:
         _close_on_error(topics)
         return None
     response = ProduceResponse(responses=topics)
-    if call.version >= 10:
+    if production.refused and call.version >= 10:
         _tell_leaders(broker, call, response)
     return response
 
 
 def _has_transactional_records(request: ProduceRequest) -> bool:
-    return any(_is_transactional(data.records) for topic in request.topic_data for data in topic.partition_data)
+    for topic in request.topic_data:
+        for data in topic.partition_data:
+            if _is_transactional(data.records):
+                return True
+    return False
 
 
 def _is_transactional(records: Any) -> bool:
@@ -97,81 +101,123 @@ def _is_transactional(records: Any) -> bool:
     return bool(records[ATTRIBUTES_AT + 1] & TRANSACTIONAL)
 
 
-async def _produce_to(
-    broker: Broker,
-    call: Call,
-    request: ProduceRequest,
-    topic: TopicProduceData,
-    data: PartitionProduceData,
-    pending: list[_Pending],
-) -> PartitionProduceResponse:
-    answer = PartitionProduceResponse(index=data.index, base_offset=-1, log_append_time_ms=-1)
-    log: PartitionLog | None = None
-    try:
-        partition = broker.partitions.find(topic.name, topic.topic_id, data.index, by_id=call.version >= 13)
-        if partition.topic_partition.topic in INTERNAL_TOPICS and call.client_id != "__admin_client":
+class _Production:
+    """One request on its way into the logs. Nearly always nothing has to be waited for before the append."""
+
+    __slots__ = ("_acks", "_by_id", "_call", "_clock", "_offload", "_partitions", "pending", "refused")
+
+    def __init__(self, broker: Broker, call: Call, request: ProduceRequest) -> None:
+        self._call = call
+        self._acks = request.acks
+        self._by_id = call.version >= 13
+        self._partitions = broker.partitions
+        self._clock = broker.world.clock
+        self._offload = broker.world.offload
+        self.pending: list[_Pending] = []
+        self.refused = False
+
+    def at_once(self, topic: TopicProduceData, data: PartitionProduceData) -> PartitionProduceResponse | None:
+        """None when it takes a wait: the log is not open yet, or the records must be looked into."""
+        log: PartitionLog | None = None
+        try:
+            partition = self._find(topic, data)
+            log = partition.log
+            if log is None:
+                return None
+            records = self._admit(partition, data)
+            wall_ms = self._clock.wall_ms()
+            if is_heavy(records, log.settings, wall_ms):
+                return None
+            appended = partition.append(
+                records, api_version=self._call.version, wall_ms=wall_ms, now_ms=self._clock.now_ms()
+            )
+        except KafkaError as error:
+            return self._refusal(data, error, log)
+        return self._answer(data, partition, log, appended)
+
+    async def after_a_wait(self, topic: TopicProduceData, data: PartitionProduceData) -> PartitionProduceResponse:
+        log: PartitionLog | None = None
+        try:
+            partition = self._find(topic, data)
+            log = await partition.ready()
+            records = self._admit(partition, data)
+            version, wall_ms = self._call.version, self._clock.wall_ms()
+            if is_heavy(records, log.settings, wall_ms):
+                work = partial(validate, records, log.settings, wall_ms=wall_ms, api_version=version)
+                validated = await self._offload.run(work)
+            else:
+                validated = validate(records, log.settings, wall_ms=wall_ms, api_version=version)
+            clock = self._clock
+            appended = partition.append_validated(validated, wall_ms=clock.wall_ms(), now_ms=clock.now_ms())
+        except KafkaError as error:
+            return self._refusal(data, error, log)
+        return self._answer(data, partition, log, appended)
+
+    def _find(self, topic: TopicProduceData, data: PartitionProduceData) -> Partition:
+        partition = self._partitions.find(topic.name, topic.topic_id, data.index, by_id=self._by_id)
+        if partition.topic_partition.topic in INTERNAL_TOPICS and self._call.client_id != "__admin_client":
             raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, "internal topics are written by the brokers only")
-        log = partition.log or await partition.ready()
-        if request.acks == _ACKS_ALL:
+        return partition
+
+    def _admit(self, partition: Partition, data: PartitionProduceData) -> memoryview:
+        """The records, if this broker may take them now."""
+        if self._acks == _ACKS_ALL:
             partition.leading().check_enough_replicas()
-        appended = await _append(broker, call, partition, log, data)
-    except KafkaError as error:
-        _refuse(answer, error, log)
+        records = data.records
+        if records is None:
+            raise KafkaError(ErrorCode.INVALID_RECORD, "there is no record batch for this partition")
+        if _is_transactional(records):
+            raise KafkaError(ErrorCode.INVALID_TXN_STATE, "transactions are not served by this release")
+        return records if type(records) is memoryview else memoryview(records)  # type: ignore[arg-type]
+
+    def _answer(
+        self, data: PartitionProduceData, partition: Partition, log: PartitionLog, appended: Appended
+    ) -> PartitionProduceResponse:
+        leader = partition.leader
+        answer = PartitionProduceResponse(
+            data.index, 0, appended.base_offset, appended.log_append_time, log.log_start_offset
+        )
+        # acks=1 waits too where `flush.messages=1` promised that an answer means "on disk".
+        waits = self._acks == _ACKS_ALL or (self._acks == 1 and log.settings.flush_messages == 1)
+        if waits and leader is not None and leader.high_watermark.value <= appended.last_offset:
+            # Of this leadership, not of the one that may have followed it when the waiting begins.
+            self.pending.append(_Pending(answer, leader, appended.last_offset + 1))
         return answer
-    answer.base_offset = appended.base_offset
-    answer.log_append_time_ms = appended.log_append_time
-    answer.log_start_offset = log.log_start_offset
-    leader = partition.leader
-    # acks=1 waits too where `flush.messages=1` promised that an answer means "on disk".
-    waits = request.acks == _ACKS_ALL or (request.acks == 1 and log.settings.flush_messages == 1)
-    if waits and leader is not None and leader.high_watermark.value <= appended.last_offset:
-        # Of this leadership, not of the one that may have followed it when the waiting begins.
-        pending.append(_Pending(answer, leader, appended.last_offset + 1))
-    return answer
+
+    def _refusal(
+        self, data: PartitionProduceData, error: KafkaError, log: PartitionLog | None
+    ) -> PartitionProduceResponse:
+        self.refused = True
+        answer = PartitionProduceResponse(index=data.index, base_offset=-1, log_append_time_ms=-1)
+        answer.error_code = error.code
+        answer.error_message = error.why or None
+        if log is not None and error.code not in _WITHOUT_LOG_START:
+            answer.log_start_offset = log.log_start_offset
+        if isinstance(error, RecordsRefused):
+            answer.record_errors = [
+                BatchIndexAndErrorMessage(batch_index=index, batch_index_error_message=why)
+                for index, why in error.record_errors
+            ]
+        return answer
 
 
-async def _append(
-    broker: Broker, call: Call, partition: Partition, log: PartitionLog, data: PartitionProduceData
-) -> Appended:
-    if data.records is None:
-        raise KafkaError(ErrorCode.INVALID_RECORD, "there is no record batch for this partition")
-    records = memoryview(data.records)  # type: ignore[arg-type]  # decoded, so never a slice of a file
-    if _is_transactional(records):
-        raise KafkaError(ErrorCode.INVALID_TXN_STATE, "transactions are not served by this release")
-    clock = broker.world.clock
-    wall_ms = clock.wall_ms()
-    if not is_heavy(records, log.settings, wall_ms):
-        return partition.append(records, api_version=call.version, wall_ms=wall_ms, now_ms=clock.now_ms())
-    work = partial(validate, records, log.settings, wall_ms=wall_ms, api_version=call.version)
-    validated = await broker.world.offload.run(work)
-    return partition.append_validated(validated, wall_ms=clock.wall_ms(), now_ms=clock.now_ms())
-
-
-async def _acknowledged(pending: list[_Pending], timeout_ms: int) -> None:
+async def _acknowledged(pending: list[_Pending], timeout_ms: int) -> bool:
+    """Whether all of them were; who was not is told so in its answer."""
     wait = Wait(len(pending))
     parts = [wait.reach(one.leader.high_watermark, one.offset) for one in pending]
     await wait.done(timeout_ms)
+    well = True
     for one, part in zip(pending, parts, strict=True):
         if part.reached:
             code = ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND if one.leader.lost_replicas else ErrorCode.NONE
         else:
             code = ErrorCode.REQUEST_TIMED_OUT if part.lost is None else ErrorCode.NOT_LEADER_OR_FOLLOWER
         if code != ErrorCode.NONE:
+            well = False
             one.answer.error_code = code
             one.answer.base_offset = -1
             one.answer.log_append_time_ms = -1
-
-
-def _refuse(answer: PartitionProduceResponse, error: KafkaError, log: PartitionLog | None) -> None:
-    answer.error_code = error.code
-    answer.error_message = error.why or None
-    if log is not None and error.code not in _WITHOUT_LOG_START:
-        answer.log_start_offset = log.log_start_offset
-    if isinstance(error, RecordsRefused):
-        answer.record_errors = [
-            BatchIndexAndErrorMessage(batch_index=index, batch_index_error_message=why)
-            for index, why in error.record_errors
-        ]
+    return well
 
 
 def _close_on_error(topics: list[TopicProduceResponse]) -> None:

@@ -13,13 +13,14 @@ from collections.abc import Callable
 from strandline.log.entry_file import NotLoaded
 from strandline.log.segment import Located, Segment
 from strandline.records.batch import HEADER_SIZE, LOG_OVERHEAD, MAGIC
+from strandline.runtime.disk import Buffer
 
 # Base offset, length, leader epoch, magic, checksum, attributes, last offset delta.
 _START = struct.Struct(">qiibIhi")
 _WALK_BYTES = 8192
 _MAX_HINTS = 64
 
-ReadBytes = Callable[[int, int], bytes | None]
+ReadBytes = Callable[[int, int], Buffer | None]
 
 
 class Damaged(Exception):
@@ -90,7 +91,7 @@ def walk(segment: Segment, position: int, offset: int, read: ReadBytes) -> Locat
     size = segment.size
     least = segment.base_offset
     began_at = position
-    chunk = b""
+    chunk: Buffer = b""
     chunk_start = position
     while position < size:
         at = position - chunk_start

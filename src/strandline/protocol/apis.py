@@ -159,7 +159,8 @@ class Api(msgspec.Struct, frozen=True, dict=True):
 
     def response_header_version(self, version: int) -> int:
         """ApiVersions keeps the old header: a client reads the answer before it knows what we speak."""
-        return 1 if self.is_flexible(version) and self.key is not ApiKey.API_VERSIONS else 0
+        flexible_from = self.flexible_from
+        return 0 if flexible_from is None or version < flexible_from or self.key is ApiKey.API_VERSIONS else 1
 
 
 BROKER, CONTROLLER, BOTH = Listener.BROKER, Listener.CONTROLLER, Listener.BOTH

@@ -27,12 +27,14 @@ _GROWTH: Final = 2
 # With less room than this at its end, what waits in the receive buffer is moved to its front.
 _LEAST_ROOM_BYTES: Final = 4096
 
-# Nobody has defined one yet; each costs a step to skip.
+# Each costs a step to skip.
 MAX_HEADER_TAGS: Final = 100
 
+_FLEXIBLE_FROM: Final = {int(api.key): api.flexible_from for api in API.values()}
 _SIZE = Struct(">i")
 _REQUEST_HEADER = Struct(">hhih")
 _RESPONSE_HEADER = Struct(">i")
+_TAGGED_RESPONSE_HEADER = Struct(">ix")  # with the byte that says that there are no tags
 
 
 class InvalidFrameSize(MalformedMessage):
@@ -171,9 +173,10 @@ def decode_header(frame: Buffer) -> tuple[RequestHeader, int]:
             if position > len(frame):
                 raise MalformedMessage("the client id is longer than the frame")
             client_id = str(frame[10:position], "utf-8")
-        api = API.get(api_key)
-        if api is not None and api.is_flexible(api_version):
-            position = _skip_tags(frame, position)
+        flexible_from = _FLEXIBLE_FROM.get(api_key)
+        if flexible_from is not None and api_version >= flexible_from:
+            # Nobody has defined a tag yet, so there is one byte that says so.
+            position = position + 1 if frame[position] == 0 else _skip_tags(frame, position)
     except (struct_error, IndexError):
         raise MalformedMessage("the frame ends inside its request header") from None
     except UnicodeDecodeError:
@@ -208,10 +211,9 @@ def _skip_tags(frame: Buffer, position: int) -> int:
 
 def response_parts(correlation_id: int, api: Api, version: int, message: Message) -> list[Part]:
     """A whole response frame, its size first."""
-    header = _RESPONSE_HEADER.pack(correlation_id)
-    if api.response_header_version(version) == 1:
-        header += b"\0"
-    return _framed(header, message, version)
+    tagged = api.response_header_version(version) == 1
+    header = _TAGGED_RESPONSE_HEADER if tagged else _RESPONSE_HEADER
+    return _framed(header.pack(correlation_id), message, version)
 
 
 def request_bytes(api: Api, version: int, correlation_id: int, client_id: str | None, message: Message) -> list[Part]:

@@ -17,7 +17,7 @@ from strandline.log.appending import Appended
 from strandline.log.partition_log import PartitionLog
 from strandline.log.segment import Segment
 from strandline.log.truncation import Restart, Truncation
-from strandline.log.validation import Validated
+from strandline.log.validation import Validated, validate
 from strandline.metadata.values import PartitionInfo
 from strandline.model.errors import ErrorCode, KafkaError
 from strandline.model.ids import TopicPartition, Uuid
@@ -169,24 +169,19 @@ class Partition:
         return self.leader
 
     def append(self, records: memoryview, *, api_version: int, wall_ms: int, now_ms: int) -> Appended:
-        leader, log = self.leading(), self._opened()
-        appended = log.append_as_leader(
-            records, leader_epoch=leader.leader_epoch, wall_ms=wall_ms, now_ms=now_ms, api_version=api_version
-        )
-        self._after_append(leader, log, now_ms)
-        return appended
+        """As leader; one batch, as a producer sent it."""
+        self.leading()
+        validated = validate(records, self._opened().settings, wall_ms=wall_ms, api_version=api_version)
+        return self.append_validated(validated, wall_ms=wall_ms, now_ms=now_ms)
 
     def append_validated(self, validated: Validated, *, wall_ms: int, now_ms: int) -> Appended:
-        """For a batch whose validation was too heavy for the event loop and took place elsewhere."""
-        leader, log = self.leading(), self._opened()
+        """For a batch whose validation may have been too heavy for the event loop, and took place elsewhere."""
+        leader, log = self.leader or self.leading(), self._opened()
         appended = log.append_validated(validated, leader_epoch=leader.leader_epoch, wall_ms=wall_ms)
-        self._after_append(leader, log, now_ms)
-        return appended
-
-    def _after_append(self, leader: Leader, log: PartitionLog, now_ms: int) -> None:
         if log.flush_needed(now_ms):
             self._around.flush(self)
         leader.on_progress()
+        return appended
 
     def append_fetched(self, records: memoryview, *, wall_ms: int, now_ms: int) -> None:
         """A follower's append: the leader's bytes, as they are."""

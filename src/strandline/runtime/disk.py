@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import errno
 import os
-import shutil
 import sys
 import threading
 from collections import OrderedDict
@@ -22,7 +21,7 @@ class File(Protocol):
     @property
     def path(self) -> str: ...
     def read_at(self, position: int, size: int) -> bytes: ...
-    def read_cached(self, position: int, size: int) -> bytes | None: ...
+    def read_cached(self, position: int, size: int) -> Buffer | None: ...
     def write_at(self, position: int, data: Buffer) -> None: ...
     def truncate(self, size: int) -> None: ...
     def size(self) -> int: ...
@@ -82,6 +81,9 @@ class SystemDisk:
         self._open_files: OrderedDict[SystemFile, None] = OrderedDict()
         self._max_open_files = max_open_files
         self._lock = threading.Lock()
+        self._spare = bytearray()
+        # How many references there are when there is only ours: asked rather than assumed, Pythons differ.
+        self._held_by_us = sys.getrefcount(self._spare)
 
     def open(self, path: str, *, create: bool = False) -> SystemFile:
         file = SystemFile(self, path)
@@ -120,6 +122,15 @@ class SystemDisk:
     def modified_ms(self, path: str) -> int:
         return os.stat(path).st_mtime_ns // 1_000_000
 
+    def buffer(self, size: int) -> memoryview:
+        """To read into: the last one again when nobody holds it any more. A stream of large answers would else have
+        the kernel clear fresh pages for every piece of them."""
+        if size > len(self._spare) or sys.getrefcount(self._spare) != self._held_by_us:
+            if size < _SPARED_BYTES:
+                return memoryview(bytearray(size))
+            self._spare = bytearray(size)
+        return memoryview(self._spare)[:size]
+
     def make_dirs(self, path: str) -> None:
         os.makedirs(path, exist_ok=True)
 
@@ -130,6 +141,8 @@ class SystemDisk:
         os.unlink(path)
 
     def remove_tree(self, path: str) -> None:
+        import shutil  # with it come compression libraries, and a node that starts removes no trees
+
         shutil.rmtree(path)
 
     def sync_dir(self, path: str) -> None:
@@ -140,8 +153,8 @@ class SystemDisk:
             os.close(descriptor)
 
     def usage(self, path: str) -> tuple[int, int]:
-        usage = shutil.disk_usage(path)
-        return usage.total, usage.free
+        status = os.statvfs(path)
+        return status.f_blocks * status.f_frsize, status.f_bavail * status.f_frsize
 
     def lock(self, path: str) -> SystemDirectoryLock:
         return SystemDirectoryLock(path)
@@ -193,11 +206,11 @@ class SystemFile:
         descriptor = self._descriptor or self.reopen()
         return os.pread(descriptor.number, size, position)
 
-    def read_cached(self, position: int, size: int) -> bytes | None:
+    def read_cached(self, position: int, size: int) -> Buffer | None:
         if not _CAN_READ_CACHED:
             return None
         descriptor = self._descriptor or self.reopen()
-        buffer = bytearray(size)
+        buffer = self._disk.buffer(size)
         try:
             count = os.preadv(descriptor.number, [buffer], position, os.RWF_NOWAIT)
         except BlockingIOError:
@@ -208,7 +221,7 @@ class SystemFile:
             raise
         if count < size and position + count < self.size():
             return None
-        return bytes(memoryview(buffer)[:count])
+        return buffer if count == size else buffer[:count]
 
     def write_at(self, position: int, data: Buffer) -> None:
         descriptor = self._descriptor or self.reopen()
@@ -262,6 +275,7 @@ class SystemDirectoryLock:
 
 
 _CAN_READ_CACHED = hasattr(os, "RWF_NOWAIT")
+_SPARED_BYTES = 64 * 1024
 
 
 def _open_for_writing_if_allowed(path: str, flags: int) -> int:

@@ -169,7 +169,7 @@ class Outbox:
             self._transport.writelines(run)
 
 
-def _cached(piece: FileSlice) -> bytes | None:
+def _cached(piece: FileSlice) -> Buffer | None:
     data = piece.file.read_cached(piece.position, piece.size)
     if data is not None and len(data) != piece.size:
         raise _ended_early(piece, len(data))

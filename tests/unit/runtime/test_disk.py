@@ -148,3 +148,14 @@ def test_usage_and_times_are_those_of_the_volume(disk: SystemDisk, tmp_path: Pat
     assert disk.modified_ms(str(path)) == 5_000
     assert disk.size(str(path)) == 1
     disk.sync_dir(str(tmp_path))
+
+
+def test_a_buffer_that_somebody_holds_is_not_read_into_again(disk: SystemDisk) -> None:
+    first = disk.buffer(100_000)
+    second = disk.buffer(100_000)
+    assert first.obj is not second.obj
+    second = second[10:20]  # a part of it is enough to hold it
+    assert disk.buffer(70_000).obj is not second.obj
+    given_back = id(disk.buffer(100_000).obj)
+    smaller = disk.buffer(70_000)
+    assert (id(smaller.obj), len(smaller)) == (given_back, 70_000)
