@@ -115,7 +115,7 @@ class Lifecycle:
                 if not waits:
                     raise NodeFault(f"the controller does not register this broker: {error}. {_hint(error)}") from error
                 if not told:
-                    logger.warning("waiting to register: %s", error.why)
+                    logger.warning("waiting to register as broker %d: %s. %s", mine.broker_id, error, _hint(error))
                     told = True
             await asyncio.sleep(_REGISTRATION_RETRY_MS / 1000)
         self.broker_epoch = response.broker_epoch

@@ -46,21 +46,24 @@ class Exchanges:
         refused = False
         try:
             response = await self._peers.call(send.endpoint, send.request, timeout_ms=self._timeout_ms)
+            if getattr(response, "error_code", ErrorCode.NONE) == ErrorCode.INCONSISTENT_CLUSTER_ID:
+                ours = getattr(send.request, "cluster_id", None)
+                self._complain(send, f"it belongs to another cluster; this node was formatted for cluster {ours}")
         except (OSError, KafkaError) as error:
             if isinstance(error, KafkaError) and error.code is ErrorCode.UNSUPPORTED_VERSION:
-                self._complain(send, error)
+                self._complain(send, error.why)
                 response = _unsupported(send.request)
             elif not _is_timeout(error):
                 refused = await self._peers.is_refused(send.endpoint)
             logger.debug("%s to %s failed: %s", type(send.request).__name__, send.endpoint, error)
         self._on_ended(send, response, refused)
 
-    def _complain(self, send: Send, error: KafkaError) -> None:
+    def _complain(self, send: Send, why: str) -> None:
         """Once for each node and reason: it will be asked again and again."""
-        complaint = (send.endpoint, error.why)
+        complaint = (send.endpoint, why)
         if complaint not in self._complaints:
             self._complaints[complaint] = None
-            logger.warning("the quorum cannot talk to %s: %s", send.endpoint, error.why)
+            logger.warning("the quorum cannot talk to %s: %s", send.endpoint, why)
 
 
 def _is_timeout(error: Exception) -> bool:

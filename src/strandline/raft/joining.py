@@ -8,6 +8,8 @@ taken by the disk that it had before, that voter is removed first.
 
 from __future__ import annotations
 
+import logging
+
 from strandline.model.errors import ErrorCode
 from strandline.protocol.messages.quorum import AddRaftVoterResponse, RemoveRaftVoterResponse, UpdateRaftVoterResponse
 from strandline.protocol.types import Message
@@ -16,6 +18,8 @@ from strandline.raft.hearing import hear_of
 from strandline.raft.requests import add_voter_request, remove_voter_request, update_voter_request
 from strandline.raft.seat import Seat
 from strandline.raft.states import Follower
+
+logger = logging.getLogger(__name__)
 
 
 def keep_voters_true(seat: Seat, role: Follower, now_ms: int) -> None:
@@ -27,6 +31,8 @@ def keep_voters_true(seat: Seat, role: Follower, now_ms: int) -> None:
     endpoint, request = seat.leader_endpoint, _what_is_to_be_said(seat, role)
     if request is not None and (endpoint is None or not seat.mail.is_free(endpoint, now_ms)):
         return
+    if role.checked_voters_offset != seat.log.voters_offset and not seat.is_voter:
+        _tell_of_no_vote(seat)
     role.checked_voters_offset = seat.log.voters_offset
     role.check_voters_at_ms = now_ms + seat.settings.voter_update_interval_ms
     if request is not None and endpoint is not None:
@@ -50,6 +56,21 @@ def on_change_response(
     if isinstance(seat.role, Follower) and response.error_code == ErrorCode.REQUEST_TIMED_OUT:
         seat.role.check_voters_at_ms = now_ms + seat.settings.begin_epoch_interval_ms
     return True
+
+
+def _tell_of_no_vote(seat: Seat) -> None:
+    namesake = seat.voters.voter(seat.me.id)
+    if namesake is None:
+        voters = ", ".join(str(voter.id) for voter in seat.voters.voters)
+        logger.info("this controller follows without a vote: the voters are %s", voters)
+        return
+    logger.warning(
+        "this controller follows without a vote: voter %d is another one, with the directory %s, not %s. Give this "
+        "node a node.id of its own; or, if it takes the place of one that is gone, remove that vote and add this one",
+        seat.me.id,
+        namesake.directory_id,
+        seat.me.directory_id,
+    )
 
 
 def _what_is_to_be_said(seat: Seat, role: Follower) -> Message | None:
