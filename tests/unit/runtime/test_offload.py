@@ -54,3 +54,32 @@ def test_work_that_has_not_begun_when_the_node_stops_never_begins() -> None:
 
     asyncio.run(scenario())
     assert begun == []
+
+
+def test_who_is_cancelled_leaves_when_its_work_has_ended() -> None:
+    events: list[str] = []
+    begun, gate = threading.Event(), threading.Event()
+
+    def work() -> None:
+        begun.set()
+        gate.wait()
+        events.append("the work has ended")
+
+    async def scenario() -> None:
+        offload = ThreadOffload(1)
+        waiting = asyncio.ensure_future(offload.run(work))
+        await asyncio.sleep(0)
+        begun.wait()
+        for _ in range(3):
+            waiting.cancel()
+            await asyncio.sleep(0)
+        assert not waiting.done()
+        gate.set()
+        with contextlib.suppress(asyncio.CancelledError):
+            await waiting
+        events.append("the waiting has ended")
+        assert waiting.cancelled()
+        offload.close()
+
+    asyncio.run(scenario())
+    assert events == ["the work has ended", "the waiting has ended"]
