@@ -35,6 +35,7 @@ A = TypeVar("A")
 # About two milliseconds of replay.
 _RECORDS_PER_BREATH: Final = 500
 # What a machine may add to the records of one request (a broker's registration with the partitions it leaves).
+_RECORDS_PER_PORTION: Final = 2_000
 _MARGIN: Final = 1000
 
 _QUEUE: Final = "kafka.controller:type=ControllerEventManager,name="
@@ -135,7 +136,7 @@ class Events:
         records = decision.records
         if decision.atomic and len(records) > MAX_RECORDS_PER_DECISION + _MARGIN:
             raise KafkaError(ErrorCode.POLICY_VIOLATION, f"{len(records)} records are too many for one decision")
-        portion = len(records) if decision.atomic else MAX_RECORDS_PER_DECISION
+        portion = len(records) if decision.atomic else _RECORDS_PER_PORTION
         for first in range(0, len(records), portion or 1):
             base_offset = self._log.reserve() if first else self.next_offset
             await self._append(records[first : first + portion], base_offset, leadership)

@@ -330,7 +330,7 @@ class Quorum:
             case effects.Truncate(offset):
                 await self._truncate(offset)
             case effects.Commit(high_watermark):
-                self._commit(high_watermark)
+                await self._commit(high_watermark)
             case effects.Lead(epoch):
                 self._replay.when_caught_up(partial(self._lead, epoch))
             case effects.StepDown():
@@ -344,11 +344,14 @@ class Quorum:
                 changed, self._leader_changed = self._leader_changed, asyncio.Event()
                 changed.set()
 
-    def _commit(self, high_watermark: int) -> None:
+    async def _commit(self, high_watermark: int) -> None:
         if self._leadership is None:
             self._replay.rise(high_watermark)
-        else:
-            self._on_replayed(high_watermark, self._image.commit(high_watermark))
+            return
+        for offset in self._leadership.portions(high_watermark):
+            self._on_replayed(offset, self._image.commit(offset))
+            if offset < high_watermark:
+                await asyncio.sleep(0)
 
     def _on_replayed(self, offset: int, touched: list[Touched]) -> None:
         """In one step of the loop: whoever is woken finds the image, and what follows from it, as committed."""

@@ -8,12 +8,17 @@ idle, together with what comes meanwhile when a sync is under way (but no longer
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from typing import Final
 
 from strandline.model.errors import ErrorCode, KafkaError
 from strandline.protocol.types import Message
 from strandline.raft.accumulator import Accumulator
 from strandline.runtime.watermark import Watermark
+
+# Some milliseconds of settling what was replayed and telling the node what it means.
+_RECORDS_PER_COMMIT: Final = 2_000
 
 
 class Leadership:
@@ -24,11 +29,26 @@ class Leadership:
         self.task: asyncio.Task[None] | None = None
         """Runs `writing`."""
         self._appended = asyncio.Event()
+        self._ends: deque[int] = deque()
+        """Where each append ends that is not committed yet."""
 
     def append(self, records: Sequence[Message], timestamp: int, metadata_version: int) -> int:
         last_offset = self.accumulator.append(records, timestamp, metadata_version)
+        self._ends.append(last_offset + 1)
         self._appended.set()
         return last_offset
+
+    def portions(self, high_watermark: int) -> Iterator[int]:
+        """Offsets to commit one after the other, up to the high watermark: many small appends together, never a part
+        of one, so that no step of the loop commits much more than it must."""
+        begin = committed = self.committed.value
+        while self._ends and self._ends[0] <= high_watermark:
+            end = self._ends.popleft()
+            if end - begin > _RECORDS_PER_COMMIT and committed > begin:
+                yield committed
+                begin = committed
+            committed = end
+        yield high_watermark
 
     def lose(self) -> None:
         if self.task is not None:
