@@ -4,8 +4,8 @@ machine (`elections`, `announcements`, `leading`, `replication`, `following`, â€
 Invariants, whatever is said to this replica:
 - its epoch never falls; within an epoch its vote never changes and its leader never changes: two leaders in one epoch
   stop the node, because then a majority has voted twice;
-- what it must remember (`quorum`) is persisted before anything that depends on it is said: changes of it go through
-  `_remember`, which puts a Persist before every effect that follows;
+- what it must remember (`quorum`) is persisted before anything is said that may depend on it: a Persist is the first
+  effect of the input that changed it;
 - states follow one another as the table in `states` says: changes of it go through the `become_*`;
 - its high watermark never falls.
 """
@@ -77,6 +77,7 @@ class Seat:
         self.cut_at_ms: int | None = None
         """Within an input that asked for a Truncate: the log still shows what is about to be cut off."""
         self._has_begun = False
+        self._persisted = quorum
         self._told_leader = Leadership(quorum.epoch, NOBODY, None)
         self._effects: list[Effect] = []
 
@@ -134,7 +135,10 @@ class Seat:
         self._effects.append(effect)
 
     def take_effects(self) -> list[Effect]:
-        """What an input came to."""
+        """What an input came to. Whatever of it must be remembered is written first, and once."""
+        if self.quorum != self._persisted:
+            self._effects.insert(0, Persist(self.quorum))
+            self._persisted = self.quorum
         leader, told = self.leader_at_work, self._told_leader
         if leader != told and (leader.leader_id, told.leader_id) != (NOBODY, NOBODY):
             self.emit(LeaderChanged())
@@ -247,12 +251,6 @@ class Seat:
             if self.vote not in (None, vote):
                 raise NodeFault(f"two votes in epoch {state.epoch}: for {self.vote} and for {vote}")
         self.quorum = state
-        earlier = next((i for i, effect in enumerate(self._effects) if isinstance(effect, Persist)), None)
-        if earlier is None:
-            self.emit(Persist(state))
-        else:
-            # One sync is enough for one input: nothing that follows the earlier has been said yet.
-            self._effects[earlier] = Persist(state)
 
     def _end_leadership(self, leader: Leader, epoch: int) -> None:
         """Whoever waits for this leader is told at once, with what is known of the next."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from strandline.raft.effects import Effect, Truncate
+from strandline.raft.effects import Effect, Reply, ReplyWithRecords, ReplyWithSnapshot, Send, Truncate
 from strandline.raft.quorum import majority
 from strandline.raft.state import NOBODY, QuorumState
 from strandline.raft.states import Leader
@@ -26,8 +26,12 @@ class Invariants:
         self._remembered: dict[ReplicaKey, QuorumState] = {}
         self._checked: dict[tuple[int, int], int] = {}
         self._high_watermarks: dict[tuple[int, int], int] = {}
+        self._told: dict[tuple[int, int], int] = {}
 
     def before_effect(self, node: Node, effect: Effect) -> None:
+        if isinstance(effect, Reply | ReplyWithRecords | ReplyWithSnapshot | Send):
+            said, known = node.machine.state, node.state
+            assert said == known, f"I-2: {node.id} speaks as {said}, but its disk says {known}"
         if isinstance(effect, Truncate):
             assert effect.offset >= node.committed, (
                 f"I-4: {node.id} cuts its log at {effect.offset}, below what is committed"
@@ -72,8 +76,12 @@ class Invariants:
         assert now >= before, f"I-3: the high watermark of {node.id} fell from {before} to {now}"
         self._high_watermarks[life] = now
         role = node.machine.role
-        if now > before and isinstance(role, Leader) and role.high_watermark == now:
-            self._check_majority_holds(node, now)
+        if isinstance(role, Leader) and role.high_watermark is not None:
+            told = self._told.get((node.id, node.machine.epoch), 0)
+            assert role.high_watermark >= told, f"I-3: the leader {node.id} told {told}, then {role.high_watermark}"
+            self._told[node.id, node.machine.epoch] = role.high_watermark
+            if now > before:
+                self._check_majority_holds(node, now)
 
     def _check_majority_holds(self, leader: Node, end_offset: int) -> None:
         nodes, epoch = leader.cluster.nodes, leader.log.records(end_offset - 1, end_offset)[0][1]

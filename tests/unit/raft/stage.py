@@ -236,7 +236,7 @@ class Stage(Cluster):
         self.sides = []
 
     def _do_settle(self, words: list[str]) -> None:
-        while True:
+        for _ in range(10_000):
             self._sync()
             deadline_ms = self.next_deadline_ms()
             if self.letters:
@@ -245,6 +245,7 @@ class Stage(Cluster):
                 self.let_time_pass(self.now_ms)
             else:
                 return
+        raise AssertionError("this never comes to rest")
 
     def _deliver_or_lose(self, letter: Letter) -> None:
         one, other = self._way(letter)

@@ -56,7 +56,7 @@ class Storm(Cluster):
             node.start()
 
     def on_effect(self, node: Node, effect: Effect) -> None:
-        if self.is_stormy and self.draw.random() < 0.001:
+        if self.is_stormy and self.draw.random() < 0.002:
             self._kill(node)
             return
         self.invariants.before_effect(node, effect)

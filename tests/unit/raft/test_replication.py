@@ -170,10 +170,15 @@ def test_a_leader_counts_itself_only_with_what_it_has_synced() -> None:
 def test_the_high_watermark_never_falls() -> None:
     replica = LoneReplica()
     replica.lead()
-    end = replica.log.end_offset
-    replica.fetched_by(2, 0, 0)
-    replica.fetched_by(3, 0, 0)
-    assert replica.leader.high_watermark == replica.machine.high_watermark == end
+    first = replica.log.end_offset
+    replica.log.append_data(["x"], 1)
+    replica.machine.on_appended(replica.now_ms)
+    replica.sync()
+    replica.fetched_by(2, first + 1)
+    assert replica.leader.high_watermark == first + 1
+    replica.fetched_by(2, first)
+    replica.fetched_by(3, first)
+    assert replica.leader.high_watermark == replica.machine.high_watermark == first + 1
 
 
 def test_observers_are_not_counted_and_neither_is_a_voter_with_another_disk() -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from unit.raft.storm import Storm
 
-_STORMS = int(os.environ.get("STRANDLINE_STORMS", "40"))
+_STORMS = int(os.environ.get("STRANDLINE_STORMS", "32"))
 _FIRST = int(os.environ.get("STRANDLINE_FIRST_STORM", "0"))
 _GROUPS = 8
 
