@@ -228,11 +228,11 @@ def test_a_decision_of_many_batches_tells_where_its_last_record_stands() -> None
     async def scene(world: World) -> None:
         stage = await Stage(world).with_broker()
         told: list[int] = []
-        records = [NoOpRecord() for _ in range(25_000)]
+        records = [NoOpRecord() for _ in range(13_000)]
         decision = Decision(None, list(records), atomic=False, appended=told.append)
         before = len(stage.log.batches)
         await stage.committing(stage.controller._events.decide(lambda: decision))
-        assert [len(batch) for batch in stage.log.batches[before:]] == [10_000, 10_000, 5_000]
+        assert [len(batch) for batch in stage.log.batches[before:]] == [*[2_000] * 6, 1_000]
         assert told == [stage.log.end_offset - 1]
         with pytest.raises(KafkaError) as refusal:
             await stage.controller._events.decide(lambda: Decision(None, list(records)))
