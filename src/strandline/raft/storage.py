@@ -18,6 +18,7 @@ from strandline.log.partition_log import PartitionLog
 from strandline.log.segment import Segment
 from strandline.log.truncation import Restart
 from strandline.log.warming import Cold
+from strandline.model.errors import KafkaError, NodeFault
 from strandline.raft.batches import MetadataBatch, checked_batches, read_batches
 from strandline.raft.committed import CommittedNote
 from strandline.raft.opening import METADATA_PARTITION, StorageSettings, open_log
@@ -57,17 +58,25 @@ class MetadataStorage:
     def open(
         cls, disk: Disk, metadata_directory: str, *, wall_ms: int, settings: StorageSettings | None = None
     ) -> MetadataStorage:
-        """Blocking. The metadata partition under this log directory, made if it is not there."""
+        """Blocking. The metadata partition under this log directory, made if it is not there. NodeFault if it cannot be
+        used."""
         settings = settings or StorageSettings()
         path = f"{metadata_directory}/{METADATA_PARTITION}"
-        log, snapshots, latest = open_log(disk, path, settings, wall_ms)
-        storage = cls(disk, path, settings, log, snapshots, latest)
-        if storage.read_state().epoch > max(0, storage.note.committed.epoch):
-            # Somebody wrote here who keeps no note. What is here now is whole: from now on there is one.
-            storage.note_epoch(storage.read_state().epoch)
-            storage.note.sync()
-            disk.sync_dir(path)
+        try:
+            log, snapshots, latest = open_log(disk, path, settings, wall_ms)
+            storage = cls(disk, path, settings, log, snapshots, latest)
+            storage._begin_note()
+        except (OSError, KafkaError) as error:
+            raise NodeFault(f"the metadata log in {path} cannot be opened: {error}") from error
         return storage
+
+    def _begin_note(self) -> None:
+        """Where somebody wrote who keeps no note. What is here now is whole: from now on there is one."""
+        epoch = self.read_state().epoch
+        if epoch > max(0, self.note.committed.epoch):
+            self.note_epoch(epoch)
+            self.note.sync()
+            self.disk.sync_dir(self.path)
 
     @property
     def latest_snapshot(self) -> SnapshotId | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import struct
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
@@ -212,3 +213,11 @@ def test_the_note_names_an_epoch_before_quorum_state_does() -> None:
     storage.note_epoch(3)
     storage.write_state(QuorumState(epoch=3, leader_id=2), 1, VoterSet(()))
     assert disk.syncs - before == 5, "within an epoch the note needs no sync"
+
+
+def test_a_disk_that_cannot_be_written_at_the_start_is_told_as_such() -> None:
+    disk = SimDisk(Volume())
+    disk.make_dirs(HOME)
+    disk.fail("create", under=PARTITION, code=errno.ENOSPC)
+    with pytest.raises(NodeFault, match=f"the metadata log in {PARTITION} cannot be opened: .*No space left"):
+        MetadataStorage.open(disk, HOME, wall_ms=1)

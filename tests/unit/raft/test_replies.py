@@ -1,0 +1,137 @@
+"""Replies with bytes: batches of the log, pieces of a snapshot; and the end of those who wait."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from strandline.model.errors import ErrorCode, KafkaError
+from strandline.protocol.messages.fetch import FetchableTopicResponse, FetchResponse, PartitionData
+from strandline.protocol.messages.quorum import (
+    FetchSnapshotResponse,
+    FetchSnapshotResponsePartitionSnapshot,
+    FetchSnapshotResponseTopicSnapshot,
+)
+from strandline.raft.batches import read_batches
+from strandline.raft.effects import ReplyWithRecords, ReplyWithSnapshot
+from strandline.raft.replies import Askers, reply_to, reply_with_records, reply_with_snapshot
+from strandline.raft.snapshots import SnapshotId
+from strandline.raft.storage import MetadataStorage
+from strandline.runtime.slices import FileSlice
+from unit.raft.test_stored_log import Made, data, snapshot_at
+from unit.server.wire import InlineOffload, run, settle
+
+
+def fetched(made: Made, offset: int, max_bytes: int, offload: Any = None) -> FileSlice | None:
+    async def scenario() -> Any:
+        response = FetchResponse(responses=[FetchableTopicResponse(partitions=[PartitionData()])])
+        token = asyncio.get_running_loop().create_future()
+        reply = ReplyWithRecords(token, response, offset, max_bytes)
+        await reply_with_records(reply, made.storage, offload or InlineOffload())
+        return (await token).responses[0].partitions[0].records
+
+    found = run(scenario())
+    assert found is None or isinstance(found, FileSlice)
+    return found
+
+
+def offsets(found: FileSlice | None) -> list[int]:
+    assert found is not None
+    return [batch.base_offset for batch in read_batches(found.read(), "here")]
+
+
+def filled(count: int = 10) -> Made:
+    made = Made()
+    for offset in range(count):
+        made.log.append_fetched(data(offset, 1))
+    return made
+
+
+def cold() -> Made:
+    """A log whose checksums nobody has seen in this life."""
+    made = filled()
+    for segment in made.storage.log.segments:
+        segment.verified, segment.trusted_from, segment.recent = (), segment.size, None
+    return made
+
+
+def test_a_fetch_gets_whole_batches_up_to_its_limit_and_one_at_least() -> None:
+    made = filled()
+    assert offsets(fetched(made, 3, 1 << 20)) == [3, 4, 5, 6, 7, 8, 9]
+    assert offsets(fetched(made, 3, 1)) == [3]
+    assert offsets(fetched(made, 3, 3 * len(data(0, 1)) + 5)) == [3, 4, 5]
+
+
+def test_a_log_that_was_not_yet_looked_at_is_warmed_first() -> None:
+    made = cold()
+    offload = InlineOffload()
+    assert offsets(fetched(made, 4, 1 << 20, offload))[0] == 4
+    assert offload.runs >= 1
+
+
+def test_a_log_that_is_cut_meanwhile_gives_nothing() -> None:
+    made = cold()
+
+    class Cutting(InlineOffload):
+        async def run(self, work: Any, *arguments: object) -> Any:
+            made.storage.log.truncate_to(2)
+            return await super().run(work, *arguments)
+
+    assert fetched(made, 4, 1 << 20, Cutting()) is None
+
+
+def piece(storage: MetadataStorage, snapshot_id: SnapshotId, position: int, max_bytes: int) -> Any:
+    async def scenario() -> Any:
+        partition = FetchSnapshotResponsePartitionSnapshot()
+        response = FetchSnapshotResponse(topics=[FetchSnapshotResponseTopicSnapshot(partitions=[partition])])
+        token = asyncio.get_running_loop().create_future()
+        reply_with_snapshot(ReplyWithSnapshot(token, response, snapshot_id, position, max_bytes), storage)
+        return (await token).topics[0].partitions[0]
+
+    return run(scenario())
+
+
+def test_a_snapshot_comes_in_pieces_of_its_file() -> None:
+    made, snapshot_id = Made(), SnapshotId(5, 1)
+    snapshot_at(made, snapshot_id)
+    whole = made.disk.read(made.storage.path_of(snapshot_id))
+    got = b""
+    while len(got) < len(whole):
+        found = piece(made.storage, snapshot_id, len(got), 50)
+        assert 0 < len(found.unaligned_records) <= 50
+        got += found.unaligned_records.read()
+    assert got == whole
+
+
+def test_a_snapshot_that_is_gone_is_not_found() -> None:
+    assert piece(Made().storage, SnapshotId(5, 1), 0, 50).error_code == ErrorCode.SNAPSHOT_NOT_FOUND
+
+
+def test_who_waits_when_the_quorum_ends_is_told_and_who_comes_later_too() -> None:
+    async def scenario() -> None:
+        askers, tokens = Askers(), []
+        waiting = asyncio.create_task(askers.ask(tokens.append))
+        await settle()
+        askers.end()
+        for late in (waiting, askers.ask(tokens.append)):
+            with pytest.raises(KafkaError) as refusal:
+                await late
+            assert refusal.value.code is ErrorCode.BROKER_NOT_AVAILABLE
+        assert len(tokens) == 1
+
+    run(scenario())
+
+
+def test_a_reply_to_somebody_who_has_left_is_dropped() -> None:
+    async def scenario() -> None:
+        askers, tokens = Askers(), []
+        waiting = asyncio.create_task(askers.ask(tokens.append))
+        await settle()
+        waiting.cancel()
+        await asyncio.gather(waiting, return_exceptions=True)
+        reply_to(tokens[0], FetchResponse())
+        assert tokens[0].cancelled()
+
+    run(scenario())
