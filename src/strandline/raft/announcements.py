@@ -32,8 +32,6 @@ from strandline.raft.voters import ReplicaKey
 
 def announce_epoch(seat: Seat, role: Leader, now_ms: int) -> None:
     """To all voters at first, then to those that have not fetched for a while."""
-    if now_ms < role.announce_at_ms:
-        return
     interval_ms = seat.settings.begin_epoch_interval_ms
     role.announce_at_ms = now_ms + interval_ms
     for voter in seat.other_voters:

@@ -52,8 +52,9 @@ def pursue_leader(seat: Seat, role: Leader, now_ms: int) -> None:
         return
     expire_change(seat, role, now_ms)
     answer_parked(seat, role, now_ms)
-    announce_epoch(seat, role, now_ms)
-    _forget_observers(seat, role, now_ms)
+    if now_ms >= role.announce_at_ms:
+        announce_epoch(seat, role, now_ms)
+        _forget_observers(seat, role, now_ms)
 
 
 def _named(voters: Sequence[Voter]) -> list[LeaderChangeMessageVoter]:

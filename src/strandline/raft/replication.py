@@ -51,9 +51,18 @@ def on_fetch(seat: Seat, token: object, request: FetchRequest, now_ms: int) -> N
         min(most_bytes, asked.partition_max_bytes) if asked.partition_max_bytes > 0 else most_bytes,
         now_ms + request.max_wait_ms,
     )
-    if disagreement(seat.log, fetch.offset, fetch.last_fetched_epoch) is None:
+    differs = disagreement(seat.log, fetch.offset, fetch.last_fetched_epoch)
+    if differs is None:
         _acknowledge(seat, seat.role, fetch, now_ms)
-    seat.role.parked.append(fetch)
+        seat.role.parked.append(fetch)
+        return
+    response = _answer(seat, ErrorCode.NONE, seat.role.high_watermark)
+    partition = response.responses[0].partitions[0]
+    if isinstance(differs, SnapshotId):
+        partition.snapshot_id = SnapshotIdData(end_offset=differs.end_offset, epoch=differs.epoch)
+    else:
+        partition.diverging_epoch = differs
+    seat.reply(token, response)
 
 
 def leader_only_error(seat: Seat, epoch: int) -> ErrorCode:
@@ -67,7 +76,16 @@ def leader_only_error(seat: Seat, epoch: int) -> ErrorCode:
 
 def answer_parked(seat: Seat, role: Leader, now_ms: int) -> None:
     """Whatever the last input was, it may be what somebody waits for."""
-    role.parked = [fetch for fetch in role.parked if not _answered(seat, role, fetch, now_ms)]
+    committed = -1 if role.high_watermark is None else role.high_watermark
+    parked, role.parked = role.parked, []
+    for fetch in parked:
+        if fetch.offset < seat.log.end_offset:
+            response = _answer(seat, ErrorCode.NONE, role.high_watermark)
+            seat.emit(ReplyWithRecords(fetch.token, response, fetch.offset, fetch.max_bytes))
+        elif now_ms >= fetch.deadline_ms or fetch.high_watermark < committed:
+            seat.reply(fetch.token, _answer(seat, ErrorCode.NONE, role.high_watermark))
+        else:
+            role.parked.append(fetch)
 
 
 def disagreement(log: ReplicaLog, offset: int, epoch: int) -> EpochEndOffset | SnapshotId | None:
@@ -116,25 +134,6 @@ def _acknowledge(seat: Seat, role: Leader, fetch: ParkedFetch, now_ms: int) -> N
     progress.leader_end_at_last_fetch = end_offset
     if voter is not None:
         hear_from(seat, role, voter.id, now_ms)
-
-
-def _answered(seat: Seat, role: Leader, fetch: ParkedFetch, now_ms: int) -> bool:
-    response = _answer(seat, ErrorCode.NONE, role.high_watermark)
-    partition = response.responses[0].partitions[0]
-    match disagreement(seat.log, fetch.offset, fetch.last_fetched_epoch):
-        case EpochEndOffset() as agreed:
-            partition.diverging_epoch = agreed
-        case SnapshotId(end_offset=end_offset, epoch=epoch):
-            partition.snapshot_id = SnapshotIdData(end_offset=end_offset, epoch=epoch)
-        case None if fetch.offset < seat.log.end_offset:
-            seat.emit(ReplyWithRecords(fetch.token, response, fetch.offset, fetch.max_bytes))
-            return True
-        case None:
-            is_behind = role.high_watermark is not None and fetch.high_watermark < role.high_watermark
-            if not is_behind and now_ms < fetch.deadline_ms:
-                return False
-    seat.reply(fetch.token, response)
-    return True
 
 
 def _answer(seat: Seat, error: ErrorCode, high_watermark: int | None = None) -> FetchResponse:

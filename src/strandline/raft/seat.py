@@ -67,7 +67,8 @@ class Seat:
         self.bootstrap = tuple(bootstrap)
         self.role: Role = Unattached(None)
         self.leader_endpoint: Endpoint | None = None
-        self.high_watermark: int | None = max(committed, log.start_offset) or None
+        snapshot = log.latest_snapshot
+        self.high_watermark: int | None = max(committed, 0 if snapshot is None else snapshot.end_offset) or None
         self.flushed_offset = log.end_offset
         self.failed_elections = 0
         """Since a leader was last known to be at work."""
