@@ -1,0 +1,34 @@
+"""Engine 1: the metadata quorum (Kafka's KRaft). Three rooms; to learn it, read the first in this order, beside the
+transcripts in tests/unit/raft/scenarios.
+
+The machine, without IO: inputs in, effects out.
+
+    states           the states of a replica within an epoch, and which may follow which
+    quorum           the arithmetic of majorities
+    seat             one replica's place: who it is, what it remembers, which state it is in
+    elections        standing for election, and voting          patience        how long to wait before
+    announcements    an epoch begins, an epoch ends              hearing         what is learnt in passing
+    replication      the leader's side of Fetch                  following       the follower's
+    leading          what a leader does beside                   check_quorum    and when it must stop
+    snapshot_transfer  for those who are too far behind
+    membership       changing who votes                          joining         a controller sees to itself
+    voters           who votes, and since which offset           description     DescribeQuorum
+    requests, answers, correspondence                            what is said, and what is under way
+    replica          all of it behind one door                   effects, log_port, settings   the door's hinges
+
+The disk, blocking.
+
+    state            quorum-state: epoch and vote                storage         the log, its snapshots, that file
+    batches          records as bytes                            snapshots       snapshot files
+    opening, examination, recovery                               from a directory to a log that may be trusted
+    committed        how far it is known to be committed         cutting         giving up the end of a log
+    stored_log       the machine's log, over all that
+
+The shell, on the event loop: it decides nothing.
+
+    driver           one input at a time, its effects in order   inbox, inputs   where inputs come from
+    exchanges, peers_port, replies                               requests out, answers back
+    flusher          syncs in the background                     replay          committed records into the image
+    leadership, accumulator                                      what the controller appends
+    snapshotting     snapshots from memory                       metrics         by Kafka's names
+"""
