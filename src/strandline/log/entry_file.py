@@ -110,6 +110,18 @@ class EntryFile:
         finally:
             file.close()
 
+    def cut_file(self, disk: Disk, path: str, count: int) -> None:
+        """Blocking, any thread: no power loss brings back the entries behind the first `count`."""
+        if not disk.exists(path):
+            return
+        file = disk.open(path)
+        try:
+            if file.size() > count * self.entry_size:
+                file.truncate(count * self.entry_size)
+            file.sync()
+        finally:
+            file.close()
+
     def keep(self, count: int, older: bytes) -> None:
         """Drop all but the first `count` entries; `older` are those before the ones in memory (see `older`)."""
         if count >= self.count:

@@ -53,12 +53,15 @@ class OffsetIndex(EntryFile):
         relative, position = _unpack(entries, (at - 1) * 8)
         return self.base_offset + relative, position
 
+    def count_before(self, offset: int) -> int:
+        """How many entries are below `offset`; the index must be loaded."""
+        entries = self.older() + self.in_memory()[1]
+        relative = offset - self.base_offset
+        return bisect_right(range(len(entries) // 8), relative - 1, key=lambda i: _unpack(entries, i * 8)[0])
+
     def keep_before(self, offset: int) -> None:
         """Drop entries at or above `offset`; the index must be loaded."""
-        older = self.older()
-        entries = older + self.in_memory()[1]
-        relative = offset - self.base_offset
-        self.keep(bisect_right(range(len(entries) // 8), relative - 1, key=lambda i: _unpack(entries, i * 8)[0]), older)
+        self.keep(self.count_before(offset), self.older())
 
 
 def sane_prefix(data: bytes, log_size: int) -> bytes:

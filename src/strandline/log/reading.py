@@ -53,7 +53,7 @@ def read(log: PartitionLog, offset: int, max_bytes: int, before_offset: int | No
         segment = segments[index]
         following = segments[index + 1].base_offset if index + 1 < len(segments) else end_offset
         try:
-            found = _read_segment(segment, offset, upper, following, max_bytes, at_least_one)
+            found = _read_segment(log, segment, offset, upper, following, max_bytes, at_least_one)
         except (NotLoaded, BadIndex):
             return Cold(log, segment, offset, upper, max_bytes)
         except Damaged as damage:
@@ -70,7 +70,7 @@ def read(log: PartitionLog, offset: int, max_bytes: int, before_offset: int | No
 
 
 def _read_segment(
-    segment: Segment, offset: int, upper: int, following: int, max_bytes: int, at_least_one: bool
+    log: PartitionLog, segment: Segment, offset: int, upper: int, following: int, max_bytes: int, at_least_one: bool
 ) -> Read | None:
     """None when the segment has no batch at or above `offset`."""
     start = known(segment, offset) or locate(segment, offset, segment.log().read_cached)
@@ -93,7 +93,7 @@ def _read_segment(
     bound = min(upper, following)
     if segment.aborted != () and stop < segment.size:
         bound = _offset_bound(segment, stop, bound)
-    return Read(FileSlice(segment.log(), position, stop - position), bound)
+    return Read(FileSlice(segment.log(), position, stop - position, log.health.explain), bound)
 
 
 def _raise_if_damaged(segment: Segment, position: int) -> None:

@@ -45,12 +45,17 @@ class TimeIndex(EntryFile):
         found, relative = _unpack(entries, (at - 1) * 12)
         return found, self.base_offset + relative
 
+    def count_before(self, offset: int) -> int:
+        """How many entries are below `offset`; the index must be loaded."""
+        entries = self.older() + self.in_memory()[1]
+        relative = offset - self.base_offset
+        return bisect_right(range(len(entries) // 12), relative - 1, key=lambda i: _unpack(entries, i * 12)[1])
+
     def keep_before(self, offset: int) -> None:
         """Drop entries at or above `offset`; the index must be loaded."""
         older = self.older()
         entries = older + self.in_memory()[1]
-        relative = offset - self.base_offset
-        kept = bisect_right(range(len(entries) // 12), relative - 1, key=lambda i: _unpack(entries, i * 12)[1])
+        kept = self.count_before(offset)
         self.keep(kept, older)
         self.recall(entries[: kept * ENTRY_SIZE])
 

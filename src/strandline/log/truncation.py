@@ -35,7 +35,17 @@ if TYPE_CHECKING:
 class Truncation:
     """Everything at or above `offset` goes; a batch that reaches over it goes as a whole."""
 
-    __slots__ = ("_end_offset", "_epochs", "_kept", "_log", "_nothing", "_position", "_producers", "_timestamp")
+    __slots__ = (
+        "_aborted",
+        "_end_offset",
+        "_epochs",
+        "_kept",
+        "_log",
+        "_nothing",
+        "_position",
+        "_producers",
+        "_timestamp",
+    )
 
     def __init__(self, log: PartitionLog, offset: int) -> None:
         self._log = log
@@ -46,6 +56,7 @@ class Truncation:
         self._kept: list[Segment] = []
         self._position = 0
         self._timestamp = (NO_TIMESTAMP, 0)
+        self._aborted: tuple[txn_index.AbortedTransaction, ...] = ()
         self._producers = ProducerStates()
         self._epochs = EpochCache()
 
@@ -90,12 +101,27 @@ class Truncation:
         for segment in reversed(log.segments[len(self._kept) :]):
             segment.mark(names.DELETED)
         log.disk.sync_dir(log.path)
-        file = log.disk.open(self._kept[-1].path(names.LOG))
+        segment = self._kept[-1]
+        file = log.disk.open(segment.path(names.LOG))
         try:
             file.truncate(self._position)
             file.sync()
         finally:
             file.close()
+        self._cut_indexes(segment)
+
+    def _cut_indexes(self, segment: Segment) -> None:
+        """What they said about the part that is gone must not come back either: it would be believed of what is
+        appended there next."""
+        assert segment.offsets is not None and segment.times is not None
+        for index, suffix in ((segment.offsets, names.OFFSET_INDEX), (segment.times, names.TIME_INDEX)):
+            try:
+                count = index.count_before(self._end_offset)
+            except NotLoaded:
+                count = 0  # put down just now: `apply` will find the same and do without entries
+            index.cut_file(segment.disk, segment.path(suffix), count)
+        if self._aborted != segment.aborted:
+            txn_index.rewrite(segment.disk, segment.path(names.TRANSACTION_INDEX), self._aborted)
 
     def _find_cut(self) -> None:
         log = self._log
@@ -113,6 +139,7 @@ class Truncation:
                 self._position = located.position
                 self._end_offset = min(self._end_offset, located.base_offset)
             self._timestamp = _largest_timestamp(segment, file, self._position)
+            self._aborted = tuple(entry for entry in segment.aborted or () if entry.last_offset < self._end_offset)
         finally:
             file.close()
 
@@ -141,10 +168,7 @@ class Truncation:
         segment.times.trim(segment.disk, segment.path(names.TIME_INDEX))
         segment.largest_timestamp, segment.largest_timestamp_offset = self._timestamp
         segment.unindexed = self._position - segment.offsets.floor_position(self._position)[1]
-        aborted = tuple(entry for entry in segment.aborted or () if entry.last_offset < self._end_offset)
-        if aborted != segment.aborted:
-            txn_index.rewrite(segment.disk, segment.path(names.TRANSACTION_INDEX), aborted)
-            segment.aborted = aborted
+        segment.aborted = self._aborted
 
 
 class Restart:

@@ -6,6 +6,7 @@ aborted; a segment keeps its entries as a tuple that is replaced, never changed.
 
 from __future__ import annotations
 
+import os
 import struct
 from typing import NamedTuple
 
@@ -44,16 +45,18 @@ def load(disk: Disk, path: str, base_offset: int, end_offset: int) -> tuple[tupl
 
 
 def rewrite(disk: Disk, path: str, entries: tuple[AbortedTransaction, ...]) -> None:
-    """Blocking. The file holds exactly this from now on; without entries there is no file."""
+    """Blocking. The file holds exactly this from now on, whenever the power goes; without entries there is no file."""
     if entries:
         file = disk.open(path, create=True)
         try:
             file.truncate(0)
             file.write_at(0, b"".join(_ENTRY.pack(_VERSION, *entry) for entry in entries))
+            file.sync()
         finally:
             file.close()
     elif disk.exists(path):
         disk.remove(path)
+        disk.sync_dir(os.path.dirname(path))
 
 
 def sane_prefix(data: bytes, base_offset: int, end_offset: int) -> tuple[AbortedTransaction, ...]:

@@ -96,13 +96,18 @@ class Outbox:
             try:
                 run, size = self._next_run()
             except OSError as error:
-                self._fail(f"an answer could not be read from disk: {error}")
+                self._give_up(error)
                 return
             if size:
                 budget -= size
                 self._write(run, size)
             if self._cold:
                 self._read_front()
+
+    def _give_up(self, error: OSError) -> None:
+        """What comes behind the gap must not be sent: it would be taken for what belongs into it."""
+        self.drop()
+        self._fail(f"an answer could not be read from disk: {error}")
 
     def _pump_soon(self) -> None:
         if not self._pumping_soon:
@@ -123,9 +128,10 @@ class Outbox:
         while parts and size < CHUNK_BYTES:
             part = parts.popleft()
             if isinstance(part, FileSlice):
-                piece = FileSlice(part.file, part.position, min(part.size, CHUNK_BYTES - size))
-                if piece.size < part.size:
-                    parts.appendleft(FileSlice(part.file, part.position + piece.size, part.size - piece.size))
+                piece = part
+                if part.size > CHUNK_BYTES - size:
+                    piece, rest = part.split(CHUNK_BYTES - size)
+                    parts.appendleft(rest)
                 data = _cached(piece)
                 if data is None:
                     parts.appendleft(piece)
@@ -149,7 +155,8 @@ class Outbox:
             if len(data) != piece.size:
                 raise _ended_early(piece, len(data))
         except OSError as error:
-            self._fail(f"an answer could not be read from disk: {error}")
+            piece.failed(error)
+            self._give_up(error)
             return
         finally:
             self._reading = False
@@ -170,7 +177,11 @@ class Outbox:
 
 
 def _cached(piece: FileSlice) -> Buffer | None:
-    data = piece.file.read_cached(piece.position, piece.size)
+    try:
+        data = piece.file.read_cached(piece.position, piece.size)
+    except OSError as error:
+        piece.failed(error)
+        raise
     if data is not None and len(data) != piece.size:
         raise _ended_early(piece, len(data))
     return data

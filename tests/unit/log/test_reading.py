@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from pathlib import Path
 
 import pytest
@@ -192,3 +193,14 @@ def test_memory_of_a_log_stays_small_while_it_is_read_through(tmp_path: Path) ->
     read_all(log)
     assert all(segment.hints is None or len(segment.hints) <= 64 for segment in log.segments)
     assert all(len(segment.verified) <= 1 for segment in log.segments)
+
+
+def test_a_disk_that_fails_while_an_answer_is_sent_takes_its_directory_offline(tmp_path: Path) -> None:
+    log = open_log(tmp_path)
+    fill(log, 3)
+    found = log.read(0, max_bytes=1000)
+    assert isinstance(found, Read) and found.slice is not None
+    found.slice.failed(FileNotFoundError(errno.ENOENT, "retention was faster"))
+    assert log.health.is_online
+    found.slice.failed(OSError(errno.EIO, "Input/output error"))
+    assert not log.health.is_online and "Input/output error" in log.health.reason

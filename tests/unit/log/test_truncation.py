@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from pathlib import Path
+from random import Random
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from strandline.log.reading import Read
 from strandline.model.ids import TopicPartition
 from strandline.records.batch import read_header
+from strandline.simulation.disk import SimDisk
+from strandline.simulation.volume import Volume
 from unit.log.failing_disk import FailingDisk
-from unit.log.logs import PARTITION, WALL_MS, append, batch, files, fill, marker, open_log, read, read_all
+from unit.log.logs import PARTITION, SMALL, WALL_MS, append, batch, files, fill, marker, open_log, read, read_all
 
 
 @given(counts=st.lists(st.integers(1, 6), min_size=1, max_size=50), at=st.integers(0, 200), reopen=st.booleans())
@@ -149,3 +153,23 @@ def test_a_log_can_begin_again_anywhere(tmp_path: Path, offset: int) -> None:
     assert (again.log_start_offset, again.log_end_offset) == (offset, offset + 1)
     assert again.epochs.entries == ((5, offset),)
     assert len(read_all(again)) == 1
+
+
+@pytest.mark.parametrize("suffix", [".index", ".timeindex", ".txnindex"])
+def test_no_power_loss_brings_back_what_indexes_said_about_the_part_that_was_cut(tmp_path: Path, suffix: str) -> None:
+    volume = Volume()
+    log = open_log(tmp_path, replace(SMALL, segment_bytes=1 << 20), disk=SimDisk(volume))
+    for number in range(20):
+        append(log, batch(2, timestamp=WALL_MS + number, producer_id=7, sequence=2 * number, transactional=True))
+        marker(log, 7, commit=False)
+    log.close()
+    for directory in Path(log.active.path(suffix)).parents:
+        log.disk.sync_dir(str(directory))
+    before = volume.file(log.active.path(suffix)).size
+    log = open_log(tmp_path, replace(SMALL, segment_bytes=1 << 20), clean=True, recovery_point=60, disk=SimDisk(volume))
+    log.truncate_to(20)
+    kept = volume.file(log.active.path(suffix)).size
+    assert 0 < kept < before
+    for seed in range(10):
+        found = volume.after_power_loss(Random(seed))
+        assert found.file(log.active.path(suffix)).size <= kept

@@ -26,6 +26,10 @@ class CountedFile:
         self._fails_at = fails_at
         self.read_up_to = 0
         self.largest_read = 0
+        self.failures: list[str] = []
+
+    def failed(self, error: OSError, doing: str) -> None:
+        self.failures.append(f"{doing}: {error}")
 
     def read_at(self, position: int, size: int) -> bytes:
         if self._fails_at is not None and position + size > self._fails_at:
@@ -40,7 +44,7 @@ class CountedFile:
 
 def answering(file: CountedFile, size: int) -> Any:
     async def handle(call: Call, request: Any) -> FetchResponse:
-        records: Any = FileSlice(file, 0, size)  # type: ignore[arg-type]
+        records: Any = FileSlice(file, 0, size, file.failed)  # type: ignore[arg-type]
         partition = PartitionData(partition_index=0, records=records)
         return FetchResponse(responses=[FetchableTopicResponse(topic="t", partitions=[partition])])
 
@@ -125,6 +129,7 @@ def test_a_disk_error_in_the_middle_of_an_answer_closes_the_connection(
         other.send(metadata(1))
         assert other.correlations() == [1]
         assert house.number(RESPONSE_BYTES) == 0
+        assert len(file.failures) == 1 and "Input/output error" in file.failures[0]
 
     run(scenario())
     assert [record.getMessage() for record in caplog.records if "Input/output error" in record.getMessage()]
@@ -133,10 +138,12 @@ def test_a_disk_error_in_the_middle_of_an_answer_closes_the_connection(
 @pytest.mark.parametrize("cached", [True, False])
 def test_a_file_that_became_shorter_closes_the_connection(cached: bool, caplog: pytest.LogCaptureFixture) -> None:
     async def scenario() -> Wire:
-        house = await House().start(answering(CountedFile(1000, cached=cached), 2000))
+        file = CountedFile(1000, cached=cached)
+        house = await House().start(answering(file, 2000))
         wire = house.connect()
         wire.send(fetch(1))
         await settle()
+        assert file.failures == []
         return wire
 
     assert run(scenario()).lost
