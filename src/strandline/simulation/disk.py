@@ -89,7 +89,8 @@ class SimDisk:
         return self.fail(*_CHANGES, under=under, code=errno.EROFS)
 
     def mend(self, fault: Fault) -> None:
-        self._faults.remove(fault)
+        if fault in self._faults:
+            self._faults.remove(fault)
 
     def repair(self) -> None:
         """Whatever was wrong."""

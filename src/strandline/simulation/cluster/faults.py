@@ -70,6 +70,7 @@ def mend(member: Member) -> None:
     member.machine.volume.capacity_bytes = None
     if member.running:
         member.machine.disk.repair()
+        member.machine.disk.lose_power_at = None
 
 
 def some(cluster: Cluster, random: Random) -> list[Member]:

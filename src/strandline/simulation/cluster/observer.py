@@ -92,7 +92,9 @@ class Observer:
         chronicle = self._cluster.chronicle
         if (now.role, now.epoch, now.leader_id) != (before.role, before.epoch, before.leader_id):
             whose = f" of node{now.leader_id}" if now.role == "Follower" else ""
-            chronicle.note(member.name, f"{now.role.lower()}{whose} in epoch {now.epoch}")
+            # Those who look for a leader go to and fro between these two.
+            minor = now.epoch == before.epoch and now.role in ("Prospective", "Unattached")
+            chronicle.note(member.name, f"{now.role.lower()}{whose} in epoch {now.epoch}", minor=minor)
         if now.is_active and not before.is_active:
             chronicle.note(member.name, f"is the active controller of epoch {now.epoch}")
         elif before.is_active and not now.is_active:
