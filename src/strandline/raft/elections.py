@@ -18,7 +18,7 @@ from strandline.raft.effects import Send
 from strandline.raft.following import ask_around
 from strandline.raft.hearing import hear_of, still_concerns
 from strandline.raft.leading import take_the_lead
-from strandline.raft.patience import backoff, soon
+from strandline.raft.patience import backoff, contested_election, soon
 from strandline.raft.requests import the_vote, vote_request
 from strandline.raft.seat import Seat
 from strandline.raft.state import NOBODY
@@ -92,10 +92,10 @@ def on_vote(seat: Seat, token: object, request: VoteRequest, now_ms: int) -> Non
         seat.reply(token, VoteResponse(error_code=ErrorCode.INVALID_REQUEST))
         return
     error = _refusal(seat, request, asked, now_ms)
-    if asked.pre_vote and isinstance(seat.role, Prospective):
-        # Whoever stands itself protects no leader any more. (Of two who ask each other, one is not refused again.)
-        seat.role.tally.ask_again(asked.replica_id)
     granted = error is ErrorCode.NONE and _grants(seat, asked)
+    if asked.pre_vote and not granted and isinstance(seat.role, Prospective):
+        # Its log falls short of ours, and it protects no leader any more: it would not refuse us again.
+        seat.role.tally.ask_again(asked.replica_id)
     if granted and not asked.pre_vote and seat.vote is None:
         vote = ReplicaKey(asked.replica_id, asked.replica_directory_id)
         seat.become_unattached(seat.epoch, now_ms, vote=vote)
@@ -113,10 +113,13 @@ def on_vote_response(seat: Seat, send: Send, response: VoteResponse, now_ms: int
         return False
     if not still_concerns(seat, heard.leadership, now_ms) or not isinstance(role, Prospective | Candidate):
         return True
-    if heard.error is ErrorCode.NONE or heard.error is ErrorCode.INVALID_VOTER_KEY:
-        role.tally.count(send.to, granted=given.vote_granted)
-        return True
-    return False
+    if heard.error is not ErrorCode.NONE and heard.error is not ErrorCode.INVALID_VOTER_KEY:
+        return False
+    role.tally.count(send.to, granted=given.vote_granted)
+    if isinstance(role, Candidate) and not given.vote_granted:
+        # Somebody else stands, too. Those who still say nothing are not waited for much longer: both must begin again.
+        role.deadline_ms = min(role.deadline_ms, contested_election(seat, now_ms))
+    return True
 
 
 def on_vote_failed(seat: Seat, send: Send, refused: bool) -> None:

@@ -29,6 +29,7 @@ from strandline.raft.snapshots import SnapshotId
 from strandline.raft.state import NOBODY
 from strandline.raft.states import Follower
 from strandline.records.batch import CorruptBatch
+from strandline.runtime.disk import Buffer
 from strandline.runtime.slices import FileSlice
 
 logger = logging.getLogger(__name__)
@@ -123,19 +124,26 @@ def _take(seat: Seat, role: Follower, offset: int, fetched: PartitionData, now_m
     if fetched.snapshot_id.end_offset >= 0:
         begin_snapshot(seat, role, SnapshotId(fetched.snapshot_id.end_offset, fetched.snapshot_id.epoch))
         return True
-    records = fetched.records
-    if isinstance(records, FileSlice):
-        raise NodeFault("fetched records came as a file of our own")
-    if records:
-        try:
-            seat.log.append_fetched(records)
-        except (CorruptBatch, KafkaError) as error:
-            logger.warning("what node %d sent does not fit and is fetched again: %s", seat.quorum.leader_id, error)
-            return False
-        seat.emit(Flush())
+    if fetched.records and not _append(seat, fetched.records):
+        return False
     if fetched.high_watermark >= 0:
         seat.commit(min(fetched.high_watermark, seat.log.end_offset))
         role.has_caught_up = role.has_caught_up or offset >= fetched.high_watermark
+    return True
+
+
+def _append(seat: Seat, records: Buffer | FileSlice) -> bool:
+    """Whether all of it fits; what does not is fetched again."""
+    if isinstance(records, FileSlice):
+        raise NodeFault("fetched records came as a file of our own")
+    try:
+        seat.log.append_fetched(records)
+    except (CorruptBatch, KafkaError) as error:
+        logger.warning("what node %d sent does not fit and is fetched again: %s", seat.quorum.leader_id, error)
+        return False
+    finally:
+        if seat.log.end_offset > seat.flushed_offset:
+            seat.emit(Flush())
     return True
 
 

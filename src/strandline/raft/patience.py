@@ -17,6 +17,12 @@ def soon(seat: Seat, now_ms: int) -> int:
     return now_ms + seat.random.randrange(min(delay_ms, seat.settings.election_backoff_max_ms) + 1)
 
 
+def contested_election(seat: Seat, now_ms: int) -> int:
+    """When an election that may be split is given up: as soon as everybody who is there has surely answered."""
+    quarter_ms = seat.settings.election_timeout_ms // 4
+    return now_ms + quarter_ms + seat.random.randrange(quarter_ms + 1)
+
+
 def backoff(seat: Seat, now_ms: int) -> int:
     """After an election that came to nothing: longer each time."""
     seat.failed_elections += 1

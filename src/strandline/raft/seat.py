@@ -167,9 +167,10 @@ class Seat:
         return now_ms + timeout_ms + self.random.randrange(timeout_ms)
 
     def fetch_timeout(self, now_ms: int) -> int:
-        """Never longer than it is set, but a little shorter by chance: followers of a leader that falls silent have
-        often heard from it last at the same moment."""
-        return now_ms + self.settings.fetch_timeout_ms - self.random.randrange(self.settings.gone_leader_delay_ms + 1)
+        """Somewhat shorter than it is set, so that a silent leader is replaced within that time; and by chance, because
+        its followers have often heard from it last at the same moment."""
+        timeout_ms = self.settings.fetch_timeout_ms
+        return now_ms + timeout_ms - timeout_ms // 20 - self.random.randrange(3 * timeout_ms // 20 + 1)
 
     def become_unattached(
         self,
