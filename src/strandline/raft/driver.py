@@ -349,11 +349,16 @@ class Quorum:
             self._replay.rise(high_watermark)
             return
         for offset in self._leadership.portions(high_watermark):
-            self._on_replayed(offset, self._image.commit(offset))
+            self._show(offset, self._image.commit(offset))
             if offset < high_watermark:
                 await asyncio.sleep(0)
+        self._note(high_watermark)
 
     def _on_replayed(self, offset: int, touched: list[Touched]) -> None:
+        self._show(offset, touched)
+        self._note(offset)
+
+    def _show(self, offset: int, touched: list[Touched]) -> None:
         """In one step of the loop: whoever is woken finds the image, and what follows from it, as committed."""
         if self.on_commit is not None:
             self.on_commit(touched)
@@ -361,6 +366,9 @@ class Quorum:
             self._metrics.on_committed(offset)
             self._leadership.committed.advance(offset)
         self.high_watermark.advance(offset)
+
+    def _note(self, offset: int) -> None:
+        """Only where a batch ends: a next life, or a snapshot, cannot begin in the middle of one."""
         self._storage.note_committed(offset)
         self._snapshotting.on_committed(offset)
 
@@ -407,7 +415,7 @@ class Quorum:
         return self._replica.on_appended(self._clock.now_ms())
 
     def _on_flushed(self) -> None:
-        self._storage.note_committed(self.high_watermark.value)
+        self._storage.note_committed(self._storage.log.high_watermark)
         self._put(lambda now_ms: self._replica.on_flushed(self._log.flushed_offset, now_ms))
 
     def _on_exchange_ended(self, send: Send, response: Message | None, refused: bool) -> None:

@@ -389,6 +389,37 @@ def test_the_quorum_describes_itself() -> None:
     play(scene)
 
 
+def test_a_life_that_ends_between_two_portions_of_a_commit_leaves_no_note_within_a_batch() -> None:
+    class Killed(Exception):
+        pass
+
+    async def first(world: World) -> None:
+        format_dynamic(world.disk)
+        portions: list[int] = []
+
+        def on_commit(touched: list[Touched]) -> None:
+            portions.append(quorum.image.committed.offset)
+            if len(portions) == 3:
+                raise Killed
+
+        quorum = Quorum(world, on_commit=on_commit)
+        await quorum.voter.start()
+        run = asyncio.create_task(quorum.voter.run())
+        await quorum.leading.wait()
+        for number in range(2500):
+            quorum.append(setting(number))
+        with pytest.raises(Killed):
+            await run
+        ends = [batch.next_offset for batch in quorum.storage.batches_from(0)]
+        assert portions[1] not in ends, "many small appends share a batch, and not all of them a portion"
+
+    async def second(world: World) -> None:
+        async with Quorum(world).running() as quorum:
+            assert settings_in(quorum.image) == list(range(2500))
+
+    play(first, second)
+
+
 def test_a_start_costs_few_syncs() -> None:
     async def first(world: World) -> None:
         format_dynamic(world.disk)
