@@ -250,7 +250,8 @@ class Seat:
             if known.leader_id not in (NOBODY, state.leader_id):
                 raise NodeFault(f"epoch {state.epoch} has two leaders: {known.leader_id} and {state.leader_id}")
             vote = ReplicaKey(state.voted_id, state.voted_directory_id)
-            if self.vote not in (None, vote):
+            # While voters are configured, quorum-state keeps a vote without its directory.
+            if self.vote is not None and not vote.is_known_as(self.vote):
                 raise NodeFault(f"two votes in epoch {state.epoch}: for {self.vote} and for {vote}")
         self.quorum = state
 

@@ -1,0 +1,88 @@
+"""From one life of a replica to the next: what it remembers of its vote, and who may take part at all."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+
+from strandline.model.errors import NodeFault
+from strandline.model.ids import METADATA_TOPIC, Endpoint, Uuid
+from strandline.protocol.messages.quorum import (
+    VoteRequest,
+    VoteRequestPartitionData,
+    VoteRequestTopicData,
+    VoteResponse,
+)
+from strandline.raft.effects import Reply
+from strandline.raft.recovery import check_voters
+from strandline.raft.replica import Replica
+from strandline.raft.settings import QuorumSettings
+from strandline.raft.state import QuorumState
+from strandline.raft.stored_log import StoredLog
+from strandline.raft.voters import Voter, VoterHistory, VoterSet
+from unit.raft.test_stored_log import Made, StoppedClock
+
+CONFIGURED = VoterSet(tuple(Voter(each, listeners=(("C", Endpoint(f"n{each}", 9)),)) for each in (1, 2, 3)))
+
+
+def vote_of(candidate: int, directory_id: Uuid) -> VoteRequest:
+    asked = VoteRequestPartitionData(
+        replica_epoch=4, replica_id=candidate, replica_directory_id=directory_id, last_offset_epoch=0, last_offset=0
+    )
+    return VoteRequest(
+        cluster_id="c", voter_id=1, topics=[VoteRequestTopicData(topic_name=METADATA_TOPIC, partitions=[asked])]
+    )
+
+
+def given(replica: Replica, request: VoteRequest) -> bool:
+    (answer,) = [effect.response for effect in replica.on_vote("token", request, 2) if isinstance(effect, Reply)]
+    assert isinstance(answer, VoteResponse)
+    return answer.topics[0].partitions[0].vote_granted
+
+
+def test_a_vote_that_was_kept_without_its_directory_is_the_same_vote_in_the_next_life() -> None:
+    """While voters are configured (kraft.version 0), quorum-state has no room for directories."""
+    made = Made()
+
+    def life() -> Replica:
+        log = StoredLog(made.storage, VoterHistory(CONFIGURED), StoppedClock(), lambda: 9)
+        me = Voter(1, Uuid.of(1, 101), (("C", Endpoint("n1", 9)),))
+        state = made.storage.read_state()
+        replica = Replica(me, "c", log, state, QuorumSettings(), Random(1), is_controller=True, bootstrap=())
+        replica.start(1)
+        return replica
+
+    first = life()
+    assert given(first, vote_of(2, Uuid.of(1, 102)))
+    made.storage.write_state(first.state, 0, CONFIGURED)
+    assert made.storage.read_state() == QuorumState(epoch=4, voted_id=2)
+    assert given(life(), vote_of(2, Uuid.of(1, 102)))
+    assert not given(life(), vote_of(3, Uuid.of(1, 103)))
+
+
+@pytest.mark.parametrize(
+    ("history", "me", "is_controller", "can_ask", "why"),
+    [
+        (VoterHistory(VoterSet(())), Voter(1), True, False, "nobody has said who votes"),
+        (VoterHistory(CONFIGURED), Voter(4), True, True, r"node 4 .* not among the voters \[1, 2, 3\]"),
+        (VoterHistory(VoterSet((Voter(1, Uuid.of(1, 7)),)), 1), Voter(1, Uuid.of(1, 8)), True, True, "is elsewhere"),
+    ],
+)
+def test_a_node_that_can_never_take_part_says_so(
+    history: VoterHistory, me: Voter, is_controller: bool, can_ask: bool, why: str
+) -> None:
+    with pytest.raises(NodeFault, match=why):
+        check_voters(history, me, is_controller=is_controller, can_ask=can_ask)
+
+
+@pytest.mark.parametrize(
+    ("history", "me", "is_controller"),
+    [
+        (VoterHistory(CONFIGURED), Voter(4), False),
+        (VoterHistory(VoterSet(())), Voter(4), True),
+        (VoterHistory(VoterSet((Voter(1, Uuid.of(1, 7)), Voter(2))), 1), Voter(1, Uuid.of(1, 8)), True),
+    ],
+)
+def test_observers_need_not_be_named_by_anybody(history: VoterHistory, me: Voter, is_controller: bool) -> None:
+    check_voters(history, me, is_controller=is_controller, can_ask=True)
