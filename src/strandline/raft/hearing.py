@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import logging
+
 from strandline.model.errors import NodeFault
 from strandline.model.ids import Endpoint
 from strandline.raft.answers import Leadership
 from strandline.raft.seat import Seat
 from strandline.raft.state import NOBODY
 from strandline.raft.states import Unattached
+
+logger = logging.getLogger(__name__)
 
 
 def hear_of(seat: Seat, told: Leadership, now_ms: int, *, from_leader: bool = False) -> None:
@@ -25,6 +29,13 @@ def hear_of(seat: Seat, told: Leadership, now_ms: int, *, from_leader: bool = Fa
         assert endpoint is not None
         seat.become_follower(told.epoch, told.leader_id, endpoint, now_ms)
     elif told.epoch > seat.epoch or (known == NOBODY and told.leader_id != NOBODY):
+        if told.leader_id == seat.me.id:
+            logger.warning(
+                "node %d leads epoch %d, says the quorum, but that is this node's own id: it waits for the next epoch. "
+                "If another node has the same node.id, give this one an id of its own",
+                told.leader_id,
+                told.epoch,
+            )
         seat.become_unattached(told.epoch, now_ms, leader_id=told.leader_id)
 
 
