@@ -18,7 +18,7 @@ from enum import Enum
 from typing import Final
 
 from strandline.client.connection import Connection
-from strandline.client.errors import CallTimedOut, NotSupported
+from strandline.client.errors import BrokerUnreachable, CallTimedOut, NotSupported
 from strandline.client.settings import ClientSettings
 from strandline.model.ids import Endpoint
 from strandline.protocol.apis import ApiKey
@@ -28,6 +28,8 @@ from strandline.runtime.network import Network
 
 # How long a dial that only asks whether anybody is there may take: a refusal comes at once or not at all.
 _REFUSAL_MS: Final = 1_000
+# Addresses come from other nodes; what Python says of a name or a port that cannot be one.
+_NO_ADDRESS: Final = (ValueError, OverflowError)
 
 
 class Lane(Enum):
@@ -92,6 +94,8 @@ class Peers:
         try:
             async with asyncio.timeout(_REFUSAL_MS / 1000):
                 transport = await self._network.connect(endpoint.host, endpoint.port, asyncio.Protocol)
+        except _NO_ADDRESS:
+            return False
         except OSError as error:  # TimeoutError is one
             return _is_refusal(error)
         transport.abort()
@@ -114,7 +118,10 @@ class Peers:
         async with line.dialling:
             if line.connection is None or not line.connection.is_open:
                 line.connection = None
-                connection = await Connection.open(self._network, endpoint, self._settings)
+                try:
+                    connection = await Connection.open(self._network, endpoint, self._settings)
+                except _NO_ADDRESS as error:
+                    raise BrokerUnreachable(f"{endpoint} is no address: {error}") from error
                 if self._closed:
                     connection.close()
                 line.connection = connection

@@ -23,6 +23,7 @@ from strandline.protocol.messages.quorum import (
     VoteResponse,
 )
 from strandline.runtime.metrics import Metrics
+from strandline.runtime.network import SystemNetwork
 from strandline.runtime.world import World
 from strandline.server.dispatch import Handler
 from strandline.server.peers import Peers
@@ -250,3 +251,14 @@ class Deaf:
 )
 def test_of_a_name_with_several_addresses_all_must_refuse(error: OSError, refused: bool) -> None:
     assert asyncio.run(Peers(Deaf(error), "raft-client-1").is_refused(FRIEND)) is refused
+
+
+@pytest.mark.parametrize("endpoint", [Endpoint("127.0.0.1", 70_000), Endpoint("a..b", 9093), Endpoint("a\0b", 9093)])
+def test_what_is_no_address_is_out_of_reach_and_nothing_worse(endpoint: Endpoint) -> None:
+    async def scenario() -> None:
+        peers = Peers(SystemNetwork(), "raft-client-1")
+        with pytest.raises(BrokerUnreachable):
+            await peers.call(endpoint, vote(1), timeout_ms=500)
+        assert not await peers.is_refused(endpoint)
+
+    asyncio.run(scenario())
