@@ -244,7 +244,8 @@ class Replica:
         """An input ends: whatever the state and the time call for is done, until there is nothing more."""
         seat = self._seat
         for send in seat.mail.expired(now_ms):
-            self._on_outcome(send, None, False, now_ms)
+            if seat.mail.is_awaited(send):
+                self._on_outcome(send, None, False, now_ms)
         settled: Role | None = None
         while settled is not seat.role:
             settled = seat.role
