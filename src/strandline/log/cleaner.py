@@ -83,6 +83,7 @@ class Cleaning:
         self.done = False
         self.end_offset = cleanable.first_dirty_offset
         self._log = log
+        self._generation = log.generation
         self._settings = log.settings
         self._cleanable = cleanable
         self._wall_ms = wall_ms
@@ -128,7 +129,9 @@ class Cleaning:
             writing.remove()
 
     def _is_current(self) -> bool:
-        """Whether all segments that are still to be read are in the log."""
+        """Whether all segments that are still to be read are in the log, and none has been cut."""
+        if self._log.generation != self._generation:
+            return False
         present = {id(segment) for segment in self._log.segments}
         return all(id(segment) in present for segment in self._unread)
 

@@ -1,8 +1,7 @@
 """The periodic steps of a log store, for shells to call: those marked *blocking* are offloaded, the rest is the loop's.
 
     every                                  step
-    log.retention.check.interval.ms       `Retention(store).run` (blocking), then `apply`
-    log.flush.scheduler.interval.ms       `logs_to_flush`, then each log's `flush` (blocking)
+    log.retention.check.interval.ms       `unopened_with_old_segments`, `logs_with_expired_segments` (blocking)
     log.flush.offset.checkpoint…          `checkpoint_recovery_points` (blocking)
     log.flush.start.offset.checkpoint…    `checkpoint_log_starts` (blocking)
     replica.high.watermark.checkpoint…    `checkpoint_high_watermarks` (blocking)
@@ -18,7 +17,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 
 from strandline.log import names
@@ -32,55 +31,28 @@ from strandline.model.ids import TopicPartition
 logger = logging.getLogger(__name__)
 
 
-class Retention:
-    """One pass over the open logs: `run` finds what is too old or too much, `apply` takes it out of the logs."""
-
-    def __init__(self, store: LogStore, wall_ms: int) -> None:
-        self._store = store
-        self._wall_ms = wall_ms
-        self._expired: list[tuple[PartitionLog, int]] = []
-
-    def run(self) -> None:
-        """Blocking."""
-        for log in self._store.open_logs():
-            try:
-                count = log.expired_segments(self._wall_ms)
-            except KafkaError as error:
-                logger.warning("Retention leaves out %s: %s", log.topic_partition, error.why)
-                continue
-            if count:
-                self._expired.append((log, count))
-
-    def apply(self, now_ms: int) -> int:
-        """On the loop; how many segments were retired. They are removed once file.delete.delay.ms has passed."""
-        retired = 0
-        for log, count in self._expired:
-            if self._store.log(log.topic_partition) is not log:
-                # Deleted meanwhile: its files may be those of a new topic of the same name by now.
-                continue
-            try:
-                segments = log.retire(count, self._wall_ms)
-            except KafkaError as error:
-                logger.warning("Retention leaves out %s: %s", log.topic_partition, error.why)
-                continue
-            retired += len(segments)
-            due_ms = now_ms + log.settings.file_delete_delay_ms
-            self._store.doomed_segments.extend((due_ms, segment) for segment in segments)
-        return retired
+def logs_with_expired_segments(store: LogStore, wall_ms: int) -> list[PartitionLog]:
+    """Blocking. Open logs that retention has something to do in; what exactly, is asked again when they are changed."""
+    found = []
+    for log in store.open_logs():
+        # A directory that is offline has said so once.
+        with contextlib.suppress(KafkaError):
+            if log.health.is_online and log.expired_segments(wall_ms):
+                found.append(log)
+    return found
 
 
 def unopened_with_old_segments(
-    store: LogStore, settings_of: Callable[[TopicPartition], LogSettings | None], wall_ms: int
+    store: LogStore, settings: Mapping[TopicPartition, LogSettings], wall_ms: int
 ) -> list[TopicPartition]:
     """Blocking. Logs that nobody uses but that retention may have something to do in: open them before a pass."""
     found = []
-    for topic_partition in store.partitions():
+    for topic_partition, its_settings in settings.items():
         directory = store.directory_of(topic_partition)
-        settings = settings_of(topic_partition)
-        if store.log(topic_partition) is not None or directory is None or settings is None:
+        if store.log(topic_partition) is not None or directory is None or not directory.health.is_online:
             continue
         try:
-            if _may_have_expired(directory, topic_partition, settings, wall_ms):
+            if _may_have_expired(directory, topic_partition, its_settings, wall_ms):
                 found.append(topic_partition)
         except FileNotFoundError:
             continue
@@ -101,11 +73,6 @@ def _may_have_expired(
     if 0 <= settings.retention_bytes < sum(sizes):
         return True
     return settings.retention_ms >= 0 and wall_ms - directory.disk.modified_ms(logs[0]) > settings.retention_ms
-
-
-def logs_to_flush(store: LogStore, now_ms: int) -> list[PartitionLog]:
-    """Those that flush.ms or flush.messages ask for, or that have sealed segments waiting."""
-    return [log for log in store.open_logs() if log.health.is_online and log.flush_needed(now_ms)]
 
 
 def checkpoint_recovery_points(store: LogStore) -> None:

@@ -82,9 +82,8 @@ class BrokerRole:
         partitions = PartitionTable(
             self._base.node_id, self._base.image, self._open_log, settings.log_settings, flusher
         )
-        changing = asyncio.Lock()
-        Upkeep(store, partitions, flusher, world, settings.get, settings.log_settings, changing).start(tasks)
-        tasks.start(Compaction(store, world, settings.get, changing).run(), "compaction")
+        Upkeep(store, partitions, flusher, world, settings.get, settings.log_settings).start(tasks)
+        tasks.start(Compaction(store, partitions, world, settings.get).run(), "compaction")
         tasks.start(
             self._logs.run(lambda tp, _: partitions.find(tp.topic, ZERO_UUID, tp.partition).ready()), "log openings"
         )

@@ -1,5 +1,8 @@
 """The cleaner at work: picks the log that gains most, compacts it in slices off the event loop, installs the result.
 
+A cleaning takes turns with retention and truncation at its log, slice by slice: a follower that must cut its log does
+not wait for a long compaction, which ends by itself when it finds that what it read is no longer there.
+
 Where each log's last cleaning ended is kept in `cleaner-offset-checkpoint` of its directory, as Kafka keeps it. A log
 that cannot be cleaned (damage) is left alone until the node restarts, and said so once.
 """
@@ -21,17 +24,21 @@ from strandline.log.segment_swap import replace_segments
 from strandline.log.store import LogStore
 from strandline.model.errors import KafkaError
 from strandline.model.ids import TopicPartition
+from strandline.replication.partition import Partition
+from strandline.replication.table import PartitionTable
 from strandline.runtime.world import World
 
 logger = logging.getLogger(__name__)
 
 
 class Compaction:
-    def __init__(self, store: LogStore, world: World, setting: Callable[[str], Any], changing: asyncio.Lock) -> None:
+    def __init__(
+        self, store: LogStore, partitions: PartitionTable, world: World, setting: Callable[[str], Any]
+    ) -> None:
         self._store = store
+        self._partitions = partitions
         self._world = world
         self._setting = setting
-        self._changing = changing
         self._offsets: dict[LogDirectory, dict[TopicPartition, int]] = {}
         self._uncleanable: dict[TopicPartition, PartitionLog] = {}
 
@@ -42,21 +49,23 @@ class Compaction:
 
     async def clean_one(self) -> bool:
         """Compacts the log that needs it most; False when none does."""
-        async with self._changing:
-            choice = await self._world.offload.run(self._choose)
-            if choice is None:
-                return False
-            log, directory, todo = choice
-            try:
-                await self._clean(log, directory, todo)
-            except Uncleanable as error:
-                logger.error("%s", error)
-                self._uncleanable[log.topic_partition] = log
-            except KafkaError as error:
-                # The directory, not the log: it may be full now and have room later.
-                logger.warning("compaction of %s is put off: %s", log.topic_partition, error.why)
-                return False
-            return True
+        choice = await self._world.offload.run(self._choose)
+        if choice is None:
+            return False
+        log, directory, todo = choice
+        partition = self._partitions.holder_of(log)
+        if partition is None:
+            return False
+        try:
+            await self._clean(partition, log, directory, todo)
+        except Uncleanable as error:
+            logger.error("%s", error)
+            self._uncleanable[log.topic_partition] = log
+        except KafkaError as error:
+            # The directory, not the log: it may be full now and have room later.
+            logger.warning("compaction of %s is put off: %s", log.topic_partition, error.why)
+            return False
+        return True
 
     def _choose(self) -> tuple[PartitionLog, LogDirectory, Cleanable] | None:
         """Blocking. Overdue logs first, then the dirtiest."""
@@ -72,7 +81,7 @@ class Compaction:
                 best = log, directory, todo
         return best
 
-    async def _clean(self, log: PartitionLog, directory: LogDirectory, todo: Cleanable) -> None:
+    async def _clean(self, partition: Partition, log: PartitionLog, directory: LogDirectory, todo: Cleanable) -> None:
         cleaning = Cleaning(
             log,
             todo,
@@ -82,11 +91,12 @@ class Compaction:
         )
         try:
             while not cleaning.done:
-                replacement = await self._world.offload.run(cleaning.step)
-                if replacement is not None and self._store.log(log.topic_partition) is log:
-                    due_ms = self._world.clock.now_ms() + log.settings.file_delete_delay_ms
-                    retired = replace_segments(log, replacement)
-                    self._store.doomed_segments.extend((due_ms, segment) for segment in retired)
+                async with partition.changing:
+                    replacement = await self._world.offload.run(cleaning.step)
+                    if replacement is not None and self._store.log(log.topic_partition) is log:
+                        due_ms = self._world.clock.now_ms() + log.settings.file_delete_delay_ms
+                        retired = replace_segments(log, replacement)
+                        self._store.doomed_segments.extend((due_ms, segment) for segment in retired)
         finally:
             if not cleaning.done:
                 cleaning.abandon()

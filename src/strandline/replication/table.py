@@ -65,6 +65,12 @@ class PartitionTable:
     def __len__(self) -> int:
         return sum(len(partitions) for partitions in self._by_id.values())
 
+    def holder_of(self, log: PartitionLog) -> Partition | None:
+        """The partition whose log this is; None when it has been dropped."""
+        topic, index = log.topic_partition
+        partition = self._by_name.get(topic, {}).get(index)
+        return partition if partition is not None and partition.log is log else None
+
     def on_metadata(self, topic_id: Uuid, partition: int, info: PartitionInfo) -> None:
         """A committed change to a partition that somebody has used; of others the image is memory enough."""
         known = self._by_id.get(topic_id, {}).get(partition)

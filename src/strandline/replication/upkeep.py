@@ -1,27 +1,36 @@
 """What a broker does to its logs when nobody asks: retention, flushing by time, checkpoints, removal, rest.
 
 Shells only: each waits for its interval and calls a step of `log/housekeeping`, offloading what blocks. Steps that
-change which segments a log has (retention here, compaction in `replication/compaction`) take turns through `changing`.
+change which segments a log has (retention here, compaction, a follower's truncation) take turns at each log, through
+`Partition.changing`.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import logging
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 from strandline.log import housekeeping
+from strandline.log.partition_log import PartitionLog
 from strandline.log.settings import LogSettings
 from strandline.log.store import LogStore
 from strandline.model.errors import KafkaError
 from strandline.model.ids import ZERO_UUID, TopicPartition
 from strandline.replication.flusher import Flusher
+from strandline.replication.partition import Partition
 from strandline.replication.table import PartitionTable
 from strandline.runtime.tasks import TaskGroup
 from strandline.runtime.world import World
 
+logger = logging.getLogger(__name__)
+
 _TIDY_INTERVAL_MS = 5_000
+# Each is four files to be renamed.
+_RETIRED_PER_TURN = 20
+_LOOKED_AT_PER_TURN = 1_000
 
 
 class Upkeep:
@@ -33,7 +42,6 @@ class Upkeep:
         world: World,
         setting: Callable[[str], Any],
         log_settings: Callable[[str], LogSettings],
-        changing: asyncio.Lock,
     ) -> None:
         self._store = store
         self._partitions = partitions
@@ -41,7 +49,6 @@ class Upkeep:
         self._world = world
         self._setting = setting
         self._log_settings = log_settings
-        self._changing = changing
 
     def start(self, tasks: TaskGroup) -> None:
         tasks.start(self._retention(), "retention")
@@ -63,26 +70,48 @@ class Upkeep:
     async def retain(self) -> int:
         """One pass over all logs; how many segments were retired."""
         wall_ms = self._world.clock.wall_ms()
-        unopened = await self._world.offload.run(
-            partial(housekeeping.unopened_with_old_segments, self._store, self._settings_of, wall_ms)
-        )
-        for topic_partition in unopened:
-            try:
+        settings = await self._settings_of_unopened()
+        for topic_partition in await self._world.offload.run(
+            housekeeping.unopened_with_old_segments, self._store, settings, wall_ms
+        ):
+            with contextlib.suppress(KafkaError):
                 await self._partitions.find(topic_partition.topic, ZERO_UUID, topic_partition.partition).ready()
-            except KafkaError:
-                continue
-        async with self._changing:
-            retention = housekeeping.Retention(self._store, wall_ms)
-            await self._world.offload.run(retention.run)
-            retired = retention.apply(self._world.clock.now_ms())
-        if retired:
-            for partition in self._partitions:
-                if partition.leader is not None:
-                    partition.leader.on_log_start_moved()
+        retired = 0
+        for log in await self._world.offload.run(housekeeping.logs_with_expired_segments, self._store, wall_ms):
+            partition = self._partitions.holder_of(log)
+            if partition is not None:
+                retired += await self._retain_one(partition, log, wall_ms)
         return retired
 
-    def _settings_of(self, topic_partition: TopicPartition) -> LogSettings | None:
-        return self._log_settings(topic_partition.topic)
+    async def _retain_one(self, partition: Partition, log: PartitionLog, wall_ms: int) -> int:
+        retired = 0
+        try:
+            async with partition.changing:
+                count = await self._world.offload.run(log.expired_segments, wall_ms)
+                # A log that was deleted meanwhile is left alone: its files may be those of a successor by now.
+                while count > retired and partition.log is log and self._store.log(log.topic_partition) is log:
+                    segments = log.retire(min(count - retired, _RETIRED_PER_TURN), wall_ms)
+                    due_ms = self._world.clock.now_ms() + log.settings.file_delete_delay_ms
+                    self._store.doomed_segments.extend((due_ms, segment) for segment in segments)
+                    retired += len(segments)
+                    if not segments:
+                        break
+                    await asyncio.sleep(0)
+        except KafkaError as error:
+            logger.warning("retention leaves out %s: %s", log.topic_partition, error.why)
+        if retired and partition.leader is not None:
+            partition.leader.on_log_start_moved()
+        return retired
+
+    async def _settings_of_unopened(self) -> dict[TopicPartition, LogSettings]:
+        """Asked for here, not by the thread that looks at their files: settings belong to the event loop."""
+        settings = {}
+        for number, topic_partition in enumerate(self._store.partitions()):
+            if number % _LOOKED_AT_PER_TURN == _LOOKED_AT_PER_TURN - 1:
+                await asyncio.sleep(0)
+            if self._store.log(topic_partition) is None:
+                settings[topic_partition] = self._log_settings(topic_partition.topic)
+        return settings
 
     async def _flushing(self) -> None:
         """Logs with a flush policy, and sealed segments that wait for their sync."""

@@ -13,7 +13,6 @@ from msgspec.structs import replace
 from strandline.log import housekeeping
 from strandline.log.directory import DirectoryInUse
 from strandline.log.health import Condition
-from strandline.log.housekeeping import Retention
 from strandline.log.settings import LogSettings
 from strandline.log.store import LogStore
 from strandline.model.errors import ErrorCode, KafkaError
@@ -279,12 +278,25 @@ class TestPeriodicSteps:
         store = open_store(tmp_path)
         log = store.open_log(partition(0), TOPIC, settings, wall_ms=WALL_MS)
         fill(log, 40)
-        step = Retention(store, WALL_MS + 10**6)
-        step.run()
-        assert step.apply(now_ms=100) == 3
+        assert housekeeping.logs_with_expired_segments(store, WALL_MS) == []
+        assert housekeeping.logs_with_expired_segments(store, WALL_MS + 10**6) == [log]
+        store.doomed_segments.extend((600, segment) for segment in log.retire_segments(WALL_MS + 10**6))
         assert (log.log_start_offset, log.log_end_offset) == (80, 80)
         assert housekeeping.remove_doomed(store, 599) == 0
         assert housekeeping.remove_doomed(store, 600) == 3
+
+    def test_retention_says_nothing_of_a_directory_that_is_offline(
+        self, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        store = open_store(tmp_path)
+        log = store.open_log(partition(0), TOPIC, replace(SMALL, retention_ms=1), wall_ms=WALL_MS)
+        fill(log, 40)
+        log.health.fail("the disk is gone")
+        caplog.clear()
+        assert housekeeping.logs_with_expired_segments(store, WALL_MS + 10**6) == []
+        unopened = {partition(1): replace(SMALL, retention_ms=1)}
+        assert housekeeping.unopened_with_old_segments(store, unopened, WALL_MS + 10**6) == []
+        assert caplog.records == []
 
     def test_logs_nobody_opened_are_found_when_retention_may_concern_them(self, tmp_path: Path) -> None:
         store = open_store(tmp_path)
@@ -297,16 +309,9 @@ class TestPeriodicSteps:
             partition(1): replace(SMALL, retention_bytes=10),
             partition(2): SMALL,
         }
-        assert housekeeping.unopened_with_old_segments(again, settings.get, 1 << 50) == [partition(1)]
+        assert housekeeping.unopened_with_old_segments(again, settings, 1 << 50) == [partition(1)]
         settings[partition(2)] = replace(SMALL, retention_ms=1000)
-        assert housekeeping.unopened_with_old_segments(again, settings.get, 1 << 50) == [partition(1), partition(2)]
-
-    def test_flushes_are_asked_for_by_their_settings(self, tmp_path: Path) -> None:
-        store = open_store(tmp_path)
-        for number, settings in enumerate((LogSettings(), LogSettings(flush_messages=1), LogSettings(flush_ms=10))):
-            append(store.open_log(partition(number), TOPIC, settings, wall_ms=WALL_MS), batch(1))
-        assert [log.topic_partition.partition for log in housekeeping.logs_to_flush(store, 0)] == [1]
-        assert [log.topic_partition.partition for log in housekeeping.logs_to_flush(store, 10)] == [1, 2]
+        assert housekeeping.unopened_with_old_segments(again, settings, 1 << 50) == [partition(1), partition(2)]
 
     def test_silent_producers_are_forgotten(self, tmp_path: Path) -> None:
         store = open_store(tmp_path)
