@@ -123,7 +123,9 @@ class Brokers:
         records: list[Message] = []
         if known is not None and not again:
             # Its predecessor may never have been fenced, and a broker that starts is in sync with nobody.
-            forgot = request.previous_broker_epoch != known.epoch and elr_enabled(self._view)
+            # One that comes without a directory it had may have lost what was in it, whatever the others remember.
+            lost = not set(known.directories) <= set(request.log_dirs)
+            forgot = (lost or request.previous_broker_epoch != known.epoch) and elr_enabled(self._view)
             yield from leave(self._view, self._rules(), known.id, records, unclean_shutdown=forgot)
         epoch = known.epoch if again and known is not None else next_offset + len(records)
         records.append(_register_record(request, epoch, known if again else None, self._view.metadata_version))
@@ -236,7 +238,9 @@ class Brokers:
     def _take_offline(self, broker: BrokerInfo, request: BrokerHeartbeatRequest, records: list[Message]) -> Walk:
         """A broker that loses its last directory has nothing to say about the others: it stops by itself."""
         failed = self._failed_directories(broker, request)
-        yield from leave(self._view, self._rules(), broker.id, records, directories=failed)
+        # What was in them is not to be trusted again: not in sync any more, and not eligible either.
+        forgot = elr_enabled(self._view)
+        yield from leave(self._view, self._rules(), broker.id, records, directories=failed, unclean_shutdown=forgot)
         online = [directory for directory in broker.directories if directory not in failed]
         if online:
             records.append(_change(broker, log_dirs=online))

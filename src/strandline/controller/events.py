@@ -34,8 +34,9 @@ A = TypeVar("A")
 
 # About two milliseconds of replay.
 _RECORDS_PER_BREATH: Final = 500
-# What a machine may add to the records of one request (a broker's registration with the partitions it leaves).
+# Where a decision may be written in several batches: so many records are committed in one step of the loop.
 _RECORDS_PER_PORTION: Final = 2_000
+# What a machine may add to the records of one request (a broker's registration with the partitions it leaves).
 _MARGIN: Final = 1000
 
 _QUEUE: Final = "kafka.controller:type=ControllerEventManager,name="

@@ -15,6 +15,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from strandline.client.errors import code_of
 from strandline.handlers.context import Call
 from strandline.handlers.failures import failure_of
 from strandline.model.errors import ErrorCode, KafkaError
@@ -99,7 +100,7 @@ def wrap(call: Call, api: Api, version: int, request: Message) -> EnvelopeReques
 
 def unwrap(api: Api, version: int, response: EnvelopeResponse) -> Message:
     """The answer inside; raises KafkaError when the envelope itself was refused."""
-    code = ErrorCode(response.error_code)
+    code = code_of(response.error_code)
     if code is not ErrorCode.NONE or response.response_data is None:
         raise KafkaError(code, f"the controller did not take the forwarded {api.name}")
     _, position = decode_response_header(response.response_data, api, version)

@@ -16,6 +16,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
+from strandline.client.errors import code_of
 from strandline.handlers.context import Call
 from strandline.handlers.envelope import unwrap, wrap
 from strandline.model.errors import ErrorCode, KafkaError
@@ -128,7 +129,9 @@ class ControllerChannel:
     async def _ask(self, leader: Any, question: _Question, timeout_ms: int) -> Any:
         """None when it is not known whom to ask, or when another took the lead before there was an answer."""
         if leader.id == self._node_id and self._local:
-            return await self._local[question.api_key](question.request, question.version)
+            await asyncio.sleep(0)  # as in `_look_around`
+            async with asyncio.timeout(timeout_ms / 1000):
+                return await self._local[question.api_key](question.request, question.version)
         if leader.endpoint is None:
             await self._look_around(leader, timeout_ms)
             return None
@@ -146,4 +149,4 @@ class ControllerChannel:
 
 
 def _code(answer: Any) -> ErrorCode:
-    return ErrorCode(getattr(answer, "error_code", 0))
+    return code_of(getattr(answer, "error_code", 0))

@@ -12,8 +12,9 @@ import logging
 from collections.abc import Callable
 from typing import Final
 
+from strandline.client.errors import code_of
 from strandline.metadata.image import Image
-from strandline.model.errors import ErrorCode, KafkaError
+from strandline.model.errors import KafkaError
 from strandline.model.ids import Uuid
 from strandline.node.lifecycle import Send
 from strandline.protocol.apis import ApiKey
@@ -81,7 +82,7 @@ class DirectoryAssignments:
                             directory.id,
                             topic.topic_id,
                             partition.partition_index,
-                            ErrorCode(partition.error_code).name,
+                            code_of(partition.error_code).name,
                         )
         for replica, directory_id in portion.items():
             if self._untold.get(replica) == directory_id:

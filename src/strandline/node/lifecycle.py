@@ -87,6 +87,7 @@ class Lifecycle:
         self._registration_ms = registration_timeout_ms
         self._offline_directories = offline_directories
         self.broker_epoch = -1
+        self._is_leaving = False
 
     async def register(self) -> None:
         """Returns when the controller knows this broker; it may take a while to believe that a predecessor is dead."""
@@ -128,14 +129,16 @@ class Lifecycle:
 
     async def run(self) -> None:
         """Heartbeats for as long as the broker lives. Ends by cancellation."""
-        pause_ms = self._interval_ms
+        pause_ms, soon_ms = self._interval_ms, _FENCED_RETRY_MS
         while True:
             await asyncio.sleep(pause_ms / 1000)
             if self._directories_are_untold():
                 await self.register()
-            # Taken for dead while it lives, or not caught up: the sooner it is heard again the better.
-            fenced = await self._is_fenced(if_not_heard=False)
-            pause_ms = min(self._interval_ms, _FENCED_RETRY_MS) if fenced else self._interval_ms
+            if await self._is_fenced(if_not_heard=False):
+                # Taken for dead while it lives, or not caught up: the sooner it is heard again the better, at first.
+                pause_ms, soon_ms = min(self._interval_ms, soon_ms), soon_ms * 2
+            else:
+                pause_ms, soon_ms = self._interval_ms, _FENCED_RETRY_MS
 
     def _directories_are_untold(self) -> bool:
         """The cluster was upgraded to metadata that has a place for them: the same incarnation keeps its epoch."""
@@ -170,16 +173,18 @@ class Lifecycle:
         too few of them to say anything.
         """
         deadline_ms = self._clock.now_ms() + timeout_ms
+        # From here on every heartbeat says so: a late one of `run` must not bring a broker back that has been let go.
+        self._is_leaving = True
         try:
             while self._clock.now_ms() < deadline_ms:
-                if (await self._heartbeat(leaving=True, timeout_ms=_SILENCE_WHEN_LEAVING_MS)).should_shut_down:
+                if (await self._heartbeat(timeout_ms=_SILENCE_WHEN_LEAVING_MS)).should_shut_down:
                     return
                 await asyncio.sleep(_LEAVE_RETRY_MS / 1000)
             logger.warning("leaving without the controller's consent: it did not come in time")
         except KafkaError as error:
             logger.warning("leaving without the controller's consent: %s", error)
 
-    async def _heartbeat(self, *, leaving: bool = False, timeout_ms: int | None = None) -> BrokerHeartbeatResponse:
+    async def _heartbeat(self, *, timeout_ms: int | None = None) -> BrokerHeartbeatResponse:
         response: BrokerHeartbeatResponse = await self._send(
             ApiKey.BROKER_HEARTBEAT,
             BrokerHeartbeatRequest(
@@ -187,7 +192,7 @@ class Lifecycle:
                 broker_epoch=self.broker_epoch,
                 current_metadata_offset=self._image.committed.offset - 1,
                 want_fence=False,
-                want_shut_down=leaving,
+                want_shut_down=self._is_leaving,
                 offline_log_dirs=self._offline_directories(),
             ),
             timeout_ms=timeout_ms or self._session_ms,

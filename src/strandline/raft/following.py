@@ -36,6 +36,9 @@ logger = logging.getLogger(__name__)
 
 
 def pursue_follower(seat: Seat, role: Follower, now_ms: int) -> None:
+    if seat.cut_at_ms is not None:
+        # The end of the log is being given up: until that is done, nobody is to be told where it ends.
+        return
     if now_ms >= role.deadline_ms:
         if seat.may_stand:
             seat.become_prospective(now_ms)

@@ -16,6 +16,7 @@ from dataclasses import replace
 from strandline import __version__
 from strandline.model.errors import ErrorCode, KafkaError
 from strandline.model.ids import ZERO_UUID
+from strandline.protocol.apis import ApiKey
 from strandline.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from strandline.protocol.messages.cluster import UpdateFeaturesResponse
 from strandline.protocol.messages.control_records import KRaftVersionRecord
@@ -71,6 +72,8 @@ def on_api_versions_response(seat: Seat, send: Send, response: ApiVersionsRespon
     try:
         if response is None or response.error_code != ErrorCode.NONE:
             raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, f"the new voter at {send.endpoint} could not be asked")
+        if all(each.api_key != ApiKey.VOTE for each in response.api_keys):
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"the node at {send.endpoint} is no controller: it cannot vote")
         spoken = {each.name: (each.min_version, each.max_version) for each in response.supported_features}
         joining = replace(change.joining, kraft_versions=spoken.get(KRAFT_VERSION, (0, 0)))
         if not joining.supports(seat.log.kraft_version):

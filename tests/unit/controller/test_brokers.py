@@ -217,6 +217,29 @@ def test_a_broker_that_kept_its_memory_is_in_sync_with_nobody_but_stays_eligible
     assert (found.leader, found.isr, found.elr) == (2, (2,), (1,))
 
 
+def test_a_broker_that_comes_back_without_one_of_its_directories_is_not_eligible() -> None:
+    scene = Scene(2)
+    scene.topic("t", [1, 2], [1, 2])
+    scene.configure("t", "min.insync.replicas", "2")
+    life = Life(scene)
+    life.register(registration(previous_broker_epoch=scene.epoch(1), log_dirs=[directory(7)]))
+    found = scene.partition("t")
+    assert (found.leader, found.isr, found.elr) == (2, (2,), ())
+
+
+def test_what_was_in_a_failed_directory_is_not_eligible() -> None:
+    scene = Scene(1)
+    life = Life(scene)
+    life.register(registration(2, log_dirs=[directory(2), directory(5)]))
+    life.beat(2)
+    topic_id = scene.topic("t", [2, 1])
+    scene.configure("t", "min.insync.replicas", "2")
+    scene.write(PartitionChangeRecord(topic_id=topic_id, partition_id=0, directories=[directory(5), directory(1)]))
+    life.beat(2, offline_log_dirs=[directory(5)])
+    found = scene.partition("t")
+    assert (found.leader, found.isr, found.elr) == (1, (1,), ())
+
+
 def test_a_broker_whose_predecessor_was_never_fenced_leads_nothing_while_it_starts() -> None:
     scene = Scene(2, elr=False)
     scene.topic("t", [1, 2])

@@ -29,9 +29,11 @@ class Controller:
     def __init__(self, *answers: Message | KafkaError) -> None:
         self.answers = list(answers)
         self.asked: list[ApiKey] = []
+        self.requests: list[Any] = []
 
     async def send(self, api_key: ApiKey, request: Message, *, timeout_ms: int | None = None) -> Any:
         self.asked.append(api_key)
+        self.requests.append(request)
         answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
         if isinstance(answer, KafkaError):
             raise answer
@@ -192,3 +194,17 @@ def test_a_broker_tells_its_directories_when_an_upgrade_has_made_room_for_them()
 
     _tell(story, controller, image)
     assert controller.asked[:2] == [ApiKey.BROKER_REGISTRATION, ApiKey.BROKER_HEARTBEAT]
+
+
+def test_a_broker_that_was_let_go_does_not_come_back_by_a_late_heartbeat() -> None:
+    controller = Controller(BrokerHeartbeatResponse(should_shut_down=True))
+
+    async def story(life: Lifecycle, now_ms: Callable[[], int]) -> None:
+        task = asyncio.get_running_loop().create_task(life.run())
+        await life.leave(30_000)
+        while len(controller.asked) < 3:
+            await asyncio.sleep(0.01)
+        task.cancel()
+
+    _tell(story, controller)
+    assert [request.want_shut_down for request in controller.requests] == [True] * 3

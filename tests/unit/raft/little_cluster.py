@@ -14,7 +14,12 @@ from random import Random
 from typing import Any
 
 from strandline.model.ids import ZERO_UUID, Endpoint, Uuid
-from strandline.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse, SupportedFeatureKey
+from strandline.protocol.messages.api_versions import (
+    ApiVersion,
+    ApiVersionsRequest,
+    ApiVersionsResponse,
+    SupportedFeatureKey,
+)
 from strandline.protocol.messages.fetch import FetchRequest
 from strandline.protocol.messages.quorum import (
     AddRaftVoterRequest,
@@ -259,7 +264,9 @@ class Node:
             case ApiVersionsRequest():
                 low, high = self.me.kraft_versions
                 feature = SupportedFeatureKey(name="kraft.version", min_version=low, max_version=high)
-                effects = [Reply(token, ApiVersionsResponse(supported_features=[feature]))]
+                effects = [
+                    Reply(token, ApiVersionsResponse(api_keys=[ApiVersion(api_key=52)], supported_features=[feature]))
+                ]
             case _:
                 raise AssertionError(f"nobody understands {request}")
         self.perform(effects)

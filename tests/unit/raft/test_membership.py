@@ -9,7 +9,12 @@ import pytest
 
 from strandline.model.errors import ErrorCode
 from strandline.model.ids import METADATA_TOPIC, ZERO_UUID
-from strandline.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse, SupportedFeatureKey
+from strandline.protocol.messages.api_versions import (
+    ApiVersion,
+    ApiVersionsRequest,
+    ApiVersionsResponse,
+    SupportedFeatureKey,
+)
 from strandline.protocol.messages.quorum import (
     AddRaftVoterRequest,
     AddRaftVoterResponse,
@@ -27,6 +32,8 @@ from strandline.raft.voters import Voter
 from unit.raft.little_cluster import CLUSTER_ID, voter
 from unit.raft.lone_replica import LoneReplica, only, the_reply
 
+VOTE = 52
+
 
 def adding(new: Voter, **changes: Any) -> AddRaftVoterRequest:
     request = AddRaftVoterRequest(
@@ -41,9 +48,10 @@ def removing(gone: Voter) -> RemoveRaftVoterRequest:
     return RemoveRaftVoterRequest(cluster_id=CLUSTER_ID, voter_id=gone.id, voter_directory_id=gone.directory_id)
 
 
-def speaks(low: int, high: int) -> ApiVersionsResponse:
+def speaks(low: int, high: int, *, votes: bool = True) -> ApiVersionsResponse:
     return ApiVersionsResponse(
-        supported_features=[SupportedFeatureKey(name="kraft.version", min_version=low, max_version=high)]
+        api_keys=[ApiVersion(api_key=VOTE)] if votes else [],
+        supported_features=[SupportedFeatureKey(name="kraft.version", min_version=low, max_version=high)],
     )
 
 
@@ -126,6 +134,8 @@ def test_why_a_voter_is_not_added(leading: LoneReplica) -> None:
         (ApiVersionsResponse(), ErrorCode.INVALID_REQUEST),
         (speaks(0, 0), ErrorCode.INVALID_REQUEST),
         (speaks(2, 3), ErrorCode.INVALID_REQUEST),
+        # A broker keeps the log as well, but it does not sync what it acknowledges.
+        (speaks(0, 1, votes=False), ErrorCode.INVALID_REQUEST),
     ],
 )
 def test_a_voter_that_does_not_answer_or_speaks_otherwise_is_not_added(
