@@ -11,6 +11,8 @@ import pytest
 
 from simulation.quorum_stage import CLUSTER, PORT, Chaos, Node, Stage, append, voter
 from strandline.model.errors import ErrorCode, KafkaError
+from strandline.model.ids import ZERO_UUID
+from strandline.protocol.messages.cluster import UpdateFeaturesResponse
 from strandline.protocol.messages.quorum import (
     AddRaftVoterRequest,
     AddRaftVoterResponse,
@@ -20,6 +22,7 @@ from strandline.protocol.messages.quorum import (
 )
 from strandline.raft.snapshotting import SnapshotPolicy
 from strandline.raft.storage import StorageSettings
+from strandline.raft.voters import VoterSet
 from strandline.simulation.network import Weather
 from strandline.simulation.world import Simulation
 
@@ -276,6 +279,32 @@ def test_a_change_of_voters_that_is_cut_off_has_never_been() -> None:
         assert [len(node.quorum._log.voters) for node in stage.nodes.values()] == [3, 3, 3]
 
     play(scene, dynamic=True)
+
+
+def test_configured_voters_move_into_the_log_and_stay_there() -> None:
+    async def scene(stage: Stage) -> None:
+        leader = await stage.until_led()
+        await stage.until_written(5)
+        await asyncio.sleep(10)  # voters tell their leader where they are every few seconds
+        answer = await leader.quorum.upgrade_kraft_version(1)
+        assert isinstance(answer, UpdateFeaturesResponse)
+        assert (answer.error_code, answer.error_message) == (0, None)
+        await stage.until_settled()
+        for node in stage.nodes.values():
+            assert node.quorum.kraft_version == 1
+            assert node.quorum._log.voters == VoterSet((voter(1), voter(2), voter(3)))
+            node.machine.kill()
+        stage.boot()
+        await stage.until_written(300)
+        await stage.until_settled()
+        for node in stage.nodes.values():
+            assert node.storage.log.log_start_offset > 0
+            snapshot = node.storage.read_latest_snapshot()
+            assert snapshot is not None
+            assert (snapshot.kraft_version, len(snapshot.voters or ())) == (1, 3)
+            assert node.storage.read_state().voted_id == -1 or node.storage.read_state().voted_directory_id != ZERO_UUID
+
+    play(scene)
 
 
 def storm(seed: int, seconds: float) -> str:
