@@ -182,7 +182,7 @@ def _segment_for(
         if since == NO_TIMESTAMP:
             since, timestamp = active.created_ms, wall_ms
         waited = timestamp - since
-        due = (waited > settings.segment_ms - settings.segment_jitter_ms and waited > _patience(log)) or (
+        due = (waited > settings.roll_ms - settings.segment_jitter_ms and waited > _patience(log)) or (
             active.is_index_full(settings.segment_index_bytes)
         )
     if not due:
@@ -194,12 +194,12 @@ def _segment_for(
 
 
 def _patience(log: PartitionLog) -> int:
-    """segment.ms less this segment's share of segment.jitter.ms; drawn from its name, so that runs repeat."""
+    """The time less this segment's share of segment.jitter.ms; drawn from its name, so that runs repeat."""
     settings = log.settings
-    jitter = min(settings.segment_jitter_ms, settings.segment_ms)
+    jitter = min(settings.segment_jitter_ms, settings.roll_ms)
     if jitter <= 0:
-        return settings.segment_ms
-    return settings.segment_ms - zlib.crc32(f"{log.topic_partition}/{log.active.base_offset}".encode()) % jitter
+        return settings.roll_ms
+    return settings.roll_ms - zlib.crc32(f"{log.topic_partition}/{log.active.base_offset}".encode()) % jitter
 
 
 def roll_now(log: PartitionLog, wall_ms: int) -> None:
@@ -212,6 +212,8 @@ def _roll(log: PartitionLog, base_offset: int, wall_ms: int) -> Segment:
     try:
         old.seal()
         segment = Segment.create(log.disk, log.path, base_offset, wall_ms)
+        if log.settings.preallocate:
+            segment.reserve(log.settings.segment_bytes)
     except OSError as error:
         raise log.health.explain(error, f"beginning a segment at offset {base_offset} of {log.path}") from error
     sealed = log.segments

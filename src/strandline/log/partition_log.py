@@ -144,6 +144,8 @@ class PartitionLog:
             clean=clean,
             wall_ms=wall_ms,
         )
+        if settings.preallocate and log.active.size == 0:
+            log.active.reserve(settings.segment_bytes)
         return log
 
     def __repr__(self) -> str:

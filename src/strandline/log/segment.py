@@ -56,6 +56,7 @@ class Segment:
         "first_timestamp",
         "hints",
         "indexes_synced",
+        "is_reserved",
         "largest_timestamp",
         "largest_timestamp_offset",
         "offsets",
@@ -87,6 +88,8 @@ class Segment:
         self.unindexed = 0
         self.cuts = 0
         self.synced_size = size
+        # Room was set aside for the bytes to come.
+        self.is_reserved = False
         self.indexes_synced = True
         self._spilled_size = size
         # Checksums are known to be good from here to the end (appended in this process), and in these ranges.
@@ -110,6 +113,11 @@ class Segment:
             segment.file.truncate(0)
         segment.synced_size = -1
         return segment
+
+    def reserve(self, size: int) -> None:
+        """`preallocate`: room for the bytes to come, given back when the segment is sealed."""
+        self.log().reserve(size)
+        self.is_reserved = True
 
     def begin(self, created_ms: int) -> None:
         """Indexes of a segment that holds nothing yet."""
@@ -198,6 +206,9 @@ class Segment:
     def seal(self) -> None:
         """No more appends: a last time index entry, everything written, nothing held open."""
         assert self.offsets is not None and self.times is not None
+        if self.is_reserved:
+            self.log().truncate(self.size)
+            self.is_reserved = False
         self.note_largest_timestamp()
         self.offsets.trim(self.disk, self.path(names.OFFSET_INDEX))
         self.times.trim(self.disk, self.path(names.TIME_INDEX))

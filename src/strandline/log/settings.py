@@ -51,6 +51,12 @@ class LogSettings(msgspec.Struct, frozen=True):
     def stamps_append_time(self) -> bool:
         return self.message_timestamp_type == "LogAppendTime"
 
+    @property
+    def roll_ms(self) -> int:
+        """How old a segment may get. On a compacted topic not too old to be compacted in time: the active segment never
+        is."""
+        return min(self.segment_ms, self.max_compaction_lag_ms) if self.cleanup_compact else self.segment_ms
+
     @staticmethod
     def of(config: Mapping[str, str]) -> LogSettings:
         """From topic keys ("segment.bytes", …); keys of no concern to the log are left alone, missing ones default."""

@@ -17,7 +17,7 @@ from typing import Any
 
 from strandline.log import checkpoints
 from strandline.log.cleanable import Cleanable, cleanable
-from strandline.log.cleaner import Cleaning, Uncleanable
+from strandline.log.cleaner import Cleaning, CleaningStats, Uncleanable
 from strandline.log.directory import LogDirectory
 from strandline.log.partition_log import PartitionLog
 from strandline.log.segment_swap import replace_segments
@@ -89,6 +89,7 @@ class Compaction:
             random=self._world.random,
             dedupe_buffer_bytes=self._setting("log.cleaner.dedupe.buffer.size"),
         )
+        moved = 0
         try:
             while not cleaning.done:
                 async with partition.changing:
@@ -97,6 +98,7 @@ class Compaction:
                         due_ms = self._world.clock.now_ms() + log.settings.file_delete_delay_ms
                         retired = replace_segments(log, replacement)
                         self._store.doomed_segments.extend((due_ms, segment) for segment in retired)
+                moved = await self._rest_after(cleaning.stats, moved)
         finally:
             if not cleaning.done:
                 cleaning.abandon()
@@ -107,6 +109,13 @@ class Compaction:
             "compacted %s: %d of %d records kept, %d bytes became %d",
             log.topic_partition, stats.records_kept, stats.records_read, stats.bytes_read, stats.bytes_written,
         )  # fmt: skip
+
+    async def _rest_after(self, stats: CleaningStats, before: int) -> int:
+        """As long as log.cleaner.io.max.bytes.per.second wants it for what was read and written since."""
+        moved = stats.bytes_read + stats.bytes_written
+        if moved > before:
+            await asyncio.sleep((moved - before) / self._setting("log.cleaner.io.max.bytes.per.second"))
+        return moved
 
     def _known(self, directory: LogDirectory) -> dict[TopicPartition, int]:
         offsets = self._offsets.get(directory)

@@ -24,6 +24,11 @@ class File(Protocol):
     def read_cached(self, position: int, size: int) -> Buffer | None: ...
     def write_at(self, position: int, data: Buffer) -> None: ...
     def truncate(self, size: int) -> None: ...
+    def reserve(self, size: int) -> None:
+        """Room on the disk for a file that will grow to this size, which it keeps until it is truncated. Where the
+        system has no such thing, nothing happens."""
+        ...
+
     def size(self) -> int: ...
     def sync(self) -> None: ...
     def rename(self, path: str) -> None: ...
@@ -236,6 +241,18 @@ class SystemFile:
         descriptor = self._descriptor or self.reopen()
         os.ftruncate(descriptor.number, size)
 
+    def reserve(self, size: int) -> None:
+        if sys.platform != "linux":
+            return
+        import ctypes  # os.posix_fallocate would make the file longer, and its end be zeros
+
+        descriptor = self._descriptor or self.reopen()
+        libc = ctypes.CDLL(None, use_errno=True)
+        if libc.fallocate64(descriptor.number, _KEEP_SIZE, ctypes.c_int64(0), ctypes.c_int64(size)) != 0:
+            number = ctypes.get_errno()
+            if number not in (errno.EOPNOTSUPP, errno.ENOSYS):
+                raise OSError(number, os.strerror(number), self._path)
+
     def size(self) -> int:
         descriptor = self._descriptor or self.reopen()
         return os.fstat(descriptor.number).st_size
@@ -276,6 +293,7 @@ class SystemDirectoryLock:
 
 _CAN_READ_CACHED = hasattr(os, "RWF_NOWAIT")
 _SPARED_BYTES = 64 * 1024
+_KEEP_SIZE = 1  # FALLOC_FL_KEEP_SIZE
 
 
 def _open_for_writing_if_allowed(path: str, flags: int) -> int:

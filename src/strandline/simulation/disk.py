@@ -276,6 +276,9 @@ class SimFile:
     def truncate(self, size: int) -> None:
         self._disk.change(Operation("truncate", self._path, self._open().number, size))
 
+    def reserve(self, size: int) -> None:
+        """As on a system that knows no reservations: space is taken by what is written."""
+
     def size(self) -> int:
         self._disk.look(self._path)
         return self._open().size

@@ -241,3 +241,28 @@ def test_the_hot_path_makes_one_system_call_per_append(tmp_path: Path) -> None:
         append(log, batch(5, 200))
     assert len(disk.opened_paths) == opened
     assert sum(1 for _ in batches(read(log, 0))) == 101
+
+
+def test_a_preallocated_segment_has_room_and_no_zeros_and_gives_back_what_it_did_not_need(tmp_path: Path) -> None:
+    log = open_log(tmp_path, replace(SMALL, segment_bytes=1 << 20, preallocate=True))
+    path = tmp_path / "orders-0" / f"{0:020d}.log"
+    if path.stat().st_blocks == 0:
+        pytest.skip("this file system reserves nothing")
+    append(log, batch(1))
+    assert path.stat().st_size == log.size_bytes < 1000
+    assert path.stat().st_blocks * 512 >= 1 << 20
+    log.roll(WALL_MS)
+    assert path.stat().st_blocks * 512 < 100_000
+    assert (tmp_path / "orders-0" / f"{1:020d}.log").stat().st_blocks * 512 >= 1 << 20
+    log.close()
+    assert sum(file.stat().st_blocks for file in path.parent.iterdir()) * 512 < 100_000
+    assert [read_header(data).base_offset for data in read_all(open_log(tmp_path, clean=True, recovery_point=1))] == [0]
+
+
+def test_a_segment_of_a_compacted_topic_gets_no_older_than_its_records_may_wait_for_compaction(tmp_path: Path) -> None:
+    compacted = LogSettings(cleanup_compact=True, cleanup_delete=False, max_compaction_lag_ms=1_000)
+    log = open_log(tmp_path, compacted)
+    for timestamp in (0, 1_000, 1_001):
+        append(log, batch(1, timestamp=WALL_MS + timestamp))
+    assert [segment.base_offset for segment in log.segments] == [0, 2]
+    assert LogSettings(max_compaction_lag_ms=1_000).roll_ms == LogSettings().segment_ms

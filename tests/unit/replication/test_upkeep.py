@@ -22,6 +22,7 @@ DEFAULTS: dict[str, Any] = {
     "log.cleaner.enable": True,
     "log.cleaner.backoff.ms": 15_000,
     "log.cleaner.dedupe.buffer.size": 1 << 20,
+    "log.cleaner.io.max.bytes.per.second": 1.7976931348623157e308,
     "log.initial.task.delay.ms": 30_000,
     "log.retention.check.interval.ms": 300_000,
     "log.flush.scheduler.interval.ms": 2**63 - 1,
@@ -140,6 +141,24 @@ def test_retention_that_began_before_a_topic_was_recreated_leaves_the_new_one_al
             rig.append(new, b"new")
         assert await retention == 0
         assert [name for name in rig.world.disk.list(log.path) if name.endswith(".deleted")] == []
+
+    on_virtual_time(scenario)
+
+
+def test_compaction_goes_no_faster_than_it_is_told() -> None:
+    async def scenario(rig: Rig) -> None:
+        rig.settings["t"] = LogSettings(cleanup_compact=True, cleanup_delete=False, segment_bytes=200)
+        rig.create("t")
+        partition = rig.partition("t")
+        log = await partition.ready()
+        for number in range(40):
+            rig.append(partition, f"value {number}".encode(), key=f"key {number % 3}".encode())
+        told = {**DEFAULTS, "log.cleaner.io.max.bytes.per.second": 100.0}
+        size, began_ms = log.size_bytes, rig.world.clock.now_ms()
+        assert await Compaction(rig.store, rig.partitions, rig.world, told.__getitem__).clean_one()
+        # Everything that is compacted is read twice, and something is written.
+        least_s = 2 * (size - 2 * log.active.size) / 100
+        assert least_s <= (rig.world.clock.now_ms() - began_ms) / 1000 <= 2 * least_s
 
     on_virtual_time(scenario)
 
