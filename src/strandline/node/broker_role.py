@@ -123,6 +123,8 @@ class BrokerRole:
         await life.register()
         # Everything that was committed before it, and this broker's registration itself, is in our image then.
         await self._base.quorum.high_watermark.reached(life.broker_epoch + 1)
+        # Before anything opens a log: one in a directory that is out of reach must not begin anew in another.
+        await self._match_logs_with_metadata()
         partitions = self.broker.partitions
         self._base.tasks.start(self._replication.run(), "replication")
         publisher = Publisher(
@@ -136,7 +138,6 @@ class BrokerRole:
         )
         publisher.publish_everything()
         self._base.quorum.on_commit = publisher.publish
-        await self._match_logs_with_metadata()
         await life.unfence()
         self.broker.serving.set()
         self._base.tasks.start(life.run(), "heartbeats")
