@@ -33,7 +33,10 @@ if TYPE_CHECKING:
 
 
 class Truncation:
-    """Everything at or above `offset` goes; a batch that reaches over it goes as a whole."""
+    """Everything at or above `offset` goes; a batch that reaches over it goes as a whole.
+
+    Where there is no record to cut there may still be an epoch to forget: that of a leadership in which nobody wrote,
+    and of which the leader, who tells where the histories part, has never heard."""
 
     __slots__ = (
         "_aborted",
@@ -41,7 +44,7 @@ class Truncation:
         "_epochs",
         "_kept",
         "_log",
-        "_nothing",
+        "_only_epochs",
         "_position",
         "_producers",
         "_timestamp",
@@ -49,10 +52,9 @@ class Truncation:
 
     def __init__(self, log: PartitionLog, offset: int) -> None:
         self._log = log
-        self._end_offset = max(offset, log.log_start_offset)
-        self._nothing = offset >= log.log_end_offset
-        if not self._nothing:
-            log.cutting_at = self._end_offset
+        self._end_offset = min(max(offset, log.log_start_offset), log.log_end_offset)
+        self._only_epochs = offset >= log.log_end_offset
+        log.cutting_at = self._end_offset
         self._kept: list[Segment] = []
         self._position = 0
         self._timestamp = (NO_TIMESTAMP, 0)
@@ -62,31 +64,46 @@ class Truncation:
 
     def run(self) -> None:
         """Blocking."""
-        if self._nothing:
-            return
-        log = self._log
         try:
-            self._find_cut()
-            snapshots = _snapshots(log)
-            usable = [offset for offset in snapshots if log.log_start_offset <= offset <= self._end_offset]
-            self._producers = rebuild(log, self._kept, usable, self._end_offset, 0, self._end_offset, {})
-            _keep_seen_times(log.producers, self._producers)
-            self._epochs = EpochCache(log.epochs.entries)
-            self._epochs.truncate_from_end(self._end_offset)
-            _announce_cut(log, self._end_offset, None)
-            store_epochs(log, self._epochs)
-            for offset in snapshots:
-                if offset > self._end_offset:
-                    log.disk.remove(snapshot_path(log, offset))
-            self._cut_files()
+            if self._only_epochs:
+                self._cut_epochs()
+            else:
+                self._cut()
         except OSError as error:
-            raise log.health.explain(error, f"truncating {log.path} to offset {self._end_offset}") from error
+            where = f"truncating {self._log.path} to offset {self._end_offset}"
+            raise self._log.health.explain(error, where) from error
+
+    def _cut_epochs(self) -> None:
+        log = self._log
+        self._epochs = EpochCache(log.epochs.entries)
+        self._epochs.truncate_from_end(self._end_offset)
+        # A checkpoint that began before the cut must not write them once more.
+        with log.writing:
+            store_epochs(log, self._epochs)
+
+    def _cut(self) -> None:
+        log = self._log
+        self._find_cut()
+        snapshots = _snapshots(log)
+        usable = [offset for offset in snapshots if log.log_start_offset <= offset <= self._end_offset]
+        self._producers = rebuild(log, self._kept, usable, self._end_offset, 0, self._end_offset, {})
+        _keep_seen_times(log.producers, self._producers)
+        self._epochs = EpochCache(log.epochs.entries)
+        self._epochs.truncate_from_end(self._end_offset)
+        _announce_cut(log, self._end_offset, None)
+        store_epochs(log, self._epochs)
+        for offset in snapshots:
+            if offset > self._end_offset:
+                log.disk.remove(snapshot_path(log, offset))
+        self._cut_files()
 
     def apply(self) -> list[Segment]:
         """On the event loop; the segments that were taken out."""
-        if self._nothing:
-            return []
         log = self._log
+        if self._only_epochs:
+            _install_epochs(log, self._epochs)
+            log.cutting_at = None
+            return []
         dropped = log.segments[len(self._kept) :]
         try:
             self._shorten(self._kept[-1])
@@ -216,8 +233,7 @@ def _install(
     log.log_end_offset = end_offset
     log.high_watermark = min(log.high_watermark, end_offset)
     log.size_bytes = sum(segment.size for segment in segments)
-    epochs.written = epochs.entries
-    log.epochs = epochs
+    _install_epochs(log, epochs)
     log.producers = producers
     producers.on_high_watermark(log.high_watermark)
     log.captured_producers = {
@@ -231,6 +247,11 @@ def _install(
         if offset > end_offset:
             # Written by a flush that had begun before the cut.
             log.disk.remove(snapshot_path(log, offset))
+
+
+def _install_epochs(log: PartitionLog, epochs: EpochCache) -> None:
+    epochs.written = epochs.entries
+    log.epochs = epochs
 
 
 def _announce_cut(log: PartitionLog, end_offset: int, log_start_offset: int | None) -> None:

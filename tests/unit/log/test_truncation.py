@@ -58,6 +58,21 @@ def test_at_or_above_the_log_end_nothing_happens(tmp_path: Path) -> None:
     assert log.cutting_at is None
 
 
+@pytest.mark.parametrize("written", [False, True])
+def test_at_the_log_end_an_epoch_without_a_record_is_forgotten_for_good(tmp_path: Path, written: bool) -> None:
+    log = open_log(tmp_path)
+    fill(log, 3)
+    log.flush()
+    log.epochs.assign(4, 6)
+    if written:
+        log.checkpoint()
+    log.truncate_to(6)
+    assert log.epochs.entries == ((0, 0),)
+    assert log.cutting_at is None
+    log.checkpoint()
+    assert open_log(tmp_path, recovery_point=6).epochs.entries == ((0, 0),)
+
+
 def test_producers_are_as_they_were_before_what_was_cut(tmp_path: Path) -> None:
     log = open_log(tmp_path)
     for sequence in range(60):
