@@ -1,6 +1,5 @@
 """DescribeConfigs (32) and ListConfigResources (74) from committed metadata; AlterConfigs (33) and
-IncrementalAlterConfigs (44) go to the active controller, but for what only this broker can refuse. Left out: loggers as
-configuration (BROKER_LOGGER).
+IncrementalAlterConfigs (44) go to the active controller, but for what is this broker's own: its loggers.
 """
 
 from __future__ import annotations
@@ -12,6 +11,7 @@ from msgspec.structs import replace
 
 from strandline.controller.topics import check_topic_name
 from strandline.handlers.context import Broker, Call, Member
+from strandline.handlers.loggers import alter_loggers, describe_loggers
 from strandline.handlers.portions import check_portion
 from strandline.handlers.turns import Turns, others
 from strandline.metadata.effective_settings import (
@@ -23,6 +23,7 @@ from strandline.metadata.effective_settings import (
     describe_topic,
 )
 from strandline.metadata.values import (
+    BROKER_LOGGER_RESOURCE,
     BROKER_RESOURCE,
     CLIENT_METRICS_RESOURCE,
     GROUP_RESOURCE,
@@ -47,7 +48,13 @@ from strandline.protocol.messages.configs import (
     ListConfigResourcesResponse,
 )
 
-_LISTABLE: Final = (TOPIC_RESOURCE, BROKER_RESOURCE, CLIENT_METRICS_RESOURCE, GROUP_RESOURCE)
+_LISTABLE: Final = (
+    TOPIC_RESOURCE,
+    BROKER_RESOURCE,
+    BROKER_LOGGER_RESOURCE,
+    CLIENT_METRICS_RESOURCE,
+    GROUP_RESOURCE,
+)
 
 
 async def handle_describe_configs(
@@ -85,6 +92,8 @@ def _describe(broker: Member, resource: DescribeConfigsResource) -> list[Describ
         return describe_topic(broker.view.topic_configs(name), layers, names)
     if resource.resource_type == BROKER_RESOURCE:
         return _describe_broker(broker, name, names)
+    if resource.resource_type == BROKER_LOGGER_RESOURCE:
+        return describe_loggers(broker.node_id, name, names)
     if resource.resource_type == GROUP_RESOURCE:
         if not name:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "a group's name may not be empty")
@@ -119,7 +128,7 @@ def _shown(request: DescribeConfigsRequest, config: DescribedConfig) -> Describe
             for synonym in synonyms
         ],
         config_type=config.kind,
-        documentation=config.doc if request.include_documentation else None,
+        documentation=config.doc if request.include_documentation or config.doc == "" else None,
     )
 
 
@@ -138,30 +147,34 @@ async def _alter(
     broker: Broker, call: Call, api_key: ApiKey, request: AlterConfigsRequest | IncrementalAlterConfigsRequest
 ) -> list[AlterConfigsResourceResponse]:
     """A broker's own settings are changed through that broker and no other, as its file is there; the controller is
-    asked about the rest."""
+    asked about what is not decided here."""
     check_portion(api_key, request)
-    strange = [
-        resource.resource_type == BROKER_RESOURCE and resource.resource_name not in ("", str(broker.node_id))
+    decided = [
+        _decided_here(broker, resource, incremental=api_key == ApiKey.INCREMENTAL_ALTER_CONFIGS, request=request)
         for resource in request.resources
     ]
-    rest = replace(
-        request, resources=[each for each, is_strange in zip(request.resources, strange, strict=True) if not is_strange]
-    )
+    rest = [resource for resource, answer in zip(request.resources, decided, strict=True) if answer is None]
+    if not rest:
+        return [answer for answer in decided if answer is not None]
     call.park()
-    answered = iter((await broker.controller.forward(api_key, call, rest)).responses)
-    return [
-        _other_broker(broker, resource) if is_strange else next(answered)
-        for resource, is_strange in zip(request.resources, strange, strict=True)
-    ]
+    answered = iter((await broker.controller.forward(api_key, call, replace(request, resources=rest))).responses)
+    return [next(answered) if answer is None else answer for answer in decided]
 
 
-def _other_broker(broker: Broker, resource: Any) -> AlterConfigsResourceResponse:
-    return AlterConfigsResourceResponse(
-        error_code=ErrorCode.INVALID_REQUEST,
-        error_message=f"this is broker {broker.node_id}; ask broker {resource.resource_name!r} itself",
-        resource_type=resource.resource_type,
-        resource_name=resource.resource_name,
-    )
+def _decided_here(
+    broker: Broker, resource: Any, *, incremental: bool, request: AlterConfigsRequest | IncrementalAlterConfigsRequest
+) -> AlterConfigsResourceResponse | None:
+    kind, name = resource.resource_type, resource.resource_name
+    answer = AlterConfigsResourceResponse(resource_type=kind, resource_name=name, error_message=None)
+    try:
+        if kind == BROKER_RESOURCE and name not in ("", str(broker.node_id)):
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"this is broker {broker.node_id}; ask broker {name!r} itself")
+        if kind != BROKER_LOGGER_RESOURCE or not incremental:
+            return None
+        alter_loggers(broker.node_id, resource, validate_only=request.validate_only)
+    except KafkaError as error:
+        answer.error_code, answer.error_message = error.code, error.why
+    return answer
 
 
 async def handle_list_config_resources(
@@ -176,7 +189,7 @@ async def handle_list_config_resources(
     for kind in dict.fromkeys(types):
         if kind == TOPIC_RESOURCE:
             names = [topic.name for topic in broker.view.topics()]
-        elif kind == BROKER_RESOURCE:
+        elif kind in (BROKER_RESOURCE, BROKER_LOGGER_RESOURCE):
             names = [str(info.id) for info in broker.view.brokers()]
         else:
             names = broker.view.config_resources(kind)

@@ -344,7 +344,11 @@ LEFT_OUT: Final[tuple[tuple[str, str], ...]] = (
         "Topics created on demand",
         "are there before Metadata answers, so that no client has to ask again; Kafka answers with an error first.",
     ),
-    ("Loggers as configuration", "resources of type BROKER_LOGGER are refused, and not listed."),
+    (
+        "Loggers as configuration",
+        "(resources of type BROKER_LOGGER) are Python's, so they have other names than Kafka's, `root` excepted; through "
+        "a controller's listener they are described, and not changed.",
+    ),
     (
         "The same thing named twice",
         "in one DescribeConfigs or DescribeProducers request is described once; Kafka describes it as often as asked.",

@@ -22,7 +22,6 @@ TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP = 2, 4, 8, 16, 32
 SET, DELETE, APPEND, SUBTRACT = 0, 1, 2, 3
 NAMED = "an error that has a name is told by it"
 REFUSED_EVERYWHERE = "what a broker refuses, a controller refuses too"
-NO_LOGGERS = "loggers are not configuration here"
 FEW = ["retention.ms", "cleanup.policy", "segment.bytes"]
 
 
@@ -61,6 +60,11 @@ def configuration_described(talk: Talk) -> None:
     ask("a group without a name", GROUP, "", None)
     ask("a metrics subscription that is not there", CLIENT_METRICS, "m", ["interval.ms"], synonyms=True)
     ask("a metrics subscription without a name", CLIENT_METRICS, "", None)
+    level = Incremental(talk).resource(BROKER_LOGGER, "1", ("root", SET, "INFO"))
+    talk.quietly(IncrementalAlterConfigsRequest(resources=[level]))
+    for label, node in (("the node", "1"), ("another node", "7"), ("no node", ""), ("a node without a number", "one")):
+        ask(f"a logger of {label}", BROKER_LOGGER, node, ["root"], synonyms=True)
+    ask("a logger that is not there", BROKER_LOGGER, "1", ["no.such.logger"])
     for kind in (0, 1, 3, 64, -1):
         ask(f"a resource of type {kind}", kind, "x", None)
     talk.ask("nothing", DescribeConfigsRequest())
@@ -114,6 +118,24 @@ class Incremental:
             resources=[self.resource(kind, name, *changes)], validate_only=validate
         )
         self.talk.ask(label, request, differs=differs)
+
+
+def loggers(talk: Talk, change: Incremental) -> None:
+    """Only the root has the same name on both sides."""
+    change.ask("of a logger", BROKER_LOGGER, "1", ("root", SET, "WARN"))
+    talk.ask("of a logger, afterwards", described(talk, BROKER_LOGGER, "1", ["root"], synonyms=False), version=4)
+    change.ask("of a logger, as it was", BROKER_LOGGER, "1", ("root", SET, "INFO"))
+    change.ask("of a logger, validated only", BROKER_LOGGER, "1", ("root", SET, "ERROR"), validate=True)
+    change.ask("of a logger that is not there", BROKER_LOGGER, "1", ("no.such.logger", SET, "INFO"))
+    change.ask("of a logger, a level that is none", BROKER_LOGGER, "1", ("root", SET, "LOUD"))
+    change.ask("of a logger, a level in small letters", BROKER_LOGGER, "1", ("root", SET, "info"), validate=True)
+    change.ask("of a logger, no level", BROKER_LOGGER, "1", ("root", SET, None))
+    change.ask("of the root logger, deleted", BROKER_LOGGER, "1", ("root", DELETE, None))
+    change.ask("of a logger, appended", BROKER_LOGGER, "1", ("root", APPEND, "INFO"))
+    change.ask("of a logger of another node", BROKER_LOGGER, "7", ("root", SET, "INFO"))
+    change.ask("of a logger of no node", BROKER_LOGGER, "", ("root", SET, "INFO"))
+    change.ask("of a logger of a node without a number", BROKER_LOGGER, "one", ("root", SET, "INFO"))
+    change.ask("of a logger, twice", BROKER_LOGGER, "1", ("root", SET, "INFO"), ("root", SET, "WARN"))
 
 
 def show(talk: Talk, label: str, kind: int, name: str, keys: list[str]) -> None:
@@ -198,7 +220,7 @@ def keys_of_others_changed(talk: Talk) -> None:
     change.ask("of a group without a name", GROUP, "", ("consumer.session.timeout.ms", SET, "50000"))
     change.ask("of a metrics subscription", CLIENT_METRICS, "m", ("interval.ms", SET, "5000"))
     change.ask("of a metrics subscription, bad", CLIENT_METRICS, "m", ("interval.ms", SET, "1"))
-    change.ask("of a logger", BROKER_LOGGER, "1", ("kafka", SET, "INFO"), validate=True, differs=NO_LOGGERS)
+    loggers(talk, change)
     for kind in (0, 1, 3, 64):
         change.ask(f"of a resource of type {kind}", kind, "x", ("a", SET, "b"))
 
@@ -260,11 +282,10 @@ def resources_listed(talk: Talk) -> None:
         request = ListConfigResourcesRequest(resource_types=list(kinds))
         talk.ask(label, request, change=only_own, differs=differs, unordered={"config_resources"})
 
-    ask("of all types", differs=NO_LOGGERS)
+    ask("of all types")
     if talk.version >= 1:
-        for kind in (TOPIC, BROKER, CLIENT_METRICS, GROUP, 0, 1, 99):
+        for kind in (TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP, 0, 1, 99):
             ask(f"of type {kind}", kind)
-        ask("of loggers", BROKER_LOGGER, differs=NO_LOGGERS)
         ask("of two types", TOPIC, GROUP)
         ask("of one type twice", TOPIC, TOPIC)
         ask("of one type that is there and one that is not", TOPIC, 99)
