@@ -15,7 +15,6 @@ import msgspec
 
 from strandline.log.partition_log import PartitionLog
 from strandline.log.segment import Segment
-from strandline.log.truncation import Restart, Truncation
 from strandline.metadata.values import PartitionKey
 from strandline.model.errors import ErrorCode, KafkaError
 from strandline.model.ids import Endpoint
@@ -33,7 +32,7 @@ from strandline.replication.follower import (
     RaiseLogStart,
 )
 from strandline.replication.offset_questions import ask_for_offsets
-from strandline.replication.partition import Partition
+from strandline.replication.partition import Begin, Partition
 from strandline.replication.peers_port import Peers
 from strandline.replication.settings import ReplicationSettings
 from strandline.runtime.world import World
@@ -121,7 +120,11 @@ class Fetcher:
 
     def _wanted(self) -> dict[PartitionKey, FetchPartition]:
         now_ms = self._equipment.world.clock.now_ms()
-        wanted = {key: each.follower.wanted(key[1], now_ms) for key, each in self._followed.items()}
+        wanted = {
+            key: each.follower.wanted(key[1], now_ms)
+            for key, each in self._followed.items()
+            if not each.partition.is_being_cut
+        }
         return {key: one for key, one in wanted.items() if one is not None}
 
     async def _pause(self) -> None:
@@ -176,6 +179,8 @@ class Fetcher:
                     return
                 await self._perform_one(following, effect)
         except (OSError, KafkaError) as error:
+            if not self._is_current(following):
+                return
             if following.log.health.is_online:
                 logger.warning("%r cannot follow broker %d for now: %s", following.log, self._leader_id, error)
                 following.follower.on_trouble(self._equipment.world.clock.now_ms())
@@ -185,9 +190,14 @@ class Fetcher:
     async def _perform_one(self, following: Following, effect: Effect) -> None:
         world, log = self._equipment.world, following.log
         match effect:
-            case Append(records):
-                now_ms, wall_ms = world.clock.now_ms(), world.clock.wall_ms()
-                following.partition.append_fetched(memoryview(records), wall_ms=wall_ms, now_ms=now_ms)
+            case Append(records, offset):
+                following.partition.append_fetched(
+                    memoryview(records),
+                    leader_epoch=following.follower.leader_epoch,
+                    offset=offset,
+                    wall_ms=world.clock.wall_ms(),
+                    now_ms=world.clock.now_ms(),
+                )
                 self._bytes_in_turn += len(records)
                 if self._bytes_in_turn >= _BYTES_PER_TURN:
                     self._bytes_in_turn = 0
@@ -206,9 +216,10 @@ class Fetcher:
             case AskForOffsets():
                 await self._ask(following)
 
-    async def _cut(self, following: Following, begin: Callable[[PartitionLog], Truncation | Restart]) -> None:
-        self._equipment.removed(await following.partition.cut(begin, self._equipment.world.offload))
-        following.follower.on_cut()
+    async def _cut(self, following: Following, begin: Begin) -> None:
+        follower, offload = following.follower, self._equipment.world.offload
+        self._equipment.removed(await following.partition.cut(begin, offload, follower.leader_epoch))
+        follower.on_cut()
 
     async def _ask(self, following: Following) -> None:
         follower = following.follower

@@ -29,9 +29,10 @@ from strandline.runtime.slices import FileSlice
 
 
 class Append(msgspec.Struct, frozen=True):
-    """The leader's batches, as they are."""
+    """The leader's batches, as they are, to a log that ends at this offset."""
 
     records: Buffer
+    offset: int
 
 
 class Cut(msgspec.Struct, frozen=True):
@@ -97,7 +98,7 @@ TRANSITIONS: dict[type[State], frozenset[type[State]]] = {
 
 
 class Follower:
-    __slots__ = ("_backoff_ms", "_log", "_max_bytes", "leader_epoch", "state")
+    __slots__ = ("_backoff_ms", "_log", "_max_bytes", "asked", "leader_epoch", "state")
 
     def __init__(self, log: PartitionLog, leader_epoch: int, *, max_bytes: int, backoff_ms: int) -> None:
         self._log = log
@@ -105,6 +106,8 @@ class Follower:
         self._backoff_ms = backoff_ms
         self.leader_epoch = leader_epoch
         self.state: State = Fetching()
+        # What was last asked for.
+        self.asked: FetchPartition | None = None
 
     def start(self) -> list[Effect]:
         """Before the first fetch. With epochs the first fetch finds out what to cut; without, only the high watermark
@@ -121,7 +124,7 @@ class Follower:
         if not isinstance(self.state, Fetching):
             return None
         log = self._log
-        return FetchPartition(
+        self.asked = FetchPartition(
             partition=partition,
             current_leader_epoch=self.leader_epoch,
             fetch_offset=log.log_end_offset,
@@ -129,10 +132,12 @@ class Follower:
             log_start_offset=log.log_start_offset,
             partition_max_bytes=self._max_bytes,
         )
+        return self.asked
 
     def on_answer(self, answer: PartitionData, now_ms: int) -> list[Effect]:
-        """The leader's answer to what `wanted` asked for; the log has not changed since."""
-        if not isinstance(self.state, Fetching):
+        """The leader's answer to what `wanted` asked for. It speaks of the log as it was then: of one that has changed
+        since (a cut that an earlier following began has ended meanwhile) it says nothing."""
+        if not isinstance(self.state, Fetching) or not self._is_as_asked():
             return []
         if answer.error_code != ErrorCode.NONE:
             return self._on_error(code_of(answer.error_code), now_ms)
@@ -147,11 +152,18 @@ class Follower:
             if first < end_offset and self._log.log_start_offset == end_offset:
                 # The leader's first batch reaches over where it says that its log begins, and nothing is here yet.
                 effects.append(BeginAgain(first))
-            effects.append(Append(records))
+                end_offset = first
+            effects.append(Append(records, end_offset))
         effects.append(RaiseHighWatermark(answer.high_watermark))
         if answer.log_start_offset > self._log.log_start_offset:
             effects.append(RaiseLogStart(answer.log_start_offset))
         return effects
+
+    def _is_as_asked(self) -> bool:
+        asked, log = self.asked, self._log
+        if asked is None:
+            return False
+        return asked.fetch_offset == log.log_end_offset and asked.last_fetched_epoch == log.epochs.latest
 
     def _common_end(self, diverging: EpochEndOffset) -> int:
         """The end of what both logs have. The leader's largest epoch not above our latest is `diverging.epoch`; when we

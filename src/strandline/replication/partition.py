@@ -3,8 +3,12 @@
 Handlers call it; the table owns it. A partition is known long before its log is opened: `ready()` opens it on first
 use, off the event loop, so that a node with thousands of idle partitions starts at once.
 
-A follower's log may be cut, which takes a while off the event loop. Who is made leader meanwhile leads when the cut is
-done, and not on a log that is about to become shorter.
+A follower's log may be cut, which waits for its turn at the log and then takes a while off the event loop. Whoever is
+made leader meanwhile leads when that is over, and not on a log that is about to become shorter; whoever follows in a
+new leader epoch asks for nothing before. And a cut whose turn comes when its leader epoch is over is given up:
+
+1. A follower of epoch 4 decides on a cut, and waits. 2. This broker leads epoch 5. 3. It is the cut's turn: what epoch
+4's leader said about the end of the log must not be done to epoch 5's leader.
 """
 
 from __future__ import annotations
@@ -27,6 +31,7 @@ from strandline.runtime.offload import Offload
 from strandline.runtime.tasks import uninterrupted
 
 Opener = Callable[[], Awaitable[PartitionLog]]
+Begin = Callable[[PartitionLog], Truncation | Restart]
 
 
 class Surroundings(Protocol):
@@ -50,7 +55,7 @@ class Partition:
     __slots__ = (
         "_around",
         "_changing",
-        "_cutting",
+        "_cuts",
         "_dropped",
         "_open",
         "_opening",
@@ -78,7 +83,8 @@ class Partition:
         self._open = open_log
         self._opening: asyncio.Future[None] | None = None
         self._changing: asyncio.Lock | None = None
-        self._cutting = False
+        # Cuts that wait for their turn, or are carried out.
+        self._cuts = 0
         self._dropped = False
 
     @property
@@ -125,7 +131,7 @@ class Partition:
             self.leader.on_metadata(info)
 
     def _lead_if_due(self, previous: Leader | None = None) -> None:
-        if self.leads and self.log is not None and not self._dropped and not self._cutting:
+        if self.leads and self.log is not None and not self._dropped and not self._cuts:
             self.leader = Leader(self.log, self.info, self._around.node_id, self._around.brokers, previous)
 
     @property
@@ -135,22 +141,35 @@ class Partition:
             self._changing = asyncio.Lock()
         return self._changing
 
-    async def cut(self, begin: Callable[[PartitionLog], Truncation | Restart], offload: Offload) -> list[Segment]:
-        """A follower's truncation, or its new beginning; the segments to be removed from the disk. Once begun it ends:
-        files and memory must not part."""
-        return await uninterrupted(self._cut(begin, offload))
+    @property
+    def is_being_cut(self) -> bool:
+        """Whether the end of the log is about to be another one."""
+        return self._cuts > 0
 
-    async def _cut(self, begin: Callable[[PartitionLog], Truncation | Restart], offload: Offload) -> list[Segment]:
-        async with self.changing:
-            self._cutting = True
-            try:
+    async def cut(self, begin: Begin, offload: Offload, leader_epoch: int) -> list[Segment]:
+        """A follower's truncation, or its new beginning, as decided in this leader epoch; the segments to be removed
+        from the disk. Once begun it ends: files and memory must not part. Raises KafkaError when the epoch is over."""
+        self._cuts += 1
+        return await uninterrupted(self._cut(begin, offload, leader_epoch))
+
+    async def _cut(self, begin: Begin, offload: Offload, leader_epoch: int) -> list[Segment]:
+        try:
+            async with self.changing:
+                self._check_follows(leader_epoch)
                 step = begin(self._opened())
                 await offload.run(step.run)
                 return step.apply()
-            finally:
-                self._cutting = False
-                if self.leader is None:
-                    self._lead_if_due()
+        finally:
+            self._cuts -= 1
+            if self.leader is None:
+                self._lead_if_due()
+
+    def _check_follows(self, leader_epoch: int) -> None:
+        if self._dropped or self.leads or self.info.leader_epoch != leader_epoch:
+            raise KafkaError(
+                ErrorCode.FENCED_LEADER_EPOCH,
+                f"{self.topic_partition} is not followed in leader epoch {leader_epoch} any more",
+            )
 
     def resign(self, why: str) -> None:
         if self.leader is not None:
@@ -183,9 +202,15 @@ class Partition:
         leader.on_progress()
         return appended
 
-    def append_fetched(self, records: memoryview, *, wall_ms: int, now_ms: int) -> None:
-        """A follower's append: the leader's bytes, as they are."""
+    def append_fetched(self, records: memoryview, *, leader_epoch: int, offset: int, wall_ms: int, now_ms: int) -> None:
+        """A follower's append: the leader's bytes, as they are, asked for from `offset` on. Offsets may be missing in
+        them (the leader's log was compacted), but not between what is here and what was asked for."""
+        self._check_follows(leader_epoch)
         log = self._opened()
+        if self._cuts or log.log_end_offset != offset:
+            raise KafkaError(
+                ErrorCode.INVALID_RECORD, f"{log!r} does not end at {offset} any more, from where on these records are"
+            )
         log.append_batches(records, wall_ms=wall_ms)
         if log.flush_needed(now_ms):
             self._around.flush(self)

@@ -184,7 +184,8 @@ class Stage:
         assert follower is not None
         for effect in effects:
             match effect:
-                case Append(records):
+                case Append(records, offset):
+                    assert log.log_end_offset == offset
                     appended = log.append_batches(records, wall_ms=WALL_MS)
                     yield f"{name} holds {appended.base_offset}..{appended.last_offset}"
                 case RaiseHighWatermark(offset):

@@ -12,6 +12,7 @@ from strandline.protocol.messages.fetch import FetchRequest, FetchResponse, Part
 from strandline.records.batch import Record, encode_batch
 from strandline.replication.conversation import Conversation, Manners
 from strandline.replication.follower import (
+    Append,
     AskForOffsets,
     BeginAgain,
     Cut,
@@ -62,6 +63,7 @@ def test_a_follower_that_has_more_than_its_leader_cuts_and_one_that_has_less_goe
     ]
     for earliest, latest, effects in cases:
         following = follower(made)
+        following.wanted(0, now_ms=0)
         assert following.on_answer(PartitionData(error_code=ErrorCode.OFFSET_OUT_OF_RANGE), 0) == [AskForOffsets()]
         assert following.on_offsets(earliest, latest) == effects
 
@@ -78,6 +80,7 @@ def test_a_follower_that_has_more_than_its_leader_cuts_and_one_that_has_less_goe
 )
 def test_errors_pass_or_wait_for_metadata(code: int, becomes: type) -> None:
     following = follower(replica("a", leader_epoch=5))
+    following.wanted(0, now_ms=100)
     assert following.on_answer(PartitionData(error_code=code), now_ms=100) == []
     assert isinstance(following.state, becomes)
     assert following.wanted(0, now_ms=1099) is None
@@ -86,12 +89,30 @@ def test_errors_pass_or_wait_for_metadata(code: int, becomes: type) -> None:
 
 def test_an_answer_that_comes_while_something_else_is_done_means_nothing() -> None:
     following = follower(replica("a", leader_epoch=5))
+    following.wanted(0, now_ms=0)
     following.on_trouble(now_ms=0)
     assert following.on_answer(PartitionData(high_watermark=1), now_ms=0) == []
     following.on_broken("the disk")
     assert following.on_offsets(0, 0) == []
     assert following.state == Failed("the disk")
     assert follower(replica()).state == Fetching()
+
+
+def test_an_answer_means_nothing_for_a_log_that_has_changed_since_it_was_asked_for() -> None:
+    made = replica("a", "b", leader_epoch=5)
+    following = follower(made)
+    records = encode_batch([Record(0, WALL_MS, None, b"c", ())], base_offset=2, leader_epoch=5)
+    answer = PartitionData(high_watermark=3, records=records)
+    assert following.on_answer(answer, now_ms=0) == []  # nothing was asked for yet
+    following.wanted(0, now_ms=0)
+    made.log.truncate_to(1)
+    assert following.on_answer(answer, now_ms=0) == []
+    following.wanted(0, now_ms=0)
+    made.log.epochs.assign(6, 1)
+    assert following.on_answer(answer, now_ms=0) == []
+    wanted = following.wanted(0, now_ms=0)
+    assert wanted is not None and (wanted.fetch_offset, wanted.last_fetched_epoch) == (1, 6)
+    assert following.on_answer(answer, now_ms=0) == [Append(records, 1), RaiseHighWatermark(3)]
 
 
 def leader(replicas: tuple[int, ...] = (1, 2, 3), isr: tuple[int, ...] = (1, 2)) -> Leader:

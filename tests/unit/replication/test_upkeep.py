@@ -10,13 +10,14 @@ from typing import Any
 from strandline.log.partition_log import PartitionLog
 from strandline.log.segment import Segment
 from strandline.log.settings import LogSettings
+from strandline.metadata.values import PartitionInfo
 from strandline.model.ids import TopicPartition, Uuid
 from strandline.records.batch import BatchHeader, Record, batches, decode_batch, encode_batch
 from strandline.replication.compaction import Compaction
 from strandline.replication.flusher import Flusher
 from strandline.replication.upkeep import Upkeep
 from strandline.runtime.disk import SystemDisk
-from unit.replication.rig import Rig, on_virtual_time
+from unit.replication.rig import NODE, Rig, on_virtual_time
 
 DEFAULTS: dict[str, Any] = {
     "log.cleaner.enable": True,
@@ -171,12 +172,13 @@ def test_a_log_that_is_cut_while_it_is_compacted_is_compacted_no_further() -> No
         log = await partition.ready()
         for number in range(40):
             rig.append(partition, f"value {number}".encode(), key=f"key {number % 3}".encode())
+        partition.on_metadata(PartitionInfo((NODE, 2), (2,), leader=2, leader_epoch=1, partition_epoch=1))
         compaction = Compaction(rig.store, rig.partitions, rig.world, DEFAULTS.__getitem__)
         cleaning = asyncio.ensure_future(compaction.clean_one())
         while not partition.changing.locked():
             await asyncio.sleep(1e-5)
         # In the middle of the last segment that is compacted: all segments are there, one is shorter.
-        segments = await partition.cut(lambda log: log.begin_truncation(37), rig.world.offload)
+        segments = await partition.cut(lambda log: log.begin_truncation(37), rig.world.offload, 1)
         assert len(segments) == 1 and not cleaning.done()
         await cleaning
         held = [header.base_offset for segment in log.segments for header in headers_of(rig, segment)]
