@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
+from random import Random
 
 import pytest
 
 from strandline.model.errors import NodeFault
 from strandline.model.ids import Uuid
 from strandline.raft.state import QuorumState, read_quorum_state, write_quorum_state
+from strandline.raft.storage import MetadataStorage
 from strandline.simulation.disk import SimDisk
-from strandline.simulation.volume import Volume
+from strandline.simulation.volume import Fate, Volume
 
 VOTED = QuorumState(epoch=7, leader_id=-1, voted_id=2, voted_directory_id=Uuid.of(3, 33))
 
@@ -79,3 +81,18 @@ def test_a_new_state_replaces_the_old_one_whole() -> None:
     write_quorum_state(made, "/d", QuorumState(epoch=8, leader_id=2), kraft_version=1, voters=[])
     assert read_quorum_state(made, "/d") == QuorumState(epoch=8, leader_id=2)
     assert made.list("/d") == ["quorum-state"]
+
+
+def test_what_a_killed_process_left_in_the_cache_is_on_disk_before_it_is_built_upon() -> None:
+    """It was killed between giving the file its name and syncing that name; the next one stands for the same epoch."""
+    made = disk()
+    made.sync_dir("/")
+    storage = MetadataStorage.open(made, "/d", wall_ms=0)
+    write_quorum_state(made, storage.path, QuorumState(epoch=6, leader_id=1), kraft_version=1, voters=[])
+    made.fail("sync_dir", times=1)
+    with pytest.raises(OSError):
+        write_quorum_state(made, storage.path, VOTED, kraft_version=1, voters=[])
+    restarted = SimDisk(made.volume)
+    assert MetadataStorage.open(restarted, "/d", wall_ms=0).read_state() == VOTED
+    found = SimDisk(restarted.volume.after_power_loss(Random(1), Fate.LOST))
+    assert read_quorum_state(found, storage.path) == VOTED
