@@ -53,6 +53,8 @@ class Member:
         """This disk may yet become a voter, by a request that nobody knows the end of."""
         self.was_wiped = False
         self.stopping = False
+        self.paused_us = -1
+        """When it last went on after a pause."""
         self.wanted = False
         """It is to run: healing starts it again."""
         self._excused: Process | None = None
@@ -128,6 +130,7 @@ class Member:
 
     def resume(self) -> None:
         self._cluster.note(self, "goes on")
+        self.paused_us = self._cluster.simulation.loop.now_us
         self.machine.resume()
 
     def wipe(self, random: Random) -> None:
@@ -203,6 +206,9 @@ class Cluster:
         if self.ledger.voters is not None:
             return self.ledger.voters.voters
         return tuple(Voter(node_id, self.members[node_id].directory_id) for node_id in self.plan.layout.controllers)
+
+    def named(self, machine: str) -> Member | None:
+        return next((member for member in self.members.values() if member.name == machine), None)
 
     def running(self) -> list[Member]:
         return [member for member in self.members.values() if member.running]

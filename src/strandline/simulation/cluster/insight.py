@@ -24,6 +24,7 @@ class Sight(NamedTuple):
     """The first offset that the image has not seen, committed or not."""
     is_active: bool = False
     """The controller of this node may decide."""
+    log_end: int = 0
     state: Role | None = None
     """The machine's own, which is another object after each transition."""
 
@@ -51,6 +52,7 @@ def look(node: Node, before: Sight) -> Sight:
     role, epoch, high_watermark = replica.role, replica.epoch, replica.high_watermark or 0
     image = node.image
     committed, replayed, is_active = image.committed.moment, image.end_offset, quorum.is_leader
+    log_end = quorum.end_offset
     if (
         role is before.state
         and high_watermark == before.high_watermark
@@ -58,6 +60,9 @@ def look(node: Node, before: Sight) -> Sight:
         and committed == before.committed
         and replayed == before.replayed
         and is_active == before.is_active
+        and log_end == before.log_end
     ):
         return before
-    return Sight(type(role).__name__, epoch, replica.leader_id, high_watermark, committed, replayed, is_active, role)
+    return Sight(
+        type(role).__name__, epoch, replica.leader_id, high_watermark, committed, replayed, is_active, log_end, role
+    )

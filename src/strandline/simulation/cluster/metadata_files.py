@@ -123,6 +123,15 @@ class MetadataFiles:
                     break
         return [batch for segment in reversed(found) for batch in segment.batches]
 
+    def end(self) -> tuple[int, int]:
+        """(epoch of the last record, offset of the next): how far a log goes, as those compare it who vote."""
+        for segment in reversed(self._segments()):
+            batches = segment.read()
+            if batches:
+                return batches[-1].epoch, batches[-1].next_offset
+        snapshot = max(self.snapshots(), default=None)
+        return (0, 0) if snapshot is None else (snapshot.epoch, snapshot.end_offset)
+
     def last_voters(self) -> VoterSet | None:
         """As the log says at its end, committed or not; None where it says nothing about voters."""
         for segment in reversed(self._segments()):

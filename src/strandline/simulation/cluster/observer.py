@@ -6,10 +6,13 @@ an event in which nothing happened to the quorum costs a microsecond.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from strandline.protocol.apis import ApiKey
 from strandline.protocol.types import Message
 from strandline.simulation.cluster.cluster import Cluster, Member
 from strandline.simulation.cluster.insight import NOTHING, Sight, look
+from strandline.simulation.cluster.violation import Violation
 from strandline.simulation.cluster.wiretap import Asked, Wiretap
 from strandline.simulation.nodes import PORT
 from strandline.simulation.process import Process
@@ -51,6 +54,7 @@ class Observer:
         self._cluster = cluster
         self._checkers = checkers
         self._sights: dict[int, Sight] = {}
+        self._violation: Violation | None = None
         cluster.on_boot = self._booted
         cluster.simulation.loop.after_step = self._after_step
         Wiretap(
@@ -76,6 +80,8 @@ class Observer:
             checker.booted(member)
 
     def _after_step(self, process: Process | None) -> None:
+        if self._violation is not None:
+            raise self._violation
         member = None if process is None else self._cluster.by_process.get(process)
         if member is None or member.node is None:
             return
@@ -101,13 +107,18 @@ class Observer:
             chronicle.note(member.name, "is no longer the active controller")
 
     def _asked(self, asked: Asked) -> None:
-        for checker in self._checkers:
-            checker.asked(asked)
+        self._tap(lambda checker: checker.asked(asked))
 
     def _arrived(self, asked: Asked) -> None:
-        for checker in self._checkers:
-            checker.arrived(asked)
+        self._tap(lambda checker: checker.arrived(asked))
 
     def _answered(self, asked: Asked, response: Message) -> None:
-        for checker in self._checkers:
-            checker.answered(asked, response)
+        self._tap(lambda checker: checker.answered(asked, response))
+
+    def _tap(self, tell: Callable[[Checker], None]) -> None:
+        """In the middle of an event, where the node itself would catch what is raised: it is kept for after it."""
+        try:
+            for checker in self._checkers:
+                tell(checker)
+        except Violation as violation:
+            self._violation = self._violation or violation

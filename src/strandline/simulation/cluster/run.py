@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
+import sys
 import traceback
 from collections import Counter
 from collections.abc import Callable
@@ -12,6 +14,7 @@ from dataclasses import dataclass, field, replace
 
 from strandline.simulation.cluster.checkers.agreement import MetadataAgrees
 from strandline.simulation.cluster.checkers.commits import CommitsAreKept
+from strandline.simulation.cluster.checkers.deaths import SilenceIsNoDeath
 from strandline.simulation.cluster.checkers.images import EpochsNeverFall, NobodyIsOld, PartitionsAreSound
 from strandline.simulation.cluster.checkers.leaders import OneLeaderPerEpoch
 from strandline.simulation.cluster.checkers.votes import VotesAreKept
@@ -50,6 +53,13 @@ class Outcome:
 
 def run_plan(plan: Plan, on_line: Callable[[str], None] | None = None) -> Outcome:
     """`on_line` hears what nodes log, as they log it."""
+    try:
+        return _run(plan, on_line)
+    finally:
+        _clear_away()
+
+
+def _run(plan: Plan, on_line: Callable[[str], None] | None) -> Outcome:
     outcome = Outcome(plan)
     with _Ears(on_line) as ears, Simulation(plan.seed, replace(plan.weather)) as simulation:
         ears.loop = simulation.loop
@@ -79,6 +89,17 @@ def run_plan(plan: Plan, on_line: Callable[[str], None] | None = None) -> Outcom
     return outcome
 
 
+def _clear_away() -> None:
+    """What nodes leave behind when they are thrown away in the middle. (A node that starts freezes what there is, for
+    it means to live long; here it does not.) Clean-ups that begin now have nothing to say."""
+    hook, sys.unraisablehook = sys.unraisablehook, lambda _: None
+    try:
+        gc.unfreeze()
+        gc.collect()
+    finally:
+        sys.unraisablehook = hook
+
+
 class Run:
     def __init__(self, simulation: Simulation, plan: Plan, chronicle: Chronicle) -> None:
         self._plan = plan
@@ -94,6 +115,7 @@ class Run:
             PartitionsAreSound(ledger),
             EpochsNeverFall(ledger, chronicle),
             NobodyIsOld(ledger),
+            SilenceIsNoDeath(cluster),
         ]
         self._observer = Observer(cluster, checkers)
 

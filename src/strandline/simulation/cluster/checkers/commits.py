@@ -25,12 +25,17 @@ class CommitsAreKept(Checker):
         led = before.role == "Leader" and before.epoch == now.epoch
         if now.role == "Leader" and not led:
             self._elected(member, now)
+        if now.log_end < before.high_watermark and now.log_end < before.log_end:
+            why = f"{member.name} cuts its log at {now.log_end}"
+            raise Violation("I-3", f"{why}, and knows that {before.high_watermark} is committed")
         if led and now.high_watermark < before.high_watermark:
             why = f"{member.name} takes its high watermark back from {before.high_watermark} to"
             raise Violation("I-3", f"{why} {now.high_watermark} while it leads epoch {now.epoch}")
         # A leader that is removed commits its removal and resigns in one event.
         if (led or now.role == "Leader") and now.high_watermark > self._ledger.end:
             self._committed(member, now)
+        if now.is_active and not before.is_active:
+            self._activated(member, now)
 
     def finish(self) -> None:
         self._check_majority("at the end")
@@ -47,6 +52,12 @@ class CommitsAreKept(Checker):
         if different is not None:
             why = f"{member.name} leads epoch {now.epoch}, and the batch at {different.base_offset} of its log"
             raise Violation("I-5", f"{why} (epoch {different.epoch}) is not the one that was committed")
+
+    def _activated(self, member: Member, now: Sight) -> None:
+        """Before a record of its own epoch is committed, a leader does not know what else is."""
+        last = self._ledger.last_batch()
+        if last is None or last.epoch < now.epoch:
+            raise Violation("I-5", f"{member.name} is active in epoch {now.epoch}, and has committed nothing in it")
 
     def _committed(self, member: Member, now: Sight) -> None:
         in_its_log = member.files.last_voters()

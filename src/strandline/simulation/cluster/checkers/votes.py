@@ -8,6 +8,7 @@ from strandline.protocol.messages.quorum import (
     BeginQuorumEpochResponse,
     EndQuorumEpochResponse,
     VoteRequest,
+    VoteRequestPartitionData,
     VoteResponse,
 )
 from strandline.protocol.types import Message
@@ -27,10 +28,15 @@ class VotesAreKept(Checker):
         # By what a vote belongs to: a node with a new disk is a new voter, and has no memory to contradict.
         self._epochs: dict[str, int] = {}
         self._votes: dict[tuple[str, int], int] = {}
+        self._would_vote: dict[tuple[int, int], set[int]] = {}
+        """(Who asked beforehand, its epoch then) → who granted."""
+        self._found: dict[int, int] = {}
+        """Epochs that nodes found on their disks when they started: one may go on with an election that it began."""
 
     def booted(self, member: Member) -> None:
         found = member.files.quorum_state()
         if found is not None:
+            self._found[member.id] = found.epoch
             self._remember(member, found, "finds on its disk")
 
     def changed(self, member: Member, before: Sight, now: Sight) -> None:
@@ -43,6 +49,7 @@ class VotesAreKept(Checker):
             partition = request.topics[0].partitions[0]
             if not partition.pre_vote:
                 self._said(asked.source, partition.replica_epoch, partition.replica_id, "asks for votes")
+                self._stands(asked.source, partition.replica_epoch)
         elif isinstance(request, BeginQuorumEpochRequest):
             epoch = request.topics[0].partitions[0].leader_epoch
             self._said(asked.source, epoch, None, "says that it leads")
@@ -53,14 +60,37 @@ class VotesAreKept(Checker):
             self._said(asked.target, given.leader_epoch, None, "answers")
             assert isinstance(asked.message, VoteRequest)
             wanted = asked.message.topics[0].partitions[0]
-            if given.vote_granted and not wanted.pre_vote:
-                self._said(asked.target, wanted.replica_epoch, wanted.replica_id, "grants its vote")
+            if given.vote_granted:
+                self._granted(asked.target, wanted)
         elif isinstance(response, (BeginQuorumEpochResponse, EndQuorumEpochResponse)) and response.topics:
             epoch = response.topics[0].partitions[0].leader_epoch
             self._said(asked.target, epoch, None, f"answers {ApiKey(asked.api).name}")
 
+    def _granted(self, machine: str, wanted: VoteRequestPartitionData) -> None:
+        member = self._cluster.named(machine)
+        if not wanted.pre_vote:
+            self._said(machine, wanted.replica_epoch, wanted.replica_id, "grants its vote")
+        elif member is not None:
+            self._would_vote.setdefault((wanted.replica_id, wanted.replica_epoch), set()).add(member.id)
+        mine = (0, 0) if member is None else member.files.end()
+        if (wanted.last_offset_epoch, wanted.last_offset) < mine:
+            why = f"{machine} grants {'a pre-' if wanted.pre_vote else 'its '}vote to node{wanted.replica_id}"
+            raise Violation("I-5", f"{why}, whose log ends at {wanted.last_offset}; its own ends at {mine[1]}")
+
+    def _stands(self, machine: str, epoch: int) -> None:
+        """Whoever was merely cut off must not unseat a leader whom the others follow (KIP-996)."""
+        member = self._cluster.named(machine)
+        if member is None or self._found.get(member.id, 0) >= epoch:
+            return
+        voters = member.files.last_voters()
+        count = len(self._cluster.voters() if voters is None else voters.voters)
+        willing = {member.id} | self._would_vote.get((member.id, epoch - 1), set())
+        if len(willing) * 2 <= count:
+            why = f"{machine} stands for election in epoch {epoch}, and of {count} voters only"
+            raise Violation("liveness", f"{why} {sorted(willing)} had said that they would vote for it")
+
     def _said(self, machine: str, epoch: int, vote: int | None, what: str) -> None:
-        member = next((each for each in self._cluster.members.values() if each.name == machine), None)
+        member = self._cluster.named(machine)
         if member is None or member.id not in self._cluster.controller_ids:
             return
         durable = member.files.quorum_state() or Voted(0, _NOBODY, _NOBODY, "")

@@ -1,0 +1,81 @@
+"""Nobody who lives is taken for dead before its session is over: silence is no evidence.
+
+Not judged: heartbeats of a broker to a controller in its own process, which are not heard here; a controller that was
+itself paused, and has every reason to find others silent; and one that could not commit, for it answers no heartbeat
+meanwhile, and a broker waits for its answer. Told as "liveness", since nothing is lost by it but a leader.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+
+from strandline.protocol.messages import metadata_records as kinds
+from strandline.protocol.messages.brokers import BrokerHeartbeatRequest
+from strandline.raft.batches import MetadataBatch
+from strandline.simulation.cluster.cluster import Cluster, Member
+from strandline.simulation.cluster.insight import Sight
+from strandline.simulation.cluster.observer import Checker
+from strandline.simulation.cluster.violation import Violation
+from strandline.simulation.cluster.wiretap import Asked
+
+# Clocks may run a tenth slower or faster than the simulation's.
+_SHARE = 0.85
+
+
+class SilenceIsNoDeath(Checker):
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._heard_us: dict[int, deque[int]] = {}
+        self._leaving: set[int] = set()
+        self._boots: dict[int, int] = {}
+        self._active_us = 0
+        self._committed_us = 0
+        self._session_us = int(cluster.plan.settings["broker.session.timeout.ms"]) * 1000
+        cluster.ledger.tell(self._committed)
+
+    def booted(self, member: Member) -> None:
+        self._leaving.discard(member.id)
+
+    def changed(self, member: Member, before: Sight, now: Sight) -> None:
+        if now.is_active and not before.is_active:
+            self._active_us = self._cluster.simulation.loop.now_us
+
+    def arrived(self, asked: Asked) -> None:
+        if isinstance(asked.message, BrokerHeartbeatRequest):
+            request, leader = asked.message, self._cluster.leader()
+            known = self._cluster.ledger.image.committed.broker(request.broker_id)
+            if leader is not None and leader.name == asked.target and known and known.epoch == request.broker_epoch:
+                heard = self._heard_us.setdefault(request.broker_id, deque(maxlen=100))
+                heard.append(self._cluster.simulation.loop.now_us)
+            if request.want_shut_down or request.want_fence or request.offline_log_dirs:
+                self._leaving.add(request.broker_id)
+
+    def _committed(self, batch: MetadataBatch) -> None:
+        for record in batch.records:
+            if isinstance(record, kinds.RegisterBrokerRecord):
+                self._boots[record.broker_id] = self._cluster.members[record.broker_id].machine.boots
+            elif isinstance(record, kinds.BrokerRegistrationChangeRecord) and record.fenced > 0:
+                self._fenced(record.broker_id, batch.timestamp)
+        self._committed_us = self._cluster.simulation.loop.now_us
+
+    def _fenced(self, broker_id: int, decided_ms: int) -> None:
+        member, leader = self._cluster.members[broker_id], self._cluster.leader()
+        if not member.running or member.machine.boots != self._boots.get(broker_id):
+            return
+        if broker_id in self._leaving or member.stopping or member.excused:
+            return  # it may well be on its way down, its listeners closed
+        if leader is None or leader is member or leader.paused_us >= self._active_us:
+            return
+        # What was heard between the decision and its commit came too late. (The leader's own clock dates the decision.)
+        since_us = (leader.machine.clock.wall_ms() - decided_ms) * 1000
+        decided_us = self._cluster.simulation.loop.now_us - since_us
+        heard = [at_us for at_us in self._heard_us.get(broker_id, ()) if at_us < decided_us - 2_000]
+        silent_us = decided_us - max([self._active_us, *heard])
+        stuck_us = self._cluster.simulation.loop.now_us - max(self._committed_us, self._active_us)
+        if (
+            0 <= since_us < self._session_us / 3
+            and stuck_us < self._session_us / 3
+            and silent_us < self._session_us * _SHARE
+        ):
+            why = f"broker {broker_id} lives and was heard {silent_us / 1_000_000:.3f} s ago"
+            raise Violation("liveness", f"{why}, and is fenced; its session lasts {self._session_us / 1_000_000:g} s")
