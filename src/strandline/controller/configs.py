@@ -14,7 +14,6 @@ from typing import Final, Protocol
 from strandline.controller.decisions import Decision, check_size
 from strandline.controller.rules import MIN_INSYNC_REPLICAS, cluster_layers, elr_enabled
 from strandline.controller.settings import ControllerSettings
-from strandline.controller.topics import check_topic_name
 from strandline.metadata.broker_settings import broker_key, check_broker_configs
 from strandline.metadata.effective_settings import broker_value
 from strandline.metadata.group_settings import (
@@ -28,6 +27,7 @@ from strandline.metadata.values import BROKER_RESOURCE, CLIENT_METRICS_RESOURCE,
 from strandline.metadata.views import View
 from strandline.model.errors import ErrorCode, KafkaError
 from strandline.model.settings import ConfigError, ConfigKey, ConfigKind
+from strandline.model.topic_names import check_topic_name
 from strandline.protocol.messages.configs import (
     AlterConfigsRequest,
     AlterConfigsResourceResponse,

@@ -6,7 +6,6 @@ batch; each has its own outcome in the answer. Order of records per topic: the t
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Generator, Mapping, Sequence
 from random import Random
@@ -26,6 +25,7 @@ from strandline.metadata.views import View
 from strandline.model.errors import ErrorCode, KafkaError
 from strandline.model.ids import METADATA_TOPIC, ZERO_UUID, Uuid, random_uuid
 from strandline.model.settings import ConfigError
+from strandline.model.topic_names import check_topic_name
 from strandline.protocol.messages.metadata_records import (
     ClearElrRecord,
     ConfigRecord,
@@ -49,7 +49,6 @@ from strandline.protocol.messages.topics import (
 )
 from strandline.protocol.types import Message
 
-_LEGAL_NAME: Final = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 _USE_DEFAULT: Final = -1
 _DESCRIPTIONS_KEPT: Final = 100
 
@@ -355,17 +354,6 @@ class _Descriptions:
 
 def _undeletable(name: str | None, topic_id: Uuid, code: ErrorCode, why: str) -> DeletableTopicResult:
     return DeletableTopicResult(name=name, topic_id=topic_id, error_code=code, error_message=why)
-
-
-def check_topic_name(name: str) -> None:
-    """Raises INVALID_TOPIC_EXCEPTION unless a topic can have this name."""
-    if name in (".", ".."):
-        raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, "a topic may not be named '.' or '..'")
-    if not _LEGAL_NAME.fullmatch(name):
-        raise KafkaError(
-            ErrorCode.INVALID_TOPIC_EXCEPTION,
-            "A topic name has 1 to 249 characters, each an ASCII letter, a digit, '.', '_' or '-'.",
-        )
 
 
 def _check_asked(state: DeleteTopicState, times: int) -> None:

@@ -9,7 +9,6 @@ from typing import Any, Final
 
 from msgspec.structs import replace
 
-from strandline.controller.topics import check_topic_name
 from strandline.handlers.context import Broker, Call, Member
 from strandline.handlers.loggers import alter_loggers, describe_loggers
 from strandline.handlers.portions import check_portion
@@ -30,6 +29,7 @@ from strandline.metadata.values import (
     TOPIC_RESOURCE,
 )
 from strandline.model.errors import ErrorCode, KafkaError
+from strandline.model.topic_names import check_topic_name
 from strandline.protocol.apis import ApiKey
 from strandline.protocol.messages.configs import (
     AlterConfigsRequest,

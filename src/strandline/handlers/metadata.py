@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from strandline.controller.decisions import MAX_RECORDS_PER_DECISION
-from strandline.controller.topics import check_topic_name
 from strandline.handlers.context import Broker, Call
 from strandline.handlers.leadership import Reach
 from strandline.handlers.operations import ALL_CLUSTER_OPERATIONS, ALL_TOPIC_OPERATIONS, NO_OPERATIONS
@@ -19,6 +18,7 @@ from strandline.metadata.values import PartitionInfo, TopicInfo
 from strandline.metadata.views import View
 from strandline.model.errors import ErrorCode, KafkaError
 from strandline.model.ids import INTERNAL_TOPICS, ZERO_UUID, Uuid
+from strandline.model.topic_names import check_topic_name
 from strandline.protocol.apis import API, ApiKey
 from strandline.protocol.messages.metadata import (
     MetadataRequest,

@@ -4,11 +4,11 @@ with the transaction coordinator; a client that asks for one is told that no coo
 
 from __future__ import annotations
 
-from strandline.controller.topics import check_topic_name
 from strandline.handlers.context import Broker, Call
 from strandline.handlers.turns import Turns, others
 from strandline.model.errors import ErrorCode, KafkaError
 from strandline.model.ids import ZERO_UUID
+from strandline.model.topic_names import check_topic_name
 from strandline.protocol.messages.producers import (
     DescribeProducersRequest,
     DescribeProducersResponse,

@@ -79,10 +79,6 @@ class Changes(msgspec.Struct, frozen=True):
     scram: bool = False
     tokens: bool = False
 
-    @property
-    def touches_partitions(self) -> bool:
-        return bool(self.hosted or self.leadership or self.membership or self.dropped)
-
 
 class _Gathered(msgspec.Struct):
     """The keys that were touched, each with what stood there before the first touch."""

@@ -93,11 +93,6 @@ def effective_topic_config(
     return values
 
 
-def effective_group_config(group: Mapping[str, str], layers: BrokerLayers) -> dict[str, str]:
-    values = {key.name: _effective(key, group, layers) for key in GROUP_KEYS.values()}
-    return {name: value for name, value in values.items() if value is not None}
-
-
 def _effective(key: ConfigKey, own: Mapping[str, str], layers: BrokerLayers) -> str | None:
     if key.name in own:
         try:

@@ -76,9 +76,6 @@ class View:
         topics = self._topics.topics
         return self._keep("topics", topics, lambda: sorted(topics.values(self.moment), key=lambda t: t.name))
 
-    def topic_count(self) -> int:
-        return len(self.topics())
-
     def topic(self, name: str) -> TopicInfo | None:
         topic_id = self._topics.ids.get(name, self.moment)
         return None if topic_id is None else self._topics.topics.get(topic_id, self.moment)

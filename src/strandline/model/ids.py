@@ -65,6 +65,9 @@ class TopicPartition(NamedTuple):
         return f"{self.topic}-{self.partition}"
 
 
+METADATA_PARTITION = TopicPartition(METADATA_TOPIC, 0)
+
+
 class Endpoint(NamedTuple):
     host: str
     port: int

@@ -14,7 +14,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 from random import Random
-from typing import Final
 
 from strandline.metadata.cluster import METADATA_VERSION
 from strandline.metadata.features import (
@@ -26,7 +25,7 @@ from strandline.metadata.features import (
 )
 from strandline.metadata.record_versions import ELR_SINCE
 from strandline.metadata.settings.addresses import parse_voter
-from strandline.model.ids import METADATA_TOPIC, Uuid, random_uuid
+from strandline.model.ids import METADATA_PARTITION, Uuid, random_uuid
 from strandline.node.config import Config
 from strandline.node.identity import Identity, IdentityUnreadable, read_identity, write_identity
 from strandline.node.releases import LATEST_RELEASE, metadata_version_of, release_of
@@ -34,8 +33,6 @@ from strandline.protocol.messages.metadata_records import FeatureLevelRecord
 from strandline.raft.snapshots import write_bootstrap_checkpoint, write_first_voters
 from strandline.raft.voters import Voter, VoterSet
 from strandline.runtime.disk import Disk
-
-METADATA_PARTITION: Final = f"{METADATA_TOPIC}-0"
 
 
 class StorageRefused(Exception):

@@ -14,6 +14,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from strandline import __version__
+from strandline.metadata.features import KRAFT_VERSION
 from strandline.model.errors import ErrorCode, KafkaError
 from strandline.model.ids import ZERO_UUID
 from strandline.protocol.apis import ApiKey
@@ -35,7 +36,7 @@ from strandline.raft.replication import leader_only_error
 from strandline.raft.requests import told_listeners
 from strandline.raft.seat import Seat
 from strandline.raft.states import Leader, Progress, VoterChange
-from strandline.raft.voters import KRAFT_VERSION, MAX_KRAFT_VERSION, ReplicaKey, Voter, VoterSet
+from strandline.raft.voters import MAX_KRAFT_VERSION, ReplicaKey, Voter, VoterSet
 
 _HOUR_MS = 3_600_000
 

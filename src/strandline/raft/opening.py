@@ -19,7 +19,7 @@ from strandline.log.flushing import write_again
 from strandline.log.partition_log import PartitionLog
 from strandline.log.settings import LogSettings
 from strandline.model.errors import NodeFault
-from strandline.model.ids import METADATA_TOPIC, METADATA_TOPIC_ID, TopicPartition
+from strandline.model.ids import METADATA_PARTITION, METADATA_TOPIC_ID
 from strandline.raft.committed import read_committed
 from strandline.raft.examination import refuse_lost_metadata
 from strandline.raft.snapshots import (
@@ -34,7 +34,6 @@ from strandline.raft.snapshots import (
 from strandline.raft.state import read_quorum_state
 from strandline.runtime.disk import Disk
 
-METADATA_PARTITION = TopicPartition(METADATA_TOPIC, 0)
 _DAMAGED: Final = ".damaged"
 
 logger = logging.getLogger(__name__)

@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple, TypeVar
 
+from strandline.metadata.features import KRAFT_VERSION, SUPPORTED_FEATURES
 from strandline.model.ids import ZERO_UUID, Endpoint, Uuid
 from strandline.protocol.messages.control_records import (
     Endpoint as EndpointData,
@@ -22,8 +23,7 @@ from strandline.protocol.messages.control_records import (
 )
 from strandline.protocol.types import Message
 
-KRAFT_VERSION = "kraft.version"
-MAX_KRAFT_VERSION = 1
+MAX_KRAFT_VERSION = SUPPORTED_FEATURES[KRAFT_VERSION][1]
 
 T = TypeVar("T")
 

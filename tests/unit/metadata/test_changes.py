@@ -141,7 +141,7 @@ def test_settings_are_told_by_whom_they_concern() -> None:
     assert changes.broker_config
     assert changes.default_broker_config
     assert changes.other_configs == (ConfigResource(4, "2"), ConfigResource(32, "g"))
-    assert not changes.touches_partitions
+    assert not (changes.hosted or changes.leadership or changes.membership or changes.dropped)
 
 
 def test_members_features_and_access_rules_are_told() -> None:

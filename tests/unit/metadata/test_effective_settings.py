@@ -15,7 +15,6 @@ from strandline.metadata.effective_settings import (
     describe_cluster_defaults,
     describe_group,
     describe_topic,
-    effective_group_config,
     effective_topic_config,
 )
 from strandline.metadata.topic_settings import TOPIC_KEYS
@@ -205,7 +204,6 @@ def test_the_defaults_of_the_cluster_are_described_as_they_were_written() -> Non
 
 def test_a_group_falls_back_on_its_broker() -> None:
     found = layers(static={"group.consumer.session.timeout.ms": "50000"})
-    assert effective_group_config({}, found)["consumer.session.timeout.ms"] == "50000"
     described = describe_group({"consumer.heartbeat.interval.ms": "6000"}, found)
     session = one(described, "consumer.session.timeout.ms")
     assert (session.value, session.source) == ("50000", STATIC)
