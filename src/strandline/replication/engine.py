@@ -10,6 +10,7 @@ A log is opened before its partition is followed, a few at a time, in the backgr
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections import deque
 
@@ -64,6 +65,7 @@ class Replication:
         self._followed: dict[PartitionKey, tuple[int, int]] = {}
         self._to_open: deque[PartitionKey] = deque()
         self._opening = asyncio.Semaphore(0)
+        self._brokers_changed = asyncio.Event()
 
     async def run(self) -> None:
         """Until cancelled."""
@@ -87,6 +89,7 @@ class Replication:
         if changes.brokers:
             for fetcher in self._fetchers.values():
                 fetcher.look_again()
+            self._brokers_changed.set()
 
     def _stop(self, key: PartitionKey) -> None:
         leader_id, _ = self._followed.pop(key, (-1, -1))
@@ -129,9 +132,13 @@ class Replication:
         return fetcher
 
     async def _watch_lag(self) -> None:
+        """From time to time, and when brokers come or go: who was about to join may be gone."""
         lag_time_max_ms = self._settings.lag_time_max_ms
         while True:
-            await asyncio.sleep(lag_time_max_ms / 2000)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(lag_time_max_ms / 2000):
+                    await self._brokers_changed.wait()
+            self._brokers_changed.clear()
             for number, partition in enumerate(self._table):
                 if number % _LOOKED_AT_PER_TURN == _LOOKED_AT_PER_TURN - 1:
                     await asyncio.sleep(0)

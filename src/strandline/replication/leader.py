@@ -95,7 +95,9 @@ class Leader:
     def __init__(
         self, log: PartitionLog, info: PartitionInfo, node_id: int, brokers: Brokers, previous: Leader | None = None
     ) -> None:
-        """`previous`: this broker led before, in an older epoch; what it knows of the followers is still true."""
+        """`previous`: this broker led before, in an older epoch. When that was the epoch just before, what it knows of
+        its followers is still true: nobody else has led since, so nobody told them to cut, and this log only grew. Over
+        an epoch that was skipped another one may have led, and what they hold by now is theirs to say."""
         log.epochs.assign(info.leader_epoch, log.log_end_offset)
         self._log = log
         self._node_id = node_id
@@ -109,7 +111,8 @@ class Leader:
         self.partition_epoch = info.partition_epoch
         self.isr = info.isr
         self.proposed: IsrChange | None = None
-        self.remotes: dict[int, Remote] = previous.remotes if previous is not None else {}
+        uninterrupted = previous is not None and previous.leader_epoch + 1 == info.leader_epoch
+        self.remotes: dict[int, Remote] = previous.remotes if previous is not None and uninterrupted else {}
         self._adopt_replicas(info)
 
     def _adopt_replicas(self, info: PartitionInfo) -> None:
@@ -154,9 +157,13 @@ class Leader:
             return self.high_watermark.value
         counted = self.maximal_isr
         for remote in self.remotes.values():
-            if remote.log_end_offset < end and (remote.joining or remote.broker_id in counted):
+            if remote.log_end_offset < end and (remote.broker_id in counted or self._is_joining(remote)):
                 end = remote.log_end_offset
         return end
+
+    def _is_joining(self, remote: Remote) -> bool:
+        """It may have been fenced since: that changes nothing about a partition in whose ISR it is not."""
+        return remote.joining and self._brokers.may_join(remote.broker_id, remote.broker_epoch)
 
     def on_log_start_moved(self) -> None:
         """The low watermark is what nobody in the ISR holds any more; who is not in it learns when it fetches."""

@@ -33,6 +33,7 @@ from strandline.protocol.messages.brokers import (
 )
 from strandline.protocol.messages.metadata_records import (
     BrokerEndpoint,
+    BrokerRegistrationChangeRecord,
     PartitionChangeRecord,
     PartitionRecord,
     RegisterBrokerRecord,
@@ -146,6 +147,11 @@ class Cluster:
         endpoint = BrokerEndpoint(name=LISTENER, host="h", port=broker_id)
         epoch = self.image.end_offset
         self.write(RegisterBrokerRecord(broker_id=broker_id, broker_epoch=epoch, end_points=[endpoint], fenced=False))
+
+    def fence(self, broker_id: int) -> None:
+        info = self.image.committed.broker(broker_id)
+        assert info is not None
+        self.write(BrokerRegistrationChangeRecord(broker_id=broker_id, broker_epoch=info.epoch, fenced=1))
 
     def create(self, isr: list[int] | None = None) -> None:
         partition = PartitionRecord(

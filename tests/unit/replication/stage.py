@@ -9,6 +9,7 @@ isr 1,2                                 the controller changes the ISR by itself
 elect ID [heard by 1,2]                 a new leader epoch; the others hear of it later (`hear ID`)
 hear ID                                 also: broker ID has restarted
 register ID                             broker ID has a new registration, so a new broker epoch
+fence ID                                the controller has fenced broker ID; no partition changes for that
 trim ID OFFSET                          the leader drops what is below an offset
 lose ID OFFSET                          broker ID comes back without what was from this offset on
 state                                   how everything stands
@@ -51,12 +52,13 @@ class Registry:
 
     def __init__(self) -> None:
         self.epochs: dict[int, int] = {}
+        self.fenced: list[int] = []
 
     def registered_epoch(self, broker_id: int) -> int:
         return self.epochs.get(broker_id, -1)
 
     def may_join(self, broker_id: int, broker_epoch: int) -> bool:
-        return self.epochs.get(broker_id) == broker_epoch
+        return self.epochs.get(broker_id) == broker_epoch and broker_id not in self.fenced
 
 
 class Replica:
@@ -280,6 +282,10 @@ class Stage:
     def do_register(self, broker_id: str) -> Iterator[str]:
         self.registry.epochs[int(broker_id)] += 100
         yield f"{broker_id} has the broker epoch {self.registry.epochs[int(broker_id)]}"
+
+    def do_fence(self, broker_id: str) -> Iterator[str]:
+        self.registry.fenced.append(int(broker_id))
+        yield from ()
 
     def do_trim(self, broker_id: str, offset: str) -> Iterator[str]:
         self.replicas[int(broker_id)].log.delete_records_before(int(offset))

@@ -8,6 +8,7 @@ import pytest
 
 from strandline.log.settings import LogSettings
 from strandline.model.errors import ErrorCode
+from strandline.protocol.messages.brokers import AlterPartitionRequest, AlterPartitionResponse
 from strandline.runtime.tasks import TaskGroup
 from unit.replication.brokers import Cluster, on_virtual_time
 
@@ -67,6 +68,34 @@ def test_too_few_in_sync_refuse_acks_all_and_show_nothing_of_what_acks_1_wrote()
         await settled(cluster, "a", "b", "c")
 
     on_virtual_time(scenario)
+
+
+def test_who_was_about_to_join_and_is_fenced_holds_nobody_up() -> None:
+    async def scenario(cluster: Cluster) -> None:
+        cluster.create(isr=[1])
+
+        async def nobody_answers(request: AlterPartitionRequest) -> AlterPartitionResponse:
+            raise ConnectionResetError("no controller")
+
+        leader = cluster.brokers[1].partition
+        await leader.ready()
+        cluster.brokers[1].engine._isr._send = nobody_answers
+        await asyncio.sleep(2)
+        proposed = leader.leading().proposed
+        assert proposed is not None
+        leader.leading().on_answer(proposed, ErrorCode.INELIGIBLE_REPLICA)
+        joining = [remote.broker_id for remote in leader.leading().remotes.values() if remote.joining]
+        assert joining == [2, 3]
+        cluster.unreachable |= {2, 3}
+        writing = asyncio.ensure_future(cluster.brokers[1].produce("a"))
+        await asyncio.sleep(1)
+        assert not writing.done()
+        for broker_id in (2, 3):
+            cluster.fence(broker_id)
+        await asyncio.sleep(0.1)
+        assert writing.done() and writing.result() == ErrorCode.NONE
+
+    on_virtual_time(scenario, LogSettings(min_insync_replicas=1))
 
 
 def test_the_old_leader_returns_without_what_nobody_else_had() -> None:
