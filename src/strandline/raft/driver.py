@@ -170,6 +170,8 @@ class Quorum:
         try:
             history = await self._offload.run(recover, storage, self._image, self._configured_voters)
             state = await self._offload.run(storage.read_state)
+            if len(history.voters) > 1:  # a sole voter writes a new state before it says anything
+                await self._offload.run(storage.settle_state)
         except (OSError, KafkaError) as error:
             raise NodeFault(f"the metadata log in {storage.path} cannot be used: {error}") from error
         self._log = StoredLog(storage, history, self._clock, lambda: self._replica.epoch)

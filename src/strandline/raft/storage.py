@@ -24,7 +24,7 @@ from strandline.raft.batches import MetadataBatch, checked_batches, read_batches
 from strandline.raft.committed import CommittedNote
 from strandline.raft.opening import StorageSettings, open_log
 from strandline.raft.snapshots import Snapshot, SnapshotId, SnapshotReceiver, SnapshotWriter, read_snapshot
-from strandline.raft.state import QUORUM_STATE, QuorumState, read_quorum_state, write_quorum_state
+from strandline.raft.state import QuorumState, read_quorum_state, write_quorum_state
 from strandline.raft.voters import VoterSet
 from strandline.records.batch import BatchHeader
 from strandline.runtime.disk import Buffer, Disk, File
@@ -133,16 +133,13 @@ class MetadataStorage:
             yield from read_batches(memoryview(data)[position : position + header.size_bytes], self.path)
 
     def read_state(self) -> QuorumState:
-        """Blocking; synced when it returns. A process that was killed while it wrote may have left its last words in
-        the cache only, and whoever starts from them (a candidate, say) must not lose them to the next power loss."""
-        state = read_quorum_state(self.disk, self.path)
-        path = f"{self.path}/{QUORUM_STATE}"
-        if self.disk.exists(path):
-            file = self.disk.open(path)
-            file.sync()
-            file.close()
-            self.disk.sync_dir(self.path)
-        return state
+        """Blocking."""
+        return read_quorum_state(self.disk, self.path)
+
+    def settle_state(self) -> None:
+        """Blocking. A process that was killed while it wrote quorum-state may have left the new name in the cache only.
+        Whoever goes on from it without writing anew (a candidate, say) must not lose it to the next power loss."""
+        self.disk.sync_dir(self.path)
 
     def note_epoch(self, epoch: int) -> None:
         """Before `write_state` (see `committed`); to the page cache, `write_state` syncs it."""

@@ -11,6 +11,7 @@ from strandline.model.errors import NodeFault
 from strandline.model.ids import Uuid
 from strandline.raft.state import QuorumState, read_quorum_state, write_quorum_state
 from strandline.raft.storage import MetadataStorage
+from strandline.raft.voters import VoterSet
 from strandline.simulation.disk import SimDisk
 from strandline.simulation.volume import Fate, Volume
 
@@ -88,11 +89,14 @@ def test_what_a_killed_process_left_in_the_cache_is_on_disk_before_it_is_built_u
     made = disk()
     made.sync_dir("/")
     storage = MetadataStorage.open(made, "/d", wall_ms=0)
-    write_quorum_state(made, storage.path, QuorumState(epoch=6, leader_id=1), kraft_version=1, voters=[])
+    storage.note_epoch(6)
+    storage.write_state(QuorumState(epoch=6, leader_id=1), 1, VoterSet(()))
     made.fail("sync_dir", times=1)
     with pytest.raises(OSError):
         write_quorum_state(made, storage.path, VOTED, kraft_version=1, voters=[])
     restarted = SimDisk(made.volume)
-    assert MetadataStorage.open(restarted, "/d", wall_ms=0).read_state() == VOTED
+    opened = MetadataStorage.open(restarted, "/d", wall_ms=0)
+    assert opened.read_state() == VOTED
+    opened.settle_state()
     found = SimDisk(restarted.volume.after_power_loss(Random(1), Fate.LOST))
     assert read_quorum_state(found, storage.path) == VOTED
