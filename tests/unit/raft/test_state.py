@@ -91,9 +91,10 @@ def test_what_a_killed_process_left_in_the_cache_is_on_disk_before_it_is_built_u
     storage = MetadataStorage.open(made, "/d", wall_ms=0)
     storage.note_epoch(6)
     storage.write_state(QuorumState(epoch=6, leader_id=1), 1, VoterSet(()))
+    storage.note_epoch(7)
     made.fail("sync_dir", times=1)
     with pytest.raises(OSError):
-        write_quorum_state(made, storage.path, VOTED, kraft_version=1, voters=[])
+        storage.write_state(VOTED, 1, VoterSet(()))
     restarted = SimDisk(made.volume)
     opened = MetadataStorage.open(restarted, "/d", wall_ms=0)
     assert opened.read_state() == VOTED
