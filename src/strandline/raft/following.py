@@ -142,7 +142,9 @@ def _append(seat: Seat, records: Buffer | FileSlice) -> bool:
     try:
         seat.log.append_fetched(records)
     except (CorruptBatch, KafkaError) as error:
-        logger.warning("what node %d sent does not fit and is fetched again: %s", seat.quorum.leader_id, error)
+        if not isinstance(error, KafkaError) or error.code is not ErrorCode.KAFKA_STORAGE_ERROR:
+            logger.warning("what node %d sent does not fit and is fetched again: %s", seat.quorum.leader_id, error)
+        # Of a disk that is full its log tells once; it is tried again until there is room.
         return False
     finally:
         if seat.log.end_offset > seat.flushed_offset:

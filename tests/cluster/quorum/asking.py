@@ -67,22 +67,28 @@ def advertised(address: str) -> Mapping[int, int]:
 
 
 def create_topic(
-    address: str, name: str, partitions: int = 1, replicas: int = 1, configs: Mapping[str, str] | None = None
+    address: str,
+    name: str,
+    partitions: int = 1,
+    replicas: int = 1,
+    configs: Mapping[str, str] | None = None,
+    *,
+    timeout_ms: int = 20_000,
 ) -> None:
     settings = [CreatableTopicConfig(name=key, value=value) for key, value in (configs or {}).items()]
     topic = CreatableTopic(name=name, num_partitions=partitions, replication_factor=replicas, configs=settings)
-    answer = ask(address, CreateTopicsRequest(topics=[topic], timeout_ms=20_000))
+    answer = ask(address, CreateTopicsRequest(topics=[topic], timeout_ms=timeout_ms), timeout_s=timeout_ms / 1000 + 1)
     result = answer.topics[0]
     if result.error_code:
         raise Refused(result.error_code, result.error_message)
 
 
-def set_config(address: str, resource_type: int, name: str, key: str, value: str) -> None:
+def set_config(address: str, resource_type: int, name: str, key: str, value: str, *, timeout_s: float = 30.0) -> None:
     setting = IncrementalAlterConfigsRequestAlterableConfig(name=key, config_operation=0, value=value)
     resource = IncrementalAlterConfigsRequestAlterConfigsResource(
         resource_type=resource_type, resource_name=name, configs=[setting]
     )
-    answer = ask(address, IncrementalAlterConfigsRequest(resources=[resource]))
+    answer = ask(address, IncrementalAlterConfigsRequest(resources=[resource]), timeout_s=timeout_s)
     result = answer.responses[0]
     if result.error_code:
         raise Refused(result.error_code, result.error_message)
@@ -102,11 +108,11 @@ def live_brokers(address: str) -> set[int]:
     return {broker.node_id for broker in answer.brokers}
 
 
-def quorum(address: str) -> DescribeQuorumResponsePartitionData:
+def quorum(address: str, *, timeout_s: float = 30.0) -> DescribeQuorumResponsePartitionData:
     """As its leader sees it, asked at a broker or at a controller; a controller that does not lead refuses."""
     partition = DescribeQuorumRequestPartitionData(partition_index=0)
     topic = DescribeQuorumRequestTopicData(topic_name="__cluster_metadata", partitions=[partition])
-    answer = ask(address, DescribeQuorumRequest(topics=[topic]))
+    answer = ask(address, DescribeQuorumRequest(topics=[topic]), timeout_s=timeout_s)
     if answer.error_code:
         raise Refused(answer.error_code, answer.error_message)
     described: DescribeQuorumResponsePartitionData = answer.topics[0].partitions[0]

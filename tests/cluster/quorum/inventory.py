@@ -23,8 +23,9 @@ from strandline.protocol.types import Message
 
 Inventory = dict[str, Any]
 
-# TOPIC, BROKER, BROKER (all of them), CLIENT_METRICS, GROUP: sources that stand in the metadata log.
-IN_THE_LOG = {1: "topic", 2: "broker", 3: "all brokers", 7: "client metrics", 8: "group"}
+# Where a setting stands in the metadata log: with a topic, a broker, client metrics or a group; or with all brokers.
+OF_ITS_OWN = (1, 2, 7, 8)
+OF_ALL_BROKERS = (3,)
 
 
 def inventory(*brokers: str) -> Inventory:
@@ -56,29 +57,30 @@ def _topic(topic: Any) -> dict[str, Any]:
 
 def _configs(at: str, brokers: Sequence[str]) -> dict[str, dict[str, str | None]]:
     listed = ask(at, ListConfigResourcesRequest(resource_types=[2, 4, 16, 32])).config_resources
-    resources = [(each.resource_type, each.resource_name) for each in listed]
-    found: dict[str, dict[str, str | None]] = {}
-    for kind, name in sorted({*resources, (BROKER, "")}):
-        if kind != BROKER or not name:
-            found |= _described(at, kind, name)
+    resources = {(each.resource_type, each.resource_name) for each in listed} | {(BROKER, "")}
+    own = {(kind, name) for kind, name in resources if kind == BROKER and name}
+    found = _described(at, sorted(resources - own))
     for broker in brokers:
-        for kind, name in resources:
-            if kind == BROKER and name:
-                found |= _described(broker, kind, name)
+        found |= _described(broker, sorted(own))
     return found
 
 
-def _described(address: str, kind: int, name: str) -> dict[str, dict[str, str | None]]:
-    resource = DescribeConfigsResource(resource_type=kind, resource_name=name, configuration_keys=None)
-    (result,) = ask(address, DescribeConfigsRequest(resources=[resource])).results
-    if result.error_code and kind == BROKER:
-        return {}  # another broker's: it is asked too
-    assert result.error_code == 0, result
-    own = {each.name: each.value for each in result.configs if each.config_source in IN_THE_LOG}
-    # What a topic or a broker only inherits is told with the one it inherits from.
-    if kind != BROKER or name:
-        own = {each.name: each.value for each in result.configs if each.config_source in (1, 2, 7, 8)}
-    return {f"{kind} {name}": dict(sorted(own.items()))} if own else {}
+def _described(address: str, resources: Sequence[tuple[int, str]]) -> dict[str, dict[str, str | None]]:
+    asked = [
+        DescribeConfigsResource(resource_type=kind, resource_name=name, configuration_keys=None)
+        for kind, name in resources
+    ]
+    found: dict[str, dict[str, str | None]] = {}
+    for result in ask(address, DescribeConfigsRequest(resources=asked)).results:
+        if result.error_code and result.resource_type == BROKER:
+            continue  # another broker's: it is asked too
+        assert result.error_code == 0, result
+        # What a topic or a broker only inherits is told with the one it inherits from.
+        sources = OF_ALL_BROKERS if (result.resource_type, result.resource_name) == (BROKER, "") else OF_ITS_OWN
+        own = {each.name: each.value for each in result.configs if each.config_source in sources}
+        if own:
+            found[f"{result.resource_type} {result.resource_name}"] = dict(sorted(own.items()))
+    return found
 
 
 def _quotas(at: str) -> list[Any] | None:
