@@ -1,12 +1,12 @@
 """A follower's side of an incremental fetch session (KIP-227), as a machine: what to say, so that a request names only
-what changed since the last one. One conversation per connection to a leader.
+what changed since the last one, and costs only that. One conversation per connection to a leader.
 
 After anything unexpected (no answer, a session the leader has forgotten) the next request begins anew and names all.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import msgspec
 
@@ -44,23 +44,39 @@ class Manners(msgspec.Struct, frozen=True):
 
 
 class Conversation:
-    __slots__ = ("_broker_id", "_epoch", "_manners", "_said", "_session_id")
+    __slots__ = ("_broker_id", "_epoch", "_forgotten", "_manners", "_session_id", "_unsaid", "wanted")
 
     def __init__(self, broker_id: int, manners: Manners) -> None:
         self._broker_id = broker_id
         self._manners = manners
+        self.wanted: dict[PartitionKey, FetchPartition] = {}
         self.begin_anew()
 
     def begin_anew(self) -> None:
         self._session_id = 0
         self._epoch = _FIRST_EPOCH
-        # What the leader believes that we want.
-        self._said: dict[PartitionKey, FetchPartition] = {}
+        # Where the leader does not believe yet what we want, or that we want nothing any more.
+        self._unsaid: dict[PartitionKey, None] = dict.fromkeys(self.wanted)
+        self._forgotten: dict[PartitionKey, None] = {}
 
-    def request(self, wanted: Mapping[PartitionKey, FetchPartition], broker_epoch: int) -> FetchRequest:
-        new = {key: one for key, one in wanted.items() if self._said.get(key) != one}
-        forgotten = [key for key in self._said if key not in wanted]
-        self._said = dict(wanted)
+    def want(self, key: PartitionKey, one: FetchPartition | None) -> None:
+        """What is wanted of a partition from now on; None: nothing."""
+        if one == self.wanted.get(key):
+            return
+        if one is not None:
+            self.wanted[key] = one
+            self._unsaid[key] = None
+            self._forgotten.pop(key, None)
+        else:
+            del self.wanted[key]
+            self._unsaid.pop(key, None)
+            self._forgotten[key] = None
+
+    def request(self, broker_epoch: int) -> FetchRequest:
+        unsaid, self._unsaid = self._unsaid, {}
+        # Who hears of a session for the first time has nothing to forget.
+        forgotten = self._forgotten if self._epoch != _FIRST_EPOCH else {}
+        self._forgotten = {}
         return FetchRequest(
             replica_state=ReplicaState(replica_id=self._broker_id, replica_epoch=broker_epoch),
             max_wait_ms=self._manners.max_wait_ms,
@@ -68,7 +84,7 @@ class Conversation:
             max_bytes=self._manners.max_bytes,
             session_id=self._session_id,
             session_epoch=self._epoch,
-            topics=_by_topic(new),
+            topics=_by_topic({key: self.wanted[key] for key in unsaid}),
             forgotten_topics_data=_forgotten(forgotten),
         )
 
@@ -95,7 +111,7 @@ def _by_topic(wanted: Mapping[PartitionKey, FetchPartition]) -> list[FetchTopic]
     return list(topics.values())
 
 
-def _forgotten(keys: list[PartitionKey]) -> list[ForgottenTopic]:
+def _forgotten(keys: Iterable[PartitionKey]) -> list[ForgottenTopic]:
     topics: dict[Uuid, ForgottenTopic] = {}
     for topic_id, index in keys:
         topics.setdefault(topic_id, ForgottenTopic(topic_id=topic_id)).partitions.append(index)

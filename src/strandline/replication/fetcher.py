@@ -3,13 +3,15 @@
 `replication/engine` owns one for each leader and tells it which partitions to follow. While an answer is awaited a new
 leadership may take a partition away: so every answer is matched with the very following that asked, and what comes too
 late is dropped.
+
+A turn costs what has changed: a partition that was not answered wants what it wanted before, and is not looked at.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 
 import msgspec
 
@@ -27,6 +29,7 @@ from strandline.replication.follower import (
     BeginAgain,
     Cut,
     Effect,
+    Failed,
     Follower,
     RaiseHighWatermark,
     RaiseLogStart,
@@ -41,17 +44,19 @@ logger = logging.getLogger(__name__)
 
 # Then others have their turn: to check and write this much takes about a millisecond.
 _BYTES_PER_TURN = 512 * 1024
+_LOOKED_AT_PER_TURN = 200
 
 
 class Following:
     """A partition that is followed in one leader epoch."""
 
-    __slots__ = ("follower", "log", "partition")
+    __slots__ = ("follower", "log", "partition", "started")
 
     def __init__(self, partition: Partition, log: PartitionLog, follower: Follower) -> None:
         self.partition = partition
         self.log = log
         self.follower = follower
+        self.started = False
 
     @property
     def key(self) -> PartitionKey:
@@ -80,7 +85,8 @@ class Fetcher:
         manners = Manners(settings.fetch_wait_max_ms, settings.fetch_min_bytes, settings.fetch_response_max_bytes)
         self._conversation = Conversation(equipment.broker_id, manners)
         self._followed: dict[PartitionKey, Following] = {}
-        self._new: list[Following] = []
+        # Those that may want something else by now than what the conversation knows.
+        self._to_look_at: dict[PartitionKey, None] = {}
         self._changed = asyncio.Event()
         self._silent = False
         self._bytes_in_turn = 0
@@ -90,11 +96,12 @@ class Fetcher:
 
     def follow(self, following: Following) -> None:
         self._followed[following.key] = following
-        self._new.append(following)
+        self._to_look_at[following.key] = None
         self._changed.set()
 
     def unfollow(self, key: PartitionKey) -> None:
         self._followed.pop(key, None)
+        self._conversation.want(key, None)
 
     def look_again(self) -> None:
         """The leader may be back, or somewhere else."""
@@ -103,29 +110,41 @@ class Fetcher:
     async def run(self) -> None:
         while True:
             self._changed.clear()
-            while self._new:
-                following = self._new.pop()
-                await self._perform(following, following.follower.start())
-            wanted = self._wanted()
+            await self._look_at_changed()
             endpoint = self._equipment.endpoint(self._leader_id)
-            if not wanted or endpoint is None:
+            if not self._conversation.wanted or endpoint is None:
                 await self._pause()
                 continue
-            asked = {key: self._followed[key] for key in wanted}
-            response = await self._fetch(endpoint, wanted)
+            response = await self._fetch(endpoint)
             if response is None:
-                self._trouble(asked.values())
+                await self._trouble()
             else:
-                await self._work_off(asked, response)
+                await self._work_off(response)
 
-    def _wanted(self) -> dict[PartitionKey, FetchPartition]:
-        now_ms = self._equipment.world.clock.now_ms()
-        wanted = {
-            key: each.follower.wanted(key[1], now_ms)
-            for key, each in self._followed.items()
-            if not each.partition.is_being_cut
-        }
-        return {key: one for key, one in wanted.items() if one is not None}
+    async def _look_at_changed(self) -> None:
+        """Who wants nothing for now (delayed, or about to be cut) is looked at again in the next turn."""
+        looked_at, self._to_look_at = self._to_look_at, {}
+        for number, key in enumerate(looked_at):
+            if number % _LOOKED_AT_PER_TURN == _LOOKED_AT_PER_TURN - 1:
+                await asyncio.sleep(0)
+            following = self._followed.get(key)
+            wanted = await self._prepare(following) if following is not None else None
+            if following is None or not self._is_current(following):
+                continue
+            self._conversation.want(key, wanted)
+            if wanted is None and not isinstance(following.follower.state, Failed):
+                self._to_look_at[key] = None
+
+    async def _prepare(self, following: Following) -> FetchPartition | None:
+        """Its part in the next request, after everything that comes before."""
+        if not following.started:
+            following.started = True
+            await self._perform(following, following.follower.start())
+        if following.partition.is_being_cut:
+            return None
+        if following.follower.must_flush:
+            await self._flush(following)
+        return following.follower.wanted(following.key[1], self._equipment.world.clock.now_ms())
 
     async def _pause(self) -> None:
         """Until there is something new, or a delayed partition may be tried again."""
@@ -135,9 +154,9 @@ class Fetcher:
         except TimeoutError:
             return
 
-    async def _fetch(self, endpoint: Endpoint, wanted: dict[PartitionKey, FetchPartition]) -> FetchResponse | None:
+    async def _fetch(self, endpoint: Endpoint) -> FetchResponse | None:
         try:
-            response = await self._call(endpoint, self._conversation.request(wanted, self._equipment.broker_epoch()))
+            response = await self._call(endpoint, self._conversation.request(self._equipment.broker_epoch()))
             assert isinstance(response, FetchResponse)
             believed = self._conversation.on_answer(response)
         except (OSError, KafkaError) as error:
@@ -154,19 +173,22 @@ class Fetcher:
             endpoint, request, timeout_ms=self._equipment.settings.socket_timeout_ms
         )
 
-    async def _work_off(self, asked: dict[PartitionKey, Following], response: FetchResponse) -> None:
+    async def _work_off(self, response: FetchResponse) -> None:
         to_flush: list[Following] = []
-        for topic in response.responses:
-            for answer in topic.partitions:
-                following = asked.get((topic.topic_id, answer.partition_index))
-                if following is None or not self._is_current(following):
-                    continue
-                end_offset = following.log.log_end_offset
-                now_ms = self._equipment.world.clock.now_ms()
-                await self._perform(following, following.follower.on_answer(answer, now_ms))
-                if following.log.settings.flush_messages == 1 and following.log.log_end_offset > end_offset:
-                    to_flush.append(following)
-        # Who promised that what he holds is on his disk must not ask for the next record before it is.
+        answers = ((topic.topic_id, answer) for topic in response.responses for answer in topic.partitions)
+        for number, (topic_id, answer) in enumerate(answers):
+            if number % _LOOKED_AT_PER_TURN == _LOOKED_AT_PER_TURN - 1:
+                await asyncio.sleep(0)
+            following = self._followed.get((topic_id, answer.partition_index))
+            if following is None:
+                continue
+            self._to_look_at[following.key] = None
+            # One that came while another's answer was under way has not asked yet, and is not answered either.
+            now_ms = self._equipment.world.clock.now_ms()
+            await self._perform(following, following.follower.on_answer(answer, now_ms))
+            if following.follower.must_flush:
+                to_flush.append(following)
+        # Together, which is quicker than one by one when it is their turn to ask again.
         await asyncio.gather(*(self._flush(following) for following in to_flush))
 
     def _is_current(self, following: Following) -> bool:
@@ -241,7 +263,11 @@ class Fetcher:
         except KafkaError as error:
             following.follower.on_broken(str(error))
 
-    def _trouble(self, asked: Iterable[Following]) -> None:
-        now_ms = self._equipment.world.clock.now_ms()
-        for following in asked:
-            following.follower.on_trouble(now_ms)
+    async def _trouble(self) -> None:
+        for number, key in enumerate(list(self._conversation.wanted)):
+            if number % _LOOKED_AT_PER_TURN == _LOOKED_AT_PER_TURN - 1:
+                await asyncio.sleep(0)
+            following = self._followed.get(key)
+            if following is not None and following.follower.asked is not None:
+                following.follower.on_trouble(self._equipment.world.clock.now_ms())
+                self._to_look_at[key] = None

@@ -117,11 +117,18 @@ class Follower:
             return self._become_cutting(Cut(log.high_watermark))
         return []
 
+    @property
+    def must_flush(self) -> bool:
+        """Whether something is to reach the disk before the next fetch. To ask for what comes after a record is to
+        vouch for it; and where every record must be on the disk, that is where it must be. What an earlier following,
+        or a leadership, appended here is vouched for by this one."""
+        return self._log.settings.flush_messages == 1 and self._log.flushed_offset < self._log.log_end_offset
+
     def wanted(self, partition: int, now_ms: int) -> FetchPartition | None:
         """Its part in the next request; None while there is something else to do first."""
         if isinstance(self.state, Delayed) and now_ms >= self.state.until_ms:
             self._become(Fetching())
-        if not isinstance(self.state, Fetching):
+        if not isinstance(self.state, Fetching) or self.must_flush:
             return None
         log = self._log
         self.asked = FetchPartition(

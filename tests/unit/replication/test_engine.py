@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 
 import pytest
 
 from strandline.log.settings import LogSettings
 from strandline.model.errors import ErrorCode
+from strandline.model.ids import Endpoint
 from strandline.protocol.messages.brokers import AlterPartitionRequest, AlterPartitionResponse
+from strandline.protocol.messages.fetch import FetchRequest
+from strandline.protocol.types import Message
 from strandline.runtime.tasks import TaskGroup
 from unit.replication.brokers import Cluster, on_virtual_time
 
@@ -125,6 +129,39 @@ def test_with_flush_messages_1_a_write_is_acknowledged_when_it_is_on_every_disk(
         for broker in cluster.brokers.values():
             log = await broker.partition.ready()
             assert log.flushed_offset == 1, broker.id
+
+    on_virtual_time(scenario, LogSettings(min_insync_replicas=2, flush_messages=1))
+
+
+def test_with_flush_messages_1_nobody_vouches_for_what_an_earlier_following_has_not_synced() -> None:
+    async def scenario(cluster: Cluster) -> None:
+        cluster.create()
+        await cluster.brokers[1].produce("a")
+        log = await cluster.brokers[3].partition.ready()
+        call, offload = cluster.call, cluster.world.offload.run
+        vouched: list[tuple[int, int]] = []
+
+        async def noted(endpoint: Endpoint, request: Message, *, timeout_ms: int) -> Message:
+            if isinstance(request, FetchRequest) and request.replica_state.replica_id == 3:
+                asked = [one.fetch_offset for topic in request.topics for one in topic.partitions]
+                vouched.extend((offset, log.flushed_offset) for offset in asked)
+            return await call(endpoint, request, timeout_ms=timeout_ms)
+
+        async def slow(work: Callable[..., object], *arguments: object) -> object:
+            if getattr(work, "__self__", None) is log:
+                await asyncio.sleep(3)
+            return await offload(work, *arguments)
+
+        cluster.call = noted  # type: ignore[method-assign]
+        cluster.world.offload.run = slow  # type: ignore[method-assign, assignment]
+        await cluster.brokers[1].produce("b", timeout_ms=100)
+        while log.log_end_offset < 2:
+            await asyncio.sleep(0.01)
+        assert log.flushed_offset == 1
+        cluster.elect(2)
+        await asyncio.sleep(10)
+        assert log.flushed_offset == 2 and vouched[-1] == (2, 2)
+        assert all(offset <= flushed for offset, flushed in vouched), vouched
 
     on_virtual_time(scenario, LogSettings(min_insync_replicas=2, flush_messages=1))
 

@@ -115,6 +115,16 @@ def test_an_answer_means_nothing_for_a_log_that_has_changed_since_it_was_asked_f
     assert following.on_answer(answer, now_ms=0) == [Append(records, 1), RaiseHighWatermark(3)]
 
 
+def test_where_every_record_must_be_on_disk_a_follower_vouches_for_none_that_is_not() -> None:
+    made = replica("a", leader_epoch=5)
+    made.log.settings = LogSettings(flush_messages=1)
+    following = follower(made)  # a new one, of what another has appended
+    assert following.must_flush and following.wanted(0, now_ms=0) is None
+    made.log.flush()
+    wanted = following.wanted(0, now_ms=0)
+    assert wanted is not None and wanted.fetch_offset == 1
+
+
 def leader(replicas: tuple[int, ...] = (1, 2, 3), isr: tuple[int, ...] = (1, 2)) -> Leader:
     registry = Registry()
     registry.epochs = {broker_id: 7 for broker_id in replicas}
@@ -174,12 +184,13 @@ def test_the_low_watermark_waits_for_everybody_in_the_isr_and_for_nobody_else() 
 
 def ask(conversation: Conversation, *offsets: int) -> tuple[FetchRequest, list[int]]:
     """The request for partitions 0, 1, … of a topic, whose logs end at these offsets; and which of them it names."""
-    wanted = {}
+    for key in list(conversation.wanted)[len(offsets) :]:
+        conversation.want(key, None)
     for index, offset in enumerate(offsets):
-        following = follower(replica(*"abcdef"[:offset], leader_epoch=5)).wanted(index, now_ms=0)
-        assert following is not None
-        wanted[TOPIC_ID, index] = following
-    request = conversation.request(wanted, 7)
+        wanted = follower(replica(*"abcdef"[:offset], leader_epoch=5)).wanted(index, now_ms=0)
+        assert wanted is not None
+        conversation.want((TOPIC_ID, index), wanted)
+    request = conversation.request(7)
     return request, [one.partition for topic in request.topics for one in topic.partitions]
 
 
@@ -199,3 +210,15 @@ def test_a_conversation_names_only_what_changed_and_begins_anew_after_trouble() 
     assert ask(conversation, 0)[1] == [0]
     with pytest.raises(KafkaError):
         conversation.on_answer(FetchResponse(error_code=ErrorCode.UNKNOWN_SERVER_ERROR))
+
+
+def test_what_is_dropped_while_the_first_request_is_under_way_is_forgotten_with_the_next() -> None:
+    conversation = Conversation(2, Manners(500, 1, 1000))
+    ask(conversation, 0, 0)
+    conversation.want((TOPIC_ID, 1), None)
+    conversation.on_answer(FetchResponse(session_id=9))
+    assert conversation.request(7).forgotten_topics_data[0].partitions == [1]
+    conversation.begin_anew()
+    conversation.want((TOPIC_ID, 0), None)
+    request = conversation.request(7)
+    assert request.topics == [] and request.forgotten_topics_data == []
