@@ -285,7 +285,7 @@ def test_configured_voters_move_into_the_log_and_stay_there() -> None:
     async def scene(stage: Stage) -> None:
         leader = await stage.until_led()
         await stage.until_written(5)
-        await asyncio.sleep(10)  # voters tell their leader where they are every few seconds
+        await asyncio.sleep(7)  # voters tell their leader where they are every few seconds
         answer = await leader.quorum.upgrade_kraft_version(1)
         assert isinstance(answer, UpdateFeaturesResponse)
         assert (answer.error_code, answer.error_message) == (0, None)
@@ -295,7 +295,7 @@ def test_configured_voters_move_into_the_log_and_stay_there() -> None:
             assert node.quorum._log.voters == VoterSet((voter(1), voter(2), voter(3)))
             node.machine.kill()
         stage.boot()
-        await stage.until_written(300)
+        await stage.until_written(100)
         await stage.until_settled()
         for node in stage.nodes.values():
             assert node.storage.log.log_start_offset > 0
