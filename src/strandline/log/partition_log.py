@@ -61,6 +61,7 @@ class PartitionLog:
         "is_directory_synced",
         "log_end_offset",
         "log_start_offset",
+        "lost_up_to",
         "path",
         "producers",
         "segments",
@@ -93,6 +94,8 @@ class PartitionLog:
         self.log_end_offset = segments[-1].base_offset
         self.flushed_offset = 0
         self.high_watermark = 0
+        # Committed records below this offset were here once: a log that ends before it has lost some.
+        self.lost_up_to = 0
         self.epochs = EpochCache()
         self.producers = ProducerStates()
         # Producers as they were when segments were sealed, by offset, until a flush has written them down.

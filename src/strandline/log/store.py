@@ -103,11 +103,11 @@ class LogStore:
             if not self._belongs(directory, topic_partition, topic_id):
                 self._set_aside(directory, topic_partition, names.STRAY_DIRECTORY)
                 directory = None
-        is_new = directory is None
+        is_new, lost_up_to = directory is None, 0
         if directory is None:
             directory = self._choose(directory_id)
             self._settle(topic_partition, directory)
-            self._report_missing(topic_partition)
+            lost_up_to = self._report_missing(topic_partition)
         try:
             if is_new:
                 directory.write_topic_id(topic_partition, topic_id)
@@ -121,6 +121,7 @@ class LogStore:
         except OldFormat as error:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
         log.is_directory_synced = log.is_directory_synced and not is_new
+        log.lost_up_to = max(log.lost_up_to, lost_up_to)
         self._logs[topic_partition] = log
         self._topic_ids[topic_partition] = topic_id
         directory.unrecovered.pop(topic_partition, None)
@@ -186,17 +187,22 @@ class LogStore:
             why = f"it ends at {log.log_end_offset}, its high watermark had been {high_watermark}"
             logger.error("%s has lost committed records: %s", topic_partition, why)
             self.damaged[topic_partition] = why
+            log.lost_up_to = high_watermark
         log.advance_high_watermark(high_watermark)
         return log
 
-    def _report_missing(self, topic_partition: TopicPartition) -> None:
-        """A partition that gets a new directory although something was written down about an old one."""
+    def _report_missing(self, topic_partition: TopicPartition) -> int:
+        """A partition that gets a new directory although something was written down about an old one: up to where it
+        had committed records."""
+        lost_up_to = 0
         for directory in self.directories:
             high_watermark = directory.missing.pop(topic_partition, 0)
             if high_watermark:
                 why = f"its directory is gone from {directory.path}, where its high watermark had been {high_watermark}"
                 logger.error("%s has lost committed records: %s", topic_partition, why)
                 self.damaged[topic_partition] = why
+            lost_up_to = max(lost_up_to, high_watermark)
+        return lost_up_to
 
     def _belongs(self, directory: LogDirectory, topic_partition: TopicPartition, topic_id: Uuid) -> bool:
         """Whether what is on disk is of this topic. A directory that does not say (an old Kafka's) is given the id."""

@@ -207,13 +207,17 @@ class Leader:
         self, remote: Remote, broker_epoch: int, offset: int, log_start_offset: int, now_ms: int
     ) -> IsrChange | None:
         """A follower holds everything below `offset`, which is within this log and of its history. What it may bring
-        about is a proposal to take the follower in."""
+        about is a proposal to take the follower in, or to leave out one that has lost what was committed."""
         if broker_epoch != self._brokers.registered_epoch(remote.broker_id):
             # It knows of its registration before we do. It gets its records; its word counts once we know it too.
             return None
         remote.on_fetch(broker_epoch, offset, log_start_offset, self._log.log_end_offset, now_ms)
         change = None
-        if remote.broker_id not in self.isr:
+        if remote.broker_id in self.isr:
+            if offset < self.high_watermark.value and self.proposed is None:
+                # It once said that it held what it asks for now: a disk has lost what was acknowledged with its word.
+                change = self._propose(tuple(broker_id for broker_id in self.isr if broker_id != remote.broker_id))
+        else:
             welcome = self._brokers.may_join(remote.broker_id, broker_epoch)
             remote.joining = welcome and remote.caught_up_ms == now_ms
             if welcome and self.proposed is None and self._has_caught_up(remote):

@@ -9,11 +9,16 @@ new leader epoch asks for nothing before. And a cut whose turn comes when its le
 
 1. A follower of epoch 4 decides on a cut, and waits. 2. This broker leads epoch 5. 3. It is the cut's turn: what epoch
 4's leader said about the end of the log must not be done to epoch 5's leader.
+
+A log that has lost committed records is not led as long as others are in sync: they hold what it lost, and would drop
+it to follow. Once it is taken into the ISR again it has got everything back. Where nobody else is in sync there is
+nothing better, and it leads.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable
 from typing import Protocol
 
@@ -29,6 +34,8 @@ from strandline.replication.leader import Brokers, IsrChange, Leader
 from strandline.replication.remote import Remote
 from strandline.runtime.offload import Offload
 from strandline.runtime.tasks import uninterrupted
+
+logger = logging.getLogger(__name__)
 
 Opener = Callable[[], Awaitable[PartitionLog]]
 Begin = Callable[[PartitionLog], Truncation | Restart]
@@ -122,6 +129,9 @@ class Partition:
         if info.partition_epoch < self.info.partition_epoch:
             return
         changed = info.leader_epoch != self.info.leader_epoch
+        refused = self.refuses_to_lead
+        if self.log is not None and self._around.node_id in info.isr and self._around.node_id not in self.info.isr:
+            self.log.lost_up_to = 0
         self.info = info
         if changed:
             previous = self.leader
@@ -129,10 +139,29 @@ class Partition:
             self._lead_if_due(previous)
         elif self.leader is not None:
             self.leader.on_metadata(info)
+        elif refused:
+            self._lead_if_due()
+
+    @property
+    def refuses_to_lead(self) -> bool:
+        """It has lost committed records, and others have them."""
+        log = self.log
+        return self.leads and log is not None and log.log_end_offset < log.lost_up_to and len(self.info.isr) > 1
 
     def _lead_if_due(self, previous: Leader | None = None) -> None:
-        if self.leads and self.log is not None and not self._dropped and not self._cuts:
-            self.leader = Leader(self.log, self.info, self._around.node_id, self._around.brokers, previous)
+        log = self.log
+        if not self.leads or log is None or self._dropped or self._cuts:
+            return
+        if self.refuses_to_lead:
+            logger.error("%s; another replica has to lead", self._loss(log))
+            return
+        if log.log_end_offset < log.lost_up_to:
+            logger.error("%s, and nobody in sync has them: it leads without", self._loss(log))
+            log.lost_up_to = 0
+        self.leader = Leader(log, self.info, self._around.node_id, self._around.brokers, previous)
+
+    def _loss(self, log: PartitionLog) -> str:
+        return f"{self.topic_partition} has lost committed records: from {log.log_end_offset} up to {log.lost_up_to}"
 
     @property
     def changing(self) -> asyncio.Lock:
@@ -184,6 +213,8 @@ class Partition:
             if current_leader_epoch > self.info.leader_epoch:
                 raise KafkaError(ErrorCode.UNKNOWN_LEADER_EPOCH, f"only {self.info.leader_epoch} is known here yet")
         if self.leader is None:
+            if self.log is not None and self.refuses_to_lead:
+                raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, self._loss(self.log))
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{self.topic_partition} is led by {self.info.leader}")
         return self.leader
 

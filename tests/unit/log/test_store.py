@@ -176,7 +176,8 @@ def test_the_high_watermark_comes_back_after_a_crash_and_a_loss_below_it_is_told
     path = tmp_path / "one" / "orders-0" / f"{0:020d}.log"
     path.write_bytes(path.read_bytes()[:-10])
     third = open_store(tmp_path)
-    assert third.open_log(partition(0), TOPIC, SMALL, wall_ms=WALL_MS).high_watermark == 8
+    shorter = third.open_log(partition(0), TOPIC, SMALL, wall_ms=WALL_MS)
+    assert (shorter.high_watermark, shorter.lost_up_to) == (8, 10)
     assert list(third.damaged) == [partition(0)]
 
 

@@ -11,6 +11,7 @@ from strandline.log.settings import LogSettings
 from strandline.metadata.values import PartitionInfo
 from strandline.model.errors import ErrorCode, KafkaError
 from strandline.model.ids import TopicPartition, Uuid
+from strandline.replication.partition import Partition
 from unit.replication.rig import NODE, Rig, on_virtual_time
 
 
@@ -168,6 +169,49 @@ def test_a_partition_dropped_while_its_log_is_opened_is_never_led() -> None:
         with pytest.raises(KafkaError) as raised:
             partition.leading()
         assert raised.value.code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+    on_virtual_time(scenario)
+
+
+def losing(leader: int = NODE, epoch: int = 0, isr: tuple[int, ...] = (NODE, 2)) -> PartitionInfo:
+    return PartitionInfo((NODE, 2), isr, leader=leader, leader_epoch=epoch, partition_epoch=epoch + len(isr))
+
+
+async def with_a_loss(rig: Rig) -> Partition:
+    """A partition whose directory is gone, with ten committed records in it."""
+    rig.store.directories[0].missing[TopicPartition("t", 0)] = 10
+    rig.create("t")
+    partition = rig.partition("t")
+    partition.on_metadata(losing(leader=2, epoch=1))
+    log = await partition.ready()
+    assert (log.log_end_offset, log.lost_up_to) == (0, 10)
+    return partition
+
+
+def test_a_log_that_has_lost_committed_records_is_not_led_while_others_have_them() -> None:
+    async def scenario(rig: Rig) -> None:
+        partition = await with_a_loss(rig)
+        partition.on_metadata(losing(epoch=2))
+        with pytest.raises(KafkaError) as raised:
+            partition.leading()
+        assert raised.value.code == ErrorCode.KAFKA_STORAGE_ERROR
+        partition.on_metadata(losing(leader=2, epoch=3, isr=(2,)))
+        partition.on_metadata(losing(leader=2, epoch=4))  # it is in sync again
+        partition.on_metadata(losing(epoch=5))
+        assert partition.leading().leader_epoch == 5
+
+    on_virtual_time(scenario)
+
+
+def test_a_log_that_has_lost_committed_records_is_led_where_nobody_else_is_in_sync() -> None:
+    async def scenario(rig: Rig) -> None:
+        partition = await with_a_loss(rig)
+        partition.on_metadata(losing(epoch=2))
+        assert partition.leader is None
+        partition.on_metadata(PartitionInfo((NODE, 2), (NODE,), leader=NODE, leader_epoch=2, partition_epoch=9))
+        assert partition.leading().leader_epoch == 2
+        partition.on_metadata(losing(epoch=10))  # what is lost is lost: it has led without
+        assert partition.leading().leader_epoch == 10
 
     on_virtual_time(scenario)
 
