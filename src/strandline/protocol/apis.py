@@ -346,8 +346,8 @@ LEFT_OUT: Final[tuple[tuple[str, str], ...]] = (
     ),
     (
         "Loggers as configuration",
-        "(resources of type BROKER_LOGGER) are Python's, so they have other names than Kafka's, `root` excepted; through "
-        "a controller's listener they are described, and not changed.",
+        "(resources of type BROKER_LOGGER) are Python's, so they have other names than Kafka's, `root` excepted; "
+        "through a controller's listener they are described, and not changed.",
     ),
     (
         "The same thing named twice",

@@ -50,12 +50,17 @@ class FrameParser:
 
     Small frames are cut out of one receive buffer; a frame that does not fit into it is received directly into a
     bytearray of its own. Frames are writable and belong to whoever took them: no later receive touches them. Call
-    `next_frame` until it answers None after every `buffer_updated`."""
+    `next_frame` until it answers None after every `buffer_updated`.
 
-    __slots__ = ("_begin", "_end", "_filled", "_finished", "_frame", "_received", "_size", "max_frame_bytes")
+    Thousands of connections can share a receive buffer, since between two reads they have mostly nothing in it: then
+    `settle` must be called before anybody else reads."""
 
-    def __init__(self, max_frame_bytes: int) -> None:
+    __slots__ = ("_begin", "_end", "_filled", "_finished", "_frame", "_received", "_shared", "_size", "max_frame_bytes")
+
+    def __init__(self, max_frame_bytes: int, shared: bytearray | None = None) -> None:
+        """`shared` has RECEIVE_BUFFER_BYTES."""
         self.max_frame_bytes = max_frame_bytes
+        self._shared = shared
         self._received = bytearray()
         self._begin = 0
         self._end = 0
@@ -76,6 +81,8 @@ class FrameParser:
             return memoryview(self._frame_with_room())[self._filled :]
         if self._begin == self._end:
             self._begin = self._end = 0
+            if self._shared is not None:
+                self._received = self._shared
         room = len(self._received) - self._end
         if room == 0 or (room < _LEAST_ROOM_BYTES and self._begin > 0) or len(self._received) > RECEIVE_BUFFER_BYTES:
             self._make_room()
@@ -90,6 +97,14 @@ class FrameParser:
             self._finished.append(self._frame)
             self._frame = None
             self._filled = self._size = 0
+
+    def settle(self) -> None:
+        """What waits in the shared buffer moves out of it; who has nothing waiting holds no buffer."""
+        if self._received is self._shared:
+            waiting = self._received[self._begin : self._end]
+            self._received = bytearray(RECEIVE_BUFFER_BYTES) if waiting else bytearray()
+            self._received[: len(waiting)] = waiting
+            self._begin, self._end = 0, len(waiting)
 
     def receive_data(self, data: Buffer) -> None:
         """For those who are handed bytes rather than asked for a buffer."""

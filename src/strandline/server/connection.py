@@ -14,8 +14,8 @@ muted). It may not begin when
 Besides, a connection is muted for a turn when its buffer has more requests than one step may take, and for as long as
 the node holds too many bytes when it has begun a frame.
 
-What a connection can hold is therefore one receive buffer, one complete frame, the calls in work, and what `Outbox`
-allows for answers.
+What a connection can hold is therefore a receive buffer while a frame is incomplete, one complete frame, the calls in
+work, and what `Outbox` allows for answers; one that is idle holds nothing.
 """
 
 from __future__ import annotations
@@ -45,7 +45,6 @@ FRAMES_PER_STEP = 32  # then other connections have their turn
 ANSWERED_AHEAD_BYTES = 64 * 1024  # answers gathered in one step before the socket must take them
 LINGER_MS = 5_000  # how long a closed connection may take to hand over its last answers
 SLOWEST_BYTES_PER_MS = 64  # what a frame must arrive at, once its first allowance of time is used up
-REST_MS = 5_000  # after so long without a byte the receive buffer is given back
 
 
 class Gate(Protocol):
@@ -63,7 +62,7 @@ class Connection(asyncio.BufferedProtocol):
         self._processor = processor
         self._gate = gate
         self._routes = routes
-        self._parser = FrameParser(processor.settings.max_request_bytes)
+        self._parser = FrameParser(processor.settings.max_request_bytes, processor.receive_buffer)
         self._pending: deque[Call] = deque()  # begun and not answered, or answered behind one that is not
         self._next: Call | None = None  # complete, and not allowed to begin yet
         self._proceeding = False
@@ -72,7 +71,6 @@ class Connection(asyncio.BufferedProtocol):
         self._wants_room = False
         self._wants_bytes = False
         self._muted = False
-        self._rested = True  # holds no receive buffer
         self._held = False  # not its turn yet to be served
         self._admitted = False
         self._ended = False  # the client will send no more
@@ -115,9 +113,11 @@ class Connection(asyncio.BufferedProtocol):
         lag = self._processor.lag
         begin = lag.begin()
         self._active_ms = self._processor.clock.now_ms()
-        self._rested = False
         self._parser.buffer_updated(nbytes)
-        self._proceed()
+        try:
+            self._proceed()
+        finally:
+            self._parser.settle()
         lag.end(begin)
 
     def eof_received(self) -> bool:
@@ -219,9 +219,6 @@ class Connection(asyncio.BufferedProtocol):
                 self.close(f"a frame was begun and not finished within {allowed_ms} ms")
                 return
         idle_ms = now_ms - self._active_ms
-        if idle_ms >= REST_MS and not self._rested and not self._parser.waiting_bytes:
-            self._rested = True
-            self._parser = FrameParser(self._processor.settings.max_request_bytes)
         if idle_ms >= self._processor.settings.max_idle_ms and not self._pending:
             log.info("closing the connection of %r: idle for %d ms", self, idle_ms)
             self.shut()

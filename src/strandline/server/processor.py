@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
+from strandline.protocol.framing import RECEIVE_BUFFER_BYTES
 from strandline.runtime.clock import Clock
 from strandline.runtime.loop_lag import LoopLag
 from strandline.runtime.metrics import Metrics
@@ -44,6 +45,8 @@ class Processor:
         self.queue = queue
         self.dispatch = dispatch
         self.backlog = Backlog()
+        # All connections read into it, one after the other, and leave nothing there.
+        self.receive_buffer = bytearray(RECEIVE_BUFFER_BYTES)
         self.draining = False
         self._connections: dict[Connection, None] = {}
         self._when_empty: asyncio.Future[None] | None = None

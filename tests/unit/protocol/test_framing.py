@@ -74,6 +74,36 @@ def test_frames_come_out_as_they_went_in(sizes: list[int], chunk: int) -> None:
     assert [bytes(frame) for frame in frames] == bodies
 
 
+@settings(max_examples=60, deadline=None, database=None)
+@given(seed=st.integers(0, 2**32), connections=st.integers(2, 5))
+def test_connections_that_share_a_buffer_do_not_see_each_others_bytes(seed: int, connections: int) -> None:
+    """Whoever reads next finds the shared buffer as if nobody had read before; frames may be left untaken, too."""
+    random = Random(seed)
+    shared = bytearray(RECEIVE_BUFFER_BYTES)
+    parsers = [FrameParser(LIMIT, shared) for _ in range(connections)]
+    bodies = [
+        [random.randbytes(random.choice((0, 5, 300, 40_000, 70_000, 200_000))) for _ in range(5)] for _ in parsers
+    ]
+    streams = [memoryview(b"".join(map(framed, each))) for each in bodies]
+    frames: list[list[bytes]] = [[] for _ in parsers]
+    while any(streams):
+        number = random.randrange(connections)
+        parser, stream = parsers[number], streams[number]
+        if stream:
+            room = parser.get_buffer()
+            count = min(len(room), len(stream), random.choice((1, 3, 1_000, 100_000)))
+            room[:count] = stream[:count]
+            parser.buffer_updated(count)
+            streams[number] = stream[count:]
+        while random.random() < 0.9 and (frame := parser.next_frame()) is not None:
+            frames[number].append(bytes(frame))
+        parser.settle()
+    for parser, taken in zip(parsers, frames, strict=True):
+        while (frame := parser.next_frame()) is not None:
+            taken.append(bytes(frame))
+    assert frames == bodies
+
+
 def test_a_frame_may_arrive_byte_by_byte() -> None:
     bodies = [b"a", b"", b"hello" * 20]
     assert [bytes(f) for f in receive(FrameParser(LIMIT), b"".join(map(framed, bodies)), 1)] == bodies
@@ -160,6 +190,19 @@ def test_an_idle_parser_holds_no_buffer() -> None:
     parser = FrameParser(LIMIT)
     assert parser.waiting_bytes == 0
     assert parser.next_frame() is None
+
+
+def test_a_parser_keeps_no_buffer_of_its_own_once_it_has_nothing_waiting() -> None:
+    shared = bytearray(RECEIVE_BUFFER_BYTES)
+    parser = FrameParser(LIMIT, shared)
+    frame = framed(b"hello")
+    for part in (frame + frame[:6], frame[6:]):
+        parser.get_buffer()[: len(part)] = part
+        parser.buffer_updated(len(part))
+        assert parser.next_frame() == b"hello"
+        parser.settle()
+        assert (parser.get_buffer().obj is shared) is (parser.waiting_bytes == 0)
+    assert parser.waiting_bytes == 0
 
 
 def test_the_api_versions_request_has_the_bytes_that_every_client_sends() -> None:
