@@ -19,10 +19,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from bench.cluster import ClusterBench, growth
 from bench.load import Load
 from bench.processes import REPOSITORY, Kafka, Server, Strandline
 
 PARTITIONS = 6
+TITLE = 62
 BATCHING = {"linger.ms": "5", "batch.size": "131072"}
 
 
@@ -45,13 +47,13 @@ class Line:
             spread = f" ({min(values):,.{digits}f}–{max(values):,.{digits}f})" if len(values) > 1 else ""
             return f"{middle:,.{digits}f}{spread}"
 
-        return (
-            f"{self.title:<44} {self.unit:<10} {shown(self.kafka):>28} {shown(self.strandline):>28} {self.ratio:>8.2f}×"
-        )
+        values = f"{shown(self.kafka):>28} {shown(self.strandline):>28} {self.ratio:>8.2f}×"
+        return f"{self.title:<{TITLE}} {self.unit:<10} {values}"
 
 
 class Bench:
     def __init__(self, directory: Path, classpath: str, scale: float, rounds: int) -> None:
+        self.directory = directory
         self.load = Load(classpath)
         self.scale = scale
         self.rounds = rounds
@@ -62,9 +64,13 @@ class Bench:
         self.lines: dict[str, Line] = {}
 
     def note(self, server: Server, title: str, unit: str, value: float) -> None:
+        self.note_of(isinstance(server, Kafka), title, unit, value)
+
+    def note_of(self, is_kafka: bool, title: str, unit: str, value: float) -> None:
         line = self.lines.setdefault(title, Line(title, unit))
-        (line.kafka if isinstance(server, Kafka) else line.strandline).append(value)
-        print(f"  {server.name}: {title} {value:,.2f} {unit}", file=sys.stderr, flush=True)
+        (line.kafka if is_kafka else line.strandline).append(value)
+        name = self.servers[0 if is_kafka else 1].name
+        print(f"  {name}: {title} {value:,.2f} {unit}", file=sys.stderr, flush=True)
 
     def count(self, records: int) -> int:
         return max(1000, int(records * self.scale))
@@ -126,6 +132,8 @@ class Bench:
                     server, topic, self.count(300_000), 100, **{"batch.size": "1", "linger.ms": "0"}
                 )
                 self.note(server, "one-record requests", "requests/s", done.records_per_second)
+                # 100 bytes each, so a gigabyte is ten million of them.
+                self.note(server, "one-record requests: server CPU", "µs", done.cpu_seconds_per_gb / 10)
 
     def latency(self) -> None:
         for attempt in range(self.rounds):
@@ -157,10 +165,17 @@ class Bench:
             server.stop(signal.SIGKILL)
             self.note(server, "restart after kill -9, 5,000 partitions", "s", server.start())
 
+    def cluster(self, sizes: list[int]) -> None:
+        """Three nodes of each kind; the single ones are no longer needed."""
+        self.close()
+        ClusterBench(self.directory, self.load.classpath, self.rounds, sizes, self.note_of).run()
+
     def report(self) -> str:
-        header = f"{'':<44} {'':<10} {'Apache Kafka 4.3.1':>28} {'Strandline':>28} {'ratio':>9}"
+        header = f"{'':<{TITLE}} {'':<10} {'Apache Kafka 4.3.1':>28} {'Strandline':>28} {'ratio':>9}"
         lines = [line for line in self.lines.values() if line.kafka and line.strandline]
-        return "\n".join([header, *(line.text() for line in lines)])
+        table = "\n".join([header, *(line.text() for line in lines)])
+        told = [(line.title, line.unit, line.kafka, line.strandline) for line in lines]
+        return table + "\n\n" + growth(told) if any(" partitions: " in line.title for line in lines) else table
 
     def close(self) -> None:
         for server in self.servers:
@@ -173,8 +188,9 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--scale", type=float, default=1.0, help="0.05 for a look that takes minutes")
     parser.add_argument(
-        "--only", default="", help="comma-separated: produce,consume,librdkafka,single,latency,memory,many"
+        "--only", default="", help="comma-separated: produce,consume,librdkafka,single,latency,memory,many,cluster"
     )
+    parser.add_argument("--sizes", default="1000,5000,20000", help="partitions of the cluster, in thousands")
     parser.add_argument("--json", type=Path, help="also write the numbers here")
     options = parser.parse_args()
     if shutil.which("java") is None or shutil.which("mvn") is None:
@@ -193,10 +209,12 @@ def main() -> int:
         "latency": bench.latency,
         "memory": bench.loaded_memory,
         "many": bench.many_partitions,
+        "cluster": lambda: bench.cluster([int(size) for size in options.sizes.split(",")]),
     }
     wanted = options.only.split(",") if options.only else list(stages)
     try:
-        bench.starting()
+        if wanted != ["cluster"]:
+            bench.starting()
         for name, stage in stages.items():
             if name in wanted:
                 stage()

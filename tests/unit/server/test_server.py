@@ -204,3 +204,13 @@ def test_a_listener_that_cannot_listen_closes_the_others_again() -> None:
         assert house.network.factories == {}
 
     run(scenario())
+
+
+def test_the_longest_step_of_the_event_loop_is_a_metric() -> None:
+    async def scenario() -> None:
+        house = await House().start(handlers(METADATA=say_metadata))
+        before = house.number("strandline.runtime:type=EventLoop,name=LongestStepMs")
+        house.server.lag.steps.record(9_000_000, house.server.lag.begin() // 1_000_000)
+        assert before < 9_000 == house.number("strandline.runtime:type=EventLoop,name=LongestStepMs")
+
+    run(scenario())
