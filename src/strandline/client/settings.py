@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from random import Random
+
+import msgspec
 
 from strandline.records.compression import Codec
 
 
-@dataclass(frozen=True, slots=True)
-class ClientSettings:
+class ClientSettings(msgspec.Struct, frozen=True):
     client_id: str = "strandline"
     connect_timeout_ms: int = 10_000
     request_timeout_ms: int = 30_000
@@ -23,8 +23,7 @@ class ClientSettings:
     max_response_bytes: int = 512 << 20
 
 
-@dataclass(frozen=True, slots=True)
-class ProducerSettings:
+class ProducerSettings(msgspec.Struct, frozen=True):
     acks: int = -1
     idempotent: bool = True
     linger_ms: int = 5
@@ -50,8 +49,7 @@ class ProducerSettings:
             raise ValueError("max_in_flight must be 1 to 5: a broker recognises only the last five batches")
 
 
-@dataclass(frozen=True, slots=True)
-class FetcherSettings:
+class FetcherSettings(msgspec.Struct, frozen=True):
     min_bytes: int = 1
     max_wait_ms: int = 500
     max_bytes: int = 50 << 20

@@ -8,7 +8,8 @@ understood any more.
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass
+
+import msgspec
 
 from strandline.client.errors import Violation
 from strandline.model.errors import ErrorCode
@@ -19,8 +20,7 @@ from strandline.protocol.types import Message
 from strandline.runtime.slices import Part
 
 
-@dataclass(frozen=True, slots=True)
-class _Asked:
+class _Asked(msgspec.Struct, frozen=True):
     correlation_id: int
     api: Api
     version: int

@@ -12,8 +12,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from typing import Final
+
+import msgspec
 
 from strandline.controller.decisions import Decision, Steps
 from strandline.runtime.clock import Clock
@@ -22,8 +23,7 @@ from strandline.runtime.clock import Clock
 _STANDSTILL_MS: Final = 500
 
 
-@dataclass(frozen=True, slots=True)
-class Duty:
+class Duty(msgspec.Struct, frozen=True):
     name: str
     interval_ms: int
     decide: Callable[[], Decision[bool] | Steps[bool]]

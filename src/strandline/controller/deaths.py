@@ -28,8 +28,9 @@ a living one is heard, and any address that the newcomer does not claim for itse
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Final
+
+import msgspec
 
 from strandline.controller.settings import ControllerSettings
 from strandline.metadata.values import BrokerInfo
@@ -44,8 +45,7 @@ AGAIN_MS: Final = 1000
 SPARED_MS: Final = 60_000
 
 
-@dataclass(frozen=True, slots=True)
-class Dial:
+class Dial(msgspec.Struct, frozen=True):
     """Dial these, then tell `on_dialled` whether every one of them refused."""
 
     broker_id: int
@@ -53,8 +53,7 @@ class Dial:
     endpoints: tuple[Endpoint, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Fence:
+class Fence(msgspec.Struct, frozen=True):
     """Fence this broker if `is_dead` still says so when its turn has come."""
 
     broker_id: int
@@ -65,8 +64,7 @@ class Fence:
 Effect = Dial | Fence
 
 
-@dataclass(slots=True)
-class _Missed:
+class _Missed(msgspec.Struct):
     """A broker that is not heard and might be dead."""
 
     epoch: int

@@ -11,8 +11,9 @@ other decision is made meanwhile, so a machine may trust across a yield what it 
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
-from dataclasses import dataclass, field
 from typing import Final, Generic, TypeVar
+
+import msgspec
 
 from strandline.model.errors import ErrorCode, KafkaError
 from strandline.protocol.types import Message
@@ -25,10 +26,9 @@ MAX_RECORDS_PER_DECISION: Final = 10_000
 STEPS_PER_BREATH: Final = 200
 
 
-@dataclass(slots=True)
-class Decision(Generic[A]):
+class Decision(msgspec.Struct, Generic[A]):
     answer: A
-    records: list[Message] = field(default_factory=list)
+    records: list[Message] = msgspec.field(default_factory=list)
     atomic: bool = True
     """False: the records may be appended in several batches, each of which makes sense alone (many leader changes)."""
     appended: Callable[[int], None] | None = None

@@ -17,8 +17,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, Final, TypeVar
+
+import msgspec
 
 from strandline.controller.decisions import MAX_RECORDS_PER_DECISION, Decision, Steps
 from strandline.controller.metrics import CONTROLLER
@@ -42,8 +43,7 @@ _MARGIN: Final = 1000
 _QUEUE: Final = "kafka.controller:type=ControllerEventManager,name="
 
 
-@dataclass(slots=True)
-class Leadership:
+class Leadership(msgspec.Struct):
     """One term of office."""
 
     epoch: int

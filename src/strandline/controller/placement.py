@@ -10,14 +10,14 @@ Fenced brokers may follow, when live ones do not suffice: they are registered an
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from random import Random
+
+import msgspec
 
 from strandline.model.errors import ErrorCode, KafkaError
 
 
-@dataclass(frozen=True, slots=True)
-class Candidate:
+class Candidate(msgspec.Struct, frozen=True):
     id: int
     rack: str | None
     fenced: bool

@@ -7,11 +7,11 @@ so that a change of controllers fences nobody; from then on each heartbeat renew
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+
+import msgspec
 
 
-@dataclass(slots=True)
-class Session:
+class Session(msgspec.Struct):
     epoch: int
     deadline_ms: int
     metadata_offset: int = -1

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+
+import msgspec
 
 from strandline.model.ids import Uuid
 
 
-@dataclass(frozen=True, slots=True)
-class ControllerSettings:
+class ControllerSettings(msgspec.Struct, frozen=True):
     node_id: int
     cluster_id: str
     num_partitions: int = 1
@@ -31,5 +31,5 @@ class ControllerSettings:
     """Under which the broker of this process registers, if it has one: any other under its id is a predecessor."""
     configured_voters: tuple[int, ...] = ()
     """`controller.quorum.voters`, if the quorum has its voters from there."""
-    static: Mapping[str, str] = field(default_factory=dict)
+    static: Mapping[str, str] = msgspec.field(default_factory=dict)
     """The node's configuration file as text, by Kafka's key names: the weakest layer of topic settings but one."""

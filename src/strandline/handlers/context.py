@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Any, Protocol
+
+import msgspec
 
 from strandline.handlers.sessions import FetchSessions
 from strandline.metadata.effective_settings import BrokerLayers
@@ -64,8 +65,7 @@ class Settings(Protocol):
     def layers(self) -> BrokerLayers: ...
 
 
-@dataclass(frozen=True, slots=True)
-class LogDirectoryInfo:
+class LogDirectoryInfo(msgspec.Struct, frozen=True):
     """A log directory as DescribeLogDirs shows it."""
 
     path: str
@@ -76,8 +76,7 @@ class LogDirectoryInfo:
     """With their sizes in bytes."""
 
 
-@dataclass(slots=True, kw_only=True)
-class Member:
+class Member(msgspec.Struct, kw_only=True):
     """A node of the cluster, whatever its roles: what anybody may ask of it."""
 
     node_id: int
@@ -86,7 +85,7 @@ class Member:
     kraft_version: Callable[[], int]
     settings: Settings
     # Advertised API ranges of each listener, filled in when the handler tables exist: listener → key → (min, max).
-    api_ranges: dict[str, dict[int, tuple[int, int]]] = field(default_factory=dict)
+    api_ranges: dict[str, dict[int, tuple[int, int]]] = msgspec.field(default_factory=dict)
 
     @property
     def view(self) -> View:
@@ -94,8 +93,7 @@ class Member:
         return self.image.committed
 
 
-@dataclass(slots=True, kw_only=True)
-class Broker(Member):
+class Broker(Member, kw_only=True):
     world: World
     partitions: PartitionTable
     controller: ActiveController
@@ -103,7 +101,7 @@ class Broker(Member):
     fetch_sessions: FetchSessions
     log_directories: Callable[[], list[LogDirectoryInfo]]
     # Set once the controller lets clients see this broker; requests that come earlier wait, as in a full backlog.
-    serving: asyncio.Event = field(default_factory=asyncio.Event)
+    serving: asyncio.Event = msgspec.field(default_factory=asyncio.Event)
     stopping: bool = False
 
     async def until_serving(self) -> None:

@@ -8,7 +8,6 @@ has a reason to look whether the broker is still there.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -56,8 +55,7 @@ _AS_BROKERS_DO: dict[ApiKey, MemberHandler] = {
 OWN_KEYS: tuple[ApiKey, ...] = (*_AS_BROKERS_DO, ApiKey.DESCRIBE_CLUSTER, ApiKey.ENVELOPE)
 
 
-@dataclass(slots=True, kw_only=True)
-class ControllerMember(Member):
+class ControllerMember(Member, kw_only=True):
     """A controller as its listener shows it."""
 
     methods: Mapping[ApiKey, Method]

@@ -12,8 +12,9 @@ from __future__ import annotations
 import ipaddress
 import struct
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from strandline.client.errors import code_of
 from strandline.handlers.context import Call
@@ -33,8 +34,7 @@ _VERSION = struct.Struct(">h")
 _SIZE_BYTES = 4
 
 
-@dataclass(slots=True)
-class ForwardedCall:
+class ForwardedCall(msgspec.Struct):
     """A call as its client made it, at another node."""
 
     outer: Call

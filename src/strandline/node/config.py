@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
+
+import msgspec
 
 from strandline.metadata.broker_settings import BROKER_KEYS, OWN_KEYS, OWN_PREFIX, THROTTLE_KEYS, broker_key
 from strandline.metadata.settings.addresses import Voter, parse_address, parse_voter
@@ -38,8 +39,7 @@ class ConfigRefused(Exception):
         self.problems = tuple(problems)
 
 
-@dataclass(frozen=True, slots=True)
-class NodeConfig:
+class NodeConfig(msgspec.Struct, frozen=True):
     """Who this node is."""
 
     node_id: int
@@ -55,8 +55,7 @@ class NodeConfig:
         return "controller" in self.roles
 
 
-@dataclass(frozen=True, slots=True)
-class QuorumConfig:
+class QuorumConfig(msgspec.Struct, frozen=True):
     """Where the controllers are. Fixed `voters` mean kraft.version 0; otherwise the log says who votes."""
 
     voters: tuple[Voter, ...]
@@ -64,8 +63,7 @@ class QuorumConfig:
     auto_join: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Config:
+class Config(msgspec.Struct, frozen=True):
     """A whole configuration. `static` is the file as DescribeConfigs shows it; `value` gives any broker key, parsed."""
 
     node: NodeConfig

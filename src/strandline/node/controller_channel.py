@@ -13,8 +13,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
-from dataclasses import dataclass
 from typing import Any, Final, Protocol
+
+import msgspec
 
 from strandline.client.errors import code_of
 from strandline.handlers.context import Call
@@ -54,8 +55,7 @@ class Peers(Protocol):
     async def call(self, endpoint: Endpoint, request: Message, *, timeout_ms: int) -> Message: ...
 
 
-@dataclass(frozen=True, slots=True)
-class _Question:
+class _Question(msgspec.Struct, frozen=True):
     api_key: ApiKey
     request: Message
     version: int

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 from strandline.metadata.image import Image
 from strandline.model.ids import Uuid
@@ -16,8 +16,7 @@ from strandline.runtime.world import World
 from strandline.server.peers import Peers
 
 
-@dataclass(frozen=True, slots=True)
-class Foundation:
+class Foundation(msgspec.Struct, frozen=True):
     config: Config
     world: World
     storage: Storage

@@ -5,8 +5,9 @@ Read and written by `node/storage`. Version 1 is written; version 0 (broker.id, 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
+
+import msgspec
 
 from strandline.model.ids import Uuid
 from strandline.node.properties import format_properties, parse_properties
@@ -15,8 +16,7 @@ from strandline.runtime.disk import Disk, write_atomically
 META_PROPERTIES: Final = "meta.properties"
 
 
-@dataclass(frozen=True, slots=True)
-class Identity:
+class Identity(msgspec.Struct, frozen=True):
     """What a directory says of itself. An older program may have left any of it out."""
 
     cluster_id: str | None

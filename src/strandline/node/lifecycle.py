@@ -10,8 +10,9 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
 from typing import Any, Final, Protocol
+
+import msgspec
 
 from strandline.metadata.features import SUPPORTED_FEATURES
 from strandline.metadata.image import Image
@@ -46,8 +47,7 @@ _SILENCE_WHEN_LEAVING_MS: Final = 1_200
 Listeners = tuple[tuple[str, Endpoint, str], ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Registration:
+class Registration(msgspec.Struct, frozen=True):
     """What a broker says of itself when it registers."""
 
     broker_id: int

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final, NamedTuple
+
+import msgspec
 
 from strandline.model.ids import Endpoint
 
@@ -26,8 +27,7 @@ class NamedEndpoint(NamedTuple):
     port: int
 
 
-@dataclass(frozen=True, slots=True)
-class ListenerConfig:
+class ListenerConfig(msgspec.Struct, frozen=True):
     """One listener. An empty host means every interface; port 0 means any free port, known once it is bound."""
 
     name: str
@@ -44,8 +44,7 @@ class ListenerConfig:
         return Endpoint(self.advertised_host, self.advertised_port or bound_port)
 
 
-@dataclass(frozen=True, slots=True)
-class ListenerKeys:
+class ListenerKeys(msgspec.Struct, frozen=True):
     """The values of the keys that speak of listeners. `advertised` is None, and `protocols` has only Kafka's default,
     when the file does not say."""
 

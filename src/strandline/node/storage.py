@@ -11,9 +11,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import Enum
 from random import Random
+
+import msgspec
 
 from strandline.metadata.cluster import METADATA_VERSION
 from strandline.metadata.features import (
@@ -39,8 +40,7 @@ class StorageRefused(Exception):
     """Directories that cannot be formatted or started on; the message says what to do."""
 
 
-@dataclass(frozen=True, slots=True)
-class FormatPlan:
+class FormatPlan(msgspec.Struct, frozen=True):
     """What the person who formats asked for. At most one of the three ways to begin a quorum."""
 
     standalone: bool = False
@@ -51,8 +51,7 @@ class FormatPlan:
     features: Mapping[str, int] | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class FormatReport:
+class FormatReport(msgspec.Struct, frozen=True):
     cluster_id: str
     node_id: int
     formatted: Mapping[str, Uuid]
@@ -69,8 +68,7 @@ class DirectoryState(Enum):
     BROKEN = "broken"
 
 
-@dataclass(frozen=True, slots=True)
-class DirectoryInfo:
+class DirectoryInfo(msgspec.Struct, frozen=True):
     """One directory: who it belongs to if it is formatted, otherwise what is wrong with it."""
 
     path: str
@@ -79,14 +77,12 @@ class DirectoryInfo:
     problem: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class StorageInfo:
+class StorageInfo(msgspec.Struct, frozen=True):
     directories: tuple[DirectoryInfo, ...]
     problems: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Storage:
+class Storage(msgspec.Struct, frozen=True):
     """Directories that a node may start on. One of several that failed is in `offline`, with the reason."""
 
     cluster_id: str

@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Generator, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Final, cast
+
+import msgspec
 
 from strandline.metadata.record_versions import record_version
 from strandline.model.errors import NodeFault
@@ -62,8 +63,7 @@ _CONTROL_TYPES: Final = {message: type_ for type_, message in _CONTROL_MESSAGES.
 ControlRecord = LeaderChangeMessage | SnapshotHeaderRecord | SnapshotFooterRecord | KRaftVersionRecord | VotersRecord
 
 
-@dataclass(frozen=True, slots=True)
-class MetadataBatch:
+class MetadataBatch(msgspec.Struct, frozen=True):
     base_offset: int
     next_offset: int
     epoch: int

@@ -16,8 +16,9 @@ from __future__ import annotations
 
 import json
 import logging
-from dataclasses import dataclass
 from typing import Final
+
+import msgspec
 
 from strandline.runtime.disk import Disk, File
 
@@ -28,8 +29,7 @@ _SIZE_BYTES: Final = 128
 logger = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class Committed:
+class Committed(msgspec.Struct, frozen=True):
     epoch: int
     offset: int
     """The first offset not known to be committed."""

@@ -6,15 +6,14 @@ it come, is passed over. That keeps late and doubled answers from meaning anythi
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 from strandline.model.ids import Endpoint
 from strandline.raft.effects import Send
 from strandline.raft.settings import QuorumSettings
 
 
-@dataclass(slots=True)
-class _Address:
+class _Address(msgspec.Struct):
     awaited: Send | None = None
     expires_ms: int = 0
     rests_until_ms: int | None = None

@@ -7,7 +7,7 @@ the exchange begun by a `Send` go on in the background and come back as inputs o
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 from strandline.model.ids import Endpoint
 from strandline.protocol.messages.fetch import FetchResponse
@@ -18,15 +18,13 @@ from strandline.raft.state import QuorumState
 from strandline.runtime.disk import Buffer
 
 
-@dataclass(frozen=True, slots=True)
-class Persist:
+class Persist(msgspec.Struct, frozen=True):
     """Write quorum-state and sync it before any later effect: what follows may depend on this replica's memory."""
 
     state: QuorumState
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Send:
+class Send(msgspec.Struct, frozen=True, eq=False):
     """Send a request, in its newest version, and hand the outcome to `Replica.on_response` with this very object.
 
     A Send is known by its identity, not by its content: an outcome that nobody waits for any more is passed over.
@@ -38,16 +36,14 @@ class Send:
     request: Message
 
 
-@dataclass(frozen=True, slots=True)
-class Reply:
+class Reply(msgspec.Struct, frozen=True):
     """Answer the request that came with this token, now or after it was parked."""
 
     token: object
     response: Message
 
 
-@dataclass(frozen=True, slots=True)
-class ReplyWithRecords:
+class ReplyWithRecords(msgspec.Struct, frozen=True):
     """Fill the only partition of the response with up to `max_bytes` of whole batches from `offset` on, and answer.
 
     At least one batch, however large; uncommitted ones included, also those that are only in the page cache.
@@ -59,8 +55,7 @@ class ReplyWithRecords:
     max_bytes: int
 
 
-@dataclass(frozen=True, slots=True)
-class ReplyWithSnapshot:
+class ReplyWithSnapshot(msgspec.Struct, frozen=True):
     """Fill the only partition of the response with up to `max_bytes` of the snapshot's file from byte `position` on.
 
     Size and position are already in the response. A file that has gone meanwhile is answered with SNAPSHOT_NOT_FOUND.
@@ -73,41 +68,35 @@ class ReplyWithSnapshot:
     max_bytes: int
 
 
-@dataclass(frozen=True, slots=True)
-class Flush:
+class Flush(msgspec.Struct, frozen=True):
     """Sync the log in the background, then say how far: `Replica.on_flushed`. Several may be done as one."""
 
 
-@dataclass(frozen=True, slots=True)
-class Truncate:
+class Truncate(msgspec.Struct, frozen=True):
     """Cut the log so that it ends at `offset`, before any later effect. It is never below what is committed."""
 
     offset: int
 
 
-@dataclass(frozen=True, slots=True)
-class Commit:
+class Commit(msgspec.Struct, frozen=True):
     """The high watermark rose: everything below it is committed and may be replayed."""
 
     high_watermark: int
 
 
-@dataclass(frozen=True, slots=True)
-class Lead:
+class Lead(msgspec.Struct, frozen=True):
     """This replica leads the epoch and knows everything that is committed: the controller may become active."""
 
     epoch: int
 
 
-@dataclass(frozen=True, slots=True)
-class StepDown:
+class StepDown(msgspec.Struct, frozen=True):
     """The leadership of this epoch has ended, also if it never came to `Lead`."""
 
     epoch: int
 
 
-@dataclass(frozen=True, slots=True)
-class SnapshotChunk:
+class SnapshotChunk(msgspec.Struct, frozen=True):
     """Write these bytes at `position` of the snapshot's `.part` file, to the page cache. Position 0 begins it anew."""
 
     snapshot_id: SnapshotId
@@ -115,16 +104,14 @@ class SnapshotChunk:
     data: Buffer
 
 
-@dataclass(frozen=True, slots=True)
-class FinishSnapshot:
+class FinishSnapshot(msgspec.Struct, frozen=True):
     """Sync, verify and name the snapshot, begin the log anew at its end, load it into the image, before any later
     effect. Then `Replica.on_snapshot_loaded`, or `on_snapshot_failed` when it was not a whole snapshot."""
 
     snapshot_id: SnapshotId
 
 
-@dataclass(frozen=True, slots=True)
-class LeaderChanged:
+class LeaderChanged(msgspec.Struct, frozen=True):
     """Who leads, in which epoch, or where, is different now: whoever looks for the controller may look again.
 
     That nobody leads in yet another epoch is not worth telling.

@@ -11,7 +11,7 @@ should not have to wait for it.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from strandline import __version__
 from strandline.metadata.features import KRAFT_VERSION

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+
+import msgspec
 
 
 def majority(voters: int) -> int:
@@ -16,12 +17,11 @@ def offset_held_by_majority(end_offsets: Sequence[int]) -> int:
     return sorted(end_offsets, reverse=True)[len(end_offsets) // 2]
 
 
-@dataclass(slots=True)
-class Tally:
+class Tally(msgspec.Struct):
     """The votes of one ballot, by voter id."""
 
     voters: tuple[int, ...]
-    answers: dict[int, bool] = field(default_factory=dict)
+    answers: dict[int, bool] = msgspec.field(default_factory=dict)
 
     def count(self, voter_id: int, *, granted: bool) -> None:
         """A voter's first answer stands; somebody who is no voter is not counted."""

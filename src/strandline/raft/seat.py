@@ -14,8 +14,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from dataclasses import replace
 from random import Random
+
+from msgspec.structs import replace
 
 from strandline.model.errors import ErrorCode, NodeFault
 from strandline.model.ids import Endpoint

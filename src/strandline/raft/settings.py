@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 
-@dataclass(frozen=True, slots=True)
-class QuorumSettings:
+class QuorumSettings(msgspec.Struct, frozen=True):
     election_timeout_ms: int = 1_000  # controller.quorum.election.timeout.ms
     """Randomised to once up to twice as long, every time."""
     fetch_timeout_ms: int = 2_000  # controller.quorum.fetch.timeout.ms

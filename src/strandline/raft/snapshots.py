@@ -14,8 +14,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Final
+
+import msgspec
 
 from strandline.model.errors import NodeFault
 from strandline.protocol.messages.control_records import (
@@ -44,8 +45,7 @@ _NAME: Final = re.compile(r"(\d{20})-(\d{10})\.checkpoint")
 _PART: Final = ".part"
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class SnapshotId:
+class SnapshotId(msgspec.Struct, frozen=True, order=True):
     end_offset: int
     epoch: int
 

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from strandline.model.errors import NodeFault
 from strandline.model.ids import ZERO_UUID, Uuid
@@ -19,8 +20,7 @@ QUORUM_STATE = "quorum-state"
 NOBODY = -1
 
 
-@dataclass(frozen=True, slots=True)
-class QuorumState:
+class QuorumState(msgspec.Struct, frozen=True):
     epoch: int = 0
     leader_id: int = NOBODY
     voted_id: int = NOBODY

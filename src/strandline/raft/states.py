@@ -25,8 +25,9 @@ forgotten when it is left. Observers are Unattached or Followers only: they neve
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import Final
+
+import msgspec
 
 from strandline.protocol.messages.cluster import UpdateFeaturesResponse
 from strandline.protocol.messages.quorum import AddRaftVoterResponse, RemoveRaftVoterResponse
@@ -36,24 +37,21 @@ from strandline.raft.snapshots import SnapshotId
 from strandline.raft.voters import ReplicaKey, Voter
 
 
-@dataclass(slots=True)
-class Unattached:
+class Unattached(msgspec.Struct):
     """Knows the epoch, but no leader that it could fetch from."""
 
     deadline_ms: int | None
     """When it stands for election; None for an observer, which asks around for a leader."""
 
 
-@dataclass(slots=True)
-class Prospective:
+class Prospective(msgspec.Struct):
     """Asks whether it would be voted for, before it disturbs anybody with a higher epoch (KIP-996)."""
 
     deadline_ms: int
     tally: Tally
 
 
-@dataclass(slots=True)
-class Candidate:
+class Candidate(msgspec.Struct):
     """Has voted for itself in a new epoch and asks the others to."""
 
     deadline_ms: int
@@ -62,8 +60,7 @@ class Candidate:
     """It cannot win any more: at the deadline it begins again."""
 
 
-@dataclass(slots=True)
-class IncomingSnapshot:
+class IncomingSnapshot(msgspec.Struct):
     """A snapshot that is being fetched because the leader's log no longer reaches back to the end of this one."""
 
     id: SnapshotId
@@ -71,8 +68,7 @@ class IncomingSnapshot:
     is_finishing: bool = False
 
 
-@dataclass(slots=True)
-class Follower:
+class Follower(msgspec.Struct):
     """Fetches from the leader of its epoch."""
 
     deadline_ms: int
@@ -94,8 +90,7 @@ class Follower:
     """To this leader, which takes note for as long as voters are configured."""
 
 
-@dataclass(slots=True)
-class Progress:
+class Progress(msgspec.Struct):
     """What a leader knows of one replica that fetches from it."""
 
     end_offset: int = -1
@@ -104,8 +99,7 @@ class Progress:
     leader_end_at_last_fetch: int = -1
 
 
-@dataclass(frozen=True, slots=True)
-class ParkedFetch:
+class ParkedFetch(msgspec.Struct, frozen=True):
     token: object
     replica: ReplicaKey
     offset: int
@@ -116,8 +110,7 @@ class ParkedFetch:
     deadline_ms: int
 
 
-@dataclass(slots=True)
-class VoterChange:
+class VoterChange(msgspec.Struct):
     """The one change of voters, or of their kind, that may be under way."""
 
     token: object | None
@@ -132,8 +125,7 @@ class VoterChange:
     """Of the record that makes the change, once there is one."""
 
 
-@dataclass(slots=True)
-class Leader:
+class Leader(msgspec.Struct):
     """Writes the log of its epoch, and knows how far each replica has it."""
 
     epoch_start: int
@@ -142,12 +134,12 @@ class Leader:
     check_quorum_at_ms: int | None
     high_watermark: int | None = None
     """Unknown until a record of this very epoch is held by a majority."""
-    progress: dict[ReplicaKey, Progress] = field(default_factory=dict)
-    heard_from: dict[int, None] = field(default_factory=dict)
+    progress: dict[ReplicaKey, Progress] = msgspec.field(default_factory=dict)
+    heard_from: dict[int, None] = msgspec.field(default_factory=dict)
     """Voters that have fetched since a majority of them last had."""
-    parked: list[ParkedFetch] = field(default_factory=list)
+    parked: list[ParkedFetch] = msgspec.field(default_factory=list)
     change: VoterChange | None = None
-    described: dict[int, Voter] = field(default_factory=dict)
+    described: dict[int, Voter] = msgspec.field(default_factory=dict)
     """What configured voters have told of themselves (UpdateRaftVoter), for when they are written into the log."""
 
     def progress_of(self, replica: ReplicaKey) -> Progress:
@@ -164,14 +156,13 @@ class Leader:
         return min(deadlines)
 
 
-@dataclass(slots=True)
-class Resigned:
+class Resigned(msgspec.Struct):
     """Led this epoch, does not any more, and will not vote for anybody in it."""
 
     deadline_ms: int
     successors: tuple[ReplicaKey, ...] = ()
     """Those who have most of its log first."""
-    untold: dict[int, None] = field(default_factory=dict)
+    untold: dict[int, None] = msgspec.field(default_factory=dict)
     """Voters that have not acknowledged the resignation; nobody after a mere restart."""
 
 

@@ -7,8 +7,9 @@ is known by its id alone.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import NamedTuple, TypeVar
+
+import msgspec
 
 from strandline.metadata.features import KRAFT_VERSION, SUPPORTED_FEATURES
 from strandline.model.ids import ZERO_UUID, Endpoint, Uuid
@@ -40,8 +41,7 @@ class ReplicaKey(NamedTuple):
         return str(self.id) if self.directory_id == ZERO_UUID else f"{self.id} ({self.directory_id})"
 
 
-@dataclass(frozen=True, slots=True)
-class Voter:
+class Voter(msgspec.Struct, frozen=True):
     id: int
     directory_id: Uuid = ZERO_UUID
     listeners: tuple[tuple[str, Endpoint], ...] = ()
@@ -64,8 +64,7 @@ class Voter:
         return self.kraft_versions[0] <= kraft_version <= self.kraft_versions[1]
 
 
-@dataclass(frozen=True, slots=True)
-class VoterSet:
+class VoterSet(msgspec.Struct, frozen=True):
     """By id."""
 
     voters: tuple[Voter, ...]

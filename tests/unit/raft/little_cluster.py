@@ -9,9 +9,12 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from copy import copy
+from dataclasses import dataclass, field
 from random import Random
 from typing import Any
+
+from msgspec.structs import replace
 
 from strandline.model.ids import ZERO_UUID, Endpoint, Uuid
 from strandline.protocol.messages.api_versions import (
@@ -335,7 +338,7 @@ class Cluster:
     def break_connections_to(self, node: Node) -> None:
         broken = [letter for target, letter in self.unanswered if target is node]
         self.unanswered = [each for each in self.unanswered if each[0] is not node]
-        self.letters += [replace(letter) for letter in broken]
+        self.letters += [copy(letter) for letter in broken]
 
     def _bring_back(self, letter: Letter, response: Message | None, *, refused: bool) -> None:
         sender = letter.sender

@@ -37,9 +37,10 @@ Verbs:
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from random import Random
 from typing import Any
+
+from msgspec.structs import replace
 
 from strandline.model.ids import ZERO_UUID
 from strandline.protocol.messages.quorum import (

@@ -4,7 +4,7 @@ and going, all of it drawn from one seed. Afterwards the weather clears, and the
 
 from __future__ import annotations
 
-from dataclasses import replace
+from copy import copy
 from random import Random
 
 from strandline.protocol.messages.quorum import AddRaftVoterRequest, RemoveRaftVoterRequest
@@ -140,7 +140,7 @@ class Storm(Cluster):
 
     def _double_letter(self) -> None:
         if self.letters:
-            self.letters.append(replace(self.draw.choice(self.letters)))
+            self.letters.append(copy(self.draw.choice(self.letters)))
 
     def _finish_sync(self) -> None:
         syncing = [node for node in self.nodes.values() if node.is_up and node.syncing_to is not None]

@@ -5,9 +5,9 @@ from __future__ import annotations
 import errno
 import struct
 from collections.abc import Awaitable, Callable
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from strandline.model.errors import NodeFault
 from strandline.raft.batches import encode_data_batch
