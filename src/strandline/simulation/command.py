@@ -50,6 +50,9 @@ def _add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--nodes", type=int, help="so many nodes that are controller and broker (default: by seed)")
     parser.add_argument("--controllers", type=int, help="so many controllers, with --brokers")
     parser.add_argument("--brokers", type=int)
+    parser.add_argument(
+        "--set", type=_setting, action="append", default=[], metavar="KEY=VALUE", help="of every node (Kafka's keys)"
+    )
     parser.add_argument("--faults", type=_faults, metavar="A,B,…", help=f"of {', '.join(FAULTS)} (default: by seed)")
 
 
@@ -157,6 +160,8 @@ def _as_arguments(arguments: argparse.Namespace) -> Iterable[str]:
         value = getattr(arguments, name)
         if value is not None:
             yield from (f"--{name}", str(value))
+    for key, value in arguments.set:
+        yield from ("--set", f"{key}={value}")
     if arguments.faults is not None:
         yield from ("--faults", ",".join(arguments.faults))
 
@@ -170,7 +175,7 @@ def _options(arguments: argparse.Namespace) -> Options:
         controllers = tuple(range(1, (arguments.controllers or 1) + 1))
         brokers = tuple(range(11, 11 + (arguments.brokers or 1)))
         layout = Layout(controllers, brokers, spare_controllers=(97, 98), spare_brokers=(99,))
-    return Options(arguments.minutes, layout, arguments.faults)
+    return Options(arguments.minutes, layout, arguments.faults, dict(arguments.set))
 
 
 def _seeds(text: str) -> Sequence[int]:
@@ -179,6 +184,13 @@ def _seeds(text: str) -> Sequence[int]:
         return range(int(first), int(last) + 1) if dots else [int(each) for each in text.split(",")]
     except ValueError:
         raise argparse.ArgumentTypeError(f"{text!r} is neither A..B nor A,B,…") from None
+
+
+def _setting(text: str) -> tuple[str, str]:
+    key, equals, value = text.partition("=")
+    if not equals:
+        raise argparse.ArgumentTypeError(f"{text!r} is not KEY=VALUE")
+    return key, value
 
 
 def _faults(text: str) -> list[str]:

@@ -71,6 +71,8 @@ class Options:
     minutes: float = 0.5
     layout: Layout | None = None
     faults: Sequence[str] | None = None
+    settings: Mapping[str, str] = field(default_factory=dict)
+    """Beside those that the seed draws."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +109,7 @@ def draw_plan(seed: int, options: Options | None = None) -> Plan:
     return Plan(
         seed,
         layout,
-        _draw_settings(random),
+        {**_draw_settings(random), **options.settings},
         _draw_weather(random),
         _draw_faults(random, [kind for kind in kinds if kind != "drift"], safety_ms),
         safety_ms,

@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections import deque
 
 from strandline.protocol.messages import metadata_records as kinds
-from strandline.protocol.messages.brokers import BrokerHeartbeatRequest
+from strandline.protocol.messages.brokers import BrokerHeartbeatRequest, BrokerHeartbeatResponse
+from strandline.protocol.types import Message
 from strandline.raft.batches import MetadataBatch
 from strandline.simulation.cluster.cluster import Cluster, Member
 from strandline.simulation.cluster.insight import Sight
@@ -40,15 +41,18 @@ class SilenceIsNoDeath(Checker):
         if now.is_active and not before.is_active:
             self._active_us = self._cluster.simulation.loop.now_us
 
-    def arrived(self, asked: Asked) -> None:
-        if isinstance(asked.message, BrokerHeartbeatRequest):
-            request, leader = asked.message, self._cluster.leader()
-            known = self._cluster.ledger.image.committed.broker(request.broker_id)
-            if leader is not None and leader.name == asked.target and known and known.epoch == request.broker_epoch:
-                heard = self._heard_us.setdefault(request.broker_id, deque(maxlen=100))
+    def asked(self, asked: Asked) -> None:
+        request = asked.message
+        if isinstance(request, BrokerHeartbeatRequest) and (request.want_shut_down or request.offline_log_dirs):
+            self._leaving.add(request.broker_id)
+
+    def answered(self, asked: Asked, response: Message) -> None:
+        """What only reached the socket may have been thrown away with its connection; what is answered was heard."""
+        if isinstance(asked.message, BrokerHeartbeatRequest) and isinstance(response, BrokerHeartbeatResponse):
+            leader = self._cluster.leader()
+            if not response.error_code and leader is not None and leader.name == asked.target:
+                heard = self._heard_us.setdefault(asked.message.broker_id, deque(maxlen=100))
                 heard.append(self._cluster.simulation.loop.now_us)
-            if request.want_shut_down or request.want_fence or request.offline_log_dirs:
-                self._leaving.add(request.broker_id)
 
     def _committed(self, batch: MetadataBatch) -> None:
         for record in batch.records:
