@@ -41,7 +41,7 @@ from strandline.raft.inputs import check_known, fitted, hand_in, may_write
 from strandline.raft.leadership import Leadership
 from strandline.raft.metrics import QuorumMetrics
 from strandline.raft.peers_port import Peers
-from strandline.raft.recovery import check_voters, recover
+from strandline.raft.recovery import check_voters, read_state, recover
 from strandline.raft.replay import Replay
 from strandline.raft.replica import Replica
 from strandline.raft.settings import QuorumSettings
@@ -169,7 +169,7 @@ class Quorum:
         storage = self._storage
         try:
             history = await self._offload.run(recover, storage, self._image, self._configured_voters)
-            state = await self._offload.run(storage.read_state)
+            state = await self._offload.run(read_state, storage, history, self._me)
             if len(history.voters) > 1:  # a sole voter writes a new state before it says anything
                 await self._offload.run(storage.settle_state)
         except (OSError, KafkaError) as error:

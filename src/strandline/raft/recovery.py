@@ -14,6 +14,7 @@ from strandline.metadata.image import Image
 from strandline.model.errors import NodeFault
 from strandline.protocol.types import Message
 from strandline.raft.batches import control_records, data_slices
+from strandline.raft.state import QUORUM_STATE, QuorumState
 from strandline.raft.storage import MetadataStorage
 from strandline.raft.voters import Voter, VoterHistory, VoterSet
 
@@ -33,6 +34,17 @@ def recover(storage: MetadataStorage, image: Image, configured: VoterSet | None)
     finally:
         if collecting:
             gc.enable()
+
+
+def read_state(storage: MetadataStorage, history: VoterHistory, me: Voter) -> QuorumState:
+    """Blocking. NodeFault when a voter's vote is gone: a state is synced before the first record of a log."""
+    votes_with_others = len(history.voters) > 1 and history.voters.voter_known_as(me.key) is not None
+    if votes_with_others and storage.log.log_end_offset > 0 and not storage.has_state:
+        raise NodeFault(
+            f"{storage.path} has a log but no {QUORUM_STATE}: this replica no longer knows how it voted. Restore the "
+            "file from a backup, or remove this voter from the quorum and let it join anew"
+        )
+    return storage.read_state()
 
 
 def check_voters(history: VoterHistory, me: Voter, *, is_controller: bool, can_ask: bool) -> None:

@@ -24,7 +24,7 @@ from strandline.raft.batches import MetadataBatch, checked_batches, read_batches
 from strandline.raft.committed import CommittedNote
 from strandline.raft.opening import StorageSettings, open_log
 from strandline.raft.snapshots import Snapshot, SnapshotId, SnapshotReceiver, SnapshotWriter, read_snapshot
-from strandline.raft.state import QuorumState, read_quorum_state, write_quorum_state
+from strandline.raft.state import QUORUM_STATE, QuorumState, read_quorum_state, write_quorum_state
 from strandline.raft.voters import VoterSet
 from strandline.records.batch import BatchHeader
 from strandline.runtime.disk import Buffer, Disk, File
@@ -131,6 +131,11 @@ class MetadataStorage:
         """Blocking. As `chunks_from`, the records read."""
         for data, position, header in self.chunks_from(offset):
             yield from read_batches(memoryview(data)[position : position + header.size_bytes], self.path)
+
+    @property
+    def has_state(self) -> bool:
+        """Blocking."""
+        return self.disk.exists(f"{self.path}/{QUORUM_STATE}")
 
     def read_state(self) -> QuorumState:
         """Blocking."""

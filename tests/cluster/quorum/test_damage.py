@@ -105,6 +105,12 @@ def test_a_vote_that_cannot_be_read_is_never_forgotten(furnished: Cluster, conte
         assert str(metadata(victim) / "quorum-state") in why and "no longer knows how it voted" in why
 
 
+def test_a_vote_that_is_missing_is_not_taken_for_one_that_was_never_given(furnished: Cluster) -> None:
+    with damaged(furnished, lambda where: (where / "quorum-state").unlink()) as victim:
+        why = refused(furnished, victim)
+        assert "has a log but no quorum-state" in why and "no longer knows how it voted" in why
+
+
 @pytest.mark.parametrize("harm", [cut_in_half, flip_a_bit])
 def test_a_snapshot_that_was_damaged_is_left_aside_while_the_log_has_all_of_it(
     furnished: Cluster, harm: Callable[[Path], None]
