@@ -110,15 +110,22 @@ def test_a_broker_of_kafka_joins_a_quorum_of_ours(kafka_classpath: str, tmp_path
 
 @long
 @pytest.mark.parametrize(
-    "kinds",
-    [{1: "kafka", 2: "kafka", 3: "ours"}, {1: "ours", 2: "ours", 3: "kafka"}],
-    ids=["ours among Kafka's", "Kafka's among ours"],
+    ("kinds", "static"),
+    [
+        ({1: "kafka", 2: "kafka", 3: "ours"}, False),
+        ({1: "ours", 2: "ours", 3: "kafka"}, False),
+        ({1: "kafka", 2: "kafka", 3: "ours"}, True),
+    ],
+    ids=["ours among Kafka's", "Kafka's among ours", "ours among Kafka's, named in the files"],
 )
 def test_a_voter_of_the_other_kind_follows_votes_and_leads(
-    kinds: dict[int, Who], kafka_classpath: str, tmp_path: Path
+    kinds: dict[int, Who], static: bool, kafka_classpath: str, tools: Tools, tmp_path: Path
 ) -> None:
-    members = Members(tmp_path, kafka_classpath, [COMBINED] * 3, 3, SETTINGS)
-    members.format()
+    members = Members(tmp_path, kafka_classpath, [COMBINED] * 3, 3, SETTINGS, static)
+    if static:
+        members.format_by_kafka(tools)
+    else:
+        members.format()
     with members.ended():
         start(members, kinds)
         brokers = members.brokers

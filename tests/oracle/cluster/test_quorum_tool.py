@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Any
+
 import pytest
 
 from compat.java.jvm import Tools
-from oracle.cluster.conftest import Run
+from oracle.cluster.conftest import WHO, Run
 from oracle.cluster.members import Members, wait_until
-from oracle.cluster.tables import QUORUM, rows, status
+from oracle.cluster.tables import FEATURES, QUORUM, rows, status
 from oracle.kafka_server import CLUSTER_ID
+from strandline.launch.state import COMBINED
 
 pytestmark = pytest.mark.xdist_group("cluster")
 
@@ -92,3 +96,27 @@ def test_a_voter_is_not_added_twice_whoever_is_asked(tools: Tools, members: Memb
     for where in (("--bootstrap-server", members.bootstrap), ("--bootstrap-controller", members.controllers[1])):
         ran = tools.run(QUORUM, "--command-config", str(members.each[1].properties), *where, "add-controller")
         assert ran.code == 1 and "DuplicateVoter" in ran.output
+
+
+def test_voters_of_the_properties_files_are_written_into_the_log_when_kraft_version_is_raised(
+    tools: Tools, kafka_classpath: str, tmp_path: Path
+) -> None:
+    static = Members(tmp_path, kafka_classpath, [COMBINED] * 3, 3, static=True)
+    static.format_by_kafka(tools)
+    where = ("--bootstrap-server", static.bootstrap)
+
+    def voters() -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = status(tools.run(QUORUM, *where, "describe", "--status").lines)["CurrentVoters"]
+        return found
+
+    with static.ended():
+        static.start(WHO)
+        assert [(voter["id"], "directoryId" in voter) for voter in voters()] == [(1, False), (2, False), (3, False)]
+        # Every voter has to have told the leader of itself before.
+        raised = ("upgrade", "--feature", "kraft.version=1")
+        wait_until(lambda: tools.run(FEATURES, *where, *raised).code == 0, within_s=30)
+        wait_until(lambda: all("directoryId" in voter for voter in voters()), within_s=10)
+        assert [voter["directoryId"] for voter in voters()] == [directory_id(static, each) for each in (1, 2, 3)]
+        static.kill()
+        static.start(WHO)
+        assert [voter["directoryId"] for voter in voters()] == [directory_id(static, each) for each in (1, 2, 3)]
