@@ -34,7 +34,9 @@ class Faults:
     def start(self) -> None:
         loop = asyncio.get_running_loop()
         for planned in self._cluster.plan.faults:
-            self._tasks.append(loop.create_task(self._strike(planned), name=f"{planned.kind} at {planned.at_ms} ms"))
+            task = loop.create_task(self._strike(planned), name=f"{planned.kind} at {planned.at_ms} ms")
+            task.add_done_callback(raise_error)
+            self._tasks.append(task)
 
     async def _strike(self, planned: PlannedFault) -> None:
         await asyncio.sleep(planned.at_ms / 1000)
@@ -47,9 +49,6 @@ class Faults:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        for task in self._tasks:
-            if not task.cancelled() and (error := task.exception()) is not None:
-                raise error
         cluster = self._cluster
         cluster.chronicle.note("", "the faults end; everything heals")
         fabric = cluster.simulation.fabric
@@ -64,6 +63,12 @@ class Faults:
         for member in cluster.members.values():
             if member.machine.boots and not member.running:
                 member.boot()
+
+
+def raise_error(task: asyncio.Task[None]) -> None:
+    """As a callback of the loop: an error that nobody waits for ends the run."""
+    if not task.cancelled() and (error := task.exception()) is not None:
+        raise error
 
 
 def mend(member: Member) -> None:

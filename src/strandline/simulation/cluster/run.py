@@ -20,7 +20,7 @@ from strandline.simulation.cluster.checkers.leaders import OneLeaderPerEpoch
 from strandline.simulation.cluster.checkers.votes import VotesAreKept
 from strandline.simulation.cluster.chronicle import Chronicle
 from strandline.simulation.cluster.cluster import Cluster
-from strandline.simulation.cluster.faults import Faults
+from strandline.simulation.cluster.faults import Faults, raise_error
 from strandline.simulation.cluster.history import History
 from strandline.simulation.cluster.liveness import settled
 from strandline.simulation.cluster.observer import Checker, Observer
@@ -128,7 +128,7 @@ class Run:
         faults.start()
         working = [cluster.simulation.machine(worker.name).boot(worker.run) for worker in workers]
         for task in working:
-            task.add_done_callback(_raise_error)
+            task.add_done_callback(raise_error)
         await asyncio.sleep(self._plan.safety_ms / 1000)
         await faults.heal()
         await settled(cluster, self.history)
@@ -146,11 +146,6 @@ class Run:
                 await asyncio.sleep(0.1)
             else:
                 raise Violation("liveness", f"{worker.name} has waited for an answer for 10 s")
-
-
-def _raise_error(task: asyncio.Task[None]) -> None:
-    if not task.cancelled() and (error := task.exception()) is not None:
-        raise error
 
 
 def _details(violation: Violation) -> str:

@@ -27,6 +27,7 @@ class MetadataAgrees(Checker):
 
     def booted(self, member: Member) -> None:
         self._commits[member.id] = 0
+        self._check_snapshots(member)
 
     def changed(self, member: Member, before: Sight, now: Sight) -> None:
         if now.high_watermark > self._ledger.end or now.committed > self._ledger.end:
