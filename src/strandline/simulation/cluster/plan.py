@@ -99,19 +99,17 @@ class Plan:
 
 
 def draw_plan(seed: int, options: Options | None = None) -> Plan:
+    """Each part has a generator of its own: what is asked for in one place leaves the others as they were."""
     options = options or Options()
-    random = Random(f"{seed}/plan")
-    layout = draw_layout(random)
-    if options.layout is not None:
-        layout = options.layout
     safety_ms = round(options.minutes * 60_000)
-    kinds = _draw_kinds(random, options.faults)
+    kinds = _draw_kinds(Random(f"{seed}/kinds"), options.faults)
+    random = Random(f"{seed}/run")
     return Plan(
         seed,
-        layout,
-        {**_draw_settings(random), **options.settings},
-        _draw_weather(random),
-        _draw_faults(random, [kind for kind in kinds if kind != "drift"], safety_ms),
+        options.layout or draw_layout(Random(f"{seed}/layout")),
+        {**_draw_settings(Random(f"{seed}/settings")), **options.settings},
+        _draw_weather(Random(f"{seed}/weather")),
+        _draw_faults(Random(f"{seed}/faults"), [kind for kind in kinds if kind != "drift"], safety_ms),
         safety_ms,
         drift="drift" in kinds,
         stepped_chance=random.choice((0.0, 0.0, 0.02)),

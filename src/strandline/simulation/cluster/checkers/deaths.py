@@ -8,6 +8,7 @@ meanwhile, and a broker waits for its answer. Told as "liveness", since nothing 
 from __future__ import annotations
 
 from collections import deque
+from weakref import WeakKeyDictionary
 
 from strandline.protocol.messages import metadata_records as kinds
 from strandline.protocol.messages.brokers import BrokerHeartbeatRequest, BrokerHeartbeatResponse
@@ -27,6 +28,7 @@ class SilenceIsNoDeath(Checker):
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
         self._heard_us: dict[int, deque[int]] = {}
+        self._arrived_us: WeakKeyDictionary[Asked, int] = WeakKeyDictionary()
         self._leaving: set[int] = set()
         self._boots: dict[int, int] = {}
         self._active_us = 0
@@ -46,13 +48,16 @@ class SilenceIsNoDeath(Checker):
         if isinstance(request, BrokerHeartbeatRequest) and (request.want_shut_down or request.offline_log_dirs):
             self._leaving.add(request.broker_id)
 
+    def arrived(self, asked: Asked) -> None:
+        self._arrived_us[asked] = self._cluster.simulation.loop.now_us
+
     def answered(self, asked: Asked, response: Message) -> None:
         """What only reached the socket may have been thrown away with its connection; what is answered was heard."""
         if isinstance(asked.message, BrokerHeartbeatRequest) and isinstance(response, BrokerHeartbeatResponse):
             leader = self._cluster.leader()
             if not response.error_code and leader is not None and leader.name == asked.target:
                 heard = self._heard_us.setdefault(asked.message.broker_id, deque(maxlen=100))
-                heard.append(self._cluster.simulation.loop.now_us)
+                heard.append(self._arrived_us.get(asked, 0))
 
     def _committed(self, batch: MetadataBatch) -> None:
         for record in batch.records:

@@ -1,0 +1,145 @@
+"""A node's metadata directory seen from outside: what is cached, what is certain, how far it agrees with the ledger."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+
+from strandline.model.ids import Endpoint, Uuid
+from strandline.protocol.messages.control_records import LeaderChangeMessage
+from strandline.protocol.messages.metadata_records import NoOpRecord
+from strandline.raft.batches import encode_control_batch, encode_data_batch, read_batches
+from strandline.raft.snapshots import SnapshotId, SnapshotWriter
+from strandline.raft.state import QuorumState, write_quorum_state
+from strandline.raft.voters import Voter, VoterSet
+from strandline.simulation.cluster.ledger import Ledger
+from strandline.simulation.cluster.metadata_files import METADATA_DIRECTORY, MetadataFiles, Voted
+from strandline.simulation.disk import SimDisk
+from strandline.simulation.volume import Fate
+from strandline.simulation.world import Machine, Simulation
+
+VOTERS = VoterSet((Voter(1, Uuid.of(1, 1), (("CONTROLLER", Endpoint("node1", 9093)),)),))
+
+
+class Log:
+    """Segments written by hand."""
+
+    def __init__(self) -> None:
+        self.machine: Machine = Simulation(1).machine("node")
+        self.disk = SimDisk(self.machine.volume)
+        self.disk.make_dirs(METADATA_DIRECTORY)
+        self.disk.sync_dir("/")
+        self.disk.sync_dir("/data")
+        self.files = MetadataFiles(self.machine)
+        self.roll(0)
+
+    def roll(self, offset: int) -> None:
+        self.file = self.disk.open(f"{METADATA_DIRECTORY}/{offset:020d}.log", create=True)
+        self.disk.sync_dir(METADATA_DIRECTORY)
+        self.offset = offset
+
+    def append(self, count: int = 1, epoch: int = 1, data: bytes | None = None) -> None:
+        records = [NoOpRecord()] * count
+        batch = data or encode_data_batch(
+            records, base_offset=self.offset, epoch=epoch, timestamp=0, metadata_version=25
+        )
+        self.file.write_at(self.file.size(), batch)
+        self.offset += count
+
+
+def offsets(log: Log) -> list[int]:
+    return [batch.base_offset for batch in log.files.batches()]
+
+
+def test_batches_are_read_over_segments_and_only_what_is_new() -> None:
+    log = Log()
+    log.append(2)
+    assert offsets(log) == [0]
+    log.append()
+    log.roll(3)
+    log.append(2, epoch=4)
+    assert offsets(log) == [0, 2, 3]
+    assert [batch.base_offset for batch in log.files.batches(since=3)] == [3]
+    assert log.files.end() == (4, 5)
+    (read,) = read_batches(log.files.content(log.files.batches()[1]), "the test")
+    assert (read.base_offset, read.next_offset) == (2, 3)
+
+
+def test_what_was_cut_is_not_seen_any_more() -> None:
+    log = Log()
+    log.append()
+    size = log.file.size()
+    log.append()
+    assert offsets(log) == [0, 1]
+    log.file.truncate(size)
+    log.offset = 1
+    log.append(epoch=2)
+    assert [(batch.base_offset, batch.epoch) for batch in log.files.batches()] == [(0, 1), (1, 2)]
+
+
+def test_a_log_that_began_anew_has_no_past() -> None:
+    log = Log()
+    log.append(3)
+    log.roll(10)
+    log.append()
+    assert offsets(log) == [10]
+
+
+def test_what_is_held_durably_is_what_was_synced_and_is_what_was_committed() -> None:
+    leader, follower, ledger = Log(), Log(), Ledger()
+    for log in (leader, follower):
+        log.append()
+        log.append()
+        log.file.sync()
+        log.append()
+    ledger.extend(leader.files, 3)
+    assert ledger.end == 3
+    assert ledger.held_durably(follower.files) == 2
+    follower.file.sync()
+    assert ledger.held_durably(follower.files) == 3
+    other = Log()
+    other.append()
+    other.append(epoch=7)
+    other.file.sync()
+    assert ledger.held_durably(other.files) == 1
+    different = ledger.first_difference(other.files.batches(), 3)
+    assert different is not None and different.base_offset == 1
+
+
+def test_a_snapshot_stands_for_everything_before_its_end() -> None:
+    log, ledger = Log(), Ledger()
+    assert ledger.held_durably(log.files) == 0
+    snapshot_id = SnapshotId(20, 3)
+    path = f"{METADATA_DIRECTORY}/{snapshot_id.file_name}"
+    writer = SnapshotWriter(log.disk, path, epoch=3, metadata_version=25)
+    writer.begin(last_timestamp=0, wall_ms=0)
+    assert log.files.certain_snapshot() is None
+    writer.finish(0)
+    assert log.files.certain_snapshot() == snapshot_id
+    assert ledger.held_durably(log.files) == 20
+    assert log.files.end() == (3, 20)
+
+
+def test_what_is_certain_of_quorum_state_is_what_a_power_loss_leaves() -> None:
+    log = Log()
+    assert log.files.quorum_state() is None
+    write_quorum_state(log.disk, METADATA_DIRECTORY, QuorumState(3, 1), kraft_version=1, voters=[])
+    log.disk.fail("sync_dir", times=1)
+    with pytest.raises(OSError):
+        write_quorum_state(log.disk, METADATA_DIRECTORY, QuorumState(4, voted_id=2), kraft_version=1, voters=[])
+    certain, cached = log.files.quorum_state(), log.files.quorum_state(cached=True)
+    assert certain is not None and (certain.epoch, certain.leader_id) == (3, 1)
+    assert cached is not None and (cached.epoch, cached.voted_id) == (4, 2)
+    log.machine.volume = log.machine.volume.after_power_loss(Random(1), Fate.LOST)
+    assert log.files.quorum_state() == log.files.quorum_state(cached=True) == certain
+    assert isinstance(certain, Voted)
+
+
+def test_the_last_voters_in_the_log_are_known() -> None:
+    log = Log()
+    first = LeaderChangeMessage(version=0, leader_id=1)
+    log.append(data=bytes(encode_control_batch([first], base_offset=0, epoch=1, timestamp=0)))
+    assert log.files.last_voters() is None
+    log.append(data=bytes(encode_control_batch([VOTERS.record()], base_offset=1, epoch=1, timestamp=0)))
+    assert log.files.last_voters() == VOTERS

@@ -1,0 +1,61 @@
+"""What a seed decides: the same for the same seed, everything for some seed, and nothing that contradicts itself."""
+
+from __future__ import annotations
+
+from strandline.simulation.cluster.faults import STRIKES
+from strandline.simulation.cluster.plan import FAULTS, Layout, Options, draw_plan
+
+
+def test_a_seed_gives_one_plan() -> None:
+    assert draw_plan(5) == draw_plan(5)
+    assert draw_plan(5) != draw_plan(6)
+
+
+def test_every_fault_is_drawn_for_some_seed_and_no_seed_has_them_all() -> None:
+    plans = [draw_plan(seed) for seed in range(200)]
+    kinds = [{fault.kind for fault in plan.faults} for plan in plans]
+    assert set().union(*kinds) == set(STRIKES) == set(FAULTS) - {"drift"}
+    assert any(plan.drift for plan in plans)
+    assert max(len(each) for each in kinds) <= 5
+
+
+def test_layouts_of_all_kinds_are_drawn() -> None:
+    layouts = [draw_plan(seed).layout for seed in range(100)]
+    assert any(layout.static_voters for layout in layouts)
+    assert any(set(layout.controllers) & set(layout.brokers) for layout in layouts)
+    assert any(not set(layout.controllers) & set(layout.brokers) for layout in layouts)
+    assert {len(layout.controllers) for layout in layouts} == {1, 3, 5}
+    for layout in layouts:
+        assert not (layout.static_voters and layout.spare_controllers)
+
+
+def test_limits_are_small_and_agree_with_each_other() -> None:
+    for seed in range(100):
+        settings = draw_plan(seed).settings
+        heartbeat, session = (int(settings[f"broker.{key}.ms"]) for key in ("heartbeat.interval", "session.timeout"))
+        assert session >= 3 * heartbeat
+        assert int(settings["controller.quorum.request.timeout.ms"]) > 500
+
+
+def test_what_a_person_asks_for_comes_before_what_is_drawn() -> None:
+    layout = Layout((1, 2), (3,))
+    options = Options(minutes=1, layout=layout, faults=["kill"], settings={"broker.session.timeout.ms": "77"})
+    plan = draw_plan(9, options)
+    assert plan.layout == layout
+    assert {fault.kind for fault in plan.faults} == {"kill"}
+    assert plan.settings["broker.session.timeout.ms"] == "77"
+    assert plan.safety_ms == 60_000
+    assert all(fault.at_ms < plan.safety_ms for fault in plan.faults)
+
+
+def test_a_shorter_run_begins_like_a_longer_one() -> None:
+    long, short = draw_plan(4, Options(minutes=1)), draw_plan(4, Options(minutes=0.25))
+    assert short.faults == long.faults[: len(short.faults)]
+    assert (short.settings, short.clients, short.layout) == (long.settings, long.clients, long.layout)
+
+
+def test_a_plan_says_what_will_happen() -> None:
+    plan = draw_plan(9, Options(faults=["kill", "power"]))
+    told = plan.describe()
+    assert told.startswith("seed 9: controllers [")
+    assert len(told.splitlines()) == 1 + len(plan.faults)

@@ -1,0 +1,58 @@
+"""A failing plan is made smaller for as long as the same invariant breaks."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from strandline.simulation.cluster.plan import Options, Plan, PlannedFault, draw_plan
+from strandline.simulation.cluster.run import Outcome
+from strandline.simulation.cluster.shrink import shrink, smaller
+from strandline.simulation.cluster.violation import Violation
+
+
+def plan_of(*kinds: str) -> Plan:
+    faults = tuple(PlannedFault(kind, 100 * number, 50, number) for number, kind in enumerate(kinds))
+    return replace(draw_plan(1, Options(faults=["kill"])), faults=faults, clients=3, drift=True)
+
+
+class Runs:
+    """Breaks I-5 as long as both a kill and a pause are in the plan, and I-1 without the kill."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def __call__(self, plan: Plan) -> Outcome:
+        self.count += 1
+        kinds = {fault.kind for fault in plan.faults}
+        name = "I-5" if {"kill", "pause"} <= kinds else "I-1" if "pause" in kinds else None
+        return Outcome(plan, None if name is None else Violation(name, "as planned"), virtual_s=50)
+
+
+def test_only_what_is_needed_for_the_same_failure_is_left() -> None:
+    runs = Runs()
+    failed = runs(plan_of("power", "kill", "lag", "lag", "pause", "reset", "power"))
+    shrunk = shrink(failed, run=runs)
+    assert shrunk.violation is not None and shrunk.violation.invariant == "I-5"
+    assert [fault.kind for fault in shrunk.plan.faults] == ["kill", "pause"]
+    assert shrunk.plan.clients == 1
+    assert not shrunk.plan.drift
+
+
+def test_faults_after_the_end_go_without_trying() -> None:
+    runs = Runs()
+    failed = replace(runs(plan_of("kill", "pause", "power", "power")), virtual_s=0.15)
+    assert [fault.kind for fault in shrink(failed, at_most=0, run=runs).plan.faults] == ["kill", "pause"]
+
+
+def test_it_gives_up_after_so_many_runs() -> None:
+    runs = Runs()
+    failed = runs(plan_of(*["power"] * 40, "kill", "pause"))
+    shrink(failed, at_most=7, run=runs)
+    assert runs.count == 1 + 7
+
+
+def test_nothing_smaller_is_bigger() -> None:
+    plan = plan_of("kill", "pause", "power")
+    for candidate in smaller(plan):
+        assert len(candidate.faults) <= len(plan.faults)
+        assert candidate != plan
