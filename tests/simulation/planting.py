@@ -1,7 +1,8 @@
 """Bugs to plant: patches against the package, each with the invariant that must be found broken and how to look for it.
 
 A patch file begins with a sentence, `invariant:` and `run:` (arguments of `strandline sim run`), then a unified diff.
-It is applied to a copy of the package; a hunk whose lines are not there, or stand in several places, is an error: code
+The seeds are more than it takes, since every change of the code makes other runs of them, and looking ends where the
+invariant is found broken. The patch is applied to a copy of the package; a hunk whose lines are not there, or stand in several places, is an error: code
 that has moved on must take its planted bugs along.
 """
 
@@ -53,11 +54,20 @@ def bugs() -> list[Bug]:
     return [Bug.read(path) for path in sorted(PATCHES.glob("*.patch"))]
 
 
-def simulate(source: Path, arguments: tuple[str, ...]) -> subprocess.CompletedProcess[str]:
-    """`strandline sim run` with the package found in `source`."""
+def simulate(source: Path, arguments: tuple[str, ...], until: str | None = None) -> str:
+    """What `strandline sim run` prints with the package found in `source`, up to the line that ends in `until`."""
     command = [sys.executable, "-m", "strandline.simulation", "run", "--no-shrink", "--jobs", "1", *arguments]
-    environment = {**os.environ, "PYTHONPATH": str(source)}
-    return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    environment = {**os.environ, "PYTHONPATH": str(source), "PYTHONUNBUFFERED": "1"}
+    told: list[str] = []
+    with subprocess.Popen(
+        command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    ) as process:
+        assert process.stdout is not None
+        for line in process.stdout:
+            told.append(line)
+            if until is not None and line.rstrip().endswith(until):
+                process.kill()
+    return "".join(told)
 
 
 def _apply(file: str, directory: Path) -> None:

@@ -51,9 +51,10 @@ def test_topics_are_spread_over_brokers_and_described(run: Run) -> None:
     assert {int(each["Leader"]) for each in found.values()} == {1, 2, 3, 4}, "every broker leads some"
     assert run(TOPICS, "--describe", "--topic", "spread", "--under-replicated-partitions").lines == []
     run(TOPICS, "--alter", "--topic", "spread", "--partitions", "9")
-    assert len(described(run, "spread")) == 9
+    # The tool may ask a broker that has not heard of it yet.
+    wait_until(lambda: len(described(run, "spread")) == 9)
     run(TOPICS, "--delete", "--topic", "spread")
-    assert "spread" not in run(TOPICS, "--list").lines
+    wait_until(lambda: "spread" not in run(TOPICS, "--list").lines)
 
 
 def test_more_replicas_than_brokers_are_refused_with_the_numbers(run: Run) -> None:

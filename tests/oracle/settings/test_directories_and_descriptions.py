@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import random
 import shutil
-import socket
 import subprocess
 import time
 from collections.abc import Iterator
@@ -14,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from strandline.launch.ports import any_free
 from strandline.metadata.effective_settings import (
     BrokerLayers,
     DescribedConfig,
@@ -54,16 +54,9 @@ GROUP = {"consumer.session.timeout.ms": "50000"}
 METRICS = {"interval.ms": "5000"}
 
 
-def free_ports(count: int) -> list[int]:
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [each.getsockname()[1] for each in sockets]
-    for each in sockets:
-        each.close()
-    return ports
-
-
 def properties(directory: Path, roles: str = "broker,controller") -> Path:
-    broker_port, controller_port = free_ports(2)
+    broker_port = any_free("127.0.0.1")
+    controller_port = any_free("127.0.0.1", {broker_port})
     listeners = {
         "broker": f"PLAINTEXT://127.0.0.1:{broker_port}",
         "controller": f"CONTROLLER://127.0.0.1:{controller_port}",

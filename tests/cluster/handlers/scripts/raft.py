@@ -41,7 +41,7 @@ from strandline.protocol.messages.topics import DeleteTopicsRequest, DeleteTopic
 
 DIRECTORY = Uuid(b"another log dir ")
 MOVING = frozenset(
-    {"leader_epoch", "high_watermark", "last_stable_offset", "log_start_offset", "records", "end_offset"}
+    {"leader_epoch", "epoch", "high_watermark", "last_stable_offset", "log_start_offset", "records", "end_offset"}
 )
 FUTURE = Uuid(b"nobody log dir  ")
 
@@ -83,7 +83,7 @@ def votes(talk: Talk) -> None:
     ask("without a cluster", cluster_id=None)
     ask("of another topic", topic="t")
     ask("of another partition", partition_index=1)
-    ask("in an old epoch", replica_epoch=quorum.epoch - 1, last_offset_epoch=0)
+    ask("in an old epoch", replica_epoch=0, last_offset_epoch=0)
     ask("in the leader's own epoch")
     ask("with a log from the future", last_offset_epoch=quorum.epoch + 1)
     ask("with a negative offset", last_offset=-1)
