@@ -42,8 +42,8 @@ from strandline.protocol.messages.brokers import (
 from strandline.protocol.messages.elections import ElectLeadersRequest
 from strandline.protocol.messages.topics import CreatableReplicaAssignment, CreatableTopic, CreateTopicsRequest
 from strandline.protocol.types import Message
-from strandline.raft.batches import checked_batches, data_slices, encode_data_batch
-from strandline.raft.snapshots import SnapshotWriter, read_snapshot
+from strandline.raft.disk.batches import checked_batches, data_slices, encode_data_batch
+from strandline.raft.disk.snapshots import SnapshotWriter, read_snapshot
 from strandline.runtime.clock import SystemClock
 from strandline.runtime.disk import SystemDisk
 from strandline.runtime.event_loop import run_to_end, settle_memory

@@ -24,10 +24,11 @@ from strandline.protocol.messages.metadata_records import (
     TopicRecord,
 )
 from strandline.protocol.types import Message
-from strandline.raft.batches import encode_data_batch
-from strandline.raft.recovery import recover
-from strandline.raft.snapshots import SnapshotId, SnapshotWriter
-from strandline.raft.storage import METADATA_PARTITION, MetadataStorage
+from strandline.raft.disk.batches import encode_data_batch
+from strandline.raft.disk.recovery import recover
+from strandline.raft.disk.snapshots import SnapshotWriter
+from strandline.raft.disk.storage import METADATA_PARTITION, MetadataStorage
+from strandline.raft.machine.values import SnapshotId
 from strandline.runtime.disk import SystemDisk
 
 PER_TOPIC = 100

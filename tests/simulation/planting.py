@@ -2,8 +2,8 @@
 
 A patch file begins with a sentence, `invariant:` and `run:` (arguments of `strandline sim run`), then a unified diff.
 The seeds are more than it takes, since every change of the code makes other runs of them, and looking ends where the
-invariant is found broken. The patch is applied to a copy of the package; a hunk whose lines are not there, or stand in several places, is an error: code
-that has moved on must take its planted bugs along.
+invariant is found broken. The patch is applied to a copy of the package; a hunk whose lines are not there, or stand in
+several places, is an error: code that has moved on must take its planted bugs along.
 """
 
 from __future__ import annotations

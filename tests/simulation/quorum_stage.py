@@ -26,11 +26,11 @@ from strandline.protocol.messages.api_versions import (
 )
 from strandline.protocol.messages.metadata_records import ConfigRecord
 from strandline.protocol.types import Message
-from strandline.raft.driver import Quorum, SnapshotPolicy
-from strandline.raft.settings import QuorumSettings
-from strandline.raft.snapshots import write_first_voters
-from strandline.raft.storage import METADATA_PARTITION, MetadataStorage, StorageSettings
-from strandline.raft.voters import Voter, VoterSet
+from strandline.raft.disk.snapshots import write_first_voters
+from strandline.raft.disk.storage import METADATA_PARTITION, MetadataStorage, StorageSettings
+from strandline.raft.machine.settings import QuorumSettings
+from strandline.raft.machine.voters import Voter, VoterSet
+from strandline.raft.shell.driver import Quorum, SnapshotPolicy
 from strandline.runtime.metrics import Metrics
 from strandline.runtime.tasks import TaskGroup
 from strandline.runtime.world import World

@@ -20,9 +20,9 @@ from strandline.protocol.messages.quorum import (
     RemoveRaftVoterRequest,
     RemoveRaftVoterResponse,
 )
-from strandline.raft.snapshotting import SnapshotPolicy
-from strandline.raft.storage import StorageSettings
-from strandline.raft.voters import VoterSet
+from strandline.raft.disk.storage import StorageSettings
+from strandline.raft.machine.voters import VoterSet
+from strandline.raft.shell.snapshotting import SnapshotPolicy
 from strandline.simulation.network import Weather
 from strandline.simulation.world import Simulation
 

@@ -15,9 +15,10 @@ from functools import cached_property
 from strandline.cli.errors import Failed
 from strandline.model.errors import NodeFault
 from strandline.model.ids import METADATA_TOPIC
-from strandline.raft.committed import read_committed
-from strandline.raft.snapshots import SnapshotId, list_snapshots, parse_snapshot_name
-from strandline.raft.state import read_quorum_state
+from strandline.raft.disk.committed import read_committed
+from strandline.raft.disk.quorum_state import read_quorum_state
+from strandline.raft.disk.snapshots import list_snapshots, parse_snapshot_name
+from strandline.raft.machine.values import SnapshotId
 from strandline.records.batch import HEADER_SIZE, BatchHeader, CorruptBatch, crc_ok, read_header
 from strandline.runtime.disk import SystemDisk
 

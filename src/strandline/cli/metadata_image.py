@@ -10,8 +10,9 @@ from strandline.cli.metadata_files import MetadataFiles
 from strandline.cli.metadata_tree import QuorumFacts
 from strandline.metadata.image import Image
 from strandline.model.errors import NodeFault
-from strandline.raft.batches import MetadataBatch, read_batches
-from strandline.raft.snapshots import SnapshotId, read_snapshot
+from strandline.raft.disk.batches import MetadataBatch, read_batches
+from strandline.raft.disk.snapshots import read_snapshot
+from strandline.raft.machine.values import SnapshotId
 
 
 def image_at(files: MetadataFiles, at: int | None) -> tuple[Image, QuorumFacts]:

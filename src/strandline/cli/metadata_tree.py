@@ -27,7 +27,7 @@ from strandline.metadata.values import (
 from strandline.metadata.views import View
 from strandline.protocol.messages.control_records import KRaftVersionRecord, LeaderChangeMessage, VotersRecord
 from strandline.protocol.types import Message
-from strandline.raft.voters import VoterSet
+from strandline.raft.machine.voters import VoterSet
 
 Leaf = str | int | float | bool | list[Any] | None
 Grow = Callable[[], "Node"]

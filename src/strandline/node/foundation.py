@@ -9,7 +9,7 @@ from strandline.model.ids import Uuid
 from strandline.node.config import Config
 from strandline.node.settings import LiveSettings
 from strandline.node.storage import Storage
-from strandline.raft.driver import Quorum
+from strandline.raft.shell.driver import Quorum
 from strandline.runtime.metrics import Metrics
 from strandline.runtime.tasks import TaskGroup
 from strandline.runtime.world import World

@@ -40,8 +40,8 @@ from strandline.node.quorum import open_quorum
 from strandline.node.settings import LiveSettings
 from strandline.node.storage import Storage, StorageRefused, open_storage
 from strandline.protocol.apis import API
-from strandline.raft.driver import Quorum
-from strandline.raft.snapshots import read_bootstrap_checkpoint
+from strandline.raft.disk.snapshots import read_bootstrap_checkpoint
+from strandline.raft.shell.driver import Quorum
 from strandline.runtime.event_loop import run_to_end, settle_memory
 from strandline.runtime.metrics import Metrics
 from strandline.runtime.tasks import TaskGroup, unless

@@ -7,11 +7,11 @@ from functools import partial
 from strandline.metadata.image import Image
 from strandline.node.config import Config
 from strandline.node.storage import Storage
-from strandline.raft.driver import Quorum
-from strandline.raft.settings import QuorumSettings
-from strandline.raft.snapshotting import SnapshotPolicy
-from strandline.raft.storage import MetadataStorage, StorageSettings
-from strandline.raft.voters import Voter, VoterSet
+from strandline.raft.disk.storage import MetadataStorage, StorageSettings
+from strandline.raft.machine.settings import QuorumSettings
+from strandline.raft.machine.voters import Voter, VoterSet
+from strandline.raft.shell.driver import Quorum
+from strandline.raft.shell.snapshotting import SnapshotPolicy
 from strandline.runtime.metrics import Metrics
 from strandline.runtime.world import World
 from strandline.server.peers import Peers

@@ -31,8 +31,8 @@ from strandline.node.config import Config
 from strandline.node.identity import Identity, IdentityUnreadable, read_identity, write_identity
 from strandline.node.releases import LATEST_RELEASE, metadata_version_of, release_of
 from strandline.protocol.messages.metadata_records import FeatureLevelRecord
-from strandline.raft.snapshots import write_bootstrap_checkpoint, write_first_voters
-from strandline.raft.voters import Voter, VoterSet
+from strandline.raft.disk.snapshots import write_bootstrap_checkpoint, write_first_voters
+from strandline.raft.machine.voters import Voter, VoterSet
 from strandline.runtime.disk import Disk
 
 

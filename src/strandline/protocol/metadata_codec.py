@@ -1,6 +1,6 @@
 """Metadata records as bytes: a small frame (frame version 1, record type, record version) around the message.
 
-`raft/storage` writes these as the values of `__cluster_metadata`, and reads them back. A type or version that we do
+The quorum writes these as the values of `__cluster_metadata`, and reads them back. A type or version that we do
 not know cannot be skipped: metadata that is not understood must stop the node, so it is MalformedMessage here.
 """
 

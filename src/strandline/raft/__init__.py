@@ -1,10 +1,11 @@
-"""Engine 1: the metadata quorum (Kafka's KRaft). Three rooms; to learn it, read the first in this order, beside the
-transcripts in tests/unit/raft/scenarios.
+"""Engine 1: the metadata quorum (Kafka's KRaft). Three rooms, each of which knows only those before it; to learn it,
+read the first in this order, beside the transcripts in tests/unit/raft/scenarios.
 
-The machine, without IO: inputs in, effects out.
+`machine/`, without IO: inputs in, effects out.
 
+    values           what the rooms hand to one another
     states           the states of a replica within an epoch, and which may follow which
-    quorum           the arithmetic of majorities
+    majorities       the arithmetic of majorities
     seat             one replica's place: who it is, what it remembers, which state it is in
     elections        standing for election, and voting          patience        how long to wait before
     announcements    an epoch begins, an epoch ends              hearing         what is learnt in passing
@@ -16,19 +17,19 @@ The machine, without IO: inputs in, effects out.
     requests, answers, correspondence                            what is said, and what is under way
     replica          all of it behind one door                   effects, log_port, settings   the door's hinges
 
-The disk, blocking.
+`disk/`, blocking.
 
-    state            quorum-state: epoch and vote                storage         the log, its snapshots, that file
+    quorum_state     epoch and vote, in a file                   storage         the log, its snapshots, that file
     batches          records as bytes                            snapshots       snapshot files
     opening, examination, recovery                               from a directory to a log that may be trusted
-    committed        how far it is known to be committed         cutting         giving up the end of a log
-    stored_log       the machine's log, over all that
+    committed        how far it is known to be committed
 
-The shell, on the event loop: it decides nothing.
+`shell/`, on the event loop: it decides nothing.
 
     driver           one input at a time, its effects in order   inbox, inputs   where inputs come from
     exchanges, peers_port, replies                               requests out, answers back
     flusher          syncs in the background                     replay          committed records into the image
     leadership, accumulator                                      what the controller appends
+    stored_log       the machine's log, over what is on disk     cutting         giving up its end
     snapshotting     snapshots from memory                       metrics         by Kafka's names
 """

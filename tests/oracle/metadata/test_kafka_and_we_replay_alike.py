@@ -15,7 +15,7 @@ from strandline.metadata.record_versions import FORMAT_CHANGES, LATEST_METADATA_
 from strandline.protocol.messages import metadata_records as kinds
 from strandline.protocol.metadata_codec import decode_record, record_types
 from strandline.protocol.types import Message
-from strandline.raft.batches import encode_data_batch, read_batches
+from strandline.raft.disk.batches import encode_data_batch, read_batches
 from unit.metadata.histories import LEVELS, History
 
 HERE = Path(__file__).parent

@@ -41,11 +41,12 @@ from strandline.protocol.messages.topics import (
     DeleteTopicsRequest,
     DeleteTopicState,
 )
-from strandline.raft.driver import Quorum
-from strandline.raft.settings import QuorumSettings
-from strandline.raft.snapshots import SnapshotId, write_bootstrap_checkpoint, write_first_voters
-from strandline.raft.storage import METADATA_PARTITION, MetadataStorage
-from strandline.raft.voters import Voter, VoterSet
+from strandline.raft.disk.snapshots import write_bootstrap_checkpoint, write_first_voters
+from strandline.raft.disk.storage import METADATA_PARTITION, MetadataStorage
+from strandline.raft.machine.settings import QuorumSettings
+from strandline.raft.machine.values import SnapshotId
+from strandline.raft.machine.voters import Voter, VoterSet
+from strandline.raft.shell.driver import Quorum
 from strandline.runtime.clock import SystemClock
 from strandline.runtime.disk import SystemDisk
 from strandline.runtime.network import SystemNetwork

@@ -24,9 +24,10 @@ from strandline.protocol.messages.metadata_records import (
     TopicRecord,
 )
 from strandline.protocol.types import Message
-from strandline.raft.batches import encode_control_batch, encode_data_batch
-from strandline.raft.snapshots import SnapshotId, SnapshotWriter
-from strandline.raft.voters import Voter, VoterSet
+from strandline.raft.disk.batches import encode_control_batch, encode_data_batch
+from strandline.raft.disk.snapshots import SnapshotWriter
+from strandline.raft.machine.values import SnapshotId
+from strandline.raft.machine.voters import Voter, VoterSet
 from strandline.runtime.disk import SystemDisk
 
 TOPIC_ID = Uuid.parse("JEXY6aqzQY-32P5TStzaFg")

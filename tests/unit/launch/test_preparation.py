@@ -15,8 +15,8 @@ from strandline.launch.preparation import Prepared, check, prepare, replace
 from strandline.launch.state import BROKER, COMBINED, CONTROLLER, ClusterState, NodeState, read_state, write_state
 from strandline.launch.topology import Topology
 from strandline.node.identity import Identity, read_identity
-from strandline.raft.snapshots import read_snapshot
-from strandline.raft.voters import VoterSet
+from strandline.raft.disk.snapshots import read_snapshot
+from strandline.raft.machine.voters import VoterSet
 from strandline.runtime.disk import SystemDisk
 
 FIRST_VOTERS = "__cluster_metadata-0/00000000000000000000-0000000000.checkpoint"

@@ -31,7 +31,7 @@ from strandline.protocol.messages.metadata_records import (
 )
 from strandline.protocol.metadata_codec import record_types
 from strandline.protocol.types import Message
-from strandline.raft.batches import encode_data_batch, read_batches
+from strandline.raft.disk.batches import encode_data_batch, read_batches
 
 TOPIC = Uuid.of(1, 100)
 OTHER = Uuid.of(1, 101)

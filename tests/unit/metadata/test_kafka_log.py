@@ -16,14 +16,10 @@ from strandline.metadata.image import Image
 from strandline.model.errors import NodeFault
 from strandline.protocol.messages.metadata_records import RegisterBrokerRecord, RegisterControllerRecord
 from strandline.protocol.types import Message
-from strandline.raft.batches import (
-    MetadataBatch,
-    encode_control_batch,
-    encode_data_batch,
-    read_batches,
-)
-from strandline.raft.snapshots import read_bootstrap_checkpoint, read_snapshot
-from strandline.raft.state import QuorumState, read_quorum_state
+from strandline.raft.disk.batches import MetadataBatch, encode_control_batch, encode_data_batch, read_batches
+from strandline.raft.disk.quorum_state import read_quorum_state
+from strandline.raft.disk.snapshots import read_bootstrap_checkpoint, read_snapshot
+from strandline.raft.machine.values import QuorumState
 from strandline.runtime.disk import SystemDisk
 
 FIXTURE = os.path.join(os.path.dirname(__file__), "fixtures", "kafka-4.3.1")

@@ -22,7 +22,7 @@ from strandline.node.storage import (
     storage_info,
 )
 from strandline.protocol.messages.metadata_records import FeatureLevelRecord
-from strandline.raft.snapshots import read_bootstrap_checkpoint, read_snapshot
+from strandline.raft.disk.snapshots import read_bootstrap_checkpoint, read_snapshot
 from strandline.simulation.disk import PowerLoss, SimDisk
 from strandline.simulation.volume import Volume
 

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from strandline.raft.effects import Effect, Reply, ReplyWithRecords, ReplyWithSnapshot, Send, Truncate
-from strandline.raft.quorum import majority
-from strandline.raft.state import NOBODY, QuorumState
-from strandline.raft.states import Leader
-from strandline.raft.voters import ReplicaKey
+from strandline.raft.machine.effects import Effect, Reply, ReplyWithRecords, ReplyWithSnapshot, Send, Truncate
+from strandline.raft.machine.majorities import majority
+from strandline.raft.machine.states import Leader
+from strandline.raft.machine.values import NOBODY, QuorumState
+from strandline.raft.machine.voters import ReplicaKey
 from unit.raft.little_cluster import Node
 
 

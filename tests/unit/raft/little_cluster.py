@@ -34,7 +34,7 @@ from strandline.protocol.messages.quorum import (
     VoteRequest,
 )
 from strandline.protocol.types import Message
-from strandline.raft.effects import (
+from strandline.raft.machine.effects import (
     Commit,
     Effect,
     FinishSnapshot,
@@ -47,11 +47,10 @@ from strandline.raft.effects import (
     SnapshotChunk,
     Truncate,
 )
-from strandline.raft.replica import Replica
-from strandline.raft.settings import QuorumSettings
-from strandline.raft.snapshots import SnapshotId
-from strandline.raft.state import QuorumState
-from strandline.raft.voters import Voter, VoterSet
+from strandline.raft.machine.replica import Replica
+from strandline.raft.machine.settings import QuorumSettings
+from strandline.raft.machine.values import QuorumState, SnapshotId
+from strandline.raft.machine.voters import Voter, VoterSet
 from unit.raft.memory_log import MemoryLog
 
 CLUSTER_ID = "a-quorum-in-memory"

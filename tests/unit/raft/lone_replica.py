@@ -10,14 +10,14 @@ from strandline.model.errors import ErrorCode
 from strandline.model.ids import Endpoint
 from strandline.protocol.messages.fetch import FetchRequest, FetchResponse
 from strandline.protocol.types import Message
-from strandline.raft.answers import Leadership, fetch_response, vote_response
-from strandline.raft.effects import Effect, Reply, ReplyWithRecords, Send
-from strandline.raft.replica import Replica
-from strandline.raft.requests import begin_request, fetch_request, vote_request
-from strandline.raft.settings import QuorumSettings
-from strandline.raft.state import QuorumState
-from strandline.raft.states import Follower, Leader
-from strandline.raft.voters import ReplicaKey, Voter, VoterSet
+from strandline.raft.machine.answers import Leadership, fetch_response, vote_response
+from strandline.raft.machine.effects import Effect, Reply, ReplyWithRecords, Send
+from strandline.raft.machine.replica import Replica
+from strandline.raft.machine.requests import begin_request, fetch_request, vote_request
+from strandline.raft.machine.settings import QuorumSettings
+from strandline.raft.machine.states import Follower, Leader
+from strandline.raft.machine.values import QuorumState
+from strandline.raft.machine.voters import ReplicaKey, Voter, VoterSet
 from unit.raft.little_cluster import CLUSTER_ID, configured, voter
 from unit.raft.memory_log import Batch, MemoryLog
 

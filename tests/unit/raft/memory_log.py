@@ -7,9 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from strandline.model.errors import ErrorCode, KafkaError
-from strandline.raft.batches import ControlRecord
-from strandline.raft.snapshots import SnapshotId
-from strandline.raft.voters import VoterHistory, VoterSet
+from strandline.raft.machine.values import ControlRecord, SnapshotId
+from strandline.raft.machine.voters import VoterHistory, VoterSet
 from strandline.runtime.disk import Buffer
 
 

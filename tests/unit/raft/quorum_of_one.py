@@ -12,12 +12,12 @@ from strandline.model.ids import Endpoint, Uuid
 from strandline.model.timeline import Touched
 from strandline.protocol.messages.metadata_records import ConfigRecord, FeatureLevelRecord
 from strandline.protocol.types import Message
-from strandline.raft import driver
-from strandline.raft.settings import QuorumSettings
-from strandline.raft.snapshots import write_first_voters
-from strandline.raft.snapshotting import SnapshotPolicy
-from strandline.raft.storage import METADATA_PARTITION, MetadataStorage, StorageSettings
-from strandline.raft.voters import Voter, VoterSet
+from strandline.raft.disk.snapshots import write_first_voters
+from strandline.raft.disk.storage import METADATA_PARTITION, MetadataStorage, StorageSettings
+from strandline.raft.machine.settings import QuorumSettings
+from strandline.raft.machine.voters import Voter, VoterSet
+from strandline.raft.shell import driver
+from strandline.raft.shell.snapshotting import SnapshotPolicy
 from strandline.runtime.disk import Disk
 from strandline.runtime.metrics import Metrics
 from strandline.runtime.world import World

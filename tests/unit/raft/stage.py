@@ -50,11 +50,11 @@ from strandline.protocol.messages.quorum import (
     DescribeQuorumRequestTopicData,
     RemoveRaftVoterRequest,
 )
-from strandline.raft.effects import Effect
-from strandline.raft.requests import listeners_of
-from strandline.raft.state import QuorumState
-from strandline.raft.states import Leader
-from strandline.raft.voters import VoterSet
+from strandline.raft.machine.effects import Effect
+from strandline.raft.machine.requests import listeners_of
+from strandline.raft.machine.states import Leader
+from strandline.raft.machine.values import QuorumState
+from strandline.raft.machine.voters import VoterSet
 from unit.raft.invariants import Invariants
 from unit.raft.little_cluster import CLUSTER_ID, Cluster, Letter, Node, Question, configured, voter
 from unit.raft.memory_log import MemoryLog

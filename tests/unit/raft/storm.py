@@ -8,11 +8,11 @@ from copy import copy
 from random import Random
 
 from strandline.protocol.messages.quorum import AddRaftVoterRequest, RemoveRaftVoterRequest
-from strandline.raft.effects import Effect
-from strandline.raft.requests import listeners_of
-from strandline.raft.settings import QuorumSettings
-from strandline.raft.state import QuorumState
-from strandline.raft.voters import VoterSet
+from strandline.raft.machine.effects import Effect
+from strandline.raft.machine.requests import listeners_of
+from strandline.raft.machine.settings import QuorumSettings
+from strandline.raft.machine.values import QuorumState
+from strandline.raft.machine.voters import VoterSet
 from unit.raft.invariants import Invariants
 from unit.raft.little_cluster import CLUSTER_ID, Cluster, Node, Question, configured, voter
 from unit.raft.memory_log import MemoryLog

@@ -28,8 +28,8 @@ from strandline.protocol.messages.quorum import (
     VoteResponse,
 )
 from strandline.protocol.types import Message
-from strandline.raft.answers import heard_in
-from strandline.raft.effects import (
+from strandline.raft.machine.answers import heard_in
+from strandline.raft.machine.effects import (
     Commit,
     Effect,
     FinishSnapshot,
@@ -45,7 +45,7 @@ from strandline.raft.effects import (
     StepDown,
     Truncate,
 )
-from strandline.raft.state import NOBODY
+from strandline.raft.machine.values import NOBODY
 from unit.raft.little_cluster import Letter, Node, Question
 
 

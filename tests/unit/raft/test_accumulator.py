@@ -8,8 +8,8 @@ import pytest
 
 from strandline.protocol.messages.metadata_records import ConfigRecord
 from strandline.protocol.types import Message
-from strandline.raft.accumulator import Accumulator
-from strandline.raft.batches import RECORDS_PER_SLICE, MetadataBatch, read_batches
+from strandline.raft.disk.batches import RECORDS_PER_SLICE, MetadataBatch, read_batches
+from strandline.raft.shell.accumulator import Accumulator
 
 
 def records(*numbers: int) -> list[Message]:

@@ -20,11 +20,10 @@ from strandline.protocol.messages.quorum import (
     DescribeQuorumRequestTopicData,
     DescribeQuorumResponse,
 )
-from strandline.raft.snapshots import SnapshotId
-from strandline.raft.snapshotting import SnapshotPolicy
-from strandline.raft.state import QuorumState
-from strandline.raft.storage import StorageSettings
-from strandline.raft.voters import Voter, VoterSet
+from strandline.raft.disk.storage import StorageSettings
+from strandline.raft.machine.values import QuorumState, SnapshotId
+from strandline.raft.machine.voters import Voter, VoterSet
+from strandline.raft.shell.snapshotting import SnapshotPolicy
 from strandline.runtime.world import World
 from strandline.simulation.disk import SimDisk
 from strandline.simulation.journal import Journal

@@ -13,12 +13,12 @@ from strandline.protocol.messages.quorum import (
     VoteRequest,
     VoteResponse,
 )
-from strandline.raft.answers import Leadership, vote_response
-from strandline.raft.effects import Flush, LeaderChanged, Persist, Send
-from strandline.raft.requests import begin_request, end_request, vote_request
-from strandline.raft.state import QuorumState
-from strandline.raft.states import Candidate, Follower, Prospective, Resigned, Unattached
-from strandline.raft.voters import ReplicaKey
+from strandline.raft.machine.answers import Leadership, vote_response
+from strandline.raft.machine.effects import Flush, LeaderChanged, Persist, Send
+from strandline.raft.machine.requests import begin_request, end_request, vote_request
+from strandline.raft.machine.states import Candidate, Follower, Prospective, Resigned, Unattached
+from strandline.raft.machine.values import QuorumState
+from strandline.raft.machine.voters import ReplicaKey
 from unit.raft.little_cluster import CLUSTER_ID, voter
 from unit.raft.lone_replica import LoneReplica, only, the_reply
 

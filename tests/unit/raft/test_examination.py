@@ -9,8 +9,8 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from strandline.model.errors import NodeFault
-from strandline.raft.committed import COMMITTED_OFFSET, Committed, read_committed
-from strandline.raft.storage import StorageSettings
+from strandline.raft.disk.committed import COMMITTED_OFFSET, Committed, read_committed
+from strandline.raft.disk.storage import StorageSettings
 from strandline.records.batch import HEADER_SIZE, batches
 from strandline.runtime.disk import Disk
 from strandline.runtime.world import World

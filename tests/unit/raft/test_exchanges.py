@@ -10,8 +10,8 @@ from strandline.model.errors import ErrorCode, KafkaError
 from strandline.model.ids import Endpoint
 from strandline.protocol.messages.quorum import VoteRequest, VoteResponse
 from strandline.protocol.types import Message
-from strandline.raft.effects import Send
-from strandline.raft.exchanges import Exchanges
+from strandline.raft.machine.effects import Send
+from strandline.raft.shell.exchanges import Exchanges
 from strandline.runtime.tasks import TaskGroup
 from unit.server.wire import run
 

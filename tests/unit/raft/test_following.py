@@ -9,9 +9,9 @@ from strandline.model.ids import Endpoint
 from strandline.protocol.messages.fetch import EpochEndOffset, FetchRequest, FetchResponse, SnapshotId
 from strandline.protocol.messages.quorum import FetchSnapshotRequest, FetchSnapshotResponse
 from strandline.protocol.types import Message
-from strandline.raft import snapshots
-from strandline.raft.answers import Leadership, fetch_response, fetch_snapshot_response
-from strandline.raft.effects import (
+from strandline.raft.disk import snapshots
+from strandline.raft.machine.answers import Leadership, fetch_response, fetch_snapshot_response
+from strandline.raft.machine.effects import (
     Commit,
     FinishSnapshot,
     Flush,
@@ -21,9 +21,9 @@ from strandline.raft.effects import (
     SnapshotChunk,
     Truncate,
 )
-from strandline.raft.settings import QuorumSettings
-from strandline.raft.state import QuorumState
-from strandline.raft.states import Follower, Prospective, Unattached
+from strandline.raft.machine.settings import QuorumSettings
+from strandline.raft.machine.states import Follower, Prospective, Unattached
+from strandline.raft.machine.values import QuorumState
 from unit.raft.little_cluster import voter
 from unit.raft.lone_replica import LoneReplica, only
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from strandline.raft.effects import Effect
-from strandline.raft.inbox import Inbox
+from strandline.raft.machine.effects import Effect
+from strandline.raft.shell.inbox import Inbox
 from unit.server.wire import run, settle
 
 

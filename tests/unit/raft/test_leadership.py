@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from strandline.protocol.messages.metadata_records import NoOpRecord
-from strandline.raft.leadership import Leadership
+from strandline.raft.shell.leadership import Leadership
 
 
 def _appended(*sizes: int) -> Leadership:

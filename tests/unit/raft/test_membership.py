@@ -26,9 +26,9 @@ from strandline.protocol.messages.quorum import (
     RemoveRaftVoterRequest,
     UpdateRaftVoterRequest,
 )
-from strandline.raft.effects import Effect, Flush, Reply, Send
-from strandline.raft.requests import listeners_of, update_voter_request
-from strandline.raft.voters import Voter
+from strandline.raft.machine.effects import Effect, Flush, Reply, Send
+from strandline.raft.machine.requests import listeners_of, update_voter_request
+from strandline.raft.machine.voters import Voter
 from unit.raft.little_cluster import CLUSTER_ID, voter
 from unit.raft.lone_replica import LoneReplica, only, the_reply
 

@@ -10,12 +10,13 @@ import pytest
 from msgspec.structs import replace
 
 from strandline.model.errors import NodeFault
-from strandline.raft.batches import encode_data_batch
-from strandline.raft.committed import COMMITTED_OFFSET, Committed, CommittedNote, read_committed
-from strandline.raft.snapshots import SnapshotId, SnapshotWriter
-from strandline.raft.state import QuorumState, read_quorum_state, write_quorum_state
-from strandline.raft.storage import MetadataStorage, StorageSettings
-from strandline.raft.voters import VoterSet
+from strandline.raft.disk.batches import encode_data_batch
+from strandline.raft.disk.committed import COMMITTED_OFFSET, Committed, CommittedNote, read_committed
+from strandline.raft.disk.quorum_state import read_quorum_state, write_quorum_state
+from strandline.raft.disk.snapshots import SnapshotWriter
+from strandline.raft.disk.storage import MetadataStorage, StorageSettings
+from strandline.raft.machine.values import QuorumState, SnapshotId
+from strandline.raft.machine.voters import VoterSet
 from strandline.records.batch import Record, encode_batch
 from strandline.runtime.disk import Disk
 from strandline.runtime.world import World

@@ -6,8 +6,8 @@ import itertools
 
 import pytest
 
-from strandline.raft import states
-from strandline.raft.quorum import Tally, majority, offset_held_by_majority
+from strandline.raft.machine import states
+from strandline.raft.machine.majorities import Tally, majority, offset_held_by_majority
 
 
 @pytest.mark.parametrize("voters", range(1, 8))

@@ -14,13 +14,13 @@ from strandline.protocol.messages.quorum import (
     VoteRequestTopicData,
     VoteResponse,
 )
-from strandline.raft.effects import Reply
-from strandline.raft.recovery import check_voters
-from strandline.raft.replica import Replica
-from strandline.raft.settings import QuorumSettings
-from strandline.raft.state import QuorumState
-from strandline.raft.stored_log import StoredLog
-from strandline.raft.voters import Voter, VoterHistory, VoterSet
+from strandline.raft.disk.recovery import check_voters
+from strandline.raft.machine.effects import Reply
+from strandline.raft.machine.replica import Replica
+from strandline.raft.machine.settings import QuorumSettings
+from strandline.raft.machine.values import QuorumState
+from strandline.raft.machine.voters import Voter, VoterHistory, VoterSet
+from strandline.raft.shell.stored_log import StoredLog
 from unit.raft.test_stored_log import Made, StoppedClock
 
 CONFIGURED = VoterSet(tuple(Voter(each, listeners=(("C", Endpoint(f"n{each}", 9)),)) for each in (1, 2, 3)))

@@ -10,9 +10,10 @@ from strandline.metadata.image import Image
 from strandline.model.errors import NodeFault
 from strandline.model.timeline import Touched
 from strandline.protocol.messages.metadata_records import ConfigRecord
-from strandline.raft.batches import encode_control_batch, encode_data_batch
-from strandline.raft.replay import Replay
-from strandline.raft.snapshots import SnapshotId, SnapshotWriter
+from strandline.raft.disk.batches import encode_control_batch, encode_data_batch
+from strandline.raft.disk.snapshots import SnapshotWriter
+from strandline.raft.machine.values import SnapshotId
+from strandline.raft.shell.replay import Replay
 from strandline.records.batch import Record, encode_batch
 from strandline.runtime.tasks import TaskGroup
 from unit.raft.test_stored_log import Made, voters

@@ -15,8 +15,8 @@ from strandline.protocol.messages.fetch import (
     SnapshotId,
 )
 from strandline.protocol.messages.quorum import FetchSnapshotRequest
-from strandline.raft import snapshots
-from strandline.raft.effects import (
+from strandline.raft.disk import snapshots
+from strandline.raft.machine.effects import (
     Commit,
     Effect,
     Flush,
@@ -29,8 +29,8 @@ from strandline.raft.effects import (
     Send,
     StepDown,
 )
-from strandline.raft.requests import begin_request, fetch_request, fetch_snapshot_request
-from strandline.raft.states import Resigned, Unattached
+from strandline.raft.machine.requests import begin_request, fetch_request, fetch_snapshot_request
+from strandline.raft.machine.states import Resigned, Unattached
 from unit.raft.little_cluster import CLUSTER_ID, voter
 from unit.raft.lone_replica import LoneReplica, only, partition_of, the_reply
 

@@ -14,11 +14,11 @@ from strandline.protocol.messages.quorum import (
     FetchSnapshotResponsePartitionSnapshot,
     FetchSnapshotResponseTopicSnapshot,
 )
-from strandline.raft.batches import read_batches
-from strandline.raft.effects import ReplyWithRecords, ReplyWithSnapshot
-from strandline.raft.replies import Askers, reply_to, reply_with_records, reply_with_snapshot
-from strandline.raft.snapshots import SnapshotId
-from strandline.raft.storage import MetadataStorage
+from strandline.raft.disk.batches import read_batches
+from strandline.raft.disk.storage import MetadataStorage
+from strandline.raft.machine.effects import ReplyWithRecords, ReplyWithSnapshot
+from strandline.raft.machine.values import SnapshotId
+from strandline.raft.shell.replies import Askers, reply_to, reply_with_records, reply_with_snapshot
 from strandline.runtime.slices import FileSlice
 from unit.raft.test_stored_log import Made, data, snapshot_at
 from unit.server.wire import InlineOffload, run, settle

@@ -16,9 +16,8 @@ from strandline.protocol.messages.metadata_records import (
     TopicRecord,
 )
 from strandline.protocol.types import Message
-from strandline.raft.batches import encode_data_batch, encode_slowly, read_batches
-from strandline.raft.snapshots import (
-    SnapshotId,
+from strandline.raft.disk.batches import encode_data_batch, encode_slowly, read_batches
+from strandline.raft.disk.snapshots import (
     SnapshotWriter,
     list_snapshots,
     parse_snapshot_name,
@@ -28,7 +27,8 @@ from strandline.raft.snapshots import (
     write_bootstrap_checkpoint,
     write_first_voters,
 )
-from strandline.raft.voters import Voter, VoterSet
+from strandline.raft.machine.values import SnapshotId
+from strandline.raft.machine.voters import Voter, VoterSet
 from strandline.simulation.disk import SimDisk
 from strandline.simulation.volume import Volume
 

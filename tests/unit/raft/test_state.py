@@ -9,9 +9,10 @@ import pytest
 
 from strandline.model.errors import NodeFault
 from strandline.model.ids import Uuid
-from strandline.raft.state import QuorumState, read_quorum_state, write_quorum_state
-from strandline.raft.storage import MetadataStorage
-from strandline.raft.voters import VoterSet
+from strandline.raft.disk.quorum_state import read_quorum_state, write_quorum_state
+from strandline.raft.disk.storage import MetadataStorage
+from strandline.raft.machine.values import QuorumState
+from strandline.raft.machine.voters import VoterSet
 from strandline.simulation.disk import SimDisk
 from strandline.simulation.volume import Fate, Volume
 

@@ -11,13 +11,14 @@ from strandline.model.errors import ErrorCode, KafkaError, NodeFault
 from strandline.model.ids import Endpoint, Uuid
 from strandline.protocol.messages.control_records import KRaftVersionRecord, LeaderChangeMessage
 from strandline.protocol.messages.metadata_records import ConfigRecord
-from strandline.raft.accumulator import Accumulator
-from strandline.raft.batches import encode_control_batch, encode_data_batch
-from strandline.raft.committed import read_committed
-from strandline.raft.snapshots import SnapshotId, SnapshotWriter
-from strandline.raft.storage import MetadataStorage, StorageSettings
-from strandline.raft.stored_log import StoredLog
-from strandline.raft.voters import Voter, VoterHistory, VoterSet
+from strandline.raft.disk.batches import encode_control_batch, encode_data_batch
+from strandline.raft.disk.committed import read_committed
+from strandline.raft.disk.snapshots import SnapshotWriter
+from strandline.raft.disk.storage import MetadataStorage, StorageSettings
+from strandline.raft.machine.values import SnapshotId
+from strandline.raft.machine.voters import Voter, VoterHistory, VoterSet
+from strandline.raft.shell.accumulator import Accumulator
+from strandline.raft.shell.stored_log import StoredLog
 from strandline.records.batch import CorruptBatch
 from strandline.simulation.disk import SimDisk
 from strandline.simulation.volume import Volume

@@ -6,7 +6,7 @@ import pytest
 
 from strandline.model.ids import ZERO_UUID, Endpoint, Uuid
 from strandline.protocol.messages.control_records import KRaftVersionRecord, LeaderChangeMessage
-from strandline.raft.voters import ReplicaKey, Voter, VoterHistory, VoterSet
+from strandline.raft.machine.voters import ReplicaKey, Voter, VoterHistory, VoterSet
 
 OLD, NEW = Uuid.of(1, 100), Uuid.of(1, 200)
 

@@ -8,8 +8,8 @@ import pytest
 
 from strandline.model.errors import ErrorCode, KafkaError
 from strandline.protocol.messages.metadata_records import ConfigRecord
-from strandline.raft.batches import read_batches
-from strandline.raft.leadership import Leadership
+from strandline.raft.disk.batches import read_batches
+from strandline.raft.shell.leadership import Leadership
 from unit.server.wire import run, settle
 
 LINGER_MS = 25

@@ -5,8 +5,8 @@ from __future__ import annotations
 import heapq
 from random import Random
 
-from strandline.raft.effects import Effect, Lead, Persist
-from strandline.raft.voters import VoterSet
+from strandline.raft.machine.effects import Effect, Lead, Persist
+from strandline.raft.machine.voters import VoterSet
 from unit.raft.little_cluster import Cluster, Letter, Node, voter
 
 

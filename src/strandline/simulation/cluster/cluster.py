@@ -19,7 +19,7 @@ from strandline.model.ids import Uuid, random_uuid
 from strandline.node.config import Config
 from strandline.node.node import Node
 from strandline.node.storage import FormatPlan, StorageRefused, format_storage
-from strandline.raft.voters import Voter
+from strandline.raft.machine.voters import Voter
 from strandline.runtime.world import World
 from strandline.simulation.cluster.chronicle import Chronicle
 from strandline.simulation.cluster.insight import is_active

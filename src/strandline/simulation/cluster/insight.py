@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from strandline.node.node import Node
-from strandline.raft.driver import Quorum
-from strandline.raft.replica import Replica
-from strandline.raft.states import Role
+from strandline.raft.machine.replica import Replica
+from strandline.raft.machine.states import Role
+from strandline.raft.shell.driver import Quorum
 
 
 class Sight(NamedTuple):

@@ -13,8 +13,8 @@ from typing import Any
 from strandline.metadata.image import Image
 from strandline.model.timeline import ABSENT, TimelineMap
 from strandline.protocol.messages.control_records import VotersRecord
-from strandline.raft.batches import MetadataBatch, read_batches
-from strandline.raft.voters import VoterSet
+from strandline.raft.disk.batches import MetadataBatch, read_batches
+from strandline.raft.machine.voters import VoterSet
 from strandline.simulation.cluster.metadata_files import Batch, MetadataFiles
 from strandline.simulation.volume import FileNode
 

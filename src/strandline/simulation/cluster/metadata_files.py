@@ -12,10 +12,11 @@ from typing import NamedTuple
 
 from strandline.model.ids import METADATA_TOPIC
 from strandline.protocol.messages.control_records import VotersRecord
-from strandline.raft.batches import read_batches
-from strandline.raft.snapshots import SnapshotId, parse_snapshot_name
-from strandline.raft.state import QUORUM_STATE
-from strandline.raft.voters import VoterSet
+from strandline.raft.disk.batches import read_batches
+from strandline.raft.disk.quorum_state import QUORUM_STATE
+from strandline.raft.disk.snapshots import parse_snapshot_name
+from strandline.raft.machine.values import SnapshotId
+from strandline.raft.machine.voters import VoterSet
 from strandline.records.batch import CONTROL, HEADER, HEADER_SIZE, LOG_OVERHEAD
 from strandline.simulation.volume import DirectoryNode, FileNode, Node
 from strandline.simulation.world import Machine

@@ -9,10 +9,11 @@ import pytest
 from strandline.model.ids import Endpoint, Uuid
 from strandline.protocol.messages.control_records import LeaderChangeMessage
 from strandline.protocol.messages.metadata_records import NoOpRecord
-from strandline.raft.batches import encode_control_batch, encode_data_batch, read_batches
-from strandline.raft.snapshots import SnapshotId, SnapshotWriter
-from strandline.raft.state import QuorumState, write_quorum_state
-from strandline.raft.voters import Voter, VoterSet
+from strandline.raft.disk.batches import encode_control_batch, encode_data_batch, read_batches
+from strandline.raft.disk.quorum_state import write_quorum_state
+from strandline.raft.disk.snapshots import SnapshotWriter
+from strandline.raft.machine.values import QuorumState, SnapshotId
+from strandline.raft.machine.voters import Voter, VoterSet
 from strandline.simulation.cluster.ledger import Ledger
 from strandline.simulation.cluster.metadata_files import METADATA_DIRECTORY, MetadataFiles, Voted
 from strandline.simulation.disk import SimDisk

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from strandline.metadata.image import Image
 from strandline.model.errors import NodeFault
-from strandline.raft.batches import read_batches
-from strandline.raft.snapshots import SnapshotId
+from strandline.raft.disk.batches import read_batches
+from strandline.raft.machine.values import SnapshotId
 from strandline.simulation.cluster.cluster import Cluster, Member
 from strandline.simulation.cluster.insight import Sight
 from strandline.simulation.cluster.ledger import Ledger, comparable, image_digest, maps_of

@@ -7,7 +7,7 @@ held by a majority of the voters in force; whatever anybody has later is compare
 
 from __future__ import annotations
 
-from strandline.raft.voters import Voter
+from strandline.raft.machine.voters import Voter
 from strandline.simulation.cluster.cluster import Cluster, Member
 from strandline.simulation.cluster.insight import Sight
 from strandline.simulation.cluster.ledger import Ledger

@@ -13,7 +13,7 @@ from weakref import WeakKeyDictionary
 from strandline.protocol.messages import metadata_records as kinds
 from strandline.protocol.messages.brokers import BrokerHeartbeatRequest, BrokerHeartbeatResponse
 from strandline.protocol.types import Message
-from strandline.raft.batches import MetadataBatch
+from strandline.raft.disk.batches import MetadataBatch
 from strandline.simulation.cluster.cluster import Cluster, Member
 from strandline.simulation.cluster.insight import Sight
 from strandline.simulation.cluster.observer import Checker

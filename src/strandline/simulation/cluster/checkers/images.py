@@ -17,7 +17,7 @@ from strandline.protocol.messages.brokers import (
     BrokerHeartbeatResponse,
 )
 from strandline.protocol.types import Message
-from strandline.raft.batches import MetadataBatch
+from strandline.raft.disk.batches import MetadataBatch
 from strandline.simulation.cluster.chronicle import Chronicle
 from strandline.simulation.cluster.ledger import Ledger
 from strandline.simulation.cluster.observer import Checker

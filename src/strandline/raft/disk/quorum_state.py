@@ -1,0 +1,80 @@
+"""What a replica of the quorum must never forget: its epoch, its vote, the leader it follows (`quorum-state`).
+
+One JSON object, as Kafka writes it: version 0 while voters are configured, version 1 once they are in the log. It is
+synced before anything that depends on it is said: a restarted replica can neither vote twice nor lead an epoch again.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from strandline.model.errors import NodeFault
+from strandline.model.ids import ZERO_UUID, Uuid
+from strandline.raft.machine.values import QuorumState
+from strandline.runtime.disk import Disk, write_atomically
+
+QUORUM_STATE = "quorum-state"
+
+
+def read_quorum_state(disk: Disk, directory: str) -> QuorumState:
+    """The empty state when there is no file; a file that makes no sense stops the node rather than lose a vote."""
+    path = f"{directory}/{QUORUM_STATE}"
+    if not disk.exists(path):
+        return QuorumState()
+    try:
+        data = json.loads(disk.read(path))
+        version = data["data_version"]
+        if version not in (0, 1):
+            raise NodeFault(f"{path} has data_version {version}, which is newer than this program")
+        voted_directory = Uuid.parse(data["votedDirectoryId"]) if version == 1 else ZERO_UUID
+        return QuorumState(
+            _whole(data, "leaderEpoch"), _whole(data, "leaderId"), _whole(data, "votedId"), voted_directory
+        )
+    except (ValueError, KeyError, TypeError) as error:
+        raise NodeFault(
+            f"{path} cannot be read ({_damage(error)}): this replica no longer knows how it voted. "
+            "Restore the file from a backup, or remove this voter from the quorum and let it join anew"
+        ) from error
+
+
+def write_quorum_state(
+    disk: Disk, directory: str, state: QuorumState, *, kraft_version: int, voters: Sequence[int]
+) -> None:
+    """Synced, file and directory, when this returns. `voters` is only written while they are configured."""
+    data: dict[str, Any]
+    if kraft_version == 0:
+        data = {
+            "clusterId": "",
+            "leaderId": state.leader_id,
+            "leaderEpoch": state.epoch,
+            "votedId": state.voted_id,
+            "appliedOffset": 0,
+            "currentVoters": [{"voterId": voter} for voter in voters],
+            "data_version": 0,
+        }
+    else:
+        data = {
+            "leaderId": state.leader_id,
+            "leaderEpoch": state.epoch,
+            "votedId": state.voted_id,
+            "votedDirectoryId": str(state.voted_directory_id),
+            "data_version": 1,
+        }
+    write_atomically(disk, f"{directory}/{QUORUM_STATE}", json.dumps(data, separators=(",", ":")).encode())
+
+
+def _damage(error: Exception) -> str:
+    if isinstance(error, KeyError):
+        return f"it has no {error.args[0]}"
+    if isinstance(error, (json.JSONDecodeError, UnicodeDecodeError, TypeError)):
+        return "it is empty or is not the JSON object that was written"
+    return str(error)
+
+
+def _whole(data: dict[str, Any], name: str) -> int:
+    value = data[name]
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise ValueError(f"{name} is {value!r}, not a whole number")
+    return value

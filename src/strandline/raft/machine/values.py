@@ -1,0 +1,42 @@
+"""What the machine, its disk and its shell hand to one another."""
+
+from __future__ import annotations
+
+import msgspec
+
+from strandline.model.ids import ZERO_UUID, Uuid
+from strandline.protocol.messages.control_records import (
+    KRaftVersionRecord,
+    LeaderChangeMessage,
+    SnapshotFooterRecord,
+    SnapshotHeaderRecord,
+    VotersRecord,
+)
+
+NOBODY = -1
+
+ControlRecord = LeaderChangeMessage | SnapshotHeaderRecord | SnapshotFooterRecord | KRaftVersionRecord | VotersRecord
+"""What the quorum tells itself, in its own log."""
+
+
+class QuorumState(msgspec.Struct, frozen=True):
+    """What a replica must never forget: its epoch, its vote, the leader it follows."""
+
+    epoch: int = 0
+    leader_id: int = NOBODY
+    voted_id: int = NOBODY
+    voted_directory_id: Uuid = ZERO_UUID
+
+
+class SnapshotId(msgspec.Struct, frozen=True, order=True):
+    end_offset: int
+    epoch: int
+
+    @property
+    def file_name(self) -> str:
+        return f"{self.end_offset:020d}-{self.epoch:010d}.checkpoint"
+
+    @property
+    def is_first_voters(self) -> bool:
+        """The one that formatting makes: voters only, no metadata."""
+        return self.end_offset == 0 and self.epoch == 0

@@ -1,0 +1,454 @@
+"""The shell around the raft machine: `Quorum` carries to the `Replica` what happens, and performs what it wants.
+
+Everything that happens (a request, an answer, a timer, a finished sync, records from the controller) becomes a step in
+the inbox. One task takes them one at a time, and performs the effects of each, in order, before the next. Three effects
+are waited for (`Persist`, `Truncate`, `FinishSnapshot`); meanwhile nothing happens to the machine. The rest goes on
+beside it: syncing (`flusher`), replaying what is committed (`replay`), writing what the controller appended
+(`leadership`), talking to the others (`exchanges`), snapshots (`snapshotting`).
+
+    leader     append → encoded → page cache → on_appended → Flush → on_flushed → Commit → image.commit → who waits
+    others     Fetch answered → page cache → Flush → on_flushed → next Fetch; Commit → read, replay, commit → who waits
+
+What the controller sees is the `MetadataLog` port; what the rest of the node sees is `leader`, `high_watermark` and the
+three `on_` callbacks. A failing metadata disk ends it with a NodeFault: the node stops, the other voters go on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from functools import partial
+from random import Random
+from typing import Final, NamedTuple
+
+from strandline.log.segment import Segment
+from strandline.metadata.image import Image
+from strandline.model.errors import ErrorCode, KafkaError, NodeFault
+from strandline.model.ids import Endpoint
+from strandline.model.timeline import Touched
+from strandline.protocol.messages.api_versions import ApiVersionsRequest
+from strandline.protocol.messages.fetch import FetchResponse
+from strandline.protocol.types import Message
+from strandline.raft.disk.recovery import check_voters, read_state, recover
+from strandline.raft.disk.snapshots import DamagedSnapshot
+from strandline.raft.disk.storage import MetadataStorage
+from strandline.raft.machine import effects
+from strandline.raft.machine.effects import Effect, Send
+from strandline.raft.machine.replica import Replica
+from strandline.raft.machine.settings import QuorumSettings
+from strandline.raft.machine.values import SnapshotId
+from strandline.raft.machine.voters import Voter, VoterSet
+from strandline.raft.shell import replies
+from strandline.raft.shell.accumulator import WRITE_BYTES
+from strandline.raft.shell.cutting import begin_again, cut_end
+from strandline.raft.shell.exchanges import Exchanges
+from strandline.raft.shell.flusher import Flusher
+from strandline.raft.shell.inbox import Inbox
+from strandline.raft.shell.inputs import check_known, fitted, hand_in, may_write
+from strandline.raft.shell.leadership import Leadership
+from strandline.raft.shell.metrics import QuorumMetrics
+from strandline.raft.shell.peers_port import Peers
+from strandline.raft.shell.replay import Replay
+from strandline.raft.shell.snapshotting import SnapshotPolicy, Snapshotting
+from strandline.raft.shell.stored_log import StoredLog
+from strandline.runtime.clock import Clock
+from strandline.runtime.metrics import Metrics
+from strandline.runtime.offload import Offload
+from strandline.runtime.tasks import TaskGroup
+from strandline.runtime.watermark import Watermark
+
+# How long a leader that resigns waits for the others to hear of it.
+_RESIGN_MS: Final = 1_000
+
+logger = logging.getLogger(__name__)
+
+
+class Leader(NamedTuple):
+    """Who leads the metadata quorum, as far as this node knows. `id` is -1 when nobody is known to lead the epoch."""
+
+    id: int
+    epoch: int
+    endpoint: Endpoint | None
+
+
+class Quorum:
+    def __init__(
+        self,
+        storage: MetadataStorage,
+        image: Image,
+        clock: Clock,
+        offload: Offload,
+        peers: Peers,
+        random: Random,
+        *,
+        me: Voter,
+        cluster_id: str,
+        is_controller: bool,
+        settings: QuorumSettings,
+        configured_voters: VoterSet | None = None,
+        bootstrap: Sequence[Endpoint] = (),
+        policy: SnapshotPolicy | None = None,
+        append_linger_ms: int = 25,
+        metrics: Metrics | None = None,
+    ) -> None:
+        """`offload` belongs to the quorum alone (two threads will do), so that a busy disk pool delays no election.
+
+        `me`: this node as it would stand in a VotersRecord, a broker too: node id, directory id of the metadata log
+        directory, the advertised controller listeners (none for a broker). `configured_voters` is
+        `controller.quorum.voters`, for a quorum whose voters are not in its log; `bootstrap` is
+        `controller.quorum.bootstrap.servers`.
+        """
+        self._storage = storage
+        self._image = image
+        self._clock = clock
+        self._offload = offload
+        self._random = random
+        self._me = me
+        self._cluster_id = cluster_id
+        self._is_controller = is_controller
+        self._settings = settings
+        self._configured_voters = configured_voters
+        self._bootstrap = bootstrap
+        self._policy = policy or SnapshotPolicy()
+        self._append_linger_ms = append_linger_ms
+        self._metrics = QuorumMetrics(metrics, clock)
+        self._log: StoredLog
+        self._replica: Replica
+        self._leadership: Leadership | None = None
+        self._inbox = Inbox(self._is_reserved)
+        self._flusher = Flusher(storage.log, offload, self._on_flushed)
+        self._replay = Replay(storage, image, offload, self._on_replayed)
+        self._snapshotting: Snapshotting
+        self._exchanges = Exchanges(peers, settings.request_timeout_ms, self._on_exchange_ended)
+        self._tasks = TaskGroup()
+        self._askers = replies.Askers()
+        self._timer: asyncio.TimerHandle | None = None
+        self._leader_changed = asyncio.Event()
+        self.on_commit: Callable[[list[Touched]], None] | None = None
+        """Hears what each commit touched, after the image has it and before anyone who waits for it."""
+        self.on_leading: Callable[[int], None] | None = None
+        """This node leads the epoch given, and everything committed is in the image."""
+        self.on_stepped_down: Callable[[], None] | None = None
+        """It does not any more. Called before anything else is replayed."""
+        self.committed = Watermark(0)
+        """Of the current leadership: a new one each time, lost with NOT_CONTROLLER."""
+        self.high_watermark = Watermark(0)
+        """How far the image is committed, whoever leads: never lost, never falls."""
+
+    @property
+    def is_leader(self) -> bool:
+        """Whether the controller of this node may append now."""
+        held = self._leadership
+        return held is not None and held.epoch == self._replica.epoch and self._replica.is_leader
+
+    @property
+    def epoch(self) -> int:
+        return self._replica.epoch
+
+    @property
+    def kraft_version(self) -> int:
+        return self._log.kraft_version
+
+    @property
+    def end_offset(self) -> int:
+        """Where the next record will stand, whoever writes it."""
+        return self._log.end_offset if self._leadership is None else self._leadership.accumulator.end_offset
+
+    @property
+    def leader(self) -> Leader:
+        replica = self._replica
+        return Leader(replica.leader_id, replica.epoch, replica.leader_endpoint)
+
+    async def other_leader(self, known: Leader) -> Leader:
+        """Returns when who leads, in which epoch, or where, differs from `known`."""
+        while self.leader == known:
+            await self._leader_changed.wait()
+        return self.leader
+
+    async def start(self) -> None:
+        """Reads the disk. The image is replayed as far as the log is known to be committed, and no further."""
+        storage = self._storage
+        try:
+            history = await self._offload.run(recover, storage, self._image, self._configured_voters)
+            state = await self._offload.run(read_state, storage, history, self._me)
+            if len(history.voters) > 1:  # a sole voter writes a new state before it says anything
+                await self._offload.run(storage.settle_state)
+        except (OSError, KafkaError) as error:
+            raise NodeFault(f"the metadata log in {storage.path} cannot be used: {error}") from error
+        self._log = StoredLog(storage, history, self._clock, lambda: self._replica.epoch)
+        check_voters(history, self._me, is_controller=self._is_controller, can_ask=bool(self._bootstrap))
+        committed = storage.committed_offset
+        storage.log.advance_high_watermark(committed)
+        self._replay.rise(committed)
+        self.high_watermark.advance(committed)
+        self._snapshotting = Snapshotting(storage, self._image, history, self._clock, self._offload, self._policy)
+        self._replica = Replica(
+            self._me,
+            self._cluster_id,
+            self._log,
+            state,
+            self._settings,
+            self._random,
+            is_controller=self._is_controller,
+            bootstrap=self._bootstrap,
+            committed=committed,
+        )
+        self._metrics.show(self._replica, self._log)
+        self._put(self._replica.start)
+
+    async def run(self) -> None:
+        """Takes part in the quorum until cancelled. NodeFault: the metadata disk fails, or an invariant is broken."""
+        try:
+            async with TaskGroup() as self._tasks:
+                self._tasks.start(self._steps(), "quorum")
+                self._tasks.start(self._flusher.run(), "quorum flushes")
+                self._tasks.start(self._replay.run(), "quorum replay")
+                self._tasks.start(self._snapshotting.run(), "quorum snapshots")
+        except (OSError, KafkaError) as error:
+            raise NodeFault(f"the metadata log in {self._storage.path} cannot be used any more: {error}") from error
+        finally:
+            self._end()
+
+    def _end(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._step_down()
+        self._askers.end()
+
+    async def resign(self) -> None:
+        """Before a leader's node stops: asks the others to elect somebody else at once, and waits for it briefly."""
+        if not self._replica.is_leader:
+            return
+        resigned: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+        def done() -> list[Effect]:
+            if not resigned.done():
+                resigned.set_result(None)
+            return []
+
+        self._put(self._replica.resign)
+        self._inbox.put(done)
+        try:
+            async with asyncio.timeout(_RESIGN_MS / 1000):
+                await resigned
+                await self._exchanges.ended()
+        except TimeoutError:
+            logger.info("the other voters have not heard in time that this node resigns")
+
+    async def write_snapshot(self) -> SnapshotId | None:
+        """Now, whatever the policy says; None when there is nothing new, or a metadata transaction is open."""
+        return await self._snapshotting.write()
+
+    async def close(self) -> None:
+        """After `run` has ended: what is synced stays, and the files are put down."""
+        try:
+            await self._offload.run(self._storage.close)
+        except (OSError, KafkaError) as error:
+            logger.warning(
+                "the metadata log could not be closed in good order, but what was synced is there: %s", error
+            )
+
+    async def handle(self, request: Message, version: int) -> Message:
+        """Vote, BeginQuorumEpoch, EndQuorumEpoch, Fetch and FetchSnapshot of the metadata log, DescribeQuorum,
+        AddRaftVoter, RemoveRaftVoter, UpdateRaftVoter."""
+        check_known(request)
+        clock, replica = self._clock, self._replica
+
+        def hand(token: replies.Token) -> None:
+            self._inbox.put(
+                lambda: hand_in(replica, token, request, version, clock.now_ms(), clock.wall_ms()),
+                writes=may_write(request),
+            )
+
+        return fitted(await self._askers.ask(hand), version)
+
+    async def upgrade_kraft_version(self, level: int) -> Message:
+        """From configured voters to voters in the log; answers an UpdateFeaturesResponse when that is committed."""
+        upgrade = self._replica.upgrade_kraft_version
+        return await self._askers.ask(
+            lambda token: self._put(lambda now_ms: upgrade(token, level, now_ms), writes=True)
+        )
+
+    def reserve(self) -> int:
+        """The offset where the next append will stand; nobody else writes until `append` or `release`."""
+        return self._held().accumulator.reserve()
+
+    def release(self) -> None:
+        if self._leadership is not None:
+            self._leadership.accumulator.release()
+            self._inbox.wake()
+
+    def append(self, records: Sequence[Message]) -> int:
+        """One atomic batch; the offset of its last record, at once. Durable when `committed` has passed it."""
+        level = self._image.latest.metadata_version
+        last_offset = self._held().append(records, self._clock.wall_ms(), level)
+        self._inbox.wake()
+        return last_offset
+
+    def _held(self) -> Leadership:
+        if self._leadership is None or not self.is_leader:
+            raise KafkaError(ErrorCode.NOT_CONTROLLER, "this node does not lead the metadata quorum")
+        return self._leadership
+
+    def _is_reserved(self) -> bool:
+        return self._leadership is not None and self._leadership.accumulator.is_reserved
+
+    def _put(self, on_input: Callable[[int], list[Effect]], *, writes: bool = False, first: bool = False) -> None:
+        """An input that is told the time when its turn comes."""
+        self._inbox.put(lambda: on_input(self._clock.now_ms()), writes=writes, first=first)
+
+    async def _steps(self) -> None:
+        while True:
+            step = await self._inbox.next()
+            for effect in step():
+                await self._perform(effect)
+            self._set_timer()
+            await asyncio.sleep(0)
+
+    def _set_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        deadline_ms = self._replica.next_deadline_ms()
+        if deadline_ms is not None:
+            wait_ms = max(1, deadline_ms - self._clock.now_ms())
+            loop = asyncio.get_running_loop()
+            self._timer = loop.call_later(wait_ms / 1000, self._put, self._replica.on_time)
+
+    async def _perform(self, effect: Effect) -> None:
+        match effect:
+            case effects.Persist(state):
+                self._storage.note_epoch(state.epoch)
+                await self._offload.run(self._storage.write_state, state, self._log.kraft_version, self._log.voters)
+            case effects.Send():
+                self._exchanges.begin(effect, self._tasks)
+            case effects.Reply(token, response):
+                replies.reply_to(token, response)
+            case effects.ReplyWithRecords():
+                self._tasks.start_eagerly(replies.reply_with_records(effect, self._storage, self._offload))
+            case effects.ReplyWithSnapshot():
+                replies.reply_with_snapshot(effect, self._storage)
+            case effects.Flush():
+                self._flusher.ask()
+            case effects.Truncate(offset):
+                await self._truncate(offset)
+            case effects.Commit(high_watermark):
+                await self._commit(high_watermark)
+            case effects.Lead(epoch):
+                self._replay.when_caught_up(partial(self._lead, epoch))
+            case effects.StepDown():
+                self._step_down()
+            case effects.SnapshotChunk(snapshot_id, position, data):
+                self._storage.receive_chunk(snapshot_id, position, data)
+            case effects.FinishSnapshot(snapshot_id):
+                await self._finish_snapshot(snapshot_id)
+            case effects.LeaderChanged():
+                self._metrics.on_leader(self._replica.leader_id >= 0)
+                changed, self._leader_changed = self._leader_changed, asyncio.Event()
+                changed.set()
+
+    async def _commit(self, high_watermark: int) -> None:
+        if self._leadership is None:
+            self._replay.rise(high_watermark)
+            return
+        for offset in self._leadership.portions(high_watermark):
+            self._show(offset, self._image.commit(offset))
+            if offset < high_watermark:
+                await asyncio.sleep(0)
+        self._note(high_watermark)
+
+    def _on_replayed(self, offset: int, touched: list[Touched]) -> None:
+        self._show(offset, touched)
+        self._note(offset)
+
+    def _show(self, offset: int, touched: list[Touched]) -> None:
+        """In one step of the loop: whoever is woken finds the image, and what follows from it, as committed."""
+        if self.on_commit is not None:
+            self.on_commit(touched)
+        if self._leadership is not None:
+            self._metrics.on_committed(offset)
+            self._leadership.committed.advance(offset)
+        self.high_watermark.advance(offset)
+
+    def _note(self, offset: int) -> None:
+        """Only where a batch ends: a next life, or a snapshot, cannot begin in the middle of one."""
+        self._storage.note_committed(offset)
+        self._snapshotting.on_committed(offset)
+
+    def _lead(self, epoch: int) -> None:
+        """Everything committed is in the image."""
+        if not self._replica.is_leader or self._replica.epoch != epoch:
+            return
+        held = self._leadership = Leadership(epoch, self._log.end_offset, self._image.end_offset)
+        self._log.accumulator = held.accumulator
+        self.committed = held.committed
+        held.task = self._tasks.start(
+            held.writing(self._flusher.idle, self._append_linger_ms, partial(self._inbox.put, self._write_appended)),
+            "quorum appends",
+        )
+        if self.on_leading is not None:
+            self.on_leading(epoch)
+
+    def _step_down(self) -> None:
+        """What was replayed and not committed never happened; what was appended and not written never will."""
+        self._replay.when_caught_up(None)
+        held, self._leadership = self._leadership, None
+        if held is None:
+            return
+        self._log.accumulator = None
+        self._metrics.on_stepped_down()
+        held.lose()
+        # A disk that failed in the middle of a commit has left the image ahead of those who wait for it.
+        self._image.revert_to_committed(max(held.committed.value, self._image.timeline.committed))
+        if self.on_stepped_down is not None:
+            self.on_stepped_down()
+
+    def _write_appended(self) -> list[Effect]:
+        held = self._leadership
+        if held is None or not self.is_leader:
+            return []
+        before = self._log.end_offset
+        self._log.append_encoded(WRITE_BYTES)
+        if held.accumulator.is_encoded:
+            self._inbox.put(self._write_appended)
+        written = self._log.end_offset - before
+        if written == 0:
+            return []
+        self._metrics.on_appended(written, self._log.end_offset)
+        return self._replica.on_appended(self._clock.now_ms())
+
+    def _on_flushed(self) -> None:
+        self._storage.note_committed(self._storage.log.high_watermark)
+        self._put(lambda now_ms: self._replica.on_flushed(self._log.flushed_offset, now_ms))
+
+    def _on_exchange_ended(self, send: Send, response: Message | None, refused: bool) -> None:
+        # A node that is to vote is asked for its versions, and becomes a voter with its answer.
+        writes = isinstance(send.request, ApiVersionsRequest)
+        self._put(lambda now_ms: self._on_response(send, response, refused, now_ms), writes=writes)
+
+    def _on_response(self, send: Send, response: Message | None, refused: bool, now_ms: int) -> list[Effect]:
+        before = self._log.end_offset
+        wanted = self._replica.on_response(send, response, refused, now_ms)
+        if isinstance(response, FetchResponse):
+            self._metrics.on_fetched(self._log.end_offset - before)
+        return wanted
+
+    async def _truncate(self, offset: int) -> None:
+        segments = await cut_end(self._log, self._storage, self._flusher, self._offload, offset)
+        self._remove([], segments)
+
+    async def _finish_snapshot(self, snapshot_id: SnapshotId) -> None:
+        storage, wall_ms = self._storage, self._clock.wall_ms()
+        try:
+            surplus = await begin_again(self._log, storage, self._replay, self._offload, snapshot_id, wall_ms)
+        except DamagedSnapshot as damage:
+            storage.abandon_received()
+            why = str(damage)
+            self._put(lambda now_ms: self._replica.on_snapshot_failed(snapshot_id, why, now_ms), first=True)
+            return
+        self._remove(*surplus)
+        self._put(lambda now_ms: self._replica.on_snapshot_loaded(snapshot_id, now_ms), first=True)
+
+    def _remove(self, snapshots: Sequence[SnapshotId], segments: Sequence[Segment]) -> None:
+        self._tasks.start(self._offload.run(self._storage.remove_files, snapshots, segments), "quorum clean-up")
