@@ -54,6 +54,12 @@ class Besieged:
     def said_since(self, mark: int) -> str:
         return self.log.read_bytes()[mark:].decode(errors="replace")
 
+    def bugs_since(self, mark: int) -> str:
+        """What it wrote from the first stack trace or bug on; nothing, it is hoped."""
+        said = self.said_since(mark)
+        found = re.search(r"a bug met|Traceback", said)
+        return "" if found is None else said[max(0, found.start() - 300) :][:5000]
+
     def mark(self) -> int:
         return self.log.stat().st_size
 

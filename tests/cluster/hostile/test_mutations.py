@@ -101,6 +101,5 @@ def test_mutated_requests_meet_no_bug(controller: bool, besieged: Besieged, byst
                 raw.socket.shutdown(socket.SHUT_WR)
                 raw.frames_until_closed()
                 raw.close()
-    said = besieged.said_since(mark)
-    assert "bug" not in said and "Traceback" not in said, said[-5000:]
+    assert besieged.bugs_since(mark) == ""
     besieged.is_well()
