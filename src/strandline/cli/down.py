@@ -8,8 +8,7 @@ import os
 from strandline.cli.errors import Failed
 from strandline.cli.output import Progress, hint, print_json, print_table
 from strandline.cli.platform import refuse_windows
-from strandline.cli.session import add_json_option
-from strandline.cli.up import DEFAULT_DATA
+from strandline.cli.session import DEFAULT_DATA, add_json_option
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -32,12 +31,10 @@ def run(arguments: argparse.Namespace) -> int:
             stopped = cluster.down()
     except (LaunchError, StateUnreadable) as error:
         raise Failed(str(error)) from error
+    ended = {node.id for node in stopped}
     if arguments.json:
-        print_json([{"id": node.id, "stopped": node in stopped} for node in cluster.nodes])
+        print_json([{"id": node.id, "stopped": node.id in ended} for node in cluster.nodes])
     else:
-        rows = [
-            (node.id, "stopped" if node.id in {each.id for each in stopped} else "was not running")
-            for node in cluster.nodes
-        ]
+        rows = [(node.id, "stopped" if node.id in ended else "was not running") for node in cluster.nodes]
         print_table(("NODE", "STATUS"), rows)
     return 0

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from strandline.cli.errors import Failed, Misused
 from strandline.cli.output import faint, print_facts, print_json, print_json_line
-from strandline.cli.session import add_json_option
-from strandline.cli.up import DEFAULT_DATA
+from strandline.cli.session import DEFAULT_DATA, add_json_option
 
 if TYPE_CHECKING:
     from strandline.cli.metadata_files import MetadataFiles

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
+DEFAULT_DATA = "./strandline-data"
 
 
 def add_client_options(parser: argparse.ArgumentParser, *, controllers: bool = False) -> None:
@@ -25,10 +26,22 @@ def add_client_options(parser: argparse.ArgumentParser, *, controllers: bool = F
         "-b",
         "--bootstrap",
         metavar="HOST:PORT",
-        default=os.environ.get("STRANDLINE_BOOTSTRAP") or DEFAULT_BOOTSTRAP,
+        default=os.environ.get("STRANDLINE_BOOTSTRAP") or _nearest_cluster(),
         help=f"brokers{', or controllers,' if controllers else ''} to begin with, separated by commas "
         "(default: $STRANDLINE_BOOTSTRAP or 127.0.0.1:9092)",
     )
+
+
+def _nearest_cluster() -> str:
+    """Port 9092 here; if that is a node of the cluster in the default directory, the others too: it may be down."""
+    from strandline.launch.state import StateUnreadable, read_state
+
+    try:
+        state = read_state(DEFAULT_DATA)
+    except (OSError, StateUnreadable):
+        state = None
+    known = [] if state is None else state.bootstrap.split(",")
+    return ",".join(known) if DEFAULT_BOOTSTRAP in known else DEFAULT_BOOTSTRAP
 
 
 def add_json_option(parser: argparse.ArgumentParser) -> None:

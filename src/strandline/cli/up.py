@@ -12,14 +12,13 @@ from typing import TYPE_CHECKING
 from strandline.cli.errors import Failed, Misused
 from strandline.cli.output import bold, hint, print_facts, print_json
 from strandline.cli.platform import refuse_windows
-from strandline.cli.session import DEFAULT_BOOTSTRAP, add_json_option, parse_pairs
+from strandline.cli.session import DEFAULT_BOOTSTRAP, DEFAULT_DATA, add_json_option, parse_pairs
 
 if TYPE_CHECKING:
     from strandline.launch.cluster import Cluster
     from strandline.launch.errors import NodeDied
     from strandline.launch.state import ClusterState, NodeState
 
-DEFAULT_DATA = "./strandline-data"
 DEFAULT_PORT = 9092
 EXAMPLES = """\
 examples:

@@ -154,6 +154,7 @@ def test_up_and_down_are_commands_that_scripts_can_use(tmp_path: Path) -> None:
         described = strandline("topic", "describe", "made", "--json", "-b", state["bootstrap"])
         assert len(json.loads(described.stdout)["partitions"]) == 4
     finally:
-        down = strandline("down", "--data", str(tmp_path))
+        down = strandline("down", "--data", str(tmp_path), "--json")
     assert down.returncode == 0, down.stderr
+    assert json.loads(down.stdout) == [{"id": 1, "stopped": True}]
     assert strandline("topic", "list", "-b", f"127.0.0.1:{port}").returncode == 1
