@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from strandline.simulation.cluster.faults import STRIKES
 from strandline.simulation.cluster.plan import FAULTS, Layout, Options, draw_plan
 
@@ -59,3 +61,8 @@ def test_a_plan_says_what_will_happen() -> None:
     told = plan.describe()
     assert told.startswith("seed 9: controllers [")
     assert len(told.splitlines()) == 1 + len(plan.faults)
+
+
+def test_the_page_on_simulation_tells_every_fault() -> None:
+    page = (Path(__file__).parents[4] / "docs" / "simulation.md").read_text()
+    assert [kind for kind, what in FAULTS.items() if f"| `{kind}` | {what} |" not in page] == []
