@@ -11,7 +11,7 @@ from strandline.model.ids import Endpoint
 from strandline.protocol.messages.quorum import VoteRequest, VoteResponse
 from strandline.protocol.types import Message
 from strandline.raft.machine.effects import Send
-from strandline.raft.shell.exchanges import Exchanges
+from strandline.raft.shell.exchanges import MOST_COMPLAINTS, Exchanges
 from strandline.runtime.tasks import TaskGroup
 from unit.server.wire import run
 
@@ -76,3 +76,22 @@ def test_a_node_that_speaks_other_versions_is_complained_of_once(caplog: pytest.
     heard = ended(other, times=3)
     assert [response for _, response, _ in heard] == [VoteResponse(error_code=ErrorCode.UNSUPPORTED_VERSION)] * 3
     assert caplog.text.count("cannot talk to there:9093: it speaks Vote 7 to 9") == 1
+
+
+def test_complaints_are_remembered_for_so_many_nodes_and_no_more(caplog: pytest.LogCaptureFixture) -> None:
+    other = Other(KafkaError(ErrorCode.UNSUPPORTED_VERSION, "it speaks Vote 7 to 9"))
+
+    async def scenario() -> None:
+        exchanges = Exchanges(other, 2000, lambda send, response, refused: None)
+
+        async def ask(port: int) -> None:
+            async with TaskGroup() as tasks:
+                exchanges.begin(Send(2, Endpoint("there", port), VoteRequest()), tasks)
+                await exchanges.ended()
+
+        for port in (*range(MOST_COMPLAINTS + 1), MOST_COMPLAINTS, 1, 0):
+            await ask(port)
+
+    run(scenario())
+    told = [record.getMessage().split(": ")[0].rpartition(":")[2] for record in caplog.records]
+    assert told == [str(port) for port in (*range(MOST_COMPLAINTS + 1), 0)], "the first was forgotten for the last"

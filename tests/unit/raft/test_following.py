@@ -229,11 +229,15 @@ def piece(snapshot_id: snapshots.SnapshotId, position: int, data: bytes, size: i
 
 def told_to_take(replica: LoneReplica, snapshot_id: snapshots.SnapshotId) -> Send:
     fetch = replica.follow()
+    (send,) = only(Send, replica.answer(fetch, told_of(replica, fetch, snapshot_id)))
+    return send
+
+
+def told_of(replica: LoneReplica, fetch: Send, snapshot_id: snapshots.SnapshotId) -> FetchResponse:
     answer = replica.records_for(fetch, [], high_watermark=None)
     wanted = SnapshotId(end_offset=snapshot_id.end_offset, epoch=snapshot_id.epoch)
     answer.responses[0].partitions[0].snapshot_id = wanted
-    (send,) = only(Send, replica.answer(fetch, answer))
-    return send
+    return answer
 
 
 def position_of(request: Message) -> int:
@@ -279,12 +283,36 @@ def test_a_snapshot_that_goes_wrong_is_given_up_and_the_log_is_fetched_again(bad
     assert fetch_of(fetch) == (0, 0, 1, -1)
 
 
-def test_a_snapshot_that_cannot_be_loaded_is_given_up() -> None:
+def test_a_snapshot_that_cannot_be_loaded_is_fetched_again_after_a_rest_that_doubles_and_is_told_of_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     replica, snapshot_id = LoneReplica(), snapshots.SnapshotId(5, 1)
-    send = told_to_take(replica, snapshot_id)
-    replica.answer(send, piece(snapshot_id, 0, b"abcde", 5))
-    (fetch,) = only(Send, replica.machine.on_snapshot_failed(snapshot_id, "it has no footer", replica.now_ms))
-    assert fetch_of(fetch) == (0, 0, 1, -1)
+    fetch = replica.follow()
+    for rest_ms in (20, 40, 80, 160, 320, 500, 500):
+        (send,) = only(Send, replica.answer(fetch, told_of(replica, fetch, snapshot_id)))
+        assert position_of(send.request) == 0
+        replica.answer(send, piece(snapshot_id, 0, b"abcde", 5))
+        assert replica.machine.on_snapshot_failed(snapshot_id, "it has no footer", replica.now_ms) == []
+        assert replica.machine.next_deadline_ms() == replica.now_ms + rest_ms
+        assert only(Send, replica.wait(rest_ms - 1)) == []
+        (fetch,) = only(Send, replica.wait(1))
+        assert fetch_of(fetch) == (0, 0, 1, -1)
+    assert caplog.text.count("it has no footer") == 1
+
+
+def test_a_snapshot_that_comes_whole_after_all_ends_the_rests() -> None:
+    replica, damaged, whole = LoneReplica(), snapshots.SnapshotId(5, 1), snapshots.SnapshotId(6, 1)
+    send = told_to_take(replica, damaged)
+    replica.answer(send, piece(damaged, 0, b"abcde", 5))
+    replica.machine.on_snapshot_failed(damaged, "it has no footer", replica.now_ms)
+    (fetch,) = only(Send, replica.wait(20))
+    (send,) = only(Send, replica.answer(fetch, told_of(replica, fetch, whole)))
+    replica.answer(send, piece(whole, 0, b"abcde", 5))
+    replica.log.restart_at(whole, b"abcde", 1, replica.log.voters)
+    (fetch,) = only(Send, replica.machine.on_snapshot_loaded(whole, replica.now_ms))
+    assert fetch_of(fetch) == (6, 1, 1, 6)
+    assert isinstance(replica.machine.role, Follower)
+    assert replica.machine.role.given_up_snapshots == 0
 
 
 def test_a_broken_connection_does_not_cost_the_pieces_that_have_come() -> None:

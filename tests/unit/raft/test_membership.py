@@ -15,6 +15,7 @@ from strandline.protocol.messages.api_versions import (
     ApiVersionsResponse,
     SupportedFeatureKey,
 )
+from strandline.protocol.messages.fetch import FetchRequest
 from strandline.protocol.messages.quorum import (
     AddRaftVoterRequest,
     AddRaftVoterResponse,
@@ -27,6 +28,7 @@ from strandline.protocol.messages.quorum import (
     UpdateRaftVoterRequest,
 )
 from strandline.raft.machine.effects import Effect, Flush, Reply, Send
+from strandline.raft.machine.replication import MOST_OBSERVERS
 from strandline.raft.machine.requests import listeners_of, update_voter_request
 from strandline.raft.machine.voters import Voter
 from unit.raft.little_cluster import CLUSTER_ID, voter
@@ -318,10 +320,42 @@ def test_an_observer_that_stays_away_is_forgotten() -> None:
     assert list(replica.leader.progress) == [voter(2).key]
 
 
+def test_observers_without_end_do_not_cost_memory_without_end_and_no_voter_is_forgotten_for_them() -> None:
+    replica = LoneReplica()
+    replica.lead()
+    for node_id in range(10, 10 + MOST_OBSERVERS):
+        replica.fetched_by(node_id, replica.log.end_offset, max_wait_ms=0)
+    replica.wait(1)
+    replica.fetched_by(10, replica.log.end_offset, max_wait_ms=0)
+    for disk in range(1, 6):
+        replica.fetched_by(9, replica.log.end_offset, max_wait_ms=0, disk=disk)
+    known = replica.leader.progress
+    assert len(known) == MOST_OBSERVERS + 1
+    assert voter(2).key in known and voter(10).key in known, "a voter, and one who came again"
+    assert [voter(9, disk).key in known for disk in range(1, 6)] == [True] * 5
+    assert [voter(node_id).key in known for node_id in range(11, 17)] == [False] * 5 + [True]
+
+
+def test_a_leader_that_is_long_in_answering_about_voters_is_followed_meanwhile() -> None:
+    replica = LoneReplica(me=voter(1, port=1234))
+    fetch = replica.follow()
+    update, fetch = only(Send, replica.answer(fetch, replica.records_for(fetch, [], high_watermark=0)))
+    assert isinstance(update.request, UpdateRaftVoterRequest)
+    for number in range(3):
+        (flush,) = replica.answer(fetch, replica.records_for(fetch, [(1, f"record {number}")], high_watermark=0))
+        assert flush == Flush()
+        (fetch,) = only(Send, replica.sync())
+        assert isinstance(fetch.request, FetchRequest)
+    assert replica.log.end_offset == 3
+    assert replica.answer(update, None) == [], "and a request that fails costs no fetch either"
+    (flush,) = replica.answer(fetch, replica.records_for(fetch, [(1, "one more")], high_watermark=0))
+    assert len(only(Send, replica.sync())) == 1
+
+
 def test_a_voter_says_what_is_no_longer_true_of_it_and_says_it_once() -> None:
     replica = LoneReplica(me=voter(1, port=1234))
     fetch = replica.follow()
-    (update,) = only(Send, replica.answer(fetch, replica.records_for(fetch, [], high_watermark=0)))
+    update, _ = only(Send, replica.answer(fetch, replica.records_for(fetch, [], high_watermark=0)))
     assert isinstance(update.request, UpdateRaftVoterRequest)
     assert update.request.listeners[0].port == 1234
     true = LoneReplica()

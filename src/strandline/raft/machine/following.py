@@ -1,8 +1,8 @@
 """The follower's side of Fetch, and how somebody without a leader finds one.
 
-One fetch is under way at a time. Since a fetch acknowledges everything before it, a controller asks for more only when
-what it has is synced, whether or not it votes: an observer may become a voter, and then what it said counts. Brokers
-need not wait.
+One fetch is under way at a time, whatever else the leader is asked. Since a fetch acknowledges everything before it, a
+controller asks for more only when what it has is synced, whether or not it votes: an observer may become a voter, and
+then what it said counts. Brokers need not wait.
 
 The log is cut where the leader's differs from it, never below the high watermark: that would undo what is committed.
 

@@ -29,7 +29,7 @@ def keep_voters_true(seat: Seat, role: Follower, now_ms: int) -> None:
     if now_ms < role.check_voters_at_ms and role.checked_voters_offset == seat.log.voters_offset:
         return
     endpoint, request = seat.leader_endpoint, _what_is_to_be_said(seat, role)
-    if request is not None and (endpoint is None or not seat.mail.is_free(endpoint, now_ms)):
+    if request is not None and (endpoint is None or not seat.mail.is_free(endpoint, now_ms, about_voters=True)):
         return
     if role.checked_voters_offset != seat.log.voters_offset and not seat.is_voter:
         _tell_of_no_vote(seat)

@@ -221,7 +221,7 @@ class Replica:
 
     def on_snapshot_failed(self, snapshot_id: SnapshotId, why: str, now_ms: int) -> list[Effect]:
         """What was fetched is not a whole snapshot: it is given up, and the log is fetched again."""
-        snapshot_transfer.on_snapshot_failed(self._listen(), snapshot_id, why)
+        snapshot_transfer.on_snapshot_failed(self._listen(), snapshot_id, why, now_ms)
         return self._settle(now_ms)
 
     def resign(self, now_ms: int) -> list[Effect]:

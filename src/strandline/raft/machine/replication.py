@@ -9,6 +9,8 @@ are appended, until the fetcher's high watermark is behind (KIP-1166), or until 
 
 from __future__ import annotations
 
+from typing import Final
+
 from strandline.model.errors import ErrorCode
 from strandline.protocol.messages.fetch import (
     EpochEndOffset,
@@ -27,6 +29,8 @@ from strandline.raft.machine.requests import fetcher, the_fetch
 from strandline.raft.machine.seat import Seat
 from strandline.raft.machine.states import Leader, ParkedFetch, Progress
 from strandline.raft.machine.values import SnapshotId
+
+MOST_OBSERVERS: Final = 1_000
 
 
 def on_fetch(seat: Seat, token: object, request: FetchRequest, now_ms: int) -> None:
@@ -122,7 +126,10 @@ def _acknowledge(seat: Seat, role: Leader, fetch: ParkedFetch, now_ms: int) -> N
     if replica.id < 0 or replica.id == seat.me.id:
         return
     voter = seat.voters.voter_known_as(replica)
-    progress = role.progress.setdefault(replica if voter is None else voter.key, Progress())
+    key = replica if voter is None else voter.key
+    if voter is None and key not in role.progress:
+        _make_room(seat, role)
+    progress = role.progress.setdefault(key, Progress())
     end_offset = seat.log.end_offset
     if fetch.offset >= end_offset:
         progress.last_caught_up_ms = now_ms
@@ -134,6 +141,13 @@ def _acknowledge(seat: Seat, role: Leader, fetch: ParkedFetch, now_ms: int) -> N
     progress.leader_end_at_last_fetch = end_offset
     if voter is not None:
         hear_from(seat, role, voter.id, now_ms)
+
+
+def _make_room(seat: Seat, role: Leader) -> None:
+    """For one more observer. Anybody may come with ids that nobody knows; who has been silent longest is forgotten."""
+    observers = [key for key in role.progress if seat.voters.voter_known_as(key) is None]
+    if len(observers) >= MOST_OBSERVERS:
+        del role.progress[min(observers, key=lambda key: role.progress[key].last_fetch_ms or 0)]
 
 
 def _answer(seat: Seat, error: ErrorCode, high_watermark: int | None = None) -> FetchResponse:

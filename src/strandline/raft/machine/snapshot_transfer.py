@@ -2,7 +2,8 @@
 
 A piece is a range of bytes of the file and need not end with a batch. When the last one has come, the driver verifies
 the file and begins the log anew at its end; only then does fetching go on, and everything below is known to be
-committed. Whatever goes wrong, the snapshot is given up, and the next fetch says what is to be done.
+committed. Whatever goes wrong, the snapshot is given up, and the next fetch says what is to be done: after a rest that
+doubles, for a leader whose only snapshot is damaged sends it again and again.
 """
 
 from __future__ import annotations
@@ -97,8 +98,8 @@ def on_fetch_snapshot_response(seat: Seat, response: FetchSnapshotResponse, now_
         snapshot.position,
     )
     if heard.error is not ErrorCode.NONE or not is_next or len(data) == 0:
-        seat.role.snapshot = None
-        return False
+        _give_up(seat, seat.role, snapshot.id, f"the leader answered {_in_words(heard.error)}", now_ms)
+        return True
     trust_leader(seat, seat.role, now_ms)
     seat.emit(SnapshotChunk(snapshot.id, snapshot.position, data))
     snapshot.position += len(data)
@@ -112,14 +113,31 @@ def on_snapshot_loaded(seat: Seat, snapshot_id: SnapshotId) -> None:
     """The log is that snapshot now, whatever state this replica is in meanwhile."""
     seat.flushed_offset = seat.log.end_offset
     seat.commit(snapshot_id.end_offset)
-    _end(seat, snapshot_id)
+    if (role := _fetching(seat, snapshot_id)) is not None:
+        role.snapshot = None
+        role.given_up_snapshots = 0
 
 
-def on_snapshot_failed(seat: Seat, snapshot_id: SnapshotId, why: str) -> None:
-    logger.warning("the fetched snapshot %s is given up: %s", snapshot_id.file_name, why)
-    _end(seat, snapshot_id)
+def on_snapshot_failed(seat: Seat, snapshot_id: SnapshotId, why: str, now_ms: int) -> None:
+    if (role := _fetching(seat, snapshot_id)) is not None:
+        _give_up(seat, role, snapshot_id, why, now_ms)
 
 
-def _end(seat: Seat, snapshot_id: SnapshotId) -> None:
-    if isinstance(seat.role, Follower) and seat.role.snapshot is not None and seat.role.snapshot.id == snapshot_id:
-        seat.role.snapshot = None
+def _fetching(seat: Seat, snapshot_id: SnapshotId) -> Follower | None:
+    role = seat.role
+    is_wanted = isinstance(role, Follower) and role.snapshot is not None and role.snapshot.id == snapshot_id
+    return role if isinstance(role, Follower) and is_wanted else None
+
+
+def _give_up(seat: Seat, role: Follower, snapshot_id: SnapshotId, why: str, now_ms: int) -> None:
+    if role.given_up_snapshot != snapshot_id:
+        logger.warning("the fetched snapshot %s is given up and fetched again: %s", snapshot_id.file_name, why)
+    if seat.leader_endpoint is not None:
+        seat.mail.rest(seat.leader_endpoint, role.given_up_snapshots, now_ms)
+    role.snapshot = None
+    role.given_up_snapshot = snapshot_id
+    role.given_up_snapshots += 1
+
+
+def _in_words(error: ErrorCode) -> str:
+    return "with another piece than the next" if error is ErrorCode.NONE else error.name

@@ -83,6 +83,10 @@ class Follower(msgspec.Struct):
     is_failing: bool = False
     """The last fetch failed: an observer asks around meanwhile."""
     snapshot: IncomingSnapshot | None = None
+    given_up_snapshot: SnapshotId | None = None
+    """The last that came to nothing."""
+    given_up_snapshots: int = 0
+    """Since one came whole."""
     check_voters_at_ms: int = 0
     checked_voters_offset: int | None = None
     """Which voter set was last compared with what is true of this node."""

@@ -9,9 +9,10 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from typing import Any, cast
+from typing import Any, Final, cast
 
 from strandline.model.errors import ErrorCode, KafkaError
+from strandline.model.ids import Endpoint
 from strandline.protocol.apis import API
 from strandline.protocol.types import Message
 from strandline.raft.machine.effects import Send
@@ -19,6 +20,9 @@ from strandline.raft.shell.peers_port import Peers
 from strandline.runtime.tasks import TaskGroup
 
 logger = logging.getLogger(__name__)
+
+# Of nodes that cannot be talked to: addresses and reasons come from others, and there is no end of them.
+MOST_COMPLAINTS: Final = 100
 
 OnEnded = Callable[[Send, Message | None, bool], None]
 
@@ -29,7 +33,7 @@ class Exchanges:
         self._peers = peers
         self._timeout_ms = timeout_ms
         self._on_ended = on_ended
-        self._complaints: dict[tuple[object, str], None] = {}
+        self._complaints: dict[tuple[Endpoint, str], None] = {}
         self._under_way: dict[asyncio.Task[None], None] = {}
 
     def begin(self, send: Send, tasks: TaskGroup) -> None:
@@ -62,6 +66,8 @@ class Exchanges:
         """Once for each node and reason: it will be asked again and again."""
         complaint = (send.endpoint, why)
         if complaint not in self._complaints:
+            if len(self._complaints) >= MOST_COMPLAINTS:
+                del self._complaints[next(iter(self._complaints))]
             self._complaints[complaint] = None
             logger.warning("the quorum cannot talk to %s: %s", send.endpoint, why)
 
