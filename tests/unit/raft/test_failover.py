@@ -52,3 +52,16 @@ def test_a_quorum_that_is_killed_as_a_whole_has_a_leader_soon_after_it_starts_ag
         for node in cluster.nodes.values():
             node.start()
         assert cluster.run_until_led() < 500
+
+
+def test_a_killed_leader_that_is_back_soon_follows_its_successor_at_once() -> None:
+    for cluster in trials(3):
+        killed = cluster.leader
+        killed.kill()
+        cluster.run_until_led(by_others_than=killed.id)
+        cluster.run(100)
+        killed.start()
+        began_ms = cluster.now_ms
+        while killed.machine.leader_id < 0:
+            cluster.run(5)
+        assert cluster.now_ms - began_ms < 250

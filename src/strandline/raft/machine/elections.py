@@ -40,14 +40,14 @@ def begin(seat: Seat, now_ms: int) -> None:
         seat.become_unattached(log_epoch, now_ms, deadline_ms=soon_ms)
     elif state.leader_id == seat.me.id:
         # Never again in this epoch: what it had not synced may be lost here only, and an offset would mean two things.
-        seat.become_resigned(now_ms, successors=(), untold=())
+        seat.become_resigned(now_ms, successors=(), untold=(), deadline_ms=soon_ms)
     elif state.leader_id != NOBODY and endpoint is not None:
         seat.become_follower(state.epoch, state.leader_id, endpoint, now_ms)
     elif state.leader_id != NOBODY or not voted_for_me or not seat.is_voter:
         seat.become_unattached(state.epoch, now_ms, deadline_ms=soon_ms)
     elif log_epoch == state.epoch:
         # It had won, and its first record survived, though not its leadership in quorum-state: the same.
-        seat.become_resigned(now_ms, successors=(), untold=())
+        seat.become_resigned(now_ms, successors=(), untold=(), deadline_ms=soon_ms)
     else:
         seat.become_candidate(now_ms, state.epoch)
 

@@ -207,9 +207,12 @@ class Seat:
         self.failed_elections = 0
         return role
 
-    def become_resigned(self, now_ms: int, successors: Sequence[ReplicaKey], untold: Sequence[int]) -> None:
+    def become_resigned(
+        self, now_ms: int, successors: Sequence[ReplicaKey], untold: Sequence[int], deadline_ms: int | None = None
+    ) -> None:
         """Nothing new to remember: that it led this epoch is known already, also to its next life."""
-        role = Resigned(self.election_timeout(now_ms), tuple(successors), dict.fromkeys(untold))
+        deadline_ms = self.election_timeout(now_ms) if deadline_ms is None else deadline_ms
+        role = Resigned(deadline_ms, tuple(successors), dict.fromkeys(untold))
         self._become(role, self._state(self.epoch, self.me.id))
 
     def _ballot(self) -> Tally:
