@@ -1,7 +1,7 @@
 """One cluster for the tools of Apache Kafka: three voters, and a fourth node, broker and controller, without a vote.
 
 `STRANDLINE_ORACLE_CLUSTER=kafka` lets Apache Kafka itself be that cluster: what the tests expect of us is what they
-find there. `STRANDLINE_LONG_ORACLE=1` adds the tests that take minutes (marked `long`).
+find there.
 """
 
 from __future__ import annotations
@@ -17,10 +17,6 @@ from oracle.cluster.members import Members, Who
 from strandline.launch.state import COMBINED
 
 __all__ = ["programs", "tools"]
-
-long = pytest.mark.skipif(
-    os.environ.get("STRANDLINE_LONG_ORACLE") != "1", reason="takes minutes: STRANDLINE_LONG_ORACLE=1 adds it"
-)
 
 WHO: Who = "kafka" if os.environ.get("STRANDLINE_ORACLE_CLUSTER") == "kafka" else "ours"
 Run = Callable[..., Ran]

@@ -2,7 +2,7 @@
 
 One story is part of ./check; those marked `long` run with
 
-    STRANDLINE_LONG_ORACLE=1 .venv/bin/python -m pytest -n0 tests/oracle/cluster/test_a_quorum_changes_hands.py
+    PYTHONPATH=src .venv/bin/python -m pytest -m long tests/oracle/cluster/test_a_quorum_changes_hands.py
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
 from cluster.quorum.asking import BROKER, TOPIC, ask, create_topic, eventually, set_config, topics
 from cluster.quorum.inventory import Inventory, inventory
 from compat.java.jvm import Tools
-from oracle.cluster.conftest import long
 from oracle.cluster.members import Members, Who
 from oracle.cluster.tables import CONFIGS, FEATURES
 from strandline.launch.state import COMBINED
@@ -139,7 +138,7 @@ def test_kafka_takes_over_our_quorum_and_we_take_it_back(kafka_classpath: str, t
     assert sum(map(len, story.left[1].values())) == 3 * 60 and len(story.left[0]["topics"]) == 5
 
 
-@long
+@pytest.mark.long
 def test_a_quorum_that_was_killed_is_taken_over_all_the_same(
     kafka_classpath: str, tools: Tools, tmp_path: Path
 ) -> None:
@@ -152,7 +151,7 @@ def test_a_quorum_that_was_killed_is_taken_over_all_the_same(
         story.chapter("kafka")
 
 
-@long
+@pytest.mark.long
 def test_we_take_over_a_quorum_that_kafka_founded_and_give_it_back(
     kafka_classpath: str, tools: Tools, tmp_path: Path
 ) -> None:

@@ -2,7 +2,7 @@
 
 One of these is part of ./check; the others take minutes and run on request:
 
-    STRANDLINE_LONG_ORACLE=1 .venv/bin/python -m pytest -n0 tests/oracle/cluster/test_mixed_quorums.py
+    PYTHONPATH=src .venv/bin/python -m pytest -m long tests/oracle/cluster/test_mixed_quorums.py
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ from cluster.handlers.talk import Closed
 from cluster.quorum.asking import TOPIC, Refused, create_topic, eventually, quorum, set_config, topics
 from cluster.quorum.inventory import inventory
 from compat.java.jvm import Tools
-from oracle.cluster.conftest import long
 from oracle.cluster.members import Members, Who
 from oracle.cluster.tables import QUORUM
 from oracle.cluster.test_a_quorum_changes_hands import read
@@ -75,7 +74,7 @@ def produced(brokers: Sequence[str], number: int, count: int = 60) -> None:
     assert producer.flush(90) == 0 and refused == []
 
 
-@long
+@pytest.mark.long
 def test_a_broker_of_kafka_joins_a_quorum_of_ours(kafka_classpath: str, tmp_path: Path) -> None:
     members = Members(tmp_path, kafka_classpath, [CONTROLLER] * 3 + [BROKER] * 3, 3, SETTINGS)
     members.format()
@@ -108,7 +107,7 @@ def test_a_broker_of_kafka_joins_a_quorum_of_ours(kafka_classpath: str, tmp_path
         assert sum(map(len, read(brokers).values())) == 180
 
 
-@long
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("kinds", "static"),
     [
@@ -156,7 +155,9 @@ def test_a_voter_of_the_other_kind_follows_votes_and_leads(
             eventually(lambda node_id=node_id: f"without-{node_id}" in topics(members.each[node_id].address))  # type: ignore[misc]
 
 
-@pytest.mark.parametrize(("founders", "joiner"), [("ours", "kafka"), pytest.param("kafka", "ours", marks=long)])
+@pytest.mark.parametrize(
+    ("founders", "joiner"), [("ours", "kafka"), pytest.param("kafka", "ours", marks=pytest.mark.long)]
+)
 def test_one_that_comes_late_begins_with_a_snapshot_of_the_others_and_is_given_a_vote(
     founders: Who, joiner: Who, kafka_classpath: str, tools: Tools, tmp_path: Path
 ) -> None:
