@@ -9,6 +9,7 @@ import asyncio
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -32,16 +33,29 @@ def test_a_cluster_keeps_its_promises_and_recovers(seed: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("seed", "why"),
+    ("seed", "faults", "why"),
     [
-        (25, "a candidate was killed while it wrote its vote, and its successor stood for the epoch from the cache"),
-        (15, "a disk failed in the middle of a commit, and stepping down would have undone it"),
-        (2, "a controller fell silent while a broker waited to be unfenced, and the broker gave up"),
-        (10, "a controller stepped down while a handler without a task asked it"),
+        (
+            25,
+            "lag,partition,brokers",
+            "a candidate was killed while it wrote its vote, and its successor stood for the epoch from the cache",
+        ),
+        (
+            15,
+            "io,kill,power,full,brokers",
+            "a disk failed in the middle of a commit, and stepping down would have undone it",
+        ),
+        (
+            2,
+            "clock,power,partition,voters,kill",
+            "a controller fell silent while a broker waited to be unfenced, and the broker gave up",
+        ),
+        (10, "full", "a controller stepped down while a handler without a task asked it"),
+        (2, "late", "a registration that a killed broker had sent arrived after its successor's, which then gave up"),
     ],
 )
-def test_where_it_once_broke(seed: int, why: str) -> None:
-    outcome = run_plan(draw_plan(seed, SHORT))
+def test_where_it_once_broke(seed: int, faults: str, why: str) -> None:
+    outcome = run_plan(draw_plan(seed, replace(SHORT, faults=faults.split(","))))
     assert outcome.violation is None, "\n".join([why, *outcome.story])
 
 

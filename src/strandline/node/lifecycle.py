@@ -160,10 +160,15 @@ class Lifecycle:
             return if_not_heard
 
     async def _registered_anew(self, error: KafkaError) -> None:
-        known = self._image.committed.broker(self._registration.broker_id)
-        if known is not None and known.incarnation_id != self._registration.incarnation_id:
+        mine = self._registration
+        known = self._image.committed.broker(mine.broker_id)
+        is_other = known is not None and known.incarnation_id != mine.incarnation_id
+        # What a killed predecessor had sent may arrive after its successor has registered: no danger,
+        # for whoever was in these directories is gone since this process holds the lock on them.
+        if known is not None and is_other and not set(known.directories) & set(mine.directories):
             raise NodeFault("another process has registered under this broker's id") from error
-        logger.warning("this broker was unregistered while it runs; it registers again")
+        who = "a predecessor was registered late" if is_other else "this broker was unregistered while it runs"
+        logger.warning("%s; it registers again", who)
         await self.register()
 
     async def leave(self, timeout_ms: int) -> None:

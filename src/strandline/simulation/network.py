@@ -64,6 +64,7 @@ class Fabric:
         self._down: set[str] = set()
         self._blocked: set[tuple[str, str]] = set()
         self._held: dict[tuple[str, str], deque[tuple[SimTransport, Callable[..., None], tuple[Any, ...]]]] = {}
+        self._stalled: dict[SimTransport, deque[tuple[Callable[..., None], tuple[Any, ...]]]] = {}
         self._listeners: dict[tuple[str, int], SimListener] = {}
         self._transports: dict[SimTransport, None] = {}
         self._next_port = 32768
@@ -94,9 +95,35 @@ class Fabric:
                         for target in other:
                             self.block(source, target)
 
+    def stall(self, source: str, target: str) -> None:
+        """The connections that there are stand still, one way, while new ones pass them by: on some other path."""
+        self._trace.note(f"stalled {source} to {target}")
+        for transport in self._transports:
+            if transport.machine == source and transport.peer.machine == target:
+                self._stalled.setdefault(transport, deque())
+
+    def flow(self, source: str, target: str) -> None:
+        """What stood still goes on its way, though whoever sent it may be gone."""
+        self._trace.note(f"flows {source} to {target}")
+        for transport in [each for each in self._stalled if (each.machine, each.peer.machine) == (source, target)]:
+            for arrive, arguments in self._stalled.pop(transport):
+                # One after the other: the end of a connection does not swallow what came before it.
+                transport.last_arrival_us = max(transport.last_arrival_us, self.loop.now_us)
+                transport.last_arrival_us += self._delay_us(source, target)
+                self.carry(transport, arrive, *arguments)
+
+    def break_connections(self, one: str, other: str) -> None:
+        """As a firewall does that forgets them: both ends are reset."""
+        self._trace.note(f"broken {one} and {other}")
+        for transport in self._transports:
+            if (transport.machine, transport.peer.machine) in ((one, other), (other, one)):
+                transport.reset()
+
     def heal(self) -> None:
         for source, target in sorted(self._blocked):
             self.unblock(source, target)
+        for source, target in sorted({(each.machine, each.peer.machine) for each in self._stalled}):
+            self.flow(source, target)
         self.lags_us.clear()
 
     def process_ended(self, machine: str, process: Process) -> None:
@@ -203,7 +230,9 @@ class Fabric:
 
     def _carried(self, sender: SimTransport, arrive: Callable[..., None], arguments: tuple[Any, ...]) -> None:
         link = (sender.machine, sender.peer.machine)
-        if self._reaches(*link) and link not in self._held:
+        if sender in self._stalled:
+            self._stalled[sender].append((arrive, arguments))
+        elif self._reaches(*link) and link not in self._held:
             arrive(*arguments)
             if sender.gone and sender.peer.gone:
                 self._transports.pop(sender, None)

@@ -157,6 +157,30 @@ def test_a_broker_whose_place_was_taken_stops() -> None:
         _tell(story, controller, image)
 
 
+def test_a_broker_registers_again_when_a_late_word_of_its_predecessor_took_its_place() -> None:
+    """As seed 2 of the fault "late" did: a registration that was under way when its sender was killed."""
+    image = Image()
+    ghost = RegisterBrokerRecord(
+        broker_id=7,
+        broker_epoch=0,
+        incarnation_id=Uuid(b"predecessor-0000"),
+        log_dirs=[Uuid(b"directory-000001")],
+    )
+    image.replay_batch(0, [ghost])
+    image.commit(1)
+    controller = Controller(
+        _refusal(ErrorCode.STALE_BROKER_EPOCH),
+        BrokerRegistrationResponse(broker_epoch=52),
+        BrokerHeartbeatResponse(is_fenced=False),
+    )
+
+    async def story(life: Lifecycle, now_ms: Callable[[], int]) -> None:
+        await life.unfence()
+        assert life.broker_epoch == 52
+
+    _tell(story, controller, image)
+
+
 def test_a_broker_that_starts_outlives_a_silent_controller_and_a_lost_registration() -> None:
     controller = Controller(
         _refusal(ErrorCode.REQUEST_TIMED_OUT),

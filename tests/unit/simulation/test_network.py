@@ -389,6 +389,48 @@ def test_a_link_can_be_cut_one_way(simulation: Simulation) -> None:
     simulation.run(scenario())
 
 
+def test_what_stands_still_arrives_behind_what_was_sent_later_by_somebody_else(simulation: Simulation) -> None:
+    server, client = Server(Ear), simulation.machine("client")
+
+    async def scenario() -> None:
+        simulation.machine("server").boot(server.run)
+        await asyncio.sleep(1)
+        first = await dial(simulation, client)
+        simulation.fabric.stall("client", "server")
+        first.transport.write(b"words of the dead")
+        await asyncio.sleep(1)
+        client.kill()
+        second = await dial(simulation, client)
+        second.transport.write(b"words of the living")
+        await asyncio.sleep(1)
+        assert [bytes(each.data) for each in server.protocols] == [b"", b"words of the living"]
+        assert not server.protocols[0].lost.done()
+        simulation.fabric.flow("client", "server")
+        await asyncio.sleep(1)
+        assert bytes(server.protocols[0].data) == b"words of the dead"
+        assert server.protocols[0].lost.done()
+        assert not server.protocols[1].lost.done()
+
+    simulation.run(scenario())
+
+
+def test_broken_connections_end_with_an_error_at_both_ends(simulation: Simulation) -> None:
+    server = Server(Ear)
+
+    async def scenario() -> None:
+        simulation.machine("server").boot(server.run)
+        await asyncio.sleep(1)
+        ear = await dial(simulation, simulation.machine("client"))
+        other = await dial(simulation, simulation.machine("other"))
+        simulation.fabric.break_connections("server", "client")
+        await asyncio.sleep(1)
+        assert isinstance(ear.lost.result(), ConnectionResetError)
+        assert isinstance(server.protocols[0].lost.result(), ConnectionResetError)
+        assert not other.lost.done()
+
+    simulation.run(scenario())
+
+
 def test_dialling_through_a_partition_succeeds_once_it_heals(simulation: Simulation) -> None:
     async def scenario() -> float:
         simulation.machine("server").boot(Server().run)

@@ -227,6 +227,77 @@ async def reset(cluster: Cluster, random: Random, length_s: float) -> str | None
     return "reset"
 
 
+async def late(cluster: Cluster, random: Random, length_s: float) -> str | None:
+    """Most often of a broker that is started again meanwhile: its predecessor speaks after it."""
+    member = _some_broker(cluster, random)
+    if member is None:
+        return None
+    fabric = cluster.simulation.fabric
+    others = [other.name for other in cluster.members.values() if other is not member]
+    cluster.note(member, "is not heard on the connections that it has: they stand still")
+    for other in others:
+        fabric.stall(member.name, other)
+    await asyncio.sleep(random.uniform(0, 1.5) * _setting_s(cluster, "broker.heartbeat.interval.ms"))
+    if random.random() < 0.8 and member.running and not member.paused:
+        await _succeeded(cluster, member, random, length_s)
+    else:
+        await asyncio.sleep(length_s)
+    cluster.note(member, "is heard: what stood still arrives")
+    for other in others:
+        fabric.flow(member.name, other)
+    return "late"
+
+
+async def _succeeded(cluster: Cluster, member: Member, random: Random, length_s: float) -> None:
+    """Until the controller knows the successor, or for as long as one may have to wait for that."""
+    epoch = _epoch(cluster, member)
+    random.choice((Member.kill, Member.lose_power))(member)
+    await asyncio.sleep(random.uniform(0, 0.2))
+    if not member.running and member.wanted:
+        member.boot()
+    loop = asyncio.get_running_loop()
+    until_s = loop.time() + length_s + 2 * _setting_s(cluster, "broker.session.timeout.ms")
+    while _epoch(cluster, member) == epoch and loop.time() < until_s:
+        await asyncio.sleep(0.01)
+
+
+def _epoch(cluster: Cluster, member: Member) -> int:
+    broker = cluster.ledger.image.latest.broker(member.id)
+    return -1 if broker is None else broker.epoch
+
+
+async def firewall(cluster: Cluster, random: Random, length_s: float) -> str | None:
+    """A connection that ends, and silence after it: no evidence that anybody is dead."""
+    member, leader = _some_broker(cluster, random), cluster.leader()
+    if member is None or leader is None:
+        return None
+    others = [other.name for other in cluster.members.values() if other is not member]
+    others = [leader.name] if random.random() < 0.5 else others
+    links = _between([member.name], others)
+    cluster.chronicle.note("network", f"connections break and nothing gets through: {_describe(links)}")
+    fabric = cluster.simulation.fabric
+    for other in others:
+        fabric.break_connections(member.name, other)
+    for source, target in links:
+        fabric.block(source, target)
+    await asyncio.sleep(length_s)
+    for source, target in links:
+        fabric.unblock(source, target)
+    cluster.chronicle.note("network", f"passes again: {_describe(links)}")
+    return "firewall"
+
+
+def _some_broker(cluster: Cluster, random: Random) -> Member | None:
+    """One that talks to the controller over the network."""
+    leader = cluster.leader()
+    brokers = [member for member in cluster.brokers() if member.running and not member.paused and member is not leader]
+    return random.choice(brokers) if brokers else None
+
+
+def _setting_s(cluster: Cluster, key: str) -> float:
+    return int(cluster.plan.settings[key]) / 1000
+
+
 async def clock(cluster: Cluster, random: Random, length_s: float) -> str | None:
     running = cluster.running()
     if not running:
@@ -296,6 +367,8 @@ STRIKES: Final[Mapping[str, Strike]] = {
     "partition": partition,
     "lag": lag,
     "reset": reset,
+    "late": late,
+    "firewall": firewall,
     "clock": clock,
     "io": io,
     "full": full,

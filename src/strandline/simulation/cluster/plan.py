@@ -25,6 +25,8 @@ FAULTS: Mapping[str, str] = {
     "partition": "one is cut off, or two halves, a ring, a bridge, one way only, or clients",
     "lag": "all that one node sends or hears takes long",
     "reset": "connections break in the middle of a message",
+    "late": "what a node has said stands still on its way, and arrives when the node was killed and has a successor",
+    "firewall": "connections to a broker break, and nothing more gets through for a while",
     "clock": "the wall clock of a node is set forward or back",
     "drift": "clocks run at different rates from the start",
     "io": "a sync or a read of the metadata fails, once; the node stops and is started again",
