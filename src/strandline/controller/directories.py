@@ -4,6 +4,9 @@ A broker with several log directories decides by itself into which one a new rep
 then does the controller know which replicas are lost when a directory fails. The order of the two messages does not
 matter: a replica assigned to a directory that is not online is treated like one whose directory just failed.
 
+A broker that finds a single replica damaged says so in the same words: the replica is in the directory LOST, and then,
+since it will get its records back from the others, in its own again. If nobody could take over, that is when it leads.
+
 The shell calls `assign` for `assign_replicas_to_dirs`, which only brokers may ask for. Directories that fail are told
 in heartbeats: see `controller.brokers`.
 """
@@ -16,12 +19,13 @@ from strandline.controller.decisions import STEPS_PER_BREATH, Decision, Steps
 from strandline.controller.drafts import Draft
 from strandline.controller.hosts import is_online, known_broker
 from strandline.controller.partitions import Election, Target
+from strandline.controller.rules import elr_enabled
 from strandline.controller.settings import ControllerSettings
 from strandline.metadata.record_versions import DIRECTORIES_SINCE
-from strandline.metadata.values import BrokerInfo
+from strandline.metadata.values import NO_LEADER, BrokerInfo
 from strandline.metadata.views import View
 from strandline.model.errors import ErrorCode, KafkaError
-from strandline.model.ids import Uuid
+from strandline.model.ids import DIRECTORY_LOST, Uuid
 from strandline.protocol.messages.brokers import (
     AssignReplicasToDirsRequest,
     AssignReplicasToDirsRequestTopicData,
@@ -75,9 +79,13 @@ class Directories:
             return ErrorCode.NOT_LEADER_OR_FOLLOWER
         if is_online(directory, broker.directories):
             target = Target(directory=(broker.id, directory), election=Election.ONLINE)
-            draft.change(topic, index, partition, target)
+            moved = draft.change(topic, index, partition, target)
+            if moved.leader == NO_LEADER and partition.directory_of(broker.id) == DIRECTORY_LOST:
+                draft.change(topic, index, moved, Target(election=Election.ONLINE))
         else:
             isr = tuple(replica for replica in partition.isr if replica != broker.id)
-            target = Target(directory=(broker.id, directory), isr=isr)
+            # What was in it is not to be trusted again: see `brokers`, where a directory fails.
+            lost = (broker.id,) if elr_enabled(self._view) else ()
+            target = Target(directory=(broker.id, directory), isr=isr, unclean_shutdown=lost)
             draft.change(topic, index, partition, target, leaving=broker.id)
         return ErrorCode.NONE

@@ -6,13 +6,14 @@ segments, in the same order and with the same scan as `recovery` does when it re
 
 from __future__ import annotations
 
+import contextlib
 import os
 from typing import Final
 
 import msgspec
 
 from strandline.log import names
-from strandline.log.scan import CheckingScan
+from strandline.log.scan import CheckingScan, OldFormat, Scan
 from strandline.log.segment import MAX_SPAN
 from strandline.records.batch import HEADER_SIZE, LOG_OVERHEAD, MAGIC, MAGIC_AT, CorruptBatch, crc_ok, read_header
 from strandline.runtime.disk import Disk, File
@@ -55,20 +56,41 @@ def whole_batch_after(disk: Disk, file_path: str, position: int, least_offset: i
     """Blocking. The base offset of a batch with a good checksum, anywhere behind `position`, at or above an offset."""
     file = disk.open(file_path)
     try:
-        end = file.size()
-        while position + HEADER_SIZE <= end:
-            # Each chunk reaches into the next by a header, so that none is missed between them.
-            chunk = file.read_at(position, min(_CHUNK + HEADER_SIZE, end - position))
-            found = _batch_in(file, chunk, position, end, least_offset)
-            if found is not None:
-                return found
-            position += _CHUNK
-        return None
+        found = _next_whole_batch(file, position, least_offset)
+        return None if found is None else found[1]
     finally:
         file.close()
 
 
-def _batch_in(file: File, chunk: bytes, start: int, end: int, least_offset: int) -> int | None:
+def end_of_whole_batches_after(file: File, position: int, least_offset: int, most: int) -> int | None:
+    """Blocking. How far those reach that are anywhere behind `position`, with offsets from `least_offset` up to `most`:
+    a checksum does not cover the offset, so one that cannot be is damaged as well."""
+    reach: int | None = None
+    end = file.size()
+    while (found := _next_whole_batch(file, position, least_offset)) is not None:
+        scan = Scan(file, found[0], end, found[1])
+        with contextlib.suppress(OldFormat):
+            for _, header, _ in scan:
+                if header.next_offset <= most:
+                    reach = max(reach or 0, header.next_offset)
+        position = max(scan.position, found[0] + 1)
+    return reach
+
+
+def _next_whole_batch(file: File, position: int, least_offset: int) -> tuple[int, int] | None:
+    """(position, base offset)"""
+    end = file.size()
+    while position + HEADER_SIZE <= end:
+        # Each chunk reaches into the next by a header, so that none is missed between them.
+        chunk = file.read_at(position, min(_CHUNK + HEADER_SIZE, end - position))
+        found = _batch_in(file, chunk, position, end, least_offset)
+        if found is not None:
+            return found
+        position += _CHUNK
+    return None
+
+
+def _batch_in(file: File, chunk: bytes, start: int, end: int, least_offset: int) -> tuple[int, int] | None:
     magic = bytes([MAGIC])
     at = chunk.find(magic, MAGIC_AT)
     while at >= 0:
@@ -76,7 +98,7 @@ def _batch_in(file: File, chunk: bytes, start: int, end: int, least_offset: int)
         if position + HEADER_SIZE <= len(chunk):
             base_offset = _batch_at(file, chunk, position, start + position, end)
             if base_offset is not None and base_offset >= least_offset:
-                return base_offset
+                return start + position, base_offset
         at = chunk.find(magic, at + 1)
     return None
 

@@ -49,6 +49,7 @@ class PartitionLog:
         "captured_at_bytes",
         "captured_producers",
         "cutting_at",
+        "damage",
         "disk",
         "entries_changed",
         "entries_synced",
@@ -62,6 +63,7 @@ class PartitionLog:
         "log_end_offset",
         "log_start_offset",
         "lost_up_to",
+        "on_damage",
         "path",
         "producers",
         "segments",
@@ -96,6 +98,10 @@ class PartitionLog:
         self.high_watermark = 0
         # Committed records below this offset were here once: a log that ends before it has lost some.
         self.lost_up_to = 0
+        # The least offset that is known to be damaged within the log, and why.
+        self.damage: tuple[int, str] | None = None
+        # Asked by a read that met damage: whether somebody else will serve these records soon.
+        self.on_damage: Callable[[], bool] | None = None
         self.epochs = EpochCache()
         self.producers = ProducerStates()
         # Producers as they were when segments were sealed, by offset, until a flush has written them down.
@@ -215,6 +221,17 @@ class PartitionLog:
         unstable = self.producers.first_unstable_offset
         return self.high_watermark if unstable is None else min(self.high_watermark, unstable)
 
+    @property
+    def damaged_at(self) -> int | None:
+        """Where records of this log are known to be damaged, if they have not been dropped since."""
+        damage = self.damage
+        return damage[0] if damage is not None and damage[0] >= self.log_start_offset else None
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether nothing is known to be missing that was here once."""
+        return self.log_end_offset >= self.lost_up_to and self.damaged_at is None
+
     def advance_high_watermark(self, offset: int) -> int:
         """Moves up only, never above the log end; the high watermark as it is now."""
         offset = min(offset, self.log_end_offset)
@@ -289,11 +306,20 @@ class PartitionLog:
             if generation == self.generation:
                 self.disk.rename(temporary, path)
 
+    def publish_damage(self, offset: int, why: str, generation: int) -> None:
+        """As `publish_flushed`, for damage: a thread that read while the log was truncated has seen nothing."""
+        with _PUBLISHING:
+            known = self.damage
+            if generation == self.generation and self.cutting_at is None and (known is None or offset < known[0]):
+                self.damage = offset, why
+
     def cut_flushed(self, offset: int) -> None:
         """The log was truncated: whatever a flush under way finds, it is not about this log any more."""
         with _PUBLISHING:
             self.generation += 1
             self.flushed_offset = min(self.flushed_offset, offset)
+            if self.damage is not None and self.damage[0] >= offset:
+                self.damage = None
 
     def checkpoint(self) -> int:
         """Blocking. Write down what recovery would else have to learn by reading (epochs, producers), and return the

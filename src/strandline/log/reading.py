@@ -143,7 +143,10 @@ def _offset_bound(segment: Segment, position: int, bound: int) -> int:
 
 def _refusal(log: PartitionLog, segment: Segment, damage: Damaged) -> KafkaError:
     note_damage(log, segment, damage.position, damage.why)
-    return KafkaError(ErrorCode.CORRUPT_MESSAGE, f"{segment.path(names.LOG)} is damaged {damage}")
+    # Who may ask another broker soon is not told that the records are lost, for they are not.
+    elsewhere = log.on_damage is not None and log.on_damage()
+    code = ErrorCode.KAFKA_STORAGE_ERROR if elsewhere else ErrorCode.CORRUPT_MESSAGE
+    return KafkaError(code, f"{segment.path(names.LOG)} is damaged {damage}")
 
 
 def bytes_between(log: PartitionLog, offset: int, upper: int) -> int:

@@ -4,6 +4,9 @@ Called by PartitionLog.open, away from the event loop. After a clean shutdown on
 looked at. Otherwise everything past the recovery point is read: batches are kept up to the first that is not whole, the
 rest is cut off, later segments are removed, indexes, leader epochs and producers are brought up to that end.
 
+A crash tears the very end of a log. Where something whole stood behind the cut, more than that is gone, and the log
+says so (`lost_up_to`): whoever replicates it has to get it back from others.
+
 What lies below the recovery point was synced and is not read here; each of its batches is verified before it is first
 served (see `reading`).
 """
@@ -17,13 +20,14 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from strandline.log import checkpoints, flushing, names
 from strandline.log.checkpoints import CorruptCheckpoint
+from strandline.log.damage import end_of_whole_batches_after
 from strandline.log.epochs import EpochCache
 from strandline.log.health import is_refusal
 from strandline.log.leftovers import tidy
 from strandline.log.producer_replay import load_producers
 from strandline.log.resuming import Resume, Scanned, resume_point, scan_segment, trim_indexes
 from strandline.log.scan import Scan
-from strandline.log.segment import Segment
+from strandline.log.segment import MAX_SPAN, Segment
 from strandline.runtime.disk import Disk
 
 if TYPE_CHECKING:
@@ -219,6 +223,10 @@ class _Opening:
             log.log_end_offset,
             scan.damage,
         )
+        most = segment.base_offset + MAX_SPAN if following is None else following
+        behind = end_of_whole_batches_after(segment.log(), scan.position, log.log_end_offset, most)
+        if behind is not None:
+            log.lost_up_to = max(log.lost_up_to, behind)
         segment.log().truncate(scan.position)
         segment.size = scan.position
         return False
@@ -231,6 +239,8 @@ class _Opening:
                 segment.path(names.LOG),
                 self._log.log_end_offset - 1,
             )
+            if segment.base_offset > self._log.log_end_offset:
+                self._log.lost_up_to = max(self._log.lost_up_to, segment.base_offset)
             segment.remove()
         if segments:
             self._log.disk.sync_dir(self._log.path)

@@ -38,7 +38,7 @@ class LogStore:
         self._homes: dict[TopicPartition, LogDirectory] = {}
         # Partitions that lie in two directories; nobody but a person can say which is the right one.
         self.doubled: dict[TopicPartition, str] = {}
-        # Logs that came back shorter than their high watermark had been: what was lost, for whoever replicates them.
+        # Logs that came back without what they once had: what was lost, for whoever replicates them.
         self.damaged: dict[TopicPartition, str] = {}
         # What is to be removed, and when (monotonic time); directories that were doomed before go at once.
         self.doomed_segments: list[tuple[int, Segment]] = []
@@ -184,10 +184,16 @@ class LogStore:
         log.before_cut = directory.before_cut
         high_watermark = directory.high_watermarks.get(topic_partition, 0)
         if high_watermark > log.log_end_offset:
-            why = f"it ends at {log.log_end_offset}, its high watermark had been {high_watermark}"
-            logger.error("%s has lost committed records: %s", topic_partition, why)
-            self.damaged[topic_partition] = why
-            log.lost_up_to = high_watermark
+            self._report_loss(
+                topic_partition,
+                f"it ends at {log.log_end_offset}, before {high_watermark}, to where it had been committed",
+            )
+            log.lost_up_to = max(log.lost_up_to, high_watermark)
+        elif log.lost_up_to > log.log_end_offset:
+            self._report_loss(
+                topic_partition,
+                f"it ends at {log.log_end_offset}, where something damaged was cut off with whole records behind it",
+            )
         log.advance_high_watermark(high_watermark)
         return log
 
@@ -199,10 +205,13 @@ class LogStore:
             high_watermark = directory.missing.pop(topic_partition, 0)
             if high_watermark:
                 why = f"its directory is gone from {directory.path}, where its high watermark had been {high_watermark}"
-                logger.error("%s has lost committed records: %s", topic_partition, why)
-                self.damaged[topic_partition] = why
+                self._report_loss(topic_partition, why)
             lost_up_to = max(lost_up_to, high_watermark)
         return lost_up_to
+
+    def _report_loss(self, topic_partition: TopicPartition, why: str) -> None:
+        logger.error("%s has lost records: %s", topic_partition, why)
+        self.damaged[topic_partition] = why
 
     def _belongs(self, directory: LogDirectory, topic_partition: TopicPartition, topic_id: Uuid) -> bool:
         """Whether what is on disk is of this topic. A directory that does not say (an old Kafka's) is given the id."""

@@ -162,9 +162,10 @@ class Truncation:
 
     def _locate(self, segment: Segment, file: File) -> Located | None:
         try:
-            return locate(segment, self._end_offset, file.read_at)
-        except (BadIndex, NotLoaded):
-            return walk(segment, 0, self._end_offset, file.read_at)
+            try:
+                return locate(segment, self._end_offset, file.read_at)
+            except (BadIndex, NotLoaded):
+                return walk(segment, 0, self._end_offset, file.read_at)
         except Damaged as damage:
             # What cannot be read cannot be kept either.
             return Located(damage.position, 0, damage.offset)

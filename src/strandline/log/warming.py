@@ -34,10 +34,11 @@ _AHEAD_BYTES = 4 << 20
 class Cold:
     """Disk work that stands between a reader and its answer: offload `warm`, then ask again."""
 
-    __slots__ = ("_before_offset", "_log", "_max_bytes", "_offset", "_segment")
+    __slots__ = ("_before_offset", "_generation", "_log", "_max_bytes", "_offset", "_segment")
 
     def __init__(self, log: PartitionLog, segment: Segment, offset: int, before_offset: int, max_bytes: int) -> None:
         self._log = log
+        self._generation = log.generation
         self._segment = segment
         self._offset = offset
         self._before_offset = before_offset
@@ -57,19 +58,66 @@ class Cold:
         load_indexes(log, segment)
         file = segment.disk.open(segment.path(names.LOG))
         try:
-            start = _locate_from_disk(log, segment, file, self._offset)
+            start = self._locate(file, self._offset)
             remember(segment, self._offset, start)
             if self._before_offset < log.log_end_offset:
-                remember(segment, self._before_offset, _locate_from_disk(log, segment, file, self._before_offset))
+                remember(segment, self._before_offset, self._locate(file, self._before_offset))
             if start.size:
                 until = start.position + max(self._max_bytes, start.size)
-                _verify(log, segment, file, _known_boundary(segment, file, self._offset), until)
+                self._verify(file, _known_boundary(segment, file, self._offset), until)
                 unseen = segment.verified_until(start.position) == start.position
                 if unseen and segment.damage is not None and segment.damage[0] < start.position:
                     # Damage before this batch kept the check from reaching it: begin with the batch itself.
-                    _verify(log, segment, file, (start.position, start.base_offset), until)
+                    self._verify(file, (start.position, start.base_offset), until)
         finally:
             file.close()
+
+    def _locate(self, file: File, offset: int) -> Located:
+        """Always an answer, for the loop may have no other way to get one."""
+        log, segment = self._log, self._segment
+        try:
+            try:
+                located = locate(segment, offset, file.read_at)
+            except (BadIndex, NotLoaded) as error:
+                logger.warning("%s: the offset index of %r is damaged: %s", log.topic_partition, segment, error)
+                if segment is not log.active:
+                    rebuild_indexes(log, segment)
+                located = walk(segment, 0, offset, file.read_at)
+        except Damaged as damage:
+            note_damage(log, segment, damage.position, damage.why)
+            # What kind of damage it is shows when it is looked at more closely.
+            self._verify(file, (damage.position, damage.offset), damage.position)
+            return Located(damage.position, 0)
+        return Located(segment.size, 0) if located is None else located
+
+    def _verify(self, file: File, boundary: tuple[int, int], until: int) -> None:
+        """See the checksums of all batches from a boundary to the one that reaches `until`, and somewhat further."""
+        log, segment = self._log, self._segment
+        position, offset = boundary
+        end = min(segment.size, max(until, position + _AHEAD_BYTES))
+        verified_to = position
+        scan = CheckingScan(
+            file,
+            position,
+            segment.size,
+            offset,
+            end_offset=log.end_of(log.segment_index(segment.base_offset)),
+            gaps_expected=log.settings.cleanup_compact,
+            epoch_for=log.epochs.epoch_for,
+        )
+        try:
+            for at, header, _ in scan:
+                verified_to = at + header.size_bytes
+                if verified_to >= end:
+                    break
+        except OldFormat as error:
+            # Not to be read, but not to be cut either.
+            note_damage(log, segment, scan.position, str(error))
+        if verified_to > position:
+            segment.add_verified(position, verified_to)
+        if scan.damage is not None:
+            note_damage(log, segment, scan.position, scan.damage)
+            log.publish_damage(scan.next_offset, scan.damage, self._generation)
 
 
 class ColdTransactions(Cold):
@@ -90,27 +138,11 @@ class ColdTransactions(Cold):
 
 
 def note_damage(log: PartitionLog, segment: Segment, position: int, why: str) -> None:
-    """Logged once for each place."""
+    """Where a read has to stop. Logged once for each place."""
     if segment.damage is None or segment.damage[0] != position:
         path = segment.path(names.LOG)
         logger.error("%s: %s is damaged at position %d: %s", log.topic_partition, path, position, why)
         segment.damage = (position, why)
-
-
-def _locate_from_disk(log: PartitionLog, segment: Segment, file: File, offset: int) -> Located:
-    """Always an answer, for the loop may have no other way to get one."""
-    try:
-        try:
-            located = locate(segment, offset, file.read_at)
-        except (BadIndex, NotLoaded) as error:
-            logger.warning("%s: the offset index of %r is damaged: %s", log.topic_partition, segment, error)
-            if segment is not log.active:
-                rebuild_indexes(log, segment)
-            located = walk(segment, 0, offset, file.read_at)
-    except Damaged as damage:
-        note_damage(log, segment, damage.position, damage.why)
-        return Located(damage.position, 0)
-    return Located(segment.size, 0) if located is None else located
 
 
 def _known_boundary(segment: Segment, file: File, offset: int) -> tuple[int, int]:
@@ -125,30 +157,3 @@ def _known_boundary(segment: Segment, file: File, offset: int) -> tuple[int, int
     if position == 0 or header.last_offset != last_offset:
         return 0, segment.base_offset
     return position, header.base_offset
-
-
-def _verify(log: PartitionLog, segment: Segment, file: File, boundary: tuple[int, int], until: int) -> None:
-    """See the checksums of all batches from a boundary to the one that reaches `until`, and somewhat further."""
-    position, offset = boundary
-    end = min(segment.size, max(until, position + _AHEAD_BYTES))
-    verified_to = position
-    scan = CheckingScan(
-        file,
-        position,
-        segment.size,
-        offset,
-        end_offset=log.end_of(log.segment_index(segment.base_offset)),
-        gaps_expected=log.settings.cleanup_compact,
-        epoch_for=log.epochs.epoch_for,
-    )
-    try:
-        for at, header, _ in scan:
-            verified_to = at + header.size_bytes
-            if verified_to >= end:
-                break
-    except OldFormat as error:
-        scan.damage = str(error)
-    if verified_to > position:
-        segment.add_verified(position, verified_to)
-    if scan.damage is not None:
-        note_damage(log, segment, scan.position, scan.damage)

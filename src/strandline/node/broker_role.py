@@ -33,6 +33,7 @@ from strandline.replication.compaction import Compaction
 from strandline.replication.engine import Replication
 from strandline.replication.flusher import Flusher
 from strandline.replication.logs import Logs
+from strandline.replication.partition import Partition
 from strandline.replication.settings import ReplicationSettings
 from strandline.replication.table import PartitionTable
 from strandline.replication.upkeep import Upkeep
@@ -84,6 +85,7 @@ class BrokerRole:
         )
         Upkeep(store, partitions, flusher, world, settings.get, settings.log_settings).start(tasks)
         tasks.start(Compaction(store, partitions, world, settings.get).run(), "compaction")
+        partitions.on_hand_over = self._hand_over
         tasks.start(
             self._logs.run(lambda tp, _: partitions.find(tp.topic, ZERO_UUID, tp.partition).ready()), "log openings"
         )
@@ -111,6 +113,11 @@ class BrokerRole:
         if home is not None:
             self._assignments.opened(topic_id, topic_partition.partition, home.id)
         return log
+
+    def _hand_over(self, partition: Partition) -> None:
+        home = self._store.directory_of(partition.topic_partition)
+        if home is not None:
+            self._assignments.give_up(partition.topic_id, partition.topic_partition.partition, home.id)
 
     async def _allocate_producer_ids(self) -> Block:
         request = AllocateProducerIdsRequest(broker_id=self._base.node_id, broker_epoch=self.broker_epoch)

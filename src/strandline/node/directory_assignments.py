@@ -3,6 +3,9 @@
 The controller knows it by itself where a broker has one directory. With several, the broker chooses when it makes the
 log, and must say so: otherwise nobody could tell which partitions a failed directory takes with it. Told once per
 replica, many in one request, again until it is heard.
+
+A replica that turned out to be damaged while it leads is given up in the same way: it is told to be in the directory
+LOST, upon which another one leads, and right after to be where it is (docs/decisions/0016).
 """
 
 from __future__ import annotations
@@ -14,8 +17,8 @@ from typing import Final
 
 from strandline.client.errors import code_of
 from strandline.metadata.image import Image
-from strandline.model.errors import KafkaError
-from strandline.model.ids import Uuid
+from strandline.model.errors import ErrorCode, KafkaError
+from strandline.model.ids import DIRECTORY_LOST, Uuid
 from strandline.node.lifecycle import Send
 from strandline.protocol.apis import ApiKey
 from strandline.protocol.messages.brokers import (
@@ -43,6 +46,8 @@ class DirectoryAssignments:
         self._image = image
         self._send = send
         self._untold: dict[Replica, Uuid] = {}
+        # Those to be given up, and where they are.
+        self._damaged: dict[Replica, Uuid] = {}
         self._work = asyncio.Event()
 
     def opened(self, topic_id: Uuid, partition: int, directory_id: Uuid) -> None:
@@ -52,18 +57,43 @@ class DirectoryAssignments:
             self._untold[topic_id, partition] = directory_id
             self._work.set()
 
+    def give_up(self, topic_id: Uuid, partition: int, directory_id: Uuid) -> None:
+        """A replica leads that should not: it is damaged, and others are not."""
+        if (topic_id, partition) not in self._damaged:
+            logger.error("%s-%d is damaged here: another replica has to lead", topic_id, partition)
+            self._damaged[topic_id, partition] = directory_id
+            self._work.set()
+
     async def run(self) -> None:
         """Ends by cancellation."""
         while True:
             await self._work.wait()
             self._work.clear()
-            while self._untold:
-                portion = dict(list(self._untold.items())[:_MOST_AT_ONCE])
+            while self._untold or self._damaged:
                 try:
+                    await self._give_up_damaged()
+                    portion = dict(list(self._untold.items())[:_MOST_AT_ONCE])
                     self._heard(portion, await self._tell(portion))
                 except KafkaError as error:
                     logger.warning("the controller does not know yet where replicas are: %s", error)
+                    if error.code is ErrorCode.UNSUPPORTED_VERSION:
+                        # Metadata without directories has no word for a damaged replica: it goes on as it is.
+                        self._damaged.clear()
                     await asyncio.sleep(_RETRY_MS / 1000)
+
+    async def _give_up_damaged(self) -> None:
+        portion = dict(list(self._damaged.items())[:_MOST_AT_ONCE])
+        led = [replica for replica in portion if self._leads(replica)]
+        if led:
+            await self._tell(dict.fromkeys(led, DIRECTORY_LOST))
+        for replica, directory_id in portion.items():
+            del self._damaged[replica]
+            self._untold[replica] = directory_id
+
+    def _leads(self, replica: Replica) -> bool:
+        """Asked again when it is told: what was handed over meanwhile may be whole by now."""
+        info = self._image.committed.partition(*replica)
+        return info is not None and info.leader == self._broker_id
 
     async def _tell(self, portion: dict[Replica, Uuid]) -> AssignReplicasToDirsResponse:
         response: AssignReplicasToDirsResponse = await self._send(

@@ -142,6 +142,8 @@ class Fetcher:
             await self._perform(following, following.follower.start())
         if following.partition.is_being_cut:
             return None
+        if following.log.damage is not None:
+            await self._perform(following, following.follower.mend())
         if following.follower.must_flush:
             await self._flush(following)
         return following.follower.wanted(following.key[1], self._equipment.world.clock.now_ms())

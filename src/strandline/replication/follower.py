@@ -3,6 +3,7 @@
     Fetching   ── records, a high watermark, a log start ──▶  Fetching
     Fetching   ── the histories part at an epoch's end ──▶  Cutting   (until they agree, KIP-101 and KIP-595)
     Fetching   ── the offset is out of the leader's range ──▶  Asking
+    Fetching   ── records here are found to be damaged ──▶  Cutting   (the leader has them whole)
     Asking     ── the leader's log begins and ends there ──▶  Cutting, or Fetching
     Cutting    ── done ──▶  Fetching
     any        ── an error that passes ──▶  Delayed  ── its time ──▶  Fetching
@@ -116,6 +117,15 @@ class Follower:
         if log.epochs.latest == NO_EPOCH and log.high_watermark < log.log_end_offset:
             return self._become_cutting(Cut(log.high_watermark))
         return []
+
+    def mend(self) -> list[Effect]:
+        """Before a fetch. What is damaged is cut off with all that is behind it, to be fetched again. Until then this
+        log ends before what it once vouched for: it is not to lead."""
+        log, damaged_at = self._log, self._log.damaged_at
+        if damaged_at is None or not isinstance(self.state, Fetching):
+            return []
+        log.lost_up_to = max(log.lost_up_to, log.log_end_offset)
+        return self._become_cutting(Cut(damaged_at))
 
     @property
     def must_flush(self) -> bool:

@@ -10,9 +10,10 @@ new leader epoch asks for nothing before. And a cut whose turn comes when its le
 1. A follower of epoch 4 decides on a cut, and waits. 2. This broker leads epoch 5. 3. It is the cut's turn: what epoch
 4's leader said about the end of the log must not be done to epoch 5's leader.
 
-A log that has lost committed records is not led as long as others are in sync: they hold what it lost, and would drop
-it to follow. Once it is taken into the ISR again it has got everything back. Where nobody else is in sync there is
-nothing better, and it leads.
+A log that is not whole is not for leading as long as others are in sync or eligible, for they hold what it lacks: the
+lead is handed over (docs/decisions/0016). One that ends too early is not even led until then: its followers would drop
+what it lost. Once it is taken into the ISR again it has got everything back. Where nobody else has it there is nothing
+better, and it leads.
 """
 
 from __future__ import annotations
@@ -55,6 +56,10 @@ class Surroundings(Protocol):
 
     def propose(self, partition: Partition, change: IsrChange) -> None:
         """To the controller, until it has answered."""
+        ...
+
+    def hand_over(self, partition: Partition) -> None:
+        """The controller hears that this replica is lost, and has another one lead."""
         ...
 
 
@@ -114,7 +119,9 @@ class Partition:
                 opening.set_result(None)
                 raise
             self.log = log
+            log.on_damage = self.hand_over_if_due
             self._lead_if_due()
+            self.hand_over_if_due()
             opening, self._opening = self._opening, None
             opening.set_result(None)
         return self.log
@@ -141,12 +148,26 @@ class Partition:
             self.leader.on_metadata(info)
         elif refused:
             self._lead_if_due()
+        self.hand_over_if_due()
 
     @property
     def refuses_to_lead(self) -> bool:
         """It has lost committed records, and others have them."""
         log = self.log
-        return self.leads and log is not None and log.log_end_offset < log.lost_up_to and len(self.info.isr) > 1
+        return self.leads and log is not None and log.log_end_offset < log.lost_up_to and self._others_have_it
+
+    @property
+    def _others_have_it(self) -> bool:
+        """Whoever is in sync or eligible has everything that was committed."""
+        return any(replica != self._around.node_id for replica in (*self.info.isr, *self.info.elr))
+
+    def hand_over_if_due(self) -> bool:
+        """Whether somebody else should lead, and can."""
+        log = self.log
+        due = self.leads and not self._dropped and log is not None and not log.is_whole and self._others_have_it
+        if due:
+            self._around.hand_over(self)
+        return due
 
     def _lead_if_due(self, previous: Leader | None = None) -> None:
         log = self.log
@@ -253,6 +274,7 @@ class Partition:
             self._around.propose(self, change)
 
     def on_time(self, now_ms: int, lag_time_max_ms: int) -> None:
+        self.hand_over_if_due()
         if self.leader is not None and self.leader.remotes:
             change = self.leader.on_time(now_ms, lag_time_max_ms)
             if change is not None:

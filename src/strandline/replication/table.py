@@ -51,6 +51,8 @@ class PartitionTable:
         self.brokers = KnownBrokers(image)
         # Who carries proposals to the controller; a sole replica never has any.
         self.on_proposal: Callable[[Partition, IsrChange], None] = _nobody
+        # Who tells the controller that another replica has to lead, as this one is lost.
+        self.on_hand_over: Callable[[Partition], None] = _no_one
         self._image = image
         self._open_log = open_log
         self._log_settings = log_settings
@@ -94,6 +96,9 @@ class PartitionTable:
 
     def propose(self, partition: Partition, change: IsrChange) -> None:
         self.on_proposal(partition, change)
+
+    def hand_over(self, partition: Partition) -> None:
+        self.on_hand_over(partition)
 
     def drop(self, topic_id: Uuid, partition: int) -> Partition | None:
         """The broker no longer holds it: whoever waits on it is told at once. The caller deletes the log."""
@@ -145,3 +150,7 @@ class PartitionTable:
 
 def _nobody(partition: Partition, change: IsrChange) -> None:
     """Until `replication/engine` takes over, ISRs stay as they are."""
+
+
+def _no_one(partition: Partition) -> None:
+    """Until somebody does, who leads goes on leading."""

@@ -16,6 +16,7 @@ from strandline.protocol.messages.brokers import (
 )
 from strandline.protocol.messages.metadata_records import (
     BrokerRegistrationChangeRecord,
+    ConfigRecord,
     FeatureLevelRecord,
     RegisterBrokerRecord,
 )
@@ -133,3 +134,32 @@ def test_a_replica_whose_directory_is_gone_does_not_lead_when_its_broker_is_back
     assert (scene.partition("t", 0).leader, scene.partition("t", 1).leader) == (-1, 1)
     scene.unfence(3)
     assert scene.partition("t", 0).leader == 3
+
+
+def test_a_replica_given_up_as_lost_hands_over_and_is_neither_in_sync_nor_eligible(scene: Scene) -> None:
+    scene.topic("two", [1, 2], [1, 2])
+    scene.write(
+        ConfigRecord(resource_type=2, resource_name="two", name="min.insync.replicas", value="2"),
+        FeatureLevelRecord(name="eligible.leader.replicas.version", feature_level=1),
+    )
+    topic = scene.view.topic("two")
+    assert topic is not None
+    assign(scene, FIRST, 0, topic_id=topic.id)
+    assert assign(scene, DIRECTORY_LOST, 0, topic_id=topic.id) == [ErrorCode.NONE]
+    assert assign(scene, FIRST, 0, topic_id=topic.id) == [ErrorCode.NONE]
+    found = scene.partition("two")
+    assert (found.leader, found.isr, found.elr, found.directories[0]) == (2, (2,), (), FIRST)
+
+
+@pytest.mark.parametrize("with_elr", [0, 1])
+def test_a_replica_given_up_as_lost_leads_on_where_nobody_takes_over(scene: Scene, with_elr: int) -> None:
+    scene.topic("alone", [1])
+    scene.write(FeatureLevelRecord(name="eligible.leader.replicas.version", feature_level=with_elr))
+    topic = scene.view.topic("alone")
+    assert topic is not None
+    assign(scene, FIRST, 0, topic_id=topic.id)
+    assign(scene, DIRECTORY_LOST, 0, topic_id=topic.id)
+    assert scene.partition("alone").leader == -1
+    assign(scene, FIRST, 0, topic_id=topic.id)
+    found = scene.partition("alone")
+    assert (found.leader, found.isr) == (1, (1,))

@@ -159,6 +159,24 @@ def test_a_torn_end_is_cut_off_and_the_log_goes_on(tmp_path: Path) -> None:
     assert len(read_all(open_log(tmp_path))) == 6
 
 
+def test_a_torn_end_is_no_loss_but_damage_with_whole_records_behind_it_is(tmp_path: Path) -> None:
+    log = open_log(tmp_path)
+    fill(log, 10)
+    file = Path(log.active.path(names.LOG))
+    whole = file.read_bytes()
+    torn = bytearray(whole)
+    torn[-5] ^= 1
+    file.write_bytes(torn)
+    again = open_log(tmp_path)
+    assert (again.log_end_offset, again.is_whole) == (18, True)
+    hurt = bytearray(whole)
+    hurt[len(hurt) // 2] ^= 1
+    file.write_bytes(hurt)
+    again = open_log(tmp_path)
+    assert 0 < again.log_end_offset < 18 and not again.is_whole
+    assert again.lost_up_to == 20
+
+
 def test_a_clean_mark_is_not_believed_against_a_torn_end(tmp_path: Path) -> None:
     log = open_log(tmp_path)
     fill(log, 5)
@@ -190,8 +208,9 @@ def test_a_missing_segment_ends_the_log_before_it(tmp_path: Path) -> None:
     log = busy_log(tmp_path)
     second = log.segments[1]
     Path(second.path(names.LOG)).unlink()
+    last = log.segments[-1].base_offset
     again = open_log(tmp_path)
-    assert again.log_end_offset == second.base_offset
+    assert (again.log_end_offset, again.lost_up_to) == (second.base_offset, last)
 
 
 def test_the_end_of_a_log_that_was_cut_does_not_come_back(tmp_path: Path) -> None:
