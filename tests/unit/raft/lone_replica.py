@@ -10,13 +10,13 @@ from strandline.model.errors import ErrorCode
 from strandline.model.ids import Endpoint
 from strandline.protocol.messages.fetch import FetchRequest, FetchResponse
 from strandline.protocol.types import Message
-from strandline.raft.machine.answers import Leadership, fetch_response, vote_response
+from strandline.raft.machine.answers import fetch_response, vote_response
 from strandline.raft.machine.effects import Effect, Reply, ReplyWithRecords, Send
 from strandline.raft.machine.replica import Replica
 from strandline.raft.machine.requests import begin_request, fetch_request, vote_request
 from strandline.raft.machine.settings import QuorumSettings
 from strandline.raft.machine.states import Follower, Leader
-from strandline.raft.machine.values import QuorumState
+from strandline.raft.machine.values import KnownLeader, QuorumState
 from strandline.raft.machine.voters import ReplicaKey, Voter, VoterSet
 from unit.raft.little_cluster import CLUSTER_ID, configured, voter
 from unit.raft.memory_log import Batch, MemoryLog
@@ -110,7 +110,7 @@ class LoneReplica:
         return self.machine.role
 
     def vote(self, *, granted: bool = True, error: ErrorCode = ErrorCode.NONE) -> Message:
-        return vote_response(Leadership(self.machine.epoch, -1, None), error, granted=granted)
+        return vote_response(KnownLeader(self.machine.epoch, -1, None), error, granted=granted)
 
     def asked_for_vote(
         self,
@@ -160,7 +160,7 @@ class LoneReplica:
         offset = send.request.topics[0].partitions[0].fetch_offset
         log.batches = [Batch(offset + at, epoch, (record,)) for at, (epoch, record) in enumerate(batches)]
         response = fetch_response(
-            Leadership(self.machine.epoch, leader_id, voter(leader_id).endpoint),
+            KnownLeader(self.machine.epoch, leader_id, voter(leader_id).endpoint),
             ErrorCode.NONE,
             high_watermark=high_watermark,
             log_start_offset=0,

@@ -198,8 +198,8 @@ def _answer(response: Message) -> str:
     heard = heard_in(response)
     if heard is None:
         return ErrorCode(getattr(response, "error_code", 0)).name
-    leader = f"leader {heard.leadership.leader_id}" if heard.leadership.leader_id != NOBODY else "no leader"
-    known = f"(epoch {heard.leadership.epoch}, {leader})"
+    leader = f"leader {heard.leader.id}" if heard.leader.id != NOBODY else "no leader"
+    known = f"(epoch {heard.leader.epoch}, {leader})"
     if heard.error is not ErrorCode.NONE:
         return f"{heard.error.name} {known}"
     match response:

@@ -13,11 +13,11 @@ from strandline.protocol.messages.quorum import (
     VoteRequest,
     VoteResponse,
 )
-from strandline.raft.machine.answers import Leadership, vote_response
+from strandline.raft.machine.answers import vote_response
 from strandline.raft.machine.effects import Flush, LeaderChanged, Persist, Send
 from strandline.raft.machine.requests import begin_request, end_request, vote_request
 from strandline.raft.machine.states import Candidate, Follower, Prospective, Resigned, Unattached
-from strandline.raft.machine.values import QuorumState
+from strandline.raft.machine.values import KnownLeader, QuorumState
 from strandline.raft.machine.voters import ReplicaKey
 from unit.raft.little_cluster import CLUSTER_ID, voter
 from unit.raft.lone_replica import LoneReplica, only, the_reply
@@ -180,7 +180,7 @@ def test_a_prospective_hears_of_a_leader_from_those_it_asks() -> None:
     replica = LoneReplica()
     replica.start()
     sends = only(Send, replica.run_out_of_patience())
-    told = Leadership(4, 3, voter(3).endpoint)
+    told = KnownLeader(4, 3, voter(3).endpoint)
     effects = replica.answer(sends[0], vote_response(told, ErrorCode.FENCED_LEADER_EPOCH))
     assert isinstance(replica.machine.role, Follower)
     assert (replica.machine.epoch, replica.machine.leader_id) == (4, 3)

@@ -10,7 +10,7 @@ from strandline.protocol.messages.fetch import EpochEndOffset, FetchRequest, Fet
 from strandline.protocol.messages.quorum import FetchSnapshotRequest, FetchSnapshotResponse
 from strandline.protocol.types import Message
 from strandline.raft.disk import snapshots
-from strandline.raft.machine.answers import Leadership, fetch_response, fetch_snapshot_response
+from strandline.raft.machine.answers import fetch_response, fetch_snapshot_response
 from strandline.raft.machine.effects import (
     Commit,
     FinishSnapshot,
@@ -23,7 +23,7 @@ from strandline.raft.machine.effects import (
 )
 from strandline.raft.machine.settings import QuorumSettings
 from strandline.raft.machine.states import Follower, Prospective, Unattached
-from strandline.raft.machine.values import QuorumState
+from strandline.raft.machine.values import KnownLeader, QuorumState
 from unit.raft.little_cluster import voter
 from unit.raft.lone_replica import LoneReplica, only
 
@@ -37,7 +37,7 @@ def fetch_of(send: Send) -> tuple[int, int, int, int]:
 
 def refusal(error: ErrorCode, *, epoch: int, leader_id: int) -> FetchResponse:
     endpoint = voter(leader_id).endpoint if leader_id >= 0 else None
-    return fetch_response(Leadership(epoch, leader_id, endpoint), error, high_watermark=None, log_start_offset=0)
+    return fetch_response(KnownLeader(epoch, leader_id, endpoint), error, high_watermark=None, log_start_offset=0)
 
 
 def test_a_controller_fetches_on_only_when_what_it_has_is_synced() -> None:
@@ -221,7 +221,7 @@ def test_an_observer_whose_leader_is_gone_is_not_led_back_to_it_by_others() -> N
 
 
 def piece(snapshot_id: snapshots.SnapshotId, position: int, data: bytes, size: int) -> FetchSnapshotResponse:
-    known = Leadership(1, 2, voter(2).endpoint)
+    known = KnownLeader(1, 2, voter(2).endpoint)
     response = fetch_snapshot_response(known, ErrorCode.NONE, snapshot_id, position=position, size=size)
     response.topics[0].partitions[0].unaligned_records = data
     return response
@@ -270,7 +270,7 @@ def test_a_snapshot_is_fetched_piece_by_piece_and_then_the_log_goes_on() -> None
         piece(snapshots.SnapshotId(5, 1), 2, b"abc", 5),
         piece(snapshots.SnapshotId(6, 1), 0, b"abc", 5),
         fetch_snapshot_response(
-            Leadership(1, 2, voter(2).endpoint), ErrorCode.SNAPSHOT_NOT_FOUND, snapshots.SnapshotId(5, 1)
+            KnownLeader(1, 2, voter(2).endpoint), ErrorCode.SNAPSHOT_NOT_FOUND, snapshots.SnapshotId(5, 1)
         ),
     ],
     ids=["empty", "of another place", "of another snapshot", "gone"],

@@ -13,7 +13,7 @@ from strandline.protocol.messages.quorum import (
     EndQuorumEpochRequest,
     EndQuorumEpochResponse,
 )
-from strandline.raft.machine.answers import Leadership, begin_response, end_response, heard_in
+from strandline.raft.machine.answers import begin_response, end_response, heard_in
 from strandline.raft.machine.effects import Send
 from strandline.raft.machine.hearing import hear_of
 from strandline.raft.machine.patience import succession
@@ -27,6 +27,7 @@ from strandline.raft.machine.requests import (
 )
 from strandline.raft.machine.seat import Seat
 from strandline.raft.machine.states import Follower, Leader, Prospective, Resigned
+from strandline.raft.machine.values import KnownLeader
 from strandline.raft.machine.voters import ReplicaKey
 
 
@@ -54,18 +55,18 @@ def on_begin(seat: Seat, token: object, request: BeginQuorumEpochRequest, now_ms
     error = _unheard(seat, begun.leader_id, begun.leader_epoch)
     if error is ErrorCode.NONE:
         endpoint = told_endpoint(request.leader_endpoints, seat.listener_name)
-        _attend(seat, Leadership(begun.leader_epoch, begun.leader_id, endpoint), now_ms)
+        _attend(seat, KnownLeader(begun.leader_epoch, begun.leader_id, endpoint), now_ms)
         asked_for = ReplicaKey(request.voter_id, begun.voter_directory_id)
         if request.voter_id >= 0 and not seat.me.key.is_known_as(asked_for):
             error = ErrorCode.INVALID_VOTER_KEY
-    seat.reply(token, begin_response(seat.leadership, error))
+    seat.reply(token, begin_response(seat.known_leader, error))
 
 
 def on_begin_response(seat: Seat, response: BeginQuorumEpochResponse, now_ms: int) -> bool:
     heard = heard_in(response)
     if heard is None:
         return False
-    hear_of(seat, heard.leadership, now_ms)
+    hear_of(seat, heard.leader, now_ms)
     return True
 
 
@@ -101,12 +102,12 @@ def on_end(seat: Seat, token: object, request: EndQuorumEpochRequest, now_ms: in
     error = _unheard(seat, ended.leader_id, ended.leader_epoch)
     if error is ErrorCode.NONE:
         endpoint = told_endpoint(request.leader_endpoints, seat.listener_name)
-        hear_of(seat, Leadership(ended.leader_epoch, ended.leader_id, endpoint), now_ms)
+        hear_of(seat, KnownLeader(ended.leader_epoch, ended.leader_id, endpoint), now_ms)
         if isinstance(seat.role, Follower):
             seat.role.leader_has_resigned = True
             at_ms = succession(seat, successors_in(ended), now_ms)
             seat.role.deadline_ms = min(seat.role.deadline_ms, at_ms)
-    seat.reply(token, end_response(seat.leadership, error))
+    seat.reply(token, end_response(seat.known_leader, error))
 
 
 def on_end_response(seat: Seat, send: Send, response: EndQuorumEpochResponse, now_ms: int) -> bool:
@@ -115,7 +116,7 @@ def on_end_response(seat: Seat, send: Send, response: EndQuorumEpochResponse, no
         return False
     if isinstance(seat.role, Resigned):
         seat.role.untold.pop(send.to, None)
-    hear_of(seat, heard.leadership, now_ms)
+    hear_of(seat, heard.leader, now_ms)
     return True
 
 
@@ -126,11 +127,11 @@ def _unheard(seat: Seat, leader_id: int, epoch: int) -> ErrorCode:
     return ErrorCode.INVALID_REQUEST if leader_id < 0 else ErrorCode.NONE
 
 
-def _attend(seat: Seat, told: Leadership, now_ms: int) -> None:
+def _attend(seat: Seat, told: KnownLeader, now_ms: int) -> None:
     """The leader itself speaks. A Prospective gave it up too early; a Follower may learn that it has moved."""
     hear_of(seat, told, now_ms, from_leader=True)
-    if told.endpoint is None or told.leader_id == seat.me.id:
+    if told.endpoint is None or told.id == seat.me.id:
         return
     has_moved = isinstance(seat.role, Follower) and seat.leader_endpoint != told.endpoint
     if has_moved or isinstance(seat.role, Prospective):
-        seat.become_follower(told.epoch, told.leader_id, told.endpoint, now_ms)
+        seat.become_follower(told.epoch, told.id, told.endpoint, now_ms)

@@ -29,50 +29,42 @@ from strandline.protocol.messages.quorum import (
     VoteResponseTopicData,
 )
 from strandline.protocol.types import Message
-from strandline.raft.machine.values import SnapshotId
+from strandline.raft.machine.values import KnownLeader, SnapshotId
 
 T = TypeVar("T")
-
-
-class Leadership(NamedTuple):
-    """Who leads which epoch (-1: nobody is known to), and where."""
-
-    epoch: int
-    leader_id: int
-    endpoint: Endpoint | None
 
 
 class Heard(NamedTuple):
     """What an answer says whatever it is about."""
 
     error: ErrorCode
-    leadership: Leadership
+    leader: KnownLeader
 
 
-def vote_response(known: Leadership, error: ErrorCode, *, granted: bool = False) -> VoteResponse:
+def vote_response(known: KnownLeader, error: ErrorCode, *, granted: bool = False) -> VoteResponse:
     partition = VoteResponsePartitionData(
-        error_code=error, leader_id=known.leader_id, leader_epoch=known.epoch, vote_granted=granted
+        error_code=error, leader_id=known.id, leader_epoch=known.epoch, vote_granted=granted
     )
     topic = VoteResponseTopicData(topic_name=METADATA_TOPIC, partitions=[partition])
     return VoteResponse(topics=[topic], node_endpoints=_node_endpoints(known))
 
 
-def begin_response(known: Leadership, error: ErrorCode) -> BeginQuorumEpochResponse:
+def begin_response(known: KnownLeader, error: ErrorCode) -> BeginQuorumEpochResponse:
     return BeginQuorumEpochResponse(topics=[_epoch_topic(known, error)], node_endpoints=_node_endpoints(known))
 
 
-def end_response(known: Leadership, error: ErrorCode) -> EndQuorumEpochResponse:
+def end_response(known: KnownLeader, error: ErrorCode) -> EndQuorumEpochResponse:
     return EndQuorumEpochResponse(topics=[_epoch_topic(known, error)], node_endpoints=_node_endpoints(known))
 
 
 def fetch_response(
-    known: Leadership, error: ErrorCode, *, high_watermark: int | None, log_start_offset: int
+    known: KnownLeader, error: ErrorCode, *, high_watermark: int | None, log_start_offset: int
 ) -> FetchResponse:
     partition = PartitionData(
         error_code=error,
         high_watermark=-1 if high_watermark is None else high_watermark,
         log_start_offset=log_start_offset,
-        current_leader=fetching.LeaderIdAndEpoch(leader_id=known.leader_id, leader_epoch=known.epoch),
+        current_leader=fetching.LeaderIdAndEpoch(leader_id=known.id, leader_epoch=known.epoch),
         aborted_transactions=[],
         records=b"",
     )
@@ -82,12 +74,12 @@ def fetch_response(
 
 
 def fetch_snapshot_response(
-    known: Leadership, error: ErrorCode, snapshot_id: SnapshotId, *, position: int = 0, size: int = 0
+    known: KnownLeader, error: ErrorCode, snapshot_id: SnapshotId, *, position: int = 0, size: int = 0
 ) -> FetchSnapshotResponse:
     partition = FetchSnapshotResponsePartitionSnapshot(
         error_code=error,
         snapshot_id=quorums.SnapshotId(end_offset=snapshot_id.end_offset, epoch=snapshot_id.epoch),
-        current_leader=quorums.LeaderIdAndEpoch(leader_id=known.leader_id, leader_epoch=known.epoch),
+        current_leader=quorums.LeaderIdAndEpoch(leader_id=known.id, leader_epoch=known.epoch),
         size=size,
         position=position,
     )
@@ -95,9 +87,9 @@ def fetch_snapshot_response(
     return FetchSnapshotResponse(topics=[topic], node_endpoints=_node_endpoints(known))
 
 
-def update_voter_response(known: Leadership, error: ErrorCode) -> UpdateRaftVoterResponse:
+def update_voter_response(known: KnownLeader, error: ErrorCode) -> UpdateRaftVoterResponse:
     host, port = known.endpoint or ("", 0)
-    leader = CurrentLeader(leader_id=known.leader_id, leader_epoch=known.epoch, host=host, port=port)
+    leader = CurrentLeader(leader_id=known.id, leader_epoch=known.epoch, host=host, port=port)
     return UpdateRaftVoterResponse(error_code=error, current_leader=leader)
 
 
@@ -119,7 +111,7 @@ def heard_in(response: Message) -> Heard | None:
     if isinstance(response, UpdateRaftVoterResponse):
         leader = response.current_leader
         endpoint = Endpoint(leader.host, leader.port) if leader.host else None
-        return Heard(_code(response.error_code), Leadership(leader.leader_epoch, leader.leader_id, endpoint))
+        return Heard(_code(response.error_code), KnownLeader(leader.leader_epoch, leader.leader_id, endpoint))
     if isinstance(response, FetchResponse | FetchSnapshotResponse):
         part = the_fetched(response) if isinstance(response, FetchResponse) else the_snapshot_part(response)
         if part is None:
@@ -134,7 +126,7 @@ def heard_in(response: Message) -> Heard | None:
         return None
     error, epoch, leader_id = told
     endpoints = {at.node_id: Endpoint(at.host, at.port) for at in response.node_endpoints}
-    return Heard(_code(error), Leadership(epoch, leader_id, endpoints.get(leader_id)))
+    return Heard(_code(error), KnownLeader(epoch, leader_id, endpoints.get(leader_id)))
 
 
 def _code(code: int) -> ErrorCode:
@@ -149,14 +141,12 @@ def _first(found: list[T]) -> T | None:
     return found[0] if found else None
 
 
-def _epoch_topic(known: Leadership, error: ErrorCode) -> BeginQuorumEpochResponseTopicData:
-    partition = BeginQuorumEpochResponsePartitionData(
-        error_code=error, leader_id=known.leader_id, leader_epoch=known.epoch
-    )
+def _epoch_topic(known: KnownLeader, error: ErrorCode) -> BeginQuorumEpochResponseTopicData:
+    partition = BeginQuorumEpochResponsePartitionData(error_code=error, leader_id=known.id, leader_epoch=known.epoch)
     return BeginQuorumEpochResponseTopicData(topic_name=METADATA_TOPIC, partitions=[partition])
 
 
-def _node_endpoints(known: Leadership) -> list[NodeEndpoint]:
-    if known.leader_id < 0 or known.endpoint is None:
+def _node_endpoints(known: KnownLeader) -> list[NodeEndpoint]:
+    if known.id < 0 or known.endpoint is None:
         return []
-    return [NodeEndpoint(node_id=known.leader_id, host=known.endpoint.host, port=known.endpoint.port)]
+    return [NodeEndpoint(node_id=known.id, host=known.endpoint.host, port=known.endpoint.port)]

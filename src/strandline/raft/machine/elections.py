@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from strandline.model.errors import ErrorCode
 from strandline.protocol.messages.quorum import VoteRequest, VoteRequestPartitionData, VoteResponse
-from strandline.raft.machine.answers import Leadership, heard_in, the_vote_given, vote_response
+from strandline.raft.machine.answers import heard_in, the_vote_given, vote_response
 from strandline.raft.machine.effects import Send
 from strandline.raft.machine.following import ask_around
 from strandline.raft.machine.hearing import hear_of, still_concerns
@@ -22,7 +22,7 @@ from strandline.raft.machine.patience import backoff, contested_election, soon
 from strandline.raft.machine.requests import the_vote, vote_request
 from strandline.raft.machine.seat import Seat
 from strandline.raft.machine.states import Candidate, Follower, Prospective, Unattached
-from strandline.raft.machine.values import NOBODY
+from strandline.raft.machine.values import NOBODY, KnownLeader
 from strandline.raft.machine.voters import ReplicaKey
 
 
@@ -99,7 +99,7 @@ def on_vote(seat: Seat, token: object, request: VoteRequest, now_ms: int) -> Non
     if granted and not asked.pre_vote and seat.vote is None:
         vote = ReplicaKey(asked.replica_id, asked.replica_directory_id)
         seat.become_unattached(seat.epoch, now_ms, vote=vote)
-    seat.reply(token, vote_response(seat.leadership, error, granted=granted))
+    seat.reply(token, vote_response(seat.known_leader, error, granted=granted))
 
 
 def on_vote_response(seat: Seat, send: Send, response: VoteResponse, now_ms: int) -> bool:
@@ -111,7 +111,7 @@ def on_vote_response(seat: Seat, send: Send, response: VoteResponse, now_ms: int
     heard, given = heard_in(response), the_vote_given(response)
     if heard is None or given is None:
         return False
-    if not still_concerns(seat, heard.leadership, now_ms) or not isinstance(role, Prospective | Candidate):
+    if not still_concerns(seat, heard.leader, now_ms) or not isinstance(role, Prospective | Candidate):
         return True
     if heard.error is not ErrorCode.NONE and heard.error is not ErrorCode.INVALID_VOTER_KEY:
         return False
@@ -130,9 +130,9 @@ def on_vote_failed(seat: Seat, send: Send, refused: bool) -> None:
 def _withdraw(seat: Seat, role: Prospective, now_ms: int) -> None:
     """Not wanted: the others follow a leader, or have longer logs, or are not there. Back to where it was."""
     retry_ms = backoff(seat, now_ms)
-    known = seat.leadership
-    if known.leader_id not in (NOBODY, seat.me.id) and known.endpoint is not None:
-        seat.become_follower(known.epoch, known.leader_id, known.endpoint, now_ms)
+    known = seat.known_leader
+    if known.id not in (NOBODY, seat.me.id) and known.endpoint is not None:
+        seat.become_follower(known.epoch, known.id, known.endpoint, now_ms)
     else:
         deadline_ms = retry_ms if role.tally.is_lost else seat.election_timeout(now_ms)
         seat.become_unattached(seat.epoch, now_ms, deadline_ms=deadline_ms)
@@ -163,7 +163,7 @@ def _refusal(seat: Seat, request: VoteRequest, asked: VoteRequestPartitionData, 
         return ErrorCode.INVALID_REQUEST
     if asked.replica_epoch < seat.epoch:
         return ErrorCode.FENCED_LEADER_EPOCH
-    hear_of(seat, Leadership(asked.replica_epoch, NOBODY, None), now_ms)
+    hear_of(seat, KnownLeader(asked.replica_epoch, NOBODY, None), now_ms)
     asked_for = ReplicaKey(request.voter_id, asked.voter_directory_id)
     if request.voter_id != NOBODY and not seat.me.key.is_known_as(asked_for):
         return ErrorCode.INVALID_VOTER_KEY

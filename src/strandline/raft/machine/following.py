@@ -76,7 +76,7 @@ def on_fetch_response(seat: Seat, send: Send, response: FetchResponse, now_ms: i
     if heard is None or fetched is None:
         return False
     asked_as = seat.role
-    concerns = still_concerns(seat, heard.leadership, now_ms, from_leader=heard.error is ErrorCode.NONE)
+    concerns = still_concerns(seat, heard.leader, now_ms, from_leader=heard.error is ErrorCode.NONE)
     role = seat.role
     if not concerns or not isinstance(role, Follower):
         return role is not asked_as

@@ -45,7 +45,7 @@ def on_update_voter_response(seat: Seat, response: UpdateRaftVoterResponse, now_
     on_change_response(seat, response, now_ms)
     heard = heard_in(response)
     if heard is not None:
-        hear_of(seat, heard.leadership, now_ms)
+        hear_of(seat, heard.leader, now_ms)
     return True
 
 

@@ -122,7 +122,7 @@ def on_update_voter(seat: Seat, token: object, request: UpdateRaftVoterRequest, 
             hear_from(seat, seat.role, request.voter_id, now_ms)
         except KafkaError as refusal:
             error = refusal.code
-    seat.reply(token, update_voter_response(seat.leadership, error))
+    seat.reply(token, update_voter_response(seat.known_leader, error))
 
 
 def upgrade_kraft_version(seat: Seat, token: object, level: int, now_ms: int) -> None:

@@ -57,7 +57,7 @@ from strandline.raft.machine.log_port import ReplicaLog
 from strandline.raft.machine.seat import Seat
 from strandline.raft.machine.settings import QuorumSettings
 from strandline.raft.machine.states import Candidate, Follower, Leader, Prospective, Resigned, Role, Unattached
-from strandline.raft.machine.values import QuorumState, SnapshotId
+from strandline.raft.machine.values import KnownLeader, QuorumState, SnapshotId
 from strandline.raft.machine.voters import Voter
 
 
@@ -95,9 +95,14 @@ class Replica:
         return self._seat.epoch
 
     @property
+    def leader(self) -> KnownLeader:
+        """Nobody when it cannot be reached, or when it was this replica and it has resigned."""
+        return self._seat.leader_at_work
+
+    @property
     def leader_id(self) -> int:
         """Who leads this epoch; -1 when nobody is known to, or when it was this replica and it has resigned."""
-        return self._seat.leader_at_work.leader_id
+        return self._seat.leader_at_work.id
 
     @property
     def leader_endpoint(self) -> Endpoint | None:

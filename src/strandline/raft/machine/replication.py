@@ -151,4 +151,6 @@ def _make_room(seat: Seat, role: Leader) -> None:
 
 
 def _answer(seat: Seat, error: ErrorCode, high_watermark: int | None = None) -> FetchResponse:
-    return fetch_response(seat.leadership, error, high_watermark=high_watermark, log_start_offset=seat.log.start_offset)
+    return fetch_response(
+        seat.known_leader, error, high_watermark=high_watermark, log_start_offset=seat.log.start_offset
+    )

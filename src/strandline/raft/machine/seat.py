@@ -21,7 +21,7 @@ from msgspec.structs import replace
 from strandline.model.errors import ErrorCode, NodeFault
 from strandline.model.ids import Endpoint
 from strandline.protocol.types import Message
-from strandline.raft.machine.answers import Leadership, fetch_response
+from strandline.raft.machine.answers import fetch_response
 from strandline.raft.machine.correspondence import Correspondence
 from strandline.raft.machine.effects import Commit, Effect, LeaderChanged, Persist, Reply, Send, StepDown
 from strandline.raft.machine.log_port import ReplicaLog
@@ -38,7 +38,7 @@ from strandline.raft.machine.states import (
     Role,
     Unattached,
 )
-from strandline.raft.machine.values import NOBODY, QuorumState
+from strandline.raft.machine.values import NOBODY, KnownLeader, QuorumState
 from strandline.raft.machine.voters import ReplicaKey, Voter, VoterSet
 
 logger = logging.getLogger(__name__)
@@ -80,7 +80,7 @@ class Seat:
         """Within an input that asked for a Truncate: the log still shows what is about to be cut off."""
         self._has_begun = False
         self._persisted = quorum
-        self._told_leader = Leadership(quorum.epoch, NOBODY, None)
+        self._told_leader = KnownLeader(quorum.epoch, NOBODY, None)
         self._effects: list[Effect] = []
 
     @property
@@ -121,17 +121,17 @@ class Seat:
         return self.me.listeners[0][0] if self.me.listeners else ""
 
     @property
-    def leadership(self) -> Leadership:
+    def known_leader(self) -> KnownLeader:
         """As it is told to others. A leader that resigned still says that this epoch was its own."""
         at = self.me.endpoint if self.quorum.leader_id == self.me.id else self.leader_endpoint
-        return Leadership(self.epoch, self.quorum.leader_id, at)
+        return KnownLeader(self.epoch, self.quorum.leader_id, at)
 
     @property
-    def leader_at_work(self) -> Leadership:
+    def leader_at_work(self) -> KnownLeader:
         """As this node itself should see it: a leader that cannot be reached, or has resigned here, is none."""
-        known = self.leadership
-        is_over = known.leader_id == self.me.id and not isinstance(self.role, Leader)
-        return Leadership(known.epoch, NOBODY, None) if is_over or known.endpoint is None else known
+        known = self.known_leader
+        is_over = known.id == self.me.id and not isinstance(self.role, Leader)
+        return KnownLeader(known.epoch, NOBODY, None) if is_over or known.endpoint is None else known
 
     def emit(self, effect: Effect) -> None:
         self._effects.append(effect)
@@ -142,7 +142,7 @@ class Seat:
             self._effects.insert(0, Persist(self.quorum))
             self._persisted = self.quorum
         leader, told = self.leader_at_work, self._told_leader
-        if leader != told and (leader.leader_id, told.leader_id) != (NOBODY, NOBODY):
+        if leader != told and (leader.id, told.id) != (NOBODY, NOBODY):
             self.emit(LeaderChanged())
         self._told_leader = leader
         effects, self._effects = self._effects, []
@@ -264,7 +264,9 @@ class Seat:
         self.emit(StepDown(epoch))
         error = ErrorCode.NOT_LEADER_OR_FOLLOWER
         for fetch in leader.parked:
-            answer = fetch_response(self.leadership, error, high_watermark=None, log_start_offset=self.log.start_offset)
+            answer = fetch_response(
+                self.known_leader, error, high_watermark=None, log_start_offset=self.log.start_offset
+            )
             self.reply(fetch.token, answer)
         change = leader.change
         if change is not None and change.token is not None:

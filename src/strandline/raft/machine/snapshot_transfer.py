@@ -45,7 +45,7 @@ def on_fetch_snapshot(seat: Seat, token: object, request: FetchSnapshotRequest, 
             error = ErrorCode.SNAPSHOT_NOT_FOUND
         elif not 0 <= asked.position < size:
             error = ErrorCode.POSITION_OUT_OF_RANGE
-    response = fetch_snapshot_response(seat.leadership, error, snapshot_id, position=asked.position, size=size)
+    response = fetch_snapshot_response(seat.known_leader, error, snapshot_id, position=asked.position, size=size)
     if error is not ErrorCode.NONE:
         seat.reply(token, response)
         return
@@ -84,7 +84,7 @@ def on_fetch_snapshot_response(seat: Seat, response: FetchSnapshotResponse, now_
     heard, part = heard_in(response), the_snapshot_part(response)
     if heard is None or part is None:
         return False
-    if not still_concerns(seat, heard.leadership, now_ms) or not isinstance(seat.role, Follower):
+    if not still_concerns(seat, heard.leader, now_ms) or not isinstance(seat.role, Follower):
         return True
     snapshot = seat.role.snapshot
     if snapshot is None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import msgspec
 
-from strandline.model.ids import ZERO_UUID, Uuid
+from strandline.model.ids import ZERO_UUID, Endpoint, Uuid
 from strandline.protocol.messages.control_records import (
     KRaftVersionRecord,
     LeaderChangeMessage,
@@ -26,6 +28,14 @@ class QuorumState(msgspec.Struct, frozen=True):
     leader_id: int = NOBODY
     voted_id: int = NOBODY
     voted_directory_id: Uuid = ZERO_UUID
+
+
+class KnownLeader(NamedTuple):
+    """Who leads which epoch (-1: nobody is known to), and where, as far as this replica knows."""
+
+    epoch: int
+    id: int
+    endpoint: Endpoint | None
 
 
 class SnapshotId(msgspec.Struct, frozen=True, order=True):
