@@ -1,13 +1,18 @@
-"""Committed metadata → the local parts. Runs inside the commit itself, before anybody who waited for it is answered,
-so that a client which was told "created" finds the topic there.
+"""Committed metadata → the local parts. Belongs to the commit itself, and is done before anybody who waited for that is
+answered, so that a client which was told "created" finds the topic there.
+
+A large step is published in portions, with a breath after each: in between the image shows all of it while some
+partitions do not know yet, as if word reached them a little later. Nothing else is committed before the last portion.
+A step that deletes a topic and makes another of its name is published at once, however large: a client that asks for
+the new one must not find its log in the way of the old one's deletion. Only who was far behind sees both in one step.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
-from strandline.metadata.changes import Changes, changes_of, everything
+from strandline.metadata.changes import Changes, changes_of, changing, everything, portions, remakes_a_topic
 from strandline.metadata.image import Image
 from strandline.model.ids import TopicPartition
 from strandline.model.timeline import Touched
@@ -45,8 +50,16 @@ class Publisher:
         self._apply(changes)
         return changes
 
-    def publish(self, touched: list[Touched]) -> None:
-        self._apply(changes_of(self._image, touched, self._node_id))
+    def publish(self, touched: list[Touched]) -> Iterator[None]:
+        """What the last commit of the image touched. A small step is done with the first `next`."""
+        if remakes_a_topic(self._image, touched):
+            self._apply(changes_of(self._image, touched, self._node_id))
+            return
+        changes = yield from changing(self._image, touched, self._node_id)
+        for number, portion in enumerate(portions(changes)):
+            if number > 0:
+                yield
+            self._apply(portion)
 
     def _apply(self, changes: Changes) -> None:
         if changes.broker_config or changes.default_broker_config:

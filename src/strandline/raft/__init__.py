@@ -29,6 +29,7 @@ read the first in this order, beside the transcripts in tests/unit/raft/scenario
     driver           one input at a time, its effects in order   inbox, inputs   where inputs come from
     exchanges, peers_port, replies                               requests out, answers back
     flusher          syncs in the background                     replay          committed records into the image
+    commits          the image moves on, and who hears of it
     leadership, accumulator                                      what the controller appends
     stored_log       the machine's log, over what is on disk     cutting         giving up its end
     snapshotting     snapshots from memory                       metrics         by Kafka's names

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from strandline.metadata.changes import Changes, PartitionStep, changes_of, everything
+from strandline.metadata.changes import Changes, PartitionStep, changes_of, changing, everything, portions
 from strandline.metadata.image import Image
 from strandline.metadata.values import ConfigResource
 from strandline.model.ids import Uuid
@@ -184,3 +184,42 @@ def test_a_loaded_snapshot_is_told_as_the_difference_it_makes() -> None:
     assert names(changes.hosted) == [("u", 0)]
     assert names(changes.dropped) == [("t", 0), ("t", 2)]
     assert changes.offset == 50
+
+
+def test_a_large_step_is_worked_out_with_breaths_and_a_small_one_without() -> None:
+    image = Image()
+    image.replay_batch(0, topic("large", TOPIC, *[[1, 2]] * 3000))
+    breaths, touched = 0, image.commit(image.end_offset)
+    working_out = changing(image, touched, ME)
+    while True:
+        try:
+            next(working_out)
+        except StopIteration as end:
+            assert end.value == changes_of(image, touched, ME)
+            break
+        breaths += 1
+    assert breaths >= 10
+    image.replay_batch(image.end_offset, topic("small", OTHER, [1, 2]))
+    assert list(changing(image, image.commit(image.end_offset), ME)) == []
+
+
+def test_a_large_step_is_told_in_portions_that_drop_before_they_host_and_leave_nothing_out() -> None:
+    image = Image()
+    step(image, *topic("t", TOPIC, *[[1, 2]] * 1000))
+    again = topic("t", OTHER, *[[1, 3]] * 700)
+    default = ConfigRecord(resource_type=4, resource_name="", name="n", value="v")
+    changes = step(image, RemoveTopicRecord(topic_id=TOPIC), *again, default)
+    parts = list(portions(changes))
+    assert all(len(part.dropped) + len(part.hosted) <= 200 for part in parts)
+    assert sum((part.dropped for part in parts), ()) == changes.dropped and len(changes.dropped) == 1000
+    assert sum((part.hosted for part in parts), ()) == changes.hosted and len(changes.hosted) == 700
+    assert [bool(part.dropped) for part in parts] == sorted([bool(part.dropped) for part in parts], reverse=True)
+    assert [part.default_broker_config for part in parts] == [True] + [False] * (len(parts) - 1)
+    assert sum((part.topics_created for part in parts), ()) == changes.topics_created != ()
+    assert sum((part.topics_deleted for part in parts), ()) == changes.topics_deleted != ()
+    assert {part.offset for part in parts} == {changes.offset}
+
+
+def test_a_small_step_is_one_portion() -> None:
+    changes = step(Image(), *topic("t", TOPIC, [1, 2]))
+    assert list(portions(changes)) == [changes]

@@ -9,7 +9,6 @@ from typing import Any
 
 from strandline.metadata.image import Image
 from strandline.model.ids import Endpoint, Uuid
-from strandline.model.timeline import Touched
 from strandline.protocol.messages.metadata_records import ConfigRecord, FeatureLevelRecord
 from strandline.protocol.types import Message
 from strandline.raft.disk.snapshots import write_first_voters
@@ -17,6 +16,7 @@ from strandline.raft.disk.storage import METADATA_PARTITION, MetadataStorage, St
 from strandline.raft.machine.settings import QuorumSettings
 from strandline.raft.machine.voters import Voter, VoterSet
 from strandline.raft.shell import driver
+from strandline.raft.shell.commits import OnCommit
 from strandline.raft.shell.snapshotting import SnapshotPolicy
 from strandline.runtime.disk import Disk
 from strandline.runtime.metrics import Metrics
@@ -58,7 +58,7 @@ class Quorum:
         configured: VoterSet | None = None,
         policy: SnapshotPolicy | None = None,
         storage: StorageSettings | None = None,
-        on_commit: Callable[[list[Touched]], None] | None = None,
+        on_commit: OnCommit | None = None,
     ) -> None:
         self.image = Image()
         self.metrics = Metrics()

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+from collections.abc import Iterator
 
 import pytest
 
@@ -145,6 +146,32 @@ def test_the_image_and_whoever_follows_it_know_of_a_commit_before_those_who_wait
         async with quorum.running():
             await quorum.write(setting(1))
             assert heard == [(3, []), (4, [(2, "r")])]
+
+    play(scene)
+
+
+def test_a_listener_may_take_its_time_and_those_who_wait_for_the_commit_wait_for_it() -> None:
+    async def scene(world: World) -> None:
+        format_dynamic(world.disk)
+        told: list[tuple[int, int]] = []
+
+        def on_commit(touched: list[Touched]) -> Iterator[None]:
+            offset = quorum.image.committed.offset
+            for slice_ in range(3):
+                assert quorum.image.committed.offset == offset, "the next commit comes after the last slice"
+                assert quorum.voter.committed.value <= quorum.voter.high_watermark.value < offset
+                told.append((offset, slice_))
+                yield
+
+        quorum = Quorum(world, on_commit=on_commit)
+        async with quorum.running():
+            for number in range(5):
+                quorum.append(setting(number))
+                await asyncio.sleep(0)
+            await quorum.write(setting(5))
+            assert told[-1] == (9, 2)
+            assert told == sorted(told)
+            assert quorum.voter.high_watermark.value == quorum.voter.committed.value == 9
 
     play(scene)
 

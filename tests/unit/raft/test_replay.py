@@ -37,7 +37,7 @@ class Reader:
         self.heard: list[tuple[int, int]] = []
         self.tasks = TaskGroup()
 
-    def _on_replayed(self, offset: int, touched: list[Touched]) -> None:
+    async def _on_replayed(self, offset: int, touched: list[Touched]) -> None:
         assert self.image.committed.offset == offset
         self.heard.append((offset, len(touched)))
 

@@ -4,7 +4,8 @@ Everything that happens (a request, an answer, a timer, a finished sync, records
 the inbox. One task takes them one at a time, and performs the effects of each, in order, before the next. Three effects
 are waited for (`Persist`, `Truncate`, `FinishSnapshot`); meanwhile nothing happens to the machine. The rest goes on
 beside it: syncing (`flusher`), replaying what is committed (`replay`), writing what the controller appended
-(`leadership`), talking to the others (`exchanges`), snapshots (`snapshotting`).
+(`leadership`), talking to the others (`exchanges`), snapshots (`snapshotting`). What is committed goes to the image
+and to the rest of the node through `commits`.
 
     leader     append → encoded → page cache → on_appended → Flush → on_flushed → Commit → image.commit → who waits
     others     Fetch answered → page cache → Flush → on_flushed → next Fetch; Commit → read, replay, commit → who waits
@@ -20,13 +21,12 @@ import logging
 from collections.abc import Callable, Sequence
 from functools import partial
 from random import Random
-from typing import Final, NamedTuple
+from typing import Final
 
 from strandline.log.segment import Segment
 from strandline.metadata.image import Image
 from strandline.model.errors import ErrorCode, KafkaError, NodeFault
 from strandline.model.ids import Endpoint
-from strandline.model.timeline import Touched
 from strandline.protocol.messages.api_versions import ApiVersionsRequest
 from strandline.protocol.messages.fetch import FetchResponse
 from strandline.protocol.types import Message
@@ -37,10 +37,11 @@ from strandline.raft.machine import effects
 from strandline.raft.machine.effects import Effect, Send
 from strandline.raft.machine.replica import Replica
 from strandline.raft.machine.settings import QuorumSettings
-from strandline.raft.machine.values import SnapshotId
+from strandline.raft.machine.values import KnownLeader, SnapshotId
 from strandline.raft.machine.voters import Voter, VoterSet
 from strandline.raft.shell import replies
 from strandline.raft.shell.accumulator import WRITE_BYTES
+from strandline.raft.shell.commits import Commits, OnCommit
 from strandline.raft.shell.cutting import begin_again, cut_end
 from strandline.raft.shell.exchanges import Exchanges
 from strandline.raft.shell.flusher import Flusher
@@ -62,14 +63,6 @@ from strandline.runtime.watermark import Watermark
 _RESIGN_MS: Final = 1_000
 
 logger = logging.getLogger(__name__)
-
-
-class Leader(NamedTuple):
-    """Who leads the metadata quorum, as far as this node knows. `id` is -1 when nobody is known to lead the epoch."""
-
-    id: int
-    epoch: int
-    endpoint: Endpoint | None
 
 
 class Quorum:
@@ -103,43 +96,55 @@ class Quorum:
         self._image = image
         self._clock = clock
         self._offload = offload
-        self._random = random
         self._me = me
-        self._cluster_id = cluster_id
-        self._is_controller = is_controller
-        self._settings = settings
         self._configured_voters = configured_voters
-        self._bootstrap = bootstrap
         self._policy = policy or SnapshotPolicy()
         self._append_linger_ms = append_linger_ms
+        self._check_voters = partial(check_voters, me=me, is_controller=is_controller, can_ask=bool(bootstrap))
+        self._take_seat = partial(
+            Replica,
+            me,
+            cluster_id,
+            settings=settings,
+            random=random,
+            is_controller=is_controller,
+            bootstrap=bootstrap,
+        )
         self._metrics = QuorumMetrics(metrics, clock)
+        self._commits = Commits(image, self._metrics, self, self._on_settled)
+        self._inbox = Inbox(lambda: self._commits.is_reserved)
+        self._flusher = Flusher(storage.log, offload, self._on_flushed)
+        self._replay = Replay(storage, image, offload, self._commits.on_replayed)
+        self._exchanges = Exchanges(peers, settings.request_timeout_ms, self._on_exchange_ended)
         self._log: StoredLog
         self._replica: Replica
-        self._leadership: Leadership | None = None
-        self._inbox = Inbox(self._is_reserved)
-        self._flusher = Flusher(storage.log, offload, self._on_flushed)
-        self._replay = Replay(storage, image, offload, self._on_replayed)
         self._snapshotting: Snapshotting
-        self._exchanges = Exchanges(peers, settings.request_timeout_ms, self._on_exchange_ended)
         self._tasks = TaskGroup()
         self._askers = replies.Askers()
         self._timer: asyncio.TimerHandle | None = None
         self._leader_changed = asyncio.Event()
-        self.on_commit: Callable[[list[Touched]], None] | None = None
-        """Hears what each commit touched, after the image has it and before anyone who waits for it."""
+        self.on_commit: OnCommit | None = None
+        """Hears what each commit touched, after the image has it and before anyone who waits for it. It may answer with
+        what is left to do: the loop breathes between the steps of that, and who waits waits for all of it."""
         self.on_leading: Callable[[int], None] | None = None
         """This node leads the epoch given, and everything committed is in the image."""
         self.on_stepped_down: Callable[[], None] | None = None
         """It does not any more. Called before anything else is replayed."""
-        self.committed = Watermark(0)
+
+    @property
+    def committed(self) -> Watermark:
         """Of the current leadership: a new one each time, lost with NOT_CONTROLLER."""
-        self.high_watermark = Watermark(0)
+        return self._commits.committed
+
+    @property
+    def high_watermark(self) -> Watermark:
         """How far the image is committed, whoever leads: never lost, never falls."""
+        return self._commits.high_watermark
 
     @property
     def is_leader(self) -> bool:
         """Whether the controller of this node may append now."""
-        held = self._leadership
+        held = self._commits.leadership
         return held is not None and held.epoch == self._replica.epoch and self._replica.is_leader
 
     @property
@@ -153,14 +158,14 @@ class Quorum:
     @property
     def end_offset(self) -> int:
         """Where the next record will stand, whoever writes it."""
-        return self._log.end_offset if self._leadership is None else self._leadership.accumulator.end_offset
+        held = self._commits.leadership
+        return self._log.end_offset if held is None else held.accumulator.end_offset
 
     @property
-    def leader(self) -> Leader:
-        replica = self._replica
-        return Leader(replica.leader_id, replica.epoch, replica.leader_endpoint)
+    def leader(self) -> KnownLeader:
+        return self._replica.leader
 
-    async def other_leader(self, known: Leader) -> Leader:
+    async def other_leader(self, known: KnownLeader) -> KnownLeader:
         """Returns when who leads, in which epoch, or where, differs from `known`."""
         while self.leader == known:
             await self._leader_changed.wait()
@@ -177,23 +182,13 @@ class Quorum:
         except (OSError, KafkaError) as error:
             raise NodeFault(f"the metadata log in {storage.path} cannot be used: {error}") from error
         self._log = StoredLog(storage, history, self._clock, lambda: self._replica.epoch)
-        check_voters(history, self._me, is_controller=self._is_controller, can_ask=bool(self._bootstrap))
+        self._check_voters(history)
         committed = storage.committed_offset
         storage.log.advance_high_watermark(committed)
         self._replay.rise(committed)
         self.high_watermark.advance(committed)
         self._snapshotting = Snapshotting(storage, self._image, history, self._clock, self._offload, self._policy)
-        self._replica = Replica(
-            self._me,
-            self._cluster_id,
-            self._log,
-            state,
-            self._settings,
-            self._random,
-            is_controller=self._is_controller,
-            bootstrap=self._bootstrap,
-            committed=committed,
-        )
+        self._replica = self._take_seat(self._log, state, committed=committed)
         self._metrics.show(self._replica, self._log)
         self._put(self._replica.start)
 
@@ -275,8 +270,8 @@ class Quorum:
         return self._held().accumulator.reserve()
 
     def release(self) -> None:
-        if self._leadership is not None:
-            self._leadership.accumulator.release()
+        if self._commits.leadership is not None:
+            self._commits.leadership.accumulator.release()
             self._inbox.wake()
 
     def append(self, records: Sequence[Message]) -> int:
@@ -287,12 +282,9 @@ class Quorum:
         return last_offset
 
     def _held(self) -> Leadership:
-        if self._leadership is None or not self.is_leader:
+        if self._commits.leadership is None or not self.is_leader:
             raise KafkaError(ErrorCode.NOT_CONTROLLER, "this node does not lead the metadata quorum")
-        return self._leadership
-
-    def _is_reserved(self) -> bool:
-        return self._leadership is not None and self._leadership.accumulator.is_reserved
+        return self._commits.leadership
 
     def _put(self, on_input: Callable[[int], list[Effect]], *, writes: bool = False, first: bool = False) -> None:
         """An input that is told the time when its turn comes."""
@@ -349,30 +341,12 @@ class Quorum:
                 changed.set()
 
     async def _commit(self, high_watermark: int) -> None:
-        if self._leadership is None:
+        if self._commits.leadership is None:
             self._replay.rise(high_watermark)
-            return
-        for offset in self._leadership.portions(high_watermark):
-            self._show(offset, self._image.commit(offset))
-            if offset < high_watermark:
-                await asyncio.sleep(0)
-        self._note(high_watermark)
+        else:
+            await self._commits.settle(self._commits.leadership, high_watermark)
 
-    def _on_replayed(self, offset: int, touched: list[Touched]) -> None:
-        self._show(offset, touched)
-        self._note(offset)
-
-    def _show(self, offset: int, touched: list[Touched]) -> None:
-        """In one step of the loop: whoever is woken finds the image, and what follows from it, as committed."""
-        if self.on_commit is not None:
-            self.on_commit(touched)
-        if self._leadership is not None:
-            self._metrics.on_committed(offset)
-            self._leadership.committed.advance(offset)
-        self.high_watermark.advance(offset)
-
-    def _note(self, offset: int) -> None:
-        """Only where a batch ends: a next life, or a snapshot, cannot begin in the middle of one."""
+    def _on_settled(self, offset: int) -> None:
         self._storage.note_committed(offset)
         self._snapshotting.on_committed(offset)
 
@@ -380,32 +354,21 @@ class Quorum:
         """Everything committed is in the image."""
         if not self._replica.is_leader or self._replica.epoch != epoch:
             return
-        held = self._leadership = Leadership(epoch, self._log.end_offset, self._image.end_offset)
+        held = Leadership(epoch, self._log.end_offset, self._image.end_offset)
         self._log.accumulator = held.accumulator
-        self.committed = held.committed
         held.task = self._tasks.start(
             held.writing(self._flusher.idle, self._append_linger_ms, partial(self._inbox.put, self._write_appended)),
             "quorum appends",
         )
-        if self.on_leading is not None:
-            self.on_leading(epoch)
+        self._commits.lead(held)
 
     def _step_down(self) -> None:
-        """What was replayed and not committed never happened; what was appended and not written never will."""
         self._replay.when_caught_up(None)
-        held, self._leadership = self._leadership, None
-        if held is None:
-            return
         self._log.accumulator = None
-        self._metrics.on_stepped_down()
-        held.lose()
-        # A disk that failed in the middle of a commit has left the image ahead of those who wait for it.
-        self._image.revert_to_committed(max(held.committed.value, self._image.timeline.committed))
-        if self.on_stepped_down is not None:
-            self.on_stepped_down()
+        self._commits.step_down()
 
     def _write_appended(self) -> list[Effect]:
-        held = self._leadership
+        held = self._commits.leadership
         if held is None or not self.is_leader:
             return []
         before = self._log.end_offset

@@ -9,7 +9,7 @@ Invariant: nothing at or above the high watermark is replayed, and the image is 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Final
 
 from strandline.log.warming import Cold
@@ -26,12 +26,13 @@ _READ_BYTES: Final = 1 << 18
 # About two milliseconds of decoding and replaying.
 _RECORDS_PER_BREATH: Final = 200
 
-OnReplayed = Callable[[int, list[Touched]], None]
+OnReplayed = Callable[[int, list[Touched]], Awaitable[None]]
 
 
 class Replay:
     def __init__(self, storage: MetadataStorage, image: Image, offload: Offload, on_replayed: OnReplayed) -> None:
-        """`on_replayed(offset, touched)`: the image is committed below `offset`, in one step with this call."""
+        """`on_replayed(offset, touched)`: the image is committed below `offset`, in one step with this call; nothing
+        more is, before it has ended."""
         self._storage = storage
         self._image = image
         self._offload = offload
@@ -86,7 +87,7 @@ class Replay:
             try:
                 next(loading)
             except StopIteration as end:
-                self._on_replayed(snapshot_id.end_offset, end.value)
+                await self._on_replayed(snapshot_id.end_offset, end.value)
                 return
             await asyncio.sleep(0)
 
@@ -101,11 +102,11 @@ class Replay:
             await self._replay_batch(data, position, header)
             count += header.record_count
             if count >= _RECORDS_PER_BREATH:
-                self._commit(header.next_offset)
+                await self._commit(header.next_offset)
                 await asyncio.sleep(0)
                 count = 0
         if count > 0:
-            self._commit(self._image.end_offset)
+            await self._commit(self._image.end_offset)
 
     async def _replay_batch(self, data: bytes, position: int, header: BatchHeader) -> None:
         """A large one with a breath between its slices: nobody sees it before it is committed as a whole."""
@@ -120,8 +121,8 @@ class Replay:
                     offset += 1
         self._image.skip_to(header.next_offset)
 
-    def _commit(self, offset: int) -> None:
-        self._on_replayed(offset, self._image.commit(offset))
+    async def _commit(self, offset: int) -> None:
+        await self._on_replayed(offset, self._image.commit(offset))
 
     async def _read(self, offset: int, until: int) -> bytes:
         """Nothing when the log is being replaced."""

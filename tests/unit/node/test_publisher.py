@@ -1,0 +1,99 @@
+"""What a commit means is told to the parts of the node: all of it, a large step in portions."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any, cast
+
+from strandline.metadata.changes import Changes
+from strandline.metadata.image import Image
+from strandline.metadata.values import PartitionInfo
+from strandline.model.ids import TopicPartition, Uuid
+from strandline.node.publisher import Publisher
+from strandline.protocol.messages.metadata_records import (
+    PartitionChangeRecord,
+    PartitionRecord,
+    RemoveTopicRecord,
+    TopicRecord,
+)
+from strandline.protocol.types import Message
+
+TOPIC, AGAIN = Uuid.of(1, 100), Uuid.of(1, 101)
+
+
+class Parts:
+    """The table, the logs, the replication and the settings of a node that only take notes."""
+
+    def __init__(self) -> None:
+        self.led: dict[int, int] = {}
+        self.dropped: list[tuple[Uuid, int]] = []
+        self.logs: dict[TopicPartition, Uuid] = {}
+        self.told = 0
+
+    def get(self, name: str) -> int:
+        return 0
+
+    def drop(self, topic_id: Uuid, partition: int) -> None:
+        self.dropped.append((topic_id, partition))
+
+    def on_metadata(self, *what: Any) -> None:
+        self.told += 1
+        if not isinstance(what[0], Changes):
+            _, partition, info = cast(tuple[Uuid, int, PartitionInfo], what)
+            self.led[partition] = info.leader
+
+    def open_soon(self, topic_partition: TopicPartition, topic_id: Uuid) -> None:
+        self.logs[topic_partition] = topic_id
+
+    def delete_soon(self, topic_partition: TopicPartition, delay_ms: int) -> None:
+        self.logs.pop(topic_partition, None)
+
+
+class Scene:
+    def __init__(self) -> None:
+        self.image = Image()
+        self.parts = Parts()
+        parts: Any = self.parts
+        self.publisher = Publisher(1, self.image, parts, parts, parts, parts, lambda: None)
+
+    def publish(self, *records: Message) -> list[int]:
+        """How much was told before each breath, and in the end."""
+        self.image.replay_batch(self.image.end_offset, records)
+        told = []
+        for _ in self.publisher.publish(self.image.commit(self.image.end_offset)):
+            told.append(self.parts.told)
+        return [*told, self.parts.told]
+
+
+def topic(topic_id: Uuid, partitions: int) -> list[Message]:
+    return [
+        TopicRecord(name="t", topic_id=topic_id),
+        *(
+            PartitionRecord(partition_id=index, topic_id=topic_id, replicas=[1, 2], isr=[1, 2], leader=1)
+            for index in range(partitions)
+        ),
+    ]
+
+
+def test_a_small_step_is_told_at_once() -> None:
+    assert len(Scene().publish(*topic(TOPIC, 3))) == 1
+
+
+def test_ten_thousand_new_leaders_are_told_a_few_hundred_at_a_time() -> None:
+    scene = Scene()
+    scene.publish(*topic(TOPIC, 10_000))
+    assert len(scene.parts.logs) == 10_000
+    changes = [PartitionChangeRecord(topic_id=TOPIC, partition_id=index, leader=2) for index in range(10_000)]
+    told = scene.publish(*changes)
+    assert len(told) > 50
+    assert max(after - before for before, after in pairwise(told)) <= 201
+    assert scene.parts.led == dict.fromkeys(range(10_000), 2)
+
+
+def test_a_topic_that_is_made_again_is_told_at_once_so_that_no_deletion_meets_a_new_log() -> None:
+    scene = Scene()
+    scene.publish(*topic(TOPIC, 1_000))
+    assert len(scene.publish(RemoveTopicRecord(topic_id=TOPIC), *topic(AGAIN, 1_000))) == 1
+    assert scene.parts.dropped == [(TOPIC, index) for index in range(1_000)]
+    assert set(scene.parts.logs.values()) == {AGAIN}
+    assert len(scene.parts.logs) == 1_000
