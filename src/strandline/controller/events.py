@@ -6,8 +6,9 @@ when the log has committed them. So one decision is made at a time while any num
 
 Everything belongs to one *leadership* of the log. An event captures it before it waits in line, and compares after
 every pause: whoever finds another one, or none, answers NOT_CONTROLLER and has written nothing. Answers that wait for a
-commit fail with the leadership's own watermark, which its log declares lost. `end` takes back what was replayed but is
-not committed. A leadership that ends and comes back is another one, however short the break.
+commit fail with the leadership's own watermark, which its log declares lost. What was replayed but is not committed is
+taken back by the log, before it calls for the `end`: it alone knows how far the image is committed. A leadership that
+ends and comes back is another one, however short the break.
 
 The offset of a decision's first record is reserved before it is made, for a broker's epoch is an offset; until the
 records are appended nobody else, not even the quorum itself, writes to the log.
@@ -83,10 +84,8 @@ class Events:
         return self._leadership
 
     def end(self) -> None:
-        """The log is another's: nothing that we replayed beyond its committed part ever happened."""
-        ended, self._leadership = self._leadership, None
-        if ended is not None:
-            self._image.revert_to_committed(ended.committed.value)
+        """The log is another's, and the image is as committed again."""
+        self._leadership = None
 
     async def decide(self, decide: Callable[[], Decision[A] | Steps[A]], timeout_ms: int | None = None) -> A:
         """One event. A long line may cost the deadline; once decided, only the commit or a lost leadership ends it."""

@@ -73,7 +73,8 @@ class HandLog:
         self.committed.advance(upto)
 
     def lose(self) -> None:
-        """What was not committed is cut off."""
+        """What was not committed is cut off, and taken out of the image."""
+        self._image.revert_to_committed(max(self.committed.value, self._image.timeline.committed))
         self.is_leader = False
         self.epoch += 1
         self.end_offset = self.committed.value

@@ -78,6 +78,23 @@ def test_losing_the_lead_fails_what_waits_and_takes_back_what_was_not_committed(
     play(scene)
 
 
+def test_a_lead_that_is_lost_between_the_commit_and_those_who_wait_for_it_keeps_what_is_committed() -> None:
+    async def scene(world: World) -> None:
+        stage = await Stage(world).with_broker()
+        kept = stage.create("kept")
+        await asyncio.sleep(0)
+        stage.image.commit(stage.log.end_offset)
+        lost = stage.create("lost")
+        await asyncio.sleep(0)
+        stage.lose()
+        for waiting in (kept, lost):
+            with pytest.raises(KafkaError):
+                await waiting
+        assert [topic.name for topic in stage.image.latest.topics()] == ["kept"]
+
+    play(scene)
+
+
 def test_a_long_decision_lets_others_run_but_not_decide() -> None:
     async def scene(world: World) -> None:
         stage = await Stage(world).with_broker()
