@@ -34,6 +34,7 @@ from strandline.protocol.messages.quorum import (
     VoteRequest,
 )
 from strandline.protocol.types import Message
+from strandline.raft.disk.quorum_state import read_quorum_state, write_quorum_state
 from strandline.raft.machine.effects import (
     Commit,
     Effect,
@@ -51,10 +52,13 @@ from strandline.raft.machine.replica import Replica
 from strandline.raft.machine.settings import QuorumSettings
 from strandline.raft.machine.values import QuorumState, SnapshotId
 from strandline.raft.machine.voters import Voter, VoterSet
+from strandline.simulation.disk import SimDisk
+from strandline.simulation.volume import Volume
 from unit.raft.memory_log import MemoryLog
 
 CLUSTER_ID = "a-quorum-in-memory"
 LISTENER = "CONTROLLER"
+HOME = "/raft"
 
 
 def voter(node_id: int, disk: int = 1, *, port: int = 9093) -> Voter:
@@ -97,13 +101,23 @@ class Question:
 OnEffect = Callable[["Node", Effect], None]
 
 
+def _empty_disk() -> SimDisk:
+    disk = SimDisk(Volume())
+    disk.make_dirs(HOME)
+    return disk
+
+
 @dataclass(eq=False)
 class Node:
     cluster: Cluster
     me: Voter
     log: MemoryLog
     is_controller: bool
+    disk: SimDisk = field(default_factory=_empty_disk)
+    """Holds quorum-state, in the file that a real node has."""
     state: QuorumState = field(default_factory=QuorumState)
+    """As it was last read from there: whenever it was written, and when the node started."""
+    is_state_whole: bool = True
     replica: Replica | None = None
     life: int = 0
     applied: list[tuple[int, int, Any]] = field(default_factory=list)
@@ -128,6 +142,20 @@ class Node:
         return self.replica is not None
 
     @property
+    def remembers_all(self) -> bool:
+        """Whether its disk says what its machine wants remembered. While voters are configured, the file has no room
+        for the directory of whoever was voted for."""
+        wanted = self.machine.state
+        return self.state == (wanted if self.is_state_whole else replace(wanted, voted_directory_id=ZERO_UUID))
+
+    def lose_disk(self, successor: Voter) -> None:
+        """It is down, and begins with another one as somebody else."""
+        self.me = successor
+        self.disk, self.state = _empty_disk(), QuorumState()
+        self.log = MemoryLog(VoterSet(()), 0)
+        self.applied = []
+
+    @property
     def committed(self) -> int:
         return self.log.start_offset if not self.applied else max(self.applied[-1][0] + 1, self.log.start_offset)
 
@@ -138,9 +166,7 @@ class Node:
         self.parts = {}
         self.applied = self._applied_of_snapshot()
         self.log.sync(self.log.end_offset)
-        if self.log.kraft_version == 0:
-            # The file of that time has no room for the directory of whoever was voted for.
-            self.state = replace(self.state, voted_directory_id=ZERO_UUID)
+        self.state = read_quorum_state(self.disk, HOME)
         self.replica = Replica(
             self.me,
             CLUSTER_ID,
@@ -203,7 +229,9 @@ class Node:
     def _perform(self, effect: Effect) -> None:
         match effect:
             case Persist(state):
-                self.state = state
+                voters = [each.id for each in self.log.voters.voters]
+                write_quorum_state(self.disk, HOME, state, kraft_version=self.log.kraft_version, voters=voters)
+                self.state, self.is_state_whole = read_quorum_state(self.disk, HOME), self.log.kraft_version > 0
             case Send():
                 self.cluster.letters.append(Letter(self, self.life, effect))
             case Reply(token, response):

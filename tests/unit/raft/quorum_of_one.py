@@ -48,7 +48,7 @@ def first_batch() -> list[Message]:
     return [FeatureLevelRecord(name="metadata.version", feature_level=30)]
 
 
-class Quorum:
+class QuorumOfOne:
     def __init__(
         self,
         world: World,

@@ -53,11 +53,9 @@ from strandline.protocol.messages.quorum import (
 from strandline.raft.machine.effects import Effect
 from strandline.raft.machine.requests import listeners_of
 from strandline.raft.machine.states import Leader
-from strandline.raft.machine.values import QuorumState
 from strandline.raft.machine.voters import VoterSet
 from unit.raft.invariants import Invariants
 from unit.raft.little_cluster import CLUSTER_ID, Cluster, Letter, Node, Question, configured, voter
-from unit.raft.memory_log import MemoryLog
 from unit.raft.telling import is_routine, table, tell
 
 
@@ -196,9 +194,7 @@ class Stage(Cluster):
     def _do_wipe(self, words: list[str]) -> None:
         node = self.nodes[int(words[0])]
         self._disks[node.id] = self._disks.get(node.id, 1) + 1
-        node.me = voter(node.id, self._disks[node.id])
-        node.state = QuorumState()
-        node.log = MemoryLog(VoterSet(()), 0)
+        node.lose_disk(voter(node.id, self._disks[node.id]))
 
     def _do_move(self, words: list[str]) -> None:
         node = self.nodes[int(words[0])]

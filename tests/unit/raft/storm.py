@@ -11,11 +11,9 @@ from strandline.protocol.messages.quorum import AddRaftVoterRequest, RemoveRaftV
 from strandline.raft.machine.effects import Effect
 from strandline.raft.machine.requests import listeners_of
 from strandline.raft.machine.settings import QuorumSettings
-from strandline.raft.machine.values import QuorumState
 from strandline.raft.machine.voters import VoterSet
 from unit.raft.invariants import Invariants
 from unit.raft.little_cluster import CLUSTER_ID, Cluster, Node, Question, configured, voter
-from unit.raft.memory_log import MemoryLog
 
 _CALM_MS = 30_000
 
@@ -236,7 +234,4 @@ class Storm(Cluster):
         if node.is_up:
             node.kill()
         self.disks[node.id] += 1
-        node.me = voter(node.id, self.disks[node.id])
-        node.state = QuorumState()
-        node.log = MemoryLog(VoterSet(()), 0)
-        node.applied = []
+        node.lose_disk(voter(node.id, self.disks[node.id]))

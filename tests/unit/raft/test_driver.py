@@ -34,7 +34,7 @@ from unit.raft.quorum_of_one import (
     HOME,
     ONE_VOTER,
     PARTITION,
-    Quorum,
+    QuorumOfOne,
     first_batch,
     format_dynamic,
     play,
@@ -51,7 +51,7 @@ def disk_of(world: World) -> SimDisk:
 def test_a_sole_voter_leads_at_once_and_writes_down_who_votes_in_its_first_epoch_only() -> None:
     async def first(world: World) -> None:
         format_dynamic(world.disk)
-        async with Quorum(world).running() as quorum:
+        async with QuorumOfOne(world).running() as quorum:
             assert (quorum.voter.is_leader, quorum.voter.epoch, quorum.voter.end_offset) == (True, 1, 3)
             assert quorum.voter.committed.value == quorum.image.committed.offset == 3
             (batch,) = quorum.storage.batches_from(0)
@@ -59,7 +59,7 @@ def test_a_sole_voter_leads_at_once_and_writes_down_who_votes_in_its_first_epoch
             assert quorum.storage.read_state() == QuorumState(epoch=1, leader_id=1)
 
     async def second(world: World) -> None:
-        async with Quorum(world).running() as quorum:
+        async with QuorumOfOne(world).running() as quorum:
             assert (quorum.voter.epoch, quorum.voter.end_offset) == (2, 4)
             batches = list(quorum.storage.batches_from(0))
             assert [type(record) for record in batches[1].records] == [LeaderChangeMessage]
@@ -70,7 +70,7 @@ def test_a_sole_voter_leads_at_once_and_writes_down_who_votes_in_its_first_epoch
 
 def test_configured_voters_need_no_record_of_themselves() -> None:
     async def scene(world: World) -> None:
-        async with Quorum(world, configured=VoterSet((Voter(1),))).running() as quorum:
+        async with QuorumOfOne(world, configured=VoterSet((Voter(1),))).running() as quorum:
             assert quorum.voter.end_offset == 1
             state = world.disk.read(f"{PARTITION}/quorum-state").decode()
             assert '"data_version":0' in state
@@ -92,10 +92,10 @@ def test_a_node_that_is_not_the_voter_does_not_start(
 ) -> None:
     async def scene(world: World) -> None:
         if directory_id is None:
-            quorum = Quorum(world, node_id=node_id, configured=configured)
+            quorum = QuorumOfOne(world, node_id=node_id, configured=configured)
         else:
             format_dynamic(world.disk)
-            quorum = Quorum(world, node_id=node_id, directory_id=directory_id)
+            quorum = QuorumOfOne(world, node_id=node_id, directory_id=directory_id)
         with pytest.raises(NodeFault, match=why):
             await quorum.voter.start()
 
@@ -105,13 +105,13 @@ def test_a_node_that_is_not_the_voter_does_not_start(
 def test_what_was_committed_is_there_after_a_restart() -> None:
     async def first(world: World) -> None:
         format_dynamic(world.disk)
-        async with Quorum(world).running() as quorum:
+        async with QuorumOfOne(world).running() as quorum:
             await quorum.write(first_batch())
             for number in range(5):
                 await quorum.write(setting(number))
 
     async def second(world: World) -> None:
-        async with Quorum(world).running() as quorum:
+        async with QuorumOfOne(world).running() as quorum:
             assert settings_in(quorum.image) == [0, 1, 2, 3, 4]
             assert quorum.image.committed.metadata_version == 30
             await quorum.write(setting(5))
@@ -123,7 +123,7 @@ def test_what_was_committed_is_there_after_a_restart() -> None:
 def test_a_thousand_writes_at_once_cost_few_syncs() -> None:
     async def scene(world: World) -> None:
         format_dynamic(world.disk)
-        async with Quorum(world).running() as quorum:
+        async with QuorumOfOne(world).running() as quorum:
             await quorum.write(first_batch())
             before = disk_of(world).syncs
             await asyncio.gather(*[quorum.write(setting(number)) for number in range(1000)])
@@ -142,7 +142,7 @@ def test_the_image_and_whoever_follows_it_know_of_a_commit_before_those_who_wait
             heard.append((quorum.image.committed.offset, [entry.key for entry in touched]))
             assert quorum.voter.committed.value < quorum.image.committed.offset
 
-        quorum = Quorum(world, on_commit=on_commit)
+        quorum = QuorumOfOne(world, on_commit=on_commit)
         async with quorum.running():
             await quorum.write(setting(1))
             assert heard == [(3, []), (4, [(2, "r")])]
@@ -163,7 +163,7 @@ def test_a_listener_may_take_its_time_and_those_who_wait_for_the_commit_wait_for
                 told.append((offset, slice_))
                 yield
 
-        quorum = Quorum(world, on_commit=on_commit)
+        quorum = QuorumOfOne(world, on_commit=on_commit)
         async with quorum.running():
             for number in range(5):
                 quorum.append(setting(number))
@@ -179,7 +179,7 @@ def test_a_listener_may_take_its_time_and_those_who_wait_for_the_commit_wait_for
 def test_nothing_is_committed_before_it_is_on_disk() -> None:
     async def scene(world: World) -> None:
         format_dynamic(world.disk)
-        async with Quorum(world).running() as quorum:
+        async with QuorumOfOne(world).running() as quorum:
             quorum.append(setting(1))
             while quorum.storage.log.log_end_offset < 4:
                 await asyncio.sleep(0)
@@ -194,7 +194,7 @@ def test_nothing_is_committed_before_it_is_on_disk() -> None:
 def test_a_disk_that_fails_to_sync_ends_the_lead_and_those_who_wait_are_told() -> None:
     async def scene(world: World) -> None:
         format_dynamic(world.disk)
-        quorum = Quorum(world)
+        quorum = QuorumOfOne(world)
         await quorum.voter.start()
         run = asyncio.create_task(quorum.voter.run())
         await quorum.leading.wait()
@@ -215,7 +215,7 @@ def test_a_disk_that_fails_to_sync_ends_the_lead_and_those_who_wait_are_told() -
 def test_a_full_disk_stops_the_node_that_leads_with_a_clear_word() -> None:
     async def scene(world: World) -> None:
         format_dynamic(world.disk)
-        quorum = Quorum(world)
+        quorum = QuorumOfOne(world)
         await quorum.voter.start()
         run = asyncio.create_task(quorum.voter.run())
         await quorum.leading.wait()
@@ -226,7 +226,7 @@ def test_a_full_disk_stops_the_node_that_leads_with_a_clear_word() -> None:
             await run
 
     async def again(world: World) -> None:
-        async with Quorum(world).running() as quorum:
+        async with QuorumOfOne(world).running() as quorum:
             assert settings_in(quorum.image) == [1]
 
     play(scene, again)
@@ -236,7 +236,7 @@ def test_a_full_disk_stops_the_node_that_leads_with_a_clear_word() -> None:
 def test_a_disk_that_fails_at_the_start_is_told_as_the_reason_not_to_go_on(kind: str) -> None:
     async def scene(world: World) -> None:
         format_dynamic(world.disk)
-        quorum = Quorum(world)
+        quorum = QuorumOfOne(world)
         disk_of(world).fail(kind, under=PARTITION, code=errno.EIO)
         await quorum.voter.start()
         with pytest.raises(NodeFault, match=r"cannot be (used|written)"):
@@ -250,7 +250,7 @@ def test_a_disk_that_fails_at_the_start_is_told_as_the_reason_not_to_go_on(kind:
 def test_a_snapshot_that_cannot_be_written_is_tried_again_and_harms_nobody(kind: str) -> None:
     async def scene(world: World) -> None:
         format_dynamic(world.disk)
-        async with Quorum(world).running() as quorum:
+        async with QuorumOfOne(world).running() as quorum:
             await quorum.write(setting(1))
             path = f"{PARTITION}/{SnapshotId(4, 1).file_name}.part"
             disk_of(world).fail(kind, under=path, code=errno.ENOSPC, times=1)
@@ -266,7 +266,7 @@ def test_a_snapshot_that_cannot_be_written_is_tried_again_and_harms_nobody(kind:
 def test_a_snapshot_is_written_when_enough_was_and_a_restart_begins_with_it() -> None:
     async def first(world: World) -> None:
         format_dynamic(world.disk)
-        async with Quorum(world, policy=SnapshotPolicy(max_bytes_between=3000)).running() as quorum:
+        async with QuorumOfOne(world, policy=SnapshotPolicy(max_bytes_between=3000)).running() as quorum:
             await quorum.write(first_batch())
             for number in range(60):
                 await quorum.write(setting(number))
@@ -278,7 +278,7 @@ def test_a_snapshot_is_written_when_enough_was_and_a_restart_begins_with_it() ->
             assert world.disk.exists(f"{PARTITION}/{taken.file_name}")
 
     async def second(world: World) -> None:
-        quorum = Quorum(world)
+        quorum = QuorumOfOne(world)
         latest = quorum.storage.latest_snapshot
         assert latest is not None
         snapshot = quorum.storage.read_latest_snapshot()
@@ -294,7 +294,7 @@ def test_a_snapshot_is_written_when_enough_was_and_a_restart_begins_with_it() ->
 def test_a_snapshot_is_written_when_an_hour_went_by_and_anything_changed() -> None:
     async def scene(world: World) -> None:
         format_dynamic(world.disk)
-        async with Quorum(world).running() as quorum:
+        async with QuorumOfOne(world).running() as quorum:
             await quorum.write(setting(1))
             await asyncio.sleep(3601)
             assert [snapshot.end_offset for snapshot in quorum.storage.snapshots] == [4]
@@ -307,7 +307,7 @@ def test_a_snapshot_is_written_when_an_hour_went_by_and_anything_changed() -> No
 def test_a_snapshot_shows_the_moment_it_was_begun_while_writes_go_on() -> None:
     async def scene(world: World) -> None:
         format_dynamic(world.disk)
-        async with Quorum(world).running() as quorum:
+        async with QuorumOfOne(world).running() as quorum:
             for number in range(1000):
                 quorum.append(setting(number))
             await quorum.voter.committed.reached(quorum.voter.end_offset)
@@ -328,7 +328,7 @@ def test_a_snapshot_shows_the_moment_it_was_begun_while_writes_go_on() -> None:
 def test_no_snapshot_is_taken_in_the_middle_of_a_transaction() -> None:
     async def scene(world: World) -> None:
         format_dynamic(world.disk)
-        async with Quorum(world).running() as quorum:
+        async with QuorumOfOne(world).running() as quorum:
             await quorum.write([BeginTransactionRecord(), *setting(1)])
             assert await quorum.voter.write_snapshot() is None
             await quorum.write([EndTransactionRecord()])
@@ -342,7 +342,7 @@ def test_old_snapshots_and_the_log_before_them_are_forgotten_but_never_the_lates
     async def first(world: World) -> None:
         format_dynamic(world.disk)
         small = StorageSettings(segment_bytes=2000, retention_bytes=1)
-        async with Quorum(world, storage=small).running() as quorum:
+        async with QuorumOfOne(world, storage=small).running() as quorum:
             await quorum.write(first_batch())
             for number in range(90):
                 await quorum.write(setting(number % 7))
@@ -355,7 +355,7 @@ def test_old_snapshots_and_the_log_before_them_are_forgotten_but_never_the_lates
             assert len([name for name in files if name.endswith(".log")]) == 1
 
     async def second(world: World) -> None:
-        async with Quorum(world).running() as quorum:
+        async with QuorumOfOne(world).running() as quorum:
             assert settings_in(quorum.image) == list(range(7))
 
     play(first, second)
@@ -364,7 +364,7 @@ def test_old_snapshots_and_the_log_before_them_are_forgotten_but_never_the_lates
 def test_a_log_that_lost_its_end_below_the_latest_snapshot_begins_again_there() -> None:
     async def first(world: World) -> None:
         format_dynamic(world.disk)
-        async with Quorum(world).running() as quorum:
+        async with QuorumOfOne(world).running() as quorum:
             for number in range(10):
                 await quorum.write(setting(number))
             await quorum.voter.write_snapshot()
@@ -373,7 +373,7 @@ def test_a_log_that_lost_its_end_below_the_latest_snapshot_begins_again_there() 
         file = world.disk.open(f"{PARTITION}/00000000000000000000.log")
         file.truncate(300)
         file.close()
-        async with Quorum(world).running() as quorum:
+        async with QuorumOfOne(world).running() as quorum:
             assert settings_in(quorum.image) == list(range(10))
             assert (quorum.storage.log.log_start_offset, quorum.voter.end_offset) == (13, 14)
 
@@ -383,7 +383,9 @@ def test_a_log_that_lost_its_end_below_the_latest_snapshot_begins_again_there() 
 def test_a_log_without_the_snapshot_of_what_came_before_it_is_not_believed() -> None:
     async def first(world: World) -> None:
         format_dynamic(world.disk)
-        async with Quorum(world, storage=StorageSettings(segment_bytes=500, retention_bytes=1)).running() as quorum:
+        async with QuorumOfOne(
+            world, storage=StorageSettings(segment_bytes=500, retention_bytes=1)
+        ).running() as quorum:
             for _ in range(2):
                 for number in range(20):
                     await quorum.write(setting(number))
@@ -394,7 +396,7 @@ def test_a_log_without_the_snapshot_of_what_came_before_it_is_not_believed() -> 
             if name.endswith("-0000000001.checkpoint"):
                 world.disk.remove(f"{PARTITION}/{name}")
         with pytest.raises(NodeFault, match="missing"):
-            Quorum(world)
+            QuorumOfOne(world)
 
     play(first, second)
 
@@ -402,7 +404,7 @@ def test_a_log_without_the_snapshot_of_what_came_before_it_is_not_believed() -> 
 def test_the_quorum_describes_itself() -> None:
     async def scene(world: World) -> None:
         format_dynamic(world.disk)
-        async with Quorum(world).running() as quorum:
+        async with QuorumOfOne(world).running() as quorum:
             await quorum.write(setting(1))
             partitions = [DescribeQuorumRequestPartitionData(partition_index=0)]
             topics = [DescribeQuorumRequestTopicData(topic_name=METADATA_TOPIC, partitions=partitions)]
@@ -428,7 +430,7 @@ def test_a_life_that_ends_between_two_portions_of_a_commit_leaves_no_note_within
             if len(portions) == 3:
                 raise Killed
 
-        quorum = Quorum(world, on_commit=on_commit)
+        quorum = QuorumOfOne(world, on_commit=on_commit)
         await quorum.voter.start()
         run = asyncio.create_task(quorum.voter.run())
         await quorum.leading.wait()
@@ -440,7 +442,7 @@ def test_a_life_that_ends_between_two_portions_of_a_commit_leaves_no_note_within
         assert portions[1] not in ends, "many small appends share a batch, and not all of them a portion"
 
     async def second(world: World) -> None:
-        async with Quorum(world).running() as quorum:
+        async with QuorumOfOne(world).running() as quorum:
             assert settings_in(quorum.image) == list(range(2500))
 
     play(first, second)
@@ -450,12 +452,12 @@ def test_a_start_costs_few_syncs() -> None:
     async def first(world: World) -> None:
         format_dynamic(world.disk)
         before = disk_of(world).syncs
-        async with Quorum(world).running():
+        async with QuorumOfOne(world).running():
             # The entry of the log; the note, quorum-state and their entries; the leader's first record.
             assert disk_of(world).syncs - before <= 5
 
     async def second(world: World) -> None:
-        async with Quorum(world).running():
+        async with QuorumOfOne(world).running():
             assert disk_of(world).syncs <= 4
 
     play(first, second)
@@ -464,7 +466,7 @@ def test_a_start_costs_few_syncs() -> None:
 def test_records_are_read_back_by_the_names_of_raft_metrics() -> None:
     async def scene(world: World) -> None:
         format_dynamic(world.disk)
-        async with Quorum(world).running() as quorum:
+        async with QuorumOfOne(world).running() as quorum:
             await asyncio.gather(*[quorum.write(setting(number)) for number in range(60)])
             shown = quorum.metrics.snapshot(world.clock.now_ms())
             group = "kafka.server:type=raft-metrics,name="
@@ -491,7 +493,7 @@ def test_whenever_the_power_goes_what_was_committed_is_there_and_the_epoch_is_ne
             SnapshotPolicy(max_bytes_between=900),
             StorageSettings(segment_bytes=1500, retention_bytes=4000),
         )
-        async with Quorum(world, policy=policy, storage=storage).running() as quorum:
+        async with QuorumOfOne(world, policy=policy, storage=storage).running() as quorum:
             for number in range(40):
                 await quorum.write(setting(number))
                 acked.append((len(journal.operations), number))
@@ -514,7 +516,7 @@ def test_whenever_the_power_goes_what_was_committed_is_there_and_the_epoch_is_ne
             survivor = simulation.machine("node", volume=damaged)
 
             async def check(world: World, moment: int = moment) -> None:
-                async with Quorum(world).running() as quorum:
+                async with QuorumOfOne(world).running() as quorum:
                     due = [number for at, number in acked if at <= moment]
                     found = settings_in(quorum.image)
                     assert found[: len(due)] == due, f"power lost before operation {moment}"
@@ -531,7 +533,7 @@ def test_whenever_the_power_goes_what_was_committed_is_there_and_the_epoch_is_ne
             simulation.run(reboot(), max_virtual_s=100)
 
 
-def _tail(quorum: Quorum) -> int:
+def _tail(quorum: QuorumOfOne) -> int:
     latest = quorum.storage.latest_snapshot
     return 0 if latest is None else latest.end_offset
 

@@ -17,7 +17,7 @@ from strandline.runtime.world import World
 from strandline.simulation.journal import Journal
 from strandline.simulation.volume import Volume
 from strandline.simulation.world import Simulation
-from unit.raft.quorum_of_one import PARTITION, Quorum, format_dynamic, play, setting, settings_in
+from unit.raft.quorum_of_one import PARTITION, QuorumOfOne, format_dynamic, play, setting, settings_in
 
 FIRST_LOG = f"{PARTITION}/00000000000000000000.log"
 NOTE = f"{PARTITION}/{COMMITTED_OFFSET}"
@@ -28,20 +28,20 @@ Scene = Callable[[World], Awaitable[None]]
 
 async def twenty_settings(world: World) -> None:
     format_dynamic(world.disk)
-    async with Quorum(world).running() as quorum:
+    async with QuorumOfOne(world).running() as quorum:
         for number in range(20):
             await quorum.write(setting(number))
 
 
 async def twenty_settings_in_small_segments(world: World) -> None:
     format_dynamic(world.disk)
-    async with Quorum(world, storage=SMALL_SEGMENTS).running() as quorum:
+    async with QuorumOfOne(world, storage=SMALL_SEGMENTS).running() as quorum:
         for number in range(20):
             await quorum.write(setting(number))
 
 
 async def all_twenty_are_there(world: World) -> None:
-    async with Quorum(world).running() as quorum:
+    async with QuorumOfOne(world).running() as quorum:
         assert settings_in(quorum.image) == list(range(20))
 
 
@@ -75,7 +75,7 @@ def refused(damage: Callable[[Disk], None], *says: str) -> Scene:
         damage(world.disk)
         before = content(world.disk)
         with pytest.raises(NodeFault) as fault:
-            Quorum(world)
+            QuorumOfOne(world)
         for words in (*says, "Nothing was changed", "from a backup or from a copy"):
             assert words in str(fault.value)
         assert content(world.disk) == before
@@ -96,7 +96,7 @@ def test_a_byte_flipped_anywhere_in_the_log_after_a_clean_stop_is_refused() -> N
             flip(world.disk, FIRST_LOG, position)
             try:
                 with pytest.raises(NodeFault, match="is damaged"):
-                    Quorum(world)
+                    QuorumOfOne(world)
             finally:
                 flip(world.disk, FIRST_LOG, position)
 
@@ -167,7 +167,7 @@ def test_a_log_that_ends_before_an_epoch_known_to_have_begun_is_refused() -> Non
 def test_a_log_whose_writer_was_killed_is_refused_just_the_same() -> None:
     async def killed(world: World) -> None:
         format_dynamic(world.disk)
-        quorum = Quorum(world)
+        quorum = QuorumOfOne(world)
         await quorum.voter.start()
         run = asyncio.create_task(quorum.voter.run())
         await quorum.leading.wait()
@@ -182,7 +182,7 @@ def test_a_log_whose_writer_was_killed_is_refused_just_the_same() -> None:
 def test_damage_beneath_a_snapshot_that_has_everything_harms_nobody() -> None:
     async def first(world: World) -> None:
         format_dynamic(world.disk)
-        async with Quorum(world).running() as quorum:
+        async with QuorumOfOne(world).running() as quorum:
             for number in range(20):
                 await quorum.write(setting(number))
             await quorum.voter.write_snapshot()
@@ -196,7 +196,7 @@ def test_damage_beneath_a_snapshot_that_has_everything_harms_nobody() -> None:
 def test_damage_beneath_a_snapshot_is_refused_when_the_log_went_on_behind_it() -> None:
     async def first(world: World) -> None:
         format_dynamic(world.disk)
-        async with Quorum(world).running() as quorum:
+        async with QuorumOfOne(world).running() as quorum:
             for number in range(20):
                 await quorum.write(setting(number))
                 if number == 15:
@@ -240,7 +240,7 @@ def test_a_group_of_batches_torn_before_it_was_committed_is_a_torn_tail_too() ->
         spoil(world.disk, 13)
 
     async def check(world: World) -> None:
-        async with Quorum(world).running() as quorum:
+        async with QuorumOfOne(world).running() as quorum:
             assert settings_in(quorum.image) == list(range(10))
 
     play(twenty_settings, damage, check)
@@ -261,7 +261,7 @@ def test_a_note_older_than_the_last_leader_does_not_excuse_damage() -> None:
 def test_the_note_rises_with_every_commit() -> None:
     async def scene(world: World) -> None:
         format_dynamic(world.disk)
-        async with Quorum(world).running() as quorum:
+        async with QuorumOfOne(world).running() as quorum:
             assert read_committed(world.disk, PARTITION) == Committed(1, 3)
             await quorum.write(setting(1))
             assert read_committed(world.disk, PARTITION) == Committed(1, 4)
@@ -281,7 +281,7 @@ def test_whenever_the_power_goes_in_the_middle_of_a_group_the_node_starts_again(
         format_dynamic(world.disk)
 
     async def life(world: World) -> None:
-        async with Quorum(world, storage=storage).running() as quorum:
+        async with QuorumOfOne(world, storage=storage).running() as quorum:
             for _ in range(3):
                 first = len(settings_in(quorum.image))
                 await asyncio.gather(*[quorum.write(setting(number)) for number in range(first, first + 20)])
@@ -310,7 +310,7 @@ def test_whenever_the_power_goes_in_the_middle_of_a_group_the_node_starts_again(
                 survivor = simulation.machine("node", volume=volume.after_power_loss(simulation.random("loss")))
 
                 async def check(world: World, moment: int = moment) -> None:
-                    async with Quorum(world, storage=storage).running() as quorum:
+                    async with QuorumOfOne(world, storage=storage).running() as quorum:
                         due = max((count for at, count in acked if at <= moment), default=0)
                         found = settings_in(quorum.image)
                         assert len(found) >= due, f"power lost before operation {moment}"

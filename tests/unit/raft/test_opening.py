@@ -22,7 +22,7 @@ from strandline.runtime.disk import Disk
 from strandline.runtime.world import World
 from strandline.simulation.disk import SimDisk
 from strandline.simulation.volume import Volume
-from unit.raft.quorum_of_one import HOME, PARTITION, Quorum, format_dynamic, play, setting, settings_in
+from unit.raft.quorum_of_one import HOME, PARTITION, QuorumOfOne, format_dynamic, play, setting, settings_in
 
 Scene = Callable[[World], Awaitable[None]]
 
@@ -30,7 +30,7 @@ Scene = Callable[[World], Awaitable[None]]
 def writing(count: int, *, snapshots_after: tuple[int, ...], storage: StorageSettings | None = None) -> Scene:
     async def life(world: World) -> None:
         format_dynamic(world.disk)
-        async with Quorum(world, storage=storage).running() as quorum:
+        async with QuorumOfOne(world, storage=storage).running() as quorum:
             for number in range(count):
                 await quorum.write(setting(number))
                 if number in snapshots_after:
@@ -54,14 +54,14 @@ def test_a_damaged_snapshot_is_done_without_when_an_older_one_and_the_log_have_a
 ) -> None:
     async def check(world: World) -> None:
         damage_latest(world)
-        quorum = Quorum(world)
+        quorum = QuorumOfOne(world)
         assert [snapshot.end_offset for snapshot in quorum.storage.snapshots] == [9]
         async with quorum.running():
             assert settings_in(quorum.image) == list(range(20))
         assert [name for name in world.disk.list(PARTITION) if name.endswith(".damaged")] != []
 
     async def again(world: World) -> None:
-        async with Quorum(world).running() as quorum:
+        async with QuorumOfOne(world).running() as quorum:
             assert settings_in(quorum.image) == list(range(20))
 
     play(writing(20, snapshots_after=(5, 15)), check, again)
@@ -71,7 +71,7 @@ def test_a_damaged_snapshot_is_done_without_when_an_older_one_and_the_log_have_a
 def test_a_damaged_snapshot_is_done_without_when_the_log_reaches_back_to_the_beginning() -> None:
     async def check(world: World) -> None:
         damage_latest(world)
-        async with Quorum(world).running() as quorum:
+        async with QuorumOfOne(world).running() as quorum:
             assert quorum.storage.snapshots == []
             assert settings_in(quorum.image) == list(range(20))
 
@@ -83,7 +83,7 @@ def test_a_damaged_snapshot_that_is_needed_is_refused_with_a_remedy_and_nothing_
         damage_latest(world)
         before = {name: world.disk.read(f"{PARTITION}/{name}") for name in world.disk.list(PARTITION)}
         with pytest.raises(NodeFault) as fault:
-            Quorum(world)
+            QuorumOfOne(world)
         for words in (checkpoints(world.disk)[-1], "cut off", "Nothing was changed", "Restore the file from a backup"):
             assert words in str(fault.value)
         assert before == {name: world.disk.read(f"{PARTITION}/{name}") for name in world.disk.list(PARTITION)}
@@ -140,7 +140,7 @@ def test_metadata_of_a_newer_release_stops_the_node_and_says_what_to_do(value: b
         file.write_at(file.size(), batch)
         file.sync()
         file.close()
-        quorum = Quorum(world)
+        quorum = QuorumOfOne(world)
         await quorum.voter.start()
         with pytest.raises(NodeFault) as fault:
             await quorum.voter.run()
@@ -156,7 +156,7 @@ def test_a_corrupt_quorum_state_is_refused_with_a_remedy() -> None:
         file.truncate(5)
         file.close()
         with pytest.raises(NodeFault, match=r"quorum-state cannot be read .* Restore the file from a backup"):
-            Quorum(world)
+            QuorumOfOne(world)
 
     play(writing(5, snapshots_after=()), check)
 
@@ -170,7 +170,7 @@ def test_records_of_an_epoch_that_nobody_knows_are_damage() -> None:
         file.write_at(file.size(), batch)
         file.close()
         with pytest.raises(NodeFault, match=r"claim to be of epoch 1073741825, but quorum-state knows of epoch 1"):
-            Quorum(world)
+            QuorumOfOne(world)
 
     play(writing(5, snapshots_after=()), check)
 
@@ -180,14 +180,14 @@ def test_only_what_is_known_to_be_committed_is_replayed_before_the_quorum_speaks
         note = CommittedNote(world.disk, PARTITION)
         note.committed = Committed(note.committed.epoch, 0)
         note.rise(7)
-        quorum = Quorum(world)
+        quorum = QuorumOfOne(world)
         await quorum.voter.start()
         assert quorum.storage.log.log_end_offset == 23
         assert settings_in(quorum.image) == [0, 1, 2, 3]
         assert quorum.voter.high_watermark.value == quorum.image.committed.offset == quorum.image.end_offset == 7
 
     async def then(world: World) -> None:
-        async with Quorum(world).running() as quorum:
+        async with QuorumOfOne(world).running() as quorum:
             assert settings_in(quorum.image) == list(range(20))
 
     play(writing(20, snapshots_after=()), check, then)
