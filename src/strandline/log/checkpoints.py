@@ -18,6 +18,8 @@ LOG_STARTS = "log-start-offset-checkpoint"
 HIGH_WATERMARKS = "replication-offset-checkpoint"
 CLEANER_OFFSETS = "cleaner-offset-checkpoint"
 CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
+# Ours; Kafka leaves it alone.
+BROKER_EPOCH = "strandline-broker-epoch"
 
 _VERSION = "0"
 

@@ -39,6 +39,8 @@ class LogDirectory:
         # Whether the last process shut down cleanly, and the broker epoch it had then (-1: none).
         self.is_clean = False
         self.clean_broker_epoch = -1
+        # The broker epoch that was last noted here, whatever came after (-1: none).
+        self.noted_broker_epoch = -1
         self.partitions: dict[TopicPartition, str] = {}
         # Logs that nobody has looked at since a shutdown that was not clean.
         self.unrecovered: dict[TopicPartition, None] = {}
@@ -60,6 +62,8 @@ class LogDirectory:
         try:
             directory._lock = disk.lock(os.path.join(path, _LOCK))
             directory._read_clean_shutdown()
+            noted = checkpoints.read_clean_shutdown(disk, os.path.join(path, checkpoints.BROKER_EPOCH))
+            directory.noted_broker_epoch = -1 if noted is None else noted
             directory.recovery_points = directory._read(checkpoints.RECOVERY_POINTS)
             directory.log_starts = directory._read(checkpoints.LOG_STARTS)
             directory.high_watermarks = directory._read(checkpoints.HIGH_WATERMARKS)
@@ -150,6 +154,15 @@ class LogDirectory:
             return False
         checkpoints.write_clean_shutdown(self.disk, os.path.join(self.path, checkpoints.CLEAN_SHUTDOWN), broker_epoch)
         return True
+
+    def note_broker_epoch(self, broker_epoch: int) -> None:
+        """Blocking. Whose memory is here, should the process end without a word."""
+        try:
+            path = os.path.join(self.path, checkpoints.BROKER_EPOCH)
+            checkpoints.write_clean_shutdown(self.disk, path, broker_epoch)
+        except OSError as error:
+            raise self.health.explain(error, "noting the broker epoch") from error
+        self.noted_broker_epoch = broker_epoch
 
     def release(self) -> None:
         if self._lock is not None:

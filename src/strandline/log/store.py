@@ -94,6 +94,7 @@ class LogStore:
         there of another topic of the same name is set aside. Raises KafkaError."""
         log = self._logs.get(topic_partition)
         if log is not None and self._topic_ids.get(topic_partition) == topic_id:
+            log.settings = settings
             return log
         if topic_partition in self.doubled:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, self.doubled[topic_partition])

@@ -8,6 +8,7 @@ back.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable
 from functools import partial
 from typing import Final
@@ -19,16 +20,23 @@ from strandline.log.partition_log import PartitionLog
 from strandline.log.settings import LogSettings
 from strandline.log.store import LogStore
 from strandline.metadata.replica_metrics import ReplicaMetrics
-from strandline.model.errors import NodeFault
-from strandline.model.ids import ZERO_UUID, TopicPartition, Uuid
+from strandline.model.errors import KafkaError, NodeFault
+from strandline.model.ids import METADATA_TOPIC, ZERO_UUID, TopicPartition, Uuid
 from strandline.node.controller_channel import ControllerChannel
 from strandline.node.directory_assignments import DirectoryAssignments
 from strandline.node.foundation import Foundation
 from strandline.node.lifecycle import Lifecycle, Listeners, Registration
 from strandline.node.producer_ids import Block, ProducerIdBlocks
 from strandline.node.publisher import Publisher
+from strandline.node.recollection import Recollection
 from strandline.protocol.apis import ApiKey
 from strandline.protocol.messages.producers import AllocateProducerIdsRequest, AllocateProducerIdsResponse
+from strandline.protocol.messages.quorum import (
+    DescribeQuorumRequest,
+    DescribeQuorumRequestPartitionData,
+    DescribeQuorumRequestTopicData,
+    DescribeQuorumResponse,
+)
 from strandline.replication.compaction import Compaction
 from strandline.replication.engine import Replication
 from strandline.replication.flusher import Flusher
@@ -41,6 +49,7 @@ from strandline.server.peers import Peers
 
 LEAVE_MS: Final = 30_000
 _CLOSING_THREADS: Final = 4
+_CATCH_UP_RETRY_MS: Final = 10
 
 
 class BrokerRole:
@@ -51,6 +60,9 @@ class BrokerRole:
         self._channel = channel
         self._life: Lifecycle | None = None
         self._logs = Logs(store, base.world)
+        self._recollection = Recollection(
+            base.node_id, store, base.image.committed, base.world, base.settings.log_settings, self._caught_up
+        )
         self._assignments = DirectoryAssignments(base.node_id, lambda: self.broker_epoch, base.image, channel.send)
         self.broker = self._assembled()
         ReplicaMetrics(
@@ -126,8 +138,10 @@ class BrokerRole:
 
     async def start(self, listeners: Listeners, on_settings: Callable[[], None]) -> None:
         """Returns when clients are served. `on_settings` hears that dynamic settings may be different now."""
-        life = self._life = self._lifecycle(listeners)
+        life = self._life = self._lifecycle(listeners, await self._recollection.previous_epoch())
         await life.register()
+        if self._base.settings.get("log.flush.interval.messages") == 1:
+            self._base.tasks.start(self._note_broker_epoch(life.broker_epoch), "broker epoch")
         # Everything that was committed before it, and this broker's registration itself, is in our image then.
         await self._base.quorum.high_watermark.reached(life.broker_epoch + 1)
         # Before anything opens a log: one in a directory that is out of reach must not begin anew in another.
@@ -152,6 +166,31 @@ class BrokerRole:
         for topic_partition in self._store.unrecovered():
             self._logs.open_soon(topic_partition, ZERO_UUID)
 
+    async def _caught_up(self) -> None:
+        """Everything that was committed when this was called is in our image."""
+        topic = DescribeQuorumRequestTopicData(METADATA_TOPIC, [DescribeQuorumRequestPartitionData(0)])
+        timeout_ms = self._base.config.integer("initial.broker.registration.timeout.ms")
+        committed = -1
+        while committed < 0:  # a new leader does not know yet
+            try:
+                described: DescribeQuorumResponse = await self._channel.send(
+                    ApiKey.DESCRIBE_QUORUM, DescribeQuorumRequest([topic]), timeout_ms=timeout_ms
+                )
+            except KafkaError as error:
+                raise NodeFault(f"the cluster's metadata cannot be had: {error}") from error
+            committed = described.topics[0].partitions[0].high_watermark
+            await asyncio.sleep(_CATCH_UP_RETRY_MS / 1000)
+        await self._base.quorum.high_watermark.reached(committed)
+        self._base.settings.changed()
+
+    async def _note_broker_epoch(self, broker_epoch: int) -> None:
+        """Nobody waits for it: a crash before it is written is one after which less is claimed than could be."""
+        for directory in self._store.directories:
+            if directory.health.is_online:
+                # The directory's health says why it failed.
+                with contextlib.suppress(KafkaError):
+                    await self._base.world.offload.run(partial(directory.note_broker_epoch, broker_epoch))
+
     async def _match_logs_with_metadata(self) -> None:
         """Partitions that are nobody's here any more are set aside; those that are out of reach must not begin anew."""
         view, store = self._base.image.committed, self._store
@@ -169,9 +208,8 @@ class BrokerRole:
                 if store.directory_of(topic_partition) is None
             )
 
-    def _lifecycle(self, listeners: Listeners) -> Lifecycle:
+    def _lifecycle(self, listeners: Listeners, previous_broker_epoch: int) -> Lifecycle:
         config = self._base.config
-        clean_epochs = {directory.clean_broker_epoch for directory in self._store.directories}
         registration = Registration(
             broker_id=self._base.node_id,
             cluster_id=self._base.storage.cluster_id,
@@ -183,8 +221,7 @@ class BrokerRole:
                 for path in config.log_dirs
                 if path in self._base.storage.directory_ids
             ),
-            # Only a node whose every directory was closed in good order may say that it remembers everything.
-            previous_broker_epoch=clean_epochs.pop() if len(clean_epochs) == 1 else -1,
+            previous_broker_epoch=previous_broker_epoch,
         )
         return Lifecycle(
             registration,
@@ -217,7 +254,9 @@ class BrokerRole:
         await asyncio.gather(
             *(run(housekeeping.close_ahead, self._store, share, _CLOSING_THREADS) for share in range(_CLOSING_THREADS))
         )
-        await run(partial(housekeeping.close, self._store, self.broker_epoch))
+        # Who lacks records at this moment must not be taken for one that has kept them.
+        lacks_some = any(log.log_end_offset < log.lost_up_to for log in self._store.open_logs())
+        await run(partial(housekeeping.close, self._store, -1 if lacks_some else self.broker_epoch))
 
 
 def describe_directories(store: LogStore) -> list[LogDirectoryInfo]:

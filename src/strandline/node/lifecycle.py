@@ -1,8 +1,8 @@
 """The broker's life as the controller sees it: registered, unfenced once it has caught up, heard of every two seconds,
 and gone in good order.
 
-Registration carries the broker epoch of the last clean shutdown, if there was one: it tells the controller whether
-this broker's replicas may still be trusted (KIP-966).
+Registration carries the broker epoch since which this broker has kept everything, if it can say so: it tells the
+controller whether its replicas may still be trusted (KIP-966, `node/recollection`).
 """
 
 from __future__ import annotations

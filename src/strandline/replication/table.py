@@ -118,8 +118,12 @@ class PartitionTable:
     def topic_settings_changed(self, topic: str) -> None:
         settings = self._log_settings(topic)
         for partition in self._by_name.get(topic, {}).values():
-            if partition.log is not None:
-                partition.log.settings = settings
+            log = partition.log
+            if log is not None:
+                log.settings = settings
+                if settings.flush_messages == 1 and log.flushed_offset < log.log_end_offset:
+                    # From now on everything here is held to be on disk.
+                    self.flush(partition)
 
     def all_settings_changed(self) -> None:
         for topic in list(self._by_name):
