@@ -10,7 +10,7 @@ import pytest
 
 from strandline.client.client import Client
 from strandline.client.settings import ProducerSettings
-from strandline.model.errors import NodeFault
+from strandline.model.errors import ErrorCode, KafkaError, NodeFault
 from strandline.model.ids import TopicPartition
 from strandline.runtime.world import World
 from strandline.simulation.disk import SimDisk
@@ -89,7 +89,11 @@ def test_losing_power_in_the_run_itself_again_and_again(seed: int) -> None:
             Client(world, f"node1:{PORT}") as client,
             client.producer(ProducerSettings(linger_ms=0)) as producer,
         ):
-            await client.topics.create("orders", partitions=1, replication_factor=1)
+            try:
+                await client.topics.create("orders", partitions=1, replication_factor=1)
+            except KafkaError as error:
+                # Made, and the power went before the answer: the client asked again.
+                assert error.code is ErrorCode.TOPIC_ALREADY_EXISTS
             for number in range(150):
                 value = str(number).encode()
                 await (await producer.send("orders", value, partition=0))
