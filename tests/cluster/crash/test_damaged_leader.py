@@ -1,0 +1,100 @@
+"""A byte of the leader's log falls over while the process is dead: the others have it, and give it back."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from strandline.client.client import Client
+from strandline.client.elections import Election
+from strandline.client.settings import ProducerSettings
+from strandline.client.topics import TopicDescription
+from strandline.model.ids import TopicPartition
+from strandline.records.batch import batches
+from strandline.runtime.world import system_world
+from strandline.testing import Cluster
+
+TOPIC = "orders"
+PARTITION = TopicPartition(TOPIC, 0)
+VALUES = [f"order {number} ".encode() * 20 for number in range(400)]
+SETTINGS = {
+    # What is older than two seconds is not read after a crash.
+    "log.roll.ms": "1000",
+    "log.flush.offset.checkpoint.interval.ms": "500",
+    "auto.leader.rebalance.enable": "false",
+}
+
+
+async def write(client: Client) -> None:
+    await client.topics.create(TOPIC, partitions=1, replication_factor=3, configs={"min.insync.replicas": "2"})
+    async with client.producer(ProducerSettings()) as producer:
+        for values in (VALUES[:300], VALUES[300:]):
+            for sent in [await producer.send(TOPIC, value, partition=0) for value in values]:
+                await sent
+            await asyncio.sleep(1.5)
+
+
+async def read(client: Client) -> list[bytes]:
+    found: list[bytes] = []
+    async with client.fetcher() as fetcher:
+        fetcher.assign(PARTITION, 0)
+        while len(found) < len(VALUES):
+            for fetched in await fetcher.poll(5_000):
+                found.extend(record.value or b"" for record in fetched.records())
+    return found
+
+
+async def until(client: Client, fact: Callable[[TopicDescription], bool]) -> TopicDescription:
+    deadline = time.monotonic() + 30
+    while not fact(described := await client.topics.describe(TOPIC)):
+        assert time.monotonic() < deadline, described
+        await asyncio.sleep(0.05)
+    return described
+
+
+def content(directory: str) -> list[tuple[int, bytes]]:
+    """(base offset, what the checksum covers) of each batch."""
+    found = []
+    for file in sorted(Path(directory, str(PARTITION)).glob("*.log")):
+        data = file.read_bytes()
+        found += [(header.base_offset, data[at + 21 : at + header.size_bytes]) for at, header in batches(data)]
+    return found
+
+
+def damage(directory: str, segment: int) -> None:
+    file = sorted(Path(directory, str(PARTITION)).glob("*.log"))[segment]
+    data = bytearray(file.read_bytes())
+    data[len(data) // 2] ^= 0x40
+    file.write_bytes(data)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("segment", [0, -1], ids=["found by a reader", "found by recovery"])
+def test_a_leader_that_was_killed_and_damaged_leads_again_with_every_byte(tmp_path: Path, segment: int) -> None:
+    async def story(cluster: Cluster, client: Client) -> None:
+        await write(client)
+        leader = (await until(client, lambda it: len(it.partitions[0].isr) == 3)).partitions[0].leader
+        homes = {node.id: node.data for node in cluster.nodes}
+        whole = content(homes[next(each for each in homes if each != leader)])
+        cluster.kill(leader)
+        damage(homes[leader], segment)
+        await until(client, lambda it: it.partitions[0].leader not in (leader, -1))
+        await asyncio.to_thread(cluster.start, leader)
+        await until(client, lambda it: leader in it.partitions[0].isr)
+        assert await read(client) == VALUES
+        await client.elect_leaders(Election.PREFERRED, [PARTITION])
+        await until(client, lambda it: it.partitions[0].leader == leader or segment == 0)
+        assert await read(client) == VALUES
+        await until(client, lambda it: len(it.partitions[0].isr) == 3)
+        assert [content(home) for home in homes.values()] == [whole] * 3
+
+    async def with_client(cluster: Cluster) -> None:
+        async with asyncio.timeout(90), Client(system_world(threads=1), cluster.bootstrap) as client:
+            await story(cluster, client)
+
+    with Cluster(tmp_path, nodes=3, settings=SETTINGS) as cluster:
+        asyncio.run(with_client(cluster))
