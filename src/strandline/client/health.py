@@ -109,6 +109,7 @@ def _assess_partitions(
     facts["GlobalPartitionCount"] = count
     facts["OfflinePartitionsCount"] = len(offline)
     facts["UnderReplicatedPartitions"] = len(lagging)
+    facts["OfflineReplicaCount"] = sum(len(each.offline) for topic in topics for each in topic.partitions)
     facts["PreferredReplicaImbalanceCount"] = len(imbalanced) + len(offline)
     if offline:
         problems.append(f"partitions without a leader: {_some(offline)}")

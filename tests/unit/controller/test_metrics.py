@@ -11,9 +11,12 @@ from strandline.controller.brokers import Brokers
 from strandline.controller.metrics import CONTROLLER, STATISTICS, ControllerMetrics
 from strandline.metadata.image import Image
 from strandline.metadata.replica_metrics import ReplicaMetrics
+from strandline.model.ids import DIRECTORY_LOST, Uuid
 from strandline.protocol.messages.metadata_records import (
+    BrokerRegistrationChangeRecord,
     ConfigRecord,
     PartitionChangeRecord,
+    RegisterBrokerRecord,
     RemoveTopicRecord,
 )
 from strandline.runtime.metrics import Metrics
@@ -21,6 +24,16 @@ from strandline.runtime.world import World
 from unit.controller.scene import Scene
 from unit.controller.stage import Stage, play
 from unit.metadata.histories import History
+
+REPLICA_METRICS = (
+    "PartitionCount",
+    "LeaderCount",
+    "UnderReplicatedPartitions",
+    "ReassigningPartitions",
+    "UnderMinIsrPartitionCount",
+    "AtMinIsrPartitionCount",
+    "OfflineReplicaCount",
+)
 
 
 class Clock:
@@ -142,6 +155,39 @@ def test_a_broker_tells_what_it_hosts_leads_and_lacks() -> None:
     assert count.of_replicas("ReassigningPartitions") == 1
 
 
+def test_a_broker_tells_which_partitions_have_nobody_to_spare() -> None:
+    scene = Scene(3)
+    count = Counted(scene.image)
+    three = scene.topic("three", [1, 2, 3], [1, 2, 3])
+    scene.topic("one", [1])
+    scene.topic("elsewhere", [2, 3])
+    assert count.of_replicas("AtMinIsrPartitionCount") == 1, "of one replica none can be missed"
+    scene.write(PartitionChangeRecord(topic_id=three, partition_id=0, isr=[1, 2]))
+    assert count.of_replicas("AtMinIsrPartitionCount") == 2
+    scene.write(PartitionChangeRecord(topic_id=three, partition_id=0, isr=[1]))
+    assert count.of_replicas("AtMinIsrPartitionCount") == 1
+    assert count.of_replicas("UnderMinIsrPartitionCount") == 1
+    count.min_insync = 3
+    assert count.of_replicas("AtMinIsrPartitionCount") == 2
+    scene.write(RemoveTopicRecord(topic_id=three))
+    assert count.of_replicas("AtMinIsrPartitionCount") == 1
+
+
+def test_a_broker_tells_how_many_of_its_replicas_are_in_directories_that_failed() -> None:
+    scene = Scene(2)
+    first, second = Uuid.of(5, 1001), Uuid.of(5, 1002)
+    epoch = scene.image.end_offset
+    scene.write(RegisterBrokerRecord(broker_id=1, broker_epoch=epoch, fenced=False, log_dirs=[first, second]))
+    count = Counted(scene.image)
+    topic_id = scene.topic("t", [1, 2], [1, 2], [1, 2])
+    for index, home in enumerate((first, second, DIRECTORY_LOST)):
+        homes = [home, scene.partition("t", index).directories[1]]
+        scene.write(PartitionChangeRecord(topic_id=topic_id, partition_id=index, directories=homes))
+    assert count.of_replicas("OfflineReplicaCount") == 1
+    scene.write(BrokerRegistrationChangeRecord(broker_id=1, broker_epoch=epoch, log_dirs=[first]))
+    assert count.of_replicas("OfflineReplicaCount") == 2
+
+
 @pytest.mark.parametrize("seed", range(5))
 def test_counting_changes_is_counting_everything(seed: int) -> None:
     image, random = Image(), Random(seed)
@@ -154,7 +200,7 @@ def test_counting_changes_is_counting_everything(seed: int) -> None:
             for name in ("GlobalTopicCount", "GlobalPartitionCount", "OfflinePartitionsCount"):
                 assert counted(name) == again(name)
             assert counted("PreferredReplicaImbalanceCount") == again("PreferredReplicaImbalanceCount")
-            for name in ("PartitionCount", "LeaderCount", "UnderReplicatedPartitions", "ReassigningPartitions"):
+            for name in REPLICA_METRICS:
                 assert counted.of_replicas(name) == again.of_replicas(name)
             del image.watchers[-(len(image.watchers) // 2) :]
     assert counted("GlobalPartitionCount") > 0
