@@ -58,13 +58,14 @@ class _Pending(NamedTuple):
 async def handle_produce(broker: Broker, call: Call, request: ProduceRequest) -> ProduceResponse | None:
     if request.acks not in (_ACKS_ALL, 0, 1):
         return failed(request, ErrorCode.INVALID_REQUIRED_ACKS, f"acks must be -1, 0 or 1, not {request.acks}")
-    if request.transactional_id is None and _has_transactional_records(request):
+    transactional = _has_transactional_records(request)
+    if transactional and request.transactional_id is None:
         return failed(
             request,
             ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
             "transactional records come without a transactional id",
         )
-    production = _Production(broker, call, request)
+    production = _Production(broker, call, request, transactional)
     topics: list[TopicProduceResponse] = []
     turns = Turns(call)
     for topic in request.topic_data:
@@ -72,6 +73,7 @@ async def handle_produce(broker: Broker, call: Call, request: ProduceRequest) ->
         for data in topic.partition_data:
             if turns.over():
                 await others()
+                production.look_at_the_clock()
             answers.append(production.at_once(topic, data) or await production.after_a_wait(topic, data))
         if answers:
             topics.append(TopicProduceResponse(name=topic.name, topic_id=topic.topic_id, partition_responses=answers))
@@ -102,19 +104,42 @@ def _is_transactional(records: Any) -> bool:
 
 
 class _Production:
-    """One request on its way into the logs. Nearly always nothing has to be waited for before the append."""
+    """One request on its way into the logs. Nearly always nothing has to be waited for before the append.
 
-    __slots__ = ("_acks", "_by_id", "_call", "_clock", "_offload", "_partitions", "pending", "refused")
+    The clock is read once for what is appended in one step of the event loop, and again after each wait.
+    """
 
-    def __init__(self, broker: Broker, call: Call, request: ProduceRequest) -> None:
+    __slots__ = (
+        "_acks",
+        "_by_id",
+        "_call",
+        "_clock",
+        "_now_ms",
+        "_offload",
+        "_partitions",
+        "_transactional",
+        "_version",
+        "_wall_ms",
+        "pending",
+        "refused",
+    )
+
+    def __init__(self, broker: Broker, call: Call, request: ProduceRequest, transactional: bool) -> None:
         self._call = call
+        self._version = call.version
         self._acks = request.acks
         self._by_id = call.version >= 13
+        self._transactional = transactional
         self._partitions = broker.partitions
         self._clock = broker.world.clock
         self._offload = broker.world.offload
         self.pending: list[_Pending] = []
         self.refused = False
+        self.look_at_the_clock()
+
+    def look_at_the_clock(self) -> None:
+        self._wall_ms = self._clock.wall_ms()
+        self._now_ms = self._clock.now_ms()
 
     def at_once(self, topic: TopicProduceData, data: PartitionProduceData) -> PartitionProduceResponse | None:
         """None when it takes a wait: the log is not open yet, or the records must be looked into."""
@@ -125,12 +150,11 @@ class _Production:
             if log is None:
                 return None
             records = self._admit(partition, data)
-            wall_ms = self._clock.wall_ms()
+            wall_ms = self._wall_ms
             if is_heavy(records, log.settings, wall_ms):
                 return None
-            appended = partition.append(
-                records, api_version=self._call.version, wall_ms=wall_ms, now_ms=self._clock.now_ms()
-            )
+            validated = validate(records, log.settings, wall_ms=wall_ms, api_version=self._version)
+            appended = partition.append_validated(validated, wall_ms=wall_ms, now_ms=self._now_ms)
         except KafkaError as error:
             return self._refusal(data, error, log)
         return self._answer(data, partition, log, appended)
@@ -141,15 +165,17 @@ class _Production:
             partition = self._find(topic, data)
             log = await partition.ready()
             records = self._admit(partition, data)
-            version, wall_ms = self._call.version, self._clock.wall_ms()
+            self.look_at_the_clock()
+            wall_ms, version = self._wall_ms, self._version
             if is_heavy(records, log.settings, wall_ms):
                 work = partial(validate, records, log.settings, wall_ms=wall_ms, api_version=version)
                 validated = await self._offload.run(work)
+                self.look_at_the_clock()
             else:
                 validated = validate(records, log.settings, wall_ms=wall_ms, api_version=version)
-            clock = self._clock
-            appended = partition.append_validated(validated, wall_ms=clock.wall_ms(), now_ms=clock.now_ms())
+            appended = partition.append_validated(validated, wall_ms=self._wall_ms, now_ms=self._now_ms)
         except KafkaError as error:
+            self.look_at_the_clock()
             return self._refusal(data, error, log)
         return self._answer(data, partition, log, appended)
 
@@ -161,12 +187,13 @@ class _Production:
 
     def _admit(self, partition: Partition, data: PartitionProduceData) -> memoryview:
         """The records, if this broker may take them now."""
+        leader = partition.leader or partition.leading()
         if self._acks == _ACKS_ALL:
-            partition.leading().check_enough_replicas()
+            leader.check_enough_replicas()
         records = data.records
         if records is None:
             raise KafkaError(ErrorCode.INVALID_RECORD, "there is no record batch for this partition")
-        if _is_transactional(records):
+        if self._transactional and _is_transactional(records):
             raise KafkaError(ErrorCode.INVALID_TXN_STATE, "transactions are not served by this release")
         return records if type(records) is memoryview else memoryview(records)  # type: ignore[arg-type]
 

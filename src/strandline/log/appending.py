@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import struct
 import zlib
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
+
+import msgspec
 
 from strandline.log.health import Condition
 from strandline.log.producer_snapshots import capture
@@ -25,9 +27,13 @@ if TYPE_CHECKING:
 # How much of a segment may pass before its producers are written down again: it bounds what is replayed after a crash.
 _CAPTURE_BYTES = 16 << 20
 _COORDINATOR_EPOCH = struct.Struct(">hi")
+# Looked up once: a member of an enum costs as much as a call, and these are compared for every append.
+_ONLINE = Condition.ONLINE
+_OFFLINE = Condition.OFFLINE
+_CLIENT = Origin.CLIENT
 
 
-class Appended(NamedTuple):
+class Appended(msgspec.Struct, frozen=True):
     """What was appended; for a duplicate, what the original append was."""
 
     base_offset: int
@@ -46,18 +52,19 @@ def append_as_leader(
 
 
 def append_validated(
-    log: PartitionLog, validated: Validated, *, leader_epoch: int, wall_ms: int, origin: Origin
+    log: PartitionLog, validated: Validated, *, leader_epoch: int, wall_ms: int, origin: Origin = Origin.CLIENT
 ) -> Appended:
-    if log.health.condition is Condition.OFFLINE:
+    if log.health.condition is _OFFLINE:
         log.health.check_readable()
-    data, header, log_append_time = validated
+    data, header = validated.buffer, validated.header
     has_producer = header.producer_id >= 0
     if has_producer:
         original = _check_producer(log, data, header, origin)
         if original is not None:
             return original
-    if leader_epoch < log.epochs.latest:
-        raise KafkaError(ErrorCode.FENCED_LEADER_EPOCH, f"{log.topic_partition} is at leader epoch {log.epochs.latest}")
+    latest_epoch = log.epochs.latest
+    if leader_epoch < latest_epoch:
+        raise KafkaError(ErrorCode.FENCED_LEADER_EPOCH, f"{log.topic_partition} is at leader epoch {latest_epoch}")
     base_offset = log.log_end_offset
     last_offset = base_offset + header.last_offset_delta
     size = len(data)
@@ -65,14 +72,15 @@ def append_validated(
     assign(validated, base_offset, leader_epoch)
     segment = _segment_for(log, base_offset, last_offset, timestamp, size, wall_ms)
     position = _write(log, segment, data)
-    segment.note(base_offset, last_offset, timestamp, position, size, log.settings.index_interval_bytes)
-    if leader_epoch > log.epochs.latest:
+    indexed = segment.note(base_offset, last_offset, timestamp, position, size, log.settings.index_interval_bytes)
+    if leader_epoch > latest_epoch:
         log.epochs.assign(leader_epoch, base_offset)
     log.log_end_offset = last_offset + 1
     if has_producer:
         _replay_producer(log, segment, data, header, base_offset, wall_ms)
-    _spill_if_due(log, segment)
-    return Appended(base_offset, last_offset, log_append_time, False, size)
+    if indexed:
+        _spill_if_due(log, segment)
+    return Appended(base_offset, last_offset, validated.log_append_time, False, size)
 
 
 def append_batches(log: PartitionLog, data: memoryview, wall_ms: int) -> Appended:
@@ -146,7 +154,7 @@ def _write(log: PartitionLog, segment: Segment, data: memoryview) -> int:
         raise log.health.explain(error, f"appending to {segment!r}") from error
     log.size_bytes += len(data)
     log.touched = True
-    if log.health.condition is not Condition.ONLINE:
+    if log.health.condition is not _ONLINE:
         log.health.wrote()
     return position
 
@@ -233,7 +241,7 @@ def _roll(log: PartitionLog, base_offset: int, wall_ms: int) -> Segment:
 
 def _check_producer(log: PartitionLog, data: memoryview, header: BatchHeader, origin: Origin) -> Appended | None:
     """The answer to a duplicate, None for what may be appended; raises KafkaError for what may not."""
-    if origin is not Origin.CLIENT:
+    if origin is not _CLIENT:
         if header.attributes & CONTROL:
             marker = read_marker(data)
             if marker is not None:
@@ -251,6 +259,10 @@ def _check_producer(log: PartitionLog, data: memoryview, header: BatchHeader, or
 def _replay_producer(
     log: PartitionLog, segment: Segment, data: memoryview, header: BatchHeader, base_offset: int, wall_ms: int
 ) -> None:
+    if not header.attributes & CONTROL:
+        timestamp = header.max_timestamp
+        log.producers.replay(header, base_offset, wall_ms if wall_ms > timestamp else timestamp)
+        return
     aborted = replay_batch(log.producers, data, header, base_offset, wall_ms)
     if aborted is None:
         return

@@ -31,7 +31,7 @@ from strandline.log.reading import Read
 from strandline.log.segment import Segment
 from strandline.log.settings import LogSettings
 from strandline.log.txn_index import AbortedTransaction
-from strandline.log.validation import LATEST_PRODUCE_VERSION, Origin, Validated
+from strandline.log.validation import LATEST_PRODUCE_VERSION, Origin
 from strandline.log.warming import Cold
 from strandline.model.ids import TopicPartition
 from strandline.runtime.disk import Buffer, Disk
@@ -176,11 +176,8 @@ class PartitionLog:
             self, records, leader_epoch=leader_epoch, wall_ms=wall_ms, api_version=api_version, origin=origin
         )
 
-    def append_validated(
-        self, validated: Validated, *, leader_epoch: int, wall_ms: int, origin: Origin = Origin.CLIENT
-    ) -> Appended:
-        """As `append_as_leader`, for a batch that was validated elsewhere (see `validation.is_heavy`)."""
-        return appending.append_validated(self, validated, leader_epoch=leader_epoch, wall_ms=wall_ms, origin=origin)
+    # As `append_as_leader`, for a batch that was validated elsewhere. Every produce comes by here: no call in between.
+    append_validated = appending.append_validated
 
     def append_batches(self, batches: Buffer, *, wall_ms: int = 0) -> Appended:
         """Whole batches with their offsets and leader epochs: a follower's and raft's append. Checksums are checked; a
@@ -234,7 +231,8 @@ class PartitionLog:
 
     def advance_high_watermark(self, offset: int) -> int:
         """Moves up only, never above the log end; the high watermark as it is now."""
-        offset = min(offset, self.log_end_offset)
+        if offset > self.log_end_offset:
+            offset = self.log_end_offset
         if offset > self.high_watermark:
             self.high_watermark = offset
             self.producers.on_high_watermark(offset)

@@ -143,7 +143,7 @@ class Segment:
         """Append the bytes; the position they begin at. Raises OSError and leaves the file as long as it was."""
         position = self.size
         try:
-            self.log().write_at(position, data)
+            (self.file or self.log()).write_at(position, data)
         except OSError:
             self._cut_failed_write(position)
             raise
@@ -159,12 +159,14 @@ class Segment:
             finally:
                 file.close()
 
-    def note(self, base_offset: int, last_offset: int, timestamp: int, position: int, size: int, interval: int) -> None:
-        """A batch was written at `position`: index it if it is time, remember where it begins."""
+    def note(self, base_offset: int, last_offset: int, timestamp: int, position: int, size: int, interval: int) -> bool:
+        """A batch was written at `position`: index it if it is time (then the answer is True), remember where it
+        begins."""
         if timestamp > self.largest_timestamp:  # type: ignore[operator]  # known for every segment that takes appends
             self.largest_timestamp = timestamp
             self.largest_timestamp_offset = last_offset
-        if self.unindexed > interval:
+        indexed = self.unindexed > interval
+        if indexed:
             self.offsets.add(last_offset, position)  # type: ignore[union-attr]
             self.times.add(self.largest_timestamp, self.largest_timestamp_offset)  # type: ignore[union-attr, arg-type]
             self.unindexed = 0
@@ -178,6 +180,7 @@ class Segment:
             recent.extend((base_offset, last_offset, position))
             if len(recent) > 6 * _RECENT:
                 del recent[: -3 * _RECENT]
+        return indexed
 
     def is_spill_due(self) -> bool:
         assert self.offsets is not None

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
+from strandline.log.appending import Appended
 from strandline.log.health import Condition
 from strandline.log.settings import LogSettings
 from strandline.model.errors import ErrorCode, KafkaError
@@ -37,7 +38,7 @@ def test_a_duplicate_is_answered_as_the_original_was_and_nothing_is_written(tmp_
         assert (answer.base_offset, answer.log_append_time, answer.duplicate) == (sequence, WALL_MS + sequence, False)
     size = log.size_bytes
     again = log.append_as_leader(memoryview(batch(1, producer_id=5, sequence=2)), leader_epoch=0, wall_ms=WALL_MS + 999)
-    assert again == (2, 2, WALL_MS + 2, True, 0)
+    assert again == Appended(2, 2, WALL_MS + 2, True, 0)
     assert (log.size_bytes, log.log_end_offset) == (size, 6)
 
 
@@ -129,7 +130,7 @@ class TestFollower:
         fill(leader, 40)
         follower = open_log(tmp_path / "follower", replace(SMALL, segment_bytes=1000))
         answer = follower.append_batches(read(leader, 0))
-        assert answer == (0, 79, -1, False, leader.size_bytes)
+        assert answer == Appended(0, 79, -1, False, leader.size_bytes)
         assert all(segment.size <= 1000 for segment in follower.segments)
         assert read_all(follower) == read_all(leader)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+
 import pytest
 from msgspec.structs import replace
 
@@ -11,10 +13,12 @@ from strandline.records.batch import (
     HEADER_SIZE,
     LOG_APPEND_TIME,
     Codec,
+    CorruptBatch,
     Record,
     decode_batch,
     encode_batch,
 )
+from strandline.records.spans import read_spans
 from unit.log.validating import (
     APPEND_TIME,
     COMPACTED,
@@ -27,7 +31,47 @@ from unit.log.validating import (
     batch_of,
     patched,
     refused,
+    with_body,
 )
+
+
+class TestALoneRecord:
+    """It is looked at in a shorter way than others, and must be judged as they are."""
+
+    LENGTHS = (None, 0, 1, 62, 63, 64, 65, 127, 128, 8190, 8191, 8192, 9000)
+
+    @pytest.mark.parametrize("key", LENGTHS)
+    @pytest.mark.parametrize("value", LENGTHS)
+    def test_of_any_length_is_taken(self, key: int | None, value: int | None) -> None:
+        record = Record(0, NOW, None if key is None else b"k" * key, None if value is None else b"v" * value)
+        assert accepted(encode_batch([record]))
+
+    def test_that_is_damaged_is_refused_where_its_fields_do_not_fill_it(self) -> None:
+        drawn = random.Random(61)
+        verdicts = {True: 0, False: 0}
+        for _ in range(3_000):
+            key = None if drawn.random() < 0.5 else b"k" * drawn.choice((0, 3, 64, 200))
+            whole = encode_batch([Record(0, NOW, key, b"v" * drawn.choice((0, 3, 64, 200)))])
+            body = whole[HEADER_SIZE:]
+            for _ in range(drawn.randint(1, 3)):
+                at = drawn.choice((0, 1, 2, 3, 4, 5, 6, len(body) - 1, drawn.randrange(len(body))))
+                body[at] = drawn.choice((body[at] ^ 1, body[at] ^ 128, 0, 1, 2, 3, 127, 128, 255, drawn.randrange(256)))
+            batch = with_body(whole, bytes(body[: len(body) - drawn.choice((0, 0, 0, 1))]))
+            sound = _fills(batch)
+            verdicts[sound] += 1
+            if sound:
+                accepted(batch)
+            else:
+                assert refused(batch).code == ErrorCode.INVALID_RECORD
+        assert min(verdicts.values()) > 500
+
+
+def _fills(batch: bytearray) -> bool:
+    try:
+        read_spans(batch, HEADER_SIZE, len(batch), 1)
+    except CorruptBatch:
+        return False
+    return True
 
 
 class TestKeys:
