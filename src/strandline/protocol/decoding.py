@@ -220,7 +220,9 @@ class _Reader:
             return name
         name = self.fixed("B", "n")
         self.flush()
-        self.body.line(f"if {name} > 127: {name}, p = rest(b, p, {name})")
+        # Two bytes are what most records and long strings take: read in line, a call would cost more than the rest.
+        two = f"({name} & 127 | b[p] << 7, p + 1)"
+        self.body.line(f"if {name} > 127: {name}, p = {two} if b[p] < 128 else rest(b, p, {name})")
         self.body.line(f"{name} -= 1")
         return name
 

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from struct import Struct
 from struct import error as struct_error
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
+
+import msgspec
 
 from strandline.protocol.apis import API, Api
 from strandline.protocol.codec import encode_into
@@ -26,6 +28,9 @@ FIRST_ROOM_BYTES: Final = 1024 * 1024
 _GROWTH: Final = 2
 # With less room than this at its end, what waits in the receive buffer is moved to its front.
 _LEAST_ROOM_BYTES: Final = 4096
+
+# The receive buffer of who has none. Nobody writes into it: it has no room.
+_NOTHING: Final = bytearray()
 
 # Each costs a step to skip.
 MAX_HEADER_TAGS: Final = 100
@@ -61,7 +66,7 @@ class FrameParser:
         """`shared` has RECEIVE_BUFFER_BYTES."""
         self.max_frame_bytes = max_frame_bytes
         self._shared = shared
-        self._received = bytearray()
+        self._received = _NOTHING
         self._begin = 0
         self._end = 0
         # The large frame under way: its buffer (perhaps shorter than its size), the bytes that arrived, its size.
@@ -74,7 +79,13 @@ class FrameParser:
     @property
     def waiting_bytes(self) -> int:
         """Bytes that arrived and have not been handed out."""
-        return self._end - self._begin + self._filled + sum(map(len, self._finished))
+        waiting = self._end - self._begin + self._filled
+        return waiting + sum(map(len, self._finished)) if self._finished else waiting
+
+    @property
+    def is_amid_frame(self) -> bool:
+        """Whether a large frame is under way, and nothing else is there: what arrives next belongs to it."""
+        return self._frame is not None and not self._finished
 
     def get_buffer(self, hint: int = -1) -> memoryview:
         if self._frame is not None:
@@ -100,9 +111,14 @@ class FrameParser:
 
     def settle(self) -> None:
         """What waits in the shared buffer moves out of it; who has nothing waiting holds no buffer."""
-        if self._received is self._shared:
+        if self._received is not self._shared:
+            return
+        if self._begin == self._end:
+            self._received = _NOTHING
+            self._begin = self._end = 0
+        else:
             waiting = self._received[self._begin : self._end]
-            self._received = bytearray(RECEIVE_BUFFER_BYTES) if waiting else bytearray()
+            self._received = bytearray(RECEIVE_BUFFER_BYTES)
             self._received[: len(waiting)] = waiting
             self._begin, self._end = 0, len(waiting)
 
@@ -168,7 +184,7 @@ class FrameParser:
         return frame
 
 
-class RequestHeader(NamedTuple):
+class RequestHeader(msgspec.Struct, frozen=True):
     api_key: int
     api_version: int
     correlation_id: int
@@ -244,13 +260,13 @@ def request_bytes(api: Api, version: int, correlation_id: int, client_id: str | 
 
 
 def _framed(header: bytes, message: Message, version: int) -> list[Part]:
-    out: list[Any] = [b"", header]
+    out: list[Any] = [header]
     parts: list[Part] = []
     encode_into(message, version, out, parts)
     if not parts:
-        # Everything is still in small pieces: the size takes the place kept for it and they are joined once.
-        out[0] = _SIZE.pack(sum(map(len, out)))
-        return [b"".join(out)]
+        # To copy what is nearly always short costs less than to add up its pieces.
+        whole = b"".join(out)
+        return [_SIZE.pack(len(whole)) + whole]
     if out:
         parts.append(b"".join(out))
     first = parts[0]

@@ -33,7 +33,7 @@ from strandline.runtime.network import no_delay
 from strandline.runtime.slices import Part
 from strandline.server.dispatch import Routes, UnwelcomeFrame
 from strandline.server.outbox import HIGH_WATER_BYTES, LOW_WATER_BYTES, Outbox
-from strandline.server.requests import Call, Stage
+from strandline.server.requests import OVER, PARKED, Call
 from strandline.server.settings import ListenerSpec
 
 if TYPE_CHECKING:
@@ -113,11 +113,16 @@ class Connection(asyncio.BufferedProtocol):
         lag = self._processor.lag
         begin = lag.begin()
         self._active_ms = self._processor.clock.now_ms()
-        self._parser.buffer_updated(nbytes)
-        try:
-            self._proceed()
-        finally:
-            self._parser.settle()
+        parser = self._parser
+        parser.buffer_updated(nbytes)
+        if parser.is_amid_frame and self._frame_since_ms >= 0:
+            # More of a large frame that was let in: nothing can begin before its end.
+            self._account_for_arriving(parser.waiting_bytes)
+        else:
+            try:
+                self._proceed()
+            finally:
+                parser.settle()
         lag.end(begin)
 
     def eof_received(self) -> bool:
@@ -279,7 +284,7 @@ class Connection(asyncio.BufferedProtocol):
             last = pending[-1]
             if not (call.route.pipelined and last.route.pipelined):
                 return False
-            if last.stage is not Stage.PARKED and last.stage is not Stage.OVER:
+            if last.stage is not PARKED and last.stage is not OVER:
                 return False
             if len(pending) >= processor.settings.pipelined or processor.queue.crowded:
                 return False
@@ -363,7 +368,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def _abandon_long_polls(self) -> None:
         for call in self._pending:
-            if call.stage is Stage.PARKED and call.route.abandoned and call.task is not None:
+            if call.stage is PARKED and call.route.abandoned and call.task is not None:
                 call.task.cancel()
 
     def _account_for_arriving(self, size_bytes: int) -> None:

@@ -21,6 +21,7 @@ from collections.abc import Callable, Coroutine
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Protocol
 
+from strandline.protocol.framing import RequestHeader
 from strandline.runtime.clock import Clock
 from strandline.runtime.loop_lag import LoopLag
 from strandline.runtime.metrics import Metrics
@@ -60,6 +61,10 @@ class Stage(Enum):
     OVER = 4
 
 
+# Looked up once: a member of an enum costs as much as a call, and every request goes through these.
+RECEIVED, QUEUED, DECIDING, PARKED, OVER = Stage
+
+
 class Call:
     """One request, from its frame to its answer. Handlers read the public attributes and may `park`."""
 
@@ -92,11 +97,14 @@ class Call:
         queue: RequestQueue,
         route: Route,
         frame: bytearray,
-        header: tuple[int, int, int, str],
+        header: RequestHeader,
         body_position: int,
         received_ms: int,
     ) -> None:
-        self.api_key, self.version, self.correlation_id, self.client_id = header
+        self.api_key = header.api_key
+        self.version = header.api_version
+        self.correlation_id = header.correlation_id
+        self.client_id = header.client_id
         self.caller = caller
         self.route = route
         self.frame: bytearray | None = frame
@@ -106,7 +114,7 @@ class Call:
         self.principal = "User:ANONYMOUS"
         self.listener = ""
         self.client_host = ""
-        self.stage = Stage.RECEIVED
+        self.stage = RECEIVED
         self.lane: _Lane
         self.task: asyncio.Task[Any] | None = None
         self.bulky = False  # so many elements that the answer is encoded elsewhere; handlers may set it
@@ -124,7 +132,7 @@ class Call:
         For Produce it also says "my records are appended": the connection's next Produce may begin from here on, so
         a handler must not park before its append.
         """
-        if self.stage is Stage.DECIDING:
+        if self.stage is DECIDING:
             self._queue.park(self)
 
     def __repr__(self) -> str:
@@ -223,11 +231,11 @@ class RequestQueue:
         if lane.held < self._slots and not lane.calls:
             self._run(call)
             return
-        call.stage = Stage.QUEUED
+        call.stage = QUEUED
         lane.calls.append(call)
 
     def park(self, call: Call) -> None:
-        call.stage = Stage.PARKED
+        call.stage = PARKED
         call.lane.held -= 1
         self.parked += 1
         self.parked_bytes += call.size_bytes
@@ -236,11 +244,11 @@ class RequestQueue:
 
     def release(self, call: Call) -> None:
         """The call is over, however it ended."""
-        stage, call.stage = call.stage, Stage.OVER
-        if stage is Stage.DECIDING:
+        stage, call.stage = call.stage, OVER
+        if stage is DECIDING:
             call.lane.held -= 1
             self._freed(call.size_bytes)
-        elif stage is Stage.PARKED:
+        elif stage is PARKED:
             self.parked -= 1
             self.parked_bytes -= call.size_bytes
 
@@ -251,7 +259,7 @@ class RequestQueue:
             self._step_soon()
 
     def _run(self, call: Call) -> None:
-        call.stage = Stage.DECIDING
+        call.stage = DECIDING
         call.lane.held += 1
         try:
             call.task = self._tasks.start_eagerly(self._serve(call))
