@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from functools import partial
 from random import Random
-from typing import Any
+from typing import Any, TypeVar
 
 from strandline.metadata.image import Image
 from strandline.model.errors import ErrorCode, KafkaError
@@ -32,6 +32,7 @@ from strandline.raft.machine.settings import QuorumSettings
 from strandline.raft.machine.voters import Voter, VoterSet
 from strandline.raft.shell.driver import Quorum, SnapshotPolicy
 from strandline.runtime.metrics import Metrics
+from strandline.runtime.offload import Offload
 from strandline.runtime.tasks import TaskGroup
 from strandline.runtime.world import World
 from strandline.server.dispatch import Handler
@@ -59,6 +60,7 @@ RAFT_APIS = (
 )
 TINY = StorageSettings(segment_bytes=1500, retention_bytes=3000)
 OFTEN = SnapshotPolicy(max_bytes_between=2000, max_interval_ms=20_000)
+T = TypeVar("T")
 # Each number is a value of one of these keys, so that an image stays small however long a run is.
 KEYS = 23
 
@@ -101,6 +103,43 @@ class Ledger:
         return any(other % KEYS == number % KEYS and at > offset for other, at in self.acked.items())
 
 
+class Holding:
+    """An offload that keeps back the next work of a certain name until it is released: as a busy thread would, or, when
+    it is done already, as a busy loop would the news of it."""
+
+    def __init__(self, inner: Offload) -> None:
+        self._inner = inner
+        self._next: tuple[str, bool] | None = None
+        self._released = asyncio.Event()
+        self.is_holding = False
+
+    def hold(self, name: str, *, when_done: bool) -> None:
+        self._next = name, when_done
+        self._released = asyncio.Event()
+
+    def release(self) -> None:
+        self._released.set()
+
+    async def run(self, work: Callable[..., T], *arguments: object) -> T:
+        if self._next is None or getattr(work, "__name__", "") != self._next[0]:
+            return await self._inner.run(work, *arguments)
+        (_, when_done), self._next = self._next, None
+        if when_done:
+            done = await self._inner.run(work, *arguments)
+            await self._hold()
+            return done
+        await self._hold()
+        return await self._inner.run(work, *arguments)
+
+    async def _hold(self) -> None:
+        self.is_holding = True
+        await self._released.wait()
+        self.is_holding = False
+
+    def close(self) -> None:
+        self._inner.close()
+
+
 class Node:
     def __init__(
         self,
@@ -116,6 +155,7 @@ class Node:
         self.quorum: Quorum
         self.image: Image
         self.storage: MetadataStorage
+        self.offload: Holding
         self.task: asyncio.Task[None] | None = None
         self.is_ready = False
         self.stop = asyncio.Event()
@@ -138,7 +178,7 @@ class Node:
 
     async def run(self, world: World) -> None:
         stage = self._stage
-        offload = SimOffload(world.random, threads=2)
+        offload = self.offload = Holding(SimOffload(world.random, threads=2))
         if not world.disk.exists(HOME):
             world.disk.make_dirs(HOME)
             world.disk.sync_dir("/")

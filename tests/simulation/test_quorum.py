@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from simulation.quorum_stage import CLUSTER, PORT, Chaos, Node, Stage, append, voter
+from simulation.quorum_stage import CLUSTER, PARTITION, PORT, Chaos, Node, Stage, append, voter
 from strandline.model.errors import ErrorCode, KafkaError
 from strandline.model.ids import ZERO_UUID
 from strandline.protocol.messages.cluster import UpdateFeaturesResponse
@@ -162,6 +162,89 @@ def test_a_log_that_went_another_way_is_cut_and_becomes_the_leaders() -> None:
         assert len(set(contents)) == 1
 
     play(scene)
+
+
+LOST = range(1000, 1010)
+
+
+async def until_observer_went_another_way(stage: Stage, observer: Node, held: str, when_done: bool) -> Node:
+    """It has fetched what only a leader that is gone had, and some of its disk's work is held back. That leader."""
+    await stage.until_written(60)
+    await observer.quorum.write_snapshot()
+    await stage.until_written(60)
+    await stage.until_settled()
+    stage.is_writing = False
+    leader = await stage.until_led()
+    rest = [node for node in others(stage, leader) if node is not observer]
+    stage.simulation.fabric.partition(
+        (leader.machine.name, observer.machine.name), tuple(node.machine.name for node in rest)
+    )
+    observer.offload.hold(held, when_done=when_done)
+    end_offset = observer.storage.log.log_end_offset
+    for number in LOST:
+        append(leader.quorum, leader.image, number)
+    while observer.storage.log.log_end_offset < end_offset + len(LOST):
+        await asyncio.sleep(0.001)
+    leader.machine.lose_power()
+    while not any(node.quorum.is_leader for node in rest):
+        await asyncio.sleep(0.01)
+    return leader
+
+
+async def check_cut(stage: Stage, observer: Node) -> None:
+    """Nothing is left of what was cut off, and the next life finds the rest."""
+    await stage.until_settled()
+    shown = observer.image.committed.configs(2, "r").values()
+    assert not {str(number) for number in LOST} & set(shown)
+    segments = [name for name in observer.machine.disk.list(PARTITION) if name.endswith(".log")]
+    assert len(segments) == len(observer.storage.log.segments)
+    observer.machine.lose_power()
+    await stage.until_settled()
+
+
+@pytest.mark.parametrize("when_done", [False, True])
+@pytest.mark.parametrize("held", ["flush", "finish"])
+def test_a_log_is_cut_while_it_is_being_synced_or_a_snapshot_is_being_written(held: str, when_done: bool) -> None:
+    """`flush` is the log's, `finish` the snapshot's. Observers sync beside their fetches; a voter is not told of a
+    difference before what it has is synced."""
+
+    async def scene(stage: Stage) -> None:
+        observer = stage.nodes[9]
+        leader = await until_observer_went_another_way(stage, observer, held, when_done)
+        generation = observer.storage.log.generation
+        snapshot = asyncio.create_task(observer.quorum.write_snapshot())
+        stage.simulation.fabric.heal()
+        stage.is_writing = True
+        await stage.until_written(10)
+        async with asyncio.timeout(10):
+            while observer.storage.log.generation == generation:
+                await asyncio.sleep(0.001)
+        assert observer.offload.is_holding
+        observer.offload.release()
+        taken = await snapshot
+        assert taken is not None and observer.machine.disk.exists(f"{PARTITION}/{taken.file_name}")
+        leader.boot()
+        await check_cut(stage, observer)
+
+    play(scene, observers=(9,), policy=SnapshotPolicy())
+
+
+@pytest.mark.parametrize("when_done", [False, True])
+def test_a_snapshot_is_written_while_the_log_is_being_cut(when_done: bool) -> None:
+    async def scene(stage: Stage) -> None:
+        observer = stage.nodes[9]
+        leader = await until_observer_went_another_way(stage, observer, "run", when_done)
+        stage.simulation.fabric.heal()
+        async with asyncio.timeout(10):
+            while not observer.offload.is_holding:
+                await asyncio.sleep(0.001)
+        assert await observer.quorum.write_snapshot() is not None
+        assert observer.storage.log.cutting_at is not None
+        observer.offload.release()
+        leader.boot()
+        await check_cut(stage, observer)
+
+    play(scene, observers=(9,), policy=SnapshotPolicy())
 
 
 def test_whoever_is_too_far_behind_gets_a_snapshot() -> None:
