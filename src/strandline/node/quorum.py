@@ -1,12 +1,20 @@
-"""This node's replica of the metadata quorum, made from its configuration and its directories."""
+"""This node's replica of the metadata quorum, made from its configuration and its directories.
+
+A voter whose metadata are damaged does not start: it answers for what it acknowledged. Who has no vote answers for
+nothing. It sets its copy aside, says so, and fetches everything anew before it registers as a broker.
+"""
 
 from __future__ import annotations
 
+import logging
 from functools import partial
 
+from strandline.log import names
 from strandline.metadata.image import Image
+from strandline.model.ids import METADATA_PARTITION
 from strandline.node.config import Config
 from strandline.node.storage import Storage
+from strandline.raft.disk.examination import MetadataDamaged
 from strandline.raft.disk.storage import MetadataStorage, StorageSettings
 from strandline.raft.machine.settings import QuorumSettings
 from strandline.raft.machine.voters import Voter, VoterSet
@@ -16,26 +24,15 @@ from strandline.runtime.metrics import Metrics
 from strandline.runtime.world import World
 from strandline.server.peers import Peers
 
+logger = logging.getLogger(__name__)
+
 
 async def open_quorum(
     config: Config, storage: Storage, world: World, image: Image, peers: Peers, metrics: Metrics
 ) -> Quorum:
     """Opened and read from disk: the image shows what is known to be committed. It takes part when it is `run`."""
     offload = world.metadata_offload or world.offload
-    log = await offload.run(
-        partial(
-            MetadataStorage.open,
-            world.disk,
-            storage.metadata_log_dir,
-            wall_ms=world.clock.wall_ms(),
-            settings=StorageSettings(
-                segment_bytes=config.integer("metadata.log.segment.bytes"),
-                segment_ms=config.integer("metadata.log.segment.ms"),
-                retention_bytes=config.integer("metadata.max.retention.bytes"),
-                retention_ms=config.integer("metadata.max.retention.ms"),
-            ),
-        )
-    )
+    log = await offload.run(partial(open_storage, config, storage.metadata_log_dir, world))
     quorum = Quorum(
         log,
         image,
@@ -58,6 +55,33 @@ async def open_quorum(
     )
     await quorum.start()
     return quorum
+
+
+def open_storage(config: Config, directory: str, world: World) -> MetadataStorage:
+    """Blocking."""
+    opening = partial(
+        MetadataStorage.open,
+        world.disk,
+        directory,
+        wall_ms=world.clock.wall_ms(),
+        settings=StorageSettings(
+            segment_bytes=config.integer("metadata.log.segment.bytes"),
+            segment_ms=config.integer("metadata.log.segment.ms"),
+            retention_bytes=config.integer("metadata.max.retention.bytes"),
+            retention_ms=config.integer("metadata.max.retention.ms"),
+        ),
+    )
+    try:
+        return opening()
+    except MetadataDamaged as damage:
+        if config.node.is_controller:
+            raise
+        # A name that neither we nor Kafka take for a log of this node.
+        aside = f"{directory}/{names.marked_directory(METADATA_PARTITION, names.STRAY_DIRECTORY, world.random)}"
+        logger.error("%s. It is %s now, and all metadata are fetched anew", damage.what, aside)
+        world.disk.rename(f"{directory}/{METADATA_PARTITION}", aside)
+        world.disk.sync_dir(directory)
+        return opening()
 
 
 def _myself(config: Config, storage: Storage) -> Voter:

@@ -161,3 +161,17 @@ def test_a_record_of_a_newer_version_in_the_log_stops_the_node_with_its_name(fur
     with damaged(furnished, change) as victim:
         why = refused(furnished, victim)
         assert "TopicRecord has no version 90" in why and "newer release" in why
+
+
+def test_a_broker_without_a_vote_sets_damaged_metadata_aside_and_fetches_them_anew(tmp_path: Path) -> None:
+    with Cluster(tmp_path, controllers=1, brokers=1) as cluster:
+        (victim,) = (node for node in cluster.nodes if node.is_broker)
+        create_topic(victim.endpoint, "kept", 2, 1)
+        cluster.kill(victim.id)
+        flip_a_bit(newest("log")(metadata(victim)))
+        cluster.start(victim.id)
+        assert len(topics(victim.endpoint)["kept"].partitions) == 2
+        assert [each.name for each in Path(victim.data).glob("__cluster_metadata-0.*-stray")]
+        assert not list(Path(victim.data).glob("kept-*-stray"))
+        told = [line for line in Path(victim.log).read_text().splitlines() if "ERROR" in line]
+        assert "is damaged at byte" in told[-1] and "all metadata are fetched anew" in told[-1]

@@ -29,22 +29,30 @@ _WHAT_TO_DO: Final = (
 )
 
 
+class MetadataDamaged(NodeFault):
+    """Committed metadata is missing here. A voter cannot do without; who has no vote may fetch it again."""
+
+    def __init__(self, what: str, what_to_do: str = _WHAT_TO_DO) -> None:
+        super().__init__(f"{what}. {what_to_do}")
+        self.what = what
+
+
 def refuse_lost_metadata(disk: Disk, path: str, latest: SnapshotId | None, whole: WholePart) -> None:
-    """Blocking. Raises NodeFault when committed metadata is missing from log and snapshots together."""
+    """Blocking. Raises MetadataDamaged when committed metadata is missing from log and snapshots together."""
     in_snapshot = 0 if latest is None else latest.end_offset
     end_offset = max(whole.end_offset, in_snapshot)
     note = read_committed(disk, path)
     known, source = _known_committed(disk, path, note, whole)
     if end_offset < known:
-        raise NodeFault(
+        raise MetadataDamaged(
             f"{_where(path, whole)}, but metadata up to offset {known} was committed, as {source} says: "
-            f"everything from offset {end_offset} on would be lost. {_WHAT_TO_DO}"
+            f"everything from offset {end_offset} on would be lost"
         )
     if whole.damage is None or _is_of_last_writer(note, disk, path):
         return
     behind = _whatever_follows(disk, whole, end_offset)
     if behind is not None:
-        raise NodeFault(f"{_where(path, whole)}, but {behind}: this is no torn end of a log. {_WHAT_TO_DO}")
+        raise MetadataDamaged(f"{_where(path, whole)}, but {behind}: this is no torn end of a log")
 
 
 def _known_committed(disk: Disk, path: str, note: Committed | None, whole: WholePart) -> tuple[int, str]:

@@ -18,10 +18,9 @@ from strandline.log.damage import WholePart, whole_part
 from strandline.log.flushing import write_again
 from strandline.log.partition_log import PartitionLog
 from strandline.log.settings import LogSettings
-from strandline.model.errors import NodeFault
 from strandline.model.ids import METADATA_PARTITION, METADATA_TOPIC_ID
 from strandline.raft.disk.committed import read_committed
-from strandline.raft.disk.examination import refuse_lost_metadata
+from strandline.raft.disk.examination import MetadataDamaged, refuse_lost_metadata
 from strandline.raft.disk.quorum_state import read_quorum_state
 from strandline.raft.disk.snapshots import (
     DamagedSnapshot,
@@ -77,9 +76,10 @@ def open_log(
     _sync_what_is_there(disk, path, log)
     if 0 < state.epoch < log.epochs.latest - 1:
         # A batch's epoch is outside of its checksum. A leader writes in the epoch that quorum-state is about to name.
-        raise NodeFault(
+        raise MetadataDamaged(
             f"{path} is damaged: its last records claim to be of epoch {log.epochs.latest}, but quorum-state knows of "
-            f"epoch {state.epoch}. Restore the metadata directory from a backup or from a copy, and start again"
+            f"epoch {state.epoch}",
+            "Restore the metadata directory from a backup or from a copy, and start again",
         )
     snapshots = _fit_together(disk, path, log, snapshots)
     _name_topic(disk, path)
@@ -130,10 +130,10 @@ def _usable_snapshots(
             damaged.append(newest)
             reaches_back_to = snapshots[-1].end_offset if snapshots else 0
             if whole.end_offset < newest.end_offset or _start_offset(disk, path) > reaches_back_to:
-                raise NodeFault(
-                    f"{damage}, and the log and older snapshots do not have all that was in it. Nothing was changed. "
-                    "Restore the file from a backup or from a copy and start again. A node that does not vote may "
-                    f"instead start without {path} and fetch everything anew; a voter must leave the quorum first"
+                raise MetadataDamaged(
+                    f"{damage}, and the log and older snapshots do not have all that was in it",
+                    "Nothing was changed. Restore the file from a backup or from a copy and start again; or let this "
+                    f"voter leave the quorum, start it without {path}, and let it join again",
                 ) from damage
             logger.warning("%s: doing without it, the log and older snapshots have all that was in it", damage)
     return [], damaged, None
@@ -148,9 +148,9 @@ def _fit_together(disk: Disk, path: str, log: PartitionLog, snapshots: list[Snap
     """The log reaches from the end of the oldest snapshot at least to the end of the latest; the snapshots kept."""
     if not snapshots:
         if log.log_start_offset > 0:
-            raise NodeFault(
-                f"{path} begins at offset {log.log_start_offset}, but the snapshot of what came before "
-                "is missing. Restore a .checkpoint file that ends there or later"
+            raise MetadataDamaged(
+                f"{path} begins at offset {log.log_start_offset}, but the snapshot of what came before is missing",
+                "Restore a .checkpoint file that ends there or later",
             )
         return snapshots
     latest = snapshots[-1]
@@ -158,7 +158,7 @@ def _fit_together(disk: Disk, path: str, log: PartitionLog, snapshots: list[Snap
         log.restart_at(latest.end_offset)
         log.publish_flushed(latest.end_offset, log.generation)
     elif log.log_start_offset > latest.end_offset:
-        raise NodeFault(
+        raise MetadataDamaged(
             f"{path} begins at offset {log.log_start_offset}, after the end of its latest snapshot "
             f"({latest.end_offset}): metadata in between is missing"
         )
