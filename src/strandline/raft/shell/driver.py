@@ -66,6 +66,19 @@ logger = logging.getLogger(__name__)
 
 
 class Quorum:
+    on_commit: OnCommit | None = None
+    """Hears what each commit touched, after the image has it and before anyone who waits for it. It may answer with
+    what is left to do: the loop breathes between the steps of that, and who waits waits for all of it."""
+    on_leading: Callable[[int], None] | None = None
+    """This node leads the epoch given, and everything committed is in the image."""
+    on_stepped_down: Callable[[], None] | None = None
+    """It does not any more. Called before anything else is replayed."""
+
+    # From `start` on.
+    _log: StoredLog
+    _replica: Replica
+    _snapshotting: Snapshotting
+
     def __init__(
         self,
         storage: MetadataStorage,
@@ -116,20 +129,10 @@ class Quorum:
         self._flusher = Flusher(storage.log, offload, self._on_flushed)
         self._replay = Replay(storage, image, offload, self._commits.on_replayed)
         self._exchanges = Exchanges(peers, settings.request_timeout_ms, self._on_exchange_ended)
-        self._log: StoredLog
-        self._replica: Replica
-        self._snapshotting: Snapshotting
         self._tasks = TaskGroup()
         self._askers = replies.Askers()
         self._timer: asyncio.TimerHandle | None = None
         self._leader_changed = asyncio.Event()
-        self.on_commit: OnCommit | None = None
-        """Hears what each commit touched, after the image has it and before anyone who waits for it. It may answer with
-        what is left to do: the loop breathes between the steps of that, and who waits waits for all of it."""
-        self.on_leading: Callable[[int], None] | None = None
-        """This node leads the epoch given, and everything committed is in the image."""
-        self.on_stepped_down: Callable[[], None] | None = None
-        """It does not any more. Called before anything else is replayed."""
 
     @property
     def committed(self) -> Watermark:
