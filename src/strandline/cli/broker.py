@@ -20,9 +20,11 @@ if TYPE_CHECKING:
     from strandline.client.plans import DrainPlan, Moves
     from strandline.client.topics import TopicDescription
 
+CORDON = "cordoned.log.dirs"
 DRAIN = """\
 Moves every replica, and with it every leadership, from the broker to others: to other racks than those of the
-partition's other replicas where there are any, then to whoever has the least. The broker serves until all has arrived.
+partition's other replicas where there are any, then to whoever has the least. The broker serves until all has arrived,
+and gets nothing new: its directories are cordoned (cordoned.log.dirs=*), before and after.
 Interrupted, what was begun goes on; the same command continues.
 
 examples:
@@ -101,17 +103,23 @@ def run_drain(arguments: argparse.Namespace) -> int:
     moving: list[Moving] = []
 
     async def work(client: Client) -> Moves:
-        cluster = await client.cluster.describe()
-        _known(cluster, arguments.id)
-        placement = await _placement(client)
-        plan = _drain_plan(arguments.id, placement, [each for each in cluster.brokers if not each.fenced])
-        if plan.moves and not arguments.dry_run:
-            moving.append(Moving(plan.moves))
-            await (moving[0].begin_all(client) if arguments.no_wait else moving[0].run(client))
-        return plan.moves
+        moves = await _planned(client, arguments.id)
+        if arguments.dry_run:
+            return moves
+        await _cordon(client, arguments.id)
+        # What was placed on it before everybody knew is found at the second look.
+        more: Moves = moves or await _planned(client, arguments.id)
+        while more:
+            moving.append(Moving(more))
+            if arguments.no_wait:
+                await moving[-1].begin_all(client)
+                break
+            await moving[-1].run(client)
+            moves, more = {**moves, **more}, await _planned(client, arguments.id)
+        return moves
 
     def story() -> str:
-        return moving[0].story() if moving else f"looking at what broker {arguments.id} holds"
+        return moving[-1].story() if moving else f"looking at what broker {arguments.id} holds"
 
     try:
         moves = with_client(arguments, work, story)
@@ -130,10 +138,29 @@ def run_drain(arguments: argparse.Namespace) -> int:
     print_table(("BROKER", "STATUS", "PARTITIONS MOVED"), [(arguments.id, status, len(moves))])
     if status == "empty":
         hint(
-            "new topics may still be placed on it until it is stopped; then `strandline broker unregister "
-            f"{arguments.id}` (and `strandline quorum remove {arguments.id}` if it is a voter)"
+            f"nothing new is placed on it (until `strandline config unset broker {arguments.id} {CORDON}`): stop it, "
+            f"then `strandline broker unregister {arguments.id}` (and `strandline quorum remove {arguments.id}` for a "
+            "voter)"
         )
     return 0
+
+
+async def _planned(client: Client, broker_id: int) -> Moves:
+    cluster = await client.cluster.describe()
+    _known(cluster, broker_id)
+    active = [each for each in cluster.brokers if not each.fenced]
+    return _drain_plan(broker_id, await _placement(client), active).moves
+
+
+async def _cordon(client: Client, broker_id: int) -> None:
+    """Nothing new for this broker. One that is down gets nothing as it is; an older cluster may not know how."""
+    from strandline.client.configs import Resource, ResourceType
+    from strandline.model.errors import KafkaError
+
+    try:
+        await client.configs.alter(Resource(ResourceType.BROKER, str(broker_id)), set={CORDON: "*"})
+    except KafkaError as error:
+        hint(f"new topics may still be placed on broker {broker_id} until it is stopped: {error}")
 
 
 async def _placement(client: Client) -> dict[TopicPartition, tuple[int, ...]]:

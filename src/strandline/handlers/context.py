@@ -70,6 +70,7 @@ class LogDirectoryInfo(msgspec.Struct, frozen=True):
 
     path: str
     offline: bool
+    cordoned: bool
     total_bytes: int
     usable_bytes: int
     replicas: list[tuple[TopicPartition, int]]

@@ -1,5 +1,5 @@
-"""DescribeLogDirs (35), versions 1-5: what each directory holds, how full it is, and whether it still works. Left out:
-cordoned directories (KIP-1066), and replicas on their way to another directory, of which there are none yet.
+"""DescribeLogDirs (35), versions 1-5: what each directory holds, how full it is, whether it still works, and whether
+it is cordoned (KIP-1066). Left out: replicas on their way to another directory, of which there are none yet.
 """
 
 from __future__ import annotations
@@ -26,7 +26,10 @@ async def handle_describe_log_dirs(
     results = []
     for directory in await broker.world.offload.run(broker.log_directories):
         result = DescribeLogDirsResult(
-            log_dir=directory.path, total_bytes=directory.total_bytes, usable_bytes=directory.usable_bytes
+            log_dir=directory.path,
+            total_bytes=directory.total_bytes,
+            usable_bytes=directory.usable_bytes,
+            is_cordoned=directory.cordoned,
         )
         if directory.offline:
             result.error_code = ErrorCode.KAFKA_STORAGE_ERROR

@@ -40,6 +40,8 @@ class LogStore:
         self.doubled: dict[TopicPartition, str] = {}
         # Logs that came back without what they once had: what was lost, for whoever replicates them.
         self.damaged: dict[TopicPartition, str] = {}
+        # Directories that get no new partitions of their own accord (KIP-1066).
+        self.cordoned: frozenset[Uuid] = frozenset()
         # What is to be removed, and when (monotonic time); directories that were doomed before go at once.
         self.doomed_segments: list[tuple[int, Segment]] = []
         self.doomed_directories: list[tuple[int, str]] = []
@@ -245,7 +247,9 @@ class LogStore:
         if not online:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "no log directory of this node is online")
         writable = [directory for directory in online if directory.health.condition is Condition.ONLINE]
-        return min(writable or online, key=lambda directory: len(directory.partitions))
+        # The controller places nothing here when all are cordoned; what it placed before must go somewhere.
+        open_to_all = [directory for directory in writable if directory.id not in self.cordoned]
+        return min(open_to_all or writable or online, key=lambda directory: len(directory.partitions))
 
     def _settle(self, topic_partition: TopicPartition, directory: LogDirectory) -> None:
         other = self._homes.get(topic_partition)

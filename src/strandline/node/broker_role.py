@@ -139,6 +139,7 @@ class BrokerRole:
     async def start(self, listeners: Listeners, on_settings: Callable[[], None]) -> None:
         """Returns when clients are served. `on_settings` hears that dynamic settings may be different now."""
         life = self._life = self._lifecycle(listeners, await self._recollection.previous_epoch())
+        self._note_cordons()
         await life.register()
         if self._base.settings.get("log.flush.interval.messages") == 1:
             self._base.tasks.start(self._note_broker_epoch(life.broker_epoch), "broker epoch")
@@ -148,6 +149,12 @@ class BrokerRole:
         await self._match_logs_with_metadata()
         partitions = self.broker.partitions
         self._base.tasks.start(self._replication.run(), "replication")
+
+        def settings_changed() -> None:
+            on_settings()
+            self._note_cordons()
+            life.tell_soon()
+
         publisher = Publisher(
             self._base.node_id,
             self._base.image,
@@ -155,7 +162,7 @@ class BrokerRole:
             partitions,
             self._logs,
             self._replication,
-            on_settings,
+            settings_changed,
         )
         publisher.publish_everything()
         self._base.quorum.on_commit = publisher.publish
@@ -232,6 +239,7 @@ class BrokerRole:
             session_timeout_ms=config.integer("broker.session.timeout.ms"),
             registration_timeout_ms=config.integer("initial.broker.registration.timeout.ms"),
             offline_directories=self._offline_directories,
+            cordoned_directories=lambda: sorted(self._store.cordoned),
         )
 
     def _offline_directories(self) -> list[Uuid]:
@@ -239,6 +247,12 @@ class BrokerRole:
         if len(offline) == len(self._store.directories):
             raise NodeFault(f"no log directory is left: {offline[0].health.reason}")
         return [directory.id for directory in offline]
+
+    def _note_cordons(self) -> None:
+        named = self._base.settings.get("cordoned.log.dirs")
+        self._store.cordoned = frozenset(
+            directory.id for directory in self._store.directories if "*" in named or directory.path in named
+        )
 
     async def leave(self) -> None:
         """In good order, as far as there is anybody to take over."""
@@ -268,6 +282,13 @@ def describe_directories(store: LogStore) -> list[LogDirectoryInfo]:
             total, usable = directory.disk.usage(directory.path)
             sizes = store.sizes(directory)
         described.append(
-            LogDirectoryInfo(directory.path, not directory.health.is_online, total, usable, sorted(sizes.items()))
+            LogDirectoryInfo(
+                directory.path,
+                not directory.health.is_online,
+                directory.id in store.cordoned,
+                total,
+                usable,
+                sorted(sizes.items()),
+            )
         )
     return described

@@ -10,13 +10,14 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from typing import Any, Final, Protocol
 
 import msgspec
 
 from strandline.metadata.features import SUPPORTED_FEATURES
 from strandline.metadata.image import Image
-from strandline.metadata.record_versions import DIRECTORIES_SINCE
+from strandline.metadata.record_versions import CORDONED_DIRECTORIES_SINCE, DIRECTORIES_SINCE
 from strandline.model.errors import ErrorCode, KafkaError, NodeFault
 from strandline.model.ids import Endpoint, Uuid
 from strandline.protocol.apis import ApiKey
@@ -77,6 +78,7 @@ class Lifecycle:
         session_timeout_ms: int,
         registration_timeout_ms: int,
         offline_directories: Callable[[], list[Uuid]],
+        cordoned_directories: Callable[[], list[Uuid]],
     ) -> None:
         self._registration = registration
         self._image = image
@@ -86,8 +88,14 @@ class Lifecycle:
         self._session_ms = session_timeout_ms
         self._registration_ms = registration_timeout_ms
         self._offline_directories = offline_directories
+        self._cordoned_directories = cordoned_directories
         self.broker_epoch = -1
         self._is_leaving = False
+        self._news = asyncio.Event()
+
+    def tell_soon(self) -> None:
+        """There may be news for the controller, which should not have to wait for the next heartbeat."""
+        self._news.set()
 
     async def register(self) -> None:
         """Returns when the controller knows this broker; it may take a while to believe that a predecessor is dead."""
@@ -131,7 +139,7 @@ class Lifecycle:
         """Heartbeats for as long as the broker lives. Ends by cancellation."""
         pause_ms, soon_ms = self._interval_ms, _FENCED_RETRY_MS
         while True:
-            await asyncio.sleep(pause_ms / 1000)
+            await self._pause(pause_ms)
             if self._directories_are_untold():
                 await self.register()
             if await self._is_fenced(if_not_heard=False):
@@ -139,6 +147,12 @@ class Lifecycle:
                 pause_ms, soon_ms = min(self._interval_ms, soon_ms), soon_ms * 2
             else:
                 pause_ms, soon_ms = self._interval_ms, _FENCED_RETRY_MS
+
+    async def _pause(self, length_ms: int) -> None:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(length_ms / 1000):
+                await self._news.wait()
+        self._news.clear()
 
     def _directories_are_untold(self) -> bool:
         """The cluster was upgraded to metadata that has a place for them: the same incarnation keeps its epoch."""
@@ -199,10 +213,17 @@ class Lifecycle:
                 want_fence=False,
                 want_shut_down=self._is_leaving,
                 offline_log_dirs=self._offline_directories(),
+                cordoned_log_dirs=self._cordoned(),
             ),
             timeout_ms=timeout_ms or self._session_ms,
         )
         return response
+
+    def _cordoned(self) -> list[Uuid] | None:
+        """None where metadata has no place for it yet, or a controller before Kafka 4.3 could not read it."""
+        if self._image.committed.metadata_version < CORDONED_DIRECTORIES_SINCE:
+            return None
+        return self._cordoned_directories()
 
 
 def _hint(error: KafkaError) -> str:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import shutil
+import time
 from pathlib import Path
 
 import pytest
@@ -32,6 +34,28 @@ def test_a_disk_that_was_lost_comes_back_without_a_vote_until_it_is_given_one(cl
     assert added["added"] and added["directory_id"] != old["directory_id"]
     assert ids(told("quorum", "describe", *where)["voters"]) == [1, 2, 3]
     cluster.wait_until_healthy()
+
+
+def test_a_drained_broker_is_empty_and_gets_nothing_new_until_it_may_again(cluster: Cluster) -> None:
+    where = ["-b", cluster.bootstrap]
+    told("topic", "create", "before", "-p", "6", "-r", "2", *where)
+    drained = told("broker", "drain", "3", *where)
+    assert drained["status"] == "empty" and drained["moved"]
+
+    def replicas(topic: str) -> set[int]:
+        described = told("topic", "describe", topic, *where)
+        return {replica for each in described["partitions"] for replica in each["replicas"]}
+
+    assert replicas("before") == {1, 2}
+    told("topic", "create", "meanwhile", "-p", "6", "-r", "2", *where)
+    assert replicas("meanwhile") == {1, 2}
+    assert strandline("config", "unset", "broker", "3", "cordoned.log.dirs", *where).returncode == 0
+    deadline = time.monotonic() + 10
+    for attempt in itertools.count():
+        told("topic", "create", f"after-{attempt}", "-p", "6", "-r", "2", *where)
+        if replicas(f"after-{attempt}") == {1, 2, 3}:
+            break
+        assert time.monotonic() < deadline, "the controller still keeps away from it"
 
 
 @pytest.mark.slow

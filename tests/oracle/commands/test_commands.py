@@ -99,6 +99,9 @@ def test_a_broker_that_is_needed_is_not_drained_until_another_takes_its_place(ka
     assert drained["status"] == "empty" and drained["moved"]
     brokers = {each["id"]: each for each in told("broker", "list")}
     assert (brokers[2]["replicas"], brokers[2]["leaders"]) == (0, 0) and brokers[4]["replicas"] > 0
+    told("topic", "create", "later", "-p", "6", "-r", "3")
+    later = told("topic", "describe", "later")["partitions"]
+    assert {replica for each in later for replica in each["replicas"]} == {1, 3, 4}, "it is cordoned"
     told("broker", "unregister", "2", code=1)
 
     assert told("quorum", "add", "4")["added"] and not told("quorum", "add", "4")["added"]

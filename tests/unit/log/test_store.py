@@ -89,6 +89,19 @@ def test_a_new_log_goes_where_the_fewest_are_unless_a_directory_is_asked_for(tmp
     assert store.directory_of(partition(8)) is store.directories[0]
 
 
+def test_a_cordoned_directory_gets_what_is_asked_for_and_nothing_else(tmp_path: Path) -> None:
+    store = open_store(tmp_path, ["one", "two"])
+    first, second = store.directories
+    store.cordoned = frozenset({first.id})
+    for number in range(3):
+        store.open_log(partition(number), TOPIC, SMALL, wall_ms=WALL_MS)
+    store.open_log(partition(3), TOPIC, SMALL, wall_ms=WALL_MS, directory_id=first.id)
+    assert [len(directory.partitions) for directory in store.directories] == [1, 3]
+    store.cordoned = frozenset({first.id, second.id})
+    store.open_log(partition(4), TOPIC, SMALL, wall_ms=WALL_MS)
+    assert store.directory_of(partition(4)) is first, "it must go somewhere"
+
+
 def test_a_topic_deleted_and_made_again_does_not_see_the_old_records(tmp_path: Path) -> None:
     store = open_store(tmp_path)
     fill(store.open_log(partition(0), TOPIC, SMALL, wall_ms=WALL_MS), 5)

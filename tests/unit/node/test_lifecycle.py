@@ -21,6 +21,7 @@ from strandline.simulation.process import Process
 from strandline.simulation.world import Simulation
 
 INCARNATION = Uuid(b"incarnation-0001")
+DIRECTORY = Uuid(b"directory-000001")
 
 
 class Controller:
@@ -53,7 +54,7 @@ def _tell(story: Story, controller: Controller, image: Image | None = None) -> i
             incarnation_id=INCARNATION,
             listeners=(("PLAINTEXT", Endpoint("host", 9092), "PLAINTEXT"),),
             rack=None,
-            directories=(Uuid(b"directory-000001"),),
+            directories=(DIRECTORY,),
             previous_broker_epoch=-1,
         )
         life = Lifecycle(
@@ -65,6 +66,7 @@ def _tell(story: Story, controller: Controller, image: Image | None = None) -> i
             session_timeout_ms=9_000,
             registration_timeout_ms=60_000,
             offline_directories=list,
+            cordoned_directories=lambda: [DIRECTORY],
         )
         begin_ms = clock.now_ms()
         simulation.run(story(life, clock.now_ms), max_virtual_s=600)
@@ -109,6 +111,36 @@ def test_a_broker_taken_for_dead_is_heard_again_at_once() -> None:
         task.cancel()
 
     assert _tell(story, controller) < 2_500
+
+
+def test_news_do_not_wait_for_the_next_heartbeat() -> None:
+    controller = Controller(BrokerHeartbeatResponse(is_fenced=False))
+
+    async def story(life: Lifecycle, now_ms: Callable[[], int]) -> None:
+        task = asyncio.get_running_loop().create_task(life.run())
+        await asyncio.sleep(0.1)
+        life.tell_soon()
+        await asyncio.sleep(0.1)
+        assert len(controller.asked) == 1
+        await asyncio.sleep(2.1)
+        assert len(controller.asked) == 2, "and then it is as before"
+        task.cancel()
+
+    _tell(story, controller)
+
+
+@pytest.mark.parametrize(("level", "told"), [(29, None), (30, [DIRECTORY])])
+def test_cordoned_directories_are_told_where_metadata_has_a_place_for_them(level: int, told: list[Uuid] | None) -> None:
+    image = Image()
+    image.replay_batch(0, [FeatureLevelRecord(name="metadata.version", feature_level=level)])
+    image.commit(1)
+    controller = Controller(BrokerHeartbeatResponse(is_fenced=False))
+
+    async def story(life: Lifecycle, now_ms: Callable[[], int]) -> None:
+        await life.unfence()
+
+    _tell(story, controller, image)
+    assert [request.cordoned_log_dirs for request in controller.requests] == [told]
 
 
 def test_a_broker_that_leaves_asks_until_it_may_go() -> None:
