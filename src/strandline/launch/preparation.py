@@ -108,7 +108,8 @@ def replace(node: NodeState, state: ClusterState, settings: Mapping[str, str]) -
     where = metadata_directory(properties)
     if is_formatted(properties):
         raise NotReplaceable(
-            f"node {node.id} has what it needs in {where}: only a node whose disk is empty is replaced"
+            f"node {node.id} has what it needs in {where}: only a node whose disk is empty is replaced. "
+            "If what it has is of no use, move that directory away first"
         )
     if not _other_controllers(node, state):
         raise NotReplaceable(

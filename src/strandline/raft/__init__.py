@@ -22,7 +22,7 @@ read the first in this order, beside the transcripts in tests/unit/raft/scenario
     quorum_state     epoch and vote, in a file                   storage         the log, its snapshots, that file
     batches          records as bytes                            snapshots       snapshot files
     opening, examination, recovery                               from a directory to a log that may be trusted
-    committed        how far it is known to be committed
+    committed        how far it is known to be committed         mark            that there was all this
 
 `shell/`, on the event loop: it decides nothing.
 

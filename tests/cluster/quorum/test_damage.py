@@ -47,7 +47,7 @@ def damaged(cluster: Cluster, damage: Damage) -> Iterator[NodeState]:
     damage(metadata(victim))
     yield victim
     if all(node.id != victim.id for node in cluster.running()):
-        shutil.rmtree(metadata(victim))
+        shutil.rmtree(metadata(victim), ignore_errors=True)
         shutil.move(kept, metadata(victim))
         cluster.start(victim.id)
     shutil.rmtree(kept, ignore_errors=True)
@@ -98,7 +98,10 @@ def of_a_newer_version(file: Path, topic: str) -> None:
     raise AssertionError(f"{topic} is not in {file}")
 
 
-@pytest.mark.parametrize("content", ["", '{"leaderId":1,"lead'], ids=["empty", "torn"])
+IMPOSSIBLE = '{"leaderId":-1,"leaderEpoch":2147483647,"votedId":-1,"votedDirectoryId":"","data_version":1}'
+
+
+@pytest.mark.parametrize("content", ["", '{"leaderId":1,"lead', IMPOSSIBLE], ids=["empty", "torn", "impossible"])
 def test_a_vote_that_cannot_be_read_is_never_forgotten(furnished: Cluster, content: str) -> None:
     with damaged(furnished, lambda where: (where / "quorum-state").write_text(content)) as victim:
         why = refused(furnished, victim)
@@ -108,7 +111,13 @@ def test_a_vote_that_cannot_be_read_is_never_forgotten(furnished: Cluster, conte
 def test_a_vote_that_is_missing_is_not_taken_for_one_that_was_never_given(furnished: Cluster) -> None:
     with damaged(furnished, lambda where: (where / "quorum-state").unlink()) as victim:
         why = refused(furnished, victim)
-        assert "has a log but no quorum-state" in why and "no longer knows how it voted" in why
+        assert "has no quorum-state" in why and "it has forgotten its vote" in why
+
+
+def test_a_voter_whose_metadata_is_gone_does_not_vote_as_if_it_had_never_lived(furnished: Cluster) -> None:
+    with damaged(furnished, shutil.rmtree) as victim:
+        why = refused(furnished, victim)
+        assert "and what it acknowledged" in why and "strandline up --replace" in why
 
 
 @pytest.mark.parametrize("harm", [cut_in_half, flip_a_bit])

@@ -13,7 +13,7 @@ from strandline.protocol.messages.quorum import (
     VoteRequest,
     VoteResponse,
 )
-from strandline.raft.machine.answers import vote_response
+from strandline.raft.machine.answers import fetch_response, vote_response
 from strandline.raft.machine.effects import Flush, LeaderChanged, Persist, Send
 from strandline.raft.machine.requests import begin_request, end_request, vote_request
 from strandline.raft.machine.states import Candidate, Follower, Prospective, Resigned, Unattached
@@ -255,6 +255,26 @@ def test_announcements_are_checked_before_they_are_believed() -> None:
     wrong = the_reply(begin("t", begin_request(CLUSTER_ID, voter(2), voter(1, 2).key, 6), 0)).topics[0].partitions[0]
     assert (wrong.error_code, wrong.leader_id) == (ErrorCode.INVALID_VOTER_KEY, 2)
     assert isinstance(replica.machine.role, Follower)
+
+
+def test_an_epoch_that_nobody_can_have_reached_is_not_believed() -> None:
+    """Damage, or malice: whoever took it over would soon have no number left for the next election."""
+    replica = LoneReplica()
+    fetch = replica.follow(leader_id=2, epoch=5)
+    last = 2**31 - 1
+    machine, me = replica.machine, voter(1).key
+    vote = vote_request(CLUSTER_ID, voter(3).key, me, last, 5, 9, pre_vote=False)
+    begin = begin_request(CLUSTER_ID, voter(3), me, last)
+    end = end_request(CLUSTER_ID, voter(3), last, [me])
+    replies = (
+        the_reply(machine.on_vote("t", vote, 0)),
+        the_reply(machine.on_begin_quorum_epoch("t", begin, 0)),
+        the_reply(machine.on_end_quorum_epoch("t", end, 0)),
+    )
+    assert [reply.topics[0].partitions[0].error_code for reply in replies] == [ErrorCode.INVALID_REQUEST] * 3
+    told = KnownLeader(last, 3, None)
+    replica.answer(fetch, fetch_response(told, ErrorCode.FENCED_LEADER_EPOCH, high_watermark=None, log_start_offset=0))
+    assert (machine.epoch, machine.leader_id) == (5, 2)
 
 
 def test_the_successors_of_a_leader_wait_in_turn() -> None:

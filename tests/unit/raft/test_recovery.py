@@ -14,7 +14,7 @@ from strandline.protocol.messages.quorum import (
     VoteRequestTopicData,
     VoteResponse,
 )
-from strandline.raft.disk.recovery import check_voters
+from strandline.raft.disk.recovery import check_voters, read_state
 from strandline.raft.machine.effects import Reply
 from strandline.raft.machine.replica import Replica
 from strandline.raft.machine.settings import QuorumSettings
@@ -86,3 +86,16 @@ def test_a_node_that_can_never_take_part_says_so(
 )
 def test_observers_need_not_be_named_by_anybody(history: VoterHistory, me: Voter, is_controller: bool) -> None:
     check_voters(history, me, is_controller=is_controller, can_ask=True)
+
+
+def test_a_controller_that_has_lost_its_metadata_directory_is_told_so_and_an_observer_begins_anew() -> None:
+    made = Made()
+    me = Voter(1, Uuid.of(1, 101), (("C", Endpoint("n1", 9)),))
+    nobody = VoterHistory(VoterSet(()))
+    assert read_state(made.storage, nobody, me, is_controller=True) == QuorumState(), "it has not lived yet"
+    made.storage.write_state(QuorumState(epoch=4, voted_id=2), 1, CONFIGURED)
+    assert read_state(made.storage, nobody, me, is_controller=True).epoch == 4
+    made.disk.remove(f"{made.storage.path}/quorum-state")
+    with pytest.raises(NodeFault, match="it has forgotten its vote"):
+        read_state(made.storage, nobody, me, is_controller=True)
+    assert read_state(made.storage, nobody, me, is_controller=False) == QuorumState()

@@ -19,14 +19,11 @@ from strandline.log.checkpoints import CorruptCheckpoint, read_epochs
 from strandline.log.damage import WholePart, whole_batch_after
 from strandline.model.errors import NodeFault
 from strandline.raft.disk.committed import COMMITTED_OFFSET, Committed, read_committed
-from strandline.raft.disk.quorum_state import read_quorum_state
+from strandline.raft.disk.quorum_state import WITHOUT_MEMORY, read_quorum_state
 from strandline.raft.machine.values import SnapshotId
 from strandline.runtime.disk import Disk
 
-_WHAT_TO_DO: Final = (
-    "Nothing was changed. Restore the metadata directory, or this file in it, from a backup or from a copy, "
-    "and start again"
-)
+_WHAT_TO_DO: Final = f"Nothing was changed. {WITHOUT_MEMORY}"
 
 
 class MetadataDamaged(NodeFault):

@@ -8,14 +8,19 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 from strandline.model.errors import NodeFault
 from strandline.model.ids import ZERO_UUID, Uuid
-from strandline.raft.machine.values import QuorumState
+from strandline.raft.machine.values import LAST_EPOCH, QuorumState
 from strandline.runtime.disk import Disk, write_atomically
 
 QUORUM_STATE = "quorum-state"
+WITHOUT_MEMORY: Final = (
+    "Restore the metadata directory, or what is missing in it, from a backup or from a copy. Or, if other voters run "
+    "and have all that it had, let this node begin anew without a vote: move its data directories away, then "
+    "`strandline up --replace ID` and `strandline quorum remove ID` (and `quorum add ID` to let it vote again)"
+)
 
 
 def read_quorum_state(disk: Disk, directory: str) -> QuorumState:
@@ -29,13 +34,13 @@ def read_quorum_state(disk: Disk, directory: str) -> QuorumState:
         if version not in (0, 1):
             raise NodeFault(f"{path} has data_version {version}, which is newer than this program")
         voted_directory = Uuid.parse(data["votedDirectoryId"]) if version == 1 else ZERO_UUID
-        return QuorumState(
-            _whole(data, "leaderEpoch"), _whole(data, "leaderId"), _whole(data, "votedId"), voted_directory
-        )
+        epoch = _whole(data, "leaderEpoch")
+        if not 0 <= epoch <= LAST_EPOCH:
+            raise ValueError(f"leaderEpoch is {epoch}, which no quorum has reached")
+        return QuorumState(epoch, _whole(data, "leaderId"), _whole(data, "votedId"), voted_directory)
     except (ValueError, KeyError, TypeError) as error:
         raise NodeFault(
-            f"{path} cannot be read ({_damage(error)}): this replica no longer knows how it voted. "
-            "Restore the file from a backup, or remove this voter from the quorum and let it join anew"
+            f"{path} cannot be read ({_damage(error)}): this replica no longer knows how it voted. {WITHOUT_MEMORY}"
         ) from error
 
 

@@ -14,7 +14,7 @@ from strandline.metadata.image import Image
 from strandline.model.errors import NodeFault
 from strandline.protocol.types import Message
 from strandline.raft.disk.batches import control_records, data_slices
-from strandline.raft.disk.quorum_state import QUORUM_STATE
+from strandline.raft.disk.quorum_state import QUORUM_STATE, WITHOUT_MEMORY
 from strandline.raft.disk.storage import MetadataStorage
 from strandline.raft.machine.values import QuorumState
 from strandline.raft.machine.voters import Voter, VoterHistory, VoterSet
@@ -37,13 +37,19 @@ def recover(storage: MetadataStorage, image: Image, configured: VoterSet | None)
             gc.enable()
 
 
-def read_state(storage: MetadataStorage, history: VoterHistory, me: Voter) -> QuorumState:
+def read_state(storage: MetadataStorage, history: VoterHistory, me: Voter, *, is_controller: bool) -> QuorumState:
     """Blocking. NodeFault when a voter's vote is gone: a state is synced before the first record of a log."""
+    if is_controller and storage.has_forgotten:
+        # Whether it votes is in the log, which may be gone too.
+        raise NodeFault(
+            f"{storage.path} has no {QUORUM_STATE}, though this controller has had one: it has forgotten its vote "
+            f"and what it acknowledged. {WITHOUT_MEMORY}"
+        )
     votes_with_others = len(history.voters) > 1 and history.voters.voter_known_as(me.key) is not None
     if votes_with_others and storage.log.log_end_offset > 0 and not storage.has_state:
         raise NodeFault(
-            f"{storage.path} has a log but no {QUORUM_STATE}: this replica no longer knows how it voted. Restore the "
-            "file from a backup, or remove this voter from the quorum and let it join anew"
+            f"{storage.path} has a log but no {QUORUM_STATE}: this replica no longer knows how it voted. "
+            f"{WITHOUT_MEMORY}"
         )
     return storage.read_state()
 

@@ -10,6 +10,7 @@ the oldest snapshot, so snapshot + tail is always everything; the latest snapsho
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 
@@ -22,6 +23,7 @@ from strandline.model.errors import KafkaError, NodeFault
 from strandline.model.ids import METADATA_PARTITION
 from strandline.raft.disk.batches import MetadataBatch, checked_batches, read_batches
 from strandline.raft.disk.committed import CommittedNote
+from strandline.raft.disk.mark import is_marked, mark
 from strandline.raft.disk.opening import StorageSettings, open_log
 from strandline.raft.disk.quorum_state import QUORUM_STATE, read_quorum_state, write_quorum_state
 from strandline.raft.disk.snapshots import Snapshot, SnapshotReceiver, SnapshotWriter, read_snapshot
@@ -55,6 +57,7 @@ class MetadataStorage:
         self._read_on_opening = latest
         self._receiving: tuple[SnapshotId, SnapshotReceiver] | None = None
         self._served: dict[SnapshotId, File] = {}
+        self._is_marked = False
 
     @classmethod
     def open(
@@ -134,6 +137,11 @@ class MetadataStorage:
             yield from read_batches(memoryview(data)[position : position + header.size_bytes], self.path)
 
     @property
+    def has_forgotten(self) -> bool:
+        """Blocking. Whether there was a state in an earlier life, and now there is none."""
+        return is_marked(self.disk, os.path.dirname(self.path)) and not self.has_state
+
+    @property
     def has_state(self) -> bool:
         """Blocking."""
         return self.disk.exists(f"{self.path}/{QUORUM_STATE}")
@@ -157,6 +165,9 @@ class MetadataStorage:
         self.note.sync_epoch()
         ids = [voter.id for voter in voters.voters]
         write_quorum_state(self.disk, self.path, state, kraft_version=kraft_version, voters=ids)
+        if not self._is_marked:
+            mark(self.disk, os.path.dirname(self.path))
+            self._is_marked = True
 
     def append(self, batches: Buffer, wall_ms: int) -> None:
         """To the page cache; durable after the next flush."""

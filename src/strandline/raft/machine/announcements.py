@@ -27,7 +27,7 @@ from strandline.raft.machine.requests import (
 )
 from strandline.raft.machine.seat import Seat
 from strandline.raft.machine.states import Follower, Leader, Prospective, Resigned
-from strandline.raft.machine.values import KnownLeader
+from strandline.raft.machine.values import LAST_EPOCH, KnownLeader
 from strandline.raft.machine.voters import ReplicaKey
 
 
@@ -124,7 +124,7 @@ def _unheard(seat: Seat, leader_id: int, epoch: int) -> ErrorCode:
     """Why an announcement is not listened to, or NONE."""
     if epoch < seat.epoch:
         return ErrorCode.FENCED_LEADER_EPOCH
-    return ErrorCode.INVALID_REQUEST if leader_id < 0 else ErrorCode.NONE
+    return ErrorCode.INVALID_REQUEST if leader_id < 0 or epoch > LAST_EPOCH else ErrorCode.NONE
 
 
 def _attend(seat: Seat, told: KnownLeader, now_ms: int) -> None:

@@ -22,7 +22,7 @@ from strandline.raft.machine.patience import backoff, contested_election, soon
 from strandline.raft.machine.requests import the_vote, vote_request
 from strandline.raft.machine.seat import Seat
 from strandline.raft.machine.states import Candidate, Follower, Prospective, Unattached
-from strandline.raft.machine.values import NOBODY, KnownLeader
+from strandline.raft.machine.values import LAST_EPOCH, NOBODY, KnownLeader
 from strandline.raft.machine.voters import ReplicaKey
 
 
@@ -159,7 +159,8 @@ def _ask_for_votes(seat: Seat, role: Prospective | Candidate, now_ms: int) -> No
 def _refusal(seat: Seat, request: VoteRequest, asked: VoteRequestPartitionData, now_ms: int) -> ErrorCode:
     """Why the request cannot be considered, or NONE. Its epoch is learnt on the way."""
     newest_possible = asked.replica_epoch if asked.pre_vote else asked.replica_epoch - 1
-    if asked.last_offset < 0 or not 0 <= asked.last_offset_epoch <= newest_possible:
+    is_possible = asked.last_offset >= 0 and 0 <= asked.last_offset_epoch <= newest_possible
+    if not is_possible or asked.replica_epoch > LAST_EPOCH:
         return ErrorCode.INVALID_REQUEST
     if asked.replica_epoch < seat.epoch:
         return ErrorCode.FENCED_LEADER_EPOCH

@@ -8,14 +8,15 @@ from strandline.model.errors import NodeFault
 from strandline.model.ids import Endpoint
 from strandline.raft.machine.seat import Seat
 from strandline.raft.machine.states import Unattached
-from strandline.raft.machine.values import NOBODY, KnownLeader
+from strandline.raft.machine.values import LAST_EPOCH, NOBODY, KnownLeader
 
 logger = logging.getLogger(__name__)
 
 
 def hear_of(seat: Seat, told: KnownLeader, now_ms: int, *, from_leader: bool = False) -> None:
-    """Somebody, perhaps that leader itself, says who leads which epoch, if anybody does. Older epochs mean nothing."""
-    if told.epoch < seat.epoch:
+    """Somebody, perhaps that leader itself, says who leads which epoch, if anybody does. Older epochs mean nothing,
+    nor do those that nobody can have reached."""
+    if not seat.epoch <= told.epoch <= LAST_EPOCH:
         return
     known = seat.quorum.leader_id if told.epoch == seat.epoch else NOBODY
     if known != NOBODY and told.id not in (NOBODY, known):

@@ -16,6 +16,8 @@ from strandline.protocol.messages.control_records import (
 )
 
 NOBODY = -1
+LAST_EPOCH = 2**31 - 2**20
+"""No quorum has had so many elections: a larger number is damage, and soon the protocol would have no more of them."""
 
 ControlRecord = LeaderChangeMessage | SnapshotHeaderRecord | SnapshotFooterRecord | KRaftVersionRecord | VotersRecord
 """What the quorum tells itself, in its own log."""

@@ -113,6 +113,7 @@ class Quorum:
         self._configured_voters = configured_voters
         self._policy = policy or SnapshotPolicy()
         self._append_linger_ms = append_linger_ms
+        self._read_state = partial(read_state, me=me, is_controller=is_controller)
         self._check_voters = partial(check_voters, me=me, is_controller=is_controller, can_ask=bool(bootstrap))
         self._take_seat = partial(
             Replica,
@@ -179,7 +180,7 @@ class Quorum:
         storage = self._storage
         try:
             history = await self._offload.run(recover, storage, self._image, self._configured_voters)
-            state = await self._offload.run(read_state, storage, history, self._me)
+            state = await self._offload.run(self._read_state, storage, history)
             if len(history.voters) > 1:  # a sole voter writes a new state before it says anything
                 await self._offload.run(storage.settle_state)
         except (OSError, KafkaError) as error:
