@@ -20,7 +20,7 @@ A level is a number; that of metadata.version may be written as a release, such 
 examples:
   strandline feature describe
   strandline feature upgrade metadata.version=4.3
-  strandline feature downgrade metadata.version=4.2-IV1 --dry-run
+  strandline feature downgrade metadata.version=4.2-IV1 --dry-run    (says why not, if it cannot be)
   strandline feature disable eligible.leader.replicas.version
 """
 
@@ -53,7 +53,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
     disable.set_defaults(run=run_disable)
 
     for verb in (downgrade, disable):
-        verb.add_argument("--unsafe", action="store_true", help="even if metadata is lost by it")
+        verb.add_argument(
+            "--unsafe",
+            action="store_true",
+            help="even if metadata would be lost (controllers refuse that, Kafka's too)",
+        )
     for verb in (upgrade, downgrade, disable):
         verb.add_argument("--dry-run", action="store_true", help="only check whether it would be accepted")
     for verb in (describe, upgrade, downgrade, disable):
@@ -73,7 +77,7 @@ def run_describe(arguments: argparse.Namespace) -> int:
                     "name": each.name,
                     "level": each.finalized,
                     "supported": list(each.supported or ()),
-                    **({"release": _level_name(each.name, each.finalized)} if each.name == METADATA_VERSION else {}),
+                    **({"release": _release(each.finalized)} if each.name == METADATA_VERSION else {}),
                 }
                 for each in features
             ]
@@ -96,9 +100,13 @@ def run_describe(arguments: argparse.Namespace) -> int:
 def _level_name(feature: str, level: int) -> str:
     if feature != METADATA_VERSION:
         return str(level)
+    return f"{level} ({_release(level)})"
+
+
+def _release(level: int) -> str:
     from strandline.node.releases import release_of
 
-    return f"{level} ({release_of(level)})"
+    return release_of(level)
 
 
 def parse_levels(words: list[str], release: str | None) -> dict[str, int]:

@@ -87,6 +87,11 @@ def explained(error: KafkaError, bootstrap: str) -> Failed:
     from strandline.client.errors import BrokerUnreachable, NotABroker, NotSupported, Violation
 
     if isinstance(error, BrokerUnreachable):
+        if not any(address in error.why for address in bootstrap.split(",")):
+            return Failed(
+                f"{bootstrap} knows the cluster, but the node that is needed does not answer ({error.why}): too few of "
+                "its nodes may run; `strandline up` starts those that are missing"
+            )
         return Failed(
             f"nobody answers at {bootstrap} ({error.why}): start a cluster with `strandline up`, or say where one is "
             "with -b HOST:PORT"

@@ -17,7 +17,7 @@ from strandline.client.view import PartitionView
 from strandline.model.ids import TopicPartition
 
 # A voter asks the leader at least every half second.
-SILENT_MS = 5_000
+SILENT_MS = 3_000
 SHOWN = 5
 
 

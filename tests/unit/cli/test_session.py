@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from strandline.cli.session import DEFAULT_DATA, add_client_options
+from strandline.cli.session import DEFAULT_DATA, add_client_options, explained
+from strandline.client.errors import BrokerUnreachable
 from strandline.launch.state import ClusterState, NodeState, write_state
 
 
@@ -55,3 +56,10 @@ def test_what_the_environment_says_comes_first(here: Path, monkeypatch: pytest.M
 def test_a_file_that_cannot_be_read_is_somebody_elses_complaint(here: Path) -> None:
     (here / "cluster.json").write_text("{")
     assert bootstrap() == "127.0.0.1:9092"
+
+
+def test_it_is_told_apart_whether_nobody_answers_or_only_somebody_who_is_needed() -> None:
+    refused = BrokerUnreachable("127.0.0.1:9093: Connection refused")
+    assert "nobody answers at 127.0.0.1:9093" in str(explained(refused, "127.0.0.1:9093"))
+    told = str(explained(refused, "127.0.0.1:9092"))
+    assert "127.0.0.1:9092 knows the cluster" in told and "127.0.0.1:9093: Connection refused" in told
