@@ -50,6 +50,7 @@ def _add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--nodes", type=int, help="so many nodes that are controller and broker (default: by seed)")
     parser.add_argument("--controllers", type=int, help="so many controllers, with --brokers")
     parser.add_argument("--brokers", type=int)
+    parser.add_argument("--producers", type=int, help="so many, each with a topic and a consumer (default: by seed)")
     parser.add_argument(
         "--set", type=_setting, action="append", default=[], metavar="KEY=VALUE", help="of every node (Kafka's keys)"
     )
@@ -100,7 +101,7 @@ def tell(outcome: Outcome) -> None:
 
 class Totals:
     def __init__(self) -> None:
-        self.seeds = self.steps = self.acknowledged = self.unknown = self.committed = 0
+        self.seeds = self.steps = self.acknowledged = self.unknown = self.committed = self.delivered = 0
         self.virtual_s = 0.0
         self.faults: Counter[str] = Counter()
         self.broken: Counter[str] = Counter()
@@ -112,6 +113,7 @@ class Totals:
         self.acknowledged += outcome.acknowledged
         self.unknown += outcome.unknown
         self.committed += outcome.committed
+        self.delivered += outcome.delivered
         self.faults += outcome.faults
         if outcome.violation is not None:
             self.broken[outcome.violation.invariant] += 1
@@ -122,7 +124,10 @@ class Totals:
         print(
             f"{self.virtual_s / 3600:.2f} simulated hours, {self.steps:,} events, {self.committed:,} records committed"
         )
-        print(f"{self.acknowledged:,} operations acknowledged, {self.unknown:,} of unknown outcome")
+        print(
+            f"{self.acknowledged:,} operations acknowledged, {self.unknown:,} of unknown outcome; "
+            f"{self.delivered:,} records delivered"
+        )
         print("faults: " + (", ".join(f"{kind} {count}" for kind, count in sorted(self.faults.items())) or "none"))
         broken = ", ".join(f"{name} {count}" for name, count in sorted(self.broken.items()))
         print(f"broken: {broken or 'nothing'}", flush=True)
@@ -156,7 +161,7 @@ def _differs_elsewhere(outcome: Outcome, arguments: argparse.Namespace) -> bool:
 
 
 def _as_arguments(arguments: argparse.Namespace) -> Iterable[str]:
-    for name in ("minutes", "nodes", "controllers", "brokers"):
+    for name in ("minutes", "nodes", "controllers", "brokers", "producers"):
         value = getattr(arguments, name)
         if value is not None:
             yield from (f"--{name}", str(value))
@@ -175,7 +180,7 @@ def _options(arguments: argparse.Namespace) -> Options:
         controllers = tuple(range(1, (arguments.controllers or 1) + 1))
         brokers = tuple(range(11, 11 + (arguments.brokers or 1)))
         layout = Layout(controllers, brokers, spare_controllers=(97, 98), spare_brokers=(99,))
-    return Options(arguments.minutes, layout, arguments.faults, dict(arguments.set))
+    return Options(arguments.minutes, layout, arguments.faults, dict(arguments.set), arguments.producers)
 
 
 def _seeds(text: str) -> Sequence[int]:

@@ -14,8 +14,10 @@ from collections.abc import Callable
 from contextvars import copy_context
 from typing import Any
 
+from strandline.log import partition_log
 from strandline.simulation.process import ProcessEnded
 
+SHARED_LOCKS = (partition_log._PUBLISHING,)
 _running = threading.local()
 _idle: list[_Thread] = []
 os.register_at_fork(after_in_child=_idle.clear)  # a forked process has the list, but not the threads
@@ -76,9 +78,13 @@ class Stepped:
 
 
 def pause_here() -> None:
-    """Called by the disk before each change: work that runs in pieces waits here for its next turn."""
+    """Called by the disk before each change: work that runs in pieces waits here for its next turn.
+
+    Not while it holds a lock that the loop, or another node, may want: with one runner at a time nobody would go on.
+    (Locks among the threads of one node are no danger: these wait for each other, see offload.py.)
+    """
     job: Stepped | None = getattr(_running, "job", None)
-    if job is not None:
+    if job is not None and not any(lock.locked() for lock in SHARED_LOCKS):
         job.pause()
 
 

@@ -232,12 +232,18 @@ async def late(cluster: Cluster, random: Random, length_s: float) -> str | None:
     member = _some_broker(cluster, random)
     if member is None:
         return None
+    if random.random() < 0.3:
+        # Its registration is asked for again and again while the session of its predecessor lasts.
+        member.lose_power()
+        member.boot()
+        await asyncio.sleep(random.uniform(0, 0.3))
     fabric = cluster.simulation.fabric
     others = [other.name for other in cluster.members.values() if other is not member]
     cluster.note(member, "is not heard on the connections that it has: they stand still")
     for other in others:
         fabric.stall(member.name, other)
     await asyncio.sleep(random.uniform(0, 1.5) * _setting_s(cluster, "broker.heartbeat.interval.ms"))
+    await asyncio.sleep(random.choice((0, 0.5)))  # as long as a fetch may wait
     if random.random() < 0.8 and member.running and not member.paused:
         await _succeeded(cluster, member, random, length_s)
     else:
@@ -259,6 +265,7 @@ async def _succeeded(cluster: Cluster, member: Member, random: Random, length_s:
     until_s = loop.time() + length_s + 2 * _setting_s(cluster, "broker.session.timeout.ms")
     while _epoch(cluster, member) == epoch and loop.time() < until_s:
         await asyncio.sleep(0.01)
+    await asyncio.sleep(random.choice((0, 0.2)))
 
 
 def _epoch(cluster: Cluster, member: Member) -> int:

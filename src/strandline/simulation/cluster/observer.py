@@ -17,14 +17,20 @@ from strandline.simulation.cluster.wiretap import Asked, Wiretap
 from strandline.simulation.nodes import PORT
 from strandline.simulation.process import Process
 
-APIS = (
-    ApiKey.VOTE,
-    ApiKey.BEGIN_QUORUM_EPOCH,
-    ApiKey.END_QUORUM_EPOCH,
-    ApiKey.BROKER_REGISTRATION,
-    ApiKey.BROKER_HEARTBEAT,
-    ApiKey.ALTER_PARTITION,
-)
+APIS = {
+    PORT: (ApiKey.FETCH,),
+    PORT + 1: (
+        ApiKey.VOTE,
+        ApiKey.BEGIN_QUORUM_EPOCH,
+        ApiKey.END_QUORUM_EPOCH,
+        ApiKey.BROKER_REGISTRATION,
+        ApiKey.BROKER_HEARTBEAT,
+        ApiKey.ALTER_PARTITION,
+        ApiKey.ASSIGN_REPLICAS_TO_DIRS,
+        ApiKey.ALLOCATE_PRODUCER_IDS,
+    ),
+}
+"""What is listened to, by listener: of brokers, of controllers."""
 
 
 class Checker:
@@ -59,7 +65,6 @@ class Observer:
         cluster.simulation.loop.after_step = self._after_step
         Wiretap(
             cluster.simulation.fabric,
-            [PORT + 1],
             APIS,
             on_request=self._asked,
             on_arrival=self._arrived,

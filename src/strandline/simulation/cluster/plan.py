@@ -75,6 +75,7 @@ class Options:
     faults: Sequence[str] | None = None
     settings: Mapping[str, str] = field(default_factory=dict)
     """Beside those that the seed draws."""
+    producers: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +90,7 @@ class Plan:
     stepped_chance: float = 0.05
     clients: int = 2
     pace_ms: int = 300
+    producers: int = 0
     features: Mapping[str, int] = field(default_factory=dict)
 
     def without(self, fault: PlannedFault) -> Plan:
@@ -96,6 +98,7 @@ class Plan:
 
     def describe(self) -> str:
         lines = [f"seed {self.seed}: {self.layout.describe()}; {self.safety_ms / 1000:g} s, {self.clients} clients"]
+        lines[0] += f", {self.producers} producers"
         lines += [f"  {each.at_ms / 1000:8.3f} s  {each.kind} for {each.length_ms / 1000:g} s" for each in self.faults]
         return "\n".join(lines)
 
@@ -106,6 +109,7 @@ def draw_plan(seed: int, options: Options | None = None) -> Plan:
     safety_ms = round(options.minutes * 60_000)
     kinds = _draw_kinds(Random(f"{seed}/kinds"), options.faults)
     random = Random(f"{seed}/run")
+    producers = Random(f"{seed}/producers").randint(0, 1) if options.producers is None else options.producers
     return Plan(
         seed,
         options.layout or draw_layout(Random(f"{seed}/layout")),
@@ -117,6 +121,7 @@ def draw_plan(seed: int, options: Options | None = None) -> Plan:
         stepped_chance=random.choice((0.0, 0.0, 0.02)),
         clients=random.randint(1, 3),
         pace_ms=random.choice((150, 400, 1_000)),
+        producers=producers,
         features={"eligible.leader.replicas.version": random.randint(0, 1)},
     )
 
@@ -172,6 +177,8 @@ def _draw_settings(random: Random) -> dict[str, str]:
     """Kafka's keys. Sessions outlast heartbeats and requests the half second that a fetch may wait, whatever is drawn:
     settings that contradict each other keep nobody's promises."""
     fetch_ms = random.choice((600, 1_000, 2_000))
+    # A snapshot stays for as long as it takes to fetch it in such pieces.
+    kept_bytes, piece_bytes = random.choice(((1_000, 1_048_576), (5_000, 1_000), (100_000, 300), (1_000_000, 64)))
     heartbeat_ms = random.choice((100, 300, 1_000))
     return {
         "controller.quorum.election.timeout.ms": str(random.choice((200, 500, 1_000))),
@@ -179,13 +186,13 @@ def _draw_settings(random: Random) -> dict[str, str]:
         "controller.quorum.election.backoff.max.ms": str(random.choice((100, 500))),
         "controller.quorum.request.timeout.ms": str(random.choice((1_000, 2_000))),
         "controller.quorum.fetch.max.bytes": str(random.choice((1, 300, 1_048_576))),
-        "controller.quorum.fetch.snapshot.max.bytes": str(random.choice((64, 300, 1_048_576))),
+        "controller.quorum.fetch.snapshot.max.bytes": str(piece_bytes),
         "controller.quorum.append.linger.ms": str(random.choice((0, 5, 25))),
         "broker.heartbeat.interval.ms": str(heartbeat_ms),
         "broker.session.timeout.ms": str(heartbeat_ms * random.choice((3, 6))),
         "metadata.log.max.record.bytes.between.snapshots": str(random.choice((200, 1_000, 5_000, 1_000_000))),
         "internal.metadata.log.segment.bytes": str(random.choice((1_024, 4_096, 1_048_576))),
-        "metadata.max.retention.bytes": str(random.choice((1_000, 5_000, 1_000_000))),
+        "metadata.max.retention.bytes": str(kept_bytes),
         "metadata.max.idle.interval.ms": str(random.choice((0, 500))),
         "leader.imbalance.check.interval.seconds": str(random.choice((1, 300))),
     }

@@ -6,7 +6,7 @@ request arrived matters too: what the one who answers could know then.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from struct import Struct
 
@@ -37,6 +37,7 @@ class Asked:
 class Conversation:
     """One connection: bytes that do not make a frame yet, and questions without an answer."""
 
+    apis: frozenset[ApiKey]
     asking: bytearray = field(default_factory=bytearray)
     arriving: bytearray = field(default_factory=bytearray)
     answering: bytearray = field(default_factory=bytearray)
@@ -44,20 +45,19 @@ class Conversation:
 
 
 class Wiretap:
-    """Installed as the tap of a fabric. Connections to listeners on `ports` only; other APIs cost a glance."""
+    """Installed as the tap of a fabric. Connections to listeners on these ports only; other APIs cost a glance."""
 
     def __init__(
         self,
         fabric: Fabric,
-        ports: Collection[int],
-        apis: Collection[ApiKey],
+        apis: Mapping[int, Collection[ApiKey]],
         *,
         on_request: Callable[[Asked], None],
         on_arrival: Callable[[Asked], None],
         on_response: Callable[[Asked, Message], None],
     ) -> None:
-        self._ports = frozenset(ports)
-        self._apis = frozenset(apis)
+        """`apis` by port."""
+        self._apis = {port: frozenset(some) for port, some in apis.items()}
         self._on_request = on_request
         self._on_arrival = on_arrival
         self._on_response = on_response
@@ -80,20 +80,21 @@ class Wiretap:
         if conversation is not None:
             for frame in _frames(conversation.arriving, data):
                 key, _, correlation_id = _REQUEST.unpack_from(frame)
-                if key in self._apis and correlation_id in conversation.open:
+                if key in conversation.apis and correlation_id in conversation.open:
                     self._on_arrival(conversation.open[correlation_id])
 
     def _conversation(self, asker: SimTransport) -> Conversation | None:
         conversation = self._conversations.get(asker)
-        if conversation is None and asker.get_extra_info("peername")[1] in self._ports:
+        port = asker.get_extra_info("peername")[1]
+        if conversation is None and port in self._apis:
             for ended in [each for each in self._conversations if each.gone and each.peer.gone]:
                 del self._conversations[ended]
-            conversation = self._conversations[asker] = Conversation()
+            conversation = self._conversations[asker] = Conversation(self._apis[port])
         return conversation
 
     def _request(self, sender: SimTransport, conversation: Conversation, frame: bytes) -> None:
         key, version, correlation_id = _REQUEST.unpack_from(frame)
-        if key not in self._apis:
+        if key not in conversation.apis:
             return
         _, position = decode_header(frame)
         message = decode(API[key].request, version, frame, position)[0]

@@ -55,6 +55,7 @@ _TWICE = frozenset(
 )
 _TOPIC = 2
 _VALUES = ("400000", "500000", "600000")
+_MIN_ISR = "min.insync.replicas"
 
 
 class Outcome(Enum):
@@ -103,6 +104,8 @@ class Worker:
         self._made += 1
         name = f"t{self._number}-{self._made}"
         configs = {"max.message.bytes": self._random.choice(_VALUES)} if self._random.random() < 0.5 else {}
+        if self._random.random() < 0.5:
+            configs[_MIN_ISR] = "2"
         state = TopicState(self._random.randint(1, 3), configs)
         factor = self._random.randint(1, min(3, len(self._cluster.plan.layout.brokers)))
         topic = CreatableTopic(
@@ -147,7 +150,8 @@ class Worker:
     async def _configure(self) -> None:
         name = self._some_topic()
         before = self._topics[name]
-        key, value = self._random.choice(("retention.ms", "segment.ms")), self._random.choice(_VALUES)
+        key = self._random.choice(("retention.ms", "segment.ms", _MIN_ISR))
+        value = self._random.choice(("1", "2") if key == _MIN_ISR else _VALUES)
         sets = self._random.random() < 0.7
         configs = {each: text for each, text in before.configs.items() if each != key}
         if sets:

@@ -1,41 +1,37 @@
-"""I-6: a fenced broker is in no ISR, the leader is in the ISR, ELR and ISR are disjoint.
-I-7: partition, leader and broker epochs never fall, and nobody acts with an old one.
+"""I-6: a fenced broker is in no ISR, the leader is in the ISR, ELR and ISR are disjoint, the ELR is empty while the ISR
+is large enough. I-7: partition, leader and broker epochs never fall (and nobody acts with an old one: ghosts.py).
 
 Both are checked on the ledger's image after every committed batch; that the nodes' images agree with it is I-4.
 """
 
 from __future__ import annotations
 
-from weakref import WeakKeyDictionary
+from collections.abc import Mapping
 
 from strandline.metadata.values import NO_LEADER, PartitionInfo, PartitionKey
+from strandline.metadata.views import View
 from strandline.protocol.messages import metadata_records as kinds
-from strandline.protocol.messages.brokers import (
-    AlterPartitionRequest,
-    AlterPartitionResponse,
-    BrokerHeartbeatRequest,
-    BrokerHeartbeatResponse,
-)
-from strandline.protocol.types import Message
 from strandline.raft.disk.batches import MetadataBatch
 from strandline.simulation.cluster.chronicle import Chronicle
 from strandline.simulation.cluster.ledger import Ledger
 from strandline.simulation.cluster.observer import Checker
 from strandline.simulation.cluster.violation import Violation
-from strandline.simulation.cluster.wiretap import Asked
+
+_MIN_ISR = "min.insync.replicas"
 
 
 class PartitionsAreSound(Checker):
     """I-6."""
 
-    def __init__(self, ledger: Ledger) -> None:
+    def __init__(self, ledger: Ledger, settings: Mapping[str, str]) -> None:
         self._ledger = ledger
+        self._settings = settings
         self._seen = -1
         ledger.tell(self._committed)
 
     def _committed(self, batch: MetadataBatch) -> None:
         image = self._ledger.image
-        changes = image.topics.partitions.changes + image.cluster.brokers.changes
+        changes = image.topics.partitions.changes + image.cluster.brokers.changes + image.configs.configs.changes
         if changes == self._seen or image.transaction_open:
             return
         self._seen = changes
@@ -43,11 +39,26 @@ class PartitionsAreSound(Checker):
         with_elr = view.features().get("eligible.leader.replicas.version", 0) > 0
         fenced = {broker.id for broker in view.brokers() if broker.fenced}
         for key, partition in view.all_partitions():
-            why = _unsound(partition, fenced, with_elr)
+            topic = view.topic_by_id(key[0])
+            name = "?" if topic is None else topic.name
+            why = _unsound(partition, fenced, with_elr) or _needless(partition, self._min_isr(view, name), with_elr)
             if why is not None:
-                topic = view.topic_by_id(key[0])
-                name = "?" if topic is None else topic.name
                 raise Violation("I-6", f"at {batch.next_offset}, {name}-{key[1]}: {why} ({partition})")
+
+    def _min_isr(self, view: View, topic: str) -> int:
+        for settings in (view.topic_configs(topic), view.broker_configs(None), self._settings):
+            if _MIN_ISR in settings:
+                return int(settings[_MIN_ISR])
+        return 1
+
+
+def _needless(partition: PartitionInfo, min_isr: int, with_elr: bool) -> str | None:
+    """An ELR where none may be. What is left of one from before the feature was taken back harms nobody."""
+    if not set(partition.elr) <= set(partition.replicas):
+        return "the ELR has members that are no replicas"
+    if with_elr and partition.elr and len(partition.isr) >= min(min_isr, len(partition.replicas)):
+        return f"the ELR has members, though the ISR has the {min_isr} that it needs"
+    return None
 
 
 def _unsound(partition: PartitionInfo, fenced: set[int], with_elr: bool) -> str | None:
@@ -123,30 +134,3 @@ class EpochsNeverFall(Checker):
                     "I-7", f"at {offset} the controller {what} broker {record.broker_id} twice in one epoch"
                 )
             self._brokers[record.broker_id] = (epoch, not fenced)
-
-
-class NobodyIsOld(Checker):
-    """I-7, on the wire: a broker that speaks with the epoch of an earlier registration is refused.
-
-    What counts is what was committed when the request reached the controller: a registration that was committed while
-    the answer waited does not make the answer wrong.
-    """
-
-    def __init__(self, ledger: Ledger) -> None:
-        self._ledger = ledger
-        self._known: WeakKeyDictionary[Asked, int] = WeakKeyDictionary()
-
-    def arrived(self, asked: Asked) -> None:
-        if isinstance(asked.message, (BrokerHeartbeatRequest, AlterPartitionRequest)):
-            broker = self._ledger.image.latest.broker(asked.message.broker_id)
-            self._known[asked] = -1 if broker is None else broker.epoch
-
-    def answered(self, asked: Asked, response: Message) -> None:
-        request = asked.message
-        if not isinstance(request, (BrokerHeartbeatRequest, AlterPartitionRequest)):
-            return
-        assert isinstance(response, (BrokerHeartbeatResponse, AlterPartitionResponse))
-        known = self._known.pop(asked, -1)
-        if not response.error_code and request.broker_epoch < known:
-            why = f"{asked.target} accepts {asked.api.name} of broker {request.broker_id}"
-            raise Violation("I-7", f"{why} with epoch {request.broker_epoch}; it had registered with epoch {known}")

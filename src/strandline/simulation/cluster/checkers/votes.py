@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from weakref import WeakKeyDictionary
+
 from strandline.protocol.apis import ApiKey
 from strandline.protocol.messages.quorum import (
     BeginQuorumEpochRequest,
@@ -30,6 +32,8 @@ class VotesAreKept(Checker):
         self._votes: dict[tuple[str, int], int] = {}
         self._would_vote: dict[tuple[int, int], set[int]] = {}
         """(Who asked beforehand, its epoch then) → who granted."""
+        self._ends: WeakKeyDictionary[Asked, tuple[int, int]] = WeakKeyDictionary()
+        """Of the log of whoever is asked for a vote, when it was."""
         self._found: dict[int, int] = {}
         """Epochs that nodes found on their disks when they started: one may go on with an election that it began."""
 
@@ -54,6 +58,11 @@ class VotesAreKept(Checker):
             epoch = request.topics[0].partitions[0].leader_epoch
             self._said(asked.source, epoch, None, "says that it leads")
 
+    def arrived(self, asked: Asked) -> None:
+        member = self._cluster.named(asked.target)
+        if isinstance(asked.message, VoteRequest) and member is not None:
+            self._ends[asked] = member.files.end()
+
     def answered(self, asked: Asked, response: Message) -> None:
         if isinstance(response, VoteResponse) and response.topics:
             given = response.topics[0].partitions[0]
@@ -61,18 +70,20 @@ class VotesAreKept(Checker):
             assert isinstance(asked.message, VoteRequest)
             wanted = asked.message.topics[0].partitions[0]
             if given.vote_granted:
-                self._granted(asked.target, wanted)
+                self._granted(asked, wanted)
         elif isinstance(response, (BeginQuorumEpochResponse, EndQuorumEpochResponse)) and response.topics:
             epoch = response.topics[0].partitions[0].leader_epoch
             self._said(asked.target, epoch, None, f"answers {ApiKey(asked.api).name}")
 
-    def _granted(self, machine: str, wanted: VoteRequestPartitionData) -> None:
+    def _granted(self, asked: Asked, wanted: VoteRequestPartitionData) -> None:
+        machine = asked.target
         member = self._cluster.named(machine)
         if not wanted.pre_vote:
             self._said(machine, wanted.replica_epoch, wanted.replica_id, "grants its vote")
         elif member is not None:
             self._would_vote.setdefault((wanted.replica_id, wanted.replica_epoch), set()).add(member.id)
-        mine = (0, 0) if member is None else member.files.end()
+        # It decides when it is asked, and may get on while the answer waits to be sent; or is cut.
+        mine = (0, 0) if member is None else min(member.files.end(), self._ends.pop(asked, (0, 0)))
         if (wanted.last_offset_epoch, wanted.last_offset) < mine:
             why = f"{machine} grants {'a pre-' if wanted.pre_vote else 'its '}vote to node{wanted.replica_id}"
             raise Violation("I-5", f"{why}, whose log ends at {wanted.last_offset}; its own ends at {mine[1]}")

@@ -1,0 +1,132 @@
+"""I-7, on the wire: nobody old is listened to. A broker that speaks as one it used to be is refused, whatever it asks.
+
+What counts is what the one that answers could know when the request reached it: a registration that was committed while
+the answer waited does not make the answer wrong. A controller must know what is committed; a leader of partitions, what
+its own metadata says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from weakref import WeakKeyDictionary
+
+from strandline.model.ids import Uuid
+from strandline.protocol.messages.brokers import (
+    AlterPartitionRequest,
+    AlterPartitionResponse,
+    AssignReplicasToDirsRequest,
+    BrokerHeartbeatRequest,
+    BrokerRegistrationRequest,
+)
+from strandline.protocol.messages.fetch import FetchRequest, FetchResponse
+from strandline.protocol.messages.producers import AllocateProducerIdsRequest
+from strandline.protocol.types import Message
+from strandline.simulation.cluster.cluster import Cluster
+from strandline.simulation.cluster.observer import Checker
+from strandline.simulation.cluster.violation import Violation
+from strandline.simulation.cluster.wiretap import Asked
+
+SIGNED = (BrokerHeartbeatRequest, AlterPartitionRequest, AssignReplicasToDirsRequest, AllocateProducerIdsRequest)
+"""What a broker asks of the controller in the name of its registration."""
+
+
+class NobodyIsOld(Checker):
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._known: WeakKeyDictionary[Asked, dict[int, int]] = WeakKeyDictionary()
+        """Broker id → epoch, as known where the request arrived when it did."""
+
+    def arrived(self, asked: Asked) -> None:
+        ids = [broker_id for broker_id, _ in _speakers(asked.message)]
+        if not ids:
+            return
+        view = self._cluster.ledger.image.latest
+        if isinstance(asked.message, FetchRequest):
+            member = self._cluster.named(asked.target)
+            if member is None or member.node is None:
+                return
+            view = member.node.image.committed
+        found = {broker_id: view.broker(broker_id) for broker_id in ids}
+        self._known[asked] = {id_: broker.epoch for id_, broker in found.items() if broker is not None}
+
+    def answered(self, asked: Asked, response: Message) -> None:
+        known = self._known.pop(asked, None)
+        if known is None or not _is_taken(asked.message, response):
+            return
+        for broker_id, epoch in _speakers(asked.message):
+            if epoch < known.get(broker_id, -1):
+                why = f"{asked.target} accepts {asked.api.name} of {asked.source} for broker {broker_id}"
+                raise Violation("I-7", f"{why} with epoch {epoch}; it had registered with epoch {known[broker_id]}")
+
+
+def _speakers(request: Message) -> Iterator[tuple[int, int]]:
+    """(Broker id, broker epoch) of whoever says this, and of those it vouches for."""
+    if isinstance(request, SIGNED):
+        yield request.broker_id, request.broker_epoch
+    if isinstance(request, AlterPartitionRequest):
+        for topic in request.topics:
+            for partition in topic.partitions:
+                for follower in partition.new_isr_with_epochs:
+                    if follower.broker_epoch >= 0:
+                        yield follower.broker_id, follower.broker_epoch
+    if isinstance(request, FetchRequest) and request.replica_state.replica_id >= 0:
+        yield request.replica_state.replica_id, request.replica_state.replica_epoch
+
+
+def _is_taken(request: Message, response: Message) -> bool:
+    """Whether the answer means that the word of those who spoke counts."""
+    if getattr(response, "error_code", 0):
+        return False
+    if isinstance(response, AlterPartitionResponse):
+        return any(not each.error_code for topic in response.topics for each in topic.partitions)
+    if isinstance(response, FetchResponse):
+        return any(not each.error_code for topic in response.responses for each in topic.partitions)
+    return True
+
+
+class TheLivingKeepTheirPlace(Checker):
+    """I-7 of processes: a registration that an earlier process of a broker had sent does not replace a later one that
+    is heard. (One that has registered and was not heard yet may be replaced: it registers again.)"""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._boots: dict[Uuid, int] = {}
+        """Which start of its machine an incarnation belongs to."""
+        self._heard_us: dict[tuple[int, int, str], int] = {}
+        """(Broker id, epoch, by whom) → when the last heartbeat that was taken arrived."""
+        self._arrived_us: WeakKeyDictionary[Asked, int] = WeakKeyDictionary()
+        self._replaces: WeakKeyDictionary[Asked, str] = WeakKeyDictionary()
+        settings = cluster.plan.settings
+        self._interval_us = int(settings["broker.heartbeat.interval.ms"]) * 1000
+        # A living one that is missed for longer than this may be taken for dead by who holds its directories.
+        self._trusted_us = min(self._interval_us, int(settings["broker.session.timeout.ms"]) * 850)
+
+    def asked(self, asked: Asked) -> None:
+        if isinstance(asked.message, BrokerRegistrationRequest):
+            member = self._cluster.members[asked.message.broker_id]
+            self._boots.setdefault(asked.message.incarnation_id, member.machine.boots)
+
+    def arrived(self, asked: Asked) -> None:
+        now_us = self._cluster.simulation.loop.now_us
+        self._arrived_us[asked] = now_us
+        request = asked.message
+        if not isinstance(request, BrokerRegistrationRequest):
+            return
+        known = self._cluster.ledger.image.latest.broker(request.broker_id)
+        if known is None or known.incarnation_id == request.incarnation_id:
+            return
+        heard_us = self._heard_us.get((known.id, known.epoch, asked.target), -self._trusted_us)
+        is_older = self._boots[request.incarnation_id] < self._boots.get(known.incarnation_id, 0)
+        if is_older and now_us - heard_us < self._trusted_us:
+            self._replaces[asked] = f"epoch {known.epoch}, which was heard {(now_us - heard_us) / 1e6:.3f} s before"
+
+    def answered(self, asked: Asked, response: Message) -> None:
+        request, failed = asked.message, bool(getattr(response, "error_code", 0))
+        if isinstance(request, BrokerHeartbeatRequest) and not failed:
+            key = (request.broker_id, request.broker_epoch, asked.target)
+            self._heard_us[key] = self._arrived_us.get(asked, 0)
+        replaced = self._replaces.pop(asked, None)
+        if replaced is not None and not failed:
+            assert isinstance(request, BrokerRegistrationRequest)
+            why = f"{asked.target} registers an earlier process of broker {request.broker_id}"
+            raise Violation("I-7", f"{why} in the place of {replaced}")
