@@ -219,15 +219,10 @@ class LogStore:
     def _belongs(self, directory: LogDirectory, topic_partition: TopicPartition, topic_id: Uuid) -> bool:
         """Whether what is on disk is of this topic. A directory that does not say (an old Kafka's) is given the id."""
         try:
-            found = directory.topic_id(topic_partition)
+            found = self._topic_id_in(directory, topic_partition)
             if found is None:
                 directory.write_topic_id(topic_partition, topic_id)
-                return True
         except CorruptCheckpoint as error:
-            if _size_on_disk(directory, topic_partition) == 0:
-                # The power went while it was being made: the id is synced before the first record is taken.
-                directory.write_topic_id(topic_partition, topic_id)
-                return True
             raise KafkaError(
                 ErrorCode.KAFKA_STORAGE_ERROR,
                 f"it cannot be told whose records {directory.partition_path(topic_partition)} holds: {error}. If they "
@@ -235,8 +230,18 @@ class LogStore:
                 f"`topic_id: {topic_id}`",
             ) from error
         except OSError as error:
-            raise directory.health.explain(error, f"reading the topic id of {topic_partition}") from error
-        return found == topic_id
+            raise directory.health.explain(error, f"finding out the topic of {topic_partition}") from error
+        return found in (None, topic_id)
+
+    def _topic_id_in(self, directory: LogDirectory, topic_partition: TopicPartition) -> Uuid | None:
+        """None when it does not say."""
+        try:
+            return directory.topic_id(topic_partition)
+        except CorruptCheckpoint:
+            if _size_on_disk(directory, topic_partition) > 0:
+                raise
+            # The power went while it was being made: the id is synced before the first record is taken.
+            return None
 
     def _choose(self, directory_id: Uuid | None) -> LogDirectory:
         for directory in self.directories:

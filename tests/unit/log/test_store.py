@@ -370,3 +370,18 @@ class TestPeriodicSteps:
         step.apply()
         housekeeping.checkpoint_recovery_points(store)
         assert "orders 0 4\n" in (tmp_path / "one" / "recovery-point-offset-checkpoint").read_text()
+
+
+def test_a_full_disk_is_no_reason_to_stop_when_the_id_of_a_torn_new_partition_is_to_be_written(tmp_path: Path) -> None:
+    home = tmp_path / "one" / "orders-0"
+    home.mkdir(parents=True)
+    (home / "partition.metadata").write_text("")
+    disk = FailingDisk()
+    disk.fail("write", "partition.metadata", errno.ENOSPC)
+    store = open_store(tmp_path, disk=disk)
+    assert store.set_aside_strays({partition(0): TOPIC}) == []
+    with pytest.raises(KafkaError) as refusal:
+        store.open_log(partition(0), TOPIC, SMALL, wall_ms=WALL_MS)
+    assert refusal.value.code is ErrorCode.KAFKA_STORAGE_ERROR
+    disk.mend()
+    assert store.open_log(partition(0), TOPIC, SMALL, wall_ms=WALL_MS).log_end_offset == 0
