@@ -6,6 +6,7 @@ More: `strandline sim run --seeds 1..1000`.
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import subprocess
 import sys
@@ -80,6 +81,19 @@ def test_one_seed_in_a_hundred_is_run_twice_and_the_totals_are_told(capsys: pyte
     assert "simulated hours" in told
     assert "faults: kill" in told
     assert "broken: nothing" in told
+
+
+def test_the_totals_can_be_had_as_json(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    arguments = ["run", "--seeds", "3..4", "--jobs", "1", "--minutes", "0.05", "--faults", "kill", "--nodes", "1"]
+    assert main([*arguments, "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert (told["seeds"], told["failures"], told["broken"]) == (2, [], {})
+    assert told["events"] > 1_000
+    monkeypatch.setattr("strandline.simulation.cluster.run._MAX_STEPS", 500)
+    assert main([*arguments, "--json", "--no-shrink"]) == 1
+    (failure,) = json.loads(capsys.readouterr().out)["failures"]
+    assert (failure["seed"], failure["invariant"]) == (3, "liveness")
+    assert failure["story"]
 
 
 def test_a_run_that_is_not_the_same_elsewhere_fails(

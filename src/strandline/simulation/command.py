@@ -9,6 +9,7 @@ Also `python -m strandline.simulation …`. Exit code 1 when a seed breaks a pro
 from __future__ import annotations
 
 import argparse
+import json
 import multiprocessing
 import os
 import subprocess
@@ -35,6 +36,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     run.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes (default: one for each core)")
     run.add_argument("--no-shrink", action="store_true", help="tell a failure as it happened, do not look for less")
     run.add_argument("--keep-going", action="store_true", help="do not stop at the first seed that fails")
+    run.add_argument("--json", action="store_true", help="print one JSON object: totals and what failed")
     _add_options(run)
     run.set_defaults(run=_run)
     replay = commands.add_parser("replay", help="run one seed again and tell its story")
@@ -60,18 +62,39 @@ def _add_options(parser: argparse.ArgumentParser) -> None:
 def _run(arguments: argparse.Namespace) -> int:
     options = _options(arguments)
     began = time.monotonic()  # noqa: TID251  (how long a person waited)
-    totals, failed = Totals(), 0
+    totals = Totals()
     for outcome in _outcomes(arguments.seeds, options, arguments.jobs):
         totals.add(outcome)
-        if outcome.plan.seed % TWICE_EVERY == 0:
-            failed += _differs_elsewhere(outcome, arguments)
+        if outcome.plan.seed % TWICE_EVERY == 0 and (why := _differs_elsewhere(outcome, arguments)) is not None:
+            totals.failures.append({"seed": outcome.plan.seed, "invariant": "determinism", "why": why})
+            if not arguments.json:
+                print(why, flush=True)
         if outcome.violation is not None:
-            failed += 1
-            tell(outcome if arguments.no_shrink else shrink(outcome))
+            told = outcome if arguments.no_shrink else shrink(outcome)
+            totals.failures.append(_failure(told))
+            if not arguments.json:
+                tell(told)
             if not arguments.keep_going:
                 break
-    totals.tell(time.monotonic() - began)  # noqa: TID251
-    return 1 if failed else 0
+    took_s = time.monotonic() - began  # noqa: TID251
+    if arguments.json:
+        print(json.dumps(totals.as_json(took_s), indent=2))
+    else:
+        totals.tell(took_s)
+    return 1 if totals.failures else 0
+
+
+def _failure(outcome: Outcome) -> dict[str, object]:
+    violation = outcome.violation
+    assert violation is not None
+    return {
+        "seed": outcome.plan.seed,
+        "invariant": violation.invariant,
+        "why": str(violation),
+        "plan": outcome.plan.describe().splitlines(),
+        "story": outcome.story,
+        "details": outcome.details,
+    }
 
 
 def _replay(arguments: argparse.Namespace) -> int:
@@ -105,6 +128,7 @@ class Totals:
         self.virtual_s = 0.0
         self.faults: Counter[str] = Counter()
         self.broken: Counter[str] = Counter()
+        self.failures: list[dict[str, object]] = []
 
     def add(self, outcome: Outcome) -> None:
         self.seeds += 1
@@ -117,6 +141,21 @@ class Totals:
         self.faults += outcome.faults
         if outcome.violation is not None:
             self.broken[outcome.violation.invariant] += 1
+
+    def as_json(self, took_s: float) -> dict[str, object]:
+        return {
+            "seeds": self.seeds,
+            "took_s": round(took_s, 1),
+            "simulated_hours": round(self.virtual_s / 3600, 4),
+            "events": self.steps,
+            "metadata_records_committed": self.committed,
+            "operations_acknowledged": self.acknowledged,
+            "operations_unknown": self.unknown,
+            "records_delivered": self.delivered,
+            "faults": dict(sorted(self.faults.items())),
+            "broken": dict(sorted(self.broken.items())),
+            "failures": self.failures,
+        }
 
     def tell(self, took_s: float) -> None:
         rate = self.seeds / took_s if took_s else 0.0
@@ -149,15 +188,15 @@ def run_seed(seed: int, options: Options) -> Outcome:
     return outcome
 
 
-def _differs_elsewhere(outcome: Outcome, arguments: argparse.Namespace) -> bool:
-    """In a process of its own, whose sets are in another order."""
+def _differs_elsewhere(outcome: Outcome, arguments: argparse.Namespace) -> str | None:
+    """In a process of its own, whose sets are in another order: why it was not the same run, if so."""
     seed = str(outcome.plan.seed)
     command = [sys.executable, "-m", "strandline.simulation", "replay", seed, "--digest", *_as_arguments(arguments)]
     environment = {**os.environ, "PYTHONHASHSEED": seed}
     digest = subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout.strip()
-    if digest != outcome.digest:
-        print(f"seed {seed} is not the same run in another process: {digest}, {outcome.digest}", flush=True)
-    return digest != outcome.digest
+    if digest == outcome.digest:
+        return None
+    return f"seed {seed} is not the same run in another process: {digest}, {outcome.digest}"
 
 
 def _as_arguments(arguments: argparse.Namespace) -> Iterable[str]:

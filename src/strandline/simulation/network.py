@@ -248,7 +248,7 @@ class Fabric:
 
     def _arrived(self, sender: SimTransport, data: bytes) -> None:
         self._trace.note(f"{sender!r} {len(data)} bytes", data)
-        if self.tap is not None:
+        if self.tap is not None and sender.peer.hears:
             self.tap.arrived(sender, data)
         sender.peer.arrived(data)
 

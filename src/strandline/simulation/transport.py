@@ -79,6 +79,11 @@ class SimTransport(asyncio.Transport):
         assert self._protocol is not None
         return self._protocol
 
+    @property
+    def hears(self) -> bool:
+        """What arrives is taken: after a reset nothing is, for something before it is missing."""
+        return not self.gone and self._error is None
+
     def is_closing(self) -> bool:
         return self._closing
 

@@ -533,3 +533,24 @@ def test_a_tap_hears_what_is_written_and_whether_it_arrives(simulation: Simulati
         ("written", "client", True, b"question"),
         ("arrived", "server", False, b"answer"),
     ]
+
+
+def test_a_tap_does_not_hear_what_comes_after_a_reset(simulation: Simulation) -> None:
+    """Half a frame came before it: what follows would not make sense."""
+    tap = Listening()
+
+    async def scenario() -> None:
+        server = Server(Ear)
+        simulation.machine("server").boot(server.run)
+        ear = await dial(simulation, simulation.machine("client"))
+        simulation.fabric.weather.cut_chance = 0.0
+        simulation.fabric.tap = tap
+        simulation.fabric.weather.reset_chance = 1.0
+        ear.transport.write(b"half of th")
+        simulation.fabric.weather.reset_chance = 0.0
+        ear.transport.write(b"something else")
+        await asyncio.sleep(1)
+
+    simulation.run(scenario())
+    arrived = [data for how, _, _, data in tap.heard if how == "arrived"]
+    assert arrived and all(b"half of th".startswith(data) for data in arrived)
