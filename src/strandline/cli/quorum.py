@@ -207,7 +207,7 @@ def _listener_name(quorum: QuorumDescription) -> str:
 
 
 def run_remove(arguments: argparse.Namespace) -> int:
-    from strandline.model.ids import Uuid
+    from strandline.model.ids import ZERO_UUID, Uuid
 
     found = _VOTER.fullmatch(arguments.voter)
     if found is None:
@@ -221,6 +221,11 @@ def run_remove(arguments: argparse.Namespace) -> int:
         if voter is None or asked_directory not in (None, voter.directory_id):
             voters = ", ".join(f"{each.id}:{each.directory_id}" for each in quorum.voters)
             raise Failed(f"{arguments.voter} is no voter: the voters are {voters}")
+        if voter.directory_id == ZERO_UUID:
+            raise Failed(
+                "the voters of this cluster are those of controller.quorum.voters in its nodes' files: let the log say "
+                "who votes with `strandline feature upgrade kraft.version=1`, and they can be changed"
+            )
         await client.quorum.remove(voter_id, voter.directory_id)
         return voter.directory_id
 

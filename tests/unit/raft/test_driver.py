@@ -20,10 +20,12 @@ from strandline.protocol.messages.quorum import (
     DescribeQuorumRequestPartitionData,
     DescribeQuorumRequestTopicData,
     DescribeQuorumResponse,
+    FetchSnapshotResponse,
 )
 from strandline.raft.disk.storage import StorageSettings
+from strandline.raft.machine.requests import fetch_snapshot_request
 from strandline.raft.machine.values import QuorumState, SnapshotId
-from strandline.raft.machine.voters import Voter, VoterSet
+from strandline.raft.machine.voters import ReplicaKey, Voter, VoterSet
 from strandline.raft.shell.snapshotting import SnapshotPolicy
 from strandline.runtime.world import World
 from strandline.simulation.disk import SimDisk
@@ -359,6 +361,33 @@ def test_old_snapshots_and_the_log_before_them_are_forgotten_but_never_the_lates
             assert settings_in(quorum.image) == list(range(7))
 
     play(first, second)
+
+
+def test_a_snapshot_stays_for_as_long_as_somebody_fetches_it_and_the_log_behind_it() -> None:
+    async def scene(world: World) -> None:
+        format_dynamic(world.disk)
+        small = StorageSettings(segment_bytes=2000, retention_bytes=1)
+        async with QuorumOfOne(world, storage=small).running() as quorum:
+            await quorum.write(first_batch())
+            wanted = await quorum.voter.write_snapshot()
+            assert wanted is not None
+            slow = ReplicaKey(9, Uuid.of(9, 9))
+            for number in range(5):
+                await quorum.write(setting(number))
+                piece = fetch_snapshot_request("a cluster of one", slow, 1, wanted, 0, 64)
+                answer = await quorum.voter.handle(piece, 1)
+                assert isinstance(answer, FetchSnapshotResponse)
+                assert answer.topics[0].partitions[0].error_code == ErrorCode.NONE
+                await quorum.voter.write_snapshot()
+                await asyncio.sleep(9)
+            assert quorum.storage.snapshots[0] == wanted
+            assert quorum.storage.log.log_start_offset <= wanted.end_offset, "to go on from there"
+            await asyncio.sleep(2)
+            await quorum.write(setting(9))
+            latest = await quorum.voter.write_snapshot()
+            assert quorum.storage.snapshots == [latest], "it has been given up"
+
+    play(scene)
 
 
 def test_a_log_that_lost_its_end_below_the_latest_snapshot_begins_again_there() -> None:

@@ -324,6 +324,7 @@ class Quorum:
             case effects.ReplyWithRecords():
                 self._tasks.start_eagerly(replies.reply_with_records(effect, self._storage, self._offload))
             case effects.ReplyWithSnapshot():
+                self._snapshotting.on_asked(effect.snapshot_id)
                 replies.reply_with_snapshot(effect, self._storage)
             case effects.Flush():
                 self._flusher.ask()

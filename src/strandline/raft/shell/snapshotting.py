@@ -1,7 +1,8 @@
 """Snapshots from memory, beside everything else: when enough was committed since the last, or enough time went by.
 
 Every node writes its own, leader, standby and broker: in slices, from a pinned view of the committed image, while the
-node goes on. Afterwards the oldest snapshots go, and the log before the oldest that remains (metadata.max.retention.*).
+node goes on. Afterwards the oldest snapshots go, and the log before the oldest that remains (metadata.max.retention.*),
+but not while somebody fetches them: a replica that is slow would never come to the end of one.
 A snapshot tells kraft.version and voters as they were at its end, not as they are when it is written.
 """
 
@@ -9,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from itertools import takewhile
 from typing import Final
 
 import msgspec
@@ -28,6 +30,8 @@ from strandline.runtime.offload import Offload
 
 # About two milliseconds of gathering and encoding.
 _SNAPSHOT_SLICE: Final = 200
+# Who fetches a snapshot asks for the next piece at once. Who has not asked for so long has given it up.
+_WANTED_MS: Final = 10_000
 
 logger = logging.getLogger(__name__)
 
@@ -54,6 +58,7 @@ class Snapshotting:
         self._offload = offload
         self._policy = policy
         self._due = asyncio.Event()
+        self._asked_ms: dict[SnapshotId, int] = {}
         latest = storage.latest_snapshot
         self._since = 0 if latest is None else latest.end_offset
 
@@ -61,6 +66,14 @@ class Snapshotting:
         """The image is committed below `offset`."""
         if self._storage.log.bytes_between(self._since, offset) >= self._policy.max_bytes_between:
             self._due.set()
+
+    def on_asked(self, snapshot_id: SnapshotId) -> None:
+        """Somebody fetches a piece of it."""
+        self._asked_ms[snapshot_id] = self._clock.now_ms()
+
+    def _is_wanted(self, snapshot_id: SnapshotId) -> bool:
+        asked_ms = self._asked_ms.get(snapshot_id)
+        return asked_ms is not None and self._clock.now_ms() - asked_ms < _WANTED_MS
 
     async def run(self) -> None:
         loop = asyncio.get_running_loop()
@@ -140,8 +153,10 @@ class Snapshotting:
     async def _clean(self) -> None:
         storage, wall_ms = self._storage, self._clock.wall_ms()
         surplus = await self._offload.run(storage.surplus_snapshots, wall_ms)
+        surplus = list(takewhile(lambda snapshot_id: not self._is_wanted(snapshot_id), surplus))
         if storage.log.cutting_at is not None:
             return  # the next snapshot will clean up
         segments = storage.forget(surplus, wall_ms)
+        self._asked_ms = {each: at_ms for each, at_ms in self._asked_ms.items() if each in storage.snapshots}
         self._history.forget_before(storage.log.log_start_offset)
         await self._offload.run(storage.remove_files, surplus, segments)
