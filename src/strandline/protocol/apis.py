@@ -369,14 +369,14 @@ LEFT_OUT: Final[tuple[tuple[str, str], ...]] = (
     (
         "Settings",
         "every broker and topic key of Kafka 4.3 is known, checked and described; those about groups, transactions, "
-        "throttles of replicas, `num.replica.fetchers` (there is one for each leader), `replica.selector.class`, quotas, "
-        "security, remote storage and metrics reporters have no effect until these exist.",
+        "throttles of replicas, `num.replica.fetchers` (there is one for each leader), `replica.selector.class`, "
+        "quotas, security, remote storage and metrics reporters have no effect until these exist.",
     ),
     (
         "Voters named in files",
-        "(`controller.quorum.voters`): one whose disk was emptied and formatted again under its id votes without a memory, "
-        "and nobody can tell, as in Kafka. Voters in the log (`kraft.version` 1, what `up` makes) are known by their "
-        "directories too.",
+        "(`controller.quorum.voters`): one whose disk was emptied and formatted again under its id votes without a "
+        "memory, and nobody can tell, as in Kafka. Voters in the log (`kraft.version` 1, what `up` makes) are known by "
+        "their directories too.",
     ),
     (
         "A full log directory",
