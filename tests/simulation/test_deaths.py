@@ -191,6 +191,18 @@ def test_silence_is_no_evidence_and_the_session_decides(hurt: str) -> None:
     play(story, 5, apart=True)
 
 
+@pytest.mark.parametrize("seed", range(3))
+def test_a_silent_active_controller_has_no_longer_than_a_session_as_a_broker_either(seed: int) -> None:
+    """Its successor knows when it was last heard, and counts from there."""
+
+    async def story(town: Town) -> None:
+        victim = town.leader()
+        town.machines[victim].pause()
+        assert SESSION_S - 0.6 < await town.until(lambda: town.is_fenced(victim)) < SESSION_S + 0.5
+
+    play(story, seed)
+
+
 def test_a_paused_broker_that_goes_on_in_time_has_never_been_away() -> None:
     async def story(town: Town) -> None:
         victim = town.follower()

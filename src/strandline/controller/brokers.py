@@ -80,13 +80,17 @@ class Brokers:
         self._settings = settings
         self.sessions = Sessions(settings.broker_session_timeout_ms)
 
-    def activate(self, now_ms: int) -> None:
-        """Every broker that is not fenced gets the time of a whole session to be heard, unless it is surely dead."""
+    def activate(self, now_ms: int, former_leader: tuple[int, int] | None = None) -> None:
+        """Every broker that is not fenced gets the time of a whole session to be heard, unless it is surely dead.
+
+        `former_leader`: its id and when it was last heard. If it has a broker, that is in the same process.
+        """
+        heard_ms = {} if former_leader is None else dict([former_leader])
         self.sessions = Sessions(self._settings.broker_session_timeout_ms)
         predecessor = self.predecessor()
         for broker in self._view.brokers():
             if not broker.fenced and broker is not predecessor:
-                self.sessions.start(broker.id, broker.epoch, now_ms)
+                self.sessions.start(broker.id, broker.epoch, now_ms, heard_ms.get(broker.id))
 
     def predecessor(self) -> BrokerInfo | None:
         """Who is registered under this node's own id, if that was a process before this one.

@@ -62,7 +62,7 @@ class Caretaker:
     def start(self) -> None:
         """The controller is active from now on."""
         now_ms = self._clock.now_ms()
-        self._brokers.activate(now_ms)
+        self._brokers.activate(now_ms, self._events.former_leader)
         predecessor = self._brokers.predecessor()
         self._watch.perform(self._deaths.on_activated(self._settings.node_id, predecessor, now_ms))
         self._duties.start(now_ms)

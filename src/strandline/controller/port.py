@@ -21,6 +21,11 @@ class MetadataLog(Protocol):
         ...
 
     @property
+    def former_leader(self) -> tuple[int, int] | None:
+        """The node that led before this one did, and when (`now_ms`) it was last heard from; if both are known."""
+        ...
+
+    @property
     def kraft_version(self) -> int:
         """The level of the feature kraft.version: 1 when the log itself says who votes, 0 otherwise."""
         ...

@@ -1,7 +1,8 @@
 """Which brokers are alive, as far as the active controller has heard: one session per broker.
 
 Nothing here is in the log. A newly active controller starts with a fresh session for every broker that is not fenced,
-so that a change of controllers fences nobody; from then on each heartbeat renews its sender's.
+so that a change of controllers fences nobody; from then on each heartbeat renews its sender's. Only the node that led
+before and fell silent is known to have been silent for a while already: its session began when it was last heard.
 """
 
 from __future__ import annotations
@@ -28,8 +29,12 @@ class Sessions:
         self._timeout_ms = timeout_ms
         self._sessions: dict[int, Session] = {}
 
-    def start(self, broker_id: int, epoch: int, now_ms: int) -> None:
-        self._sessions[broker_id] = Session(epoch, now_ms + self._timeout_ms)
+    def start(self, broker_id: int, epoch: int, now_ms: int, heard_ms: int | None = None) -> None:
+        """A whole session from now; or from when the broker was last heard, but no less than half of one."""
+        deadline_ms = now_ms + self._timeout_ms
+        if heard_ms is not None:
+            deadline_ms = max(heard_ms + self._timeout_ms, now_ms + self._timeout_ms // 2)
+        self._sessions[broker_id] = Session(epoch, deadline_ms)
 
     def touch(self, broker_id: int, epoch: int, metadata_offset: int, now_ms: int) -> Session:
         session = self._sessions.get(broker_id)

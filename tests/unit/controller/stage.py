@@ -37,6 +37,7 @@ class HandLog:
     def __init__(self, image: Image) -> None:
         self._image = image
         self.is_leader = True
+        self.former_leader: tuple[int, int] | None = None
         self.epoch = 1
         self.kraft_version = 1
         self.end_offset = 0

@@ -164,6 +164,18 @@ def test_every_other_broker_must_be_heard_by_a_newly_active_controller() -> None
         life.register(registration(broker_id=1, incarnation=SECOND))
 
 
+@pytest.mark.parametrize(("now_ms", "ends_ms"), [(3_000, 10_000), (8_000, 12_500)])
+def test_who_led_before_has_been_silent_for_a_while_already_but_gets_half_a_session(now_ms: int, ends_ms: int) -> None:
+    life = alone()
+    for broker_id in (1, 2):
+        life.register(registration(broker_id=broker_id))
+        life.beat(broker_id)
+    life.brokers.activate(now_ms, former_leader=(2, 1_000))
+    assert life.brokers.sessions.expired(ends_ms - 1) == []
+    assert life.brokers.sessions.expired(ends_ms) == [2]
+    assert life.brokers.sessions.expired(now_ms + 9_000) == [1, 2]
+
+
 @pytest.mark.parametrize(
     ("fields", "code"),
     [

@@ -33,6 +33,7 @@ def backoff(seat: Seat, now_ms: int) -> int:
 def trust_leader(seat: Seat, role: Follower, now_ms: int) -> None:
     """The leader has answered: it is there."""
     seat.failed_elections = 0
+    seat.followed = seat.quorum.leader_id, now_ms
     role.has_fetched = True
     role.is_failing = False
     if not role.leader_has_resigned:

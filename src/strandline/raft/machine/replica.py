@@ -114,6 +114,12 @@ class Replica:
         return isinstance(self._seat.role, Leader)
 
     @property
+    def former_leader(self) -> tuple[int, int] | None:
+        """Of a leader: whom it followed before, and when it last heard from it."""
+        role = self._seat.role
+        return role.former if isinstance(role, Leader) else None
+
+    @property
     def is_voter(self) -> bool:
         """By the voters at the end of the log, committed or not."""
         return self._seat.is_voter

@@ -73,6 +73,8 @@ class Seat:
         self.flushed_offset = log.end_offset
         self.failed_elections = 0
         """Since a leader was last known to be at work."""
+        self.followed: tuple[int, int] | None = None
+        """The leader that last answered, and when; until this replica leads itself."""
         self.given_up_epoch: int | None = None
         """The epoch whose leader an observer found gone: others may name it for a while, and mean well."""
         self.mail = Correspondence(settings)
@@ -202,7 +204,8 @@ class Seat:
         self._become(role, self._state(epoch, leader_id), endpoint)
 
     def become_leader(self, now_ms: int, epoch: int) -> Leader:
-        role = Leader(self.log.end_offset, announce_at_ms=now_ms, check_quorum_at_ms=None)
+        role = Leader(self.log.end_offset, announce_at_ms=now_ms, check_quorum_at_ms=None, former=self.followed)
+        self.followed = None
         self._become(role, self._state(epoch, self.me.id), self.me.endpoint)
         self.failed_elections = 0
         return role

@@ -143,6 +143,8 @@ class Leader(msgspec.Struct):
     """Voters that have fetched since a majority of them last had."""
     parked: list[ParkedFetch] = msgspec.field(default_factory=list)
     change: VoterChange | None = None
+    former: tuple[int, int] | None = None
+    """Whom this replica followed before, and when it last heard from it."""
     described: dict[int, Voter] = msgspec.field(default_factory=dict)
     """What configured voters have told of themselves (UpdateRaftVoter), for when they are written into the log."""
 

@@ -156,6 +156,10 @@ class Quorum:
         return self._replica.epoch
 
     @property
+    def former_leader(self) -> tuple[int, int] | None:
+        return self._replica.former_leader
+
+    @property
     def kraft_version(self) -> int:
         return self._log.kraft_version
 

@@ -22,6 +22,8 @@ from strandline.simulation.cluster.wiretap import Asked
 
 # Clocks may run a tenth slower or faster than the simulation's.
 _SHARE = 0.85
+# Who led before has been silent for a while already when its successor begins, which gives it half a session at least.
+_SHARE_OF_FORMER_LEADER = _SHARE / 2
 
 
 class SilenceIsNoDeath(Checker):
@@ -32,6 +34,7 @@ class SilenceIsNoDeath(Checker):
         self._leaving: set[int] = set()
         self._boots: dict[int, int] = {}
         self._active_us = 0
+        self._active_ids: deque[int] = deque([0, 0], maxlen=2)
         self._committed_us = 0
         self._session_us = int(cluster.plan.settings["broker.session.timeout.ms"]) * 1000
         cluster.ledger.tell(self._committed)
@@ -42,6 +45,7 @@ class SilenceIsNoDeath(Checker):
     def changed(self, member: Member, before: Sight, now: Sight) -> None:
         if now.is_active and not before.is_active:
             self._active_us = self._cluster.simulation.loop.now_us
+            self._active_ids.append(member.id)
 
     def asked(self, asked: Asked) -> None:
         request = asked.message
@@ -80,11 +84,12 @@ class SilenceIsNoDeath(Checker):
         decided_us = self._cluster.simulation.loop.now_us - since_us
         heard = [at_us for at_us in self._heard_us.get(broker_id, ()) if at_us < decided_us - 2_000]
         silent_us = decided_us - max([self._active_us, *heard])
+        share = _SHARE_OF_FORMER_LEADER if broker_id == self._active_ids[0] else _SHARE
         stuck_us = self._cluster.simulation.loop.now_us - max(self._committed_us, self._active_us)
         if (
             0 <= since_us < self._session_us / 3
             and stuck_us < self._session_us / 3
-            and silent_us < self._session_us * _SHARE
+            and silent_us < self._session_us * share
         ):
             why = f"broker {broker_id} lives and was heard {silent_us / 1_000_000:.3f} s ago"
             raise Violation("liveness", f"{why}, and is fenced; its session lasts {self._session_us / 1_000_000:g} s")
