@@ -195,4 +195,6 @@ def _draw_settings(random: Random) -> dict[str, str]:
         "metadata.max.retention.bytes": str(kept_bytes),
         "metadata.max.idle.interval.ms": str(random.choice((0, 500))),
         "leader.imbalance.check.interval.seconds": str(random.choice((1, 300))),
+        "replica.lag.time.max.ms": str(random.choice((1_500, 5_000, 30_000))),
+        "replica.socket.timeout.ms": str(random.choice((1_500, 5_000))),
     }

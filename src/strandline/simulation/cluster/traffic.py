@@ -35,7 +35,8 @@ class Traffic:
         self._history = history
         self._random = cluster.simulation.random(f"traffic{number}")
         self._topic = f"records{number}"
-        self.records = Records()
+        self._in_flight = self._random.choice((1, 5))
+        self.records = Records(one_at_a_time=self._in_flight == 1)
         self.partitions: list[TopicPartition] = []
         self.writer = f"writer{number}"
         self.reader = f"reader{number}"
@@ -49,6 +50,7 @@ class Traffic:
         settings = ProducerSettings(
             linger_ms=self._random.choice((0, 5, 50)),
             batch_bytes=batch_bytes,
+            max_in_flight=self._in_flight,
             delivery_timeout_ms=600_000,
             max_block_ms=2_000,
         )

@@ -106,6 +106,13 @@ def test_who_is_refused_or_speaks_as_what_it_is_breaks_nothing(
     ask(NobodyIsOld(cluster), request_, answer)
 
 
+def test_a_word_that_is_refused_in_one_place_may_be_taken_in_another(cluster: Cluster) -> None:
+    request, answer = alter(1, 0), altered(STALE)
+    request.topics[0].partitions.append(AlterPartitionRequestPartitionData(partition_index=1))
+    answer.topics[0].partitions.append(AlterPartitionResponsePartitionData(partition_index=1))
+    ask(NobodyIsOld(cluster), request, answer)
+
+
 def registration(incarnation: Uuid) -> BrokerRegistrationRequest:
     return BrokerRegistrationRequest(broker_id=11, incarnation_id=incarnation)
 

@@ -51,37 +51,56 @@ class NobodyIsOld(Checker):
 
     def answered(self, asked: Asked, response: Message) -> None:
         known = self._known.pop(asked, None)
-        if known is None or not _is_taken(asked.message, response):
+        if known is None or bool(getattr(response, "error_code", 0)):
             return
-        for broker_id, epoch in _speakers(asked.message):
+        for broker_id, epoch in _speakers(asked.message, _refused(response)):
             if epoch < known.get(broker_id, -1):
                 why = f"{asked.target} accepts {asked.api.name} of {asked.source} for broker {broker_id}"
                 raise Violation("I-7", f"{why} with epoch {epoch}; it had registered with epoch {known[broker_id]}")
 
 
-def _speakers(request: Message) -> Iterator[tuple[int, int]]:
-    """(Broker id, broker epoch) of whoever says this, and of those it vouches for."""
+Places = frozenset[tuple[Uuid, int]]
+"""Partitions by topic id and index."""
+
+
+def _speakers(request: Message, refused: Places | None = frozenset()) -> Iterator[tuple[int, int]]:
+    """(Broker id, broker epoch) of whoever says this, and of those it vouches for, except where it was `refused` (None:
+    everywhere)."""
+    if refused is None:
+        return
     if isinstance(request, SIGNED):
         yield request.broker_id, request.broker_epoch
     if isinstance(request, AlterPartitionRequest):
         for topic in request.topics:
             for partition in topic.partitions:
-                for follower in partition.new_isr_with_epochs:
-                    if follower.broker_epoch >= 0:
-                        yield follower.broker_id, follower.broker_epoch
+                if (topic.topic_id, partition.partition_index) not in refused:
+                    yield from (
+                        (each.broker_id, each.broker_epoch)
+                        for each in partition.new_isr_with_epochs
+                        if each.broker_epoch >= 0
+                    )
     if isinstance(request, FetchRequest) and request.replica_state.replica_id >= 0:
         yield request.replica_state.replica_id, request.replica_state.replica_epoch
 
 
-def _is_taken(request: Message, response: Message) -> bool:
-    """Whether the answer means that the word of those who spoke counts."""
-    if getattr(response, "error_code", 0):
-        return False
+def _refused(response: Message) -> Places | None:
+    """Where the answer says no; None when it says nothing else, and so no word counts."""
     if isinstance(response, AlterPartitionResponse):
-        return any(not each.error_code for topic in response.topics for each in topic.partitions)
-    if isinstance(response, FetchResponse):
-        return any(not each.error_code for topic in response.responses for each in topic.partitions)
-    return True
+        answers = {
+            (topic.topic_id, one.partition_index): one.error_code
+            for topic in response.topics
+            for one in topic.partitions
+        }
+    elif isinstance(response, FetchResponse):
+        answers = {
+            (topic.topic_id, one.partition_index): one.error_code
+            for topic in response.responses
+            for one in topic.partitions
+        }
+    else:
+        return frozenset()
+    refused = frozenset(place for place, error_code in answers.items() if error_code)
+    return None if len(refused) == len(answers) else refused
 
 
 class TheLivingKeepTheirPlace(Checker):
