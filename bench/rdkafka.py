@@ -29,7 +29,15 @@ def produce(bootstrap: str, topic: str, records: int, size: int) -> float:
 
 
 def consume(bootstrap: str, topic: str, records: int, size: int) -> float:
-    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "bench", "enable.auto.commit": False})
+    consumer = Consumer(
+        {
+            "bootstrap.servers": bootstrap,
+            "group.id": "bench",
+            "enable.auto.commit": False,
+            # The client rests for so long when its queue is full. With the default, a second, the line would count naps.
+            "fetch.queue.backoff.ms": 10,
+        }
+    )
     partitions = consumer.list_topics(topic, timeout=20).topics[topic].partitions
     consumer.assign([TopicPartition(topic, partition, OFFSET_BEGINNING) for partition in partitions])
     seen = 0
