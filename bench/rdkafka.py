@@ -34,7 +34,7 @@ def consume(bootstrap: str, topic: str, records: int, size: int) -> float:
             "bootstrap.servers": bootstrap,
             "group.id": "bench",
             "enable.auto.commit": False,
-            # The client rests for so long when its queue is full. With the default, a second, the line would count naps.
+            # How long the client rests when its queue is full. By default a second: the line would count naps.
             "fetch.queue.backoff.ms": 10,
         }
     )
