@@ -175,6 +175,29 @@ def test_records_of_an_epoch_that_nobody_knows_are_damage() -> None:
     play(writing(5, snapshots_after=()), check)
 
 
+@pytest.mark.parametrize("power_is_lost", [False, True])
+def test_a_start_may_fail_any_number_of_times_before_quorum_state_names_its_epoch(power_is_lost: bool) -> None:
+    async def failing(world: World) -> None:
+        quorum = QuorumOfOne(world)
+        synced_note = world.disk.read(f"{PARTITION}/{COMMITTED_OFFSET}")
+        assert isinstance(world.disk, SimDisk)
+        world.disk.fail("create", under=f"{PARTITION}/quorum-state.tmp", code=errno.ENOSPC, times=1)
+        await quorum.voter.start()
+        with pytest.raises(NodeFault, match="No space left"):
+            await quorum.voter.run()
+        if power_is_lost:
+            file = world.disk.open(f"{PARTITION}/{COMMITTED_OFFSET}")
+            file.write_at(0, synced_note)
+            file.close()
+
+    async def at_last(world: World) -> None:
+        async with QuorumOfOne(world).running() as quorum:
+            assert settings_in(quorum.image) == list(range(5))
+            assert quorum.voter.epoch == 5
+
+    play(writing(5, snapshots_after=()), failing, failing, failing, at_last)
+
+
 def test_only_what_is_known_to_be_committed_is_replayed_before_the_quorum_speaks() -> None:
     async def check(world: World) -> None:
         note = CommittedNote(world.disk, PARTITION)

@@ -74,8 +74,11 @@ def open_log(
         wall_ms=wall_ms,
     )
     _sync_what_is_there(disk, path, log)
-    if 0 < state.epoch < log.epochs.latest - 1:
-        # A batch's epoch is outside of its checksum. A leader writes in the epoch that quorum-state is about to name.
+    note = read_committed(disk, path)
+    named = max(state.epoch, 0 if note is None else note.epoch)
+    if state.epoch > 0 and log.epochs.latest > named + 1:
+        # A batch's epoch is outside of its checksum. A leader writes in the epoch that the note, and then quorum-state,
+        # is about to name; lives of a sole voter that end in between are told apart by the note (see `storage`).
         raise MetadataDamaged(
             f"{path} is damaged: its last records claim to be of epoch {log.epochs.latest}, but quorum-state knows of "
             f"epoch {state.epoch}",

@@ -76,8 +76,11 @@ class MetadataStorage:
         return storage
 
     def _begin_note(self) -> None:
-        """Where somebody wrote who keeps no note. What is here now is whole: from now on there is one."""
-        epoch = self.read_state().epoch
+        """Where somebody wrote who keeps no note. What is here now is whole: from now on there is one.
+
+        Likewise where a life ended before its epoch was noted: the next one, too, may write one epoch more, and end.
+        """
+        epoch = max(self.read_state().epoch, self.log.epochs.latest)
         if epoch > max(0, self.note.committed.epoch):
             self.note_epoch(epoch)
             self.note.sync()
