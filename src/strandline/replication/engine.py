@@ -57,7 +57,7 @@ class Replication:
         self._isr = IsrChanges(node_id, send_to_controller, self._broker_epoch)
         table.on_proposal = self._isr.propose
         self._equipment = Equipment(
-            node_id, world, peers, settings, self._broker_epoch, self._endpoint, self._remove_soon
+            node_id, world, peers, settings, table.brokers.registered_epoch, self._endpoint, self._remove_soon
         )
         self._tasks = TaskGroup()
         self._fetchers: dict[int, Fetcher] = {}

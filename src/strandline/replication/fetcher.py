@@ -70,7 +70,8 @@ class Equipment(msgspec.Struct):
     world: World
     peers: Peers
     settings: ReplicationSettings
-    broker_epoch: Callable[[], int]
+    registered_epoch: Callable[[int], int]
+    """Of a broker, by committed metadata; -1 when it has no registration."""
     endpoint: Callable[[int], Endpoint | None]
     """Of another broker; None when it cannot be reached now."""
     removed: Callable[[list[Segment]], None]
@@ -88,6 +89,8 @@ class Fetcher:
         # Those that may want something else by now than what the conversation knows.
         self._to_look_at: dict[PartitionKey, None] = {}
         self._changed = asyncio.Event()
+        # Whom the fetch under way was sent to: where, and under which broker epoch.
+        self._asked: tuple[Endpoint, int] | None = None
         self._silent = False
         self._bytes_in_turn = 0
 
@@ -104,8 +107,13 @@ class Fetcher:
         self._conversation.want(key, None)
 
     def look_again(self) -> None:
-        """The leader may be back, or somewhere else."""
+        """The leader may be back, or somewhere else. If it was started anew, nobody is left who could answer: where its
+        host went down, not even the connection would tell."""
         self._changed.set()
+        if self._asked is not None:
+            endpoint, epoch = self._asked
+            if self._equipment.registered_epoch(self._leader_id) != epoch:
+                self._equipment.peers.hang_up(endpoint)
 
     async def run(self) -> None:
         while True:
@@ -157,8 +165,11 @@ class Fetcher:
             return
 
     async def _fetch(self, endpoint: Endpoint) -> FetchResponse | None:
+        registered_epoch = self._equipment.registered_epoch
+        self._asked = endpoint, registered_epoch(self._leader_id)
         try:
-            response = await self._call(endpoint, self._conversation.request(self._equipment.broker_epoch()))
+            own_epoch = registered_epoch(self._equipment.broker_id)
+            response = await self._call(endpoint, self._conversation.request(own_epoch))
             assert isinstance(response, FetchResponse)
             believed = self._conversation.on_answer(response)
         except (OSError, KafkaError) as error:
@@ -167,6 +178,8 @@ class Fetcher:
                 self._silent = True
                 logger.warning("broker %d, which is followed, does not answer: %s", self._leader_id, error)
             return None
+        finally:
+            self._asked = None
         self._silent = False
         return response if believed else FetchResponse()
 

@@ -12,3 +12,7 @@ class Peers(Protocol):
     async def call(self, endpoint: Endpoint, request: Message, *, timeout_ms: int) -> Message:
         """The answer to a request. Raises OSError, TimeoutError or KafkaError when there is none in time."""
         ...
+
+    def hang_up(self, endpoint: Endpoint) -> None:
+        """Who was asked there is gone: calls under way fail, later ones dial anew."""
+        ...

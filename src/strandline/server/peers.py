@@ -101,6 +101,12 @@ class Peers:
         transport.abort()
         return False
 
+    def hang_up(self, endpoint: Endpoint) -> None:
+        """Ends the connections to this address; calls under way fail, later ones dial anew."""
+        for (to, _), line in self._lines.items():
+            if to == endpoint and line.connection is not None:
+                line.connection.close()
+
     def close(self) -> None:
         """Ends every connection; calls under way fail."""
         self._closed = True

@@ -189,6 +189,9 @@ class Cluster:
         await self._travel(sender, endpoint.port)
         return decode(api.response, api.max_version, encode_bytes(answer, api.max_version))[0]
 
+    def hang_up(self, endpoint: Endpoint) -> None:
+        """Nothing is under way for longer than it takes."""
+
     async def _travel(self, *between: int) -> None:
         await asyncio.sleep(_LATENCY_MS / 1000)
         if any(broker_id in self.unreachable for broker_id in between):

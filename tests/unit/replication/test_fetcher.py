@@ -1,4 +1,4 @@
-"""What a fetch costs who follows many partitions of one leader."""
+"""Following many partitions of one leader: what a fetch costs, and what ends one that nobody will answer."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import asyncio
 from strandline.log.partition_log import PartitionLog
 from strandline.log.settings import LogSettings
 from strandline.metadata.values import PartitionInfo
+from strandline.model.errors import ErrorCode, KafkaError
 from strandline.model.ids import Endpoint, TopicPartition, Uuid
 from strandline.protocol.messages.fetch import (
     FetchableTopicResponse,
@@ -52,6 +53,65 @@ class OneAtATime:
         topic = FetchableTopicResponse(topic_id=TOPIC_ID, partitions=[news])
         return FetchResponse(session_id=9, responses=[topic])
 
+    def hang_up(self, endpoint: Endpoint) -> None:
+        raise AssertionError("it is there")
+
+
+class Gone:
+    """A leader that never answers, on a connection that does not tell."""
+
+    def __init__(self) -> None:
+        self.calls: list[asyncio.Future[Message]] = []
+        self.asked = asyncio.Event()
+
+    async def call(self, endpoint: Endpoint, request: Message, *, timeout_ms: int) -> Message:
+        self.calls.append(asyncio.get_running_loop().create_future())
+        self.asked.set()
+        return await self.calls[-1]
+
+    def hang_up(self, endpoint: Endpoint) -> None:
+        assert endpoint == Endpoint("h", LEADER)
+        self.calls[-1].set_exception(KafkaError(ErrorCode.NETWORK_EXCEPTION, "hung up"))
+
+
+def test_a_leader_that_was_started_anew_is_asked_anew() -> None:
+    async def scenario(rig: Rig) -> None:
+        leader, epochs = Gone(), {NODE: 7, LEADER: 20}
+        equipment = Equipment(
+            NODE,
+            rig.world,
+            leader,
+            ReplicationSettings(),
+            epochs.__getitem__,
+            lambda broker_id: Endpoint("h", broker_id),
+            lambda segments: None,
+        )
+        fetcher = Fetcher(LEADER, equipment)
+        fetcher.look_again()
+        follow(rig, fetcher, 0, Follower)
+        rig.tasks.start(fetcher.run())
+        await leader.asked.wait()
+        fetcher.look_again()
+        await asyncio.sleep(0.1)
+        assert len(leader.calls) == 1, "somebody else came or went"
+        epochs[LEADER] = 31
+        fetcher.look_again()
+        await asyncio.sleep(2)
+        assert len(leader.calls) == 2
+
+    on_virtual_time(scenario)
+
+
+def follow(rig: Rig, fetcher: Fetcher, index: int, kind: type[Follower]) -> None:
+    log = PartitionLog.open(rig.world.disk, f"/data/t-{index}", TopicPartition("t", index), LogSettings(), wall_ms=1)
+
+    async def open_log() -> PartitionLog:
+        return log
+
+    info = PartitionInfo((NODE, LEADER), (LEADER,), leader=LEADER)
+    partition = Partition(TopicPartition("t", index), TOPIC_ID, info, open_log, rig.partitions)
+    fetcher.follow(Following(partition, log, kind(log, 0, max_bytes=1 << 20, backoff_ms=1_000)))
+
 
 def test_a_fetch_costs_what_has_changed_and_not_what_is_followed() -> None:
     async def scenario(rig: Rig) -> None:
@@ -62,22 +122,13 @@ def test_a_fetch_costs_what_has_changed_and_not_what_is_followed() -> None:
             rig.world,
             leader,
             ReplicationSettings(),
-            lambda: 7,
+            lambda broker_id: 7,
             lambda broker_id: Endpoint("h", broker_id),
             lambda segments: None,
         )
         fetcher = Fetcher(LEADER, equipment)
         for index in range(PARTITIONS):
-            log = PartitionLog.open(
-                rig.world.disk, f"/data/t-{index}", TopicPartition("t", index), LogSettings(), wall_ms=1
-            )
-
-            async def open_log(log: PartitionLog = log) -> PartitionLog:
-                return log
-
-            info = PartitionInfo((NODE, LEADER), (LEADER,), leader=LEADER)
-            partition = Partition(TopicPartition("t", index), TOPIC_ID, info, open_log, rig.partitions)
-            fetcher.follow(Following(partition, log, CountedFollower(log, 0, max_bytes=1 << 20, backoff_ms=1_000)))
+            follow(rig, fetcher, index, CountedFollower)
         rig.tasks.start(fetcher.run())
         await leader.done.wait()
         assert len(fetcher) == PARTITIONS

@@ -158,6 +158,23 @@ def test_a_lost_connection_fails_its_calls_and_the_next_call_dials_again() -> No
     play(scene, friend)
 
 
+def test_hanging_up_ends_what_is_under_way_and_the_next_call_dials_anew() -> None:
+    friend = Friend()
+
+    async def scene(peers: Peers, simulation: Simulation, there: Machine) -> None:
+        fetch = asyncio.create_task(peers.call(FRIEND, FetchRequest(), timeout_ms=30_000))
+        await parked(friend)
+        peers.hang_up(Endpoint("elsewhere", 1))
+        await asyncio.sleep(0.1)
+        assert not fetch.done()
+        peers.hang_up(FRIEND)
+        with pytest.raises(ConnectionLost):
+            await fetch
+        assert await peers.call(FRIEND, vote(2), timeout_ms=2000) == VoteResponse(error_code=2)
+
+    play(scene, friend)
+
+
 def test_a_killed_process_refuses_while_silence_and_a_living_one_do_not() -> None:
     async def scene(peers: Peers, simulation: Simulation, there: Machine) -> None:
         assert not await peers.is_refused(FRIEND)
