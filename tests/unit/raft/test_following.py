@@ -21,10 +21,11 @@ from strandline.raft.machine.effects import (
     SnapshotChunk,
     Truncate,
 )
+from strandline.raft.machine.requests import end_request
 from strandline.raft.machine.settings import QuorumSettings
 from strandline.raft.machine.states import Follower, Prospective, Unattached
 from strandline.raft.machine.values import KnownLeader, QuorumState
-from unit.raft.little_cluster import voter
+from unit.raft.little_cluster import CLUSTER_ID, voter
 from unit.raft.lone_replica import LoneReplica, only
 
 
@@ -313,6 +314,34 @@ def test_a_snapshot_that_comes_whole_after_all_ends_the_rests() -> None:
     assert fetch_of(fetch) == (6, 1, 1, 6)
     assert isinstance(replica.machine.role, Follower)
     assert replica.machine.role.given_up_snapshots == 0
+
+
+@pytest.mark.parametrize("is_whole", [True, False])
+def test_the_time_it_takes_to_load_a_snapshot_is_not_the_leader_s_silence(is_whole: bool) -> None:
+    replica, snapshot_id = LoneReplica(), snapshots.SnapshotId(5, 1)
+    replica.answer(told_to_take(replica, snapshot_id), piece(snapshot_id, 0, b"abcde", 5))
+    replica.now_ms += 10_000
+    if is_whole:
+        replica.log.restart_at(snapshot_id, b"abcde", 1, replica.log.voters)
+        (fetch,) = only(Send, replica.machine.on_snapshot_loaded(snapshot_id, replica.now_ms))
+    else:
+        replica.machine.on_snapshot_failed(snapshot_id, "it has no footer", replica.now_ms)
+        (fetch,) = only(Send, replica.wait(20))
+    assert isinstance(replica.machine.role, Follower)
+    assert fetch.endpoint == voter(2).endpoint
+    replica.run_out_of_patience()
+    assert isinstance(replica.machine.role, Prospective), "but from then on it is"
+
+
+def test_a_leader_that_resigned_is_not_waited_for_because_a_snapshot_took_its_time() -> None:
+    replica, snapshot_id = LoneReplica(), snapshots.SnapshotId(5, 1)
+    replica.answer(told_to_take(replica, snapshot_id), piece(snapshot_id, 0, b"abcde", 5))
+    resigning = end_request(CLUSTER_ID, voter(2), 1, [voter(3).key])
+    replica.machine.on_end_quorum_epoch("end", resigning, replica.now_ms)
+    replica.now_ms += 10_000
+    replica.log.restart_at(snapshot_id, b"abcde", 1, replica.log.voters)
+    replica.machine.on_snapshot_loaded(snapshot_id, replica.now_ms)
+    assert isinstance(replica.machine.role, Prospective)
 
 
 def test_a_broken_connection_does_not_cost_the_pieces_that_have_come() -> None:

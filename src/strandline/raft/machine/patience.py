@@ -41,6 +41,12 @@ def trust_leader(seat: Seat, role: Follower, now_ms: int) -> None:
         role.deadline_ms = seat.fetch_timeout(now_ms)
 
 
+def excuse_silence(seat: Seat, role: Follower, now_ms: int) -> None:
+    """This replica had something to do that kept it from asking: until now the leader had nothing to answer."""
+    if not (role.leader_is_gone or role.leader_has_resigned):
+        role.deadline_ms = seat.fetch_timeout(now_ms)
+
+
 def give_up_leader(seat: Seat, role: Follower, now_ms: int) -> None:
     """There is evidence that nobody leads: the leader is neither waited for nor protected from others' elections.
 

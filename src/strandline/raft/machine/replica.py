@@ -227,7 +227,7 @@ class Replica:
 
     def on_snapshot_loaded(self, snapshot_id: SnapshotId, now_ms: int) -> list[Effect]:
         """`FinishSnapshot` is done: the log begins and ends where the snapshot ends."""
-        snapshot_transfer.on_snapshot_loaded(self._listen(), snapshot_id)
+        snapshot_transfer.on_snapshot_loaded(self._listen(), snapshot_id, now_ms)
         return self._settle(now_ms)
 
     def on_snapshot_failed(self, snapshot_id: SnapshotId, why: str, now_ms: int) -> list[Effect]:

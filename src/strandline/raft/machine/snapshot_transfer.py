@@ -16,7 +16,7 @@ from strandline.raft.machine.answers import fetch_snapshot_response, heard_in, t
 from strandline.raft.machine.check_quorum import hear_from
 from strandline.raft.machine.effects import FinishSnapshot, ReplyWithSnapshot, SnapshotChunk
 from strandline.raft.machine.hearing import still_concerns
-from strandline.raft.machine.patience import trust_leader
+from strandline.raft.machine.patience import excuse_silence, trust_leader
 from strandline.raft.machine.replication import leader_only_error
 from strandline.raft.machine.requests import fetch_snapshot_request, the_snapshot
 from strandline.raft.machine.seat import Seat
@@ -109,18 +109,20 @@ def on_fetch_snapshot_response(seat: Seat, response: FetchSnapshotResponse, now_
     return True
 
 
-def on_snapshot_loaded(seat: Seat, snapshot_id: SnapshotId) -> None:
+def on_snapshot_loaded(seat: Seat, snapshot_id: SnapshotId, now_ms: int) -> None:
     """The log is that snapshot now, whatever state this replica is in meanwhile."""
     seat.flushed_offset = seat.log.end_offset
     seat.commit(snapshot_id.end_offset)
     if (role := _fetching(seat, snapshot_id)) is not None:
         role.snapshot = None
         role.given_up_snapshots = 0
+        excuse_silence(seat, role, now_ms)
 
 
 def on_snapshot_failed(seat: Seat, snapshot_id: SnapshotId, why: str, now_ms: int) -> None:
     if (role := _fetching(seat, snapshot_id)) is not None:
         _give_up(seat, role, snapshot_id, why, now_ms)
+        excuse_silence(seat, role, now_ms)
 
 
 def _fetching(seat: Seat, snapshot_id: SnapshotId) -> Follower | None:
