@@ -104,6 +104,26 @@ def test_a_run_that_is_not_the_same_elsewhere_fails(
     assert "is not the same run in another process" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize(
+    ("asked", "why"),
+    [
+        (["--seeds", "9..3"], "the first comes before the last"),
+        (["--nodes", "0"], "not a number from 1 on"),
+        (["--minutes", "-1"], "no length of time"),
+        (["--nodes", "2", "--controllers", "3"], "either --nodes, or --controllers and --brokers"),
+        (["--set", "broker.session.timeout.ms=x"], "broker.session.timeout.ms"),
+        (["--faults", "kill,gremlins"], "'gremlins' is none of"),
+    ],
+)
+def test_what_cannot_be_run_is_refused_with_the_reason(
+    asked: list[str], why: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as left:
+        main(["run", *asked])
+    assert left.value.code == 2
+    assert why in capsys.readouterr().err
+
+
 def test_a_scene_of_ones_own() -> None:
     """As docs/simulation.md shows it: three nodes, the leader is killed, another leads within a second."""
     layout = Layout((1, 2, 3), (1, 2, 3))

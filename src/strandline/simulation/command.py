@@ -10,8 +10,10 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import multiprocessing
 import os
+import shlex
 import subprocess
 import sys
 import time
@@ -20,9 +22,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
+from strandline.node.config import ConfigRefused
 from strandline.simulation.cluster.plan import FAULTS, Layout, Options, draw_plan
 from strandline.simulation.cluster.run import Outcome, run_plan
 from strandline.simulation.cluster.shrink import shrink
+from strandline.simulation.nodes import node_config
 
 TWICE_EVERY = 100
 """One seed of so many is run again elsewhere: the same seed must mean the same run."""
@@ -33,25 +37,25 @@ def configure(parser: argparse.ArgumentParser) -> None:
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
     run = commands.add_parser("run", help="run a cluster from each of many seeds, and check what it promises")
     run.add_argument("--seeds", type=_seeds, default=range(1, 51), metavar="A..B", help="which (default: 1..50)")
-    run.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes (default: one for each core)")
+    run.add_argument("--jobs", type=_number, default=os.cpu_count() or 1, help="processes (default: one for each core)")
     run.add_argument("--no-shrink", action="store_true", help="tell a failure as it happened, do not look for less")
     run.add_argument("--keep-going", action="store_true", help="do not stop at the first seed that fails")
     run.add_argument("--json", action="store_true", help="print one JSON object: totals and what failed")
     _add_options(run)
-    run.set_defaults(run=_run)
+    run.set_defaults(run=_run, refuse=run.error)
     replay = commands.add_parser("replay", help="run one seed again and tell its story")
     replay.add_argument("seed", type=int)
     replay.add_argument("--trace", action="store_true", help="show what the nodes log, and the end of the trace")
     replay.add_argument("--digest", action="store_true", help="print the hash of everything that happened, only")
     _add_options(replay)
-    replay.set_defaults(run=_replay)
+    replay.set_defaults(run=_replay, refuse=replay.error)
 
 
 def _add_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--minutes", type=float, default=0.5, help="of simulated time before healing (default: 0.5)")
-    parser.add_argument("--nodes", type=int, help="so many nodes that are controller and broker (default: by seed)")
-    parser.add_argument("--controllers", type=int, help="so many controllers, with --brokers")
-    parser.add_argument("--brokers", type=int)
+    parser.add_argument("--minutes", type=_minutes, default=0.5, help="of simulated time before healing (default: 0.5)")
+    parser.add_argument("--nodes", type=_number, help="so many nodes that are controller and broker (default: by seed)")
+    parser.add_argument("--controllers", type=_number, help="so many controllers, with --brokers")
+    parser.add_argument("--brokers", type=_number)
     parser.add_argument("--producers", type=int, help="so many, each with a topic and a consumer (default: by seed)")
     parser.add_argument(
         "--set", type=_setting, action="append", default=[], metavar="KEY=VALUE", help="of every node (Kafka's keys)"
@@ -70,10 +74,12 @@ def _run(arguments: argparse.Namespace) -> int:
             if not arguments.json:
                 print(why, flush=True)
         if outcome.violation is not None:
+            if not arguments.no_shrink:
+                print(f"seed {outcome.plan.seed} breaks a promise; looking for the least that does", file=sys.stderr)
             told = outcome if arguments.no_shrink else shrink(outcome)
             totals.failures.append(_failure(told))
             if not arguments.json:
-                tell(told)
+                tell(told, arguments)
             if not arguments.keep_going:
                 break
     took_s = time.monotonic() - began  # noqa: TID251
@@ -102,11 +108,11 @@ def _replay(arguments: argparse.Namespace) -> int:
     if arguments.digest:
         print(outcome.digest)
         return 0
-    tell(outcome)
+    tell(outcome, arguments)
     return 0 if outcome.violation is None else 1
 
 
-def tell(outcome: Outcome) -> None:
+def tell(outcome: Outcome, arguments: argparse.Namespace) -> None:
     violation = outcome.violation
     print(
         f"\nseed {outcome.plan.seed}: "
@@ -119,7 +125,8 @@ def tell(outcome: Outcome) -> None:
     if violation is not None:
         if outcome.details:
             print(outcome.details)
-        print(f"{violation}\nagain: strandline sim replay {outcome.plan.seed}", flush=True)
+        again = shlex.join(["strandline", "sim", "replay", str(outcome.plan.seed), *_as_arguments(arguments)])
+        print(f"{violation}\nagain: {again}", flush=True)
 
 
 class Totals:
@@ -212,6 +219,12 @@ def _as_arguments(arguments: argparse.Namespace) -> Iterable[str]:
 
 def _options(arguments: argparse.Namespace) -> Options:
     layout = None
+    if arguments.nodes is not None and (arguments.controllers is not None or arguments.brokers is not None):
+        arguments.refuse("--nodes are controllers and brokers: give either --nodes, or --controllers and --brokers")
+    try:
+        node_config("any", overrides=dict(arguments.set))
+    except ConfigRefused as refused:
+        arguments.refuse(f"--set: {'; '.join(refused.problems)}")
     if arguments.nodes is not None:
         nodes = tuple(range(1, arguments.nodes + 1))
         layout = Layout(nodes, nodes, spare_controllers=(97, 98), spare_brokers=(99,))
@@ -225,9 +238,28 @@ def _options(arguments: argparse.Namespace) -> Options:
 def _seeds(text: str) -> Sequence[int]:
     first, dots, last = text.partition("..")
     try:
-        return range(int(first), int(last) + 1) if dots else [int(each) for each in text.split(",")]
+        seeds = range(int(first), int(last) + 1) if dots else [int(each) for each in text.split(",")]
     except ValueError:
         raise argparse.ArgumentTypeError(f"{text!r} is neither A..B nor A,B,…") from None
+    if not seeds:
+        raise argparse.ArgumentTypeError(f"there is nothing in {text}: the first comes before the last")
+    return seeds
+
+
+def _number(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text} is not a number from 1 on")
+    return int(text)
+
+
+def _minutes(text: str) -> float:
+    try:
+        minutes = float(text)
+    except ValueError:
+        minutes = 0.0
+    if not 0 < minutes < math.inf:
+        raise argparse.ArgumentTypeError(f"{text} is no length of time")
+    return minutes
 
 
 def _setting(text: str) -> tuple[str, str]:
