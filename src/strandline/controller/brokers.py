@@ -14,12 +14,10 @@ from __future__ import annotations
 from collections.abc import Generator
 from enum import Enum, auto
 
-from msgspec.structs import replace
-
 from strandline.controller.decisions import MAX_RECORDS_PER_DECISION, Decision, Steps
+from strandline.controller.doubts import Doubts
 from strandline.controller.elections import come, leads_any, leave
 from strandline.controller.hosts import known_broker
-from strandline.controller.partitions import Rules
 from strandline.controller.rules import TopicRules, elr_enabled
 from strandline.controller.sessions import Session, Sessions
 from strandline.controller.settings import ControllerSettings
@@ -64,33 +62,27 @@ class Next(Enum):
     SHUTDOWN_NOW = auto()
 
 
-class CleanRules(TopicRules):
-    """The rules of all topics, as if none allowed unclean leaders."""
-
-    def __init__(self, view: View, settings: ControllerSettings) -> None:
-        super().__init__(view, settings.static, settings.node_id)
-
-    def of(self, topic: str) -> Rules:
-        return replace(super().of(topic), unclean=False)
-
-
 class Brokers:
-    def __init__(self, view: View, settings: ControllerSettings) -> None:
+    def __init__(self, view: View, settings: ControllerSettings, doubts: Doubts | None = None) -> None:
         self._view = view
         self._settings = settings
+        self.doubts = doubts or Doubts()
         self.sessions = Sessions(settings.broker_session_timeout_ms)
 
     def activate(self, now_ms: int, former_leader: tuple[int, int] | None = None) -> None:
-        """Every broker that is not fenced gets the time of a whole session to be heard, unless it is surely dead.
+        """Every broker that is not fenced gets the time of a whole session to be heard.
 
         `former_leader`: its id and when it was last heard. If it has a broker, that is in the same process.
         """
         heard_ms = {} if former_leader is None else dict([former_leader])
         self.sessions = Sessions(self._settings.broker_session_timeout_ms)
-        predecessor = self.predecessor()
+        self.doubts.clear()
         for broker in self._view.brokers():
-            if not broker.fenced and broker is not predecessor:
+            if not broker.fenced:
                 self.sessions.start(broker.id, broker.epoch, now_ms, heard_ms.get(broker.id))
+            elif self._settings.death_detection:
+                # Perhaps a moment ago, by the controller before this one, on evidence.
+                self.doubts.begin(broker.id, now_ms + self._settings.broker_session_timeout_ms)
 
     def predecessor(self) -> BrokerInfo | None:
         """Who is registered under this node's own id, if that was a process before this one.
@@ -119,7 +111,7 @@ class Brokers:
         known = self._view.broker(request.broker_id)
         again = known is not None and known.incarnation_id == request.incarnation_id
         if known is not None and not again:
-            self._check_gone(known, now_ms)
+            self._check_gone(known, request, now_ms)
         if request.is_migrating_zk_broker:
             raise KafkaError(ErrorCode.BROKER_ID_NOT_REGISTERED, "brokers that come from ZooKeeper are not taken in")
         self._check_directories(request)
@@ -139,7 +131,9 @@ class Brokers:
         atomic = len(records) <= MAX_RECORDS_PER_DECISION
         return Decision(BrokerRegistrationResponse(broker_epoch=epoch), records, atomic=atomic)
 
-    def _check_gone(self, predecessor: BrokerInfo, now_ms: int) -> None:
+    def _check_gone(self, predecessor: BrokerInfo, request: BrokerRegistrationRequest, now_ms: int) -> None:
+        if predecessor is self.predecessor() and request.incarnation_id == self._settings.incarnation_id:
+            return
         if self.sessions.is_alive(predecessor.id, predecessor.epoch, now_ms):
             raise KafkaError(
                 ErrorCode.DUPLICATE_BROKER_REGISTRATION, f"another broker with id {predecessor.id} is still alive"
@@ -258,15 +252,15 @@ class Brokers:
     def fence(self, broker_id: int, *, on_evidence: bool = False) -> Steps[None]:
         """Its session is over: partitions first, the broker last, so that it is in no ISR when it is fenced.
 
-        Evidence of its death may be wrong, and must not cost a record: whatever topics allow, nobody is elected who was
-        not in sync.
+        On mere evidence of its death it is in doubt for as long as its session would have lasted.
         """
         records: list[Message] = []
         broker = self._view.broker(broker_id)
-        self.sessions.end(broker_id)
+        session = self.sessions.end(broker_id)
+        if on_evidence and session is not None:
+            self.doubts.begin(broker_id, session.deadline_ms)
         if broker is not None and not broker.fenced:
-            rules = CleanRules(self._view, self._settings) if on_evidence else self._rules()
-            yield from leave(self._view, rules, broker_id, records)
+            yield from leave(self._view, self._rules(), broker_id, records)
             records.append(_change(broker, fenced=FENCED))
         return Decision(None, records, atomic=False)
 
@@ -306,7 +300,7 @@ class Brokers:
         return Decision(ControllerRegistrationResponse(), [record])
 
     def _rules(self) -> TopicRules:
-        return TopicRules(self._view, self._settings.static, self._settings.node_id)
+        return TopicRules(self._view, self._settings.static, self._settings.node_id, self.doubts)
 
 
 def _unsupported(broker_id: int, name: str, low: int, high: int, level: int) -> KafkaError:

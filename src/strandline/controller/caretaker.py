@@ -89,6 +89,11 @@ class Caretaker:
                 logger.warning("the controller's duty %r failed: %s", duty.name, error)
             return False
 
+    async def elect_unclean(self) -> None:
+        """Something is different since the last look around."""
+        while await self.perform(self._unclean_election):
+            pass
+
     def _no_op(self) -> Decision[bool]:
         """Shows followers that the log is led and how far they lag; with nobody to see it, a disk may sleep."""
         leadership = self._events.leadership
@@ -108,17 +113,21 @@ class Caretaker:
             return None
         # A session that is yet to begin ends no earlier.
         latest_ms = self._clock.now_ms() + self._settings.broker_session_timeout_ms
-        deadline_ms = self._brokers.sessions.next_deadline_ms()
-        return latest_ms if deadline_ms is None else deadline_ms
+        ends_ms = (self._brokers.sessions.next_deadline_ms(), self._brokers.doubts.next_deadline_ms())
+        return min((end_ms for end_ms in ends_ms if end_ms is not None), default=latest_ms)
 
     def _on_standstill(self, late_ms: int) -> None:
         """What came in the meantime is yet to be read, and everybody has the time of a heartbeat to be heard."""
         logger.warning("this process stood still for %d ms; nobody is held to have been silent meanwhile", late_ms)
-        self._brokers.sessions.postpone(late_ms + self._settings.broker_heartbeat_interval_ms)
+        by_ms = late_ms + self._settings.broker_heartbeat_interval_ms
+        self._brokers.sessions.postpone(by_ms)
+        self._brokers.doubts.postpone(by_ms)
 
     async def _fence_silent(self, now_ms: int) -> None:
         for broker_id in self._brokers.sessions.expired(now_ms):
             await self._fence(broker_id, partial(self._is_silent, broker_id))
+        if self._brokers.doubts.end(now_ms):
+            await self.elect_unclean()
 
     def _is_silent(self, broker_id: int) -> bool:
         if broker_id not in self._brokers.sessions.expired(self._clock.now_ms()):
@@ -128,9 +137,6 @@ class Caretaker:
 
     async def _fence_dead(self, fence: Fence) -> None:
         await self._fence(fence.broker_id, partial(self._is_dead, fence), on_evidence=True)
-        # Where a topic allows an unclean leader, it is elected when the session would have been over, and not before.
-        self._duties.hasten(self._unclean_election, self._clock.now_ms() + self._settings.broker_session_timeout_ms)
-        self._duty_alarm.changed()
 
     def _is_dead(self, fence: Fence) -> bool:
         broker_id, epoch = fence.broker_id, fence.broker_epoch

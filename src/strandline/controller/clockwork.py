@@ -43,11 +43,6 @@ class Duties:
         if duty.interval_ms > 0:
             self._duties.append(duty)
 
-    def hasten(self, duty: Duty, due_ms: int) -> None:
-        """Not later than then, this once."""
-        if duty in self._due_ms:
-            self._due_ms[duty] = min(self._due_ms[duty], due_ms)
-
     def start(self, now_ms: int) -> None:
         self._due_ms = {duty: now_ms + duty.interval_ms for duty in self._duties}
 

@@ -27,6 +27,7 @@ from strandline.controller.configs import Configs
 from strandline.controller.decisions import MAX_RECORDS_PER_DECISION, Decision, Steps
 from strandline.controller.dials import Dials, NoDials
 from strandline.controller.directories import Directories
+from strandline.controller.doubts import Doubts
 from strandline.controller.elections import keep_eligible
 from strandline.controller.events import Events
 from strandline.controller.features import Features
@@ -120,21 +121,22 @@ class Controller:
         metrics = metrics or Metrics()
         self._events = Events(image, log, clock, metrics)
         self._metrics = ControllerMetrics(image, clock, metrics, lambda: self.is_active)
-        self.brokers = Brokers(image.latest, settings)
+        doubts = Doubts()
+        self.brokers = Brokers(image.latest, settings, doubts)
         self._topics = Topics(image.latest, settings, random)
         self._configs = Configs(image.latest, settings)
         self._features = Features(image.latest, settings, lambda: log.kraft_version)
-        self._isrs = Isrs(image.latest, settings)
-        self._leaders = Leaders(image.latest, settings)
-        self._reassignments = Reassignments(image.latest, settings)
-        self._directories = Directories(image.latest, settings)
+        self._isrs = Isrs(image.latest, settings, doubts)
+        self._leaders = Leaders(image.latest, settings, doubts)
+        self._reassignments = Reassignments(image.latest, settings, doubts)
+        self._directories = Directories(image.latest, settings, doubts)
         self._quotas = Quotas(image.latest)
         self._scram = Scram(image.latest)
         self._acls = Acls(image.latest, random, authorizer=settings.authorizer)
         unclean_ms, expiry_ms = settings.unclean_leader_election_interval_ms, settings.token_expiry_check_interval_ms
-        self._unclean_election = Duty("elect unclean leaders", unclean_ms, self._leaders.elect_unclean)
+        unclean_election = Duty("elect unclean leaders", unclean_ms, self._leaders.elect_unclean)
         self._caretaker = Caretaker(
-            image.latest, settings, self._events, self.brokers, clock, dials or NoDials(), self._unclean_election
+            image.latest, settings, self._events, self.brokers, clock, dials or NoDials(), unclean_election
         )
         balance_ms = settings.leader_imbalance_check_interval_ms if settings.auto_leader_rebalance_enable else 0
         self._caretaker.add(Duty("balance leaders", balance_ms, self._leaders.balance))
@@ -210,8 +212,8 @@ class Controller:
             return decision
 
         answer = await self._event(decide_with_partitions)
-        while unclean_allowed and await self._caretaker.perform(self._unclean_election):
-            pass
+        if unclean_allowed:
+            await self._caretaker.elect_unclean()
         return answer
 
     async def alter_partition(self, request: AlterPartitionRequest, version: int = 3) -> AlterPartitionResponse:

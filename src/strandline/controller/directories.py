@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Generator
 
 from strandline.controller.decisions import STEPS_PER_BREATH, Decision, Steps
+from strandline.controller.doubts import Doubts
 from strandline.controller.drafts import Draft
 from strandline.controller.hosts import is_online, known_broker
 from strandline.controller.partitions import Election, Target
@@ -37,15 +38,16 @@ from strandline.protocol.messages.brokers import (
 
 
 class Directories:
-    def __init__(self, view: View, settings: ControllerSettings) -> None:
+    def __init__(self, view: View, settings: ControllerSettings, doubts: Doubts | None = None) -> None:
         self._view = view
         self._settings = settings
+        self._doubts = doubts
 
     def assign(self, request: AssignReplicasToDirsRequest) -> Steps[AssignReplicasToDirsResponse]:
         if self._view.metadata_version < DIRECTORIES_SINCE:
             raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, "at this metadata version directories are not assigned")
         broker = known_broker(self._view, request.broker_id, request.broker_epoch)
-        draft = Draft(self._view, self._settings)
+        draft = Draft(self._view, self._settings, self._doubts)
         response = AssignReplicasToDirsResponse(directories=[])
         for directory in request.directories:
             answers = AssignReplicasToDirsResponseDirectoryData(id=directory.id, topics=[])

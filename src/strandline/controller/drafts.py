@@ -6,6 +6,7 @@ what the first made of it, so that epochs are compared with what they will be an
 
 from __future__ import annotations
 
+from strandline.controller.doubts import Doubts
 from strandline.controller.hosts import LiveBrokers
 from strandline.controller.partitions import AS_IT_IS, Rules, Target, change
 from strandline.controller.rules import TopicRules
@@ -17,15 +18,15 @@ from strandline.protocol.types import Message
 
 
 class Draft:
-    def __init__(self, view: View, settings: ControllerSettings) -> None:
+    def __init__(self, view: View, settings: ControllerSettings, doubts: Doubts | None = None) -> None:
         self.records: list[Message] = []
         self.hosts = LiveBrokers(view)
         self._view = view
-        self._rules = TopicRules(view, settings.static, settings.node_id)
+        self._rules = TopicRules(view, settings.static, settings.node_id, doubts)
         self._changed: dict[PartitionKey, PartitionInfo] = {}
 
-    def rules(self, topic: TopicInfo) -> Rules:
-        return self._rules.of(topic.name)
+    def rules(self, topic: TopicInfo, partition: PartitionInfo) -> Rules:
+        return self._rules.of_partition(topic.name, partition)
 
     def partition(self, topic: TopicInfo, index: int) -> PartitionInfo | None:
         """As it is after the changes drafted so far."""
@@ -43,7 +44,7 @@ class Draft:
     ) -> PartitionInfo:
         """The partition as it will be: the very same object when it needs no change."""
         hosts = self.hosts if leaving is None else LiveBrokers(self._view, leaving=leaving)
-        record = change(partition, topic.id, index, hosts, self.rules(topic), target)
+        record = change(partition, topic.id, index, hosts, self.rules(topic, partition), target)
         if record is None:
             return partition
         self.records.append(record)

@@ -127,6 +127,6 @@ def _append(
     (topic_id, index), partition = found
     topic = view.topic_by_id(topic_id)
     assert topic is not None
-    record = change(partition, topic_id, index, hosts, rules.of(topic.name), target)
+    record = change(partition, topic_id, index, hosts, rules.of_partition(topic.name, partition), target)
     if record is not None:
         records.append(record)

@@ -21,6 +21,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from strandline.controller.decisions import STEPS_PER_BREATH, Decision, Steps
+from strandline.controller.doubts import Doubts
 from strandline.controller.drafts import Draft
 from strandline.controller.hosts import known_broker
 from strandline.controller.partitions import Target
@@ -41,14 +42,15 @@ _ANY_EPOCH = -1
 
 
 class Isrs:
-    def __init__(self, view: View, settings: ControllerSettings) -> None:
+    def __init__(self, view: View, settings: ControllerSettings, doubts: Doubts | None = None) -> None:
         self._view = view
         self._settings = settings
+        self._doubts = doubts
 
     def alter(self, request: AlterPartitionRequest, version: int) -> Steps[AlterPartitionResponse]:
         """Up to version 2 the members of an ISR come without their broker epochs."""
         known_broker(self._view, request.broker_id, request.broker_epoch)
-        draft = Draft(self._view, self._settings)
+        draft = Draft(self._view, self._settings, self._doubts)
         response = AlterPartitionResponse(topics=[])
         count = 0
         for asked in request.topics:

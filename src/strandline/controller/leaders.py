@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterable
 from typing import Final
 
 from strandline.controller.decisions import STEPS_PER_BREATH, Decision, Steps
+from strandline.controller.doubts import Doubts
 from strandline.controller.drafts import Draft
 from strandline.controller.elections import concerned
 from strandline.controller.partitions import Election, Target
@@ -43,16 +44,17 @@ _ELECTIONS: Final = {0: Election.PREFERRED, 1: Election.UNCLEAN}
 
 
 class Leaders:
-    def __init__(self, view: View, settings: ControllerSettings) -> None:
+    def __init__(self, view: View, settings: ControllerSettings, doubts: Doubts | None = None) -> None:
         self._view = view
         self._settings = settings
+        self._doubts = doubts
 
     def elect(self, request: ElectLeadersRequest) -> Steps[ElectLeadersResponse]:
         """Without partitions all are meant, and only those are answered for which there was something to do."""
         election = _ELECTIONS.get(request.election_type)
         if election is None:
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"there is no election of type {request.election_type}")
-        draft = Draft(self._view, self._settings)
+        draft = Draft(self._view, self._settings, self._doubts)
         response = ElectLeadersResponse(replica_election_results=[])
         count = 0
         everything = request.topic_partitions is None
@@ -80,7 +82,7 @@ class Leaders:
         return (yield from self._look(_is_led_by_nobody, Election.UNCLEAN))
 
     def _look(self, is_candidate: Callable[[PartitionInfo], bool], election: Election) -> Steps[bool]:
-        draft = Draft(self._view, self._settings)
+        draft = Draft(self._view, self._settings, self._doubts)
         target = Target(election=election)
         for found in concerned(self._view, is_candidate):
             if found is None:
@@ -89,7 +91,7 @@ class Leaders:
             (topic_id, index), partition = found
             topic = self._view.topic_by_id(topic_id)
             assert topic is not None
-            if election is Election.PREFERRED or draft.rules(topic).unclean:
+            if election is Election.PREFERRED or draft.rules(topic, partition).unclean:
                 draft.change(topic, index, partition, target)
             if len(draft.records) >= MAX_ELECTIONS_PER_LOOK:
                 return Decision(True, draft.records, atomic=False)

@@ -22,6 +22,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from strandline.controller.decisions import STEPS_PER_BREATH, Decision, Steps, check_size
+from strandline.controller.doubts import Doubts
 from strandline.controller.drafts import Draft
 from strandline.controller.elections import concerned
 from strandline.controller.partitions import Election, Target
@@ -43,13 +44,14 @@ from strandline.protocol.messages.reassignments import (
 
 
 class Reassignments:
-    def __init__(self, view: View, settings: ControllerSettings) -> None:
+    def __init__(self, view: View, settings: ControllerSettings, doubts: Doubts | None = None) -> None:
         self._view = view
         self._settings = settings
+        self._doubts = doubts
 
     def alter(self, request: AlterPartitionReassignmentsRequest) -> Steps[AlterPartitionReassignmentsResponse]:
         """Each partition on its own; those that succeed start together, in one atomic batch."""
-        draft = Draft(self._view, self._settings)
+        draft = Draft(self._view, self._settings, self._doubts)
         allow_factor_change = request.allow_replication_factor_change
         response = AlterPartitionReassignmentsResponse(
             # Kafka has an empty message where it was asked for nothing, and none otherwise.
@@ -168,7 +170,7 @@ def _cancelled(draft: Draft, topic: TopicInfo, partition: PartitionInfo) -> Targ
     original = _original(partition)
     isr = tuple(replica for replica in partition.isr if replica not in partition.adding)
     if not isr:
-        unclean = draft.rules(topic).unclean
+        unclean = draft.rules(topic, partition).unclean
         heirs = [replica for replica in original if unclean or replica in partition.elr]
         if not any(_can_lead(draft, partition, heir) for heir in heirs):
             raise _bad_assignment("none of the original replicas is in sync: it would take an unclean leader election")

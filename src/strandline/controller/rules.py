@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from msgspec.structs import replace
+
+from strandline.controller.doubts import Doubts
 from strandline.controller.partitions import Rules
 from strandline.metadata.effective_settings import BrokerLayers, broker_value
 from strandline.metadata.features import ELIGIBLE_LEADER_REPLICAS
 from strandline.metadata.topic_settings import TOPIC_KEYS
+from strandline.metadata.values import PartitionInfo
 from strandline.metadata.views import View
 from strandline.model.settings import ConfigError, Value
 
@@ -31,7 +35,9 @@ def cluster_layers(view: View, static: Mapping[str, str], node_id: int | None = 
 class TopicRules:
     """The election rules of every topic, looked up once per decision."""
 
-    def __init__(self, view: View, static: Mapping[str, str], node_id: int | None = None) -> None:
+    def __init__(
+        self, view: View, static: Mapping[str, str], node_id: int | None = None, doubts: Doubts | None = None
+    ) -> None:
         layers = cluster_layers(view, static, node_id)
         self._view = view
         self._elr = elr_enabled(view)
@@ -39,6 +45,7 @@ class TopicRules:
         self._min_insync = broker_value(MIN_INSYNC_REPLICAS, layers)
         self._unclean = broker_value(UNCLEAN_LEADER_ELECTION, layers)
         self._known: dict[str, Rules] = {}
+        self._doubts = doubts or Doubts()
 
     def of(self, topic: str) -> Rules:
         rules = self._known.get(topic)
@@ -50,6 +57,11 @@ class TopicRules:
             rules = Rules(min_isr, self._elr, unclean is True, self._metadata_version)
             self._known[topic] = rules
         return rules
+
+    def of_partition(self, topic: str, partition: PartitionInfo) -> Rules:
+        """Those of its topic; but nobody is elected uncleanly while it is in doubt whether somebody better is dead."""
+        rules = self.of(topic)
+        return replace(rules, unclean=False) if rules.unclean and self._doubts.about(partition) else rules
 
 
 def _own_value(own: Mapping[str, str], key: str, otherwise: Value | None) -> Value | None:

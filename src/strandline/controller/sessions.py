@@ -55,8 +55,9 @@ class Sessions:
         for session in self._sessions.values():
             session.deadline_ms += by_ms
 
-    def end(self, broker_id: int) -> None:
-        self._sessions.pop(broker_id, None)
+    def end(self, broker_id: int) -> Session | None:
+        """The one that was, if any."""
+        return self._sessions.pop(broker_id, None)
 
     def is_alive(self, broker_id: int, epoch: int, now_ms: int) -> bool:
         session = self._sessions.get(broker_id)

@@ -8,6 +8,7 @@ import pytest
 
 from strandline.controller.brokers import Brokers
 from strandline.controller.decisions import finish
+from strandline.controller.leaders import Leaders
 from strandline.controller.settings import ControllerSettings
 from strandline.metadata.features import SUPPORTED_FEATURES
 from strandline.model.errors import ErrorCode, KafkaError
@@ -29,7 +30,7 @@ from strandline.protocol.messages.metadata_records import (
 )
 from unit.controller.scene import Scene, directory
 
-FIRST, SECOND = Uuid.of(8, 1), Uuid.of(8, 2)
+FIRST, SECOND, THIRD = Uuid.of(8, 1), Uuid.of(8, 2), Uuid.of(8, 3)
 
 
 def registration(broker_id: int = 1, incarnation: Uuid = FIRST, **fields: Any) -> BrokerRegistrationRequest:
@@ -147,12 +148,27 @@ def test_the_predecessor_of_the_controllers_own_broker_is_known_by_its_incarnati
     life.beat(100)
     assert life.brokers.predecessor() is scene.view.broker(100)
     life.brokers.activate(now_ms=0)
+    with pytest.raises(KafkaError, match="still alive"):
+        life.register(registration(broker_id=100, incarnation=THIRD))
     life.register(registration(broker_id=100, incarnation=SECOND))
     life.beat(100)
     elsewhere = Brokers(scene.view, scene.settings)
     assert elsewhere.predecessor() is None
     elsewhere.activate(now_ms=0)
     assert elsewhere.sessions.expired(9000) == [100]
+
+
+@pytest.mark.parametrize("death_detection", [False, True])
+def test_a_predecessor_whose_successor_takes_its_time_is_fenced_when_its_session_is_over(death_detection: bool) -> None:
+    settings = ControllerSettings(
+        node_id=100, cluster_id="cluster", incarnation_id=SECOND, death_detection=death_detection
+    )
+    life = Life(Scene(0, settings=settings))
+    life.register(registration(broker_id=100, incarnation=FIRST))
+    life.beat(100)
+    life.brokers.activate(now_ms=0)
+    assert life.brokers.sessions.expired(8_999) == []
+    assert life.brokers.sessions.expired(9_000) == [100]
 
 
 def test_every_other_broker_must_be_heard_by_a_newly_active_controller() -> None:
@@ -297,11 +313,66 @@ def test_mere_evidence_of_a_death_elects_nobody_who_was_not_in_sync(on_evidence:
     topic_id = scene.topic("t", [1, 2])
     scene.configure("t", "unclean.leader.election.enable", "true")
     scene.write(PartitionChangeRecord(topic_id=topic_id, partition_id=0, isr=[1]))
-    scene.decide(Life(scene).brokers.fence(1, on_evidence=on_evidence))
+    brokers = Brokers(scene.view, scene.settings)
+    brokers.activate(now_ms=0)
+    scene.decide(brokers.fence(1, on_evidence=on_evidence))
     assert scene.partition("t").leader == leader
     broker = scene.view.broker(1)
     assert broker is not None
     assert broker.fenced
+
+
+@pytest.mark.parametrize("elr", [False, True])
+def test_a_stale_replica_that_comes_while_a_death_is_in_doubt_does_not_lead_before_the_session_is_over(
+    elr: bool,
+) -> None:
+    life = alone(elr=elr)
+    for broker_id in (1, 2):
+        life.register(registration(broker_id=broker_id))
+        life.beat(broker_id)
+    scene, brokers = life.scene, life.brokers
+    leaders = Leaders(scene.view, scene.settings, brokers.doubts)
+    scene.topic("t", [1, 2])
+    scene.configure("t", "unclean.leader.election.enable", "true")
+    scene.decide(brokers.fence(2))
+    scene.decide(brokers.fence(1, on_evidence=True))
+    life.now_ms = 50
+    life.beat(2)
+    assert scene.partition("t").leader == -1, "it came"
+    scene.decide(leaders.elect_unclean())
+    assert scene.partition("t").leader == -1, "somebody looked around"
+    assert not brokers.doubts.end(8_999)
+    assert brokers.doubts.end(9_000)
+    scene.decide(leaders.elect_unclean())
+    assert scene.partition("t").leader == 2
+
+
+def test_a_broker_wrongly_held_dead_leads_again_what_it_led() -> None:
+    life = alone()
+    life.register(registration())
+    life.beat()
+    life.scene.topic("t", [1])
+    life.scene.decide(life.brokers.fence(1, on_evidence=True))
+    life.beat()
+    assert (life.scene.partition("t").leader, life.scene.partition("t").leader_recovery_state) == (1, 0)
+
+
+@pytest.mark.parametrize(("death_detection", "leader"), [(True, -1), (False, 2)])
+def test_a_new_controller_does_not_know_why_a_broker_was_fenced_and_doubts_it(
+    death_detection: bool, leader: int
+) -> None:
+    settings = ControllerSettings(node_id=100, cluster_id="cluster", death_detection=death_detection)
+    scene = Scene(2, settings=settings)
+    scene.topic("t", [1, 2])
+    scene.configure("t", "unclean.leader.election.enable", "true")
+    before = Brokers(scene.view, settings)
+    before.activate(now_ms=0)
+    scene.decide(before.fence(2))
+    scene.decide(before.fence(1, on_evidence=True))
+    life = Life(scene)
+    life.brokers.activate(now_ms=0)
+    life.beat(2)
+    assert scene.partition("t").leader == leader
 
 
 def test_a_broker_that_wants_to_be_fenced_is() -> None:

@@ -102,24 +102,3 @@ def test_a_duty_comes_round_and_one_that_has_more_to_do_comes_at_once() -> None:
         task.cancel()
 
     play(scene)
-
-
-def test_a_duty_can_be_hastened_but_not_put_off() -> None:
-    async def scene(world: World) -> None:
-        async def perform(duty: Duty) -> bool:
-            return False
-
-        duties = Duties(perform)
-        duty = Duty("now and then", 5000, lambda: Decision(False))
-        duties.add(duty)
-        duties.hasten(duty, 10)
-        assert duties.next_deadline_ms() is None, "nothing is due while another controller is active"
-        duties.start(0)
-        duties.hasten(duty, 7000)
-        assert duties.next_deadline_ms() == 5000
-        duties.hasten(duty, 900)
-        assert duties.next_deadline_ms() == 900
-        await duties.ring(900)
-        assert duties.next_deadline_ms() == 5900
-
-    play(scene)

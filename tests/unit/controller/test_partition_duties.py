@@ -147,7 +147,7 @@ def test_an_unclean_leader_is_elected_as_soon_as_the_topic_allows_it() -> None:
 
 def test_an_unclean_leader_that_a_lost_controller_did_not_elect_is_looked_for_by_the_next() -> None:
     async def scene(world: World) -> None:
-        stage = await three_brokers(world, 1, 2, unclean_leader_election_interval_ms=5000)
+        stage = await three_brokers(world, 1, 2, unclean_leader_election_interval_ms=5000, death_detection=False)
         await fenced(stage, 2)
         await fenced(stage, 1)
         await unfenced(stage, 2)
