@@ -63,6 +63,10 @@ class DamagedSnapshot(NodeFault):
     """The file is not a whole snapshot. An older one and the log may have everything that is in it."""
 
 
+class UnwrittenSnapshot(Exception):
+    """The disk takes no more of it for now. What was written of it is gone."""
+
+
 class Snapshot:
     """A whole snapshot in memory; its records are decoded as they are asked for."""
 

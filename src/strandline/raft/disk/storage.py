@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 
 from strandline.log.health import is_refusal
 from strandline.log.partition_log import PartitionLog
@@ -26,7 +26,13 @@ from strandline.raft.disk.committed import CommittedNote
 from strandline.raft.disk.mark import is_marked, mark
 from strandline.raft.disk.opening import StorageSettings, open_log
 from strandline.raft.disk.quorum_state import QUORUM_STATE, read_quorum_state, write_quorum_state
-from strandline.raft.disk.snapshots import Snapshot, SnapshotReceiver, SnapshotWriter, read_snapshot
+from strandline.raft.disk.snapshots import (
+    Snapshot,
+    SnapshotReceiver,
+    SnapshotWriter,
+    UnwrittenSnapshot,
+    read_snapshot,
+)
 from strandline.raft.machine.values import QuorumState, SnapshotId
 from strandline.raft.machine.voters import VoterSet
 from strandline.records.batch import BatchHeader
@@ -179,8 +185,11 @@ class MetadataStorage:
     def note_committed(self, offset: int) -> None:
         """To the page cache. Only what is synced here is noted: whoever reads the note may rely on the log for it."""
         self.log.advance_high_watermark(offset)
+        self._raise_note(min(offset, self.log.flushed_offset))
+
+    def _raise_note(self, offset: int) -> None:
         try:
-            self.note.rise(min(offset, self.log.flushed_offset))
+            self.note.rise(offset)
         except OSError as error:
             if not is_refusal(error):
                 raise
@@ -200,17 +209,33 @@ class MetadataStorage:
         return True
 
     def receive_chunk(self, snapshot_id: SnapshotId, position: int, data: Buffer) -> None:
-        """To the page cache. The piece at position 0 begins the file anew."""
-        if position == 0 or self._receiving is None or self._receiving[0] != snapshot_id:
-            self.abandon_received()
-            self._receiving = (snapshot_id, SnapshotReceiver(self.disk, self.path_of(snapshot_id)))
-        self._receiving[1].write(position, data)
+        """To the page cache. The piece at position 0 begins the file anew. UnwrittenSnapshot when the disk is full."""
+        with self._given_up_if_refused():
+            if position == 0 or self._receiving is None or self._receiving[0] != snapshot_id:
+                self.abandon_received()
+                self._receiving = (snapshot_id, SnapshotReceiver(self.disk, self.path_of(snapshot_id)))
+            self._receiving[1].write(position, data)
+
+    def is_receiving(self, snapshot_id: SnapshotId) -> bool:
+        return self._receiving is not None and self._receiving[0] == snapshot_id
 
     def finish_received(self, snapshot_id: SnapshotId) -> Snapshot:
         """Blocking. Synced, verified, under its name; from here on a restart begins with it. DamagedSnapshot if it is
-        none."""
+        none, UnwrittenSnapshot when the disk is full."""
         assert self._receiving is not None and self._receiving[0] == snapshot_id
-        return self._receiving[1].finish()
+        with self._given_up_if_refused():
+            return self._receiving[1].finish()
+
+    @contextmanager
+    def _given_up_if_refused(self) -> Iterator[None]:
+        """Of a failed sync, too, nothing is left to be believed: the next attempt writes another file."""
+        try:
+            yield
+        except OSError as error:
+            if not is_refusal(error):
+                raise
+            self.abandon_received()
+            raise UnwrittenSnapshot(str(error)) from error
 
     def abandon_received(self) -> None:
         if self._receiving is not None:
@@ -225,7 +250,7 @@ class MetadataStorage:
         self.log.publish_flushed(snapshot_id.end_offset, self.log.generation)
         surplus, self.snapshots = self.snapshots, [snapshot_id]
         self._receiving = None
-        self.note.rise(snapshot_id.end_offset)
+        self._raise_note(snapshot_id.end_offset)
         return surplus, segments
 
     def surplus_snapshots(self, wall_ms: int) -> list[SnapshotId]:

@@ -105,7 +105,8 @@ class SnapshotChunk(msgspec.Struct, frozen=True):
 
 class FinishSnapshot(msgspec.Struct, frozen=True):
     """Sync, verify and name the snapshot, begin the log anew at its end, load it into the image, before any later
-    effect. Then `Replica.on_snapshot_loaded`, or `on_snapshot_failed` when it was not a whole snapshot."""
+    effect. Then `Replica.on_snapshot_loaded`, or `on_snapshot_failed` when it was not a whole snapshot,
+    or the disk had no room for it (likewise after a SnapshotChunk)."""
 
     snapshot_id: SnapshotId
 

@@ -231,7 +231,8 @@ class Replica:
         return self._settle(now_ms)
 
     def on_snapshot_failed(self, snapshot_id: SnapshotId, why: str, now_ms: int) -> list[Effect]:
-        """What was fetched is not a whole snapshot: it is given up, and the log is fetched again."""
+        """What was fetched is not a whole snapshot, or there is no room for it: it is given up, and the log is
+        fetched again."""
         snapshot_transfer.on_snapshot_failed(self._listen(), snapshot_id, why, now_ms)
         return self._settle(now_ms)
 

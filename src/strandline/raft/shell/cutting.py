@@ -31,7 +31,8 @@ async def cut_end(
 async def begin_again(
     log: StoredLog, storage: MetadataStorage, replay: Replay, offload: Offload, snapshot_id: SnapshotId, wall_ms: int
 ) -> tuple[list[SnapshotId], list[Segment]]:
-    """Everything, for a snapshot that has come whole. DamagedSnapshot when it has not: then nothing was given up.
+    """Everything, for a snapshot that has come whole. DamagedSnapshot when it has not, UnwrittenSnapshot when there is
+    no room for it: then nothing was given up.
 
     The order matters if the power goes: 1. the snapshot has its name, 2. the log goes. In between, opening sees that
     the log ends before the snapshot, or contradicts it, and goes on from here.

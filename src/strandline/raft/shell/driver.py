@@ -31,7 +31,7 @@ from strandline.protocol.messages.api_versions import ApiVersionsRequest
 from strandline.protocol.messages.fetch import FetchResponse
 from strandline.protocol.types import Message
 from strandline.raft.disk.recovery import check_voters, read_state, recover
-from strandline.raft.disk.snapshots import DamagedSnapshot
+from strandline.raft.disk.snapshots import DamagedSnapshot, UnwrittenSnapshot
 from strandline.raft.disk.storage import MetadataStorage
 from strandline.raft.machine import effects
 from strandline.raft.machine.effects import Effect, Send
@@ -54,6 +54,7 @@ from strandline.raft.shell.replay import Replay
 from strandline.raft.shell.snapshotting import SnapshotPolicy, Snapshotting
 from strandline.raft.shell.stored_log import StoredLog
 from strandline.runtime.clock import Clock
+from strandline.runtime.disk import Buffer
 from strandline.runtime.metrics import Metrics
 from strandline.runtime.offload import Offload
 from strandline.runtime.tasks import TaskGroup
@@ -341,7 +342,7 @@ class Quorum:
             case effects.StepDown():
                 self._step_down()
             case effects.SnapshotChunk(snapshot_id, position, data):
-                self._storage.receive_chunk(snapshot_id, position, data)
+                self._receive_chunk(snapshot_id, position, data)
             case effects.FinishSnapshot(snapshot_id):
                 await self._finish_snapshot(snapshot_id)
             case effects.LeaderChanged():
@@ -410,17 +411,28 @@ class Quorum:
         segments = await cut_end(self._log, self._storage, self._flusher, self._offload, offset)
         self._remove([], segments)
 
+    def _receive_chunk(self, snapshot_id: SnapshotId, position: int, data: Buffer) -> None:
+        try:
+            self._storage.receive_chunk(snapshot_id, position, data)
+        except UnwrittenSnapshot as refusal:
+            self._give_up_snapshot(snapshot_id, refusal)
+
     async def _finish_snapshot(self, snapshot_id: SnapshotId) -> None:
         storage, wall_ms = self._storage, self._clock.wall_ms()
+        if not storage.is_receiving(snapshot_id):
+            return  # Its last piece found no room; the machine is about to hear of it.
         try:
             surplus = await begin_again(self._log, storage, self._replay, self._offload, snapshot_id, wall_ms)
-        except DamagedSnapshot as damage:
-            storage.abandon_received()
-            why = str(damage)
-            self._put(lambda now_ms: self._replica.on_snapshot_failed(snapshot_id, why, now_ms), first=True)
+        except (DamagedSnapshot, UnwrittenSnapshot) as failure:
+            self._give_up_snapshot(snapshot_id, failure)
             return
         self._remove(*surplus)
         self._put(lambda now_ms: self._replica.on_snapshot_loaded(snapshot_id, now_ms), first=True)
+
+    def _give_up_snapshot(self, snapshot_id: SnapshotId, failure: Exception) -> None:
+        self._storage.abandon_received()
+        why = str(failure)
+        self._put(lambda now_ms: self._replica.on_snapshot_failed(snapshot_id, why, now_ms), first=True)
 
     def _remove(self, snapshots: Sequence[SnapshotId], segments: Sequence[Segment]) -> None:
         self._tasks.start(self._offload.run(self._storage.remove_files, snapshots, segments), "quorum clean-up")
