@@ -19,7 +19,7 @@ from strandline.controller.doubts import Doubts
 from strandline.controller.elections import come, leads_any, leave
 from strandline.controller.hosts import known_broker
 from strandline.controller.rules import TopicRules, elr_enabled
-from strandline.controller.sessions import Session, Sessions
+from strandline.controller.sessions import FormerLeader, Session, Sessions
 from strandline.controller.settings import ControllerSettings
 from strandline.metadata.cluster import METADATA_VERSION
 from strandline.metadata.record_versions import CONTROLLERS_SINCE, CORDONED_DIRECTORIES_SINCE, DIRECTORIES_SINCE
@@ -67,15 +67,18 @@ class Brokers:
         self._view = view
         self._settings = settings
         self.doubts = doubts or Doubts()
-        self.sessions = Sessions(settings.broker_session_timeout_ms)
+        self.sessions = self._no_sessions()
 
-    def activate(self, now_ms: int, former_leader: tuple[int, int] | None = None) -> None:
-        """Every broker that is not fenced gets the time of a whole session to be heard.
+    def _no_sessions(self) -> Sessions:
+        return Sessions(self._settings.broker_session_timeout_ms, self._settings.broker_heartbeat_interval_ms)
 
-        `former_leader`: its id and when it was last heard. If it has a broker, that is in the same process.
-        """
-        heard_ms = {} if former_leader is None else dict([former_leader])
-        self.sessions = Sessions(self._settings.broker_session_timeout_ms)
+    def activate(self, now_ms: int, former_leader: FormerLeader | None = None) -> None:
+        """Every broker that is not fenced gets the time of a whole session to be heard, but for who led before."""
+        if former_leader is None or not self._settings.death_detection:
+            heard_ms = {}
+        else:
+            heard_ms = {former_leader.id: former_leader.heard_ms}
+        self.sessions = self._no_sessions()
         self.doubts.clear()
         for broker in self._view.brokers():
             if not broker.fenced:

@@ -18,6 +18,7 @@ from strandline.controller.deaths import Deaths, Fence
 from strandline.controller.decisions import Decision, Steps
 from strandline.controller.dials import DeathWatch, Dials
 from strandline.controller.events import Events
+from strandline.controller.sessions import FormerLeader
 from strandline.controller.settings import ControllerSettings
 from strandline.metadata.views import View
 from strandline.model.errors import ErrorCode, KafkaError
@@ -59,10 +60,10 @@ class Caretaker:
         """Before the first activation."""
         self._duties.add(duty)
 
-    def start(self) -> None:
+    def start(self, former_leader: FormerLeader | None) -> None:
         """The controller is active from now on."""
         now_ms = self._clock.now_ms()
-        self._brokers.activate(now_ms, self._events.former_leader)
+        self._brokers.activate(now_ms, former_leader)
         predecessor = self._brokers.predecessor()
         self._watch.perform(self._deaths.on_activated(self._settings.node_id, predecessor, now_ms))
         self._duties.start(now_ms)

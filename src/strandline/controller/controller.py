@@ -38,6 +38,7 @@ from strandline.controller.port import MetadataLog
 from strandline.controller.quotas import Quotas
 from strandline.controller.reassignments import Reassignments
 from strandline.controller.scram import Scram
+from strandline.controller.sessions import FormerLeader
 from strandline.controller.settings import ControllerSettings
 from strandline.controller.topics import Topics
 from strandline.metadata.image import Image
@@ -151,7 +152,8 @@ class Controller:
         if self._events.begin() is None:
             return
         self._metrics.activations.add()
-        self._caretaker.start()
+        former_leader = self._log.former_leader
+        self._caretaker.start(None if former_leader is None else FormerLeader(*former_leader))
         try:
             await self._event(self._first_decision)
         except KafkaError as error:

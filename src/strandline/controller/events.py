@@ -75,11 +75,6 @@ class Events:
         mine = self._leadership
         return mine if mine is not None and self._is_current(mine) else None
 
-    @property
-    def former_leader(self) -> tuple[int, int] | None:
-        """As the log knows it: see `MetadataLog`."""
-        return self._log.former_leader
-
     def begin(self) -> Leadership | None:
         """The log is ours and everything committed is replayed. None if it has been lost again meanwhile."""
         if not self._log.is_leader:

@@ -2,14 +2,23 @@
 
 Nothing here is in the log. A newly active controller starts with a fresh session for every broker that is not fenced,
 so that a change of controllers fences nobody; from then on each heartbeat renews its sender's. Only the node that led
-before and fell silent is known to have been silent for a while already: its session began when it was last heard.
+before and fell silent is known to have been silent for a while already: its session began when it was last heard,
+unless death detection is switched off (docs/decisions/0009).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import NamedTuple
 
 import msgspec
+
+
+class FormerLeader(NamedTuple):
+    """The node that led the metadata log before this one. If it has a broker, that is in the same process."""
+
+    id: int
+    heard_ms: int
 
 
 class Session(msgspec.Struct):
@@ -25,15 +34,18 @@ class Session(msgspec.Struct):
 
 
 class Sessions:
-    def __init__(self, timeout_ms: int) -> None:
+    def __init__(self, timeout_ms: int, heartbeat_interval_ms: int) -> None:
         self._timeout_ms = timeout_ms
+        # Whoever lives is heard twice in that time, whatever has kept it busy.
+        self._shortest_ms = min(timeout_ms, max(timeout_ms // 2, 2 * heartbeat_interval_ms))
         self._sessions: dict[int, Session] = {}
 
     def start(self, broker_id: int, epoch: int, now_ms: int, heard_ms: int | None = None) -> None:
-        """A whole session from now; or from when the broker was last heard, but no less than half of one."""
+        """A whole session from now; or from when the broker was last heard, but long enough for it to be heard now: no
+        less than half of one, and than two heartbeats take."""
         deadline_ms = now_ms + self._timeout_ms
         if heard_ms is not None:
-            deadline_ms = max(heard_ms + self._timeout_ms, now_ms + self._timeout_ms // 2)
+            deadline_ms = max(heard_ms + self._timeout_ms, now_ms + self._shortest_ms)
         self._sessions[broker_id] = Session(epoch, deadline_ms)
 
     def touch(self, broker_id: int, epoch: int, metadata_offset: int, now_ms: int) -> Session:

@@ -9,6 +9,7 @@ import pytest
 from strandline.controller.brokers import Brokers
 from strandline.controller.decisions import finish
 from strandline.controller.leaders import Leaders
+from strandline.controller.sessions import FormerLeader, Sessions
 from strandline.controller.settings import ControllerSettings
 from strandline.metadata.features import SUPPORTED_FEATURES
 from strandline.model.errors import ErrorCode, KafkaError
@@ -186,10 +187,29 @@ def test_who_led_before_has_been_silent_for_a_while_already_but_gets_half_a_sess
     for broker_id in (1, 2):
         life.register(registration(broker_id=broker_id))
         life.beat(broker_id)
-    life.brokers.activate(now_ms, former_leader=(2, 1_000))
+    life.brokers.activate(now_ms, FormerLeader(2, heard_ms=1_000))
     assert life.brokers.sessions.expired(ends_ms - 1) == []
     assert life.brokers.sessions.expired(ends_ms) == [2]
     assert life.brokers.sessions.expired(now_ms + 9_000) == [1, 2]
+
+
+@pytest.mark.parametrize(
+    ("session_ms", "interval_ms", "ends_ms"),
+    [(9_000, 2_000, 4_500), (9_000, 4_000, 8_000), (3_000, 2_000, 3_000)],
+)
+def test_who_led_before_is_given_the_time_of_two_heartbeats_but_no_longer_session_than_others(
+    session_ms: int, interval_ms: int, ends_ms: int
+) -> None:
+    sessions = Sessions(session_ms, interval_ms)
+    sessions.start(1, epoch=5, now_ms=20_000, heard_ms=1_000)
+    assert sessions.next_deadline_ms() == 20_000 + ends_ms
+
+
+def test_who_led_before_has_a_session_like_others_where_deaths_are_not_detected() -> None:
+    scene = Scene(1, settings=ControllerSettings(node_id=100, cluster_id="cluster", death_detection=False))
+    brokers = Brokers(scene.view, scene.settings)
+    brokers.activate(8_000, FormerLeader(1, heard_ms=1_000))
+    assert brokers.sessions.next_deadline_ms() == 17_000
 
 
 @pytest.mark.parametrize(

@@ -255,6 +255,22 @@ def test_an_unclean_leader_is_elected_when_the_session_would_have_been_over_and_
     play(scene)
 
 
+def test_a_new_controller_counts_the_silence_of_who_led_before_it() -> None:
+    async def scene(world: World) -> None:
+        stage = await (await Stage(world).with_broker(1)).with_broker(2)
+        clockwork = asyncio.create_task(stage.controller.run())
+        stage.lose()
+        stage.log.former_leader = (1, world.clock.now_ms() - 60_000)
+        await stage.win()
+        await asyncio.sleep(4.4)
+        assert not stage.broker(1).fenced
+        await asyncio.sleep(0.2)
+        assert [stage.broker(1).fenced, stage.broker(2).fenced] == [True, False]
+        clockwork.cancel()
+
+    play(scene)
+
+
 def test_a_new_controller_finds_out_by_itself_who_died_before_it() -> None:
     async def scene(world: World) -> None:
         dials = Refusing()
