@@ -195,7 +195,8 @@ class _Ears(logging.Handler):
 
     def __exit__(self, *_: object) -> None:
         self._logger.removeHandler(self)
-        self._logger.level, self._logger.propagate = self._before
+        level, self._logger.propagate = self._before
+        self._logger.setLevel(level)  # which also forgets what loggers below took for granted
 
     def emit(self, record: logging.LogRecord) -> None:
         if self.loop is None or self.loop.is_closed():
