@@ -44,6 +44,9 @@ _LEAVE_RETRY_MS: Final = 50
 # Longer than a controller that resigns or is killed takes to be replaced.
 _SILENCE_WHEN_LEAVING_MS: Final = 1_200
 
+# Another process has this broker's id, or it speaks to another cluster: no later registration ends otherwise.
+_INCURABLE: Final = frozenset({ErrorCode.DUPLICATE_BROKER_REGISTRATION, ErrorCode.INCONSISTENT_CLUSTER_ID})
+
 # (name, advertised address, security protocol)
 Listeners = tuple[tuple[str, Endpoint, str], ...]
 
@@ -98,7 +101,23 @@ class Lifecycle:
         self._news.set()
 
     async def register(self) -> None:
-        """Returns when the controller knows this broker; it may take a while to believe that a predecessor is dead."""
+        """A broker that starts: returns when the controller knows it. It stops if that does not come to pass."""
+        try:
+            await self._register(self._registration_ms)
+        except KafkaError as error:
+            raise _unregistered(error) from error
+
+    async def _register_again(self) -> None:
+        """A broker that runs can serve what it has while no controller answers: the next heartbeat tries again."""
+        try:
+            await self._register(self._session_ms)
+        except KafkaError as error:
+            if error.code in _INCURABLE:
+                raise _unregistered(error) from error
+            logger.warning("not registered again yet: %s. %s", error, _hint(error))
+
+    async def _register(self, answer_ms: int) -> None:
+        """Waits so long for an answer; and longer for the controller to believe that a predecessor is dead."""
         mine = self._registration
         request = BrokerRegistrationRequest(
             broker_id=mine.broker_id,
@@ -113,7 +132,7 @@ class Lifecycle:
         deadline_ms = self._clock.now_ms() + self._registration_ms
         told = False
         while True:
-            left_ms = max(1, deadline_ms - self._clock.now_ms())
+            left_ms = max(1, min(answer_ms, deadline_ms - self._clock.now_ms()))
             try:
                 response: BrokerRegistrationResponse = await self._send(
                     ApiKey.BROKER_REGISTRATION, request, timeout_ms=left_ms
@@ -122,7 +141,7 @@ class Lifecycle:
             except KafkaError as error:
                 waits = error.code is ErrorCode.DUPLICATE_BROKER_REGISTRATION and self._clock.now_ms() < deadline_ms
                 if not waits:
-                    raise NodeFault(f"the controller does not register this broker: {error}. {_hint(error)}") from error
+                    raise
                 if not told:
                     logger.warning("waiting to register as broker %d: %s. %s", mine.broker_id, error, _hint(error))
                     told = True
@@ -141,7 +160,7 @@ class Lifecycle:
         while True:
             await self._pause(pause_ms)
             if self._directories_are_untold():
-                await self.register()
+                await self._register_again()
             if await self._is_fenced(if_not_heard=False):
                 # Taken for dead while it lives, or not caught up: the sooner it is heard again the better, at first.
                 pause_ms, soon_ms = min(self._interval_ms, soon_ms), soon_ms * 2
@@ -183,7 +202,7 @@ class Lifecycle:
             raise NodeFault("another process has registered under this broker's id") from error
         who = "a predecessor was registered late" if is_other else "this broker was unregistered while it runs"
         logger.warning("%s; it registers again", who)
-        await self.register()
+        await self._register_again()
 
     async def leave(self, timeout_ms: int) -> None:
         """Controlled shutdown: leaderships go first, then the controller says that it is time.
@@ -224,6 +243,10 @@ class Lifecycle:
         if self._image.committed.metadata_version < CORDONED_DIRECTORIES_SINCE:
             return None
         return self._cordoned_directories()
+
+
+def _unregistered(error: KafkaError) -> NodeFault:
+    return NodeFault(f"the controller does not register this broker: {error}. {_hint(error)}")
 
 
 def _hint(error: KafkaError) -> str:

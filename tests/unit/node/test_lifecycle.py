@@ -176,6 +176,56 @@ def test_a_broker_that_was_unregistered_registers_again() -> None:
     assert controller.asked[:2] == [ApiKey.BROKER_HEARTBEAT, ApiKey.BROKER_REGISTRATION]
 
 
+def test_a_broker_that_starts_stops_when_no_controller_answers() -> None:
+    with pytest.raises(NodeFault, match="majority of the controllers"):
+        _tell(_register, Controller(_refusal(ErrorCode.REQUEST_TIMED_OUT)))
+
+
+def test_a_broker_that_runs_goes_on_when_no_controller_registers_it_again() -> None:
+    controller = Controller(
+        _refusal(ErrorCode.STALE_BROKER_EPOCH),
+        _refusal(ErrorCode.REQUEST_TIMED_OUT),
+        _refusal(ErrorCode.STALE_BROKER_EPOCH),
+        BrokerRegistrationResponse(broker_epoch=50),
+        BrokerHeartbeatResponse(is_fenced=False),
+    )
+
+    async def story(life: Lifecycle, now_ms: Callable[[], int]) -> None:
+        task = asyncio.get_running_loop().create_task(life.run())
+        while life.broker_epoch != 50:
+            await asyncio.sleep(0.01)
+            assert not task.done()
+        task.cancel()
+
+    assert _tell(story, controller) < 5_000
+    assert controller.asked[:4] == [ApiKey.BROKER_HEARTBEAT, ApiKey.BROKER_REGISTRATION] * 2
+
+
+def test_a_broker_that_cannot_tell_its_directories_yet_is_heard_all_the_same() -> None:
+    controller = Controller(_refusal(ErrorCode.REQUEST_TIMED_OUT), BrokerHeartbeatResponse(is_fenced=False))
+
+    async def story(life: Lifecycle, now_ms: Callable[[], int]) -> None:
+        task = asyncio.get_running_loop().create_task(life.run())
+        while len(controller.asked) < 2:
+            await asyncio.sleep(0.01)
+            assert not task.done()
+        task.cancel()
+
+    _tell(story, controller, _upgraded())
+    assert controller.asked[:2] == [ApiKey.BROKER_REGISTRATION, ApiKey.BROKER_HEARTBEAT]
+
+
+@pytest.mark.parametrize("code", [ErrorCode.DUPLICATE_BROKER_REGISTRATION, ErrorCode.INCONSISTENT_CLUSTER_ID])
+def test_a_broker_that_runs_stops_when_it_can_never_be_registered_again(code: ErrorCode) -> None:
+    controller = Controller(_refusal(ErrorCode.STALE_BROKER_EPOCH), _refusal(code))
+
+    async def story(life: Lifecycle, now_ms: Callable[[], int]) -> None:
+        await life.run()
+
+    with pytest.raises(NodeFault, match="does not register"):
+        _tell(story, controller)
+
+
 def test_a_broker_whose_place_was_taken_stops() -> None:
     image = Image()
     image.replay_batch(0, [RegisterBrokerRecord(broker_id=7, broker_epoch=0, incarnation_id=Uuid(b"somebody-else-00"))])
@@ -230,7 +280,8 @@ def test_a_broker_that_starts_outlives_a_silent_controller_and_a_lost_registrati
     assert controller.asked.count(ApiKey.BROKER_HEARTBEAT) == 4
 
 
-def test_a_broker_tells_its_directories_when_an_upgrade_has_made_room_for_them() -> None:
+def _upgraded() -> Image:
+    """To a version that has a place for the directories of a broker that registered before."""
     image = Image()
     image.replay_batch(
         0,
@@ -240,6 +291,10 @@ def test_a_broker_tells_its_directories_when_an_upgrade_has_made_room_for_them()
         ],
     )
     image.commit(2)
+    return image
+
+
+def test_a_broker_tells_its_directories_when_an_upgrade_has_made_room_for_them() -> None:
     controller = Controller(BrokerRegistrationResponse(broker_epoch=1), BrokerHeartbeatResponse(is_fenced=False))
 
     async def story(life: Lifecycle, now_ms: Callable[[], int]) -> None:
@@ -248,7 +303,7 @@ def test_a_broker_tells_its_directories_when_an_upgrade_has_made_room_for_them()
             await asyncio.sleep(0.01)
         task.cancel()
 
-    _tell(story, controller, image)
+    _tell(story, controller, _upgraded())
     assert controller.asked[:2] == [ApiKey.BROKER_REGISTRATION, ApiKey.BROKER_HEARTBEAT]
 
 
