@@ -14,12 +14,13 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Generator, Iterator
 from typing import Final
 
-from strandline.controller.decisions import STEPS_PER_BREATH
+from strandline.controller.decisions import MAX_RECORDS_PER_DECISION, STEPS_PER_BREATH
 from strandline.controller.hosts import LiveBrokers
 from strandline.controller.partitions import AS_IT_IS, Target, change
 from strandline.controller.rules import TopicRules
 from strandline.metadata.values import NO_LEADER, PartitionInfo, PartitionKey
 from strandline.metadata.views import View
+from strandline.model.errors import ErrorCode, KafkaError
 from strandline.model.ids import Uuid
 from strandline.protocol.messages.metadata_records import ClearElrRecord, PartitionChangeRecord
 from strandline.protocol.types import Message
@@ -77,11 +78,13 @@ def keep_eligible(view: View, records: list[Message]) -> Walk:
     """Another min.insync.replicas clears the eligible leaders; where nobody leads they are what they were.
 
     What is eligible depends on that number only while a leader commits. Kafka clears it all, and a partition without a
-    leader then waits for an unclean one even when everybody is back.
+    leader then waits for an unclean one even when everybody is back. All of it is one batch or none: a controller that
+    died after the clearing and before the rest would leave partitions that nobody could lead cleanly.
     """
     cleared = [record.topic_name for record in records if isinstance(record, ClearElrRecord)]
     if not cleared:
         return
+    given = len(records)
     for found in concerned(view, lambda partition: not partition.isr and bool(partition.elr)):
         if found is None:
             yield
@@ -98,6 +101,12 @@ def keep_eligible(view: View, records: list[Message]) -> Walk:
                     last_known_elr=list(partition.last_known_elr),
                 )
             )
+    if given < len(records) > MAX_RECORDS_PER_DECISION:
+        raise KafkaError(
+            ErrorCode.POLICY_VIOLATION,
+            f"{len(records) - given} partitions without a leader are concerned, too many to change min.insync.replicas "
+            "at once; do it when their brokers are back, or for fewer topics",
+        )
 
 
 def leads_any(view: View, broker_id: int) -> Generator[None, None, bool]:

@@ -5,9 +5,12 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+import pytest
+
+from strandline.controller.decisions import Decision
 from strandline.controller.settings import ControllerSettings
 from strandline.metadata.values import PartitionInfo
-from strandline.model.errors import ErrorCode
+from strandline.model.errors import ErrorCode, KafkaError
 from strandline.protocol.messages.brokers import (
     AlterPartitionRequest,
     AlterPartitionRequestPartitionData,
@@ -21,6 +24,7 @@ from strandline.protocol.messages.configs import (
     IncrementalAlterConfigsRequestAlterConfigsResource,
 )
 from strandline.protocol.messages.elections import ElectLeadersRequest
+from strandline.protocol.messages.metadata_records import PartitionRecord
 from strandline.protocol.messages.reassignments import (
     AlterPartitionReassignmentsRequest,
     ListPartitionReassignmentsRequest,
@@ -28,6 +32,7 @@ from strandline.protocol.messages.reassignments import (
     ReassignableTopic,
 )
 from strandline.protocol.messages.topics import CreatableReplicaAssignment, CreatableTopic, CreateTopicsRequest
+from strandline.protocol.types import Message
 from strandline.runtime.tasks import TaskGroup
 from strandline.runtime.world import World
 from unit.controller.stage import Stage, play
@@ -160,6 +165,37 @@ def test_an_unclean_leader_that_a_lost_controller_did_not_elect_is_looked_for_by
         assert partition(stage).leader == -1
         await while_the_clock_runs(stage, 8)
         assert partition(stage).leader == 2
+
+    play(scene)
+
+
+def test_the_eligible_of_too_many_partitions_are_not_torn_apart_from_what_clears_them() -> None:
+    async def scene(world: World) -> None:
+        stage = await three_brokers(world, 1)
+        await fenced(stage, 1)
+        topic = stage.image.latest.topic("t")
+        assert topic is not None
+        more: list[Message] = [
+            PartitionRecord(
+                partition_id=index,
+                topic_id=topic.id,
+                replicas=[1],
+                isr=[],
+                leader=-1,
+                eligible_leader_replicas=[1],
+                directories=[stage.broker(1).directories[0]],
+            )
+            for index in range(1, 10_000)
+        ]
+        await stage.committing(stage.controller._events.decide(lambda: Decision(None, more)))
+        appended = stage.log.end_offset
+        setting = IncrementalAlterConfigsRequestAlterableConfig("min.insync.replicas", 0, "2")
+        request = IncrementalAlterConfigsRequest(
+            resources=[IncrementalAlterConfigsRequestAlterConfigsResource(2, "t", [setting])]
+        )
+        with pytest.raises(KafkaError, match="10000 partitions without a leader"):
+            await stage.committing(stage.controller.incremental_alter_configs(request))
+        assert stage.log.end_offset == appended
 
     play(scene)
 
