@@ -11,7 +11,7 @@ The broker epoch is the offset of the record that registered it. Whoever speaks 
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from enum import Enum, auto
 
 from strandline.controller.decisions import MAX_RECORDS_PER_DECISION, Decision, Steps
@@ -128,11 +128,18 @@ class Brokers:
             yield from leave(self._view, self._rules(), known.id, records, unclean_shutdown=forgot)
         epoch = known.epoch if again and known is not None else next_offset + len(records)
         records.append(_register_record(request, epoch, known if again else None, self._view.metadata_version))
-        if not again:
-            # A session begins with the first heartbeat: whoever only registers keeps nobody else from doing so.
-            self.sessions.end(request.broker_id)
+        # A session begins with the first heartbeat: whoever only registers keeps nobody else from doing so.
+        appended = None if again else self._session_ends(request.broker_id)
         atomic = len(records) <= MAX_RECORDS_PER_DECISION
-        return Decision(BrokerRegistrationResponse(broker_epoch=epoch), records, atomic=atomic)
+        return Decision(BrokerRegistrationResponse(broker_epoch=epoch), records, atomic=atomic, appended=appended)
+
+    def _session_ends(self, broker_id: int) -> Callable[[int], None]:
+        """With the records that say so, and not before: a request may be given up until they are in the log."""
+
+        def on_appended(_offset: int) -> None:
+            self.sessions.end(broker_id)
+
+        return on_appended
 
     def _check_gone(self, predecessor: BrokerInfo, request: BrokerRegistrationRequest, now_ms: int) -> None:
         if predecessor is self.predecessor() and request.incarnation_id == self._settings.incarnation_id:
@@ -187,15 +194,17 @@ class Brokers:
             upcoming = yield from self._next(broker, session, request)
             yield from self._become(broker, upcoming, records)
         self._note_cordoned(broker, request, records)
-        if upcoming is Next.SHUTDOWN_NOW:
-            self.sessions.end(broker.id)
         answer = BrokerHeartbeatResponse(
             is_caught_up=request.current_metadata_offset >= broker.epoch,
             is_fenced=broker.fenced if upcoming is Next.AS_IT_IS else upcoming in (Next.FENCED, Next.SHUTDOWN_NOW),
             should_shut_down=upcoming is Next.SHUTDOWN_NOW,
         )
-        moved = upcoming is Next.CONTROLLED_SHUTDOWN and records
-        return Decision(answer, records, atomic=False, appended=session.shutting_down if moved else None)
+        appended = None
+        if upcoming is Next.SHUTDOWN_NOW:
+            appended = self._session_ends(broker.id)
+        elif upcoming is Next.CONTROLLED_SHUTDOWN and records:
+            appended = session.shutting_down
+        return Decision(answer, records, atomic=False, appended=appended)
 
     def _become(self, broker: BrokerInfo, upcoming: Next, records: list[Message]) -> Walk:
         if upcoming is Next.UNFENCED:
@@ -275,8 +284,8 @@ class Brokers:
         # Not eligible any more either: nobody will ask whoever registers under this id next what it remembers.
         yield from leave(self._view, self._rules(), broker.id, records, unclean_shutdown=True)
         records.append(UnregisterBrokerRecord(broker_id=broker.id, broker_epoch=broker.epoch))
-        self.sessions.end(broker.id)
-        return Decision(UnregisterBrokerResponse(error_message=None), records, atomic=False)
+        response = UnregisterBrokerResponse(error_message=None)
+        return Decision(response, records, atomic=False, appended=self._session_ends(broker.id))
 
     def register_controller(self, request: ControllerRegistrationRequest) -> Decision[ControllerRegistrationResponse]:
         if self._view.metadata_version < CONTROLLERS_SINCE:

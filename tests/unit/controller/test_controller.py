@@ -9,7 +9,7 @@ import pytest
 from strandline.controller.decisions import Decision
 from strandline.model.errors import ErrorCode, KafkaError
 from strandline.model.ids import Endpoint
-from strandline.protocol.messages.cluster import FeatureUpdateKey, UpdateFeaturesRequest
+from strandline.protocol.messages.cluster import FeatureUpdateKey, UnregisterBrokerRequest, UpdateFeaturesRequest
 from strandline.protocol.messages.metadata_records import (
     AbortTransactionRecord,
     BeginTransactionRecord,
@@ -180,6 +180,35 @@ def test_time_that_the_controller_slept_through_is_no_brokers_silence() -> None:
         await asyncio.sleep(0.2)
         assert stage.broker().fenced
         clockwork.cancel()
+
+    play(scene)
+
+
+@pytest.mark.parametrize("departure", ["unregistered", "let go"])
+def test_a_departure_that_is_given_up_halfway_leaves_the_broker_its_session(departure: str) -> None:
+    async def scene(world: World) -> None:
+        stage = await Stage(world).with_broker()
+        creating = stage.create("t", 1500)
+        await stage.committing(creating)
+        epoch, written, halves = stage.broker().epoch, stage.log.end_offset, 0
+
+        def is_alive() -> bool:
+            return stage.controller.brokers.sessions.is_alive(1, epoch, world.clock.now_ms())
+
+        while stage.log.end_offset == written:
+            assert is_alive()
+            if departure == "unregistered":
+                call = stage.controller.unregister_broker(UnregisterBrokerRequest(broker_id=1))
+            else:
+                call = stage.beat(want_fence=True, want_shut_down=True)
+            task = asyncio.ensure_future(call)
+            for _ in range(halves):
+                await asyncio.sleep(0)
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+            halves += 1
+        assert halves > 5
+        assert not is_alive()
 
     play(scene)
 
