@@ -2,8 +2,9 @@
 
 Machines (`topics`, `brokers`, `configs` …) decide on the latest view and return records and an answer;
 `controller.events` makes one decision after the other, appends, and answers when committed; `controller.caretaker` does
-what nobody asks for. This module only introduces them to one another. It does not know who makes the log durable: it
-sees the `MetadataLog` port.
+what nobody asks for. This module introduces them to one another, and says what belongs together where a request, or an
+activation, is the business of several: a setting and the partitions that feel it, kraft.version and the other features.
+It does not know who makes the log durable: it sees the `MetadataLog` port.
 
 Callers (handlers through `node`, the broker's own lifecycle) await one method per request. `activate` and `renounce`
 follow the leadership of the log and may be called many times; `run` is the clockwork, for as long as the process lives.

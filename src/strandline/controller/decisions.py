@@ -1,8 +1,8 @@
 """The shape of every decision: an answer, and the records that make it true.
 
-A machine of this package looks at the latest view, decides, and returns a `Decision`; it changes nothing itself. The
-shell (`controller.controller`) appends the records, replays them so that the next decision sees them, and gives the
-answer when they are committed.
+A machine of this package looks at the latest view, decides, and returns a `Decision`; it does not change the view. The
+shell (`controller.events`) replays the records, so that the next decision sees them and nothing is written that cannot
+be replayed, appends them, and gives the answer when they are committed.
 
 A decision that may take long is a generator: it yields where the event loop may breathe and returns its Decision. No
 other decision is made meanwhile, so a machine may trust across a yield what it saw before it.

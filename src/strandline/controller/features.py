@@ -1,7 +1,9 @@
 """Finalized feature levels: UpdateFeatures (57) and what the first active controller of a cluster writes.
 
 All updates of a request happen or none does. A level is finalized only if every registered node supports it and this
-program serves it, and every controller that votes has said what it supports. Going down needs the request to say so,
+program serves it, and every voter of `controller.quorum.voters` has registered. As in Kafka, a voter that only the log
+knows (kraft.version 1) is asked if it has registered, and not waited for otherwise: one that has been down since before
+it could register must be of a version that reads what is finalized meanwhile. Going down needs the request to say so,
 and is refused where metadata might be lost: across a level that brought records, or fields, which a lower one cannot
 write. Kafka has an "unsafe" kind of downgrade for that, and refuses it as well.
 

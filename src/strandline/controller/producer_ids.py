@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from strandline.controller.decisions import Decision
+from strandline.controller.hosts import known_broker
 from strandline.metadata.views import View
 from strandline.model.errors import ErrorCode, KafkaError
 from strandline.protocol.messages.metadata_records import ProducerIdsRecord
@@ -15,12 +16,7 @@ _LAST_ID: Final = 2**63 - 1
 
 
 def allocate(view: View, request: AllocateProducerIdsRequest) -> Decision[AllocateProducerIdsResponse]:
-    broker = view.broker(request.broker_id)
-    if broker is None or broker.epoch != request.broker_epoch:
-        raise KafkaError(
-            ErrorCode.STALE_BROKER_EPOCH,
-            f"broker {request.broker_id} is not registered at epoch {request.broker_epoch}",
-        )
+    known_broker(view, request.broker_id, request.broker_epoch)
     first = view.next_producer_id
     if first > _LAST_ID - BLOCK_SIZE:
         raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "all producer ids have been given out")
