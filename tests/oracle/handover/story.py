@@ -88,7 +88,7 @@ class Story:
 
     def _chapter(self, handover: str, server: OurServer | KafkaServer, ending: str) -> None:
         """Starts, compares with what was left, lives through a round of work, and leaves."""
-        with self._ended(server.kill):
+        with self._ended(server.kill), self._quoted(server.log):
             server.wait_until_ready()
             if self._left is not None:
                 self.found[handover] = (self._left, self._inventory())
@@ -105,6 +105,16 @@ class Story:
         ran = self.tools.run(name, self.bootstrap, *arguments)
         assert ran.code == 0, ran.output
         return ran.output
+
+    @staticmethod
+    @contextlib.contextmanager
+    def _quoted(log: Path) -> Iterator[None]:
+        """What goes wrong is told with the last words of the server."""
+        try:
+            yield
+        except AssertionError as error:
+            error.add_note(processes.tail(str(log)))
+            raise
 
     @staticmethod
     @contextlib.contextmanager
