@@ -246,6 +246,20 @@ def test_the_kraft_version_rises_by_one_and_never_falls() -> None:
     assert outcome(upgrade("t", 0, 0))[0] == ErrorCode.INVALID_UPDATE_VERSION
 
 
+def test_a_version_that_is_asked_for_again_is_not_said_to_be_reached_before_it_is_committed() -> None:
+    replica = LoneReplica(kraft_version=0)
+    replica.lead()
+    updated(replica, voter(2))
+    updated(replica, voter(3))
+    upgrade = replica.machine.upgrade_kraft_version
+    upgrade("first", 1, 0)
+    assert outcome(upgrade("meanwhile", 1, 1))[0] == ErrorCode.REQUEST_TIMED_OUT
+    assert outcome(only(Reply, replica.machine.on_time(2000)))[0] == ErrorCode.REQUEST_TIMED_OUT
+    assert outcome(upgrade("again", 1, 2001))[0] == ErrorCode.REQUEST_TIMED_OUT, "a new leader may cut it off"
+    commit_all(replica)
+    assert outcome(upgrade("once more", 1, 2002)[:1]) == (ErrorCode.NONE, None)
+
+
 def test_a_voter_that_does_not_speak_the_new_version_holds_it_back() -> None:
     replica = LoneReplica(kraft_version=0)
     replica.lead()

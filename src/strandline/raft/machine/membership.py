@@ -129,6 +129,7 @@ def upgrade_kraft_version(seat: Seat, token: object, level: int, now_ms: int) ->
     try:
         role = _leader(seat, None)
         if level == seat.log.kraft_version:
+            _check_committed(seat, role)
             seat.reply(token, UpdateFeaturesResponse(error_message=None))
             return
         if not seat.log.kraft_version < level <= MAX_KRAFT_VERSION:
@@ -177,7 +178,12 @@ def _check_ready(seat: Seat, role: Leader) -> None:
     if seat.log.kraft_version == 0:
         why = f"voters are configured while {KRAFT_VERSION} is 0; raise it to 1 to change them"
         raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, why)
-    if seat.log.voters_offset >= role.high_watermark:
+    _check_committed(seat, role)
+
+
+def _check_committed(seat: Seat, role: Leader) -> None:
+    """What the log says of voters and versions counts from the moment it is written, but may still be undone."""
+    if seat.log.voters_offset >= (role.high_watermark or 0):
         raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, "the last change of voters is not committed yet")
 
 
