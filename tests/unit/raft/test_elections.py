@@ -17,7 +17,7 @@ from strandline.raft.machine.answers import fetch_response, vote_response
 from strandline.raft.machine.effects import Flush, LeaderChanged, Persist, Send
 from strandline.raft.machine.requests import begin_request, end_request, vote_request
 from strandline.raft.machine.states import Candidate, Follower, Prospective, Resigned, Unattached
-from strandline.raft.machine.values import KnownLeader, QuorumState
+from strandline.raft.machine.values import FormerLeader, KnownLeader, QuorumState
 from strandline.raft.machine.voters import ReplicaKey
 from unit.raft.little_cluster import CLUSTER_ID, voter
 from unit.raft.lone_replica import LoneReplica, only, the_reply
@@ -291,6 +291,45 @@ def test_the_successors_of_a_leader_wait_in_turn() -> None:
     unnamed.follow(leader_id=2)
     unnamed.machine.on_end_quorum_epoch("t", end_request(CLUSTER_ID, voter(2), 1, [voter(3).key]), 0)
     assert unnamed.machine.role.deadline_ms == 1000
+
+
+def elected_after(replica: LoneReplica) -> None:
+    """Its leader is silent, and 2 or 3 grant it what it asks for."""
+    sends = only(Send, replica.run_out_of_patience())
+    sends = only(Send, replica.answer(sends[0], replica.vote()))
+    replica.answer(sends[0], replica.vote())
+    assert replica.machine.is_leader
+
+
+def test_a_leader_knows_who_led_before_it_and_when_that_one_was_last_heard() -> None:
+    replica = LoneReplica()
+    replica.now_ms = 500
+    fetch = replica.follow(leader_id=2, epoch=4)
+    replica.now_ms = 700
+    replica.answer(fetch, replica.records_for(fetch, [], high_watermark=None))
+    assert replica.machine.former_leader is None, "it is the leader still"
+    elected_after(replica)
+    assert replica.machine.former_leader == FormerLeader(2, 4, 700)
+
+
+def test_whoever_led_an_earlier_epoch_is_not_the_former_leader() -> None:
+    replica = LoneReplica()
+    fetch = replica.follow(leader_id=2, epoch=4)
+    replica.answer(fetch, replica.records_for(fetch, [], high_watermark=None))
+    begun = begin_request(CLUSTER_ID, voter(3), voter(1).key, 5)
+    replica.machine.on_begin_quorum_epoch("t", begun, replica.now_ms)
+    elected_after(replica)
+    assert (replica.machine.epoch, replica.machine.former_leader) == (6, None), "3 has never answered"
+
+
+def test_whoever_leads_first_or_after_itself_knows_of_no_former_leader() -> None:
+    replica = LoneReplica()
+    replica.win()
+    assert replica.machine.former_leader is None
+    replica.machine.resign(replica.now_ms)
+    assert replica.machine.former_leader is None, "this is asked of leaders"
+    elected_after(replica)
+    assert replica.machine.former_leader is None
 
 
 def test_a_leader_that_is_elected_says_so_in_the_log_and_names_the_voters_if_nobody_has() -> None:

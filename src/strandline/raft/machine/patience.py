@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from strandline.raft.machine.seat import Seat
 from strandline.raft.machine.states import Follower
+from strandline.raft.machine.values import FormerLeader
 from strandline.raft.machine.voters import ReplicaKey
 
 _BACKOFF_STEP_MS = 100
@@ -33,7 +34,7 @@ def backoff(seat: Seat, now_ms: int) -> int:
 def trust_leader(seat: Seat, role: Follower, now_ms: int) -> None:
     """The leader has answered: it is there."""
     seat.failed_elections = 0
-    seat.followed = seat.quorum.leader_id, now_ms
+    seat.former_leader = FormerLeader(seat.quorum.leader_id, seat.epoch, now_ms)
     role.has_fetched = True
     role.is_failing = False
     if not role.leader_has_resigned:

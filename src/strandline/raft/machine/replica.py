@@ -57,7 +57,7 @@ from strandline.raft.machine.log_port import ReplicaLog
 from strandline.raft.machine.seat import Seat
 from strandline.raft.machine.settings import QuorumSettings
 from strandline.raft.machine.states import Candidate, Follower, Leader, Prospective, Resigned, Role, Unattached
-from strandline.raft.machine.values import KnownLeader, QuorumState, SnapshotId
+from strandline.raft.machine.values import FormerLeader, KnownLeader, QuorumState, SnapshotId
 from strandline.raft.machine.voters import Voter
 
 
@@ -114,10 +114,10 @@ class Replica:
         return isinstance(self._seat.role, Leader)
 
     @property
-    def former_leader(self) -> tuple[int, int] | None:
-        """Of a leader: whom it followed before, and when it last heard from it."""
+    def former_leader(self) -> FormerLeader | None:
+        """Of a leader: who led the epoch right before, if it has followed that one."""
         role = self._seat.role
-        return role.former if isinstance(role, Leader) else None
+        return role.former_leader if isinstance(role, Leader) else None
 
     @property
     def is_voter(self) -> bool:

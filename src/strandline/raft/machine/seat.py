@@ -38,7 +38,7 @@ from strandline.raft.machine.states import (
     Role,
     Unattached,
 )
-from strandline.raft.machine.values import NOBODY, KnownLeader, QuorumState
+from strandline.raft.machine.values import NOBODY, FormerLeader, KnownLeader, QuorumState
 from strandline.raft.machine.voters import ReplicaKey, Voter, VoterSet
 
 logger = logging.getLogger(__name__)
@@ -73,8 +73,8 @@ class Seat:
         self.flushed_offset = log.end_offset
         self.failed_elections = 0
         """Since a leader was last known to be at work."""
-        self.followed: tuple[int, int] | None = None
-        """The leader that last answered, and when; until this replica leads itself."""
+        self.former_leader: FormerLeader | None = None
+        """Whoever last answered as leader: of an epoch that is over when this replica leads itself."""
         self.given_up_epoch: int | None = None
         """The epoch whose leader an observer found gone: others may name it for a while, and mean well."""
         self.mail = Correspondence(settings)
@@ -204,8 +204,15 @@ class Seat:
         self._become(role, self._state(epoch, leader_id), endpoint)
 
     def become_leader(self, now_ms: int, epoch: int) -> Leader:
-        role = Leader(self.log.end_offset, announce_at_ms=now_ms, check_quorum_at_ms=None, former=self.followed)
-        self.followed = None
+        former = self.former_leader
+        # Whoever led an epoch in between has heard more of it than this replica.
+        is_known = former is not None and former.epoch == epoch - 1
+        role = Leader(
+            self.log.end_offset,
+            announce_at_ms=now_ms,
+            check_quorum_at_ms=None,
+            former_leader=former if is_known else None,
+        )
         self._become(role, self._state(epoch, self.me.id), self.me.endpoint)
         self.failed_elections = 0
         return role

@@ -33,7 +33,7 @@ from strandline.protocol.messages.cluster import UpdateFeaturesResponse
 from strandline.protocol.messages.quorum import AddRaftVoterResponse, RemoveRaftVoterResponse
 from strandline.raft.machine.effects import Send
 from strandline.raft.machine.majorities import Tally
-from strandline.raft.machine.values import SnapshotId
+from strandline.raft.machine.values import FormerLeader, SnapshotId
 from strandline.raft.machine.voters import ReplicaKey, Voter
 
 
@@ -143,8 +143,8 @@ class Leader(msgspec.Struct):
     """Voters that have fetched since a majority of them last had."""
     parked: list[ParkedFetch] = msgspec.field(default_factory=list)
     change: VoterChange | None = None
-    former: tuple[int, int] | None = None
-    """Whom this replica followed before, and when it last heard from it."""
+    former_leader: FormerLeader | None = None
+    """Of the epoch right before this one, if this replica has followed it."""
     described: dict[int, Voter] = msgspec.field(default_factory=dict)
     """What configured voters have told of themselves (UpdateRaftVoter), for when they are written into the log."""
 

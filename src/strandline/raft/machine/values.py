@@ -40,6 +40,14 @@ class KnownLeader(NamedTuple):
     endpoint: Endpoint | None
 
 
+class FormerLeader(msgspec.Struct, frozen=True):
+    """Who led an epoch, and when this replica, which followed it, last heard from it."""
+
+    id: int
+    epoch: int
+    heard_ms: int
+
+
 class SnapshotId(msgspec.Struct, frozen=True, order=True):
     end_offset: int
     epoch: int

@@ -158,7 +158,9 @@ class Quorum:
 
     @property
     def former_leader(self) -> tuple[int, int] | None:
-        return self._replica.former_leader
+        """Its id, and when it was last heard from."""
+        former = self._replica.former_leader
+        return None if former is None else (former.id, former.heard_ms)
 
     @property
     def kraft_version(self) -> int:
