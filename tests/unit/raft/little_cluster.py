@@ -282,7 +282,7 @@ class Node:
             case EndQuorumEpochRequest():
                 effects = machine.on_end_quorum_epoch(token, request, now_ms)
             case FetchRequest():
-                effects = machine.on_fetch(token, request, 18, now_ms)
+                effects = machine.on_fetch(token, request, now_ms)
             case FetchSnapshotRequest():
                 effects = machine.on_fetch_snapshot(token, request, now_ms)
             case AddRaftVoterRequest():

@@ -149,7 +149,7 @@ class LoneReplica:
             max_wait_ms=max_wait_ms,
             max_bytes=1 << 20,
         )
-        return self.machine.on_fetch(f"fetch by {node_id}", request, 18, self.now_ms)
+        return self.machine.on_fetch(f"fetch by {node_id}", request, self.now_ms)
 
     def records_for(
         self, send: Send, batches: Sequence[tuple[int, str]], *, high_watermark: int | None, leader_id: int = 2

@@ -11,6 +11,7 @@ from strandline.metadata.image import Image
 from strandline.model.ids import Endpoint, Uuid
 from strandline.protocol.messages.metadata_records import ConfigRecord, FeatureLevelRecord
 from strandline.protocol.types import Message
+from strandline.raft.disk.batches import MetadataBatch, read_batches
 from strandline.raft.disk.snapshots import write_first_voters
 from strandline.raft.disk.storage import METADATA_PARTITION, MetadataStorage, StorageSettings
 from strandline.raft.machine.settings import QuorumSettings
@@ -46,6 +47,15 @@ def settings_in(image: Image) -> list[int]:
 
 def first_batch() -> list[Message]:
     return [FeatureLevelRecord(name="metadata.version", feature_level=30)]
+
+
+def batches_in(storage: MetadataStorage, offset: int = 0) -> list[MetadataBatch]:
+    """Of the log, from this offset to its end."""
+    return [
+        batch
+        for data, position, header in storage.chunks_from(offset)
+        for batch in read_batches(data[position : position + header.size_bytes], storage.path)
+    ]
 
 
 class QuorumOfOne:

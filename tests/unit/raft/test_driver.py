@@ -37,6 +37,7 @@ from unit.raft.quorum_of_one import (
     ONE_VOTER,
     PARTITION,
     QuorumOfOne,
+    batches_in,
     first_batch,
     format_dynamic,
     play,
@@ -56,14 +57,14 @@ def test_a_sole_voter_leads_at_once_and_writes_down_who_votes_in_its_first_epoch
         async with QuorumOfOne(world).running() as quorum:
             assert (quorum.voter.is_leader, quorum.voter.epoch, quorum.voter.end_offset) == (True, 1, 3)
             assert quorum.voter.committed.value == quorum.image.committed.offset == 3
-            (batch,) = quorum.storage.batches_from(0)
+            (batch,) = batches_in(quorum.storage)
             assert [type(record) for record in batch.records] == [LeaderChangeMessage, KRaftVersionRecord, VotersRecord]
             assert quorum.storage.read_state() == QuorumState(epoch=1, leader_id=1)
 
     async def second(world: World) -> None:
         async with QuorumOfOne(world).running() as quorum:
             assert (quorum.voter.epoch, quorum.voter.end_offset) == (2, 4)
-            batches = list(quorum.storage.batches_from(0))
+            batches = batches_in(quorum.storage)
             assert [type(record) for record in batches[1].records] == [LeaderChangeMessage]
             assert [batch.epoch for batch in batches] == [1, 2]
 
@@ -467,7 +468,7 @@ def test_a_life_that_ends_between_two_portions_of_a_commit_leaves_no_note_within
             quorum.append(setting(number))
         with pytest.raises(Killed):
             await run
-        ends = [batch.next_offset for batch in quorum.storage.batches_from(0)]
+        ends = [batch.next_offset for batch in batches_in(quorum.storage)]
         assert portions[1] not in ends, "many small appends share a batch, and not all of them a portion"
 
     async def second(world: World) -> None:
@@ -552,9 +553,7 @@ def test_whenever_the_power_goes_what_was_committed_is_there_and_the_epoch_is_ne
                     assert found[: len(due)] == due, f"power lost before operation {moment}"
                     assert found == list(range(len(found)))
                     await quorum.write(setting(len(found)))
-                    elections = [
-                        batch.epoch for batch in quorum.storage.batches_from(_tail(quorum)) if batch.is_control
-                    ]
+                    elections = [batch.epoch for batch in batches_in(quorum.storage, _tail(quorum)) if batch.is_control]
                     assert elections == sorted(set(elections)), "an epoch was led twice"
 
             async def reboot(machine=survivor, check=check) -> None:  # type: ignore[no-untyped-def]

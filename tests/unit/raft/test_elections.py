@@ -68,7 +68,7 @@ def test_a_sole_voter_leads_at_once_with_one_write() -> None:
     assert [type(effect) for effect in effects] == [Persist, Flush, LeaderChanged]
     assert only(Persist, effects)[0].state == QuorumState(6, leader_id=1)
     assert replica.machine.is_leader and replica.machine.leader_id == 1
-    assert replica.machine.leader_endpoint == voter(1).endpoint
+    assert replica.machine.leader.endpoint == voter(1).endpoint
 
 
 def test_a_vote_is_remembered_before_it_is_given() -> None:

@@ -175,7 +175,7 @@ def test_a_follower_that_is_told_of_a_newer_leader_follows_that() -> None:
     assert only(Persist, effects)[0].state == QuorumState(6, leader_id=3)
     assert only(Send, effects)[0].endpoint == voter(3).endpoint
     assert LeaderChanged() in effects
-    assert (replica.machine.leader_id, replica.machine.leader_endpoint) == (3, voter(3).endpoint)
+    assert (replica.machine.leader_id, replica.machine.leader.endpoint) == (3, voter(3).endpoint)
 
 
 def test_a_follower_that_is_ahead_of_its_leader_s_epoch_asks_again() -> None:
@@ -215,7 +215,7 @@ def test_an_observer_whose_leader_is_gone_is_not_led_back_to_it_by_others() -> N
     replica.answer(around, refusal(ErrorCode.NOT_LEADER_OR_FOLLOWER, epoch=1, leader_id=2))
     replica.wait(200)
     assert isinstance(replica.machine.role, Unattached)
-    assert (replica.machine.leader_id, replica.machine.leader_endpoint) == (-1, None)
+    assert (replica.machine.leader_id, replica.machine.leader.endpoint) == (-1, None)
     for _ in range(10):
         replica.wait(500)
         assert isinstance(replica.machine.role, Unattached)

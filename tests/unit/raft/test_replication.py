@@ -54,14 +54,14 @@ def ask(
         max_wait_ms=max_wait_ms,
         max_bytes=1 << 20,
     )
-    return replica.machine.on_fetch("token", request, 18, replica.now_ms)
+    return replica.machine.on_fetch("token", request, replica.now_ms)
 
 
 def test_a_fetch_is_checked_before_it_is_answered() -> None:
     replica = LoneReplica()
     replica.lead()
     assert the_reply(ask(replica, cluster_id="elsewhere")).error_code == ErrorCode.INCONSISTENT_CLUSTER_ID
-    empty = replica.machine.on_fetch("t", FetchRequest(cluster_id=CLUSTER_ID), 18, 0)
+    empty = replica.machine.on_fetch("t", FetchRequest(cluster_id=CLUSTER_ID), 0)
     assert the_reply(empty).error_code == ErrorCode.INVALID_REQUEST
     for wrong in ({"offset": -1}, {"last_epoch": -1}, {"last_epoch": 2}, {"max_wait_ms": -1}):
         assert partition_of(ask(replica, **wrong)).error_code == ErrorCode.INVALID_REQUEST, wrong  # type: ignore[arg-type]
@@ -209,7 +209,7 @@ def test_whoever_only_reads_leaves_no_trace() -> None:
     )
     request.replica_state = ReplicaState(replica_id=-1)
     request.topics[0].partitions[0].replica_directory_id = ZERO_UUID
-    assert len(only(ReplyWithRecords, replica.machine.on_fetch("t", request, 18, 0))) == 1
+    assert len(only(ReplyWithRecords, replica.machine.on_fetch("t", request, 0))) == 1
     assert replica.leader.progress == before
 
 

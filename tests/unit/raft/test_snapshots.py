@@ -8,6 +8,7 @@ from strandline.metadata.features import bootstrap_records
 from strandline.metadata.record_versions import record_version
 from strandline.model.errors import NodeFault
 from strandline.model.ids import Endpoint, Uuid
+from strandline.protocol.messages.control_records import SnapshotHeaderRecord
 from strandline.protocol.messages.metadata_records import (
     BrokerRegistrationChangeRecord,
     ConfigRecord,
@@ -75,10 +76,11 @@ def test_a_snapshot_is_read_back_with_its_voters_and_records() -> None:
     path = written(made, settings(5), settings(300))
     snapshot = read_snapshot(made, path)
     assert list(snapshot.records()) == [*settings(5), *settings(300)]
-    assert (snapshot.last_timestamp, snapshot.kraft_version, snapshot.voters) == (99, 1, VOTERS)
-    assert snapshot.size_bytes == made.size(path)
-    assert {batch.epoch for batch in snapshot.batches} == {3}
-    assert [batch.base_offset for batch in snapshot.batches] == [3, 8]
+    assert (snapshot.kraft_version, snapshot.voters) == (1, VOTERS)
+    first, *batches = read_batches(made.read(path), path)
+    assert first.records[0] == SnapshotHeaderRecord(version=0, last_contained_log_timestamp=99)
+    assert {batch.epoch for batch in batches} == {3}
+    assert [batch.base_offset for batch in batches if not batch.is_control] == [3, 8]
 
 
 def test_a_snapshot_has_its_name_only_when_it_is_finished() -> None:

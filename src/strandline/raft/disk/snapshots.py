@@ -25,13 +25,11 @@ from strandline.protocol.messages.control_records import (
 )
 from strandline.protocol.types import Message
 from strandline.raft.disk.batches import (
-    MetadataBatch,
     checked_batches,
     control_records,
     data_slices,
     encode_control_batch,
     encode_data_batch,
-    read_batches,
 )
 from strandline.raft.machine.values import ControlRecord, SnapshotId
 from strandline.raft.machine.voters import VoterSet
@@ -70,26 +68,14 @@ class UnwrittenSnapshot(Exception):
 class Snapshot:
     """A whole snapshot in memory; its records are decoded as they are asked for."""
 
-    __slots__ = ("_data", "kraft_version", "last_timestamp", "path", "voters")
+    __slots__ = ("_data", "kraft_version", "path", "voters")
 
-    def __init__(
-        self, path: str, data: bytes, last_timestamp: int, kraft_version: int, voters: VoterSet | None
-    ) -> None:
+    def __init__(self, path: str, data: bytes, kraft_version: int, voters: VoterSet | None) -> None:
         self.path = path
         self._data = data
-        self.last_timestamp = last_timestamp
         self.kraft_version = kraft_version
         self.voters = voters
         """None while they are configured (kraft.version 0)."""
-
-    @property
-    def size_bytes(self) -> int:
-        return len(self._data)
-
-    @property
-    def batches(self) -> tuple[MetadataBatch, ...]:
-        """Data only."""
-        return tuple(batch for batch in read_batches(self._data, self.path) if not batch.is_control)
 
     def slices(self) -> Iterator[list[Message]]:
         """The records that rebuild the image, a few hundred at a time."""
@@ -124,7 +110,7 @@ def read_snapshot(disk: Disk, path: str) -> Snapshot:
             kraft_version = record.kraft_version
         elif isinstance(record, VotersRecord):
             voters = VoterSet.of_record(record)
-    return Snapshot(path, data, control[0].last_contained_log_timestamp, kraft_version, voters)
+    return Snapshot(path, data, kraft_version, voters)
 
 
 class SnapshotReceiver:

@@ -21,7 +21,7 @@ from strandline.log.truncation import Restart
 from strandline.log.warming import Cold
 from strandline.model.errors import KafkaError, NodeFault
 from strandline.model.ids import METADATA_PARTITION
-from strandline.raft.disk.batches import MetadataBatch, checked_batches, read_batches
+from strandline.raft.disk.batches import checked_batches
 from strandline.raft.disk.committed import CommittedNote
 from strandline.raft.disk.mark import is_marked, mark
 from strandline.raft.disk.opening import StorageSettings, open_log
@@ -139,11 +139,6 @@ class MetadataStorage:
                 if header.next_offset > offset:
                     yield data, position, header
                     offset = header.next_offset
-
-    def batches_from(self, offset: int) -> Iterator[MetadataBatch]:
-        """Blocking. As `chunks_from`, the records read."""
-        for data, position, header in self.chunks_from(offset):
-            yield from read_batches(memoryview(data)[position : position + header.size_bytes], self.path)
 
     @property
     def has_forgotten(self) -> bool:

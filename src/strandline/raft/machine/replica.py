@@ -96,18 +96,14 @@ class Replica:
 
     @property
     def leader(self) -> KnownLeader:
-        """Nobody when it cannot be reached, or when it was this replica and it has resigned."""
+        """Nobody when it cannot be reached, or when it was this replica and it has resigned. At our own first listener
+        when we lead."""
         return self._seat.leader_at_work
 
     @property
     def leader_id(self) -> int:
         """Who leads this epoch; -1 when nobody is known to, or when it was this replica and it has resigned."""
         return self._seat.leader_at_work.id
-
-    @property
-    def leader_endpoint(self) -> Endpoint | None:
-        """Where that leader is; our own first listener when we lead."""
-        return self._seat.leader_at_work.endpoint
 
     @property
     def is_leader(self) -> bool:
@@ -165,11 +161,8 @@ class Replica:
         announcements.on_end(self._listen(), token, request, now_ms)
         return self._settle(now_ms)
 
-    def on_fetch(self, token: object, request: FetchRequest, version: int, now_ms: int) -> list[Effect]:
-        """Answered at once, or parked until there is something to tell or its `max_wait_ms` is over.
-
-        The version is what the fetcher can read; what it leaves out has defaults that mean nothing here.
-        """
+    def on_fetch(self, token: object, request: FetchRequest, now_ms: int) -> list[Effect]:
+        """Answered at once, or parked until there is something to tell or its `max_wait_ms` is over."""
         replication.on_fetch(self._listen(), token, request, now_ms)
         return self._settle(now_ms)
 

@@ -70,7 +70,7 @@ def hand_in(replica: Replica, token: object, request: Message, version: int, now
     match request:
         case FetchRequest():
             request.max_wait_ms = min(request.max_wait_ms, _LONGEST_WAIT_MS)
-            return replica.on_fetch(token, request, version, now_ms)
+            return replica.on_fetch(token, request, now_ms)
         case VoteRequest():
             return replica.on_vote(token, request, now_ms)
         case BeginQuorumEpochRequest():
