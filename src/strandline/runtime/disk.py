@@ -75,6 +75,13 @@ def write_atomically(disk: Disk, path: str, data: bytes) -> None:
     disk.sync_dir(os.path.dirname(path))
 
 
+def make_durable_directory(disk: Disk, path: str) -> None:
+    """Blocking. A directory is only there after a power loss if its parent was synced after it was made."""
+    if not disk.exists(path):
+        disk.make_dirs(path)
+        disk.sync_dir(os.path.dirname(path))
+
+
 class SystemDisk:
     """Files of the operating system, with a bounded number of descriptors: a handle reopens its file when needed.
 

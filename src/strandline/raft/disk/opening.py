@@ -26,12 +26,11 @@ from strandline.raft.disk.snapshots import (
     DamagedSnapshot,
     Snapshot,
     list_snapshots,
-    make_durable_directory,
     read_snapshot,
     remove_unfinished_snapshots,
 )
 from strandline.raft.machine.values import SnapshotId
-from strandline.runtime.disk import Disk
+from strandline.runtime.disk import Disk, make_durable_directory
 
 _DAMAGED: Final = ".damaged"
 

@@ -34,7 +34,7 @@ from strandline.raft.disk.batches import (
 from strandline.raft.machine.values import ControlRecord, SnapshotId
 from strandline.raft.machine.voters import VoterSet
 from strandline.records.batch import batches
-from strandline.runtime.disk import Buffer, Disk, File
+from strandline.runtime.disk import Buffer, Disk, File, make_durable_directory
 
 BOOTSTRAP_CHECKPOINT: Final = "bootstrap.checkpoint"
 _NAME: Final = re.compile(r"(\d{20})-(\d{10})\.checkpoint")
@@ -197,13 +197,6 @@ class SnapshotWriter:
         self._file.write_at(self.size_bytes, batch)
         self.size_bytes += len(batch)
         self._offset += count
-
-
-def make_durable_directory(disk: Disk, path: str) -> None:
-    """Blocking. A directory is only there after a power loss if its parent was synced after it was made."""
-    if not disk.exists(path):
-        disk.make_dirs(path)
-        disk.sync_dir(path.rpartition("/")[0])
 
 
 def write_bootstrap_checkpoint(
