@@ -24,10 +24,11 @@ def test_steps_come_in_order_and_what_the_machine_waits_for_comes_first() -> Non
         inbox = Inbox(lambda: False)
         inbox.put(step(said, "a"))
         inbox.put(step(said, "b"))
+        inbox.put(step(said, "writes"), writes=True)
         inbox.put(step(said, "first"), first=True)
         while not inbox.is_empty:
             (await inbox.next())()
-        assert said == ["first", "a", "b"]
+        assert said == ["first", "writes", "a", "b"]
 
     run(scenario())
 

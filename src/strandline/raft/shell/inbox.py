@@ -1,8 +1,8 @@
 """What is to happen to the machine, one thing at a time: the queue between everything that happens and the driver.
 
-A step calls one input of the machine and returns its effects. Steps go in order, with one exception: those that may
+A step calls one input of the machine and returns its effects. Steps go in order, with two exceptions: those that may
 write to the log by themselves (changes of voters) wait while the controller has an offset reserved, and go first when
-it has not.
+it has not; and before all others goes what the machine waits for.
 """
 
 from __future__ import annotations
@@ -20,16 +20,14 @@ class Inbox:
     def __init__(self, is_reserved: Callable[[], bool]) -> None:
         """`is_reserved`: whether the next offset of the log is promised to the controller."""
         self._is_reserved = is_reserved
+        self._first: deque[Step] = deque()
         self._steps: deque[Step] = deque()
         self._writing: deque[Step] = deque()
         self._news = asyncio.Event()
 
     def put(self, step: Step, *, writes: bool = False, first: bool = False) -> None:
         """`first`: before everything that waits, since the machine waits for this."""
-        if first:
-            self._steps.appendleft(step)
-        else:
-            (self._writing if writes else self._steps).append(step)
+        (self._first if first else self._writing if writes else self._steps).append(step)
         self._news.set()
 
     def wake(self) -> None:
@@ -40,12 +38,14 @@ class Inbox:
     @property
     def is_empty(self) -> bool:
         """Whether nothing can be done now."""
-        return not self._steps and (not self._writing or self._is_reserved())
+        return not self._first and not self._steps and (not self._writing or self._is_reserved())
 
     async def next(self) -> Step:
         while self.is_empty:
             self._news.clear()
             await self._news.wait()
+        if self._first:
+            return self._first.popleft()
         if self._writing and not self._is_reserved():
             return self._writing.popleft()
         return self._steps.popleft()
