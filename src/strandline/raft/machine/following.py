@@ -35,7 +35,7 @@ logger = logging.getLogger(__name__)
 
 
 def pursue_follower(seat: Seat, role: Follower, now_ms: int) -> None:
-    if seat.cut_at_ms is not None:
+    if seat.is_being_cut:
         # The end of the log is being given up: until that is done, nobody is to be told where it ends.
         return
     if now_ms >= role.deadline_ms:
@@ -101,7 +101,7 @@ def on_fetch_failed(seat: Seat, send: Send, refused: bool, now_ms: int) -> None:
 
 
 def _fetch(seat: Seat, to: int, endpoint: Endpoint, now_ms: int) -> None:
-    may_ask = seat.cut_at_ms is None and seat.mail.is_quiet and seat.mail.is_free(endpoint, now_ms)
+    may_ask = not seat.is_being_cut and seat.mail.is_quiet and seat.mail.is_free(endpoint, now_ms)
     is_synced = seat.flushed_offset >= seat.log.end_offset
     if not may_ask or (seat.is_controller and not is_synced):
         return
@@ -122,7 +122,7 @@ def _take(seat: Seat, role: Follower, offset: int, fetched: PartitionData, now_m
     """What the leader answered to a fetch from `offset`, the end of this log."""
     trust_leader(seat, role, now_ms)
     if fetched.diverging_epoch.end_offset >= 0:
-        return _cut(seat, fetched.diverging_epoch.epoch, fetched.diverging_epoch.end_offset, now_ms)
+        return _cut(seat, fetched.diverging_epoch.epoch, fetched.diverging_epoch.end_offset)
     if fetched.snapshot_id.end_offset >= 0:
         begin_snapshot(seat, role, SnapshotId(fetched.snapshot_id.end_offset, fetched.snapshot_id.epoch))
         return True
@@ -151,7 +151,7 @@ def _append(seat: Seat, records: Buffer | FileSlice) -> bool:
     return True
 
 
-def _cut(seat: Seat, epoch: int, end_offset: int, now_ms: int) -> bool:
+def _cut(seat: Seat, epoch: int, end_offset: int) -> bool:
     """The leader's log has nothing of our last epoch, or less: up to `end_offset` in `epoch` both may agree."""
     own_epoch, own_end = seat.log.end_offset_for_epoch(epoch)
     offset = min(own_end, end_offset) if own_epoch == epoch else own_end
@@ -163,6 +163,6 @@ def _cut(seat: Seat, epoch: int, end_offset: int, now_ms: int) -> bool:
     if offset >= seat.log.end_offset:
         return False
     seat.flushed_offset = min(seat.flushed_offset, offset)
-    seat.cut_at_ms = now_ms
+    seat.is_being_cut = True
     seat.emit(Truncate(offset))
     return True

@@ -24,7 +24,7 @@ logger = logging.getLogger(__name__)
 
 def keep_voters_true(seat: Seat, role: Follower, now_ms: int) -> None:
     """When it has caught up, whenever the voters change, and every few seconds, as long as something is to be said."""
-    if not seat.is_controller or not role.has_caught_up or seat.cut_at_ms is not None:
+    if not seat.is_controller or not role.has_caught_up or seat.is_being_cut:
         return
     if now_ms < role.check_voters_at_ms and role.checked_voters_offset == seat.log.voters_offset:
         return

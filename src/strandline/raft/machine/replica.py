@@ -137,7 +137,8 @@ class Replica:
     def next_deadline_ms(self) -> int | None:
         """When `on_time` must be called at the latest; it may be past. None: there is nothing to wait for."""
         seat = self._seat
-        deadlines = [seat.role.deadline_ms, seat.mail.deadline_ms, seat.cut_at_ms]
+        # After a cut there is no other input to go on with: it is overdue as soon as the Truncate is performed.
+        deadlines = [seat.role.deadline_ms, seat.mail.deadline_ms, 0 if seat.is_being_cut else None]
         return min((deadline_ms for deadline_ms in deadlines if deadline_ms is not None), default=None)
 
     def start(self, now_ms: int) -> list[Effect]:
@@ -241,7 +242,7 @@ class Replica:
 
     def _listen(self) -> Seat:
         """An input begins: what the last one asked for has been done."""
-        self._seat.cut_at_ms = None
+        self._seat.is_being_cut = False
         return self._seat
 
     def _settle(self, now_ms: int) -> list[Effect]:

@@ -78,7 +78,7 @@ class Seat:
         self.given_up_epoch: int | None = None
         """The epoch whose leader an observer found gone: others may name it for a while, and mean well."""
         self.mail = Correspondence(settings)
-        self.cut_at_ms: int | None = None
+        self.is_being_cut = False
         """Within an input that asked for a Truncate: the log still shows what is about to be cut off."""
         self._has_begun = False
         self._persisted = quorum
