@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from strandline.raft.machine.settings import QuorumSettings
 from unit.raft.timed_cluster import TimedCluster
 
 _TRIALS = 25
@@ -65,3 +66,16 @@ def test_a_killed_leader_that_is_back_soon_follows_its_successor_at_once() -> No
         while killed.machine.leader_id < 0:
             cluster.run(5)
         assert cluster.now_ms - began_ms < 250
+
+
+@pytest.mark.parametrize("fetch_timeout_ms", [200, 600])
+def test_an_idle_quorum_keeps_its_leader_however_short_its_patience(fetch_timeout_ms: int) -> None:
+    for seed in range(_TRIALS):
+        cluster = TimedCluster(seed, 3, QuorumSettings(fetch_timeout_ms=fetch_timeout_ms))
+        for node in cluster.nodes.values():
+            node.start()
+        cluster.run_until_led()
+        cluster.run(1_000)
+        epoch = cluster.leader.machine.epoch
+        cluster.run(10_000)
+        assert cluster.leader.machine.epoch == epoch

@@ -6,6 +6,7 @@ import heapq
 from random import Random
 
 from strandline.raft.machine.effects import Effect, Lead, Persist
+from strandline.raft.machine.settings import QuorumSettings
 from strandline.raft.machine.voters import VoterSet
 from unit.raft.little_cluster import Cluster, Letter, Node, voter
 
@@ -13,8 +14,8 @@ from unit.raft.little_cluster import Cluster, Letter, Node, voter
 class TimedCluster(Cluster):
     """Messages take 1 to 4 ms, syncs 2 to 15; a node says nothing while it syncs its quorum-state."""
 
-    def __init__(self, seed: int, voters: int) -> None:
-        super().__init__(seed)
+    def __init__(self, seed: int, voters: int, settings: QuorumSettings | None = None) -> None:
+        super().__init__(seed, settings=settings)
         self.draw = Random(seed)
         self.led: list[tuple[int, int]] = []
         """(when, who): the leaders that could act."""

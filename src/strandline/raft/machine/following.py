@@ -112,7 +112,7 @@ def _fetch(seat: Seat, to: int, endpoint: Endpoint, now_ms: int) -> None:
         end_offset=seat.log.end_offset,
         last_epoch=seat.log.last_epoch,
         high_watermark=seat.high_watermark,
-        max_wait_ms=seat.settings.fetch_max_wait_ms,
+        max_wait_ms=seat.settings.fetch_wait_ms,
         max_bytes=seat.settings.fetch_max_bytes,
     )
     seat.send(to, endpoint, request, now_ms)

@@ -25,6 +25,11 @@ class QuorumSettings(msgspec.Struct, frozen=True):
     """A leader forgets an observer that has not fetched for so long."""
 
     @property
+    def fetch_wait_ms(self) -> int:
+        """How long a leader may keep a fetch: so that it answers often enough to be trusted, however short that is."""
+        return min(self.fetch_max_wait_ms, self.fetch_timeout_ms // 3)
+
+    @property
     def check_quorum_timeout_ms(self) -> int:
         """A leader that has not heard from a majority for so long gives up."""
         return self.fetch_timeout_ms * 3 // 2
