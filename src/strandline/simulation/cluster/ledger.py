@@ -6,13 +6,14 @@ Fed by the high watermarks of quorum leaders. Checkers hold every node's log, sn
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
 from typing import Any
 
 from strandline.metadata.image import Image
 from strandline.model.timeline import ABSENT, TimelineMap
-from strandline.protocol.messages.control_records import VotersRecord
+from strandline.protocol.messages.control_records import KRaftVersionRecord, VotersRecord
 from strandline.raft.disk.batches import MetadataBatch, read_batches
 from strandline.raft.machine.voters import VoterSet
 from strandline.simulation.cluster.metadata_files import Batch, MetadataFiles
@@ -34,6 +35,10 @@ class Ledger:
         """By whose files: the segments looked at, as they were, and how far they were found to agree."""
         self._digest = 0
         self._digests: dict[int, int] = {0: 0}
+        self._epochs: dict[int, int] = {}
+        """Of the batch that ends at an offset."""
+        self._quorums: list[tuple[int, VoterSet | None, int]] = [(0, None, 0)]
+        """Where the voters or kraft.version changed, and what they are from there on."""
         self._on_batch: list[Callable[[MetadataBatch], None]] = []
 
     def tell(self, on_batch: Callable[[MetadataBatch], None]) -> None:
@@ -50,16 +55,24 @@ class Ledger:
         self._batches[batch.base_offset] = self._last = batch
         self.end = batch.next_offset
         (read,) = read_batches(content, "the ledger")
+        self._epochs[batch.next_offset] = batch.epoch
         if read.is_control:
-            for record in read.records:
-                if isinstance(record, VotersRecord):
-                    self.voters = VoterSet.of_record(record)
+            self._note_quorum(read)
             self.image.skip_to(read.next_offset)
         else:
             self.image.replay_batch(read.base_offset, read.records)
         self._commit(read.next_offset)
         for tell in self._on_batch:
             tell(read)
+
+    def _note_quorum(self, batch: MetadataBatch) -> None:
+        _, _, version = self._quorums[-1]
+        for record in batch.records:
+            if isinstance(record, VotersRecord):
+                self.voters = VoterSet.of_record(record)
+            elif isinstance(record, KRaftVersionRecord):
+                version = record.kraft_version
+        self._quorums.append((batch.next_offset, self.voters, version))
 
     def _commit(self, offset: int) -> None:
         before: dict[tuple[int, Any], Any] = {}
@@ -109,6 +122,15 @@ class Ledger:
                     position = batch.next_offset
         self._held[id(files)] = (marks, min(position, self.end))
         return position
+
+    def epoch_before(self, offset: int) -> int | None:
+        """Of the last record below this offset; None where no batch ends."""
+        return self._epochs.get(offset)
+
+    def quorum_before(self, offset: int) -> tuple[VoterSet | None, int]:
+        """Voters and kraft.version, as records below this offset say; None when none names voters."""
+        index = bisect_right(self._quorums, offset, key=lambda entry: entry[0])
+        return self._quorums[index - 1][1:]
 
     def digest_at(self, offset: int) -> int | None:
         """What `image_digest` gives for an image that stands here; None where no batch ends."""

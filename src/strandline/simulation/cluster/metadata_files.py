@@ -13,6 +13,7 @@ from typing import NamedTuple
 from strandline.model.ids import METADATA_TOPIC
 from strandline.protocol.messages.control_records import VotersRecord
 from strandline.raft.disk.batches import read_batches
+from strandline.raft.disk.committed import COMMITTED_OFFSET
 from strandline.raft.disk.quorum_state import QUORUM_STATE
 from strandline.raft.disk.snapshots import parse_snapshot_name
 from strandline.raft.machine.values import SnapshotId
@@ -158,6 +159,23 @@ class MetadataFiles:
         directory = self._directory()
         found = {} if directory is None else _snapshots_of(directory.durable)
         return max((each for each, file in found.items() if file.certain_size() == file.size), default=None)
+
+    def certain_end(self) -> int:
+        """Where the log ends that any power loss leaves."""
+        snapshot = self.certain_snapshot()
+        ends = [segment.certain()[-1].next_offset for segment in self.certain_segments()[-2:] if segment.certain()]
+        return max([0 if snapshot is None else snapshot.end_offset, *ends])
+
+    def committed_note(self) -> int:
+        """How far the log is committed, as the note beside it says now."""
+        directory = self._directory()
+        file = None if directory is None else directory.entries.get(COMMITTED_OFFSET)
+        if not isinstance(file, FileNode):
+            return 0
+        try:
+            return int(json.loads(file.read(0, file.size))["committedOffset"])
+        except ValueError:
+            return 0  # torn, and passed over by whoever reads it
 
     def snapshots(self) -> dict[SnapshotId, FileNode]:
         """Under their final names, without the one that only names the first voters."""

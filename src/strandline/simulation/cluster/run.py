@@ -15,9 +15,13 @@ from dataclasses import dataclass, field, replace
 from strandline.simulation.cluster.checkers.agreement import MetadataAgrees
 from strandline.simulation.cluster.checkers.commits import CommitsAreKept
 from strandline.simulation.cluster.checkers.deaths import SilenceIsNoDeath
-from strandline.simulation.cluster.checkers.ghosts import NobodyIsOld, TheLivingKeepTheirPlace
+from strandline.simulation.cluster.checkers.ghosts import NobodyIsOld, OneProcessPerBroker, TheLivingKeepTheirPlace
 from strandline.simulation.cluster.checkers.images import EpochsNeverFall, PartitionsAreSound
 from strandline.simulation.cluster.checkers.leaders import OneLeaderPerEpoch
+from strandline.simulation.cluster.checkers.producer_ids import ProducerIdsAreGivenOnce
+from strandline.simulation.cluster.checkers.replays import RecordsMeanWhatTheySay
+from strandline.simulation.cluster.checkers.successions import LeadersHaveTheRecords, ReassignmentsEndInSync
+from strandline.simulation.cluster.checkers.unrest import LeadersAreFollowed, LivingLeadersAreProtected
 from strandline.simulation.cluster.checkers.votes import VotesAreKept
 from strandline.simulation.cluster.chronicle import Chronicle
 from strandline.simulation.cluster.cluster import Cluster
@@ -26,6 +30,7 @@ from strandline.simulation.cluster.history import History
 from strandline.simulation.cluster.liveness import settled
 from strandline.simulation.cluster.observer import Checker, Observer
 from strandline.simulation.cluster.plan import Plan
+from strandline.simulation.cluster.scribe import Scribe
 from strandline.simulation.cluster.traffic import Traffic
 from strandline.simulation.cluster.violation import Violation
 from strandline.simulation.cluster.workload import Worker
@@ -111,7 +116,8 @@ class Run:
         self._plan = plan
         self._chronicle = chronicle
         self.cluster = cluster = Cluster(simulation, plan, chronicle)
-        ledger = cluster.ledger
+        ledger, scribe = cluster.ledger, Scribe()
+        ledger.tell(scribe.replay)
         self.history = History(ledger)
         self.traffics = [Traffic(number + 1, cluster, self.history) for number in range(plan.producers)]
         checkers: list[Checker] = [
@@ -123,7 +129,14 @@ class Run:
             EpochsNeverFall(ledger, chronicle),
             NobodyIsOld(cluster),
             TheLivingKeepTheirPlace(cluster),
+            OneProcessPerBroker(cluster),
             SilenceIsNoDeath(cluster),
+            RecordsMeanWhatTheySay(ledger, scribe),
+            LeadersHaveTheRecords(scribe, plan.settings),
+            ReassignmentsEndInSync(scribe),
+            ProducerIdsAreGivenOnce(ledger),
+            LivingLeadersAreProtected(cluster),
+            LeadersAreFollowed(cluster),
         ]
         self._observer = Observer(cluster, checkers)
 

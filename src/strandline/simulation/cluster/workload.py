@@ -207,7 +207,8 @@ class Worker:
 
     async def _reassign(self) -> None:
         name = self._some_topic()
-        replicas = self._random.sample(self._cluster.plan.layout.brokers, 1)
+        brokers = self._cluster.plan.layout.brokers
+        replicas = self._random.sample(brokers, self._random.randint(1, min(3, len(brokers))))
         move = ReassignablePartition(partition_index=0, replicas=None if self._random.random() < 0.3 else replicas)
 
         async def ask() -> None:

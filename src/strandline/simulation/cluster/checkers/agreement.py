@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from strandline.metadata.image import Image
 from strandline.model.errors import NodeFault
+from strandline.protocol.messages.control_records import KRaftVersionRecord, VotersRecord
 from strandline.raft.disk.batches import read_batches
 from strandline.raft.machine.values import SnapshotId
+from strandline.raft.machine.voters import VoterSet
 from strandline.simulation.cluster.cluster import Cluster, Member
 from strandline.simulation.cluster.insight import Sight
 from strandline.simulation.cluster.ledger import Ledger, comparable, image_digest, maps_of
@@ -94,6 +96,10 @@ class MetadataAgrees(Checker):
         expected = self._ledger.digest_at(snapshot_id.end_offset)
         if expected is None:
             raise Violation("I-4", f"{where} ends where nothing was committed")
+        epoch = self._ledger.epoch_before(snapshot_id.end_offset)
+        if epoch not in (None, snapshot_id.epoch):
+            raise Violation("I-4", f"{where} ends with a record of epoch {epoch}")
+        self._check_quorum(where, snapshot_id, file)
         image = Image()
         try:
             for batch in read_batches(file.read(0, file.size), where):
@@ -105,6 +111,20 @@ class MetadataAgrees(Checker):
         if image_digest(image, 1) != expected:
             why = self._difference(image, snapshot_id.end_offset)
             raise Violation("I-4", f"{where} does not hold what was committed{why}")
+
+    def _check_quorum(self, where: str, snapshot_id: SnapshotId, file: FileNode) -> None:
+        """The voters and kraft.version that the log has at the end of the snapshot. (Voters that no record names are
+        configured, or stand in the snapshot that a directory is formatted with.)"""
+        voters, version = None, 0
+        for batch in read_batches(file.read(0, file.size), where):
+            for record in batch.records if batch.is_control else ():
+                if isinstance(record, VotersRecord):
+                    voters = VoterSet.of_record(record)
+                elif isinstance(record, KRaftVersionRecord):
+                    version = record.kraft_version
+        expected = self._ledger.quorum_before(snapshot_id.end_offset)
+        if expected[0] is not None and (voters, version) != expected:
+            raise Violation("I-4", f"{where} tells of {voters}, kraft.version {version}, and committed is {expected}")
 
     def _difference(self, image: Image, offset: int) -> str:
         """In words, where the ledger still stands at this offset."""

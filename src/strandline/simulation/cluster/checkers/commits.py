@@ -36,9 +36,18 @@ class CommitsAreKept(Checker):
             self._committed(member, now)
         if now.is_active and not before.is_active:
             self._activated(member, now)
+        if now.high_watermark > before.high_watermark:
+            self._check_note(member)
 
     def finish(self) -> None:
         self._check_majority("at the end")
+
+    def _check_note(self, member: Member) -> None:
+        """Whoever reads it when the node starts takes a log that ends before it for damaged."""
+        noted, end = member.files.committed_note(), member.files.certain_end()
+        if noted > end:
+            why = f"{member.name} notes that {noted} is committed"
+            raise Violation("I-3", f"{why}, and of its log nothing beyond {end} is certain to outlast a power loss")
 
     def _elected(self, member: Member, now: Sight) -> None:
         batches = member.files.batches()

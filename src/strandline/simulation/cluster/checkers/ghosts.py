@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from weakref import WeakKeyDictionary
 
 from strandline.model.ids import Uuid
+from strandline.protocol.messages import metadata_records as kinds
 from strandline.protocol.messages.brokers import (
     AlterPartitionRequest,
     AlterPartitionResponse,
@@ -21,7 +22,9 @@ from strandline.protocol.messages.brokers import (
 from strandline.protocol.messages.fetch import FetchRequest, FetchResponse
 from strandline.protocol.messages.producers import AllocateProducerIdsRequest
 from strandline.protocol.types import Message
-from strandline.simulation.cluster.cluster import Cluster
+from strandline.raft.disk.batches import MetadataBatch
+from strandline.simulation.cluster.cluster import Cluster, Member
+from strandline.simulation.cluster.insight import Sight
 from strandline.simulation.cluster.observer import Checker
 from strandline.simulation.cluster.violation import Violation
 from strandline.simulation.cluster.wiretap import Asked
@@ -149,3 +152,64 @@ class TheLivingKeepTheirPlace(Checker):
             assert isinstance(request, BrokerRegistrationRequest)
             why = f"{asked.target} registers an earlier process of broker {request.broker_id}"
             raise Violation("I-7", f"{why} in the place of {replaced}")
+
+
+class OneProcessPerBroker(Checker):
+    """I-7 of processes, as committed: nobody takes the place of one that is not fenced and was heard a moment ago.
+
+    Not judged: a broker in the process of the controller, whose heartbeats are not heard here.
+    """
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._registered: dict[int, kinds.RegisterBrokerRecord] = {}
+        self._unfenced: set[int] = set()
+        self._heard_us: dict[tuple[int, int, str], int] = {}
+        """(Broker id, epoch, by whom) → when the last heartbeat that was taken arrived."""
+        self._arrived_us: WeakKeyDictionary[Asked, int] = WeakKeyDictionary()
+        self._active_us = 0
+        # Clocks may run a tenth slower or faster than the simulation's.
+        self._session_us = int(cluster.plan.settings["broker.session.timeout.ms"]) * 800
+        cluster.ledger.tell(self._committed)
+
+    def changed(self, member: Member, before: Sight, now: Sight) -> None:
+        if now.is_active and not before.is_active:
+            self._active_us = self._cluster.simulation.loop.now_us
+
+    def arrived(self, asked: Asked) -> None:
+        self._arrived_us[asked] = self._cluster.simulation.loop.now_us
+
+    def answered(self, asked: Asked, response: Message) -> None:
+        request = asked.message
+        if isinstance(request, BrokerHeartbeatRequest) and not getattr(response, "error_code", 0):
+            key = (request.broker_id, request.broker_epoch, asked.target)
+            self._heard_us[key] = self._arrived_us.get(asked, 0)
+
+    def _committed(self, batch: MetadataBatch) -> None:
+        for record in batch.records:
+            match record:
+                case kinds.RegisterBrokerRecord():
+                    self._check(record)
+                    self._registered[record.broker_id] = record
+                    self._note(record.broker_id, record.fenced)
+                case kinds.BrokerRegistrationChangeRecord() if record.fenced:
+                    self._note(record.broker_id, record.fenced > 0)
+                case kinds.UnregisterBrokerRecord():
+                    self._note(record.broker_id, True)
+
+    def _note(self, broker_id: int, is_fenced: bool) -> None:
+        self._unfenced.discard(broker_id)
+        if not is_fenced:
+            self._unfenced.add(broker_id)
+
+    def _check(self, record: kinds.RegisterBrokerRecord) -> None:
+        known, leader = self._registered.get(record.broker_id), self._cluster.leader()
+        if known is None or record.broker_id not in self._unfenced or known.incarnation_id == record.incarnation_id:
+            return
+        if leader is None or leader.id == record.broker_id:
+            return
+        heard_us = self._heard_us.get((known.broker_id, known.broker_epoch, leader.name), 0)
+        silent_us = self._cluster.simulation.loop.now_us - heard_us
+        if heard_us > self._active_us and silent_us < self._session_us:
+            why = f"broker {record.broker_id} is registered anew, and its predecessor (epoch {known.broker_epoch})"
+            raise Violation("I-7", f"{why} is not fenced and was heard {silent_us / 1e6:.3f} s before")

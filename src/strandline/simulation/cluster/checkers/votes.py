@@ -15,7 +15,7 @@ from strandline.protocol.messages.quorum import (
 )
 from strandline.protocol.types import Message
 from strandline.simulation.cluster.cluster import Cluster, Member
-from strandline.simulation.cluster.insight import Sight
+from strandline.simulation.cluster.insight import Sight, replica_of
 from strandline.simulation.cluster.metadata_files import Voted
 from strandline.simulation.cluster.observer import Checker
 from strandline.simulation.cluster.violation import Violation
@@ -46,6 +46,19 @@ class VotesAreKept(Checker):
     def changed(self, member: Member, before: Sight, now: Sight) -> None:
         if now.epoch < before.epoch:
             raise Violation("I-2", f"{member.name} goes back from epoch {before.epoch} to {now.epoch}")
+        if now.state is not before.state:
+            self._check_memory(member)
+
+    def _check_memory(self, member: Member) -> None:
+        """A vote is in memory first: whatever the disk has of this epoch, the machine has too."""
+        quorum = None if member.node is None else member.node.quorum
+        replica = None if quorum is None else replica_of(quorum)
+        found = member.files.quorum_state(cached=True)
+        if replica is None or found is None or found.epoch != replica.epoch:
+            return
+        if found.voted_id not in (_NOBODY, replica.state.voted_id):
+            why = f"the disk of {member.name} says that it has voted for node{found.voted_id} in epoch {found.epoch}"
+            raise Violation("I-2", f"{why}, and its memory says {replica.state}")
 
     def asked(self, asked: Asked) -> None:
         request = asked.message
