@@ -163,7 +163,8 @@ class MetadataFiles:
     def certain_end(self) -> int:
         """Where the log ends that any power loss leaves."""
         snapshot = self.certain_snapshot()
-        ends = [segment.certain()[-1].next_offset for segment in self.certain_segments()[-2:] if segment.certain()]
+        # The last segment may be empty still.
+        ends = [batch.next_offset for segment in self.certain_segments()[-2:] for batch in segment.certain()[-1:]]
         return max([0 if snapshot is None else snapshot.end_offset, *ends])
 
     def committed_note(self) -> int:

@@ -34,6 +34,9 @@ class Assignment(NamedTuple):
     last_known_elr: tuple[int, ...] = ()
 
 
+_State = tuple[dict[Uuid, str], dict[PartitionKey, Assignment], dict[Resource, dict[str, str]]]
+
+
 class Scribe:
     def __init__(self) -> None:
         self.topics: dict[Uuid, str] = {}
@@ -41,8 +44,8 @@ class Scribe:
         self.settings: dict[Resource, dict[str, str]] = {}
         self.touched: set[PartitionKey] = set()
         """By the last batch."""
-        self._before: tuple[dict[Uuid, str], dict[PartitionKey, Assignment], dict[Resource, dict[str, str]]] | None
-        self._before = None
+        self._before: _State | None = None
+        """What it was when the transaction began that is open."""
         self._on_change: list[Callable[[str, Assignment, Assignment], None]] = []
 
     @property

@@ -54,8 +54,16 @@ class LeadersAreFollowed(Checker):
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
         self._looked_us = 0
+        self._active: set[int] = set()
+        """Those whose controller may decide, as of the last event of the process that runs now."""
+
+    def booted(self, member: Member) -> None:
+        self._active.discard(member.id)
 
     def changed(self, member: Member, before: Sight, now: Sight) -> None:
+        self._active.discard(member.id)
+        if now.is_active:
+            self._active.add(member.id)
         now_us = self._cluster.simulation.loop.now_us
         if now_us - self._looked_us >= _LOOK_EVERY_US:
             self._looked_us = now_us
@@ -66,7 +74,9 @@ class LeadersAreFollowed(Checker):
         replica = _replica(member)
         if replica is None or not isinstance(replica.role, Leader) or replica.role.check_quorum_at_ms is None:
             return
-        if member.paused or member.stopping or now_us - member.paused_us < 4 * _PATIENCE_MS * 1000:
+        if member.id not in self._active or member.stopping or member.excused:
+            return  # it may be on its way down, with a machine that nobody drives any more
+        if member.paused or now_us - member.paused_us < 4 * _PATIENCE_MS * 1000:
             return
         late_ms = member.machine.clock.now_ms() - replica.role.check_quorum_at_ms
         if late_ms > _PATIENCE_MS:
