@@ -36,10 +36,14 @@ def test_brokers_and_controllers_are_listed_where_they_listen(run: Run, members:
     assert [(row["ID"], row["PORT"], row["STATE"]) for row in brokers] == [
         (str(member.id), str(member.node.port), "unfenced") for member in members.each.values()
     ]
-    controllers = rows(run(CLUSTER, "list-endpoints", *by_controller(members, 2)).lines)
-    ports = {int(row["ID"]): row["PORT"] for row in controllers}
-    assert {row["ENDPOINT_TYPE"] for row in controllers} == {"controller"}
-    assert ports == {member.id: str(member.node.controller_port) for member in members.each.values()}
+    ports = {str(member.id): str(member.node.controller_port) for member in members.each.values()}
+
+    def controllers() -> list[dict[str, str]]:
+        return rows(run(CLUSTER, "list-endpoints", *by_controller(members, 2)).lines)
+
+    # They tell where they listen a moment after the brokers have begun.
+    wait_until(lambda: {row["ID"]: row["PORT"] for row in controllers()} == ports, within_s=10)
+    assert {row["ENDPOINT_TYPE"] for row in controllers()} == {"controller"}
 
 
 def test_a_stopped_broker_is_fenced_and_can_be_unregistered(run: Run, members: Members) -> None:
