@@ -32,7 +32,7 @@ async def open_quorum(
 ) -> Quorum:
     """Opened and read from disk: the image shows what is known to be committed. It takes part when it is `run`."""
     offload = world.metadata_offload or world.offload
-    log = await offload.run(partial(open_storage, config, storage.metadata_log_dir, world))
+    log = await offload.run(partial(open_metadata_log, config, storage.metadata_log_dir, world))
     quorum = Quorum(
         log,
         image,
@@ -57,7 +57,7 @@ async def open_quorum(
     return quorum
 
 
-def open_storage(config: Config, directory: str, world: World) -> MetadataStorage:
+def open_metadata_log(config: Config, directory: str, world: World) -> MetadataStorage:
     """Blocking."""
     opening = partial(
         MetadataStorage.open,

@@ -22,6 +22,7 @@ from strandline.raft.shell.snapshotting import SnapshotPolicy
 from strandline.runtime.disk import Disk
 from strandline.runtime.metrics import Metrics
 from strandline.runtime.world import World
+from strandline.simulation.disk import SimDisk
 from strandline.simulation.world import Simulation
 
 HOME = "/data"
@@ -138,3 +139,8 @@ def play(*scenes: Callable[[World], Awaitable[None]], seed: int = 1) -> None:
                 await machine.boot(program)
 
         simulation.run(scenario(), max_virtual_s=20_000)
+
+
+def disk_of(world: World) -> SimDisk:
+    assert isinstance(world.disk, SimDisk)
+    return world.disk
