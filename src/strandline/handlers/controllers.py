@@ -27,7 +27,9 @@ from strandline.handlers.tokens import (
     handle_expire_delegation_token,
     handle_renew_delegation_token,
 )
+from strandline.metadata.values import BrokerEndpoint
 from strandline.model.errors import ErrorCode, KafkaError
+from strandline.model.ids import Endpoint
 from strandline.protocol.apis import ApiKey
 from strandline.protocol.messages.brokers import BrokerHeartbeatRequest
 from strandline.protocol.messages.cluster import (
@@ -36,6 +38,7 @@ from strandline.protocol.messages.cluster import (
     DescribeClusterResponse,
 )
 from strandline.protocol.types import Message
+from strandline.raft.machine.voters import VoterSet
 
 Method = Callable[[Any, int], Awaitable[Any]]
 MemberHandler = Callable[[Any, Call, Any], Awaitable[Message | None]]
@@ -62,6 +65,8 @@ class ControllerMember(Member, kw_only=True):
     """Of the controller and the quorum in this process, by what they answer."""
     leader_id: Callable[[], int]
     """Of the quorum; -1 when nobody is known to lead."""
+    voters: Callable[[], VoterSet]
+    """Of the quorum, with where they listen."""
     broker_connection_lost: Callable[[int, int], None]
     """Told the id and the epoch of a broker whose heartbeats came by a connection that has ended."""
 
@@ -109,16 +114,25 @@ async def _describe_quorum_nodes(
     if request.endpoint_type != CONTROLLERS:
         raise KafkaError(ErrorCode.UNSUPPORTED_ENDPOINT_TYPE, f"there is no endpoint type {request.endpoint_type}")
     asked = request.include_cluster_authorized_operations
-    nodes = []
-    for controller in member.view.controllers():
-        endpoint = controller.endpoint(call.listener)
-        if endpoint is not None:
-            nodes.append(DescribeClusterBroker(broker_id=controller.id, host=endpoint.host, port=endpoint.port))
     return DescribeClusterResponse(
         error_message=None,
         endpoint_type=CONTROLLERS,
         cluster_id=member.cluster_id,
         controller_id=member.leader_id(),
-        brokers=nodes,
+        brokers=_quorum_nodes(member, call.listener),
         cluster_authorized_operations=ALL_CLUSTER_OPERATIONS if asked else NO_OPERATIONS,
     )
+
+
+def _quorum_nodes(member: ControllerMember, listener: str) -> list[DescribeClusterBroker]:
+    """By id. A voter is listed before it has registered too: a client that is told of nobody has nobody left to ask."""
+    endpoints: dict[int, BrokerEndpoint | Endpoint | None] = {
+        voter.id: voter.endpoint_for(listener) for voter in member.voters().voters
+    }
+    for controller in member.view.controllers():
+        endpoints[controller.id] = controller.endpoint(listener)
+    return [
+        DescribeClusterBroker(broker_id=node_id, host=endpoint.host, port=endpoint.port)
+        for node_id, endpoint in sorted(endpoints.items())
+        if endpoint is not None
+    ]

@@ -113,6 +113,7 @@ class ControllerRole:
             settings=base.settings,
             methods=self.methods,
             leader_id=lambda: base.quorum.leader.id,
+            voters=lambda: base.quorum.voters,
             broker_connection_lost=self.controller.broker_connection_lost,
         )
 

@@ -163,6 +163,10 @@ class Quorum:
         return None if former is None else (former.id, former.heard_ms)
 
     @property
+    def voters(self) -> VoterSet:
+        return self._log.voters
+
+    @property
     def kraft_version(self) -> int:
         return self._log.kraft_version
 
