@@ -75,6 +75,8 @@ class _Lane:
     opened: int = 0
     not_before_ms: int = 0
     needs_new_producer: bool = False
+    is_known: bool = False
+    """The broker has something of this producer id, and so takes nothing but the next sequence."""
 
 
 class Accumulator:
@@ -161,6 +163,7 @@ class Accumulator:
         lane = self._lanes.get(batch.partition)
         if lane is not None and batch in lane.in_flight:
             lane.in_flight.remove(batch)
+            lane.is_known = lane.is_known or batch.producer == lane.producer
             self._done(batch)
 
     def on_failed(self, batch: Batch, code: ErrorCode, now_ms: int, backoff_ms: int) -> bool:
@@ -207,8 +210,10 @@ class Accumulator:
             return _NEVER_MS
         batch = lane.waiting[0]
         again = batch.attempts > 0
-        # One at a time while something is being retried, and always when nobody numbers our batches.
-        limit = 1 if again or not self._settings.idempotent else self._settings.max_in_flight
+        # One at a time while something is being retried, and always when nobody numbers our batches. The first too: a
+        # broker that does not know a producer takes whatever sequence comes first, also if the one before was refused.
+        alone = again or not self._settings.idempotent or not lane.is_known
+        limit = 1 if alone else self._settings.max_in_flight
         if len(lane.in_flight) >= limit or (lane.in_flight and self._must_drain(lane, batch)):
             return _NEVER_MS
         if again or lane.not_before_ms > now_ms:
@@ -229,7 +234,7 @@ class Accumulator:
             return False
         if lane.needs_new_producer or (batch.producer is None and lane.producer != self.producer):
             lane.needs_new_producer = False
-            lane.producer, lane.next_sequence = self.producer, 0
+            lane.producer, lane.next_sequence, lane.is_known = self.producer, 0, False
             for each in lane.waiting:
                 each.producer, each.base_sequence, each.encoded = None, -1, None
         if batch.producer is None:

@@ -29,6 +29,13 @@ def take_all(buffer: Accumulator, now_ms: int, partition: TopicPartition = PARTI
     return taken
 
 
+def introduce(buffer: Accumulator) -> None:
+    """The broker of the partition has a first record of this producer."""
+    fill(buffer, b"first")
+    (first,) = take_all(buffer, 100)
+    buffer.on_appended(first)
+
+
 def values(batch: Batch) -> list[bytes | None]:
     assert batch.encoded is not None
     return [record.value for record in decode_batch(batch.encoded)]
@@ -47,6 +54,7 @@ def test_records_linger_to_share_a_batch() -> None:
 
 def test_a_full_batch_goes_at_once_and_the_next_one_begins() -> None:
     buffer = accumulator()
+    introduce(buffer)
     assert fill(buffer, b"x" * 200, b"y" * 200)
     first = buffer.take(PARTITION, 0)
     assert first is not None and values(first) == [b"x" * 200]
@@ -65,14 +73,25 @@ def test_nothing_lingers_while_somebody_flushes() -> None:
 
 def test_batches_carry_consecutive_sequences_and_at_most_five_are_under_way() -> None:
     buffer = accumulator(batch_bytes=100)
+    introduce(buffer)
     fill(buffer, *[b"%d" % number * 60 for number in range(8)])
     batches = take_all(buffer, 0)
-    assert [batch.base_sequence for batch in batches] == [0, 1, 2, 3, 4]
+    assert [batch.base_sequence for batch in batches] == [1, 2, 3, 4, 5]
     assert batches[0].encoded is not None
     header = read_header(batches[0].encoded)
-    assert (header.producer_id, header.producer_epoch, header.base_sequence) == (7, 0, 0)
+    assert (header.producer_id, header.producer_epoch, header.base_sequence) == (7, 0, 1)
     buffer.on_appended(batches[0])
-    assert [batch.base_sequence for batch in take_all(buffer, 0)] == [5]
+    assert [batch.base_sequence for batch in take_all(buffer, 0)] == [6]
+
+
+def test_the_first_batch_goes_alone_because_a_broker_takes_any_first_sequence_of_a_producer_it_does_not_know() -> None:
+    buffer = accumulator(batch_bytes=100)
+    fill(buffer, b"a" * 60, b"b" * 60, b"c" * 60)
+    (a,) = take_all(buffer, 100)
+    buffer.on_failed(a, ErrorCode.NOT_LEADER_OR_FOLLOWER, 100, backoff_ms=0)
+    assert take_all(buffer, 100) == [a]
+    buffer.on_appended(a)
+    assert [batch.base_sequence for batch in take_all(buffer, 100)] == [1, 2]
 
 
 def test_a_sequence_wraps_to_zero() -> None:
@@ -88,6 +107,7 @@ def test_without_idempotence_one_batch_is_under_way_at_a_time() -> None:
 
 def test_lost_batches_are_sent_again_one_by_one_in_their_order_with_their_sequences() -> None:
     buffer = accumulator(batch_bytes=100)
+    introduce(buffer)
     fill(buffer, b"a" * 60, b"b" * 60, b"c" * 60, b"d" * 60)
     a, b, c, d = take_all(buffer, 100)
     for batch in (c, a, b):
@@ -100,7 +120,7 @@ def test_lost_batches_are_sent_again_one_by_one_in_their_order_with_their_sequen
         (batch,) = take_all(buffer, 150)
         again.append((batch, batch.base_sequence))
         buffer.on_appended(batch)
-    assert again == [(a, 0), (b, 1), (c, 2), (d, 3)]
+    assert again == [(a, 1), (b, 2), (c, 3), (d, 4)]
     assert buffer.is_empty and buffer.buffered_bytes == 0
 
 
@@ -117,6 +137,7 @@ def test_nothing_new_overtakes_a_retry() -> None:
 
 def test_a_later_batch_out_of_order_waits_for_the_earlier_one() -> None:
     buffer = accumulator(batch_bytes=100)
+    introduce(buffer)
     fill(buffer, b"a" * 60, b"b" * 60)
     a, b = take_all(buffer, 100)
     buffer.on_failed(a, ErrorCode.NETWORK_EXCEPTION, 100, backoff_ms=0)
@@ -127,6 +148,7 @@ def test_a_later_batch_out_of_order_waits_for_the_earlier_one() -> None:
 
 def test_the_oldest_batch_out_of_order_begins_anew_under_another_producer_id() -> None:
     buffer = accumulator(batch_bytes=100)
+    introduce(buffer)
     fill(buffer, b"a" * 60, b"b" * 60)
     a, b = take_all(buffer, 100)
     assert buffer.on_failed(a, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, 100, backoff_ms=0)
@@ -138,6 +160,7 @@ def test_the_oldest_batch_out_of_order_begins_anew_under_another_producer_id() -
     assert again is a and again.encoded is not None
     header = read_header(again.encoded)
     assert (header.producer_id, header.base_sequence) == (8, 0)
+    assert buffer.take(PARTITION, 100) is None, "nobody knows producer 8 yet"
     buffer.on_appended(a)
     assert [(batch.producer, batch.base_sequence) for batch in take_all(buffer, 100)] == [(ProducerId(8, 0), 1)]
 
