@@ -12,9 +12,12 @@ from strandline.cli.errors import Failed
 
 if TYPE_CHECKING:
     from strandline.client.client import Client
+    from strandline.client.view import ClusterView
     from strandline.model.ids import TopicPartition
 
 POLL_MS = 250
+SHOWN_POLL_MS = 50
+SHOWN_MS = 10_000
 AT_ONCE = 200
 
 
@@ -45,8 +48,27 @@ class Moving:
         while True:
             self._under_way = len(await client.reassignments.under_way(partitions))
             if not self._under_way:
-                return
+                break
             await client.router.sleep(POLL_MS)
+        await self._until_shown(client, partitions)
+
+    async def _until_shown(self, client: Client, partitions: Sequence[TopicPartition]) -> None:
+        """That all have arrived the controller knows first. Who looks next asks a broker, and should find what we said;
+        but what somebody else has changed meanwhile is never shown, so there is an end to it."""
+        router = client.router
+        topics = sorted({each.topic for each in partitions})
+        deadline_ms = router.deadline_ms(SHOWN_MS)
+        while True:
+            await router.retrying(lambda: router.refresh(topics), deadline_ms)
+            if all(self._is_shown(router.view, each) for each in partitions) or router.now_ms() >= deadline_ms:
+                return
+            await router.sleep(SHOWN_POLL_MS)
+
+    def _is_shown(self, view: ClusterView, each: TopicPartition) -> bool:
+        """What is gone need not be shown."""
+        topic = view.topics.get(each.topic)
+        partition = topic.partitions.get(each.partition) if topic is not None else None
+        return partition is None or list(partition.replicas) == list(self._moves[each])
 
     async def _begin(self, client: Client, partitions: Sequence[TopicPartition]) -> None:
         refused = await client.reassignments.begin({each: self._moves[each] for each in partitions})
