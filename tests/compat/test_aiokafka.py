@@ -11,7 +11,7 @@ from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 
 @pytest.mark.parametrize("idempotent", [False, True])
 def test_records_come_back_in_order(bootstrap: str, topic: str, idempotent: bool) -> None:
-    asyncio.run(asyncio.wait_for(round_trip(bootstrap, topic, idempotent), 60))
+    asyncio.run(asyncio.wait_for(round_trip(bootstrap, topic, idempotent), 180))
 
 
 async def round_trip(bootstrap: str, topic: str, idempotent: bool) -> None:

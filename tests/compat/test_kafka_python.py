@@ -15,13 +15,13 @@ def test_records_come_back_in_order(bootstrap: str, topic: str, codec: str | Non
     admin.create_topics([NewTopic(name=topic, num_partitions=1, replication_factor=1)])
     producer = KafkaProducer(bootstrap_servers=bootstrap, compression_type=codec, linger_ms=10)
     futures = [producer.send(topic, f"value {number}".encode(), key=b"k") for number in range(300)]
-    assert [future.get(20).offset for future in futures] == list(range(300))
+    assert [future.get(60).offset for future in futures] == list(range(300))
     producer.close()
     consumer = KafkaConsumer(bootstrap_servers=bootstrap, group_id=None)
     consumer.assign([TopicPartition(topic, 0)])
     consumer.seek_to_beginning()
     found: list[bytes] = []
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     while len(found) < 300 and time.monotonic() < deadline:
         for records in consumer.poll(500).values():
             found += [record.value for record in records]
@@ -36,7 +36,7 @@ def test_offsets_and_topics_are_described(bootstrap: str, topic: str) -> None:
     producer = KafkaProducer(bootstrap_servers=bootstrap)
     for number in range(5):
         producer.send(topic, str(number).encode(), partition=1)
-    producer.flush(10)
+    producer.flush(60)
     producer.close()
     consumer = KafkaConsumer(bootstrap_servers=bootstrap, group_id=None)
     partitions = [TopicPartition(topic, 0), TopicPartition(topic, 1)]

@@ -20,7 +20,8 @@ from strandline.launch.storage import format_node
 from strandline.node.config import Config
 
 CLUSTER_ID = "4L6g3nShT-eMCtK--X86sw"
-START_SECONDS = 90.0
+START_SECONDS = 120.0
+STOP_SECONDS = 120.0
 # Short-lived processes on few cores: the second compiler costs more than it gives.
 QUICK = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto")
 
@@ -68,11 +69,11 @@ class KafkaServer:
 
     def stop(self) -> None:
         self._process.terminate()
-        self._process.wait(60)
+        self._process.wait(STOP_SECONDS)
 
     def kill(self) -> None:
         self._process.kill()
-        self._process.wait(60)
+        self._process.wait(STOP_SECONDS)
 
     def tail(self) -> str:
         return self.log.read_text(errors="replace")[-4000:]

@@ -49,7 +49,7 @@ async def read(client: Client) -> list[bytes]:
 
 
 async def until(client: Client, fact: Callable[[TopicDescription], bool]) -> TopicDescription:
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 90
     while not fact(described := await client.topics.describe(TOPIC)):
         assert time.monotonic() < deadline, described
         await asyncio.sleep(0.05)
@@ -93,7 +93,7 @@ def test_a_leader_that_was_killed_and_damaged_leads_again_with_every_byte(tmp_pa
         assert [content(home) for home in homes.values()] == [whole] * 3
 
     async def with_client(cluster: Cluster) -> None:
-        async with asyncio.timeout(90), Client(system_world(threads=1), cluster.bootstrap) as client:
+        async with asyncio.timeout(300), Client(system_world(threads=1), cluster.bootstrap) as client:
             await story(cluster, client)
 
     with Cluster(tmp_path, nodes=3, settings=SETTINGS) as cluster:

@@ -38,7 +38,7 @@ class Load:
                 "acks": "all",
                 "linger.ms": 2,
                 "compression.type": self.codec,
-                "message.timeout.ms": 60_000,
+                "message.timeout.ms": 300_000,
                 "reconnect.backoff.max.ms": 200,
                 "retry.backoff.ms": 20,
                 "retry.backoff.max.ms": 100,
@@ -53,7 +53,7 @@ class Load:
             while len(producer) > 2_000:
                 producer.poll(0.05)
             producer.poll(0)
-        assert producer.flush(60) == 0, "not everything was delivered in the end"
+        assert producer.flush(300) == 0, "not everything was delivered in the end"
 
     def stop(self) -> None:
         self._stopping.set()
@@ -61,7 +61,7 @@ class Load:
     def wait_until_in_flow(self) -> None:
         """Until records are acked again, and then into the midst of them."""
         wanted = self._acked_count() + 500
-        deadline = time.monotonic() + 45
+        deadline = time.monotonic() + 120
         while self._acked_count() < wanted:
             assert time.monotonic() < deadline, f"only {self._acked_count()} of {wanted} records were acked"
             time.sleep(0.01)
@@ -83,7 +83,7 @@ def read(bootstrap: str, partition: int, end: int) -> list[tuple[int, int]]:
     consumer.assign([TopicPartition(TOPIC, partition, OFFSET_BEGINNING)])
     found: list[tuple[int, int]] = []
     while len(found) < end:
-        messages = consumer.consume(min(1000, end - len(found)), timeout=20)
+        messages = consumer.consume(min(1000, end - len(found)), timeout=60)
         assert messages, f"nothing came after {found[-1:]}, but the log ends at {end}"
         for message in messages:
             value, offset = message.value(), message.offset()
@@ -98,7 +98,7 @@ def read(bootstrap: str, partition: int, end: int) -> list[tuple[int, int]]:
 def end_offset(bootstrap: str, partition: int) -> int:
     at = TopicPartition(TOPIC, partition)
     admin = AdminClient({"bootstrap.servers": bootstrap})
-    return int(admin.list_offsets({at: OffsetSpec.latest()})[at].result(20).offset)
+    return int(admin.list_offsets({at: OffsetSpec.latest()})[at].result(60).offset)
 
 
 @pytest.mark.parametrize(
@@ -116,7 +116,7 @@ def test_every_acked_record_survives_kills_once_and_in_order(
     with Cluster.started(tmp_path) as cluster:
         bootstrap = cluster.bootstrap
         admin = AdminClient({"bootstrap.servers": bootstrap})
-        admin.create_topics([NewTopic(TOPIC, PARTITIONS, 1, config=config)])[TOPIC].result(20)
+        admin.create_topics([NewTopic(TOPIC, PARTITIONS, 1, config=config)])[TOPIC].result(60)
         load = Load(bootstrap, codec)
         thread = threading.Thread(target=load.run)
         thread.start()

@@ -32,7 +32,7 @@ from strandline.protocol.messages.topics import (
 from strandline.protocol.types import Message
 from strandline.records.batch import Record, encode_batch
 
-TIMEOUT_S = 30
+TIMEOUT_S = 60
 # The time of the first record of every batch: transcripts must not depend on when they were made. Kafka looks up
 # times only among records younger than retention.ms, which topics of scripts set to "for ever".
 EPOCH_MS = 1_700_000_000_000
@@ -246,12 +246,22 @@ class Talk:
                 )
             ],
         )
-        for _ in range(500):
-            answer = self.quietly(question, 4)
-            if not any(each.error_code for each in answer.topics[0].partitions):
-                return
+        self.until(
+            lambda: not any(each.error_code for each in self.quietly(question, 4).topics[0].partitions),
+            f"{name} is not led",
+        )
+
+    def settle(self, short: str) -> None:
+        """Kafka's brokers learn a moment later what its controller has answered. Once they have a topic that was made
+        last (it is called after whatever was changed), they have all that was changed before."""
+        self.topic(f"after-{short}")
+
+    @staticmethod
+    def until(fact: Callable[[], bool], otherwise: str) -> None:
+        deadline = time.monotonic() + TIMEOUT_S
+        while not fact():
+            assert time.monotonic() < deadline, otherwise
             time.sleep(0.01)
-        raise AssertionError(f"{name} is not led")
 
     def metadata(self, name: str) -> MetadataResponse:
         request = MetadataRequest(topics=[MetadataRequestTopic(name=name)], allow_auto_topic_creation=False)

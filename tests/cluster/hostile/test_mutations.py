@@ -96,7 +96,7 @@ def test_mutated_requests_meet_no_bug(controller: bool, besieged: Besieged, byst
                 data = bytes_of(key, version, source)
                 for _ in range(source.randrange(4)):
                     data[source.randrange(12, len(data))] = source.randrange(256)
-                raw = Raw(besieged, 20, controller=controller)
+                raw = Raw(besieged, controller=controller)
                 raw.send(bytes(data))
                 raw.socket.shutdown(socket.SHUT_WR)
                 raw.frames_until_closed()

@@ -27,7 +27,7 @@ def strandline(*arguments: str, **extra: str) -> subprocess.CompletedProcess[str
         [sys.executable, "-m", "strandline", *arguments],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,
         env={**os.environ, "PYTHONPATH": str(SOURCE), **extra},
     )
 
@@ -36,7 +36,7 @@ def produce(bootstrap: str, topic: str, *values: str) -> None:
     producer = Producer({"bootstrap.servers": bootstrap})
     for value in values:
         producer.produce(topic, value, partition=0)
-    assert producer.flush(20) == 0
+    assert producer.flush(60) == 0
 
 
 def consume(bootstrap: str, topic: str, count: int) -> list[str]:
@@ -44,7 +44,7 @@ def consume(bootstrap: str, topic: str, count: int) -> list[str]:
     consumer.assign([TopicPartition(topic, 0, OFFSET_BEGINNING)])
     found: list[str] = []
     while len(found) < count:
-        messages = consumer.consume(count - len(found), timeout=20)
+        messages = consumer.consume(count - len(found), timeout=60)
         assert messages, f"only {found} came"
         found += [message.value().decode() for message in messages]
     consumer.close()
@@ -73,7 +73,7 @@ def test_records_and_topics_come_back_after_a_stop_and_after_kill_9(tmp_path: Pa
         cluster.up(port=None)
         bootstrap, cluster_id = cluster.bootstrap, cluster.state.cluster_id
         admin = AdminClient({"bootstrap.servers": bootstrap})
-        admin.create_topics([NewTopic("t", 1, 1, config={"retention.ms": "-1"})])["t"].result(20)
+        admin.create_topics([NewTopic("t", 1, 1, config={"retention.ms": "-1"})])["t"].result(60)
         produce(bootstrap, "t", "one")
         cluster.down()
         assert (tmp_path / "node-1" / ".kafka_cleanshutdown").exists()

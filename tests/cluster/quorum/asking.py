@@ -7,8 +7,9 @@ It speaks in the newest version that both sides know, so the node may be one of 
 from __future__ import annotations
 
 import functools
+import itertools
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from cluster.handlers.talk import Closed, Wire
@@ -16,6 +17,8 @@ from strandline.model.errors import ErrorCode
 from strandline.protocol.apis import API
 from strandline.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from strandline.protocol.messages.configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsRequestAlterableConfig,
     IncrementalAlterConfigsRequestAlterConfigsResource,
@@ -30,8 +33,12 @@ from strandline.protocol.messages.quorum import (
 from strandline.protocol.messages.topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from strandline.protocol.types import Message
 
-TOPIC, BROKER = 2, 4
+TOPIC, BROKER, GROUP = 2, 4, 32
+# As long as a busy machine may need: whoever waits for less fails for want of a processor.
+PATIENCE_S = 60.0
 T = TypeVar("T")
+
+_marks = itertools.count()
 
 
 class Refused(Exception):
@@ -102,7 +109,7 @@ def topics(address: str) -> dict[str, Any]:
 def live_brokers(address: str) -> set[int]:
     """Those that this broker takes for alive; none if it does not answer yet."""
     try:
-        answer: MetadataResponse = ask(address, MetadataRequest(topics=[]), timeout_s=5.0)
+        answer: MetadataResponse = ask(address, MetadataRequest(topics=[]), timeout_s=20.0)
     except (OSError, Closed):
         return set()
     return {broker.node_id for broker in answer.brokers}
@@ -121,7 +128,7 @@ def quorum(address: str, *, timeout_s: float = 30.0) -> DescribeQuorumResponsePa
     return described
 
 
-def eventually(question: Callable[[], T], wanted: Callable[[T], bool] = bool, *, within_s: float = 20.0) -> T:
+def eventually(question: Callable[[], T], wanted: Callable[[T], bool] = bool, *, within_s: float = PATIENCE_S) -> T:
     """The first answer that is as wanted. A node that is not there, or refuses, is asked again."""
     deadline = time.monotonic() + within_s
     last: object = None
@@ -134,3 +141,21 @@ def eventually(question: Callable[[], T], wanted: Callable[[T], bool] = bool, *,
             last = error
         time.sleep(0.02)
     raise AssertionError(f"not within {within_s:g} s; last seen: {last!r}")
+
+
+def heard_by_all(brokers: Sequence[str]) -> None:
+    """Back when each of these brokers knows of everything that was decided before.
+
+    A controller's answer says that a change is committed; brokers replay it a moment later, each in its own time, and
+    clients ask whichever they like. All of metadata is one log: who knows of the change made here, the last one, knows
+    of those before it."""
+    key, group = "consumer.session.timeout.ms", "heard-by-all"
+    mark = str(45_000 + next(_marks) % 15_000)
+    eventually(lambda: set_config(brokers[0], GROUP, group, key, mark), lambda _: True)
+    resource = DescribeConfigsResource(resource_type=GROUP, resource_name=group, configuration_keys=[key])
+    question = DescribeConfigsRequest(resources=[resource])
+    for broker in brokers:
+        eventually(
+            lambda broker=broker: [each.value for each in ask(broker, question).results[0].configs],  # type: ignore[misc]
+            lambda told: told == [mark],
+        )

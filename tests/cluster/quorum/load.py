@@ -51,7 +51,7 @@ class MetadataLoad:
         for thread in self._threads:
             thread.join()
 
-    def wait_until_in_flow(self, count: int = 20, within_s: float = 30.0) -> None:
+    def wait_until_in_flow(self, count: int = 20, within_s: float = 90.0) -> None:
         """Until so many more writes are acknowledged."""
         wanted = len(self.acked) + count
         eventually(lambda: len(self.acked), lambda found: found >= wanted, within_s=within_s)
@@ -59,7 +59,7 @@ class MetadataLoad:
     def check(self) -> None:
         """Every broker has everything that was acknowledged."""
         for broker in self.brokers:
-            eventually(lambda broker=broker: self._missing(broker) == [], within_s=30)  # type: ignore[misc]
+            eventually(lambda broker=broker: self._missing(broker) == [])  # type: ignore[misc]
         found = inventory(*self.brokers)["configs"]
         for name, value in self.acked.items():
             if value is not None:

@@ -39,7 +39,7 @@ def metadata(node: NodeState) -> Path:
 @contextmanager
 def damaged(cluster: Cluster, damage: Damage) -> Iterator[NodeState]:
     """A follower that is down and damaged for the length of the `with`; what it had is restored afterwards."""
-    leader = quorum(cluster.nodes[0].endpoint).leader_id
+    leader = eventually(lambda: quorum(cluster.nodes[0].endpoint).leader_id, lambda found: found > 0)
     victim = next(node for node in cluster.nodes if node.id != leader)
     cluster.kill(victim.id)
     kept = Path(cluster.directory) / "kept"

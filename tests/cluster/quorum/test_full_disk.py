@@ -66,7 +66,7 @@ def others_write_on(cluster: Cluster, victim: NodeState, fill: Fill, noticed: Ca
         number += 1
         assert number < 500, "it never noticed"
         name = f"full-{victim.id}-{number}"
-        eventually(lambda name=name: made(others, name), within_s=15)  # type: ignore[misc]
+        eventually(lambda name=name: made(others, name))  # type: ignore[misc]
     return name
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from cluster.lifecycle.commands import strandline
-from cluster.quorum.asking import create_topic, live_brokers, quorum
+from cluster.quorum.asking import create_topic, eventually, live_brokers, quorum
 from cluster.quorum.strangers import Stranger
 from strandline.testing import Cluster
 
@@ -22,7 +22,8 @@ def goes_on(lasting: Cluster, request: pytest.FixtureRequest, tmp_path: Path) ->
 
     def check() -> None:
         brokers = [node.endpoint for node in lasting.nodes]
-        assert [voter.replica_id for voter in quorum(brokers[0]).current_voters] == [1, 2, 3]
+        voters = eventually(lambda: quorum(brokers[0])).current_voters
+        assert [voter.replica_id for voter in voters] == [1, 2, 3]
         assert all(live_brokers(broker) == {1, 2, 3} for broker in brokers)
         create_topic(brokers[0], f"after-{tmp_path.name}", 1, 3)
 
@@ -39,7 +40,7 @@ def test_a_node_of_another_cluster_is_told_that_it_is(lasting: Cluster, tmp_path
 
 
 def namesake(cluster: Cluster, *, leads: bool) -> int:
-    leader = quorum(cluster.nodes[0].endpoint).leader_id
+    leader = eventually(lambda: quorum(cluster.nodes[0].endpoint).leader_id, lambda found: found > 0)
     return next(node.id for node in cluster.nodes if (node.id == leader) == leads)
 
 
@@ -58,7 +59,7 @@ def test_a_controller_whose_id_is_that_of_a_voter_follows_without_a_vote(lasting
     assert stranger.format(lasting.state.cluster_id, "--no-initial-controllers").returncode == 0
     with stranger.running():
         told = stranger.says("follows without a vote", f"voter {taken} is another one")
-        voters = quorum(lasting.nodes[0].endpoint).current_voters
+        voters = eventually(lambda: quorum(lasting.nodes[0].endpoint)).current_voters
         voter = next(each for each in voters if each.replica_id == taken)
         assert str(voter.replica_directory_id) in told
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from cluster.quorum.asking import TOPIC, create_topic, set_config
+from cluster.quorum.asking import TOPIC, create_topic, eventually, set_config
 from cluster.quorum.inventory import inventory
 from fixtures.make import HERE, records, unpacked
 from fixtures.nodes import has_all_of_loopback
@@ -31,12 +31,13 @@ def test_what_was_written_then_is_there_today_and_can_be_changed(name: str, tmp_
     expected = known(then["metadata"], then["metadata"])
     with nodes.running() as brokers:
         for broker in brokers:
-            assert known(inventory(broker, *brokers), then["metadata"]) == expected
+            found = eventually(lambda broker=broker: inventory(broker, *brokers))  # type: ignore[misc]
+            assert known(found, then["metadata"]) == expected
         assert records(brokers[0]) == then["records"]
         create_topic(brokers[0], "made-today", 2, len(brokers))
         set_config(brokers[-1], TOPIC, "orders", "retention.bytes", "7")
     with nodes.running() as brokers:
-        after = inventory(*brokers)
+        after = eventually(lambda: inventory(*brokers))
         assert after["configs"]["2 orders"]["retention.bytes"] == "7"
         assert after["topics"].pop("made-today")["replicas"].keys() == {"0", "1"}
         assert after["topics"] == expected["topics"]

@@ -19,7 +19,7 @@ ANSWERS = Path(__file__).resolve().parent / "answers.txt"
 
 
 def answers_of(programs: str, bootstrap: str) -> dict[str, str]:
-    done = java(programs, "Checks", bootstrap)
+    done = java(programs, "Checks", bootstrap, timeout=600)
     assert done.returncode == 0, done.stderr
     return dict(line.split("\t", 1) for line in done.stdout.splitlines() if "\t" in line)
 

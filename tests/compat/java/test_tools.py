@@ -132,7 +132,7 @@ def test_lines_are_produced_and_consumed(run: Run, topic: str) -> None:
     lines = [f"key{number}:value {number}" for number in range(50)]
     run(f"{TOOLS}.ConsoleProducer", "--topic", topic, *keyed, text="\n".join(lines) + "\n")
     shown = ("--formatter-property", "print.key=true", "--formatter-property", "key.separator=:")
-    reading = ("--topic", topic, "--partition", "0", "--timeout-ms", "10000", *shown)
+    reading = ("--topic", topic, "--partition", "0", "--timeout-ms", "60000", *shown)
     consumer = f"{TOOLS}.consumer.ConsoleConsumer"
     found = run(consumer, *reading, "--offset", "earliest", "--max-messages", "50").lines
     assert found[:50] == lines
@@ -220,7 +220,7 @@ def test_producers_of_a_partition_are_described(run: Run, topic: str) -> None:
 
 def test_the_latency_from_end_to_end_is_measured(run: Run, topic: str, tmp_path: Path) -> None:
     brief = tmp_path / "brief.properties"
-    brief.write_text("default.api.timeout.ms=1000\nrequest.timeout.ms=1000\n")
+    brief.write_text("default.api.timeout.ms=5000\nrequest.timeout.ms=5000\n")
     measured = run(
         f"{TOOLS}.EndToEndLatency",
         *("--topic", topic, "--num-records", "200", "--producer-acks", "all", "--record-size", "100"),

@@ -27,9 +27,6 @@ SETTINGS = {
     "auto.leader.rebalance.enable": "false",
     # Several snapshots while the tools are at work.
     "metadata.log.max.record.bytes.between.snapshots": "6000",
-    # As killed brokers of Kafka are noticed no sooner.
-    "broker.session.timeout.ms": "3000",
-    "broker.heartbeat.interval.ms": "500",
 }
 
 
@@ -44,9 +41,12 @@ def members(kafka_classpath: str, tmp_path_factory: pytest.TempPathFactory) -> I
 
 @pytest.fixture
 def run(tools: Tools, members: Members) -> Run:
-    """A tool that is pointed at the cluster, and is expected to succeed unless `code` says otherwise."""
+    """A tool that is pointed at the cluster, and is expected to succeed unless `code` says otherwise.
+
+    Wherever it is pointed, a tool asks any broker there is: they all know what the tools before it have done."""
 
     def run_tool(tool: str, *arguments: str, code: int = 0) -> Ran:
+        members.settle()
         where = [] if any("bootstrap" in each for each in arguments) else ["--bootstrap-server", members.bootstrap]
         given = [*arguments, *where] if tool.endswith("ClusterTool") else [*where, *arguments]
         ran = tools.run(tool, *given)

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from cluster.quorum.asking import live_brokers
+from cluster.quorum.asking import heard_by_all, live_brokers
 from compat.java.jvm import Tools
 from oracle.kafka_server import CLUSTER_ID, QUICK
 from strandline.launch import processes
@@ -92,7 +92,7 @@ class Member:
         that have gone already: it is killed then. Ours have to stop by themselves."""
         if self._process is not None:
             try:
-                self._process.wait(40)
+                self._process.wait(PATIENCE_S if self._who == "ours" else 40)
             except subprocess.TimeoutExpired:
                 if self._who == "ours":
                     raise
@@ -193,6 +193,10 @@ class Members:
         for member in running:
             wait_until(lambda member=member: member.is_ready(brokers), lambda member=member: member.tail())  # type: ignore[misc]
 
+    def settle(self) -> None:
+        """Whichever broker is asked next knows of everything that was decided before."""
+        heard_by_all([member.address for member in self.each.values() if member.runs and member.node.is_broker])
+
     def stop(self, *ids: int) -> None:
         """Brokers first: they say good-bye to a controller."""
         chosen = [self.each[node_id] for node_id in ids or self.each]
@@ -208,6 +212,18 @@ class Members:
     def kill(self, *ids: int) -> None:
         for node_id in ids or self.each:
             self.each[node_id].kill()
+
+    @contextlib.contextmanager
+    def still(self) -> Iterator[None]:
+        """For a moment nobody does anything, so that files can be copied as they are."""
+        running = [member for member in self.each.values() if member.runs]
+        try:
+            for member in running:
+                member.pause()
+            yield
+        finally:
+            for member in running:
+                member.resume()
 
     @contextlib.contextmanager
     def ended(self) -> Iterator[None]:

@@ -16,7 +16,6 @@ FEATURES = f"{TOOLS}.FeatureCommand"
 CLUSTER = f"{TOOLS}.ClusterTool"
 LOG_DIRS = f"{TOOLS}.LogDirsCommand"
 DUMP = f"{TOOLS}.DumpLogSegments"
-SHELL = "org.apache.kafka.shell.MetadataShell"
 
 
 def status(lines: Iterable[str]) -> dict[str, Any]:

@@ -7,12 +7,13 @@ One story is part of ./check; those marked `long` run with
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Producer, TopicPartition
 
 from cluster.quorum.asking import BROKER, TOPIC, ask, create_topic, eventually, set_config, topics
 from cluster.quorum.inventory import Inventory, inventory
@@ -48,9 +49,10 @@ class Story:
         brokers = self.members.brokers
         if self.left is not None:
             metadata, records = self.left
+            # The brokers know of everything, but which records are committed they tell one another first.
             for broker in brokers:
-                assert found_by(broker, brokers) == metadata
-            assert read(brokers) == records
+                eventually(lambda broker=broker: found_by(broker, brokers), lambda found: found == metadata)  # type: ignore[misc]
+            eventually(lambda: read(brokers), lambda found: found == records)
         self.change(brokers)
         self.left = (settled_inventory(brokers), read(brokers))
         self.members.kill() if killed else self.members.stop()
@@ -105,7 +107,7 @@ def produce(brokers: Sequence[str], number: int) -> None:
     producer = Producer({"bootstrap.servers": ",".join(brokers), "acks": "all", "compression.type": "zstd"})
     for index in range(60):
         producer.produce("records", f"value {number} {index}", key=f"{index}", partition=index % PARTITIONS)
-    assert producer.flush(30) == 0
+    assert producer.flush(120) == 0
 
 
 def read(brokers: Sequence[str]) -> dict[int, list[str]]:
@@ -114,15 +116,19 @@ def read(brokers: Sequence[str]) -> dict[int, list[str]]:
     consumer.assign([TopicPartition("records", each, OFFSET_BEGINNING) for each in range(PARTITIONS)])
     found: dict[int, list[str]] = {each: [] for each in range(PARTITIONS)}
     ended: set[int] = set()
+    deadline = time.monotonic() + 120
     while len(ended) < PARTITIONS:
-        message = consumer.poll(30)
-        assert message is not None, found
-        partition = message.partition()
-        assert partition is not None
-        if message.error():
+        message = consumer.poll(90)
+        assert message is not None and time.monotonic() < deadline, found
+        partition, error = message.partition(), message.error()
+        if error is None:
+            assert partition is not None
+            found[partition].append(f"{message.offset()} {message.key()!r} {message.value()!r}")
+        elif error.code() == KafkaError._PARTITION_EOF:
+            assert partition is not None
             ended.add(partition)
         else:
-            found[partition].append(f"{message.offset()} {message.key()!r} {message.value()!r}")
+            assert not error.fatal(), error
     consumer.close()
     return found
 

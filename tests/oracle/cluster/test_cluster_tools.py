@@ -20,8 +20,8 @@ def by_controller(members: Members, index: int = 0) -> tuple[str, str]:
 
 
 def until_told(run: Run, question: Sequence[str], wanted: Mapping[str, str]) -> None:
-    """A broker hears of it a moment after the controller has answered."""
-    wait_until(lambda: settings(run(CONFIGS, *question).output) == wanted, within_s=10)
+    """A controller that does not lead hears of it a moment after the leader has answered."""
+    wait_until(lambda: settings(run(CONFIGS, *question).output) == wanted)
 
 
 def test_every_member_names_the_cluster(run: Run, members: Members) -> None:
@@ -42,7 +42,7 @@ def test_brokers_and_controllers_are_listed_where_they_listen(run: Run, members:
         return rows(run(CLUSTER, "list-endpoints", *by_controller(members, 2)).lines)
 
     # They tell where they listen a moment after the brokers have begun.
-    wait_until(lambda: {row["ID"]: row["PORT"] for row in controllers()} == ports, within_s=10)
+    wait_until(lambda: {row["ID"]: row["PORT"] for row in controllers()} == ports)
     assert {row["ENDPOINT_TYPE"] for row in controllers()} == {"controller"}
 
 
@@ -55,9 +55,9 @@ def test_a_stopped_broker_is_fenced_and_can_be_unregistered(run: Run, members: M
 
     members.stop(4)
     try:
-        wait_until(lambda: state() == "fenced", within_s=10)
+        wait_until(lambda: state() == "fenced")
         assert run(CLUSTER, "unregister", *where, "--id", "4").lines == ["Broker 4 is no longer registered."]
-        wait_until(lambda: state() is None, within_s=10)
+        wait_until(lambda: state() is None)
         assert "BrokerIdNotRegistered" in run(CLUSTER, "unregister", *where, "--id", "4", code=1).output
     finally:
         members.start(WHO, 4)
@@ -73,12 +73,14 @@ def test_features_are_described_lowered_and_raised(run: Run, members: Members, s
         lines = [line.split() for line in run(FEATURES, *where, "describe").lines]
         return {words[1]: words[words.index("FinalizedVersionLevel:") + 1] for words in lines}
 
-    before = finalized()
-    assert (before["metadata.version"], before["kraft.version"], before[name]) == ("4.3-IV0", "1", "1")
+    before = {**finalized(), name: "1"}
+    assert (before["metadata.version"], before["kraft.version"]) == ("4.3-IV0", "1")
+    # The controller that is asked may not have heard yet of how it was left the last time.
+    wait_until(lambda: finalized() == before)
     assert f"{name} was downgraded to 0." in run(FEATURES, *where, "downgrade", "--feature", f"{name}=0").output
-    wait_until(lambda: finalized()[name] == "0", within_s=10)
+    wait_until(lambda: finalized()[name] == "0")
     assert f"{name} was upgraded to 1." in run(FEATURES, *where, "upgrade", "--feature", f"{name}=1").output
-    wait_until(lambda: finalized() == before, within_s=10)
+    wait_until(lambda: finalized() == before)
     refused = run(FEATURES, *where, "upgrade", "--feature", f"{name}=2", code=1).output
     assert f"Could not upgrade {name} to 2." in refused and "1 out of 1 operation(s) failed." in refused
 
@@ -96,15 +98,15 @@ def test_settings_of_one_broker_and_of_all_are_told_by_every_side(run: Run, memb
     shared = {"log.retention.ms": "77777777", "min.insync.replicas": "1"}
     run(CONFIGS, "--alter", *one, "--add-config", "log.cleaner.threads=2")
     run(CONFIGS, *by_controller(members), "--alter", *all_of_them, "--add-config", "log.retention.ms=77777777")
-    wait_until(lambda: settings(run(CONFIGS, "--describe", *one).output)["log.cleaner.threads"] == "2", within_s=10)
+    wait_until(lambda: settings(run(CONFIGS, "--describe", *one).output).get("log.cleaner.threads") == "2")
     for where in (by_controller(members, 1), ("--bootstrap-server", members.brokers[3])):
         until_told(run, (*where, "--describe", *all_of_them), shared)
     other = ("--all", "--entity-type", "brokers", "--entity-name", "3")
     inherited = "DYNAMIC_DEFAULT_BROKER_CONFIG:log.retention.ms=77777777"
-    wait_until(lambda: inherited in run(CONFIGS, "--describe", *other).output, within_s=10)
+    wait_until(lambda: inherited in run(CONFIGS, "--describe", *other).output)
     run(CONFIGS, "--alter", *one, "--delete-config", "log.cleaner.threads")
     run(CONFIGS, "--alter", *all_of_them, "--delete-config", "log.retention.ms")
-    wait_until(lambda: "log.cleaner.threads" not in settings(run(CONFIGS, "--describe", *one).output), within_s=10)
+    wait_until(lambda: "log.cleaner.threads" not in settings(run(CONFIGS, "--describe", *one).output))
 
 
 def test_settings_of_topics_are_told_by_every_broker(run: Run, members: Members) -> None:
@@ -135,12 +137,11 @@ def test_quotas_are_set_shown_and_taken_away(run: Run, entity: list[str], told: 
     if "--entity-name" not in which:
         which.append("--entity-default")
     run(CONFIGS, "--alter", *which, "--add-config", "producer_byte_rate=1000,consumer_byte_rate=2000")
-    wait_until(lambda: bool(run(CONFIGS, "--describe", *which).lines), within_s=10)
     shown = run(CONFIGS, "--describe", *which).output
     assert f"Quota configs for {told} are" in shown
     assert "producer_byte_rate=1000.0" in shown and "consumer_byte_rate=2000.0" in shown
     run(CONFIGS, "--alter", *which, "--delete-config", "producer_byte_rate,consumer_byte_rate")
-    wait_until(lambda: run(CONFIGS, "--describe", *which).lines == [], within_s=10)
+    wait_until(lambda: run(CONFIGS, "--describe", *which).lines == [])
 
 
 @pytest.mark.parametrize(
@@ -169,7 +170,7 @@ def test_users_get_credentials_and_lose_them(run: Run, members: Members) -> None
     assert "SCRAM credential configs for user-principal 'grace' are" in shown
     assert "SCRAM-SHA-256=iterations=8192" in shown and "SCRAM-SHA-512=iterations=4096" in shown
     run(CONFIGS, "--alter", *user, "--delete-config", "SCRAM-SHA-256")
-    wait_until(lambda: "SCRAM-SHA-256" not in run(CONFIGS, "--describe", *user).output, within_s=10)
+    wait_until(lambda: "SCRAM-SHA-256" not in run(CONFIGS, "--describe", *user).output)
     again = run(CONFIGS, "--alter", *user, "--delete-config", "SCRAM-SHA-256", code=1).output
     assert "ResourceNotFoundException" in again
     run(CONFIGS, "--alter", *user, "--delete-config", "SCRAM-SHA-512")
@@ -186,7 +187,7 @@ def test_every_broker_tells_what_is_on_its_disks(run: Run, members: Members) -> 
         }
 
     wanted = {1: ["on-disk-0"], 2: ["on-disk-0"], 3: ["on-disk-1"], 4: ["on-disk-1"]}
-    wait_until(lambda: found() == wanted, lambda: str(found()), within_s=10)
+    wait_until(lambda: found() == wanted, lambda: str(found()))
     one = json.loads(run(LOG_DIRS, "--describe", "--broker-list", "2").lines[-1])
     assert [(each["broker"], each["logDirs"][0]["logDir"]) for each in one["brokers"]] == [
         (2, str(members.each[2].directory))

@@ -9,16 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from cluster.quorum.asking import create_topic, eventually, quorum, topics
-from compat.java.jvm import Tools, java
+from cluster.quorum.asking import create_topic, topics
+from compat.java.jvm import Tools
 from oracle.cluster.members import Members, wait_until
-from oracle.cluster.tables import DUMP, SHELL
+from oracle.cluster.tables import DUMP
+from oracle.metadata_shell import shell
 
 pytestmark = pytest.mark.xdist_group("cluster")
 
 METADATA = "__cluster_metadata-0"
-# The shell answers when it has read the file, which may be before it has applied the last batch it read.
-TRIES = 5
 COMPLAINTS = ("mismatch", "not found", "invalid bytes", "exception", "isvalid: false", "error")
 
 
@@ -27,19 +26,15 @@ def copied(members: Members, tmp_path_factory: pytest.TempPathFactory) -> dict[i
     """The metadata directory of each member as it was at one moment, all of them up to the same topic at least."""
     for number in range(12):
         create_topic(members.brokers[number % 4], f"copied-{number}", 3, 3)
-    end = quorum(members.brokers[0]).high_watermark
-    found = quorum(members.brokers[0])
-    eventually(
-        lambda: [replica.log_end_offset for replica in (*quorum(members.brokers[0]).current_voters, *found.observers)],
-        lambda ends: min(ends) >= end,
-    )
+    members.settle()
     for member in members.each.values():
         wait_until(lambda member=member: len(list((member.directory / METADATA).glob("*.checkpoint"))) > 1)  # type: ignore[misc]
     home = tmp_path_factory.mktemp("copied")
-    return {
-        member.id: Path(shutil.copytree(member.directory / METADATA, home / str(member.id) / METADATA))
-        for member in members.each.values()
-    }
+    with members.still():
+        return {
+            member.id: Path(shutil.copytree(member.directory / METADATA, home / str(member.id) / METADATA))
+            for member in members.each.values()
+        }
 
 
 def dumped(tools: Tools, file: Path) -> list[str]:
@@ -87,32 +82,26 @@ def test_control_records_tell_of_leaders_and_voters(copied: dict[int, Path], too
     assert "SnapshotHeader" in text and "SnapshotFooter" in text
 
 
-def shell(programs: str, file: Path, *command: str) -> str:
-    """In a JVM of its own: in one that goes on, it waits for ever the second time."""
-    return java(programs, SHELL, "--snapshot", str(file), *command).stdout
-
-
 @pytest.mark.parametrize("node_id", [1, 4], ids=["a voter's", "an observer's"])
 def test_the_metadata_shell_walks_through_a_snapshot(
     copied: dict[int, Path], programs: str, members: Members, node_id: int
 ) -> None:
     snapshot = max(copied[node_id].glob("*.checkpoint"))
     known = {str(topic.topic_id): name for name, topic in topics(members.brokers[0]).items()}
-    for _ in range(TRIES):
-        walked = shell(programs, snapshot, "tree", "/image/topics/byId")
+
+    def alive(walked: str) -> dict[str, str]:
         told = dict(re.findall(r"^\s*id:\n\s*(\S+)\n\s*name:\n\s*(\S+)", walked, re.MULTILINE))
-        if alive := {topic_id: name for topic_id, name in told.items() if topic_id in known}:
-            break
-    assert alive and all(known[topic_id] == name for topic_id, name in alive.items())
+        return {topic_id: name for topic_id, name in told.items() if topic_id in known}
+
+    found = alive(shell(programs, snapshot, ("tree", "/image/topics/byId"), lambda walked: bool(alive(walked))))
+    assert found and all(known[topic_id] == name for topic_id, name in found.items())
 
 
 def test_the_metadata_shell_walks_through_a_log(copied: dict[int, Path], programs: str) -> None:
     wanted = {f"copied-{number}" for number in range(12)}
-    for _ in range(TRIES):
-        listed = set(shell(programs, max(copied[2].glob("*.log")), "ls", "/image/topics/byName").split())
-        if wanted <= listed:
-            break
-    assert wanted <= listed
+    log = max(copied[2].glob("*.log"))
+    listed = shell(programs, log, ("ls", "/image/topics/byName"), lambda said: wanted <= set(said.split()))
+    assert wanted <= set(listed.split())
 
 
 def test_broker_registrations_are_complete(copied: dict[int, Path], tools: Tools, members: Members) -> None:

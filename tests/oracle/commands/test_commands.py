@@ -13,12 +13,16 @@ from typing import Any
 
 import pytest
 
+from cluster.quorum.asking import heard_by_all
 from oracle.kafka_server import KafkaServer
 from strandline.cli.main import run
 from strandline.launch.preparation import prepare
 from strandline.launch.properties import node_properties, write_properties
 from strandline.launch.state import ClusterState
 from strandline.launch.topology import Topology
+
+# Three nodes of Kafka are enough for a machine.
+pytestmark = pytest.mark.xdist_group("commands")
 
 
 @dataclass
@@ -51,11 +55,14 @@ def kafka(tmp_path_factory: pytest.TempPathFactory, kafka_classpath: str) -> Ite
 
 @pytest.fixture
 def told(kafka: Kafka, capsys: pytest.CaptureFixture[str]) -> Any:
-    """Runs a command and gives what it answers as JSON."""
+    """Runs a command and gives what it answers as JSON.
+
+    Kafka's brokers learn in their own time what its controller has answered; each command finds them up to date."""
 
     def tell(*arguments: str, code: int = 0) -> Any:
-        bootstrap = ",".join(server.bootstrap for server in kafka.servers.values())
-        assert run([*arguments, "-b", bootstrap, "--json"]) == code, capsys.readouterr().err
+        brokers = [server.bootstrap for server in kafka.servers.values()]
+        heard_by_all(brokers)
+        assert run([*arguments, "-b", ",".join(brokers), "--json"]) == code, capsys.readouterr().err
         printed = capsys.readouterr().out
         return json.loads(printed) if printed else None
 
@@ -115,6 +122,7 @@ def test_a_broker_that_is_needed_is_not_drained_until_another_takes_its_place(ka
 
 def test_metadata_of_kafka_is_read_from_its_files(kafka: Kafka, told: Any, capsys: pytest.CaptureFixture[str]) -> None:
     told("topic", "create", "seen", "-p", "2", "-r", "1", "-c", "retention.ms=1234")
+    heard_by_all([server.bootstrap for server in kafka.servers.values()])
     where = ["--data", str(kafka.directory)]
     assert run(["metadata", "show", *where, "/", "--json"]) == 0
     tree = json.loads(capsys.readouterr().out)

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from compat.java.jvm import Tools, java
+from compat.java.jvm import Tools
 from oracle.handover.story import Story
+from oracle.metadata_shell import shell
 
 pytestmark = pytest.mark.xdist_group("handover")
 
@@ -91,6 +92,6 @@ def test_metadata_is_decoded_record_by_record(home: Path, tools: Tools, suffix: 
 def test_the_metadata_shell_walks_through_our_newest_snapshot(founded_by_us: Story, programs: str, state: str) -> None:
     snapshot = max((founded_by_us.properties.parent / state / METADATA).glob("*.checkpoint"))
     assert not snapshot.name.startswith("0" * 20), "no snapshot was taken"
-    shell = "org.apache.kafka.shell.MetadataShell"
-    done = java(programs, shell, "--snapshot", str(snapshot), "ls", "/image/topics/byName")
-    assert {"plain", "rolled", "compacted", "doomed"} <= set(done.stdout.split())
+    wanted = {"plain", "rolled", "compacted", "doomed"}
+    listed = shell(programs, snapshot, ("ls", "/image/topics/byName"), lambda said: wanted <= set(said.split()))
+    assert wanted <= set(listed.split())

@@ -323,7 +323,7 @@ def test_the_metadata_shell_sees_in_our_files_the_image_that_we_see(
     file = written.snapshot if of == "snapshot" else written.log
     expected = expected_image(written.view)
     # The shell answers when it has read the file, which may be before it has applied the last batch it read.
-    for _ in range(5):
+    for _ in range(15):
         shown = tree(kafka_classpath, file)
         seen = {section: shown.get(section) for section in expected}
         if seen == expected:

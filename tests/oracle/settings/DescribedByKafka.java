@@ -20,7 +20,7 @@ public class DescribedByKafka {
     private static final ObjectMapper JSON = new ObjectMapper();
 
     public static void main(String[] arguments) throws Exception {
-        try (Admin admin = Admin.create(Map.of("bootstrap.servers", arguments[0], "default.api.timeout.ms", "60000"))) {
+        try (Admin admin = Admin.create(Map.of("bootstrap.servers", arguments[0], "default.api.timeout.ms", "120000"))) {
             ConfigResource topic = new ConfigResource(ConfigResource.Type.TOPIC, "t");
             ConfigResource broker = new ConfigResource(ConfigResource.Type.BROKER, arguments[1]);
             ConfigResource cluster = new ConfigResource(ConfigResource.Type.BROKER, "");
@@ -32,6 +32,12 @@ public class DescribedByKafka {
             set(admin, cluster, "log.segment.bytes", " 2000000", "plugin.of.cluster", "y", "log.retention.ms", "2000");
             set(admin, group, "consumer.session.timeout.ms", "50000");
             set(admin, metrics, "interval.ms", "5000");
+            // A broker hears of all this a moment after the controller has answered, in the order in which it was done,
+            // and applies to itself what it has heard a moment after that.
+            while (!"5000".equals(value(admin, metrics, "interval.ms"))
+                    || !"1000".equals(value(admin, broker, "log.retention.ms"))) {
+                Thread.sleep(100);
+            }
             Thread.sleep(1000);
             ObjectNode all = JSON.createObjectNode();
             describe(admin, topic, all.putArray("topic"));
@@ -50,6 +56,10 @@ public class DescribedByKafka {
             operations.add(new AlterConfigOp(entry, AlterConfigOp.OpType.SET));
         }
         admin.incrementalAlterConfigs(Map.of(resource, operations)).all().get();
+    }
+
+    private static String value(Admin admin, ConfigResource resource, String key) throws Exception {
+        return admin.describeConfigs(List.of(resource)).all().get().get(resource).get(key).value();
     }
 
     private static void describe(Admin admin, ConfigResource resource, ArrayNode into) throws Exception {

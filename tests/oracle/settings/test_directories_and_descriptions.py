@@ -84,9 +84,9 @@ def properties(directory: Path, roles: str = "broker,controller") -> Path:
     return path
 
 
-def run(classpath: str, *command: str) -> subprocess.CompletedProcess[str]:
+def run(classpath: str, *command: str, timeout_s: float = 120) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        ["java", "-cp", classpath, *command], capture_output=True, text=True, check=False, timeout=120
+        ["java", "-cp", classpath, *command], capture_output=True, text=True, check=False, timeout=timeout_s
     )
 
 
@@ -136,12 +136,12 @@ def kafka_on_our_directory(
         )
     try:
         bootstrap = f"127.0.0.1:{config.listeners[0].port}"
-        done = run(kafka_classpath, str(HERE / "DescribedByKafka.java"), bootstrap, "7")
+        done = run(kafka_classpath, str(HERE / "DescribedByKafka.java"), bootstrap, "7", timeout_s=300)
         assert done.returncode == 0, f"{done.stderr}\n{log.read_text()[-3000:]}"
         yield config, json.loads(done.stdout.splitlines()[-1])
     finally:
         server.terminate()
-        server.wait(60)
+        server.wait(120)
         shutil.rmtree(directory, ignore_errors=True)
 
 
@@ -161,6 +161,7 @@ def comparable(described: list[DescribedConfig]) -> dict[str, dict[str, Any]]:
 
 
 @pytest.mark.slow
+@pytest.mark.xdist_group("kafka_on_our_directory")
 @pytest.mark.parametrize("resource", ["topic", "broker", "cluster", "group", "client_metrics"])
 def test_kafka_starts_on_our_directory_and_describes_configurations_as_we_do(
     resource: str, kafka_on_our_directory: tuple[Config, dict[str, list[dict[str, Any]]]]

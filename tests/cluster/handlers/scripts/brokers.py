@@ -51,7 +51,9 @@ class Newcomer:
         return request
 
     def gone(self) -> None:
+        """For everybody: the next script may ask a broker which brokers there are."""
         self.talk.quietly(UnregisterBrokerRequest(broker_id=self.broker_id))
+        self.talk.settle("the-newcomer")
 
 
 @script(ApiKey.BROKER_REGISTRATION, Asked.CONTROLLER)

@@ -140,7 +140,7 @@ def loggers(talk: Talk, change: Incremental) -> None:
 
 def show(talk: Talk, label: str, kind: int, name: str, keys: list[str]) -> None:
     """What is set, when all is done: told in one version, whichever the script is run in."""
-    talk.topic(f"after-{label.replace(' ', '-')}")  # once it is there, so is all that was changed before
+    talk.settle(label.replace(" ", "-"))
     request = described(talk, kind, name, keys, synonyms=False)
     talk.ask(label, request, version=4, unordered={"configs"})
 
@@ -273,6 +273,7 @@ def resources_listed(talk: Talk) -> None:
         ]
     )
     talk.quietly(request)
+    talk.settle("the-settings")
     known = {name, "1", f"m{talk.version}", f"g{talk.version}"}
 
     def only_own(answer: ListConfigResourcesResponse) -> None:

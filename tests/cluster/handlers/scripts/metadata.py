@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
 from cluster.handlers.scripts.running import script
@@ -121,10 +120,7 @@ def a_deleted_topic(talk: Talk) -> None:
     name = talk.topic("t")
     topic_id = talk.topic_id(name)
     talk.quietly(DeleteTopicsRequest(topics=[DeleteTopicState(name=name)], timeout_ms=10_000))
-    for _ in range(100):
-        if talk.metadata(name).topics[0].error_code:
-            break
-        time.sleep(0.02)
+    talk.until(lambda: bool(talk.metadata(name).topics[0].error_code), f"{name} is still there")
     if talk.version >= 4:
         ask(talk, "by name", asked(name, version=talk.version))
     if talk.version >= 12:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-
 from cluster.handlers.scripts.running import script
 from cluster.handlers.talk import Talk, batch
 from strandline.protocol.apis import ApiKey
@@ -25,8 +23,7 @@ def producer_ids(talk: Talk) -> None:
         return made
 
     # Kafka has none before it was asked for one.
-    while talk.quietly(InitProducerIdRequest(transactional_id=None)).error_code:
-        time.sleep(0.01)
+    talk.until(lambda: not talk.quietly(InitProducerIdRequest(transactional_id=None)).error_code, "there are no ids")
     talk.ask("one", request())
     talk.ask("another", request())
     talk.ask("an empty transactional id", request(""))

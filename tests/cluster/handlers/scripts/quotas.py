@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
 from cluster.handlers.scripts.running import Asked, script
@@ -35,13 +34,10 @@ def take(key: str) -> OpData:
     return OpData(key=key, remove=True)
 
 
-def wait_for(talk: Talk, count: int) -> None:
-    """Kafka's brokers know of a change some time after the controller has answered."""
-    for _ in range(500):
-        if len(talk.quietly(DescribeClientQuotasRequest()).entries) == count:
-            return
-        time.sleep(0.01)
-    raise AssertionError(f"there are not {count} quotas")
+def are(talk: Talk, count: int, short: str) -> None:
+    """Every change is known, and so many entities have quotas then."""
+    talk.settle(short)
+    assert len(talk.quietly(DescribeClientQuotasRequest()).entries) == count
 
 
 @script(ApiKey.ALTER_CLIENT_QUOTAS, Asked.BOTH)
@@ -86,7 +82,7 @@ def quotas_altered(talk: Talk) -> None:
     ask("good and bad together", entry({"user": user}, rate), entry({"user": ""}, rate))
     ask("a good and a bad key together", entry({"user": user}, put("consumer_byte_rate", 5.0), put("fame", 1.0)))
     filter_ = DescribeClientQuotasRequest(components=[ComponentData(entity_type="user", match=user)], strict=True)
-    wait_for(talk, 5)
+    are(talk, 5, "the-quotas")
     left = talk.quietly(filter_)
     talk.note("what has come of it", str(sorted((v.key, v.value) for e in left.entries or [] for v in e.values)))
     for entity in (
@@ -99,7 +95,7 @@ def quotas_altered(talk: Talk) -> None:
         ask(f"the rest removed, of {sorted(entity)}", entry(entity, *map(take, keys)))
     alone("removed, of everybody else", {"user": None}, take("controller_mutation_rate"))
     alone("removed, of an address", {"ip": "192.0.2.1"}, take("connection_creation_rate"))
-    wait_for(talk, 0)
+    are(talk, 0, "their-end")
 
 
 @script(ApiKey.DESCRIBE_CLIENT_QUOTAS)
@@ -120,7 +116,7 @@ def quotas_described(talk: Talk) -> None:
         return "connection_creation_rate" if "ip" in entity else "producer_byte_rate"
 
     talk.quietly(AlterClientQuotasRequest(entries=[entry(each, put(key(each), 10.0)) for each in entities]))
-    wait_for(talk, len(entities))
+    are(talk, len(entities), "the-quotas")
 
     def ask(label: str, *parts: tuple[str, int, str | None], strict: bool = False) -> None:
         components = [ComponentData(entity_type=kind, match_type=how, match=name) for kind, how, name in parts]
@@ -147,4 +143,4 @@ def quotas_described(talk: Talk) -> None:
     ask("any, by name", ("user", 2, "name"))
     ask("a way to match that is not there", ("user", 9, None))
     talk.quietly(AlterClientQuotasRequest(entries=[entry(each, take(key(each))) for each in entities]))
-    wait_for(talk, 0)
+    are(talk, 0, "their-end")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
 from cluster.handlers.scripts.running import Asked, script
@@ -35,14 +34,11 @@ def altering(*changes: ScramCredentialUpsertion | ScramCredentialDeletion) -> Al
     )
 
 
-def wait_for(talk: Talk, users: set[str]) -> None:
-    """Kafka's brokers know of a change some time after the controller has answered."""
-    for _ in range(500):
-        results = talk.quietly(DescribeUserScramCredentialsRequest(users=None)).results
-        if {each.user for each in results} == users:
-            return
-        time.sleep(0.01)
-    raise AssertionError(f"there are not only {users}")
+def are(talk: Talk, users: set[str], short: str) -> None:
+    """Every change is known, and these users have credentials then."""
+    talk.settle(short)
+    results = talk.quietly(DescribeUserScramCredentialsRequest(users=None)).results
+    assert {each.user for each in results} == users
 
 
 @script(ApiKey.ALTER_USER_SCRAM_CREDENTIALS, Asked.BOTH)
@@ -88,7 +84,7 @@ def credentials_described(talk: Talk) -> None:
     talk.quietly(altering(upsert(first), upsert(second, 2, iterations=8192)))
     talk.quietly(altering(upsert(first, 2)))
 
-    wait_for(talk, {first, second})
+    are(talk, {first, second}, "the-credentials")
     differs = "a controller of Kafka's advertises this and fails in its own code" if talk.controller else None
 
     def ask(label: str, users: list[str] | None) -> None:
@@ -107,4 +103,4 @@ def credentials_described(talk: Talk) -> None:
     ask("no name", [""])
     for name, mechanism in ((first, 1), (first, 2), (second, 2)):
         talk.quietly(altering(delete(name, mechanism)))
-    wait_for(talk, set())
+    are(talk, set(), "their-end")

@@ -16,7 +16,7 @@ import org.apache.kafka.common.TopicPartition;
  * hold nothing that differs from run to run (ports, ids, the time), so that two nodes can be compared.
  */
 final class Checks {
-    static final int PATIENCE_S = 30;
+    static final int PATIENCE_S = 90;
     /** Record timestamps count from here: the present, so that no retention is tempted. */
     static final long BEGAN_MS = System.currentTimeMillis() - 60_000;
 
@@ -62,8 +62,8 @@ final class Checks {
     static Properties client() {
         Properties properties = new Properties();
         properties.put("bootstrap.servers", bootstrap);
-        properties.put("request.timeout.ms", "20000");
-        properties.put("default.api.timeout.ms", "20000");
+        properties.put("request.timeout.ms", "60000");
+        properties.put("default.api.timeout.ms", "60000");
         properties.put("enable.metrics.push", "false");
         return properties;
     }
@@ -121,7 +121,7 @@ final class Checks {
     }
 
     static Object eventually(Object wanted, Callable<Object> read) throws Exception {
-        long deadline = System.nanoTime() + TimeUnit.SECONDS.toNanos(10);
+        long deadline = System.nanoTime() + TimeUnit.SECONDS.toNanos(PATIENCE_S);
         Object found = read.call();
         while (!wanted.equals(found) && System.nanoTime() < deadline) {
             Thread.sleep(20);

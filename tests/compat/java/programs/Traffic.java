@@ -23,7 +23,7 @@ final class Traffic {
 
     static KafkaProducer<byte[], byte[]> producer(String... settings) {
         Properties properties = Checks.client();
-        properties.put("delivery.timeout.ms", "25000");
+        properties.put("delivery.timeout.ms", "80000");
         properties.putAll(Checks.pairs(settings));
         return new KafkaProducer<>(properties, new ByteArraySerializer(), new ByteArraySerializer());
     }
@@ -90,6 +90,16 @@ final class Traffic {
         long deadline = System.nanoTime() + TimeUnit.SECONDS.toNanos(Checks.PATIENCE_S);
         while (consumer.position(from) < until && System.nanoTime() < deadline) {
             consumer.poll(Duration.ofMillis(500)).forEach(found::add);
+        }
+        return found;
+    }
+
+    /** How many come, of so many that should: one poll may bring only some of them. */
+    static int count(KafkaConsumer<byte[], byte[]> consumer, int wanted) {
+        int found = 0;
+        long deadline = System.nanoTime() + TimeUnit.SECONDS.toNanos(Checks.PATIENCE_S);
+        while (found < wanted && System.nanoTime() < deadline) {
+            found += consumer.poll(Duration.ofMillis(500)).count();
         }
         return found;
     }

@@ -36,7 +36,7 @@ final class Unceasing {
         AtomicInteger count = new AtomicInteger();
         Path counted = Path.of(arguments[2]);
         int sent = 0;
-        try (KafkaProducer<byte[], byte[]> producer = Traffic.producer("delivery.timeout.ms", "60000", "acks", "all",
+        try (KafkaProducer<byte[], byte[]> producer = Traffic.producer("delivery.timeout.ms", "300000", "acks", "all",
                 "linger.ms", "1", "reconnect.backoff.max.ms", "100", "retry.backoff.max.ms", "100")) {
             while (!Files.exists(Path.of(arguments[3]))) {
                 int number = sent++;
