@@ -7,15 +7,16 @@ from types import TracebackType
 from typing import Self
 
 from strandline.client.bootstrap import parse_bootstrap
-from strandline.client.clusters import Clusters
+from strandline.client.clusters import ClusterDescription, Clusters
 from strandline.client.configs import Configs
 from strandline.client.elections import Election, elect_leaders
 from strandline.client.features import Features
 from strandline.client.fetcher import Fetcher
 from strandline.client.health import Health, assess
+from strandline.client.metrics import read_metrics
 from strandline.client.offsets import ListedOffset, list_offsets
 from strandline.client.producer import Producer
-from strandline.client.quorum import Quorum
+from strandline.client.quorum import Quorum, QuorumDescription
 from strandline.client.reassignments import Reassignments
 from strandline.client.routing import Router
 from strandline.client.settings import ClientSettings, FetcherSettings, ProducerSettings
@@ -25,6 +26,7 @@ from strandline.model.ids import TopicPartition
 from strandline.runtime.world import World
 
 HEALTH_POLL_MS = 200
+METRICS_TIMEOUT_MS = 1_000
 
 
 class Client:
@@ -71,7 +73,19 @@ class Client:
             quorum = await self.quorum.describe()
         except KafkaError as error:
             return assess(cluster, error.why or error.code.name, topics)
-        return assess(cluster, quorum, topics, await self.reassignments.under_way())
+        moving = await self.reassignments.under_way()
+        return assess(cluster, quorum, topics, moving, await self._metrics(cluster, quorum))
+
+    async def _metrics(self, cluster: ClusterDescription, quorum: QuorumDescription) -> dict[int, dict[str, float]]:
+        """Of the brokers that serve and the active controller, by node id."""
+        endpoints = {broker.id: broker.endpoint for broker in cluster.brokers if not broker.fenced}
+        for _, endpoint in quorum.listeners.get(quorum.leader_id, [])[:1]:
+            endpoints.setdefault(quorum.leader_id, endpoint)
+        network = self.router.world.network
+        return {
+            node_id: await read_metrics(network, endpoint, METRICS_TIMEOUT_MS)
+            for node_id, endpoint in endpoints.items()
+        }
 
     async def until_healthy(self, timeout_ms: int) -> Health:
         """What is found when all is well, or when time is up."""

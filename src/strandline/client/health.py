@@ -6,8 +6,9 @@ are not the preferred ones, replicas on the move) is a note; everything else tha
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from strandline.client.clusters import ClusterDescription
 from strandline.client.quorum import QuorumDescription, QuorumMember
@@ -15,10 +16,23 @@ from strandline.client.reassignments import Reassignment
 from strandline.client.topics import TopicDescription
 from strandline.client.view import PartitionView
 from strandline.model.ids import TopicPartition
+from strandline.runtime.exposition import sample_name
 
 # A voter asks the leader at least every half second.
 SILENT_MS = 3_000
 SHOWN = 5
+
+# What only the nodes themselves can tell: of the active controller, and of all brokers together.
+_OF_CONTROLLER: Final = {
+    "LastAppliedRecordOffset": "kafka.controller:type=KafkaController,name=LastAppliedRecordOffset",
+    "LastAppliedRecordLagMs": "kafka.controller:type=KafkaController,name=LastAppliedRecordLagMs",
+    "EventQueueTimeMs": "kafka.controller:type=ControllerEventManager,name=EventQueueTimeMs,attribute=99thPercentile",
+    "MetadataErrorCount": "kafka.controller:type=KafkaController,name=MetadataErrorCount",
+}
+_OF_BROKERS: Final = {
+    "UnderMinIsrPartitionCount": "kafka.server:type=ReplicaManager,name=UnderMinIsrPartitionCount",
+    "AtMinIsrPartitionCount": "kafka.server:type=ReplicaManager,name=AtMinIsrPartitionCount",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,8 +51,9 @@ def assess(
     quorum: QuorumDescription | str,
     topics: Sequence[TopicDescription],
     moving: Sequence[Reassignment] = (),
+    shown: Mapping[int, Mapping[str, float]] | None = None,
 ) -> Health:
-    """`quorum` is a sentence when nobody could describe it."""
+    """`quorum` is a sentence when nobody could describe it; `shown` are the metrics of the nodes that show them."""
     facts: dict[str, int] = {}
     problems: list[str] = []
     notes: list[str] = []
@@ -53,6 +68,8 @@ def assess(
     _assess_partitions(topics, {each.partition: each for each in moving}, facts, problems, notes)
     if moving:
         notes.append(f"replicas of {len(moving)} partitions are being moved")
+    if shown:
+        _assess_metrics(cluster.controller_id if isinstance(quorum, str) else quorum.leader_id, shown, facts, notes)
     return Health(facts, problems, notes)
 
 
@@ -123,6 +140,21 @@ def _out_of_sync(partition: PartitionView, move: Reassignment | None) -> bool:
     """A replica that is only just being added is not missed yet."""
     coming = move.adding if move is not None else ()
     return any(replica not in partition.isr and replica not in coming for replica in partition.replicas)
+
+
+def _assess_metrics(
+    active: int, shown: Mapping[int, Mapping[str, float]], facts: dict[str, int], notes: list[str]
+) -> None:
+    of_controller = shown.get(active, {})
+    for fact, metric in _OF_CONTROLLER.items():
+        if (value := of_controller.get(sample_name(metric))) is not None:
+            facts[fact] = int(value)
+    for fact, metric in _OF_BROKERS.items():
+        name = sample_name(metric)
+        if values := [numbers[name] for numbers in shown.values() if name in numbers]:
+            facts[fact] = int(sum(values))
+    if facts.get("MetadataErrorCount"):
+        notes.append(f"the active controller met errors in metadata: see the log of node {active}")
 
 
 def _some(things: Sequence[object]) -> str:

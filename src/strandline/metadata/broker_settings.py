@@ -102,6 +102,11 @@ OWN_KEYS: Final[Mapping[str, ConfigKey]] = by_name(
             at_least=1,
         ),
         boolean(
+            "strandline.metrics.page.enable",
+            True,
+            "Whether a listener shows the node's metrics to whoever asks it in HTTP (GET /metrics).",
+        ),
+        boolean(
             "strandline.broker.death.detection.enable",
             True,
             "Whether a broker that is gone without goodbye and refuses dials is fenced before its session ends.",

@@ -261,7 +261,8 @@ def _server_settings(static: Mapping[str, str], problems: list[str]) -> ServerSe
         field: _integer(static_value(name, static)) for field, name in _SERVER_KEYS.items() if name in static
     }
     overrides = _per_ip_overrides(_optional(static_value("max.connections.per.ip.overrides", static)) or "", problems)
-    return ServerSettings(max_connections_per_ip_overrides=overrides, **given)
+    shown = bool(static_value("strandline.metrics.page.enable", static))
+    return ServerSettings(max_connections_per_ip_overrides=overrides, metrics_page=shown, **given)
 
 
 _SERVER_KEYS: Final = {

@@ -358,6 +358,11 @@ LEFT_OUT: Final[tuple[tuple[str, str], ...]] = (
         "and answers with UNKNOWN_SERVER_ERROR, or not at all, get the error that fits. Every answer that differs from "
         "Kafka's is written down with its reason (`differs:` in tests/cluster/handlers/answers).",
     ),
+    (
+        "Metrics",
+        "are read in HTTP at any listener (`GET /metrics`, in Prometheus' format; `strandline.metrics.page.enable` turns "
+        "it off) instead of JMX.",
+    ),
     ("num.network.threads", "known and ignored: one event loop serves all connections."),
     (
         "Security",

@@ -28,10 +28,11 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol, cast
 
 from strandline.protocol.codec import MalformedMessage
-from strandline.protocol.framing import FrameParser
+from strandline.protocol.framing import FrameParser, InvalidFrameSize
 from strandline.runtime.network import no_delay
 from strandline.runtime.slices import Part
 from strandline.server.dispatch import Routes, UnwelcomeFrame
+from strandline.server.metrics_page import GET_AS_FRAME_SIZE, metrics_page
 from strandline.server.outbox import HIGH_WATER_BYTES, LOW_WATER_BYTES, Outbox
 from strandline.server.requests import OVER, PARKED, Call
 from strandline.server.settings import ListenerSpec
@@ -267,11 +268,20 @@ class Connection(asyncio.BufferedProtocol):
             processor = self._processor
             call = processor.dispatch.open(self._routes, self, frame, self._active_ms)
         except (MalformedMessage, UnwelcomeFrame) as error:
-            self.close(str(error))
+            self._refuse(error)
             return None
         call.listener = self.listener.name
         call.client_host = self.client_host
         return call
+
+    def _refuse(self, error: MalformedMessage | UnwelcomeFrame) -> None:
+        processor = self._processor
+        is_http = isinstance(error, InvalidFrameSize) and error.size == GET_AS_FRAME_SIZE
+        if is_http and processor.settings.metrics_page:
+            self._outbox.put([metrics_page(processor.metrics.snapshot(processor.clock.now_ms()))])
+            self.shut()
+        else:
+            self.close(str(error))
 
     def _may_begin(self, call: Call) -> bool:
         if self._outbox.bytes >= ANSWERED_AHEAD_BYTES or self.closed or self._held:

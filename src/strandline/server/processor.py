@@ -41,6 +41,7 @@ class Processor:
         self.offload = offload
         self.tasks = tasks
         self.settings = settings
+        self.metrics = metrics
         self.lag = lag
         self.queue = queue
         self.dispatch = dispatch

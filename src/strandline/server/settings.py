@@ -35,6 +35,7 @@ class ServerSettings(msgspec.Struct, frozen=True):
     pipelined: int = 10  # requests of one connection begun and not answered
     # A frame that was begun must be finished within this, plus a second for every 64 KiB that arrived.
     frame_timeout_ms: int = 30_000
+    metrics_page: bool = True
 
     @property
     def queued_bytes_limit(self) -> int:

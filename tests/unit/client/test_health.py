@@ -95,3 +95,28 @@ def test_a_long_list_of_troubles_is_cut() -> None:
     assert assess(cluster(), quorum(), [many]).problems == [
         "partitions without a leader: t-0, t-1, t-2, t-3, t-4 and 4 more"
     ]
+
+
+def test_what_the_nodes_show_of_themselves_is_told_too() -> None:
+    shown = {
+        1: {
+            "kafka_controller_kafkacontroller_lastappliedrecordoffset": 99.0,
+            "kafka_controller_kafkacontroller_metadataerrorcount": 2.0,
+            'kafka_controller_controllereventmanager_eventqueuetimems{quantile="0.99"}': 7.0,
+            "kafka_server_replicamanager_underminisrpartitioncount": 1.0,
+        },
+        2: {
+            "kafka_controller_kafkacontroller_lastappliedrecordoffset": 42.0,
+            "kafka_server_replicamanager_underminisrpartitioncount": 3.0,
+        },
+        3: {},
+    }
+    health = assess(cluster(), quorum(), [topic(WHOLE)], shown=shown)
+    assert (health.facts["LastAppliedRecordOffset"], health.facts["EventQueueTimeMs"]) == (99, 7)
+    assert (health.facts["UnderMinIsrPartitionCount"], health.facts["MetadataErrorCount"]) == (4, 2)
+    assert health.notes == ["the active controller met errors in metadata: see the log of node 1"]
+
+
+def test_a_cluster_that_shows_no_metrics_is_judged_without() -> None:
+    facts = assess(cluster(), quorum(), [topic(WHOLE)], shown={1: {}, 2: {}, 3: {}}).facts
+    assert "EventQueueTimeMs" not in facts and "UnderMinIsrPartitionCount" not in facts

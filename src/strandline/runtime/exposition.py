@@ -1,0 +1,46 @@
+"""Metrics as text: a line for each number, in the format that Prometheus reads.
+
+`kafka.server:type=ReplicaManager,name=LeaderCount` is written `kafka_server_replicamanager_leadercount`, and so on by
+the rule that the usual exporters of Kafka's numbers follow: dashboards made for these find ours. What a window tells
+becomes quantiles and the suffixes count, mean and max.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Final
+
+_QUANTILES: Final = {"50thPercentile": "0.5", "99thPercentile": "0.99"}
+_NOT_IN_A_NAME: Final = re.compile(r"[^a-zA-Z0-9_]")
+_ESCAPED: Final = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
+
+
+@lru_cache(maxsize=4096)  # as good as all of them
+def sample_name(metric: str) -> str:
+    """Of a metric that is named the way Kafka's MBeans are, tags included."""
+    domain, _, properties = metric.partition(":")
+    tags = dict(pair.partition("=")[::2] for pair in properties.split(","))
+    name = "_".join(filter(None, (domain, tags.pop("type", ""), tags.pop("name", ""))))
+    attribute = tags.pop("attribute", "")
+    if attribute in _QUANTILES:
+        tags["quantile"] = _QUANTILES[attribute]
+    elif attribute:
+        name += f"_{attribute}"
+    name = _NOT_IN_A_NAME.sub("_", name).lower()
+    labels = ",".join(f'{_NOT_IN_A_NAME.sub("_", key)}="{value.translate(_ESCAPED)}"' for key, value in tags.items())
+    return f"{name}{{{labels}}}" if labels else name
+
+
+def exposed(numbers: Mapping[str, float]) -> str:
+    """A snapshot of metrics; lines of one name stand together."""
+    samples = {sample_name(metric): value for metric, value in numbers.items()}
+    in_order = sorted(samples, key=lambda name: name.partition("{"))
+    return "".join(f"{name} {float(samples[name]):.15g}\n" for name in in_order)
+
+
+def read_exposition(text: str) -> dict[str, float]:
+    """By the names of the samples."""
+    lines = (line.rpartition(" ") for line in text.splitlines() if line and not line.startswith("#"))
+    return {name: float(value) for name, _, value in lines}
