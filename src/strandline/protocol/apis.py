@@ -360,8 +360,8 @@ LEFT_OUT: Final[tuple[tuple[str, str], ...]] = (
     ),
     (
         "Metrics",
-        "are read in HTTP at any listener (`GET /metrics`, in Prometheus' format; `strandline.metrics.page.enable` turns "
-        "it off) instead of JMX.",
+        "are read in HTTP at any listener (`GET /metrics`, in Prometheus' format; `strandline.metrics.page.enable` "
+        "turns it off) instead of JMX.",
     ),
     ("num.network.threads", "known and ignored: one event loop serves all connections."),
     (

@@ -14,8 +14,11 @@ from typing import Any
 import pytest
 import uvloop
 
+from strandline.client.metrics import read_metrics
+from strandline.model.ids import Endpoint
 from strandline.protocol.messages.fetch import FetchableTopicResponse, FetchResponse, PartitionData
 from strandline.runtime.metrics import Metrics
+from strandline.runtime.network import SystemNetwork
 from strandline.runtime.slices import FileSlice
 from strandline.runtime.world import World, system_world
 from strandline.server.dispatch import Handler
@@ -175,5 +178,23 @@ def test_garbage_is_disconnected(run: Run) -> None:
                 with contextlib.suppress(ConnectionResetError):
                     assert await reader.read() == b""
                 writer.close()
+
+    run(scenario())
+
+
+def test_the_metrics_of_a_node_are_read_at_its_listener_and_of_anything_else_there_are_none(run: Run) -> None:
+    async def scenario() -> None:
+        async with serving(handlers(METADATA=say_metadata)) as server:
+            network, here = SystemNetwork(), Endpoint("127.0.0.1", server.ports["B"])
+            numbers = await read_metrics(network, here, 10_000)
+            assert numbers["kafka_server_socket_server_metrics_connection_count"] == 1
+        assert await read_metrics(network, here, 10_000) == {}, "nobody listens there any more"
+
+        async def hang_up(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            writer.close()
+
+        async with await asyncio.start_server(hang_up, "127.0.0.1", 0) as other:
+            port = other.sockets[0].getsockname()[1]
+            assert await read_metrics(network, Endpoint("127.0.0.1", port), 10_000) == {}
 
     run(scenario())
