@@ -81,7 +81,7 @@ def test_headers_keys_and_tombstones_survive(bootstrap: str, admin: AdminClient,
     headers = [("a", b"1"), ("a", b"2"), ("empty", b""), ("null", None)]
     producer.produce(topic, None, key=b"k", headers=headers, timestamp=1_700_000_000_000)
     assert producer.flush(PATIENCE_S) == 0
-    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "none"})
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "none", "enable.auto.commit": False})
     consumer.assign([TopicPartition(topic, 0, OFFSET_BEGINNING)])
     message = consumer.poll(PATIENCE_S)
     consumer.close()

@@ -37,7 +37,7 @@ class OurServer:
 
     def wait_until_ready(self) -> None:
         host, port = self._bootstrap.split(":")
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 120
         while not counts_itself(host, int(port), 1):
             assert self._process.poll() is None, f"our node did not start: {processes.tail(str(self.log))}"
             assert time.monotonic() < deadline, processes.tail(str(self.log))
@@ -45,7 +45,7 @@ class OurServer:
 
     def stop(self) -> None:
         self._process.terminate()
-        assert self._process.wait(60) == 0, processes.tail(str(self.log))
+        assert self._process.wait(120) == 0, processes.tail(str(self.log))
 
     def kill(self) -> None:
         self._process.kill()

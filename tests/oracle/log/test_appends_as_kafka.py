@@ -25,6 +25,9 @@ from strandline.records.batch import (
 )
 from strandline.records.compression import compress
 
+# Kafka is asked once, by one worker.
+pytestmark = pytest.mark.xdist_group("kafka-appends")
+
 HERE = Path(__file__).resolve().parent
 NOW = 1_700_000_000_000
 HOUR = 3_600_000

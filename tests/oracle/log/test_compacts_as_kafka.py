@@ -28,6 +28,9 @@ from strandline.records.batch import (
 )
 from strandline.runtime.disk import SystemDisk
 
+# Kafka is asked once, by one worker.
+pytestmark = pytest.mark.xdist_group("kafka-compacts")
+
 HERE = Path(__file__).resolve().parent
 NOW = 1_700_000_000_000
 DAY = 86_400_000

@@ -15,6 +15,9 @@ from strandline.node.config import Config, ConfigRefused
 from strandline.node.properties import format_properties, parse_properties
 from strandline.node.releases import metadata_version_of
 
+# Kafka is asked once, by one worker.
+pytestmark = pytest.mark.xdist_group("kafka-configs")
+
 HERE = Path(__file__).resolve().parent
 COMBINED = {
     "process.roles": "broker,controller",

@@ -15,6 +15,9 @@ from strandline.metadata.group_settings import CLIENT_METRICS_KEYS, GROUP_KEYS
 from strandline.metadata.topic_settings import TOPIC_KEYS
 from strandline.model.settings import ConfigError, ConfigKey, ConfigKind
 
+# Kafka is asked once, by one worker.
+pytestmark = pytest.mark.xdist_group("kafka-settings")
+
 HERE = Path(__file__).resolve().parent
 TABLES: Mapping[str, Mapping[str, ConfigKey]] = {
     "broker": BROKER_KEYS,
