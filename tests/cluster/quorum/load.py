@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import Self
 
 from cluster.handlers.talk import Closed
-from cluster.quorum.asking import TOPIC, Refused, create_topic, eventually, set_config, topics
+from cluster.quorum.asking import TOPIC, Refused, create_topic, eventually, heard_by_all, set_config, topics
 from cluster.quorum.inventory import inventory
 
 WRITERS = 3
@@ -58,9 +58,10 @@ class MetadataLoad:
 
     def check(self) -> None:
         """Every broker has everything that was acknowledged."""
+        heard_by_all(self.brokers)
         for broker in self.brokers:
-            eventually(lambda broker=broker: self._missing(broker) == [])  # type: ignore[misc]
-        found = inventory(*self.brokers)["configs"]
+            assert self._missing(broker) == []
+        found = eventually(lambda: inventory(*self.brokers))["configs"]
         for name, value in self.acked.items():
             if value is not None:
                 assert found[f"{TOPIC} {name}"]["retention.bytes"] == value, name
