@@ -46,7 +46,7 @@ def leave(
 
     One whose shutdown was unclean may have lost what it had in sync, so it loses its place among the eligible too; the
     same goes for one that is unregistered, since nobody will ask its successor. With `directories` only what the broker
-    keeps in these is concerned: they have failed.
+    keeps in these is concerned: they have failed. What it led comes first, for that is what clients wait for.
     """
 
     def is_concerned(partition: PartitionInfo) -> bool:
@@ -56,12 +56,15 @@ def leave(
 
     hosts = LiveBrokers(view, leaving=broker_id)
     lost = (broker_id,) if unclean_shutdown else ()
+    followed: list[Message] = []
     for found in concerned(view, is_concerned):
         if found is None:
             yield
         else:
             isr = tuple(replica for replica in found[1].isr if replica != broker_id)
-            _append(view, rules, hosts, found, Target(isr=isr, unclean_shutdown=lost), records)
+            target = Target(isr=isr, unclean_shutdown=lost)
+            _append(view, rules, hosts, found, target, records if found[1].leader == broker_id else followed)
+    records.extend(followed)
 
 
 def come(view: View, rules: TopicRules, broker_id: int, records: list[Message]) -> Walk:

@@ -1,8 +1,9 @@
 """Fetch (1), versions 4-18, for consumers and for followers. Left out: reading from followers (KIP-392), and throttles.
 
 A request that finds too little is parked on the watermarks of its partitions, without polling, and reads again when
-they have risen by enough bytes, when one is lost, or when its time is up. Records are slices of segment files: no byte
-of them is in memory before the socket wants it.
+they have risen by enough bytes, when one is lost, or when its time is up. Of a follower's session only those partitions
+are looked at that may have news (`handlers/sessions`), however many it has. Records are slices of segment files: no
+byte of them is in memory before the socket wants it.
 """
 
 from __future__ import annotations
@@ -53,6 +54,8 @@ class Reader(msgspec.Struct):
     bytes_left: int
     # The same request, after it has waited: what it says about its sender is known already.
     again: bool = False
+    # Of a follower that asks for what has changed: where those rest that have nothing to say or to hear.
+    session: FetchSession | None = None
     bytes_read: int = 0
     must_answer: bool = False
 
@@ -84,6 +87,8 @@ async def handle_fetch(broker: Broker, call: Call, request: FetchRequest) -> Fet
     session, wanted = broker.fetch_sessions.begin(request, named, call.version, now_ms)
     request.topics, request.forgotten_topics_data = [], []  # a request that waits keeps no more than it waits for
     reader = _reader(broker, call, request)
+    if session is not None and reader.is_follower and request.session_epoch > 0 and request.min_bytes <= 1:
+        return await _tell_follower(broker, call, request, session, reader)
     answers = await _read_all(broker, call, reader, wanted)
     min_bytes = min(request.min_bytes, reader.bytes_left + reader.bytes_read)
     if not reader.must_answer and reader.bytes_read < min_bytes and wanted and request.max_wait_ms > 0:
@@ -95,6 +100,25 @@ async def handle_fetch(broker: Broker, call: Call, request: FetchRequest) -> Fet
     if not reader.is_follower:
         _tell_leaders(broker, call, response)
     return response
+
+
+async def _tell_follower(
+    broker: Broker, call: Call, request: FetchRequest, session: FetchSession, reader: Reader
+) -> FetchResponse:
+    """Of its session a follower hears what is news. Only those are looked at that may have any."""
+    # Before they are looked at: what moves meanwhile is not to be waited for.
+    calls = session.calls.value
+    reader.session = session
+    wanted = session.wanted_awake(reader.replica_epoch)
+    answers = await _read_all(broker, call, reader, wanted)
+    if not reader.must_answer and reader.bytes_read < request.min_bytes and request.max_wait_ms > 0:
+        call.park()
+        await session.called(calls, request.max_wait_ms)
+        reader = _reader(broker, call, request, again=True)
+        reader.session = session
+        wanted = session.wanted_awake(reader.replica_epoch)
+        answers = await _read_all(broker, call, reader, wanted)
+    return await _response(call, session, wanted, answers, full=False)
 
 
 def _reader(broker: Broker, call: Call, request: FetchRequest, *, again: bool = False) -> Reader:
@@ -146,6 +170,8 @@ async def _read(broker: Broker, reader: Reader, wanted: Wanted) -> PartitionData
         return answer
     upper = reader.upper_offset(leader, log)
     if wanted.fetch_offset >= upper:
+        if remote is not None:
+            _let_rest(reader, leader, remote, wanted, answer)
         return answer
     read = await _warm_read(broker, reader, log, wanted, upper)
     if read.slice is None:
@@ -196,12 +222,20 @@ def _account(
     in_order: bool,
 ) -> None:
     """What a follower's fetch says about the follower; and it is told at once when the high watermark has risen."""
+    if reader.session is not None:
+        reader.session.listen(wanted, remote)
     if in_order and not reader.again:
         now_ms = broker.world.clock.now_ms()
         partition.on_fetch(remote, reader.replica_epoch, wanted.fetch_offset, wanted.log_start_offset, now_ms)
     if remote.told_high_watermark < leader.high_watermark.value:
         remote.told_high_watermark = leader.high_watermark.value
         reader.must_answer = True
+
+
+def _let_rest(reader: Reader, leader: Leader, remote: Remote, wanted: Wanted, answer: PartitionData) -> None:
+    """Of one that has nothing to say and nothing to hear the next fetches need not think."""
+    if reader.session is not None and leader.may_rest(remote, reader.replica_epoch, wanted.fetch_offset):
+        reader.session.rest(wanted, answer)
 
 
 async def _warm_read(broker: Broker, reader: Reader, log: PartitionLog, wanted: Wanted, upper: int) -> Read:

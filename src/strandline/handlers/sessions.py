@@ -2,12 +2,16 @@
 changed and a response only what moved. A machine: no IO, no clock of its own.
 
 A session's partitions keep an order that is also their turn: one that returned data goes to the end of the line.
+
+A follower's session may hold many thousands of partitions of which hardly any moves. Those that have nothing to tell,
+nor to be told, rest until their leader wakes them; a fetch looks at those awake only, and costs no more than these.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterable
+from functools import partial
 from random import Random
 
 import msgspec
@@ -15,6 +19,8 @@ import msgspec
 from strandline.model.errors import ErrorCode, KafkaError
 from strandline.model.ids import Uuid
 from strandline.protocol.messages.fetch import FetchRequest, PartitionData
+from strandline.replication.remote import Remote
+from strandline.runtime.watermark import Wait, Watermark
 
 SESSIONLESS_EPOCH = -1
 INITIAL_EPOCH = 0
@@ -74,11 +80,18 @@ class FetchSession(msgspec.Struct):
     next_epoch: int
     created_ms: int
     used_ms: int
+    # Of a follower: who does not rest, and the broker epoch under which those who rest had their word counted.
+    awake: dict[PartitionKey, None] = msgspec.field(default_factory=dict)
+    replica_epoch: int | None = None
+    calls: Watermark = msgspec.field(default_factory=Watermark)
+    """How often there was something to be told at once."""
 
     def update(self, changed: WantedByKey, forgotten: Iterable[PartitionKey]) -> None:
         for key in forgotten:
             self.wanted.pop(key, None)
+            self.awake.pop(key, None)
         for key, wanted in changed.items():
+            self.awake[key] = None
             known = self.wanted.get(key)
             if known is None:
                 self.wanted[key] = wanted
@@ -103,7 +116,37 @@ class FetchSession(msgspec.Struct):
         # It may have been forgotten meanwhile: a client that lost its connection continues on another one.
         if has_records and wanted.key in self.wanted:
             self.wanted.move_to_end(wanted.key)
+            self.awake.pop(wanted.key, None)
+            self.awake[wanted.key] = None
         return has_records or moved or failed or answer.diverging_epoch.epoch >= 0
+
+    def wanted_awake(self, replica_epoch: int) -> list[Wanted]:
+        """What a follower of this broker epoch is to be told about, if there is anything, in turn."""
+        if replica_epoch != self.replica_epoch:
+            self.replica_epoch = replica_epoch
+            self.awake = dict.fromkeys(self.wanted)
+        return [self.wanted[key] for key in self.awake]
+
+    def listen(self, wanted: Wanted, remote: Remote) -> None:
+        remote.listener = partial(self._wake, wanted.key)
+
+    def rest(self, wanted: Wanted, answer: PartitionData) -> None:
+        """Not to be looked at again before its leader has news; but once more if this answer is to tell it some."""
+        told = wanted.told_high_watermark == answer.high_watermark
+        if told and wanted.told_log_start_offset == answer.log_start_offset:
+            self.awake.pop(wanted.key, None)
+
+    def _wake(self, key: PartitionKey, at_once: bool) -> None:
+        if key in self.wanted:
+            self.awake[key] = None
+            if at_once:
+                self.calls.advance(self.calls.value + 1)
+
+    async def called(self, calls: int, timeout_ms: int) -> None:
+        """Returns when something is to be told at once that was not when there were so many; or after a while."""
+        wait = Wait(1)
+        wait.reach(self.calls, calls + 1)
+        await wait.done(timeout_ms)
 
 
 class FetchSessions:

@@ -13,6 +13,8 @@ The ISR is the controller's to change. The leader proposes, and until it hears t
     proposed   ── answered that our state is old ──▶  proposed, until metadata tells the new one
 
 The watermark counts with the maximal ISR, so that whichever ISR the controller elects from holds what was acknowledged.
+Who answers a follower hears of whatever this has to be told, or could bring about with its next fetch: of new records
+and of the end of the leadership they are to tell at once, of anything else with the answer after this.
 A watermark belongs to one leadership: `resign` fails every waiter with NOT_LEADER_OR_FOLLOWER.
 """
 
@@ -78,6 +80,7 @@ class Leader:
     __slots__ = (
         "_brokers",
         "_log",
+        "_log_start_offset",
         "_node_id",
         "_replica_count",
         "epoch_start_offset",
@@ -100,6 +103,7 @@ class Leader:
         an epoch that was skipped another one may have led, and what they hold by now is theirs to say."""
         log.epochs.assign(info.leader_epoch, log.log_end_offset)
         self._log = log
+        self._log_start_offset = log.log_start_offset
         self._node_id = node_id
         self._brokers = brokers
         self.leader_epoch = info.leader_epoch
@@ -122,7 +126,13 @@ class Leader:
             for broker_id in info.replicas
             if broker_id != self._node_id
         }
+        self._has_news(at_once=False)
         self.on_progress()
+
+    def _has_news(self, *, at_once: bool) -> None:
+        for remote in self.remotes.values():
+            if remote.listener is not None:
+                remote.listener(at_once)
 
     @property
     def maximal_isr(self) -> tuple[int, ...]:
@@ -140,17 +150,25 @@ class Leader:
         """Whether the high watermark can be told to clients: it is not behind what an earlier leader may have told."""
         return self.high_watermark.value >= self.epoch_start_offset
 
+    def on_append(self, now_ms: int) -> None:
+        for remote in self.remotes.values():
+            remote.on_append(self.log_end.value, now_ms)
+        self.on_progress()
+
     def on_progress(self) -> None:
         """After an append, a flush, a fetch or a new ISR: move the watermarks and wake who waited for them."""
         log = self._log
         end = log.flushed_offset if log.settings.flush_messages == 1 else log.log_end_offset
         if self.remotes:
-            self.log_end.advance(log.log_end_offset)
+            if log.log_end_offset > self.log_end.value:
+                self.log_end.advance(log.log_end_offset)
+                self._has_news(at_once=True)
             end = self._replicated(end)
         if end > self.high_watermark.value:
             log.advance_high_watermark(end)
             self.high_watermark.advance(end)
             self.last_stable_offset.advance(log.last_stable_offset)
+            self._has_news(at_once=False)
 
     def _replicated(self, end: int) -> int:
         if len(self.isr) < self.min_isr:
@@ -168,6 +186,9 @@ class Leader:
     def on_log_start_moved(self) -> None:
         """The low watermark is what nobody in the ISR holds any more; who is not in it learns when it fetches."""
         start, counted = self._log.log_start_offset, self.maximal_isr
+        if start > self._log_start_offset:
+            self._log_start_offset = start
+            self._has_news(at_once=False)
         for remote in self.remotes.values():
             if remote.broker_id in counted:
                 start = min(start, remote.log_start_offset)
@@ -226,6 +247,15 @@ class Leader:
         self.on_log_start_moved()
         return change
 
+    def may_rest(self, remote: Remote, broker_epoch: int, offset: int) -> bool:
+        """Whether the same fetch by this follower, made again, would bring nothing about: it is in sync, has all there
+        is, and its word has been counted."""
+        return (
+            remote.broker_id in self.isr
+            and remote.broker_epoch == broker_epoch
+            and remote.log_end_offset == offset == self._log.log_end_offset
+        )
+
     def _has_caught_up(self, remote: Remote) -> bool:
         """Up to the watermark, and up to where this leadership began: before that point nobody can tell whether what
         the follower holds is of this history (KIP-101)."""
@@ -274,6 +304,7 @@ class Leader:
             self.proposed = None
         else:
             return Verdict.DONE if error in _OUTDATED else Verdict.AGAIN
+        self._has_news(at_once=False)
         self.on_progress()
         return Verdict.DONE
 
@@ -290,3 +321,4 @@ class Leader:
         error = KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, why)
         for watermark in (self.high_watermark, self.last_stable_offset, self.low_watermark, self.log_end):
             watermark.lose(error)
+        self._has_news(at_once=True)

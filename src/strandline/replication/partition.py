@@ -251,7 +251,7 @@ class Partition:
         appended = log.append_validated(validated, leader_epoch=leader.leader_epoch, wall_ms=wall_ms)
         if log.flush_needed(now_ms):
             self._around.flush(self)
-        leader.on_progress()
+        leader.on_append(now_ms)
         return appended
 
     def append_fetched(self, records: memoryview, *, leader_epoch: int, offset: int, wall_ms: int, now_ms: int) -> None:

@@ -2,10 +2,15 @@
 
 A fetch at offset `o` says that everything below `o` is in the follower's log. When it was last *caught up* is judged
 backwards too: a follower of a busy partition never finds itself at the end, but one that asks for what was the end at
-its previous fetch was caught up then.
+its previous fetch was caught up then. And one that had everything until a moment ago was caught up until then.
+
+A follower that has everything, and has been told everything, need not be looked at with each of its fetches: who
+answers these listens, and hears when there is something new.
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 UNKNOWN = -1
 
@@ -18,6 +23,7 @@ class Remote:
         "broker_id",
         "caught_up_ms",
         "joining",
+        "listener",
         "log_end_offset",
         "log_start_offset",
         "told_high_watermark",
@@ -33,6 +39,8 @@ class Remote:
         self.caught_up_ms: int | None = None
         # Outside the ISR, caught up, and welcome in it: the high watermark waits for it already.
         self.joining = False
+        # Who answers its fetches hears that there is news, and whether that is worth an answer at once.
+        self.listener: Callable[[bool], None] | None = None
         self._fetched_ms = 0
         self._leader_end_at_fetch = UNKNOWN
 
@@ -46,6 +54,11 @@ class Remote:
         self.log_start_offset = log_start_offset
         self._fetched_ms = now_ms
         self._leader_end_at_fetch = leader_end
+
+    def on_append(self, end_before: int, now_ms: int) -> None:
+        """The leader's log ended there until now."""
+        if self.log_end_offset == end_before:
+            self.caught_up_ms = now_ms
 
     def lags(self, leader_end: int, now_ms: int, lag_time_max_ms: int) -> bool:
         if self.log_end_offset == leader_end:

@@ -124,6 +124,8 @@ class PartitionTable:
                 if settings.flush_messages == 1 and log.flushed_offset < log.log_end_offset:
                     # From now on everything here is held to be on disk.
                     self.flush(partition)
+            if partition.leader is not None:
+                partition.leader.on_progress()  # with another min.insync.replicas more may be committed
 
     def all_settings_changed(self) -> None:
         for topic in list(self._by_name):

@@ -25,6 +25,14 @@ def test_a_broker_that_leaves_is_taken_out_of_every_isr_and_leads_nothing() -> N
     assert list(leads_any(scene.view, 1)) == []
 
 
+def test_what_a_broker_led_is_led_again_before_anything_else_is_written() -> None:
+    scene = Scene(3)
+    scene.topic("t", [2, 1], [1, 2], [3, 1], [1, 3])
+    records: list[Message] = []
+    list(leave(scene.view, scene.rules, 1, records))
+    assert [record.partition_id for record in records if isinstance(record, PartitionChangeRecord)] == [1, 3, 0, 2]
+
+
 def test_a_broker_that_comes_is_a_chance_for_every_partition_without_a_leader() -> None:
     scene = Scene(3)
     scene.topic("t", [1], [2])

@@ -10,6 +10,7 @@ from strandline.handlers.sessions import FetchSession, FetchSessions, Wanted, wa
 from strandline.model.errors import ErrorCode, KafkaError
 from strandline.model.ids import Uuid
 from strandline.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ForgottenTopic, PartitionData
+from strandline.replication.remote import Remote
 
 TOPIC = Uuid.of(7, 7)
 VERSION = 16
@@ -145,3 +146,63 @@ def test_an_answer_that_comes_after_its_partition_was_forgotten_does_no_harm() -
     assert session is not None
     begin(cache, request(session.id, 1, 1, forget=(0,)), VERSION, 0)
     assert session.has_news(waiting, PartitionData(records=b"x"))
+
+
+def following(*partitions: int) -> tuple[FetchSessions, FetchSession, dict[int, Remote]]:
+    """A follower's session, everything in which has been told that its high watermark is 0 and its log starts there."""
+    cache = sessions()
+    session, wanted = begin(cache, request(0, 0, *partitions), VERSION, 0)
+    assert session is not None
+    remotes = {}
+    for one in wanted:
+        session.has_news(one, PartitionData(high_watermark=0, log_start_offset=0))
+        remotes[one.partition] = Remote(2)
+        session.listen(one, remotes[one.partition])
+    return cache, session, remotes
+
+
+def looked_at(session: FetchSession, replica_epoch: int = 7) -> list[int]:
+    return [one.partition for one in session.wanted_awake(replica_epoch)]
+
+
+def rest(session: FetchSession, high_watermark: int = 0, replica_epoch: int = 7) -> None:
+    for one in session.wanted_awake(replica_epoch):
+        session.rest(one, PartitionData(high_watermark=high_watermark, log_start_offset=0))
+
+
+def test_who_has_nothing_to_hear_is_not_looked_at_until_there_is_news() -> None:
+    cache, session, remotes = following(0, 1, 2)
+    assert looked_at(session) == [0, 1, 2]
+    rest(session)
+    assert looked_at(session) == []
+    for partition, at_once in ((2, False), (1, True)):
+        listener = remotes[partition].listener
+        assert listener is not None
+        listener(at_once)
+    assert looked_at(session) == [2, 1], "in the order of the news"
+    assert session.calls.value == 1, "a fetch that waits is answered for one of them only"
+    rest(session)
+    begin(cache, request(session.id, 1, 0, offset=5), VERSION, 0)
+    assert looked_at(session) == [0], "what a request names is looked at"
+
+
+def test_who_is_yet_to_be_told_something_does_not_rest() -> None:
+    _, session, _ = following(0)
+    rest(session, high_watermark=1)
+    assert looked_at(session) == [0]
+
+
+def test_a_follower_that_was_registered_anew_has_all_its_words_counted_again() -> None:
+    _, session, _ = following(0, 1)
+    rest(session)
+    assert looked_at(session, replica_epoch=8) == [0, 1]
+
+
+def test_who_was_forgotten_is_not_woken() -> None:
+    cache, session, remotes = following(0, 1)
+    rest(session)
+    begin(cache, request(session.id, 1, forget=(0,)), VERSION, 0)
+    listener = remotes[0].listener
+    assert listener is not None
+    listener(True)
+    assert looked_at(session) == []

@@ -13,6 +13,8 @@ from strandline.model.ids import Endpoint
 from strandline.protocol.messages.brokers import AlterPartitionRequest, AlterPartitionResponse
 from strandline.protocol.messages.fetch import FetchRequest
 from strandline.protocol.types import Message
+from strandline.replication.leader import IsrChange, Leader
+from strandline.replication.remote import Remote
 from strandline.runtime.tasks import TaskGroup
 from unit.replication.brokers import Cluster, on_virtual_time
 
@@ -118,6 +120,31 @@ def test_the_old_leader_returns_without_what_nobody_else_had() -> None:
         assert cluster.isr == (2, 3, 1)
         assert await new.produce("c") == ErrorCode.NONE
         await settled(cluster, "a", "b", "c")
+
+    on_virtual_time(scenario)
+
+
+def test_a_follower_that_has_everything_is_looked_at_when_there_is_something_new(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def scenario(cluster: Cluster) -> None:
+        cluster.create()
+        assert await cluster.brokers[1].produce("a") == ErrorCode.NONE
+        await settled(cluster, "a")
+        looks: list[int] = []
+        on_fetch = Leader.on_fetch
+
+        def noted(leader: Leader, remote: Remote, *said: int) -> IsrChange | None:
+            looks.append(remote.broker_id)
+            return on_fetch(leader, remote, *said)
+
+        monkeypatch.setattr(Leader, "on_fetch", noted)
+        await asyncio.sleep(30)
+        assert looks == [], "dozens of fetches, and nothing that they could bring about"
+        assert await cluster.brokers[1].produce("b", timeout_ms=50) == ErrorCode.NONE, "they hear of it at once"
+        await settled(cluster, "a", "b")
+        assert 4 <= len(looks) <= 8
+        assert cluster.isr == (1, 2, 3)
 
     on_virtual_time(scenario)
 

@@ -182,6 +182,52 @@ def test_the_low_watermark_waits_for_everybody_in_the_isr_and_for_nobody_else() 
     assert leading.low_watermark.value == 1
 
 
+def test_whoever_answers_a_follower_hears_of_news_and_how_urgent_it_is() -> None:
+    leading = leader(isr=(1, 2, 3))
+    log, remote = leading._log, leading.remote(2, 7, 5)
+    assert remote is not None
+    leading.on_fetch(remote, 7, 0, 0, now_ms=0)
+    assert leading.may_rest(remote, 7, 0)
+    news: list[bool] = []
+    remote.listener = news.append
+
+    def heard() -> list[bool]:
+        found = list(news)
+        news.clear()
+        return found
+
+    log.append_batches(encode_batch([Record(0, WALL_MS, None, b"a", ())], leader_epoch=5))
+    leading.on_append(now_ms=1)
+    assert heard() == [True]
+    assert not leading.may_rest(remote, 7, 0), "it lacks a record"
+    leading.on_fetch(remote, 7, 1, 0, now_ms=2)
+    assert heard() == [] and leading.may_rest(remote, 7, 1) and not leading.may_rest(remote, 8, 1)
+    other = leading.remote(3, 7, 5)
+    assert other is not None
+    leading.on_fetch(other, 7, 1, 0, now_ms=3)
+    assert heard() == [False], "the high watermark has risen"
+    log.delete_records_before(1)
+    leading.on_log_start_moved()
+    leading.on_log_start_moved()
+    assert heard() == [False]
+    leading.on_metadata(PartitionInfo((1, 2, 3), (1, 3), leader=1, leader_epoch=5, partition_epoch=4))
+    assert heard() == [False] and not leading.may_rest(remote, 7, 1), "it has to come back into the ISR"
+    leading.resign("over")
+    assert heard() == [True]
+
+
+def test_a_follower_that_had_everything_until_an_append_has_the_whole_time_to_follow() -> None:
+    leading = leader(isr=(1, 2))
+    remote = leading.remote(2, 7, 5)
+    assert remote is not None
+    leading.on_fetch(remote, 7, 0, 0, now_ms=0)
+    leading._log.append_batches(encode_batch([Record(0, WALL_MS, None, b"a", ())], leader_epoch=5))
+    leading.on_append(now_ms=1_000_000)
+    assert leading.on_time(1_030_000, lag_time_max_ms=30_000) is None
+    late = leading.on_time(1_030_001, lag_time_max_ms=30_000)
+    assert late is not None and late.isr == (1,)
+
+
 def ask(conversation: Conversation, *offsets: int) -> tuple[FetchRequest, list[int]]:
     """The request for partitions 0, 1, … of a topic, whose logs end at these offsets; and which of them it names."""
     for key in list(conversation.wanted)[len(offsets) :]:
