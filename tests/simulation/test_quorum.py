@@ -9,7 +9,9 @@ from typing import Any
 
 import pytest
 
-from simulation.quorum_stage import CLUSTER, PARTITION, PORT, Chaos, Node, Stage, append, voter
+from simulation.quorum_chaos import Chaos
+from simulation.quorum_node import CLUSTER, PARTITION, PORT, Node, append, voter
+from simulation.quorum_stage import Stage
 from strandline.model.errors import ErrorCode, KafkaError
 from strandline.model.ids import ZERO_UUID
 from strandline.protocol.messages.cluster import UpdateFeaturesResponse
