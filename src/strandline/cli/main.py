@@ -95,7 +95,9 @@ def _run(argv: list[str]) -> int:
     parser.add_argument("--version", action="version", version=f"strandline {__version__}")
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
     chosen = next((word for word in argv if not word.startswith("-")), None)
-    for name, (module, summary) in COMMANDS.items():
+    # A parser takes its time to be made, and the others are of use to nobody but who asks which there are.
+    offered = {chosen: COMMANDS[chosen]} if argv and chosen == argv[0] and chosen in COMMANDS else COMMANDS
+    for name, (module, summary) in offered.items():
         command = commands.add_parser(
             name, help=summary, description=summary[0].upper() + summary[1:] + ".", allow_abbrev=False
         )

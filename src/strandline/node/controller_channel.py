@@ -30,7 +30,9 @@ from strandline.runtime.tasks import unless
 
 Method = Callable[[Any, int], Awaitable[Any]]
 
-# Whoever leads may need a moment to become active; another is told by `other_leader` at once.
+# Whoever leads may need a moment to become active, a very short one when a node starts alone: so the first pauses are
+# short, and each is twice the one before. Another leader is told by `other_leader` at once.
+_FIRST_RETRY_MS: Final = 2
 _RETRY_MS: Final = 50
 # What says that another controller should be asked, or the same one a little later.
 _ELSEWHERE: Final = frozenset(
@@ -111,6 +113,7 @@ class ControllerChannel:
     async def _asked(self, question: _Question, timeout_ms: int) -> Any:
         deadline_ms = self._clock.now_ms() + timeout_ms
         why: object = "nobody is known to lead the quorum"
+        pause_ms = _FIRST_RETRY_MS
         while (left_ms := deadline_ms - self._clock.now_ms()) > 0:
             leader = self._leadership.leader
             try:
@@ -121,7 +124,8 @@ class ControllerChannel:
                 if isinstance(error, KafkaError) and error.code not in _ELSEWHERE:
                     raise
                 why = error
-            await self._look_around(leader, min(_RETRY_MS, left_ms))
+            await self._look_around(leader, min(pause_ms, left_ms))
+            pause_ms = min(2 * pause_ms, _RETRY_MS)
         raise KafkaError(
             ErrorCode.REQUEST_TIMED_OUT, f"no active controller took {API[question.api_key].name} in time: {why}"
         )

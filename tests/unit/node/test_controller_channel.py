@@ -92,6 +92,23 @@ def test_a_leader_in_this_process_is_called_directly() -> None:
     _run(story)
 
 
+def test_a_controller_that_is_active_in_a_moment_is_asked_again_in_a_moment() -> None:
+    async def story(simulation: Simulation) -> float:
+        loop = asyncio.get_running_loop()
+
+        async def method(request: Message, version: int) -> Message:
+            if loop.time() < active_at:
+                raise KafkaError(ErrorCode.NOT_CONTROLLER, "not active yet")
+            return BrokerHeartbeatResponse(is_caught_up=True)
+
+        channel = _channel(simulation, Quorum(Leader(1, None)), Network(), method=method)
+        active_at = loop.time() + 0.005
+        assert (await channel.send(ApiKey.BROKER_HEARTBEAT, REQUEST)).is_caught_up
+        return loop.time() - active_at
+
+    assert _run(story) < 0.005
+
+
 def test_who_does_not_lead_any_more_is_left_for_who_does() -> None:
     async def story(simulation: Simulation) -> list[str]:
         quorum = Quorum(_leader(2, "two"))
