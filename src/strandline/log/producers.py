@@ -13,6 +13,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+import msgspec
+
 from strandline.log.txn_index import AbortedTransaction
 from strandline.model.errors import ErrorCode, KafkaError
 from strandline.records.batch import BatchHeader
@@ -24,7 +26,7 @@ NO_OFFSET = -1
 _MAX_SEQUENCE = 0x7FFF_FFFF
 
 
-class SentBatch(NamedTuple):
+class SentBatch(msgspec.Struct, frozen=True, gc=False):
     """One batch of a producer, as much of it as a duplicate needs to be recognised and answered."""
 
     last_sequence: int
@@ -144,7 +146,8 @@ class ProducerStates:
                 ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
                 f"producer {header.producer_id} begins epoch {header.producer_epoch} with sequence {sequence}, not 0",
             )
-        self.check_transaction(header)
+        if state.transaction_first_offset >= 0:
+            self.check_transaction(header)
         return None
 
     def check_transaction(self, header: BatchHeader) -> None:

@@ -31,6 +31,7 @@ from __future__ import annotations
 
 import struct
 from enum import Enum
+from functools import partial
 
 import msgspec
 
@@ -82,7 +83,7 @@ _LZ4_INDEPENDENT = 0x20
 # Base offset, length, leader epoch: they lie side by side and before everything that the checksum covers.
 _ASSIGNED = struct.Struct(">qii")
 _unpack_header = HEADER.unpack_from
-_make_header = BatchHeader._make
+_make_header = partial(tuple.__new__, BatchHeader)  # `_make` without a step of Python
 
 
 class Origin(Enum):

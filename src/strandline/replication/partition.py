@@ -247,7 +247,7 @@ class Partition:
 
     def append_validated(self, validated: Validated, *, wall_ms: int, now_ms: int) -> Appended:
         """For a batch whose validation may have been too heavy for the event loop, and took place elsewhere."""
-        leader, log = self.leader or self.leading(), self._opened()
+        leader, log = self.leader or self.leading(), self.log or self._opened()
         appended = log.append_validated(validated, leader_epoch=leader.leader_epoch, wall_ms=wall_ms)
         if log.flush_needed(now_ms):
             self._around.flush(self)

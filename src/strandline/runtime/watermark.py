@@ -43,7 +43,11 @@ class Watermark:
         if value <= self.value or self._lost is not None:
             return
         self.value = value
-        while self._waiting and self._waiting[0][0] <= value:
+        if self._waiting:
+            self._wake()
+
+    def _wake(self) -> None:
+        while self._waiting and self._waiting[0][0] <= self.value:
             _, order, wake = heapq.heappop(self._waiting)
             if not self._forgotten or self._forgotten.get(wake, 0) < order:
                 wake()

@@ -111,20 +111,19 @@ class Connection(asyncio.BufferedProtocol):
         return self._parser.get_buffer(sizehint)
 
     def buffer_updated(self, nbytes: int) -> None:
-        lag = self._processor.lag
-        begin = lag.begin()
-        self._active_ms = self._processor.clock.now_ms()
-        parser = self._parser
+        processor, parser = self._processor, self._parser
+        self._active_ms = processor.clock.now_ms()
         parser.buffer_updated(nbytes)
         if parser.is_amid_frame and self._frame_since_ms >= 0:
             # More of a large frame that was let in: nothing can begin before its end.
             self._account_for_arriving(parser.waiting_bytes)
-        else:
-            try:
-                self._proceed()
-            finally:
-                parser.settle()
-        lag.end(begin)
+            return
+        begin = processor.lag.begin()
+        try:
+            self._proceed()
+        finally:
+            parser.settle()
+        processor.lag.end(begin)
 
     def eof_received(self) -> bool:
         """What was sent before is still served (acks=0 producers send and leave); long polls are not."""
@@ -147,6 +146,9 @@ class Connection(asyncio.BufferedProtocol):
         self._next = None
         self._account_for_arriving(0)
         self._abandon_long_polls()
+        # What is left of this connection may lie about for long: nothing that it could hold is small.
+        self._parser.drop()
+        self._pending.clear()
         if self._admitted:
             self._gate.left(self)
         self._lost = True

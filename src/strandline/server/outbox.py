@@ -88,6 +88,12 @@ class Outbox:
 
     def pump(self) -> None:
         """Hands over as much as the transport takes without filling up, a bounded amount in one step."""
+        if len(self._parts) == 1 and not self.paused and not self._reading:
+            alone = self._parts[0]
+            if type(alone) is bytes:  # one answer from memory, as most are
+                self._parts.clear()
+                self._write([alone], self.bytes)
+                return
         budget = STEP_BYTES
         while self._parts and not self.paused and not self._reading:
             if budget <= 0:

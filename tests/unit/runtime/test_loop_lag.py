@@ -29,6 +29,13 @@ def test_a_timed_step_is_recorded() -> None:
     assert 25 <= lag.longest_ms() < 5_000
 
 
+def test_steps_that_delay_nobody_are_no_news() -> None:
+    lag = LoopLag()
+    for _ in range(100):
+        lag.end(lag.begin())
+    assert lag.steps.count < 50, "but for those in which the machine did something else"
+
+
 def test_a_heartbeat_that_comes_late_tells_how_late() -> None:
     loop = VirtualLoop()
     clock = Jumping(loop)
