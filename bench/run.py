@@ -1,7 +1,8 @@
 """The table: both servers, the same settings, the same load, one run.
 
 Every throughput line follows a warm-up of its server, and is measured `--rounds` times in turns (Kafka, Strandline,
-Kafka, …) so that a noisy minute hits both. Printed: the median of each, the spread, and the ratio of the medians.
+Kafka, …) so that a noisy minute hits both. Printed: the median of each, the spread, and the ratio of the medians. All
+of that after the machine's free memory was touched once: `bench/memory.py` says why.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from pathlib import Path
 
 from bench.cluster import ClusterBench, growth
 from bench.load import Load
+from bench.memory import touch_free_memory
 from bench.processes import REPOSITORY, Kafka, Server, Strandline
 
 PARTITIONS = 6
@@ -212,6 +214,7 @@ def main() -> int:
         "cluster": lambda: bench.cluster([int(size) for size in options.sizes.split(",")]),
     }
     wanted = options.only.split(",") if options.only else list(stages)
+    print(f"bench: {touch_free_memory() >> 20} MB of free memory were touched first", file=sys.stderr, flush=True)
     try:
         if wanted != ["cluster"]:
             bench.starting()
