@@ -1,12 +1,13 @@
 """An ordinary producer and consumer: `python -m cluster.hostile.bystander HOST PORT TOPIC PID-OF-THE-NODE`.
 
 Writes numbers and reads them back, one request after the other, until its standard input ends; then says how it fared.
-A round takes as long as the clock says, less the time in which the node's event loop or the bystander itself was ready
-to go on and had no processor: that is the machine's doing, and says nothing of who holds up whom in the node.
+A round takes as long as the clock says, less the time in which those that it waits for were ready to go on and had no
+processor: that is the machine's doing, and says nothing of who holds up whom in the node.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import select
@@ -21,29 +22,49 @@ from strandline.records.batch import Record, decode_batch, encode_batch, read_he
 MIB = 1024 * 1024
 
 
-def queued_s(*pids: int) -> float:
-    """How long the first threads of these processes have stood in line for a processor, ever."""
-    try:
-        told = [Path(f"/proc/{pid}/task/{pid}/schedstat").read_text().split() for pid in pids]
-    except OSError:
-        return 0.0
-    return sum(int(waited_ns) for _, waited_ns, _ in told) / 1e9
+def missed_s(pid: int) -> dict[str, float]:
+    """By thread of this process: how long it has stood in line for a processor, ever."""
+    found = {}
+    for thread in Path(f"/proc/{pid}/task").glob("*"):
+        with contextlib.suppress(OSError):  # it has ended
+            found[thread.name] = int((thread / "schedstat").read_text().split()[1]) / 1e9
+    return found
+
+
+class Queue:
+    """Where a client, a node's event loop and whoever has the interpreter of that node stand when there are more of
+    them than processors."""
+
+    def __init__(self, node: int) -> None:
+        self._node = node
+        self._before = self._missed()
+
+    def missed_s(self) -> float:
+        """Since this was made. The event loop waits for one other thread at a time, the one that has the interpreter:
+        of those the one that missed most counts."""
+        (mine, node), (mine_before, node_before) = self._missed(), self._before
+        missed = {thread: node[thread] - node_before.get(thread, 0.0) for thread in node}
+        loop_s = missed.pop(str(self._node), 0.0)
+        return sum(mine.values()) - sum(mine_before.values()) + loop_s + max(missed.values(), default=0.0)
+
+    def _missed(self) -> tuple[dict[str, float], dict[str, float]]:
+        return missed_s(os.getpid()), missed_s(self._node)
 
 
 class Reckoner:
     def __init__(self, host: str, port: int, topic: str, node: int) -> None:
         self.topic = topic
-        self._pids = os.getpid(), node
+        self._node = node
         self.slowest_s = 0.0
         self.written = 0
         self.read = 0
         self._writer, self._reader = Wire(host, port), Wire(host, port)
 
     def round(self) -> None:
-        began = time.monotonic() - queued_s(*self._pids)
+        began, queue = time.monotonic(), Queue(self._node)
         self._write()
         self._read()
-        self.slowest_s = max(self.slowest_s, time.monotonic() - queued_s(*self._pids) - began)
+        self.slowest_s = max(self.slowest_s, time.monotonic() - began - queue.missed_s())
 
     def _write(self) -> None:
         data = encode_batch([Record(0, 1_700_000_000_000, b"n", b"%d" % self.written, ())])
