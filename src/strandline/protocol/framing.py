@@ -122,6 +122,12 @@ class FrameParser:
             self._received[: len(waiting)] = waiting
             self._begin, self._end = 0, len(waiting)
 
+    def drop(self) -> None:
+        """Nobody will take what waits."""
+        self._received, self._frame = _NOTHING, None
+        self._begin = self._end = self._filled = self._size = 0
+        self._finished.clear()
+
     def receive_data(self, data: Buffer) -> None:
         """For those who are handed bytes rather than asked for a buffer."""
         data = memoryview(data)

@@ -291,3 +291,13 @@ def test_the_size_counts_parts_that_are_not_copied() -> None:
 def test_a_broken_response_header_is_malformed(frame: str) -> None:
     with pytest.raises(MalformedMessage):
         decode_response_header(bytes.fromhex(frame), API[ApiKey.METADATA], 12)
+
+
+def test_what_was_dropped_is_gone() -> None:
+    for beginning in (b"\x00\x00\x00\x09abc", b"\x00\x10\x00\x00" + b"x" * 100_000):
+        parser = FrameParser(10_000_000)
+        parser.receive_data(beginning)
+        parser.drop()
+        assert parser.waiting_bytes == 0 and parser.next_frame() is None
+        parser.receive_data(b"\x00\x00\x00\x02ok")
+        assert parser.next_frame() == b"ok"

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import struct
+import tracemalloc
 from typing import Any
 
 import pytest
@@ -414,3 +416,24 @@ def test_a_client_that_does_not_read_its_answers_is_not_read_from() -> None:
         assert deaf.correlations() == list(range(1000))
 
     run(scenario())
+
+
+def test_a_connection_that_is_lost_leaves_nothing_large_behind() -> None:
+    async def scenario() -> None:
+        house = await House().start(handlers(METADATA=say_metadata))
+        wires = [house.connect() for _ in range(4)]
+        gc.collect()
+        gc.disable()  # a cycle of objects is collected when many have come, not when they are large
+        tracemalloc.start()
+        for wire in wires:
+            wire.send(struct.pack(">i", 50_000_000) + bytes(3_000_000))
+            wire.reset()
+        await settle()
+        held, peak = tracemalloc.get_traced_memory()
+        assert peak > 3_000_000 > 1_000_000 > held
+
+    try:
+        run(scenario())
+    finally:
+        tracemalloc.stop()
+        gc.enable()
