@@ -33,6 +33,7 @@ from strandline.simulation.process import Process
 from strandline.simulation.volume import Volume
 from strandline.simulation.world import Machine, Simulation
 
+_GLANCE_MS = 50
 FORMATTED_AT_MS = 1_800_000_000_000
 
 
@@ -161,6 +162,7 @@ class Cluster:
         self.membership_changes = False
         """One at a time (see membership.py)."""
         self.admins = 0
+        self._rush_until_us = 0
         self._random = simulation.random("cluster")
         self._make_members()
 
@@ -227,6 +229,19 @@ class Cluster:
 
     def bootstrap(self) -> str:
         return ",".join(f"{member.name}:{PORT}" for member in self.brokers())
+
+    def rush(self, length_ms: int) -> None:
+        """Clients are in a hurry for so long."""
+        self._rush_until_us = max(self._rush_until_us, self.simulation.loop.now_us + length_ms * 1000)
+
+    async def rest(self, random: Random, at_most_ms: int, *, rushed_ms: int) -> None:
+        """What clients do between two requests: for a while, or hardly at all when there is a rush."""
+        left_ms = random.randint(1, at_most_ms)
+        while left_ms > 0:
+            if self.simulation.loop.now_us < self._rush_until_us:
+                left_ms = min(left_ms, random.randint(1, rushed_ms))
+            await asyncio.sleep(min(left_ms, _GLANCE_MS) / 1000)
+            left_ms -= _GLANCE_MS
 
     def note(self, member: Member, what: str) -> None:
         self.chronicle.note(member.name, what)

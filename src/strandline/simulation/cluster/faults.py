@@ -22,6 +22,8 @@ from strandline.simulation.cluster.plan import PlannedFault
 
 Strike = Callable[[Cluster, Random, float], Awaitable[str | None]]
 """Returns when it is over; None when nothing could be done."""
+_RUSH_MS = 200
+"""Faults hurt where much is under way: around each of them clients are in a hurry."""
 
 
 class Faults:
@@ -39,7 +41,9 @@ class Faults:
             self._tasks.append(task)
 
     async def _strike(self, planned: PlannedFault) -> None:
-        await asyncio.sleep(planned.at_ms / 1000)
+        await asyncio.sleep(max(0, planned.at_ms - _RUSH_MS // 2) / 1000)
+        self._cluster.rush(_RUSH_MS)
+        await asyncio.sleep(min(planned.at_ms, _RUSH_MS // 2) / 1000)
         done = await STRIKES[planned.kind](self._cluster, Random(planned.draw), planned.length_ms / 1000)
         if done is not None:
             self._cluster.chronicle.faults[done] += 1

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 from strandline.node.node import Node
 from strandline.raft.machine.replica import Replica
 from strandline.raft.machine.states import Role
+from strandline.raft.machine.voters import VoterHistory
 from strandline.raft.shell.driver import Quorum
+from strandline.raft.shell.stored_log import StoredLog
 
 
 class Sight(NamedTuple):
@@ -36,6 +38,12 @@ def replica_of(quorum: Quorum) -> Replica | None:
     """The machine, whose properties tell what it is and believes."""
     found: Replica | None = getattr(quorum, "_replica", None)
     return found
+
+
+def voters_of(quorum: Quorum) -> VoterHistory | None:
+    """Whom it counts as voters, and by which record."""
+    log = getattr(quorum, "_log", None)
+    return None if log is None else cast(StoredLog, log).history
 
 
 def is_active(quorum: Quorum) -> bool:

@@ -16,7 +16,8 @@ from strandline.model.timeline import ABSENT, TimelineMap
 from strandline.protocol.messages.control_records import KRaftVersionRecord, VotersRecord
 from strandline.raft.disk.batches import MetadataBatch, read_batches
 from strandline.raft.machine.voters import VoterSet
-from strandline.simulation.cluster.metadata_files import Batch, MetadataFiles
+from strandline.simulation.cluster.log_files import Batch
+from strandline.simulation.cluster.metadata_files import MetadataFiles
 from strandline.simulation.volume import FileNode
 
 _MASK = (1 << 64) - 1

@@ -1,4 +1,5 @@
-"""After healing: a controller within 5 s, leaders of all partitions within 10 s, everybody up to date and answering.
+"""After healing: a controller within 5 s, leaders of all partitions within 10 s, everybody up to date and answering,
+and replicas in sync.
 
 The limits are the project's promises, in the time of the simulation, whose clocks may run a tenth slower than the
 nodes' own.
@@ -20,6 +21,7 @@ from strandline.simulation.cluster.violation import Violation
 
 CONTROLLER_S = 5
 LEADERS_S = 10
+IN_SYNC_S = 20
 PROBE = "probe"
 _DRIFT = 1.12
 
@@ -30,6 +32,7 @@ async def settled(cluster: Cluster, history: History) -> None:
     history.began(PROBE, TopicState(1))
     await _asked_everywhere(cluster)
     await _within(LEADERS_S, lambda: _behind(cluster))
+    await _within(IN_SYNC_S, lambda: out_of_sync(cluster))
 
 
 async def _within(limit_s: float, missing: Callable[[], str | None]) -> None:
@@ -54,6 +57,17 @@ def without_leader(cluster: Cluster) -> str | None:
         if partition.leader < 0 and hopeful:
             topic = view.topic_by_id(key[0])
             return f"{topic.name if topic else key[0]}-{key[1]} has no leader ({partition})"
+    return None
+
+
+def out_of_sync(cluster: Cluster) -> str | None:
+    """A partition whose replicas all run, one of them leads, and another is still not in sync."""
+    view = cluster.ledger.image.committed
+    running = {broker.id for broker in view.brokers() if not broker.fenced and cluster.members[broker.id].running}
+    for key, partition in view.all_partitions():
+        if partition.leader >= 0 and running >= set(partition.replicas) > set(partition.isr):
+            topic = view.topic_by_id(key[0])
+            return f"{topic.name if topic else key[0]}-{key[1]} is not in sync everywhere ({partition})"
     return None
 
 

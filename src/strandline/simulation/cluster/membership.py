@@ -35,7 +35,7 @@ async def change_voters(cluster: Cluster, random: Random, length_s: float) -> st
         return None
     voters = [voter.id for voter in cluster.voters()]
     outside = [each for each in cluster.controller_ids if each not in voters]
-    what = random.choice(("add", "remove", "replace"))
+    what = random.choice(("add", "remove", "replace", "in vain"))
     cluster.membership_changes = True
     try:
         if what == "add" and outside:
@@ -44,9 +44,34 @@ async def change_voters(cluster: Cluster, random: Random, length_s: float) -> st
             return await _remove(cluster, cluster.member(random.choice(voters)))
         if what == "replace" and len(voters) > 2:
             return await _replace(cluster, cluster.member(random.choice(voters)), random, length_s)
+        if what == "in vain" and len(voters) > 2:
+            return await _remove_in_vain(cluster, voters, random, length_s)
     finally:
         cluster.membership_changes = False
     return None
+
+
+async def _remove_in_vain(cluster: Cluster, voters: list[int], random: Random, length_s: float) -> str | None:
+    """Asked of a leader that the others have lost: it writes what nobody will fetch, and has to cut that off again."""
+    leader = cluster.leader()
+    if leader is None or leader.id not in voters or leader.paused:
+        return None
+    members = [cluster.member(each) for each in random.sample([each for each in voters if each != leader.id], 2)]
+    others = [cluster.member(each).name for each in cluster.controller_ids if each != leader.id]
+    fabric = cluster.simulation.fabric
+    cluster.note(leader, "is cut off from all other controllers")
+    for other in others:
+        fabric.block(leader.name, other)
+        fabric.block(other, leader.name)
+    at = [leader.name] if leader.config.node.is_broker else None
+    # The second is refused at once, as the first is not committed.
+    await asyncio.gather(*(_ask_to_remove(cluster, member, at) for member in members))
+    await asyncio.sleep(length_s)
+    for other in others:
+        fabric.unblock(leader.name, other)
+        fabric.unblock(other, leader.name)
+    cluster.note(leader, "is heard by all other controllers again")
+    return "voter removed in vain"
 
 
 async def _add(cluster: Cluster, member: Member, length_s: float) -> str | None:
@@ -73,12 +98,16 @@ async def _add(cluster: Cluster, member: Member, length_s: float) -> str | None:
 
 
 async def _remove(cluster: Cluster, member: Member) -> str | None:
-    request = RemoveRaftVoterRequest(cluster_id=CLUSTER_ID, voter_id=member.id, voter_directory_id=member.directory_id)
     for _ in range(_TRIES):
-        if await _ask(cluster, request, RemoveRaftVoterResponse, f"remove voter {member.id}"):
+        if await _ask_to_remove(cluster, member):
             return "voter removed"
         await asyncio.sleep(0.5)
     return None
+
+
+async def _ask_to_remove(cluster: Cluster, member: Member, at: list[str] | None = None) -> bool | None:
+    request = RemoveRaftVoterRequest(cluster_id=CLUSTER_ID, voter_id=member.id, voter_directory_id=member.directory_id)
+    return await _ask(cluster, request, RemoveRaftVoterResponse, f"remove voter {member.id}", at)
 
 
 async def _replace(cluster: Cluster, member: Member, random: Random, length_s: float) -> str | None:
@@ -129,13 +158,15 @@ async def _unregister(cluster: Cluster, member: Member, random: Random, length_s
     return "broker unregistered"
 
 
-async def _ask(cluster: Cluster, request: Message, response: type[R], what: str) -> bool | None:
-    """True when done, False when refused, None when nobody knows."""
+async def _ask(
+    cluster: Cluster, request: Message, response: type[R], what: str, at: list[str] | None = None
+) -> bool | None:
+    """Of any broker, or of one of these. True when done, False when refused, None when nobody knows."""
     cluster.admins += 1
     name = f"admin{cluster.admins}"
 
     async def program(world: World) -> bool | None:
-        caller = Caller(world, lambda: [member.name for member in cluster.brokers()], world.random)
+        caller = Caller(world, lambda: at or [member.name for member in cluster.brokers()], world.random)
         try:
             answer = await caller.call(request, response)
         except TRANSPORT_ERRORS:

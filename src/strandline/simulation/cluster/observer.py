@@ -10,8 +10,10 @@ from collections.abc import Callable
 
 from strandline.protocol.apis import ApiKey
 from strandline.protocol.types import Message
+from strandline.replication.partition import Partition
 from strandline.simulation.cluster.cluster import Cluster, Member
 from strandline.simulation.cluster.insight import NOTHING, Sight, look
+from strandline.simulation.cluster.replicas import Copies, Copy
 from strandline.simulation.cluster.violation import Violation
 from strandline.simulation.cluster.wiretap import Asked, Wiretap
 from strandline.simulation.nodes import PORT
@@ -28,6 +30,7 @@ APIS = {
         ApiKey.ALTER_PARTITION,
         ApiKey.ASSIGN_REPLICAS_TO_DIRS,
         ApiKey.ALLOCATE_PRODUCER_IDS,
+        ApiKey.ENVELOPE,
     ),
 }
 """What is listened to, by listener: of brokers, of controllers."""
@@ -41,6 +44,9 @@ class Checker:
 
     def changed(self, member: Member, before: Sight, now: Sight) -> None:
         """After an event of this member."""
+
+    def moved(self, member: Member, partition: Partition, before: Copy | None, now: Copy) -> None:
+        """After an event of this member that did something to a partition with records on it."""
 
     def asked(self, asked: Asked) -> None:
         """A node is writing this request to a connection."""
@@ -60,6 +66,7 @@ class Observer:
         self._cluster = cluster
         self._checkers = checkers
         self._sights: dict[int, Sight] = {}
+        self._copies: dict[int, Copies] = {}
         self._violation: Violation | None = None
         cluster.on_boot = self._booted
         cluster.simulation.loop.after_step = self._after_step
@@ -81,6 +88,7 @@ class Observer:
 
     def _booted(self, member: Member) -> None:
         self._sights[member.id] = NOTHING
+        self._copies[member.id] = Copies(member)
         for checker in self._checkers:
             checker.booted(member)
 
@@ -90,14 +98,18 @@ class Observer:
         member = None if process is None else self._cluster.by_process.get(process)
         if member is None or member.node is None:
             return
+        if member.machine.process is not process:
+            return
         before = self._sights[member.id]
         now = look(member.node, before)
-        if now is before or member.machine.process is not process:
-            return
-        self._sights[member.id] = now
-        self._tell(member, before, now)
-        for checker in self._checkers:
-            checker.changed(member, before, now)
+        if now is not before:
+            self._sights[member.id] = now
+            self._tell(member, before, now)
+            for checker in self._checkers:
+                checker.changed(member, before, now)
+        for partition, was, is_ in self._copies[member.id].look():
+            for checker in self._checkers:
+                checker.moved(member, partition, was, is_)
 
     def _tell(self, member: Member, before: Sight, now: Sight) -> None:
         chronicle = self._cluster.chronicle

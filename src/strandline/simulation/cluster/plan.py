@@ -35,6 +35,9 @@ FAULTS: Mapping[str, str] = {
     "brokers": "brokers join, leave and are unregistered",
 }
 
+LOSE_POWER = frozenset({"power", "moment", "late"})
+"""Those that cost what was not synced."""
+
 
 @dataclass(frozen=True, slots=True)
 class Layout:
@@ -92,6 +95,10 @@ class Plan:
     pace_ms: int = 300
     producers: int = 0
     features: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def loses_power(self) -> bool:
+        return any(fault.kind in LOSE_POWER for fault in self.faults)
 
     def without(self, fault: PlannedFault) -> Plan:
         return replace(self, faults=tuple(each for each in self.faults if each is not fault))
@@ -191,6 +198,7 @@ def _draw_settings(random: Random) -> dict[str, str]:
         "broker.heartbeat.interval.ms": str(heartbeat_ms),
         "broker.session.timeout.ms": str(heartbeat_ms * random.choice((3, 6))),
         "metadata.log.max.record.bytes.between.snapshots": str(random.choice((200, 1_000, 5_000, 1_000_000))),
+        "metadata.log.max.snapshot.interval.ms": str(random.choice((300, 3_600_000, 3_600_000))),
         "internal.metadata.log.segment.bytes": str(random.choice((1_024, 4_096, 1_048_576))),
         "metadata.max.retention.bytes": str(kept_bytes),
         "metadata.max.idle.interval.ms": str(random.choice((0, 500))),

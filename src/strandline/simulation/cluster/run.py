@@ -13,15 +13,26 @@ from contextvars import Context
 from dataclasses import dataclass, field, replace
 
 from strandline.simulation.cluster.checkers.agreement import MetadataAgrees
+from strandline.simulation.cluster.checkers.answers import LostLeadersAnswer
 from strandline.simulation.cluster.checkers.commits import CommitsAreKept
+from strandline.simulation.cluster.checkers.copies import CopiesAgree
 from strandline.simulation.cluster.checkers.deaths import SilenceIsNoDeath
+from strandline.simulation.cluster.checkers.departures import LeadersHandOverFirst, TheDeadAreFenced
 from strandline.simulation.cluster.checkers.ghosts import NobodyIsOld, OneProcessPerBroker, TheLivingKeepTheirPlace
+from strandline.simulation.cluster.checkers.holdings import CommittedRecordsAreHeld
 from strandline.simulation.cluster.checkers.images import EpochsNeverFall, PartitionsAreSound
+from strandline.simulation.cluster.checkers.in_sync import LeadersCountWhoIsInSync
 from strandline.simulation.cluster.checkers.leaders import OneLeaderPerEpoch
+from strandline.simulation.cluster.checkers.memories import TheForgetfulAreNotEligible
 from strandline.simulation.cluster.checkers.producer_ids import ProducerIdsAreGivenOnce
 from strandline.simulation.cluster.checkers.replays import RecordsMeanWhatTheySay
-from strandline.simulation.cluster.checkers.successions import LeadersHaveTheRecords, ReassignmentsEndInSync
+from strandline.simulation.cluster.checkers.successions import (
+    LeadersHaveTheRecords,
+    NobodyEntersWhoLeaves,
+    ReassignmentsEndInSync,
+)
 from strandline.simulation.cluster.checkers.unrest import LeadersAreFollowed, LivingLeadersAreProtected
+from strandline.simulation.cluster.checkers.voters import VotersAreThoseOfTheLog
 from strandline.simulation.cluster.checkers.votes import VotesAreKept
 from strandline.simulation.cluster.chronicle import Chronicle
 from strandline.simulation.cluster.cluster import Cluster
@@ -33,6 +44,7 @@ from strandline.simulation.cluster.plan import Plan
 from strandline.simulation.cluster.scribe import Scribe
 from strandline.simulation.cluster.traffic import Traffic
 from strandline.simulation.cluster.violation import Violation
+from strandline.simulation.cluster.waterline import Waterlines
 from strandline.simulation.cluster.workload import Worker
 from strandline.simulation.loop import Deadlock, LimitReached, VirtualLoop
 from strandline.simulation.process import current_process
@@ -118,6 +130,7 @@ class Run:
         self.cluster = cluster = Cluster(simulation, plan, chronicle)
         ledger, scribe = cluster.ledger, Scribe()
         ledger.tell(scribe.replay)
+        waterlines = Waterlines(cluster, scribe)
         self.history = History(ledger)
         self.traffics = [Traffic(number + 1, cluster, self.history) for number in range(plan.producers)]
         checkers: list[Checker] = [
@@ -134,9 +147,19 @@ class Run:
             RecordsMeanWhatTheySay(ledger, scribe),
             LeadersHaveTheRecords(scribe, plan.settings),
             ReassignmentsEndInSync(scribe),
+            NobodyEntersWhoLeaves(scribe),
             ProducerIdsAreGivenOnce(ledger),
             LivingLeadersAreProtected(cluster),
             LeadersAreFollowed(cluster),
+            VotersAreThoseOfTheLog(),
+            LeadersHandOverFirst(cluster, scribe),
+            TheDeadAreFenced(cluster),
+            LostLeadersAnswer(cluster),
+            TheForgetfulAreNotEligible(cluster, scribe),
+            waterlines,
+            LeadersCountWhoIsInSync(cluster),
+            CopiesAgree(cluster, waterlines),
+            CommittedRecordsAreHeld(cluster, waterlines),
         ]
         self._observer = Observer(cluster, checkers)
 

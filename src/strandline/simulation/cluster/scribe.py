@@ -42,6 +42,8 @@ class Scribe:
         self.topics: dict[Uuid, str] = {}
         self.partitions: dict[PartitionKey, Assignment] = {}
         self.settings: dict[Resource, dict[str, str]] = {}
+        self.active: set[int] = set()
+        """Brokers that are neither fenced nor about to leave."""
         self.touched: set[PartitionKey] = set()
         """By the last batch."""
         self._before: _State | None = None
@@ -74,6 +76,12 @@ class Scribe:
             case kinds.PartitionChangeRecord():
                 key = (record.topic_id, record.partition_id)
                 self._partition(key, _changed(self.partitions[key], record))
+            case kinds.RegisterBrokerRecord():
+                self._broker(record.broker_id, not record.fenced and not record.in_controlled_shutdown)
+            case kinds.BrokerRegistrationChangeRecord() if record.fenced or record.in_controlled_shutdown:
+                self._broker(record.broker_id, record.fenced < 0)
+            case kinds.UnregisterBrokerRecord():
+                self._broker(record.broker_id, False)
             case kinds.ClearElrRecord():
                 self._clear_elr(record.topic_name)
             case kinds.BeginTransactionRecord():
@@ -84,6 +92,11 @@ class Scribe:
             case kinds.AbortTransactionRecord() if self._before is not None:
                 self.topics, self.partitions, self.settings = self._before
                 self._before = None
+
+    def _broker(self, broker_id: int, is_active: bool) -> None:
+        self.active.discard(broker_id)
+        if is_active:
+            self.active.add(broker_id)
 
     def _remove_topic(self, topic_id: Uuid) -> None:
         self.settings.pop((TOPIC, self.topics.pop(topic_id)), None)

@@ -20,11 +20,12 @@ from strandline.runtime.world import World
 from strandline.simulation.cluster.cluster import Cluster
 from strandline.simulation.cluster.history import History, TopicState
 from strandline.simulation.cluster.records import Records
+from strandline.simulation.cluster.replicas import RECORDS
 from strandline.simulation.cluster.violation import Violation
 
 READABLE_S = 60
+_RUSHED_MS = 10
 _SETTINGS = ClientSettings(connect_timeout_ms=1_000, request_timeout_ms=3_000, metadata_max_age_ms=1_000)
-_LOSE_POWER = frozenset({"power", "moment", "late"})
 
 
 class Traffic:
@@ -34,7 +35,7 @@ class Traffic:
         self._cluster = cluster
         self._history = history
         self._random = cluster.simulation.random(f"traffic{number}")
-        self._topic = f"records{number}"
+        self._topic = f"{RECORDS}{number}"
         self._in_flight = self._random.choice((1, 5))
         self.records = Records(one_at_a_time=self._in_flight == 1)
         self.partitions: list[TopicPartition] = []
@@ -58,7 +59,7 @@ class Traffic:
             await self._create(client)
             async with client.producer(settings) as producer:
                 while not self.stopping:
-                    await asyncio.sleep(self._random.randint(1, self._cluster.plan.pace_ms) / 1000)
+                    await self._cluster.rest(self._random, self._cluster.plan.pace_ms, rushed_ms=_RUSHED_MS)
                     await self._burst(producer)
 
     def _client(self, world: World) -> Client:
@@ -69,7 +70,7 @@ class Traffic:
         plan = self._cluster.plan
         factor = min(3, len(plan.layout.brokers))
         configs = {"min.insync.replicas": str(min(2, factor)), "retention.ms": "-1"}
-        if self._random.random() < 0.3 or any(fault.kind in _LOSE_POWER for fault in plan.faults):
+        if self._random.random() < 0.3 or plan.loses_power:
             configs["flush.messages"] = "1"
         state = TopicState(self._random.randint(1, 3), configs)
         self._history.began(self._topic, state)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 class Violation(Exception):
-    """`invariant`: I-1 … I-7, "history", "liveness", or "error" where a program failed in a way nobody foresaw."""
+    """`invariant`: I-1 … I-11, "history", "liveness", or "error" where a program failed in a way nobody foresaw."""
 
     def __init__(self, invariant: str, why: str) -> None:
         super().__init__(invariant, why)

@@ -31,6 +31,13 @@ class Asked:
     api: ApiKey
     version: int
     message: Message
+    connection: SimTransport | None = None
+
+    @property
+    def is_over(self) -> bool:
+        """No answer would reach anybody."""
+        connection = self.connection
+        return connection is None or connection.gone or connection.peer.gone
 
 
 @dataclass(slots=True)
@@ -98,7 +105,7 @@ class Wiretap:
             return
         _, position = decode_header(frame)
         message = decode(API[key].request, version, frame, position)[0]
-        asked = Asked(sender.machine, sender.peer.machine, ApiKey(key), version, message)
+        asked = Asked(sender.machine, sender.peer.machine, ApiKey(key), version, message, sender)
         conversation.open[correlation_id] = asked
         self._on_request(asked)
 

@@ -6,7 +6,6 @@ a call that was repeated behind its back could not be told from one that was not
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from enum import Enum
@@ -45,6 +44,7 @@ from strandline.simulation.cluster.cluster import Cluster
 from strandline.simulation.cluster.history import History, Possible, TopicState
 
 _TIMEOUT_MS = 2_500
+_RUSHED_MS = 40
 # A broker asks again when it has lost the controller, as Kafka's do: these answers may mean that it was done before.
 _TWICE = frozenset(
     {
@@ -90,7 +90,7 @@ class Worker:
         )
         weights = [weight for weight, _ in actions]
         while not self.stopping:
-            await asyncio.sleep(self._random.randint(1, 2 * self._cluster.plan.pace_ms) / 1000)
+            await self._cluster.rest(self._random, 2 * self._cluster.plan.pace_ms, rushed_ms=_RUSHED_MS)
             action = self._random.choices(actions, weights)[0][1]
             await (action if self._topics else self._create)()
         self._caller.close()

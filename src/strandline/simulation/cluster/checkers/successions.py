@@ -49,3 +49,19 @@ class ReassignmentsEndInSync(Checker):
         if not set(stay) <= set(now.isr):
             why = f"the reassignment of {name} is over, and of those it added {stay} stay and are not in sync"
             raise Violation("I-6", f"{why}: {before} becomes {now}")
+
+
+class NobodyEntersWhoLeaves(Checker):
+    """Whoever is fenced or about to leave is not taken into an ISR. (One that is elected from the eligible is, in the
+    very decision that unfences it.)"""
+
+    def __init__(self, scribe: Scribe) -> None:
+        self._scribe = scribe
+        scribe.tell(self._changed)
+
+    def _changed(self, name: str, before: Assignment, now: Assignment) -> None:
+        new = [each for each in now.isr if each not in before.isr and each != now.leader]
+        leaving = [each for each in new if each not in self._scribe.active]
+        if leaving:
+            why = f"{leaving} enter the ISR of {name}, and are fenced or about to leave"
+            raise Violation("I-6", f"{why}: {before} becomes {now}")
