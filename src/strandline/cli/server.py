@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-import argparse
+from typing import TYPE_CHECKING
 
 from strandline.cli.errors import Failed
 from strandline.cli.platform import refuse_windows
 from strandline.cli.session import check_file, parse_pairs
+
+if TYPE_CHECKING:
+    import argparse
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -23,21 +26,26 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
+    overrides = parse_pairs(arguments.override, "--override")
+    return serve(arguments.file, overrides, auto_format=arguments.auto_format)
+
+
+def serve(file: str, overrides: dict[str, str] | None = None, *, auto_format: bool = False) -> int:
     refuse_windows("server")
     from strandline.runtime.event_loop import postpone_collection
 
     postpone_collection()
-    check_file(arguments.file)
-    overrides = parse_pairs(arguments.override, "--override")
+    check_file(file)
+    overrides = overrides or {}
     from strandline.node.config import ConfigRefused
     from strandline.node.storage import StorageRefused
 
     try:
-        if arguments.auto_format:
-            _format(arguments.file, overrides)
+        if auto_format:
+            _format(file, overrides)
         from strandline.node.node import run_node
 
-        return run_node(arguments.file, overrides) or 0
+        return run_node(file, overrides)
     except (ConfigRefused, StorageRefused) as error:
         raise Failed(str(error)) from error
 

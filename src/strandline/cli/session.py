@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import os
 from collections.abc import Awaitable, Callable
@@ -13,6 +12,8 @@ from strandline.cli.output import Progress
 from strandline.model.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
+    import argparse
+
     from strandline.client.client import Client
 
 T = TypeVar("T")

@@ -10,7 +10,6 @@ import math
 import re
 from collections import Counter
 from collections.abc import Mapping
-from ipaddress import ip_address
 from typing import Final
 
 from strandline.controller.decisions import Decision, check_size
@@ -112,6 +111,8 @@ def _keys(entity: QuotaEntity) -> Mapping[str, int | None]:
 
 
 def _is_address(text: str) -> bool:
+    from ipaddress import ip_address  # slow to load, and a node that starts has no quotas to check
+
     try:
         ip_address(text)
     except ValueError:

@@ -7,8 +7,6 @@ most once in a request, whatever the mechanism; each user is answered for itself
 
 from __future__ import annotations
 
-import hashlib
-import hmac
 from collections import Counter
 from typing import Final
 
@@ -75,6 +73,9 @@ class Scram:
 
 
 def _credential(upsertion: ScramCredentialUpsertion) -> UserScramCredentialRecord:
+    import hashlib  # slow to load, both of them, and a node that starts makes no credentials
+    import hmac
+
     if not _MIN_ITERATIONS <= upsertion.iterations <= _MAX_ITERATIONS:
         raise KafkaError(
             ErrorCode.UNACCEPTABLE_CREDENTIAL,

@@ -9,7 +9,6 @@ active controller instead of passing the answer on.
 
 from __future__ import annotations
 
-import ipaddress
 import struct
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
@@ -57,6 +56,8 @@ class ForwardedCall(msgspec.Struct):
 
 
 async def handle_envelope(table: Mapping[ApiKey, Handle], call: Call, request: EnvelopeRequest) -> EnvelopeResponse:
+    import ipaddress  # slow to load, and a node that starts has no envelopes to open
+
     try:
         header, position = decode_header(request.request_data)
         principal = _principal(request.request_principal)
@@ -121,6 +122,8 @@ def _principal(data: bytes | None) -> str:
 
 def _address(host: str) -> bytes:
     """As bytes; clients in a simulation have names only."""
+    import ipaddress
+
     try:
         return ipaddress.ip_address(host.partition("%")[0]).packed
     except ValueError:

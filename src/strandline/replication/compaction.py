@@ -13,11 +13,10 @@ import asyncio
 import logging
 import os
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from strandline.log import checkpoints
 from strandline.log.cleanable import Cleanable, cleanable
-from strandline.log.cleaner import Cleaning, CleaningStats, Uncleanable
 from strandline.log.directory import LogDirectory
 from strandline.log.partition_log import PartitionLog
 from strandline.log.segment_swap import replace_segments
@@ -27,6 +26,9 @@ from strandline.model.ids import TopicPartition
 from strandline.replication.partition import Partition
 from strandline.replication.table import PartitionTable
 from strandline.runtime.world import World
+
+if TYPE_CHECKING:
+    from strandline.log.cleaner import CleaningStats
 
 logger = logging.getLogger(__name__)
 
@@ -52,6 +54,10 @@ class Compaction:
         choice = await self._world.offload.run(self._choose)
         if choice is None:
             return False
+        from strandline.log.cleaner import (
+            Uncleanable,
+        )  # a node that starts has nothing to compact, and waits for nothing
+
         log, directory, todo = choice
         partition = self._partitions.holder_of(log)
         if partition is None:
@@ -82,6 +88,8 @@ class Compaction:
         return best
 
     async def _clean(self, partition: Partition, log: PartitionLog, directory: LogDirectory, todo: Cleanable) -> None:
+        from strandline.log.cleaner import Cleaning
+
         cleaning = Cleaning(
             log,
             todo,

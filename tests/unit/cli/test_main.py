@@ -12,7 +12,8 @@ import pytest
 
 from strandline.cli import main
 from strandline.cli.errors import Failed
-from strandline.cli.main import COMMANDS, _values_joined, run
+from strandline.cli.main import run
+from strandline.cli.parser import COMMANDS, _values_joined
 from strandline.cli.session import explained
 from strandline.cli.up import _tell_of_kept_ports
 from strandline.client.errors import NotABroker
@@ -255,6 +256,17 @@ def test_help_imports_nothing_heavy() -> None:
         "import sys; from strandline.cli.main import run; run(['--help']);"
         "heavy = {'asyncio', 'msgspec', 'numpy', 'uvloop', 'cramjam'} & set(sys.modules);"
         "sys.exit(f'imported: {heavy}' if heavy else 0)"
+    )
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=os.environ, check=False)
+    assert ended.returncode == 0, ended.stderr
+
+
+def test_a_node_is_started_without_what_it_does_not_need() -> None:
+    program = (
+        "import sys; from strandline.cli.main import run; assert run(['server', '/nowhere/at.all']) == 1;"
+        "import strandline.node.node;"
+        "needless = {'argparse', 'hashlib', 'ipaddress', 'shutil', 'numpy'} & set(sys.modules);"
+        "sys.exit(f'imported: {needless}' if needless else 0)"
     )
     ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=os.environ, check=False)
     assert ended.returncode == 0, ended.stderr
