@@ -26,7 +26,10 @@ Fill = Callable[[Cluster, NodeState], None]
 
 
 def limit_files(cluster: Cluster, node: NodeState) -> None:
-    """No file of this process grows any further: works everywhere, and the error is "file too large"."""
+    """No file of this process grows any further: works everywhere, and the error is "file too large".
+
+    What it has said so far is taken away: it has to have room to say why it leaves."""
+    os.truncate(node.log, 0)
     running = cluster.state.node(node.id)
     assert running is not None and running.pid is not None
     log = max((Path(node.data) / "__cluster_metadata-0").glob("*.log"))
