@@ -46,11 +46,7 @@ async def change_voters(cluster: Cluster, random: Random, length_s: float) -> st
         if what == "replace" and len(voters) > 2:
             return await _replace(cluster, cluster.member(random.choice(voters)), random, length_s)
         if what == "in vain" and len(voters) > 2:
-<<<<<<< HEAD
             return await _remove_in_vain(cluster, voters, random, length_s + 3)
-=======
-            return await _remove_in_vain(cluster, voters, random, length_s)
->>>>>>> 5ae5cc46925597479fbcd172079aa70a2e0a81bc
     finally:
         cluster.membership_changes = False
     return None
@@ -71,14 +67,10 @@ async def _remove_in_vain(cluster: Cluster, voters: list[int], random: Random, l
     at = [leader.name] if leader.config.node.is_broker else None
     # The second is refused at once, as the first is not committed.
     await asyncio.gather(*(_ask_to_remove(cluster, member, at) for member in members))
-<<<<<<< HEAD
     for _ in range(_LOOKS):
         if cluster.leader() not in (None, leader):
             break
         await asyncio.sleep(length_s / _LOOKS)
-=======
-    await asyncio.sleep(length_s)
->>>>>>> 5ae5cc46925597479fbcd172079aa70a2e0a81bc
     for other in others:
         fabric.unblock(leader.name, other)
         fabric.unblock(other, leader.name)

@@ -22,10 +22,6 @@ from strandline.simulation.cluster.violation import Violation
 from strandline.simulation.cluster.wiretap import Asked
 
 _LOOK_EVERY_US = 100_000
-<<<<<<< HEAD
-=======
-_INSTANT_US = 2_000
->>>>>>> 5ae5cc46925597479fbcd172079aa70a2e0a81bc
 
 
 class LeadersHandOverFirst(Checker):
@@ -36,16 +32,11 @@ class LeadersHandOverFirst(Checker):
         self._lost: dict[int, list[str]] = defaultdict(list)
         """By broker: what it led until the batch that is being read."""
         self._fenced: dict[tuple[int, int], tuple[int, list[str]]] = {}
-<<<<<<< HEAD
         """(Broker id, epoch) → when it was fenced, and what it led until then."""
         self._heard_us: dict[int, int] = {}
         self._arrived_us: WeakKeyDictionary[Asked, tuple[int, int]] = WeakKeyDictionary()
         """When, and when the heartbeat before it did."""
         self._session_us = int(cluster.plan.settings["broker.session.timeout.ms"]) * 1000
-=======
-        """(Broker id, epoch) → when it was decided to fence it, and what it led until then."""
-        self._arrived_us: WeakKeyDictionary[Asked, int] = WeakKeyDictionary()
->>>>>>> 5ae5cc46925597479fbcd172079aa70a2e0a81bc
         scribe.tell(self._changed)
         cluster.ledger.tell(self._committed)
 
@@ -54,31 +45,17 @@ class LeadersHandOverFirst(Checker):
             self._lost[before.leader].append(name)
 
     def _committed(self, batch: MetadataBatch) -> None:
-<<<<<<< HEAD
         now_us = self._cluster.simulation.loop.now_us
         for record in batch.records:
             if isinstance(record, kinds.BrokerRegistrationChangeRecord) and record.fenced > 0:
                 self._fenced[record.broker_id, record.broker_epoch] = (now_us, self._lost[record.broker_id])
-=======
-        for record in batch.records:
-            if isinstance(record, kinds.BrokerRegistrationChangeRecord) and record.fenced > 0:
-                led, leader = self._lost[record.broker_id], self._cluster.leader()
-                if led and leader is not None:
-                    since_ms = leader.machine.clock.wall_ms() - batch.timestamp
-                    decided_us = self._cluster.simulation.loop.now_us - since_ms * 1000
-                    self._fenced[record.broker_id, record.broker_epoch] = (decided_us, led)
->>>>>>> 5ae5cc46925597479fbcd172079aa70a2e0a81bc
         self._lost = defaultdict(list)
 
     def arrived(self, asked: Asked) -> None:
         if isinstance(asked.message, BrokerHeartbeatRequest):
-<<<<<<< HEAD
             broker_id, now_us = asked.message.broker_id, self._cluster.simulation.loop.now_us
             self._arrived_us[asked] = (now_us, self._heard_us.get(broker_id, 0))
             self._heard_us[broker_id] = now_us
-=======
-            self._arrived_us[asked] = self._cluster.simulation.loop.now_us
->>>>>>> 5ae5cc46925597479fbcd172079aa70a2e0a81bc
 
     def answered(self, asked: Asked, response: Message) -> None:
         request = asked.message
@@ -86,16 +63,10 @@ class LeadersHandOverFirst(Checker):
             return
         if not response.should_shut_down or request.want_fence:
             return
-<<<<<<< HEAD
         fenced_us, led = self._fenced.get((request.broker_id, request.broker_epoch), (0, []))
         arrived_us, before_us = self._arrived_us.get(asked, (fenced_us, 0))
         # One whose session was over is fenced for that, and may go at once when it is heard again.
         if led and arrived_us < fenced_us and arrived_us - before_us < self._session_us / 2:
-=======
-        decided_us, led = self._fenced.get((request.broker_id, request.broker_epoch), (0, []))
-        # One that is heard after it was fenced, its session being over, may go at once.
-        if led and self._arrived_us.get(asked, decided_us) < decided_us - _INSTANT_US:
->>>>>>> 5ae5cc46925597479fbcd172079aa70a2e0a81bc
             why = f"{asked.target} lets broker {request.broker_id} go"
             raise Violation("liveness", f"{why}, and takes from it what it leads with the same words: {led[:5]}")
 
