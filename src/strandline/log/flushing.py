@@ -110,13 +110,17 @@ def store_epochs(log: PartitionLog, epochs: EpochCache) -> None:
 def close(log: PartitionLog, with_flush: bool) -> None:
     """On the thread that owns the log by now: nobody appends or reads any more."""
     try:
-        if with_flush and log.health.is_online and not _is_as_closed(log):
-            log.active.seal()
-            log.captured_producers[log.log_end_offset] = producer_snapshots.capture(log.producers)
-            flush(log, sealed_only=False)
-            log.active.sync_indexes()
+        if with_flush and log.health.is_online:
+            if not _is_as_closed(log):
+                log.active.seal()
+                log.captured_producers[log.log_end_offset] = producer_snapshots.capture(log.producers)
+                flush(log, sealed_only=False)
+                log.active.sync_indexes()
+                log.disk.sync_dir(log.path)
+            elif log.epochs.entries != log.epochs.written:
+                # It changed hands and nothing was written: thousands of logs do so at once.
+                _sync_entries(log, log.entries_changed)
             write_epochs(log)
-            log.disk.sync_dir(log.path)
     except OSError as error:
         raise log.health.explain(error, f"closing {log.path}") from error
     finally:
@@ -134,9 +138,9 @@ def _drop_stray_snapshot(log: PartitionLog, offset: int) -> None:
 
 
 def _is_as_closed(log: PartitionLog) -> bool:
-    """Whether nothing happened since the log was last closed cleanly."""
+    """Whether the log was closed cleanly and nothing was appended since, or cut off."""
     has_snapshot = log.snapshot_offset == log.log_end_offset or log.size_bytes == 0
-    return has_snapshot and log.flushed_offset == log.log_end_offset and log.epochs.entries == log.epochs.written
+    return has_snapshot and log.flushed_offset == log.log_end_offset
 
 
 def _sync_segment(log: PartitionLog, segment: Segment) -> None:

@@ -188,3 +188,26 @@ def test_a_log_that_only_changed_its_epochs_keeps_its_producer_snapshot_when_it_
     again.epochs.assign(3, 5)
     again.close()
     assert files(tmp_path, ".snapshot") == [f"{5:020d}.snapshot"]
+
+
+def test_closing_a_log_that_only_changed_hands_writes_its_epochs_and_nothing_else(tmp_path: Path) -> None:
+    log = open_log(tmp_path)
+    fill(log, 5)
+    log.close()
+    disk = FailingDisk()
+    again = open_log(tmp_path, clean=True, recovery_point=10, disk=disk)
+    again.epochs.assign(3, 10)
+    disk.synced_paths.clear()
+    again.close()
+    directory = str(tmp_path / "orders-0")
+    assert disk.synced_paths == [f"{directory}/leader-epoch-checkpoint.tmp", directory]
+    assert (tmp_path / "orders-0" / "leader-epoch-checkpoint").read_text() == "0\n2\n0 0\n3 10\n"
+
+
+def test_closing_a_new_log_that_only_changed_hands_makes_its_directory_durable(tmp_path: Path) -> None:
+    disk = FailingDisk()
+    log = open_log(tmp_path, disk=disk)
+    log.epochs.assign(3, 0)
+    disk.synced_paths.clear()
+    log.close()
+    assert str(tmp_path) in disk.synced_paths and log.epochs.written == log.epochs.entries
