@@ -4,7 +4,8 @@
 seen it. There is one fetcher for each broker that leads something this one follows. Partitions that this broker leads
 need nothing here: requests drive their machines, and from time to time a look at who lags behind.
 
-A log is opened before its partition is followed, a few at a time, in the background.
+A log is opened before its partition is followed, a few at a time, in the background. So are those that others follow:
+otherwise the first fetch of each follower would have to wait for one after the other.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import asyncio
 import contextlib
 import logging
 from collections import deque
+from itertools import count
 
 from strandline.log.segment import Segment
 from strandline.log.store import LogStore
@@ -34,6 +36,7 @@ logger = logging.getLogger(__name__)
 
 _OPENERS = 4
 _LOOKED_AT_PER_TURN = 500
+_OPENED_PER_TURN = 100
 
 
 class Replication:
@@ -83,8 +86,12 @@ class Replication:
         for step in (*changes.hosted, *changes.leadership):
             key, info = (step.topic_id, step.partition), step.new
             self._stop(key)
-            if info is not None and info.leader not in (self._node_id, -1):
+            if info is None or info.leader == -1:
+                continue
+            if info.leader != self._node_id:
                 self._followed[key] = info.leader, info.leader_epoch
+                self._open_soon(key)
+            elif len(info.replicas) > 1:
                 self._open_soon(key)
         if changes.brokers:
             for fetcher in self._fetchers.values():
@@ -101,18 +108,26 @@ class Replication:
         self._opening.release()
 
     async def _open_logs(self) -> None:
-        while True:
+        for number in count(1):
             await self._opening.acquire()
+            if number % _OPENED_PER_TURN == 0:
+                await asyncio.sleep(0)  # those that are open already cost no wait
             key = self._to_open.popleft()
-            wanted = self._followed.get(key)
-            if wanted is None:
-                continue
             try:
-                await self._follow(key, *wanted)
+                await self._open(key)
             except KafkaError as error:
                 logger.warning("%s-%d cannot be followed for now: %s", key[0], key[1], error)
                 backoff_s = self._settings.fetch_backoff_ms / 1000
                 asyncio.get_running_loop().call_later(backoff_s, self._open_soon, key)
+
+    async def _open(self, key: PartitionKey) -> None:
+        wanted = self._followed.get(key)
+        if wanted is not None:
+            await self._follow(key, *wanted)
+        else:
+            # Nobody need hear of it if it cannot be opened, or is gone: whoever asks for it does.
+            with contextlib.suppress(KafkaError):
+                await self._table.find("", key[0], key[1], by_id=True).ready()
 
     async def _follow(self, key: PartitionKey, leader_id: int, leader_epoch: int) -> None:
         topic_id, index = key

@@ -149,6 +149,16 @@ def test_a_follower_that_has_everything_is_looked_at_when_there_is_something_new
     on_virtual_time(scenario)
 
 
+def test_a_log_that_others_follow_is_open_before_they_ask_for_it() -> None:
+    async def scenario(cluster: Cluster) -> None:
+        cluster.unreachable.update((2, 3))
+        cluster.create()
+        await asyncio.sleep(1)
+        assert cluster.brokers[1].partition.log is not None
+
+    on_virtual_time(scenario)
+
+
 def test_with_flush_messages_1_a_write_is_acknowledged_when_it_is_on_every_disk() -> None:
     async def scenario(cluster: Cluster) -> None:
         cluster.create()
