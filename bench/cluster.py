@@ -7,6 +7,8 @@ grows with the number of partitions is printed for each size. Times are seen fro
 - *killed controller*: from kill -9 of the active one until the next metadata write succeeds;
 - *broker restart*: from the start of the process until it sees every broker alive, itself among them; then until every
   partition has all its replicas again.
+
+Each begins when the nodes have done what the one before left them to do.
 """
 
 from __future__ import annotations
@@ -91,7 +93,7 @@ class ClusterBench:
         thousands = (size - trio.partitions) / 1000
         self.note(trio, of + "create 1,000 more with 3 replicas, all led", "s", trio.grow_to(size) / thousands)
         trio.until_in_sync()
-        time.sleep(3)
+        trio.until_quiet()
         self.note(trio, of + "memory of one node", "MB", max(trio.resident_mb()))
         self._restart(trio, of)
         self._kill_broker(trio, of)
@@ -105,6 +107,7 @@ class ClusterBench:
 
     def _kill_broker(self, trio: Trio, of: str) -> None:
         trio.spread_leaders()
+        trio.until_quiet()
         victim = self._follower(trio)
         began = trio.kill(victim)
         self.note(trio, of + "killed broker: all led again", "s", trio.until_led_without(victim, began))
@@ -112,6 +115,7 @@ class ClusterBench:
 
     def _kill_controller(self, trio: Trio, of: str) -> None:
         trio.spread_leaders()
+        trio.until_quiet()
         victim = trio.leader()
         began = trio.kill(victim)
         self.note(

@@ -28,6 +28,8 @@ from strandline.protocol.messages.topics import CreatableTopic, CreateTopicsRequ
 
 IDS = (1, 2, 3)
 PER_TOPIC = 1000
+# What three nodes that have nothing to do may use.
+QUIET_CORES = 0.5
 # As a broker of production would have it: Kafka's defaults for everything that is measured.
 SETTINGS = {"auto.leader.rebalance.enable": "false"}
 
@@ -163,6 +165,15 @@ class Trio:
         for name in self.topics():
             until(lambda name=name: self._is_in_sync(name), pause_s=0.05)  # type: ignore[misc]
         return time.perf_counter() - began
+
+    def until_quiet(self) -> None:
+        """New logs are made in the background, by both: until the nodes have done what they had to."""
+        deadline = time.perf_counter() + 300
+        while time.perf_counter() < deadline:
+            before = self.cpu_seconds()
+            time.sleep(2)
+            if self.cpu_seconds() - before < 2 * QUIET_CORES:
+                return
 
     def until_written(self, name: str, began: float) -> float:
         """Seconds until one of the brokers that run has made a topic."""
