@@ -2,7 +2,7 @@
 
 Every throughput line follows a warm-up of its server, and is measured `--rounds` times in turns (Kafka, Strandline,
 Kafka, …) so that a noisy minute hits both. Printed: the median of each, the spread, and the ratio of the medians. All
-of that after the machine's free memory was touched once: `bench/memory.py` says why.
+of that with a page cache that is full: `bench/memory.py` says why.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from pathlib import Path
 
 from bench.cluster import ClusterBench, growth
 from bench.load import Load
-from bench.memory import touch_free_memory
+from bench.memory import fill_page_cache
 from bench.processes import REPOSITORY, Kafka, Server, Strandline
 
 PARTITIONS = 6
@@ -214,8 +214,8 @@ def main() -> int:
         "cluster": lambda: bench.cluster([int(size) for size in options.sizes.split(",")]),
     }
     wanted = options.only.split(",") if options.only else list(stages)
-    print(f"bench: {touch_free_memory() >> 20} MB of free memory were touched first", file=sys.stderr, flush=True)
     try:
+        print(f"  page cache filled with {fill_page_cache(directory) >> 20:,} MB", file=sys.stderr, flush=True)
         if wanted != ["cluster"]:
             bench.starting()
         for name, stage in stages.items():
