@@ -172,7 +172,7 @@ def test_a_reset_in_the_middle_of_an_answer_disturbs_nobody(run: Run, tmp_path: 
 def test_garbage_is_disconnected(run: Run) -> None:
     async def scenario() -> None:
         async with serving(handlers(METADATA=say_metadata)) as server:
-            for garbage in (b"GET / HTTP/1.1\r\n\r\n", b"\xff" * 100, bytes(100), b"\x16\x03\x01\x02\x00\x01\x00"):
+            for garbage in (b"PUT / HTTP/1.1\r\n\r\n", b"\xff" * 100, bytes(100), b"\x16\x03\x01\x02\x00\x01\x00"):
                 reader, writer = await asyncio.open_connection("127.0.0.1", server.ports["B"])
                 writer.write(garbage)
                 with contextlib.suppress(ConnectionResetError):
