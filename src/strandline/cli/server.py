@@ -59,4 +59,7 @@ def _format(file: str, overrides: dict[str, str]) -> None:
     from strandline.runtime.disk import SystemDisk
 
     config = Config.load(file, overrides)
-    format_if_empty(config, disk=SystemDisk(), random=random.SystemRandom(), wall_ms=time.time_ns() // 1_000_000)
+    try:
+        format_if_empty(config, disk=SystemDisk(), random=random.SystemRandom(), wall_ms=time.time_ns() // 1_000_000)
+    except OSError as error:
+        raise Failed(f"{error.filename or config.log_dirs[0]} cannot be formatted: {error.strerror}") from error

@@ -109,6 +109,8 @@ class Cluster:
                 self._replace(node_id, state, settings)
             missing = [node for node in state.nodes if not self._runs(node)]
             self._start_all(missing, state, settings)
+            # With those that ran before: one that stands still is not ready.
+            self._wait_until_ready(self.running())
             self._give_votes(prepared.joining, state, settings)
             return missing
 
@@ -233,7 +235,7 @@ class Cluster:
         deadline = began + READY_SECONDS
         died: list[NodeDied] = []
         told = False
-        while waiting := _unready([node for node in nodes if node.id in self._children]):
+        while waiting := _unready([node for node in nodes if self._runs(node)]):
             deaths = self.deaths()
             if deaths:
                 died += deaths

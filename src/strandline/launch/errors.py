@@ -50,6 +50,15 @@ class DiskEmptied(LaunchError):
         )
 
 
+class OtherCluster(LaunchError):
+    def __init__(self, node_id: int, data: str, found: str | None, expected: str) -> None:
+        says = f"is of cluster {found}" if found else "does not say of which cluster it is"
+        super().__init__(
+            f"node {node_id} is of cluster {expected}, but {data} {says} (cluster.id in its meta.properties): put the "
+            "directory back that belongs there"
+        )
+
+
 class NotReplaceable(LaunchError):
     pass
 

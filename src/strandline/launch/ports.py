@@ -6,11 +6,15 @@ from __future__ import annotations
 
 import secrets
 import socket
+import time
 from collections.abc import Collection
 
 LAST_PORT = 65_535
-_NOBODYS = range(10_240, 32_768)
-"""Above what well-known servers use, below what Linux and macOS give to outgoing connections."""
+_POLL_SECONDS = 0.005
+LENT_FROM = 32_768
+"""From here on Linux and macOS give ports to outgoing connections."""
+_NOBODYS = range(10_240, LENT_FROM)
+"""Above what well-known servers use."""
 
 
 class NoPortFree(Exception):
@@ -25,6 +29,16 @@ def is_free(host: str, port: int) -> bool:
             probe.bind((host, port))
         except OSError:
             return False
+    return True
+
+
+def becomes_free(host: str, port: int, patience_seconds: float) -> bool:
+    """A process that was killed may be gone before its ports are."""
+    deadline = time.monotonic() + patience_seconds
+    while not is_free(host, port):
+        if time.monotonic() >= deadline:
+            return False
+        time.sleep(_POLL_SECONDS)
     return True
 
 

@@ -11,16 +11,17 @@ import random
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from strandline.launch.errors import DiskEmptied, NotReplaceable, PortTaken
-from strandline.launch.ports import any_free, is_free, next_free
+from strandline.launch.errors import DiskEmptied, NotReplaceable, OtherCluster, PortTaken
+from strandline.launch.ports import LENT_FROM, any_free, becomes_free, next_free
 from strandline.launch.properties import node_properties
 from strandline.launch.state import ClusterState, NodeState, Roles, read_state, write_state
-from strandline.launch.storage import format_node, identity_on_disk, is_formatted, metadata_directory
+from strandline.launch.storage import cluster_on_disk, format_node, identity_on_disk, is_formatted, metadata_directory
 from strandline.launch.topology import Topology
 from strandline.model.ids import random_uuid
 
 HOST = "127.0.0.1"
-CONTROLLER_PORTS_ABOVE = 10_000
+CONTROLLER_PORTS_AWAY = 10_000
+KILLED_PATIENCE_SECONDS = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +72,8 @@ def _plan(directory: str, state: ClusterState, topology: Topology, port: int | N
 
 
 def _new_node(directory: str, present: list[NodeState], roles: Roles, port: int | None) -> NodeState:
-    """Its ports are the next free ones; a controller that is a broker too has its own port well above the clients'."""
+    """Its ports are the next free ones; a controller that is a broker too has another one well away from the clients',
+    and from those that the operating system lends to others while the node is down."""
     node_id = max((node.id for node in present), default=0) + 1
     taken = {each for node in present for each in node.ports}
     data = os.path.join(directory, f"node-{node_id}")
@@ -84,21 +86,25 @@ def _new_node(directory: str, present: list[NodeState], roles: Roles, port: int 
     if port is None:
         node.controller_port = any_free(HOST, taken)
     elif node.is_broker:
-        above = port + CONTROLLER_PORTS_ABOVE
-        node.controller_port = next_free(HOST, above if above < 65_000 else port - CONTROLLER_PORTS_ABOVE, taken)
+        above, below = port + CONTROLLER_PORTS_AWAY, port - CONTROLLER_PORTS_AWAY
+        node.controller_port = next_free(HOST, above if above < LENT_FROM else below, taken)
     else:
         node.controller_port = next_free(HOST, port, taken)
     return node
 
 
 def check(node: NodeState, state: ClusterState, settings: Mapping[str, str], directory: str) -> None:
-    """Whether a node may be started: its disk is what it was, and its ports are free."""
+    """Whether a node may be started: its disk is what it was, and its ports are free, or become so if it was killed."""
     properties = node_properties(node, state.nodes, settings)
     if not is_formatted(properties):
         others = _other_controllers(node, state)
         raise DiskEmptied(node.id, metadata_directory(properties), directory, others=others)
+    found = cluster_on_disk(properties)
+    if found != state.cluster_id:
+        raise OtherCluster(node.id, metadata_directory(properties), found, state.cluster_id)
+    patience_seconds = 0.0 if node.pid is None else KILLED_PATIENCE_SECONDS
     for port in node.ports:
-        if not is_free(node.host, port):
+        if not becomes_free(node.host, port, patience_seconds):
             raise PortTaken(node.id, node.host, port)
 
 

@@ -103,6 +103,8 @@ def read_state(directory: str) -> ClusterState | None:
         return ClusterState(str(content["cluster_id"]), sorted(nodes, key=lambda node: node.id), planned)
     except FileNotFoundError:
         return None
+    except OSError as error:
+        raise StateUnreadable(f"{path} cannot be read: {error.strerror}; choose another --data directory") from error
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise StateUnreadable(
             f"{path} cannot be read ({_damage(error)}); it is written by `strandline up` and holds the "

@@ -23,7 +23,18 @@ def metadata_directory(properties: Mapping[str, str]) -> str:
 
 
 def is_formatted(properties: Mapping[str, str]) -> bool:
-    return os.path.exists(os.path.join(metadata_directory(properties), "meta.properties"))
+    return os.path.exists(_identity_file(properties))
+
+
+def cluster_on_disk(properties: Mapping[str, str]) -> str | None:
+    """Of which cluster the node's directory says it is; read without the node's own code, which takes time to load."""
+    with open(_identity_file(properties), encoding="utf-8", errors="replace") as file:
+        pairs = [line.strip().partition("=") for line in file]
+    return next((value.strip() for key, _, value in pairs if key.strip() == "cluster.id"), None)
+
+
+def _identity_file(properties: Mapping[str, str]) -> str:
+    return os.path.join(metadata_directory(properties), "meta.properties")
 
 
 def identity_on_disk(directory: str) -> Identity | None:

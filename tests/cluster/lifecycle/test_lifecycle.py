@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -140,6 +141,17 @@ def test_a_port_that_is_taken_is_named(tmp_path: Path) -> None:
         assert cluster.bootstrap.rpartition(":")[2] in refused.stderr
 
 
+def _up_waits_for_one_that_stands_still(directory: Path, pid: int) -> None:
+    os.kill(pid, signal.SIGSTOP)
+    command = [sys.executable, "-m", "strandline", "up", "--detach", "--data", str(directory)]
+    again = subprocess.Popen(command, stdout=subprocess.PIPE, env={**os.environ, "PYTHONPATH": str(SOURCE)})
+    with pytest.raises(subprocess.TimeoutExpired):
+        again.wait(2)
+    os.kill(pid, signal.SIGCONT)
+    said, _ = again.communicate(timeout=120)
+    assert again.returncode == 0 and said.startswith(b"Strandline is running already")
+
+
 def test_up_and_down_are_commands_that_scripts_can_use(tmp_path: Path) -> None:
     port = free_port()
     up = strandline("up", "--detach", "--data", str(tmp_path), "--port", str(port), "--set", "num.partitions=4")
@@ -153,6 +165,7 @@ def test_up_and_down_are_commands_that_scripts_can_use(tmp_path: Path) -> None:
         assert made.returncode == 0, made.stderr
         described = strandline("topic", "describe", "made", "--json", "-b", state["bootstrap"])
         assert len(json.loads(described.stdout)["partitions"]) == 4
+        _up_waits_for_one_that_stands_still(tmp_path, state["nodes"][0]["pid"])
     finally:
         down = strandline("down", "--data", str(tmp_path), "--json")
     assert down.returncode == 0, down.stderr

@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import shutil
 import socket
+import threading
 from pathlib import Path
 
 import pytest
 
-from strandline.launch.errors import DiskEmptied, NotReplaceable
-from strandline.launch.ports import any_free
+from strandline.launch.errors import DiskEmptied, NotReplaceable, OtherCluster, PortTaken
+from strandline.launch.ports import LENT_FROM, any_free
 from strandline.launch.preparation import Prepared, check, prepare, replace
 from strandline.launch.state import BROKER, COMBINED, CONTROLLER, ClusterState, NodeState, read_state, write_state
 from strandline.launch.topology import Topology
@@ -139,3 +140,32 @@ def test_only_what_is_lost_is_replaced_and_only_where_others_remember(tmp_path: 
     shutil.rmtree(state.nodes[0].data)
     with pytest.raises(NotReplaceable, match="the only controller"):
         replace(state.nodes[0], state, {})
+
+
+@pytest.mark.parametrize("port", [9092, 29092, 45092])
+def test_controllers_listen_where_the_operating_system_lends_no_ports(tmp_path: Path, port: int) -> None:
+    state = prepare(str(tmp_path), Topology(nodes=2), port, {}).state
+    for node in state.nodes:
+        assert node.controller_port is not None and node.controller_port < max(LENT_FROM, port)
+
+
+def test_a_directory_of_another_cluster_is_not_started(tmp_path: Path) -> None:
+    state = prepared(tmp_path, nodes=1).state
+    (node,) = state.nodes
+    check(node, state, {}, str(tmp_path))
+    meta = Path(node.data, "meta.properties")
+    meta.write_text(meta.read_text().replace(state.cluster_id, "AAAAAAAAAAAAAAAAAAAAAg"))
+    with pytest.raises(OtherCluster, match=f"node 1 is of cluster {state.cluster_id}, but .* AAAAAAAAAAAAAAAAAAAAAg"):
+        check(node, state, {}, str(tmp_path))
+
+
+def test_a_port_is_waited_for_only_after_a_process_that_was_killed(tmp_path: Path) -> None:
+    state = prepared(tmp_path, nodes=1).state
+    (node,) = state.nodes
+    with socket.create_server((node.host, node.port or 0)) as dying:
+        with pytest.raises(PortTaken):
+            check(node, state, {}, str(tmp_path))
+        node.pid = 1
+        threading.Timer(0.05, dying.close).start()
+        check(node, state, {}, str(tmp_path))
+        assert dying.fileno() == -1

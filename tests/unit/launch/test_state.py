@@ -85,3 +85,9 @@ def test_a_damaged_file_is_refused_rather_than_written_over(tmp_path: Path, cont
     with pytest.raises(StateUnreadable, match="restore it from a copy") as refused:
         read_state(str(tmp_path))
     assert not any(word in str(refused.value) for word in ("Error", "indices", "char 0"))
+
+
+def test_a_file_where_a_directory_should_be_is_told_in_words(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(StateUnreadable, match="Not a directory; choose another --data"):
+        read_state(str(tmp_path / "file"))
