@@ -21,10 +21,10 @@ from strandline.runtime.disk import Buffer
 from strandline.runtime.slices import Part
 
 RECEIVE_BUFFER_BYTES: Final = 64 * 1024
-# A large frame begins with this much room at most and grows as its bytes arrive: four bytes on the wire must not make
-# us allocate what they promise. An ordinary produce request fits and is received in place.
+# Four bytes on the wire must not make us allocate what they promise: a large frame begins with as much room as this
+# connection has filled before, up to here, and grows as its bytes arrive. So the ordinary produce requests of somebody
+# who makes many are received in place.
 FIRST_ROOM_BYTES: Final = 1024 * 1024
-# Doubling: who counts the bytes that arrived knows within a factor of two what they take.
 _GROWTH: Final = 2
 # With less room than this at its end, what waits in the receive buffer is moved to its front.
 _LEAST_ROOM_BYTES: Final = 4096
@@ -60,7 +60,18 @@ class FrameParser:
     Thousands of connections can share a receive buffer, since between two reads they have mostly nothing in it: then
     `settle` must be called before anybody else reads."""
 
-    __slots__ = ("_begin", "_end", "_filled", "_finished", "_frame", "_received", "_shared", "_size", "max_frame_bytes")
+    __slots__ = (
+        "_begin",
+        "_end",
+        "_filled",
+        "_finished",
+        "_first_room",
+        "_frame",
+        "_received",
+        "_shared",
+        "_size",
+        "max_frame_bytes",
+    )
 
     def __init__(self, max_frame_bytes: int, shared: bytearray | None = None) -> None:
         """`shared` has RECEIVE_BUFFER_BYTES."""
@@ -73,6 +84,7 @@ class FrameParser:
         self._frame: bytearray | None = None
         self._filled = 0
         self._size = 0
+        self._first_room = RECEIVE_BUFFER_BYTES
         # Large frames that are whole. They came before anything that is in the receive buffer.
         self._finished: list[bytearray] = []
 
@@ -81,6 +93,13 @@ class FrameParser:
         """Bytes that arrived and have not been handed out."""
         waiting = self._end - self._begin + self._filled
         return waiting + sum(map(len, self._finished)) if self._finished else waiting
+
+    @property
+    def held_bytes(self) -> int:
+        """The memory that these take, with the room for what they announce."""
+        held = self._end - self._begin if self._received is self._shared else len(self._received)
+        held += 0 if self._frame is None else len(self._frame)
+        return held + sum(map(len, self._finished)) if self._finished else held
 
     @property
     def is_amid_frame(self) -> bool:
@@ -106,6 +125,7 @@ class FrameParser:
         self._filled += count
         if self._filled == self._size:
             self._finished.append(self._frame)
+            self._first_room = min(max(self._first_room, self._size), FIRST_ROOM_BYTES)
             self._frame = None
             self._filled = self._size = 0
 
@@ -173,8 +193,8 @@ class FrameParser:
         (size,) = _SIZE.unpack_from(self._received, self._begin)
         if size + 4 <= max(RECEIVE_BUFFER_BYTES, available) or size > self.max_frame_bytes:
             return
-        self._frame = bytearray(min(size, FIRST_ROOM_BYTES))
         self._filled = available - 4
+        self._frame = bytearray(min(size, max(self._first_room, self._filled)))
         self._size = size
         self._frame[: self._filled] = memoryview(self._received)[self._begin + 4 : self._end]
         self._begin = self._end = 0

@@ -116,7 +116,7 @@ class Connection(asyncio.BufferedProtocol):
         parser.buffer_updated(nbytes)
         if parser.is_amid_frame and self._frame_since_ms >= 0:
             # More of a large frame that was let in: nothing can begin before its end.
-            self._account_for_arriving(parser.waiting_bytes)
+            self._account_for_arriving(parser.held_bytes)
             return
         begin = processor.lag.begin()
         try:
@@ -329,7 +329,7 @@ class Connection(asyncio.BufferedProtocol):
         Only frames that were let in are counted, and those are read to their end: nobody waits for bytes of somebody
         who waits for bytes.
         """
-        arriving = self._parser.waiting_bytes
+        arriving = self._parser.held_bytes if self._parser.waiting_bytes else 0
         if not arriving:
             if self._arriving_bytes:
                 self._account_for_arriving(0)

@@ -174,11 +174,27 @@ def test_a_large_frame_grows_with_its_bytes_rather_than_with_its_promise() -> No
     parser = FrameParser(LIMIT)
     parser.receive_data((90 * 1024 * 1024).to_bytes(4, "big"))
     assert parser.next_frame() is None
-    assert len(parser.get_buffer()) == FIRST_ROOM_BYTES
+    assert len(parser.get_buffer()) == RECEIVE_BUFFER_BYTES
+    parser.receive_data(bytes(RECEIVE_BUFFER_BYTES))
+    assert len(parser.get_buffer()) == RECEIVE_BUFFER_BYTES
+    assert parser.waiting_bytes == RECEIVE_BUFFER_BYTES and parser.held_bytes >= 2 * RECEIVE_BUFFER_BYTES
+
+
+def test_room_is_made_ahead_for_somebody_who_has_filled_as_much_before_and_never_more_than_a_mebibyte() -> None:
+    parser = FrameParser(LIMIT)
+    for size, room in ((300_000, RECEIVE_BUFFER_BYTES), (90_000_000, 300_000), (90_000_000, FIRST_ROOM_BYTES)):
+        parser.receive_data(size.to_bytes(4, "big"))
+        assert parser.next_frame() is None
+        assert len(parser.get_buffer()) == room
+        parser.receive_data(bytes(size))
+        frame = parser.next_frame()
+        assert frame is not None and len(frame) == size
 
 
 def test_an_ordinary_produce_frame_is_received_in_place() -> None:
     parser = FrameParser(LIMIT)
+    parser.receive_data(framed(bytes(1_000_000)))
+    assert parser.next_frame() == bytes(1_000_000)
     parser.receive_data((1_000_000).to_bytes(4, "big"))
     parser.next_frame()
     buffer = parser.get_buffer().obj
