@@ -18,7 +18,7 @@ from strandline.model.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
     from strandline.client.client import Client
-    from strandline.client.producer import Delivered, Delivery
+    from strandline.client.producer import Delivered, Delivery, Producer
     from strandline.client.settings import ProducerSettings
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
@@ -64,7 +64,7 @@ def run(arguments: argparse.Namespace) -> int:
         try:
             # Where each line is told, or typed, no other sign of life is needed.
             told = typed or (sys.stdout.isatty() and not arguments.quiet)
-            doing = None if told else lambda: f"{producing.delivered} records written to {arguments.topic}"
+            doing = None if told else producing.progress
             with_client(arguments, producing.run, doing)
         except KeyboardInterrupt:
             hint(f"interrupted after {producing.delivered} records")
@@ -104,12 +104,19 @@ class _Producing:
         self._headers = headers
         self._source = source
         self._untold: deque[Delivery] = deque()
+        self._producer: Producer | None = None
         self.delivered = 0
+
+    def progress(self) -> str:
+        trouble = self._producer.trouble if self._producer is not None else None
+        why = f" (trying again: {trouble})" if trouble is not None else ""
+        return f"{self.delivered} records written to {self._arguments.topic}{why}"
 
     async def run(self, client: Client) -> None:
         arguments = self._arguments
         key = None if arguments.key is None else os.fsencode(arguments.key)
         async with client.producer(_settings(arguments)) as producer:
+            self._producer = producer
             async for lines in _lines(self._source):
                 for line in lines:
                     value = None if arguments.tombstone and not line else line

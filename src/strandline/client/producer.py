@@ -63,6 +63,8 @@ class Producer:
         self._progress: asyncio.Future[None] | None = None
         self._broken: KafkaError | None = None
         self._sleeps_until_ms: int | None = None
+        self.trouble: KafkaError | None = None
+        """Why what was sent last has to be sent again; None once something has been delivered."""
 
     async def __aenter__(self) -> Self:
         await self._tasks.__aenter__()
@@ -289,6 +291,7 @@ class Producer:
 
     def _succeed(self, batch: Batch, base_offset: int, append_time_ms: int) -> None:
         self._accumulator.on_appended(batch)
+        self.trouble = None
         topic, partition = batch.partition
         for index, (delivery, record) in enumerate(zip(batch.tokens, batch.records, strict=True)):
             assert isinstance(delivery, asyncio.Future)
@@ -299,7 +302,9 @@ class Producer:
 
     def _failed(self, batch: Batch, code: ErrorCode, error: KafkaError) -> None:
         backoff_ms = self._router.settings.retry_backoff_ms
-        if not self._accumulator.on_failed(batch, code, self._router.now_ms(), backoff_ms):
+        if self._accumulator.on_failed(batch, code, self._router.now_ms(), backoff_ms):
+            self.trouble = error
+        else:
             self._fail(batch, error)
 
     def _fail(self, batch: Batch, error: KafkaError) -> None:

@@ -188,6 +188,22 @@ def test_a_batch_is_appended_once_whatever_happens_to_its_first_try(fault: str |
     assert [record.value for record in broker.records(PARTITION)] == [b"%02d" % number * 20 for number in range(20)]
 
 
+def test_a_producer_says_why_it_has_to_try_again() -> None:
+    broker = FakeBroker("broker", {"t": 1})
+    broker.refusals += [ErrorCode.KAFKA_STORAGE_ERROR] * 3
+
+    async def scenario(client: Client) -> list[str | None]:
+        async with client.producer() as producer:
+            delivery = await producer.send("t", b"v")
+            await asyncio.sleep(0.15)
+            seen = [str(producer.trouble)]
+            await delivery
+            return [*seen, producer.trouble and "still"]
+
+    told, afterwards = play(scenario, broker)
+    assert told is not None and "KAFKA_STORAGE_ERROR" in told and afterwards is None
+
+
 @pytest.mark.parametrize("seed", range(12))
 def test_order_and_number_survive_bad_weather(seed: int) -> None:
     broker = FakeBroker("broker", {"t": 2})
