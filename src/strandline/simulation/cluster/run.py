@@ -18,7 +18,12 @@ from strandline.simulation.cluster.checkers.commits import CommitsAreKept
 from strandline.simulation.cluster.checkers.copies import CopiesAgree
 from strandline.simulation.cluster.checkers.deaths import SilenceIsNoDeath
 from strandline.simulation.cluster.checkers.departures import LeadersHandOverFirst, TheDeadAreFenced
-from strandline.simulation.cluster.checkers.ghosts import NobodyIsOld, OneProcessPerBroker, TheLivingKeepTheirPlace
+from strandline.simulation.cluster.checkers.ghosts import (
+    NobodyIsOld,
+    NoOldProposalCounts,
+    OneProcessPerBroker,
+    TheLivingKeepTheirPlace,
+)
 from strandline.simulation.cluster.checkers.holdings import CommittedRecordsAreHeld
 from strandline.simulation.cluster.checkers.images import EpochsNeverFall, PartitionsAreSound
 from strandline.simulation.cluster.checkers.in_sync import LeadersCountWhoIsInSync
@@ -141,6 +146,7 @@ class Run:
             PartitionsAreSound(ledger, plan.settings),
             EpochsNeverFall(ledger, chronicle),
             NobodyIsOld(cluster),
+            NoOldProposalCounts(cluster),
             TheLivingKeepTheirPlace(cluster),
             OneProcessPerBroker(cluster),
             SilenceIsNoDeath(cluster),

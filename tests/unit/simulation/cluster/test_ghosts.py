@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import nullcontext
 
 import pytest
 
@@ -23,10 +24,10 @@ from strandline.protocol.messages.brokers import (
     BrokerRegistrationResponse,
     BrokerState,
 )
-from strandline.protocol.messages.metadata_records import RegisterBrokerRecord
+from strandline.protocol.messages.metadata_records import PartitionRecord, RegisterBrokerRecord, TopicRecord
 from strandline.protocol.messages.producers import AllocateProducerIdsRequest, AllocateProducerIdsResponse
 from strandline.protocol.types import Message
-from strandline.simulation.cluster.checkers.ghosts import NobodyIsOld, TheLivingKeepTheirPlace
+from strandline.simulation.cluster.checkers.ghosts import NobodyIsOld, NoOldProposalCounts, TheLivingKeepTheirPlace
 from strandline.simulation.cluster.chronicle import Chronicle
 from strandline.simulation.cluster.cluster import Cluster
 from strandline.simulation.cluster.observer import Checker
@@ -111,6 +112,23 @@ def test_a_word_that_is_refused_in_one_place_may_be_taken_in_another(cluster: Cl
     request.topics[0].partitions.append(AlterPartitionRequestPartitionData(partition_index=1))
     answer.topics[0].partitions.append(AlterPartitionResponsePartitionData(partition_index=1))
     ask(NobodyIsOld(cluster), request, answer)
+
+
+@pytest.mark.parametrize(("epoch", "is_old"), [(3, False), (2, True)])
+def test_an_isr_is_proposed_for_a_partition_as_it_is(cluster: Cluster, epoch: int, is_old: bool) -> None:
+    image = cluster.ledger.image
+    partition = PartitionRecord(
+        partition_id=0, topic_id=FIRST, replicas=[11], isr=[11], leader=11, leader_epoch=1, partition_epoch=3
+    )
+    image.replay_batch(2, [TopicRecord(name="t", topic_id=FIRST), partition])
+    image.commit(4)
+    request = alter(1, 1)
+    request.topics[0].partitions[0].leader_epoch, request.topics[0].partitions[0].partition_epoch = 1, epoch
+    ask(NoOldProposalCounts(cluster), request, altered(STALE))
+    with (
+        pytest.raises(Violation, match=r"I-7: node1 adopts .*\(1, 2\); they were \(1, 3\)") if is_old else nullcontext()
+    ):
+        ask(NoOldProposalCounts(cluster), request, altered(0))
 
 
 def registration(incarnation: Uuid) -> BrokerRegistrationRequest:

@@ -8,6 +8,7 @@ its own metadata says.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from operator import lt
 from weakref import WeakKeyDictionary
 
 from strandline.model.ids import Uuid
@@ -104,6 +105,39 @@ def _refused(response: Message) -> Places | None:
         return frozenset()
     refused = frozenset(place for place, error_code in answers.items() if error_code)
     return None if len(refused) == len(answers) else refused
+
+
+class NoOldProposalCounts(Checker):
+    """I-7 of partitions: an ISR is proposed for a partition as it is. What was known of it before may be true no more,
+    be it a proposal that was adopted already and is only repeated."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._known: WeakKeyDictionary[Asked, dict[tuple[Uuid, int], tuple[int, int]]] = WeakKeyDictionary()
+        """(Leader epoch, partition epoch) as committed when the request arrived."""
+
+    def arrived(self, asked: Asked) -> None:
+        if not isinstance(asked.message, AlterPartitionRequest):
+            return
+        known = self._known[asked] = {}
+        for topic in asked.message.topics:
+            for each in topic.partitions:
+                info = self._cluster.ledger.image.latest.partition(topic.topic_id, each.partition_index)
+                if info is not None:
+                    known[topic.topic_id, each.partition_index] = (info.leader_epoch, info.partition_epoch)
+
+    def answered(self, asked: Asked, response: Message) -> None:
+        known, refused = self._known.pop(asked, None), _refused(response)
+        if known is None or refused is None or bool(getattr(response, "error_code", 0)):
+            return
+        assert isinstance(asked.message, AlterPartitionRequest)
+        for topic in asked.message.topics:
+            for each in topic.partitions:
+                place = (topic.topic_id, each.partition_index)
+                said = (each.leader_epoch, each.partition_epoch)
+                if place not in refused and any(map(lt, said, known.get(place, (0, 0)))):
+                    why = f"{asked.target} adopts an ISR that {asked.source} proposes for partition {place}"
+                    raise Violation("I-7", f"{why} of epochs {said}; they were {known[place]} when it was asked")
 
 
 class TheLivingKeepTheirPlace(Checker):
