@@ -20,6 +20,7 @@ from strandline.simulation.cluster.checkers.holdings import CommittedRecordsAreH
 from strandline.simulation.cluster.checkers.in_sync import LeadersCountWhoIsInSync
 from strandline.simulation.cluster.chronicle import Chronicle
 from strandline.simulation.cluster.cluster import Cluster
+from strandline.simulation.cluster.insight import NOTHING
 from strandline.simulation.cluster.observer import Checker
 from strandline.simulation.cluster.plan import Layout, Options, draw_plan
 from strandline.simulation.cluster.replicas import Copy, copy_of
@@ -100,6 +101,8 @@ class Scene:
         ledger.image.commit(base + len(records))
         for tell in ledger._on_batch:
             tell(MetadataBatch(base, base + len(records), 1, 0, 0, False, records))
+        for checker in self.checkers:
+            checker.changed(self.cluster.member(1), NOTHING, NOTHING)
 
     def log(self, broker_id: int) -> PartitionLog:
         found = self.partitions[broker_id].log

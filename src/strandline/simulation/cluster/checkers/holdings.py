@@ -15,6 +15,7 @@ from strandline.raft.disk.batches import MetadataBatch
 from strandline.replication.leader import Leader
 from strandline.replication.partition import Partition
 from strandline.simulation.cluster.cluster import Cluster, Member
+from strandline.simulation.cluster.insight import Sight
 from strandline.simulation.cluster.observer import Checker
 from strandline.simulation.cluster.replicas import Copy
 from strandline.simulation.cluster.violation import Violation
@@ -26,6 +27,7 @@ class CommittedRecordsAreHeld(Checker):
         self._cluster = cluster
         self._waterlines = waterlines
         self._places: dict[PartitionKey, TopicPartition] = {}
+        self._touched: set[PartitionKey] = set()
         cluster.ledger.tell(self._committed)
 
     def moved(self, member: Member, partition: Partition, before: Copy | None, now: Copy) -> None:
@@ -50,16 +52,18 @@ class CommittedRecordsAreHeld(Checker):
             self._check_holders(key, place)
 
     def _committed(self, batch: MetadataBatch) -> None:
-        touched = {
-            (record.topic_id, record.partition_id)
-            for record in batch.records
-            if isinstance(record, kinds.PartitionChangeRecord)
-        }
-        if any(isinstance(record, kinds.RegisterBrokerRecord) for record in batch.records):
-            touched = set(self._places)
-        for key, place in self._places.items():
-            if key in touched and not self._waterlines.is_excused(place):
-                self._check_holders(key, place)
+        """One event may commit several batches: what counts is what they come to."""
+        for record in batch.records:
+            if isinstance(record, kinds.PartitionChangeRecord):
+                self._touched.add((record.topic_id, record.partition_id))
+            elif isinstance(record, kinds.RegisterBrokerRecord):
+                self._touched.update(self._places)
+
+    def changed(self, member: Member, before: Sight, now: Sight) -> None:
+        touched, self._touched = self._touched, set()
+        for key in sorted(touched & self._places.keys()):
+            if not self._waterlines.is_excused(self._places[key]):
+                self._check_holders(key, self._places[key])
 
     def finish(self) -> None:
         for key, place in self._places.items():

@@ -11,6 +11,7 @@ from strandline.protocol.messages import metadata_records as kinds
 from strandline.raft.disk.batches import MetadataBatch
 from strandline.replication.partition import Partition
 from strandline.simulation.cluster.cluster import Cluster, Member
+from strandline.simulation.cluster.insight import Sight
 from strandline.simulation.cluster.observer import Checker
 from strandline.simulation.cluster.replicas import Copy, partition_on
 from strandline.simulation.cluster.violation import Violation
@@ -20,18 +21,24 @@ from strandline.simulation.cluster.waterline import key_of
 class LeadersCountWhoIsInSync(Checker):
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
+        self._touched: set[PartitionKey] = set()
         cluster.ledger.tell(self._committed)
 
     def _committed(self, batch: MetadataBatch) -> None:
-        """Any topic, where a record changes it."""
+        """One event may commit several batches, and whoever leads has heard of all of them when this is called."""
         for record in batch.records:
             if isinstance(record, kinds.PartitionChangeRecord):
-                key = (record.topic_id, record.partition_id)
-                info = self._cluster.ledger.image.latest.partition(*key)
-                member = None if info is None else self._cluster.members.get(info.leader)
-                partition = None if member is None else partition_on(member, key)
-                if partition is not None:
-                    self._check(key, partition)
+                self._touched.add((record.topic_id, record.partition_id))
+
+    def changed(self, member: Member, before: Sight, now: Sight) -> None:
+        """Any topic, where a record has changed it."""
+        touched, self._touched = self._touched, set()
+        for key in sorted(touched):
+            info = self._cluster.ledger.image.latest.partition(*key)
+            leader = None if info is None else self._cluster.members.get(info.leader)
+            partition = None if leader is None else partition_on(leader, key)
+            if partition is not None:
+                self._check(key, partition)
 
     def moved(self, member: Member, partition: Partition, before: Copy | None, now: Copy) -> None:
         if now.leader is not None:
