@@ -109,8 +109,8 @@ class Cluster:
                 self._replace(node_id, state, settings)
             missing = [node for node in state.nodes if not self._runs(node)]
             self._start_all(missing, state, settings)
-            # With those that ran before: one that stands still is not ready.
-            self._wait_until_ready(self.running())
+            if not missing:
+                self._wait_until_ready(state.nodes)  # a process that is there may stand still
             self._give_votes(prepared.joining, state, settings)
             return missing
 
