@@ -142,12 +142,11 @@ class Connection(asyncio.BufferedProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.closed = True
-        self._outbox.drop()
+        self._outbox.end()
         self._next = None
         self._account_for_arriving(0)
         self._abandon_long_polls()
-        # What is left of this connection may lie about for long: nothing that it could hold is small.
-        self._parser.drop()
+        self._parser.drop()  # whoever still knows this connection keeps no frame with it
         self._pending.clear()
         if self._admitted:
             self._gate.left(self)

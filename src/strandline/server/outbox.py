@@ -86,6 +86,11 @@ class Outbox:
         self._backlog.bytes -= self.bytes
         self.bytes = 0
 
+    def end(self) -> None:
+        """Nobody is there any more to take an answer, or to be told: who had this is freed without a collector."""
+        self.drop()
+        self._fail = self._emptied = _tell_nobody
+
     def pump(self) -> None:
         """Hands over as much as the transport takes without filling up, a bounded amount in one step."""
         if len(self._parts) == 1 and not self.paused and not self._reading:
@@ -180,6 +185,10 @@ class Outbox:
             self._transport.write(b"".join(run))
         else:
             self._transport.writelines(run)
+
+
+def _tell_nobody(*_: object) -> None:
+    return
 
 
 def _cached(piece: FileSlice) -> Buffer | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import os
 import socket
 import struct
@@ -21,6 +22,7 @@ from strandline.runtime.metrics import Metrics
 from strandline.runtime.network import SystemNetwork
 from strandline.runtime.slices import FileSlice
 from strandline.runtime.world import World, system_world
+from strandline.server.connection import Connection
 from strandline.server.dispatch import Handler
 from strandline.server.requests import Call
 from strandline.server.server import Server
@@ -198,3 +200,26 @@ def test_the_metrics_of_a_node_are_read_at_its_listener_and_of_anything_else_the
             assert await read_metrics(network, Endpoint("127.0.0.1", port), 10_000) == {}
 
     run(scenario())
+
+
+def test_a_connection_that_has_ended_is_freed_without_a_collector(run: Run) -> None:
+    def connections() -> int:
+        return sum(type(each) is Connection for each in gc.get_objects())
+
+    async def scenario() -> None:
+        async with serving(handlers(METADATA=say_metadata)) as server:
+            gc.collect()
+            before = connections()
+            for number in range(5):
+                reader, writer = await asyncio.open_connection("127.0.0.1", server.ports["B"])
+                writer.write(metadata(number))
+                await answer(reader)
+                assert connections() == before + 1
+                writer.close()
+                await eventually(lambda: connections() == before)
+
+    gc.disable()
+    try:
+        run(scenario())
+    finally:
+        gc.enable()
