@@ -235,7 +235,8 @@ class Cluster:
         deadline = began + READY_SECONDS
         died: list[NodeDied] = []
         told = False
-        while waiting := _unready([node for node in nodes if self._runs(node)]):
+        # A process that ends is none of ours for a moment before it is known to have ended.
+        while waiting := _unready([node for node in nodes if node.id in self._children or self._runs(node)]):
             deaths = self.deaths()
             if deaths:
                 died += deaths

@@ -117,15 +117,22 @@ def close(log: PartitionLog, with_flush: bool) -> None:
                 flush(log, sealed_only=False)
                 log.active.sync_indexes()
                 log.disk.sync_dir(log.path)
-            elif log.epochs.entries != log.epochs.written:
-                # It changed hands and nothing was written: thousands of logs do so at once.
-                _sync_entries(log, log.entries_changed)
+            else:
+                _close_unwritten(log)
             write_epochs(log)
     except OSError as error:
         raise log.health.explain(error, f"closing {log.path}") from error
     finally:
         for segment in log.segments:
             segment.rest()
+
+
+def _close_unwritten(log: PartitionLog) -> None:
+    """Of a log to which nothing was written, but which may be new, or have changed hands: thousands do so at once."""
+    if not log.disk.exists(log.active.path(names.OFFSET_INDEX)):
+        log.active.seal()  # an empty log has indexes too; there is nothing in them that could be lost
+    if log.epochs.entries != log.epochs.written:
+        _sync_entries(log, log.entries_changed)
 
 
 def _drop_stray_snapshot(log: PartitionLog, offset: int) -> None:

@@ -211,3 +211,4 @@ def test_closing_a_new_log_that_only_changed_hands_makes_its_directory_durable(t
     disk.synced_paths.clear()
     log.close()
     assert str(tmp_path) in disk.synced_paths and log.epochs.written == log.epochs.entries
+    assert files(tmp_path, "index") == [f"{0:020d}.index", f"{0:020d}.timeindex"], "Kafka misses them otherwise"
