@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Self
 
@@ -17,10 +17,10 @@ from strandline.client.metrics import read_metrics
 from strandline.client.offsets import ListedOffset, list_offsets
 from strandline.client.producer import Producer
 from strandline.client.quorum import Quorum, QuorumDescription
-from strandline.client.reassignments import Reassignments
+from strandline.client.reassignments import Reassignment, Reassignments
 from strandline.client.routing import Router
 from strandline.client.settings import ClientSettings, FetcherSettings, ProducerSettings
-from strandline.client.topics import Topics
+from strandline.client.topics import TopicDescription, Topics
 from strandline.model.errors import KafkaError
 from strandline.model.ids import TopicPartition
 from strandline.runtime.world import World
@@ -65,37 +65,42 @@ class Client:
     ) -> dict[TopicPartition, KafkaError | None]:
         return await elect_leaders(self.router, election, partitions)
 
-    async def health(self) -> Health:
-        """Asked now; raises KafkaError only if no broker answers."""
+    async def until_healthy(self, timeout_ms: int) -> Health:
+        """What is found when all is well, or when time is up; raises KafkaError only if no broker answers."""
+        deadline_ms = self.router.now_ms() + timeout_ms
+        while True:
+            try:
+                described = cluster, quorum, _, _ = await self._described()
+                if assess(*described).is_well or self.router.now_ms() + HEALTH_POLL_MS > deadline_ms:
+                    # Only now, and not with every look: other clusters log a complaint when they are asked in HTTP.
+                    return assess(*described, shown=await self._metrics(cluster, quorum))
+            except KafkaError:
+                if self.router.now_ms() + HEALTH_POLL_MS > deadline_ms:
+                    raise
+            await self.router.sleep(HEALTH_POLL_MS)
+
+    async def _described(
+        self,
+    ) -> tuple[ClusterDescription, QuorumDescription | str, list[TopicDescription], Sequence[Reassignment]]:
+        """The quorum by a sentence when nobody can describe it."""
         cluster = await self.cluster.describe()
         topics = await self.topics.list()
         try:
             quorum = await self.quorum.describe()
         except KafkaError as error:
-            return assess(cluster, error.why or error.code.name, topics)
-        moving = await self.reassignments.under_way()
-        return assess(cluster, quorum, topics, moving, await self._metrics(cluster, quorum))
+            return cluster, error.why or error.code.name, topics, ()
+        return cluster, quorum, topics, await self.reassignments.under_way()
 
-    async def _metrics(self, cluster: ClusterDescription, quorum: QuorumDescription) -> dict[int, dict[str, float]]:
+    async def _metrics(
+        self, cluster: ClusterDescription, quorum: QuorumDescription | str
+    ) -> dict[int, dict[str, float]]:
         """Of the brokers that serve and the active controller, by node id."""
         endpoints = {broker.id: broker.endpoint for broker in cluster.brokers if not broker.fenced}
-        for _, endpoint in quorum.listeners.get(quorum.leader_id, [])[:1]:
-            endpoints.setdefault(quorum.leader_id, endpoint)
+        if isinstance(quorum, QuorumDescription):
+            for _, endpoint in quorum.listeners.get(quorum.leader_id, [])[:1]:
+                endpoints.setdefault(quorum.leader_id, endpoint)
         network = self.router.world.network
         return {
             node_id: await read_metrics(network, endpoint, METRICS_TIMEOUT_MS)
             for node_id, endpoint in endpoints.items()
         }
-
-    async def until_healthy(self, timeout_ms: int) -> Health:
-        """What is found when all is well, or when time is up."""
-        deadline_ms = self.router.now_ms() + timeout_ms
-        while True:
-            try:
-                health = await self.health()
-                if health.is_well or self.router.now_ms() + HEALTH_POLL_MS > deadline_ms:
-                    return health
-            except KafkaError:
-                if self.router.now_ms() + HEALTH_POLL_MS > deadline_ms:
-                    raise
-            await self.router.sleep(HEALTH_POLL_MS)

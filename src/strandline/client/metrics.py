@@ -28,7 +28,12 @@ async def read_metrics(network: Network, endpoint: Endpoint, timeout_ms: int) ->
     finally:
         page.close()
     head, _, body = bytes(page.received).partition(b"\r\n\r\n")
-    return read_exposition(body.decode()) if head.startswith(b"HTTP/1.1 200 ") else {}
+    if not head.startswith(b"HTTP/1.1 200 "):
+        return {}
+    try:
+        return read_exposition(body.decode())
+    except ValueError:  # somebody else's page
+        return {}
 
 
 class _Page(asyncio.Protocol):

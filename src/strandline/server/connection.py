@@ -276,6 +276,7 @@ class Connection(asyncio.BufferedProtocol):
         return call
 
     def _refuse(self, error: MalformedMessage | UnwelcomeFrame) -> None:
+        """What cannot be followed; but who speaks HTTP is shown the metrics before the connection ends."""
         processor = self._processor
         is_http = isinstance(error, InvalidFrameSize) and error.size == GET_AS_FRAME_SIZE
         if is_http and processor.settings.metrics_page:

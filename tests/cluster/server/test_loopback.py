@@ -199,6 +199,14 @@ def test_the_metrics_of_a_node_are_read_at_its_listener_and_of_anything_else_the
             port = other.sockets[0].getsockname()[1]
             assert await read_metrics(network, Endpoint("127.0.0.1", port), 10_000) == {}
 
+        async def show_a_page(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            writer.write(b"HTTP/1.1 200 OK\r\n\r\n<html>not a number\xff</html>")
+            writer.close()
+
+        async with await asyncio.start_server(show_a_page, "127.0.0.1", 0) as other:
+            port = other.sockets[0].getsockname()[1]
+            assert await read_metrics(network, Endpoint("127.0.0.1", port), 10_000) == {}
+
     run(scenario())
 
 
