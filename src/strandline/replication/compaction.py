@@ -54,9 +54,8 @@ class Compaction:
         choice = await self._world.offload.run(self._choose)
         if choice is None:
             return False
-        from strandline.log.cleaner import (
-            Uncleanable,
-        )  # a node that starts has nothing to compact, and waits for nothing
+        # A node that starts has nothing to compact, and waits for nothing.
+        from strandline.log.cleaner import Uncleanable
 
         log, directory, todo = choice
         partition = self._partitions.holder_of(log)
