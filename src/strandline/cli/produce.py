@@ -15,6 +15,7 @@ from strandline.cli.errors import Failed, Misused
 from strandline.cli.output import hint, print_json_line
 from strandline.cli.session import add_client_options, add_json_option, with_client
 from strandline.model.errors import ErrorCode, KafkaError
+from strandline.runtime.tasks import yield_to_loop
 
 if TYPE_CHECKING:
     from strandline.client.client import Client
@@ -221,7 +222,7 @@ async def _read(source: int) -> bytes:
     try:
         loop.add_reader(source, readable.set)
     except PermissionError:
-        await asyncio.sleep(0)
+        await yield_to_loop()
     else:
         try:
             await readable.wait()

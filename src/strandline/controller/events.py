@@ -30,6 +30,7 @@ from strandline.model.errors import ErrorCode, KafkaError
 from strandline.protocol.types import Message
 from strandline.runtime.clock import Clock
 from strandline.runtime.metrics import Metrics
+from strandline.runtime.tasks import yield_to_loop
 from strandline.runtime.watermark import Watermark
 
 A = TypeVar("A")
@@ -160,7 +161,7 @@ class Events:
             raise
 
     async def _breathe(self, leadership: Leadership) -> None:
-        await asyncio.sleep(0)
+        await yield_to_loop()
         self._check(leadership)
 
     def _check(self, leadership: Leadership) -> None:

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from strandline.handlers.context import Broker, Call, Member
 from strandline.handlers.loggers import alter_loggers, describe_loggers
 from strandline.handlers.portions import check_portion
-from strandline.handlers.turns import Turns, others
+from strandline.handlers.turns import Turns
 from strandline.metadata.effective_settings import (
     DescribedConfig,
     describe_broker,
@@ -47,6 +47,7 @@ from strandline.protocol.messages.configs import (
     ListConfigResourcesRequest,
     ListConfigResourcesResponse,
 )
+from strandline.runtime.tasks import yield_to_loop
 
 _LISTABLE: Final = (
     TOPIC_RESOURCE,
@@ -77,7 +78,7 @@ async def handle_describe_configs(
             result.error_message = error.why
         results[key] = result
         if turns.over(1 + len(result.configs)):
-            await others()
+            await yield_to_loop()
     return DescribeConfigsResponse(results=list(results.values()))
 
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from strandline.handlers.context import Broker, Call
-from strandline.handlers.turns import Turns, others
+from strandline.handlers.turns import Turns
 from strandline.model.errors import ErrorCode
 from strandline.protocol.messages.coordinators import (
     Coordinator,
     FindCoordinatorRequest,
     FindCoordinatorResponse,
 )
+from strandline.runtime.tasks import yield_to_loop
 
 _KINDS = {0: "consumer groups are", 1: "transactions are", 2: "share groups are"}
 _SHARE_PARTITION = 2
@@ -26,7 +27,7 @@ async def handle_find_coordinator(
     turns = Turns(call)
     for key in request.coordinator_keys:
         if turns.over():
-            await others()
+            await yield_to_loop()
         code, why = _refusal(call, request.key_type, key)
         answers.append(Coordinator(key=key, node_id=-1, host="", port=-1, error_code=code, error_message=why))
     return FindCoordinatorResponse(coordinators=answers)

@@ -5,7 +5,7 @@ Left out: being asked by a follower, which truncates by what Fetch tells it (KIP
 from __future__ import annotations
 
 from strandline.handlers.context import Broker, Call
-from strandline.handlers.turns import Turns, others
+from strandline.handlers.turns import Turns
 from strandline.model.errors import KafkaError
 from strandline.model.ids import ZERO_UUID
 from strandline.protocol.messages.epochs import (
@@ -14,6 +14,7 @@ from strandline.protocol.messages.epochs import (
     OffsetForLeaderEpochResponse,
     OffsetForLeaderTopicResult,
 )
+from strandline.runtime.tasks import yield_to_loop
 
 
 async def handle_offset_for_leader_epoch(
@@ -25,7 +26,7 @@ async def handle_offset_for_leader_epoch(
         answers = []
         for one in topic.partitions:
             if turns.over():
-                await others()
+                await yield_to_loop()
             answer = EpochEndOffset(partition=one.partition, leader_epoch=-1, end_offset=-1)
             try:
                 partition = broker.partitions.find(topic.topic, ZERO_UUID, one.partition)

@@ -15,7 +15,7 @@ import msgspec
 from strandline.handlers.context import Broker, Call
 from strandline.handlers.leadership import leader_addresses
 from strandline.handlers.sessions import FetchSession, Wanted, wanted_by
-from strandline.handlers.turns import Turns, others
+from strandline.handlers.turns import Turns
 from strandline.log.partition_log import PartitionLog
 from strandline.log.reading import Read
 from strandline.log.txn_index import AbortedTransaction as Aborted
@@ -34,6 +34,7 @@ from strandline.protocol.messages.fetch import (
 from strandline.replication.leader import Leader
 from strandline.replication.partition import Partition
 from strandline.replication.remote import Remote
+from strandline.runtime.tasks import yield_to_loop
 from strandline.runtime.watermark import Wait, Watermark
 
 _READ_UNCOMMITTED = 0
@@ -137,7 +138,7 @@ async def _read_all(broker: Broker, call: Call, reader: Reader, wanted: list[Wan
     turns = Turns(call)
     for one in wanted:
         if turns.over():
-            await others()
+            await yield_to_loop()
         try:
             answers.append(await _read(broker, reader, one))
         except KafkaError as error:
@@ -265,7 +266,7 @@ async def _until_enough(
     turns = Turns(call)
     for one in wanted:
         if turns.over():
-            await others()
+            await yield_to_loop()
         try:
             partition = broker.partitions.find(one.topic, one.topic_id, one.partition, by_id=call.version >= 13)
             leader = partition.leading()
@@ -312,7 +313,7 @@ async def _response(
     turns = Turns(call)
     for one, answer in zip(wanted, answers, strict=True):
         if turns.over():
-            await others()
+            await yield_to_loop()
         has_news = session is None or session.has_news(one, answer)
         if not full and not has_news:
             continue

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections import Counter
 
 from strandline.handlers.context import Broker, Call
-from strandline.handlers.turns import Turns, others
+from strandline.handlers.turns import Turns
 from strandline.log.partition_log import PartitionLog
 from strandline.model.errors import ErrorCode, KafkaError
 from strandline.model.ids import ZERO_UUID
@@ -19,6 +19,7 @@ from strandline.protocol.messages.list_offsets import (
     ListOffsetsTopicResponse,
 )
 from strandline.replication.leader import Leader
+from strandline.runtime.tasks import yield_to_loop
 
 LATEST = -1
 EARLIEST = -2
@@ -41,7 +42,7 @@ async def handle_list_offsets(broker: Broker, call: Call, request: ListOffsetsRe
     for topic in request.topics:
         for one in topic.partitions:
             if turns.over():
-                await others()
+                await yield_to_loop()
             times = asked.pop((topic.name, one.partition_index), 0)
             if times == 0:
                 continue  # named twice, and refused once already

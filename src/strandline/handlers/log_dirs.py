@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from strandline.handlers.context import Broker, Call
-from strandline.handlers.turns import Turns, others
+from strandline.handlers.turns import Turns
 from strandline.model.errors import ErrorCode
 from strandline.protocol.messages.log_dirs import (
     DescribeLogDirsPartition,
@@ -16,6 +16,7 @@ from strandline.protocol.messages.log_dirs import (
     DescribeLogDirsResult,
     DescribeLogDirsTopic,
 )
+from strandline.runtime.tasks import yield_to_loop
 
 
 async def handle_describe_log_dirs(
@@ -36,7 +37,7 @@ async def handle_describe_log_dirs(
         topics: dict[str, DescribeLogDirsTopic] = {}
         for replica, size_bytes in directory.replicas:
             if turns.over():
-                await others()
+                await yield_to_loop()
             if wanted(replica.topic, replica.partition):
                 topic = topics.setdefault(replica.topic, DescribeLogDirsTopic(name=replica.topic))
                 topic.partitions.append(

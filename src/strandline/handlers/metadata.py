@@ -13,7 +13,7 @@ from strandline.controller.decisions import MAX_RECORDS_PER_DECISION
 from strandline.handlers.context import Broker, Call
 from strandline.handlers.leadership import Reach
 from strandline.handlers.operations import ALL_CLUSTER_OPERATIONS, ALL_TOPIC_OPERATIONS, NO_OPERATIONS
-from strandline.handlers.turns import Turns, others
+from strandline.handlers.turns import Turns
 from strandline.metadata.values import PartitionInfo, TopicInfo
 from strandline.metadata.views import View
 from strandline.model.errors import ErrorCode, KafkaError
@@ -29,6 +29,7 @@ from strandline.protocol.messages.metadata import (
     MetadataResponseTopic,
 )
 from strandline.protocol.messages.topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
+from strandline.runtime.tasks import yield_to_loop
 
 
 async def handle_metadata(broker: Broker, call: Call, request: MetadataRequest) -> MetadataResponse:
@@ -67,7 +68,7 @@ class _Describer:
         if known is not None:
             return await self.topic(known)
         if self._turns.over():
-            await others()
+            await yield_to_loop()
         return MetadataResponseTopic(error_code=ErrorCode.UNKNOWN_TOPIC_ID, name=None, topic_id=topic_id)
 
     async def topic_by_name(self, name: str, refusal: ErrorCode | None) -> MetadataResponseTopic:
@@ -75,7 +76,7 @@ class _Describer:
         if known is not None:
             return await self.topic(known)
         if self._turns.over():
-            await others()
+            await yield_to_loop()
         code = refusal or absence(name)
         if code == ErrorCode.TOPIC_ALREADY_EXISTS:
             code = ErrorCode.LEADER_NOT_AVAILABLE  # somebody made it and unmade it meanwhile
@@ -85,7 +86,7 @@ class _Describer:
         described = MetadataResponseTopic(name=topic.name, topic_id=topic.id, is_internal=topic.name in INTERNAL_TOPICS)
         for index in range(topic.partition_count):
             if self._turns.over():
-                await others()
+                await yield_to_loop()
             info = self._broker.view.partition(topic.id, index)
             if info is None:  # deleted while others were served
                 return await self.topic_by_name(topic.name, None)

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from strandline.handlers.context import Broker, Call
 from strandline.handlers.leadership import leader_addresses
-from strandline.handlers.turns import Turns, others
+from strandline.handlers.turns import Turns
 from strandline.log.appending import Appended
 from strandline.log.partition_log import PartitionLog
 from strandline.log.refusal import RecordsRefused
@@ -32,6 +32,7 @@ from strandline.protocol.messages.produce import (
 from strandline.records.batch import ATTRIBUTES_AT, HEADER_SIZE, MAGIC, MAGIC_AT, TRANSACTIONAL
 from strandline.replication.leader import Leader
 from strandline.replication.partition import Partition
+from strandline.runtime.tasks import yield_to_loop
 from strandline.runtime.watermark import Wait
 
 _ACKS_ALL = -1
@@ -72,7 +73,7 @@ async def handle_produce(broker: Broker, call: Call, request: ProduceRequest) ->
         answers: list[PartitionProduceResponse] = []
         for data in topic.partition_data:
             if turns.over():
-                await others()
+                await yield_to_loop()
                 production.look_at_the_clock()
             answers.append(production.at_once(topic, data) or await production.after_a_wait(topic, data))
         if answers:

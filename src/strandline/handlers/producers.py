@@ -5,7 +5,7 @@ with the transaction coordinator; a client that asks for one is told that no coo
 from __future__ import annotations
 
 from strandline.handlers.context import Broker, Call
-from strandline.handlers.turns import Turns, others
+from strandline.handlers.turns import Turns
 from strandline.model.errors import ErrorCode, KafkaError
 from strandline.model.ids import ZERO_UUID
 from strandline.model.topic_names import check_topic_name
@@ -18,6 +18,7 @@ from strandline.protocol.messages.producers import (
     ProducerState,
     TopicResponse,
 )
+from strandline.runtime.tasks import yield_to_loop
 
 
 async def handle_init_producer_id(broker: Broker, call: Call, request: InitProducerIdRequest) -> InitProducerIdResponse:
@@ -43,7 +44,7 @@ async def handle_describe_producers(
             if index not in described:
                 described[index] = answer = await _active_producers(broker, topic.name, index)
                 if turns.over(1 + len(answer.active_producers)):
-                    await others()
+                    await yield_to_loop()
     return DescribeProducersResponse(
         topics=[TopicResponse(name=name, partitions=list(described.values())) for name, described in topics.items()]
     )

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from strandline.controller.quotas import CLIENT_ID, IP, USER
 from strandline.handlers.context import Call, Member
-from strandline.handlers.turns import Turns, others
+from strandline.handlers.turns import Turns
 from strandline.metadata.values import QuotaEntity
 from strandline.model.errors import ErrorCode, KafkaError
 from strandline.protocol.messages.quotas import (
@@ -19,6 +19,7 @@ from strandline.protocol.messages.quotas import (
     EntityData,
     ValueData,
 )
+from strandline.runtime.tasks import yield_to_loop
 
 EXACTLY, DEFAULT, SPECIFIED = range(3)
 
@@ -38,7 +39,7 @@ async def handle_describe_client_quotas(
     turns = Turns(call)
     for entity, values in quotas.items():
         if turns.over():
-            await others()
+            await yield_to_loop()
         if _fits(entity, wanted) and not (request.strict and len(entity) != len(wanted)):
             entries.append(
                 DescribeClientQuotasResponseEntryData(

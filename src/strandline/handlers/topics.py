@@ -8,7 +8,7 @@ from strandline.handlers.context import Broker, Call
 from strandline.handlers.leadership import Reach
 from strandline.handlers.metadata import absence
 from strandline.handlers.operations import ALL_TOPIC_OPERATIONS
-from strandline.handlers.turns import Turns, others
+from strandline.handlers.turns import Turns
 from strandline.metadata.values import PartitionInfo, TopicInfo
 from strandline.model.errors import ErrorCode, KafkaError
 from strandline.model.ids import INTERNAL_TOPICS, ZERO_UUID
@@ -23,6 +23,7 @@ from strandline.protocol.messages.topics import (
     DescribeTopicPartitionsResponsePartition,
     DescribeTopicPartitionsResponseTopic,
 )
+from strandline.runtime.tasks import yield_to_loop
 from strandline.runtime.watermark import Part, Wait
 
 
@@ -40,7 +41,7 @@ async def handle_describe_topic_partitions(
             response.next_cursor = Cursor(topic_name=name, partition_index=0)
             break
         if turns.over():
-            await others()
+            await yield_to_loop()
         known = broker.view.topic(name)
         if known is None:
             response.topics.append(
@@ -114,7 +115,7 @@ async def handle_delete_records(broker: Broker, call: Call, request: DeleteRecor
     turns = Turns(call)
     for (name, index), offset in asked.items():
         if turns.over():
-            await others()
+            await yield_to_loop()
         answer = DeleteRecordsPartitionResult(partition_index=index, low_watermark=-1)
         topics.setdefault(name, DeleteRecordsTopicResult(name=name)).partitions.append(answer)
         try:

@@ -3,14 +3,12 @@
     turns = Turns(call)
     for one in many:
         if turns.over():
-            await others()
+            await yield_to_loop()
 
 An answer that took many turns to make would take long to encode too, so it is marked to be encoded elsewhere.
 """
 
 from __future__ import annotations
-
-import asyncio
 
 from strandline.handlers.context import Call
 
@@ -36,7 +34,3 @@ class Turns:
         if self._taken >= BULKY_TURNS:
             self._call.bulky = True
         return True
-
-
-async def others() -> None:
-    await asyncio.sleep(0)

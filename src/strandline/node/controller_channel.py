@@ -26,7 +26,7 @@ from strandline.protocol.apis import API, ApiKey
 from strandline.protocol.messages.brokers import EnvelopeResponse
 from strandline.protocol.types import Message
 from strandline.runtime.clock import Clock
-from strandline.runtime.tasks import unless
+from strandline.runtime.tasks import unless, yield_to_loop
 
 Method = Callable[[Any, int], Awaitable[Any]]
 
@@ -133,20 +133,20 @@ class ControllerChannel:
     async def _ask(self, leader: Any, question: _Question, timeout_ms: int) -> Any:
         """None when it is not known whom to ask, or when another took the lead before there was an answer."""
         if leader.id == self._node_id and self._local:
-            await asyncio.sleep(0)  # as in `_look_around`
+            await yield_to_loop()  # as in `_look_around`
             async with asyncio.timeout(timeout_ms / 1000):
                 return await self._local[question.api_key](question.request, question.version)
         if leader.endpoint is None:
             await self._look_around(leader, timeout_ms)
             return None
-        await asyncio.sleep(0)  # as in `_look_around`
+        await yield_to_loop()  # as in `_look_around`
         # A leader that fell silent may never answer, and its connection may live on.
         return await unless(lambda: self._leadership.other_leader(leader), question.ask(leader.endpoint, timeout_ms))
 
     async def _look_around(self, leader: Any, wait_ms: int) -> None:
         """Until somebody else leads, or it is time to try again."""
         # Handlers may have come here without a task of their own so far, which a time limit needs.
-        await asyncio.sleep(0)
+        await yield_to_loop()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(wait_ms / 1000):
                 await self._leadership.other_leader(leader)

@@ -24,6 +24,7 @@ from strandline.metadata.values import TopicInfo
 from strandline.metadata.views import View
 from strandline.model.errors import KafkaError
 from strandline.model.ids import TopicPartition, Uuid
+from strandline.runtime.tasks import yield_to_loop
 from strandline.runtime.world import World
 
 logger = logging.getLogger(__name__)
@@ -85,7 +86,7 @@ class Recollection:
         suspects: list[Suspect] = []
         for number, topic_partition in enumerate(self._store.unrecovered()):
             if number % _LOOKED_AT_PER_TURN == _LOOKED_AT_PER_TURN - 1:
-                await asyncio.sleep(0)
+                await yield_to_loop()
             topic = self._hosted_topic(topic_partition)
             if topic is None:
                 continue  # deleted, or moved to others: nobody counts on it

@@ -29,7 +29,7 @@ from strandline.replication.isr import IsrChanges, Send
 from strandline.replication.peers_port import Peers
 from strandline.replication.settings import ReplicationSettings
 from strandline.replication.table import PartitionTable
-from strandline.runtime.tasks import TaskGroup
+from strandline.runtime.tasks import TaskGroup, yield_to_loop
 from strandline.runtime.world import World
 
 logger = logging.getLogger(__name__)
@@ -111,7 +111,7 @@ class Replication:
         for number in count(1):
             await self._opening.acquire()
             if number % _OPENED_PER_TURN == 0:
-                await asyncio.sleep(0)  # those that are open already cost no wait
+                await yield_to_loop()  # those that are open already cost no wait
             key = self._to_open.popleft()
             try:
                 await self._open(key)
@@ -156,7 +156,7 @@ class Replication:
             self._brokers_changed.clear()
             for number, partition in enumerate(self._table):
                 if number % _LOOKED_AT_PER_TURN == _LOOKED_AT_PER_TURN - 1:
-                    await asyncio.sleep(0)
+                    await yield_to_loop()
                 partition.on_time(self._world.clock.now_ms(), lag_time_max_ms)
 
     def _broker_epoch(self) -> int:

@@ -38,6 +38,7 @@ from strandline.replication.offset_questions import ask_for_offsets
 from strandline.replication.partition import Begin, Partition
 from strandline.replication.peers_port import Peers
 from strandline.replication.settings import ReplicationSettings
+from strandline.runtime.tasks import yield_to_loop
 from strandline.runtime.world import World
 
 logger = logging.getLogger(__name__)
@@ -134,7 +135,7 @@ class Fetcher:
         looked_at, self._to_look_at = self._to_look_at, {}
         for number, key in enumerate(looked_at):
             if number % _LOOKED_AT_PER_TURN == _LOOKED_AT_PER_TURN - 1:
-                await asyncio.sleep(0)
+                await yield_to_loop()
             following = self._followed.get(key)
             wanted = await self._prepare(following) if following is not None else None
             if following is None or not self._is_current(following):
@@ -193,7 +194,7 @@ class Fetcher:
         answers = ((topic.topic_id, answer) for topic in response.responses for answer in topic.partitions)
         for number, (topic_id, answer) in enumerate(answers):
             if number % _LOOKED_AT_PER_TURN == _LOOKED_AT_PER_TURN - 1:
-                await asyncio.sleep(0)
+                await yield_to_loop()
             following = self._followed.get((topic_id, answer.partition_index))
             if following is None:
                 continue
@@ -238,7 +239,7 @@ class Fetcher:
                 self._bytes_in_turn += len(records)
                 if self._bytes_in_turn >= _BYTES_PER_TURN:
                     self._bytes_in_turn = 0
-                    await asyncio.sleep(0)
+                    await yield_to_loop()
             case RaiseHighWatermark(offset):
                 log.advance_high_watermark(offset)
             case RaiseLogStart(offset):
@@ -281,7 +282,7 @@ class Fetcher:
     async def _trouble(self) -> None:
         for number, key in enumerate(list(self._conversation.wanted)):
             if number % _LOOKED_AT_PER_TURN == _LOOKED_AT_PER_TURN - 1:
-                await asyncio.sleep(0)
+                await yield_to_loop()
             following = self._followed.get(key)
             if following is not None and following.follower.asked is not None:
                 following.follower.on_trouble(self._equipment.world.clock.now_ms())

@@ -22,7 +22,7 @@ from strandline.model.ids import ZERO_UUID, TopicPartition
 from strandline.replication.flusher import Flusher
 from strandline.replication.partition import Partition
 from strandline.replication.table import PartitionTable
-from strandline.runtime.tasks import TaskGroup
+from strandline.runtime.tasks import TaskGroup, yield_to_loop
 from strandline.runtime.world import World
 
 logger = logging.getLogger(__name__)
@@ -96,7 +96,7 @@ class Upkeep:
                     retired += len(segments)
                     if not segments:
                         break
-                    await asyncio.sleep(0)
+                    await yield_to_loop()
         except KafkaError as error:
             logger.warning("retention leaves out %s: %s", log.topic_partition, error.why)
         if retired and partition.leader is not None:
@@ -108,7 +108,7 @@ class Upkeep:
         settings = {}
         for number, topic_partition in enumerate(self._store.partitions()):
             if number % _LOOKED_AT_PER_TURN == _LOOKED_AT_PER_TURN - 1:
-                await asyncio.sleep(0)
+                await yield_to_loop()
             if self._store.log(topic_partition) is None:
                 settings[topic_partition] = self._log_settings(topic_partition.topic)
         return settings

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Generator
-from types import TracebackType
+from types import TracebackType, coroutine
 from typing import Any, Self, TypeVar
 
 T = TypeVar("T")
@@ -94,6 +94,12 @@ class TaskGroup:
         if kind is None and error is not None:
             raise error
         return False
+
+
+@coroutine
+def yield_to_loop() -> Generator[None, None, None]:
+    """Lets the event loop run everything that is ready before the caller continues."""
+    yield
 
 
 async def unless(interruption: Callable[[], Coroutine[Any, Any, Any]], work: Coroutine[Any, Any, T]) -> T | None:

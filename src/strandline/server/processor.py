@@ -14,7 +14,7 @@ from strandline.runtime.clock import Clock
 from strandline.runtime.loop_lag import LoopLag
 from strandline.runtime.metrics import Metrics
 from strandline.runtime.offload import Offload
-from strandline.runtime.tasks import TaskGroup
+from strandline.runtime.tasks import TaskGroup, yield_to_loop
 from strandline.server.connection import Connection
 from strandline.server.dispatch import Dispatch
 from strandline.server.outbox import Backlog
@@ -86,7 +86,7 @@ class Processor:
     async def _look_at_all(self, look: Callable[[Connection], None]) -> None:
         for number, connection in enumerate(list(self._connections)):
             if number % SWEPT_PER_STEP == SWEPT_PER_STEP - 1:
-                await asyncio.sleep(0)
+                await yield_to_loop()
             look(connection)
 
 

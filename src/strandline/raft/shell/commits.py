@@ -10,7 +10,6 @@ When a leadership ends, what was replayed and is not committed is taken back: he
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Iterator
 from typing import Protocol
 
@@ -18,6 +17,7 @@ from strandline.metadata.image import Image
 from strandline.model.timeline import Touched
 from strandline.raft.shell.leadership import Leadership
 from strandline.raft.shell.metrics import QuorumMetrics
+from strandline.runtime.tasks import yield_to_loop
 from strandline.runtime.watermark import Watermark
 
 OnCommit = Callable[[list[Touched]], Iterator[None] | None]
@@ -55,7 +55,7 @@ class Commits:
         for offset in held.portions(high_watermark):
             await self._show(offset, self._image.commit(offset))
             if offset < high_watermark:
-                await asyncio.sleep(0)
+                await yield_to_loop()
         self._on_settled(high_watermark)
 
     async def on_replayed(self, offset: int, touched: list[Touched]) -> None:
@@ -67,7 +67,7 @@ class Commits:
         """Whoever is woken finds the image, and what follows from it, as committed."""
         if self._listener.on_commit is not None:
             for _ in self._listener.on_commit(touched) or ():
-                await asyncio.sleep(0)
+                await yield_to_loop()
         if self.leadership is not None:
             self._metrics.on_committed(offset)
             self.leadership.committed.advance(offset)

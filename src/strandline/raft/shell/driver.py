@@ -57,7 +57,7 @@ from strandline.runtime.clock import Clock
 from strandline.runtime.disk import Buffer
 from strandline.runtime.metrics import Metrics
 from strandline.runtime.offload import Offload
-from strandline.runtime.tasks import TaskGroup
+from strandline.runtime.tasks import TaskGroup, yield_to_loop
 from strandline.runtime.watermark import Watermark
 
 # How long a leader that resigns waits for the others to hear of it.
@@ -311,7 +311,7 @@ class Quorum:
             for effect in step():
                 await self._perform(effect)
             self._set_timer()
-            await asyncio.sleep(0)
+            await yield_to_loop()
 
     def _set_timer(self) -> None:
         if self._timer is not None:

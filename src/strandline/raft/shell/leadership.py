@@ -15,6 +15,7 @@ from typing import Final
 from strandline.model.errors import ErrorCode, KafkaError
 from strandline.protocol.types import Message
 from strandline.raft.shell.accumulator import Accumulator
+from strandline.runtime.tasks import yield_to_loop
 from strandline.runtime.watermark import Watermark
 
 # Some milliseconds of settling what was replayed and telling the node what it means.
@@ -65,7 +66,7 @@ class Leadership:
                 await _within(append_linger_ms, flush_idle)
             self._appended.clear()
             while self.accumulator.encode_slice():
-                await asyncio.sleep(0)
+                await yield_to_loop()
             write()
 
 

@@ -21,6 +21,7 @@ from strandline.raft.disk.storage import MetadataStorage
 from strandline.raft.machine.values import SnapshotId
 from strandline.records.batch import BatchHeader
 from strandline.runtime.offload import Offload
+from strandline.runtime.tasks import yield_to_loop
 
 _READ_BYTES: Final = 1 << 18
 # About two milliseconds of decoding and replaying.
@@ -89,7 +90,7 @@ class Replay:
             except StopIteration as end:
                 await self._on_replayed(snapshot_id.end_offset, end.value)
                 return
-            await asyncio.sleep(0)
+            await yield_to_loop()
 
     async def _replay(self) -> None:
         """Some of what is committed, as it comes with one read."""
@@ -103,7 +104,7 @@ class Replay:
             count += header.record_count
             if count >= _RECORDS_PER_BREATH:
                 await self._commit(header.next_offset)
-                await asyncio.sleep(0)
+                await yield_to_loop()
                 count = 0
         if count > 0:
             await self._commit(self._image.end_offset)
@@ -115,7 +116,7 @@ class Replay:
             self._image.mark(offset)
             for records in data_slices(data, position, header, self._storage.path):
                 if offset > header.base_offset:
-                    await asyncio.sleep(0)
+                    await yield_to_loop()
                 for record in records:
                     self._image.replay(record, offset)
                     offset += 1

@@ -27,6 +27,7 @@ from strandline.raft.machine.voters import VoterHistory
 from strandline.records.batch import HEADER_SIZE, read_header
 from strandline.runtime.clock import Clock
 from strandline.runtime.offload import Offload
+from strandline.runtime.tasks import yield_to_loop
 
 # About two milliseconds of gathering and encoding.
 _SNAPSHOT_SLICE: Final = 200
@@ -136,7 +137,7 @@ class Snapshotting:
             if len(slice_) == _SNAPSHOT_SLICE:
                 writer.append(slice_, self._clock.wall_ms())
                 slice_ = []
-                await asyncio.sleep(0)
+                await yield_to_loop()
         if slice_:
             writer.append(slice_, self._clock.wall_ms())
 
