@@ -16,7 +16,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
 from strandline.model.ids import Uuid
 from strandline.protocol.apis import API, Api, ApiKey
 from strandline.protocol.codec import decode, encode_bytes
-from strandline.protocol.framing import decode_header, request_bytes, response_parts
+from strandline.protocol.framing import decode_header, request_parts, response_parts
 from strandline.protocol.messages.fetch import (
     FetchableTopicResponse,
     FetchPartition,
@@ -116,7 +116,7 @@ def main() -> None:
         decode_us, encode_us = measure(API[key], version, message, rounds)
         print(f"{title + f' (v{version})':<46} {decode_us:9.2f} {encode_us:9.2f}")
     api = API[ApiKey.PRODUCE]
-    (frame,) = request_bytes(api, 13, 1, "producer-1", produce_request(1, 10))
+    (frame,) = request_parts(api, 13, 1, "producer-1", produce_request(1, 10))
     assert isinstance(frame, bytes)
     body = bytearray(frame[4:])
     print(f"{'request header':<46} {best_us(lambda: decode_header(body), rounds):9.2f}")

@@ -46,7 +46,7 @@ from strandline.raft.disk.batches import checked_batches, data_slices, encode_da
 from strandline.raft.disk.snapshots import SnapshotWriter, read_snapshot
 from strandline.runtime.clock import SystemClock
 from strandline.runtime.disk import SystemDisk
-from strandline.runtime.event_loop import run_to_end, settle_memory
+from strandline.runtime.event_loop import freeze_long_lived_objects, run_event_loop
 from strandline.runtime.watermark import Watermark
 
 A = TypeVar("A")
@@ -186,7 +186,7 @@ def line(title: str, value: float, unit: str, more: str = "") -> None:
 async def decisions(count: int) -> None:
     cluster = Cluster()
     await cluster.start(PER_TOPIC)
-    settle_memory()
+    freeze_long_lived_objects()
 
     async def one_by_one() -> None:
         for number in range(count):
@@ -212,7 +212,7 @@ async def failover(partitions: int) -> None:
     cluster = Cluster()
     took, pause_ms = await timed(cluster.start(partitions))
     line(f"{partitions:,} partitions created, three replicas", took, "s", f"longest pause {pause_ms:.1f} ms")
-    settle_memory()
+    freeze_long_lived_objects()
     for title, work in (
         (f"broker that led {partitions:,} partitions fenced", cluster.beat(1, want_fence=True)),
         ("  … and unfenced", cluster.beat(1)),
@@ -286,11 +286,11 @@ def main() -> None:
     options.add_argument("--partitions", type=int, nargs="*", default=[10_000, 20_000])
     options.add_argument("--snapshot", type=int, default=100_000)
     chosen = options.parse_args()
-    run_to_end(decisions(chosen.decisions))
+    run_event_loop(decisions(chosen.decisions))
     for partitions in chosen.partitions:
-        run_to_end(failover(partitions))
+        run_event_loop(failover(partitions))
     with tempfile.TemporaryDirectory() as directory:
-        run_to_end(snapshot(chosen.snapshot, directory))
+        run_event_loop(snapshot(chosen.snapshot, directory))
 
 
 if __name__ == "__main__":

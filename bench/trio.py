@@ -21,7 +21,7 @@ sys.path.insert(0, str(REPOSITORY / "tests"))
 from cluster.handlers.talk import Closed
 from cluster.quorum.asking import Refused, ask, create_topic, live_brokers, quorum
 from oracle.cluster.members import Member, Members
-from strandline.launch.state import COMBINED
+from strandline.launch.cluster_state import COMBINED
 from strandline.protocol.messages.elections import ElectLeadersRequest
 from strandline.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from strandline.protocol.messages.topics import CreatableTopic, CreateTopicsRequest

@@ -12,11 +12,11 @@ import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from strandline.launch.ports import any_free
-from strandline.launch.properties import node_properties, write_properties
-from strandline.launch.readiness import counts_itself
-from strandline.launch.state import ClusterState, NodeState
-from strandline.launch.storage import format_node
+from strandline.launch.cluster_state import ClusterState, NodeState
+from strandline.launch.formatting import format_node
+from strandline.launch.ports import random_free_port
+from strandline.launch.readiness import is_live_broker
+from strandline.launch.server_properties import node_properties, write_properties
 from strandline.node.config import Config
 
 CLUSTER_ID = "4L6g3nShT-eMCtK--X86sw"
@@ -28,8 +28,8 @@ QUICK = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto")
 
 def node_of_its_own(directory: Path, settings: Mapping[str, str], *, formatted: bool = True) -> Path:
     """The properties file of a node as `strandline up` would make it in this directory, on free ports."""
-    port = any_free("127.0.0.1", set())
-    controller_port = any_free("127.0.0.1", {port})
+    port = random_free_port("127.0.0.1", set())
+    controller_port = random_free_port("127.0.0.1", {port})
     data = str(directory / "node-1")
     node = NodeState(1, None, "127.0.0.1", port, controller_port, data, f"{data}.log")
     state = ClusterState(CLUSTER_ID)
@@ -62,7 +62,7 @@ class KafkaServer:
     def wait_until_ready(self) -> None:
         deadline = time.monotonic() + START_SECONDS
         host, port = self.bootstrap.split(":")
-        while not counts_itself(host, int(port), self._config.node.node_id):
+        while not is_live_broker(host, int(port), self._config.node.node_id):
             assert self._process.poll() is None, f"Kafka did not start: {self.tail()}"
             assert time.monotonic() < deadline, f"Kafka was not ready in {START_SECONDS} s: {self.tail()}"
             time.sleep(0.05)

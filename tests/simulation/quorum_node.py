@@ -26,7 +26,7 @@ from strandline.protocol.types import Message
 from strandline.raft.disk.snapshots import write_first_voters
 from strandline.raft.disk.storage import METADATA_PARTITION, MetadataStorage, StorageSettings
 from strandline.raft.machine.voters import Voter
-from strandline.raft.shell.driver import Quorum, SnapshotPolicy
+from strandline.raft.shell.driver import Quorum, SnapshotSettings
 from strandline.runtime.metrics import Metrics
 from strandline.runtime.offload import Offload
 from strandline.runtime.tasks import TaskGroup
@@ -58,7 +58,7 @@ RAFT_APIS = (
     ApiKey.UPDATE_RAFT_VOTER,
 )
 TINY = StorageSettings(segment_bytes=1500, retention_bytes=3000)
-OFTEN = SnapshotPolicy(max_bytes_between=2000, max_interval_ms=20_000)
+OFTEN = SnapshotSettings(max_bytes_between=2000, max_interval_ms=20_000)
 T = TypeVar("T")
 # Each number is a value of one of these keys, so that an image stays small however long a run is.
 KEYS = 23
@@ -112,7 +112,7 @@ class Node:
         number: int,
         *,
         storage: StorageSettings = TINY,
-        policy: SnapshotPolicy = OFTEN,
+        policy: SnapshotSettings = OFTEN,
         is_controller: bool = True,
     ) -> None:
         self.number = number

@@ -15,7 +15,7 @@ from strandline.model.ids import Endpoint
 from strandline.raft.disk.storage import StorageSettings
 from strandline.raft.machine.settings import QuorumSettings
 from strandline.raft.machine.voters import Voter, VoterSet
-from strandline.raft.shell.driver import SnapshotPolicy
+from strandline.raft.shell.driver import SnapshotSettings
 from strandline.simulation.world import Simulation
 
 
@@ -65,7 +65,7 @@ class Stage:
         dynamic: bool = False,
         settings: QuorumSettings | None = None,
         storage: StorageSettings = TINY,
-        policy: SnapshotPolicy = OFTEN,
+        policy: SnapshotSettings = OFTEN,
     ) -> None:
         self.simulation = simulation
         self.settings = settings or QuorumSettings()

@@ -7,8 +7,8 @@ from collections.abc import Awaitable, Callable, Mapping
 
 import pytest
 
+from strandline.client.admin.elections import Election
 from strandline.client.client import Client
-from strandline.client.elections import Election
 from strandline.client.settings import ProducerSettings
 from strandline.metadata.values import PartitionInfo
 from strandline.metadata.views import View

@@ -24,7 +24,7 @@ from strandline.protocol.messages.quorum import (
 )
 from strandline.raft.disk.storage import StorageSettings
 from strandline.raft.machine.voters import VoterSet
-from strandline.raft.shell.snapshotting import SnapshotPolicy
+from strandline.raft.shell.snapshot_generator import SnapshotSettings
 from strandline.simulation.network import Weather
 from strandline.simulation.world import Simulation
 
@@ -228,7 +228,7 @@ def test_a_log_is_cut_while_it_is_being_synced_or_a_snapshot_is_being_written(he
         leader.boot()
         await check_cut(stage, observer)
 
-    play(scene, observers=(9,), policy=SnapshotPolicy())
+    play(scene, observers=(9,), policy=SnapshotSettings())
 
 
 @pytest.mark.parametrize("when_done", [False, True])
@@ -241,12 +241,12 @@ def test_a_snapshot_is_written_while_the_log_is_being_cut(when_done: bool) -> No
             while not observer.offload.is_holding:
                 await asyncio.sleep(0.001)
         assert await observer.quorum.write_snapshot() is not None
-        assert observer.storage.log.cutting_at is not None
+        assert observer.storage.log.truncating_to is not None
         observer.offload.release()
         leader.boot()
         await check_cut(stage, observer)
 
-    play(scene, observers=(9,), policy=SnapshotPolicy())
+    play(scene, observers=(9,), policy=SnapshotSettings())
 
 
 def test_whoever_is_too_far_behind_gets_a_snapshot() -> None:
@@ -306,7 +306,7 @@ def test_a_thousand_writes_at_once_cost_few_syncs_on_every_voter() -> None:
             assert node.machine.disk.syncs - before[node.number] <= 8
 
     # Nothing is cut into segments or snapshots meanwhile: those have syncs of their own.
-    play(scene, storage=StorageSettings(), policy=SnapshotPolicy())
+    play(scene, storage=StorageSettings(), policy=SnapshotSettings())
 
 
 def test_a_voter_is_added_only_when_the_controller_has_no_offset_reserved() -> None:

@@ -1,1 +1,1 @@
-"""The command line: one module per command, each with `configure(parser)`; see `cli.parser` for how one is chosen."""
+"""The command line: one module per command, each with `configure(parser)`; see `cli.commands` for how one is chosen."""

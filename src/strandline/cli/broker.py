@@ -7,18 +7,18 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from strandline.cli.errors import Failed
-from strandline.cli.moves import Moving
+from strandline.cli.errors import CommandFailed
 from strandline.cli.output import hint, print_json, print_table
 from strandline.cli.reassign import as_plan
-from strandline.cli.session import add_client_options, add_json_option, with_client
+from strandline.cli.reassignment_run import ReassignmentRun
+from strandline.cli.with_client import add_client_options, add_json_option, with_client
 from strandline.model.ids import TopicPartition
 
 if TYPE_CHECKING:
+    from strandline.client.admin.cluster import BrokerDescription, ClusterDescription
+    from strandline.client.admin.topics import TopicDescription
     from strandline.client.client import Client
-    from strandline.client.clusters import BrokerDescription, ClusterDescription
-    from strandline.client.plans import DrainPlan, Moves
-    from strandline.client.topics import TopicDescription
+    from strandline.client.core.replica_placement import DrainPlan, Moves
 
 CORDON = "cordoned.log.dirs"
 DRAIN = """\
@@ -100,7 +100,7 @@ def _listed(cluster: ClusterDescription, topics: Sequence[TopicDescription]) -> 
 
 
 def run_drain(arguments: argparse.Namespace) -> int:
-    moving: list[Moving] = []
+    moving: list[ReassignmentRun] = []
 
     async def work(client: Client) -> Moves:
         moves = await _planned(client, arguments.id)
@@ -110,21 +110,21 @@ def run_drain(arguments: argparse.Namespace) -> int:
         # What was placed on it before everybody knew is found at the second look.
         more: Moves = moves or await _planned(client, arguments.id)
         while more:
-            moving.append(Moving(more))
+            moving.append(ReassignmentRun(more))
             if arguments.no_wait:
-                await moving[-1].begin_all(client)
+                await moving[-1].start_all(client)
                 break
             await moving[-1].run(client)
             moves, more = {**moves, **more}, await _planned(client, arguments.id)
         return moves
 
-    def story() -> str:
-        return moving[-1].story() if moving else f"looking at what broker {arguments.id} holds"
+    def progress_text() -> str:
+        return moving[-1].progress_text() if moving else f"looking at what broker {arguments.id} holds"
 
     try:
-        moves = with_client(arguments, work, story)
+        moves = with_client(arguments, work, progress_text)
     except KeyboardInterrupt:
-        raise Failed(
+        raise CommandFailed(
             "interrupted: the moves that were begun go on (`strandline topic reassign --status`, --cancel); "
             "the same command continues"
         ) from None
@@ -154,7 +154,7 @@ async def _planned(client: Client, broker_id: int) -> Moves:
 
 async def _cordon(client: Client, broker_id: int) -> None:
     """Nothing new for this broker. One that is down gets nothing as it is; an older cluster may not know how."""
-    from strandline.client.configs import Resource, ResourceType
+    from strandline.client.admin.configs import Resource, ResourceType
     from strandline.model.errors import KafkaError
 
     try:
@@ -177,7 +177,7 @@ async def _placement(client: Client) -> dict[TopicPartition, tuple[int, ...]]:
 def _drain_plan(
     broker_id: int, placement: Mapping[TopicPartition, Sequence[int]], active: list[BrokerDescription]
 ) -> DrainPlan:
-    from strandline.client.plans import plan_drain
+    from strandline.client.core.replica_placement import plan_drain
 
     plan = plan_drain(placement, {broker_id}, active)
     if not plan.stuck:
@@ -185,7 +185,7 @@ def _drain_plan(
     first = plan.stuck[0]
     others = [each.id for each in active if each.id != broker_id]
     fewer = ",".join(str(each) for each in placement[first] if each != broker_id) or "…"
-    raise Failed(
+    raise CommandFailed(
         f"broker {broker_id} cannot be emptied: {len(plan.stuck)} partitions, such as {first}, have "
         f"{len(placement[first])} replicas, and without it only {len(others)} active brokers are left "
         f"({', '.join(map(str, others)) or 'none'}). Nothing was moved. Add a broker (`strandline up --nodes …`), or "
@@ -198,14 +198,14 @@ def _known(cluster: ClusterDescription, broker_id: int) -> BrokerDescription:
         if broker.id == broker_id:
             return broker
     known = ", ".join(str(each.id) for each in cluster.brokers)
-    raise Failed(f"there is no broker {broker_id}: the brokers are {known}")
+    raise CommandFailed(f"there is no broker {broker_id}: the brokers are {known}")
 
 
 def run_unregister(arguments: argparse.Namespace) -> int:
     async def work(client: Client) -> None:
         broker = _known(await client.cluster.describe(), arguments.id)
         if not arguments.force:
-            await _refuse_if_needed(client, broker)
+            await _reject_if_in_use(client, broker)
         await client.cluster.unregister(arguments.id)
 
     with_client(arguments, work, f"unregistering broker {arguments.id}")
@@ -216,14 +216,14 @@ def run_unregister(arguments: argparse.Namespace) -> int:
     return 0
 
 
-async def _refuse_if_needed(client: Client, broker: BrokerDescription) -> None:
+async def _reject_if_in_use(client: Client, broker: BrokerDescription) -> None:
     if not broker.fenced:
-        raise Failed(
+        raise CommandFailed(
             f"broker {broker.id} is active: stop it first, or it registers again (--force unregisters it all the same)"
         )
     held = [each for each, replicas in (await _placement(client)).items() if broker.id in replicas]
     if held:
-        raise Failed(
+        raise CommandFailed(
             f"broker {broker.id} holds replicas of {len(held)} partitions, such as {held[0]}: move them first with "
             f"`strandline broker drain {broker.id}` (--force leaves them without that replica)"
         )

@@ -5,19 +5,19 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING, Any
 
-from strandline.cli.errors import Misused
+from strandline.cli.errors import UsageError
 from strandline.cli.output import bold, print_facts, print_json, print_section, print_table, styled
 from strandline.cli.quorum import member_rows, quorum_as_json
-from strandline.cli.session import add_client_options, add_json_option, with_client
+from strandline.cli.with_client import add_client_options, add_json_option, with_client
 from strandline.model.errors import KafkaError
 
 if TYPE_CHECKING:
     from strandline.client.client import Client
-    from strandline.client.health import Health
+    from strandline.client.core.health import Health
 
 WAIT_SECONDS = 60.0
 # A question about health is answered soon, even if the answer is bad.
-PATIENCE_MS = 5_000
+HEALTH_TIMEOUT_MS = 5_000
 HEALTH = """\
 Exit code 0: an active controller, no fenced broker, every partition led and fully replicated, every voter heard from.
 Exit code 1: something of that is not so, or nobody answers.
@@ -114,20 +114,20 @@ async def _described(client: Client) -> dict[str, Any]:
 def run_health(arguments: argparse.Namespace) -> int:
     seconds = arguments.wait or 0.0
     if seconds < 0:
-        raise Misused(f"--wait {seconds:g}: it must not be negative")
+        raise UsageError(f"--wait {seconds:g}: it must not be negative")
 
     async def work(client: Client) -> Health:
         return await client.until_healthy(int(seconds * 1000))
 
-    health = with_client(arguments, work, "waiting for the cluster to be well", patience_ms=PATIENCE_MS)
+    health = with_client(arguments, work, "waiting for the cluster to be well", timeout_ms=HEALTH_TIMEOUT_MS)
     if arguments.json:
         print_json(
-            {"healthy": health.is_well, "facts": health.facts, "problems": health.problems, "notes": health.notes}
+            {"healthy": health.is_healthy, "facts": health.facts, "problems": health.problems, "notes": health.notes}
         )
-        return 0 if health.is_well else 1
-    print(bold("healthy") if health.is_well else styled("not healthy", "1;31"))
+        return 0 if health.is_healthy else 1
+    print(bold("healthy") if health.is_healthy else styled("not healthy", "1;31"))
     print_facts(health.facts.items())
     for kind, texts in (("problem", health.problems), ("note", health.notes)):
         for text in texts:
             print_facts([(kind, text)])
-    return 0 if health.is_well else 1
+    return 0 if health.is_healthy else 1

@@ -5,13 +5,13 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING, Any
 
-from strandline.cli.errors import Failed, Misused
+from strandline.cli.errors import CommandFailed, UsageError
 from strandline.cli.output import faint, print_json, print_table
-from strandline.cli.session import add_client_options, add_json_option, parse_pairs, with_client
+from strandline.cli.with_client import add_client_options, add_json_option, parse_pairs, with_client
 
 if TYPE_CHECKING:
+    from strandline.client.admin.configs import ConfigEntry, Resource
     from strandline.client.client import Client
-    from strandline.client.configs import ConfigEntry, Resource
 
 WHOSE = """\
 whose settings: topic NAME, broker ID, brokers (the defaults of all of them), group NAME, client-metrics NAME;
@@ -50,9 +50,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
         add_json_option(verb)
 
 
-def parse_whose(words: list[str]) -> tuple[Resource, list[str]]:
+def parse_resource(words: list[str]) -> tuple[Resource, list[str]]:
     """The resource that the first words name, and the words after it."""
-    from strandline.client.configs import Resource, ResourceType
+    from strandline.client.admin.configs import Resource, ResourceType
 
     kind, slash, name = words[0].partition("/")
     rest = words[1:]
@@ -62,15 +62,17 @@ def parse_whose(words: list[str]) -> tuple[Resource, list[str]]:
         return Resource(ResourceType.BROKER, ""), rest
     if not slash:
         if not rest:
-            raise Misused(f"which {kind}? Write `{kind} NAME`")
+            raise UsageError(f"which {kind}? Write `{kind} NAME`")
         name, rest = rest[0], rest[1:]
     if kind.startswith("broker") and not name.isdigit():
-        raise Misused(f"{name!r} is not a broker's id: `strandline cluster describe` lists them; `brokers` means all")
+        raise UsageError(
+            f"{name!r} is not a broker's id: `strandline cluster describe` lists them; `brokers` means all"
+        )
     return Resource(ResourceType[kind.upper().replace("-", "_")], name), rest
 
 
 def run_describe(arguments: argparse.Namespace) -> int:
-    resource, keys = parse_whose(arguments.words)
+    resource, keys = parse_resource(arguments.words)
 
     async def work(client: Client) -> list[ConfigEntry]:
         await _check_broker(client, resource)
@@ -79,7 +81,7 @@ def run_describe(arguments: argparse.Namespace) -> int:
     entries = with_client(arguments, work, f"describing {resource}")
     missing = [key for key in keys if key not in {entry.name for entry in entries}]
     if missing:
-        raise Misused(f"{resource} has no setting {', '.join(missing)}")
+        raise UsageError(f"{resource} has no setting {', '.join(missing)}")
     if arguments.json:
         print_json([_as_json(entry) for entry in entries])
         return 0
@@ -100,11 +102,13 @@ async def _check_broker(client: Client, resource: Resource) -> None:
         return
     brokers = [broker.id for broker in (await client.cluster.describe()).brokers]
     if resource.broker_id not in brokers:
-        raise Failed(f"there is no broker {resource.broker_id}: the live ones are {', '.join(map(str, brokers))}")
+        raise CommandFailed(
+            f"there is no broker {resource.broker_id}: the live ones are {', '.join(map(str, brokers))}"
+        )
 
 
 def _is_default(entry: ConfigEntry) -> bool:
-    from strandline.client.configs import ConfigSource
+    from strandline.client.admin.configs import ConfigSource
 
     return entry.source == ConfigSource.DEFAULT
 
@@ -134,16 +138,16 @@ def _as_json(entry: ConfigEntry) -> dict[str, Any]:
 
 
 def run_set(arguments: argparse.Namespace) -> int:
-    resource, pairs = parse_whose(arguments.words)
+    resource, pairs = parse_resource(arguments.words)
     if not pairs:
-        raise Misused("what is to be set? Give key=value")
+        raise UsageError("what is to be set? Give key=value")
     return _alter(arguments, resource, parse_pairs(pairs, "setting"), [])
 
 
 def run_unset(arguments: argparse.Namespace) -> int:
-    resource, keys = parse_whose(arguments.words)
+    resource, keys = parse_resource(arguments.words)
     if not keys:
-        raise Misused("what is to be unset? Give the keys")
+        raise UsageError("what is to be unset? Give the keys")
     return _alter(arguments, resource, {}, keys)
 
 

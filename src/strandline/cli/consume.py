@@ -1,4 +1,5 @@
-"""`strandline consume TOPIC`: records from where to where (`cli/offsets`), printed as asked (`cli/formatting`)."""
+"""`strandline consume TOPIC`: records from where to where (`cli/offset_range`), printed as asked
+(`cli/record_format`)."""
 
 from __future__ import annotations
 
@@ -7,29 +8,29 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from strandline.cli.errors import Failed, Misused
-from strandline.cli.formatting import FormatMisread
-from strandline.cli.offsets import (
+from strandline.cli.errors import CommandFailed, UsageError
+from strandline.cli.offset_range import (
     EXAMPLES,
     AfterStart,
     AtOffset,
     AtTime,
     BeforeEnd,
+    InvalidOffsets,
     OffsetRange,
-    OffsetsMisread,
-    Place,
+    OffsetSpec,
     parse_offsets,
 )
 from strandline.cli.output import Progress, hint
-from strandline.cli.printing import Printer, make_printer
-from strandline.cli.session import add_client_options, add_json_option, with_client
+from strandline.cli.record_format import InvalidFormat
+from strandline.cli.record_printer import Printer, make_printer
+from strandline.cli.with_client import add_client_options, add_json_option, with_client
 from strandline.model.errors import ErrorCode, KafkaError
 from strandline.model.ids import TopicPartition
 
 if TYPE_CHECKING:
     from strandline.client.client import Client
+    from strandline.client.core.fetched_records import FetchedPartition
     from strandline.client.fetcher import Fetcher
-    from strandline.client.positions import Fetched
 
 POLL_MS = 500
 TROUBLE_SECONDS = 2.0
@@ -68,7 +69,7 @@ formats:  json, or text with verbs: %t topic  %p partition  %o offset  %k key  %
 
 
 @dataclass(slots=True)
-class Span:
+class PartitionRange:
     """What to read of one partition: from `start`; shown from `floor` on; until `end`, if there is one."""
 
     start: int
@@ -84,11 +85,11 @@ def run(arguments: argparse.Namespace) -> int:
     try:
         offsets = parse_offsets(arguments.offset, time.time_ns() // 1_000_000)
         printer = make_printer(arguments)
-    except (OffsetsMisread, FormatMisread) as error:
-        raise Misused(str(error)) from error
+    except (InvalidOffsets, InvalidFormat) as error:
+        raise UsageError(str(error)) from error
     if arguments.num is not None and arguments.num < 1:
-        raise Misused(f"-n {arguments.num}: it must be at least 1")
-    consuming = _Consuming(arguments, offsets, _partitions(arguments.partition), printer)
+        raise UsageError(f"-n {arguments.num}: it must be at least 1")
+    consuming = _ConsumeRun(arguments, offsets, _partitions(arguments.partition), printer)
     try:
         with_client(arguments, consuming.run, None)
     except KeyboardInterrupt:
@@ -101,11 +102,11 @@ def _partitions(text: str | None) -> list[int] | None:
         return None
     numbers = text.split(",")
     if not all(number.strip().isdigit() for number in numbers):
-        raise Misused(f"-p {text!r}: write a partition's number, or several separated by commas")
+        raise UsageError(f"-p {text!r}: write a partition's number, or several separated by commas")
     return sorted({int(number) for number in numbers})
 
 
-class _Consuming:
+class _ConsumeRun:
     def __init__(
         self, arguments: argparse.Namespace, offsets: OffsetRange, partitions: list[int] | None, printer: Printer
     ) -> None:
@@ -136,28 +137,28 @@ class _Consuming:
             except KafkaError as error:
                 if error.code not in (ErrorCode.CORRUPT_MESSAGE, ErrorCode.KAFKA_STORAGE_ERROR):
                     raise
-                raise Failed(
+                raise CommandFailed(
                     f"{error.why} ({error.code.name}): the broker's log says more; -o with a later offset reads what "
                     "comes after"
                 ) from error
 
-    async def _spans(self, client: Client) -> dict[TopicPartition, Span]:
+    async def _spans(self, client: Client) -> dict[TopicPartition, PartitionRange]:
         name = self._arguments.topic
         try:
             topic = await client.topics.describe(name)
         except KafkaError as error:
             if error.code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
                 raise
-            raise Failed(f"there is no topic {name!r}: `strandline topic list` shows what there is") from error
+            raise CommandFailed(f"there is no topic {name!r}: `strandline topic list` shows what there is") from error
         numbers = [each.index for each in topic.partitions]
         unknown = [number for number in self._partitions or [] if number not in numbers]
         if unknown:
-            raise Failed(f"topic {name!r} has partitions 0 to {len(numbers) - 1}, not {unknown[0]}")
+            raise CommandFailed(f"topic {name!r} has partitions 0 to {len(numbers) - 1}, not {unknown[0]}")
         chosen = [TopicPartition(name, number) for number in self._partitions or numbers]
         return await _resolved(client, chosen, self._offsets, read_committed=self._arguments.read_committed)
 
-    async def _read(self, fetcher: Fetcher, spans: dict[TopicPartition, Span]) -> None:
-        trouble = _Trouble()
+    async def _read(self, fetcher: Fetcher, spans: dict[TopicPartition, PartitionRange]) -> None:
+        last_error = _Trouble()
         while spans:
             for fetched in await fetcher.poll(POLL_MS):
                 self._show(fetched, spans)
@@ -170,9 +171,9 @@ class _Consuming:
                 if span.end is not None and fetcher.position(partition).offset >= span.end:
                     fetcher.unassign(partition)
                     del spans[partition]
-            trouble.tell(fetcher.trouble)
+            last_error.tell(fetcher.last_error)
 
-    def _show(self, fetched: Fetched, spans: dict[TopicPartition, Span]) -> None:
+    def _show(self, fetched: FetchedPartition, spans: dict[TopicPartition, PartitionRange]) -> None:
         span = spans.get(fetched.partition)
         if span is None:
             return
@@ -194,8 +195,8 @@ class _Trouble:
         self._since: float | None = None
         self._told = False
 
-    def tell(self, trouble: KafkaError | None) -> None:
-        if trouble is None:
+    def tell(self, last_error: KafkaError | None) -> None:
+        if last_error is None:
             if self._told:
                 hint("… and back")
             self._since, self._told = None, False
@@ -203,18 +204,18 @@ class _Trouble:
         self._since = self._since or time.monotonic()
         if not self._told and time.monotonic() - self._since > TROUBLE_SECONDS:
             self._told = True
-            hint(f"waiting: {trouble.why or trouble.code.name}")
+            hint(f"waiting: {last_error.why or last_error.code.name}")
 
 
 async def _resolved(
     client: Client, partitions: list[TopicPartition], offsets: OffsetRange, *, read_committed: bool
-) -> dict[TopicPartition, Span]:
-    from strandline.client.offsets import EARLIEST, LATEST
+) -> dict[TopicPartition, PartitionRange]:
+    from strandline.client.admin.offsets import EARLIEST, LATEST
 
     starts = await _listed(client, partitions, EARLIEST, read_committed)
     ends = await _listed(client, partitions, LATEST, read_committed)
 
-    async def found(place: Place) -> dict[TopicPartition, int]:
+    async def found(place: OffsetSpec) -> dict[TopicPartition, int]:
         match place:
             case AfterStart(count):
                 return {each: min(starts[each] + count, ends[each]) for each in partitions}
@@ -229,7 +230,7 @@ async def _resolved(
     begin = await found(offsets.start)
     stop = None if offsets.end is None else await found(offsets.end)
     return {
-        each: Span(
+        each: PartitionRange(
             start=min(max(begin[each], starts[each]), ends[each]),
             floor=begin[each],
             end=None if stop is None else min(stop[each], ends[each]),

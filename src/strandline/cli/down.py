@@ -5,10 +5,10 @@ from __future__ import annotations
 import argparse
 import os
 
-from strandline.cli.errors import Failed
+from strandline.cli.errors import CommandFailed
 from strandline.cli.output import Progress, hint, print_json, print_table
-from strandline.cli.platform import refuse_windows
-from strandline.cli.session import DEFAULT_DATA, add_json_option
+from strandline.cli.preconditions import reject_windows
+from strandline.cli.with_client import DEFAULT_DATA, add_json_option
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -18,19 +18,21 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    refuse_windows("down")
+    reject_windows("down")
     from strandline.launch.cluster import Cluster
+    from strandline.launch.cluster_state import StateUnreadable, read_state
     from strandline.launch.errors import LaunchError
-    from strandline.launch.state import StateUnreadable, read_state
 
     cluster = Cluster(arguments.data, say=hint)
     try:
         if read_state(cluster.directory) is None:
-            raise Failed(f"there is no cluster in {os.path.abspath(arguments.data)}: say where it is with --data DIR")
+            raise CommandFailed(
+                f"there is no cluster in {os.path.abspath(arguments.data)}: say where it is with --data DIR"
+            )
         with Progress("waiting for the nodes to stop"):
             stopped = cluster.down()
     except (LaunchError, StateUnreadable) as error:
-        raise Failed(str(error)) from error
+        raise CommandFailed(str(error)) from error
     ended = {node.id for node in stopped}
     if arguments.json:
         print_json([{"id": node.id, "stopped": node.id in ended} for node in cluster.nodes])

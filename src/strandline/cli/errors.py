@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 
-class Failed(Exception):
+class CommandFailed(Exception):
     """What was asked could not be done; the message says why, and what to do about it."""
 
     exit_code = 1
 
 
-class Misused(Failed):
+class UsageError(CommandFailed):
     """What was asked makes no sense; the message says what would."""
 
     exit_code = 2

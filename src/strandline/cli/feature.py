@@ -5,13 +5,13 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from strandline.cli.errors import Misused
+from strandline.cli.errors import UsageError
 from strandline.cli.output import print_json, print_table
-from strandline.cli.session import add_client_options, add_json_option, parse_pairs, with_client
+from strandline.cli.with_client import add_client_options, add_json_option, parse_pairs, with_client
 
 if TYPE_CHECKING:
+    from strandline.client.admin.features import Feature, UpgradeType
     from strandline.client.client import Client
-    from strandline.client.features import Feature, UpgradeType
 
 METADATA_VERSION = "metadata.version"
 LEVELS = """\
@@ -104,7 +104,7 @@ def _level_name(feature: str, level: int) -> str:
 
 
 def _release(level: int) -> str:
-    from strandline.node.releases import release_of
+    from strandline.node.metadata_versions import release_of
 
     return release_of(level)
 
@@ -114,7 +114,7 @@ def parse_levels(words: list[str], release: str | None) -> dict[str, int]:
     if release is not None:
         pairs[METADATA_VERSION] = release
     if not pairs:
-        raise Misused("which feature? Give NAME=LEVEL; `strandline feature describe` shows what there is")
+        raise UsageError("which feature? Give NAME=LEVEL; `strandline feature describe` shows what there is")
     return {name: _level(name, text) for name, text in pairs.items()}
 
 
@@ -122,17 +122,17 @@ def _level(name: str, text: str) -> int:
     if text.isdigit():
         return int(text)
     if name != METADATA_VERSION:
-        raise Misused(f"{name}={text}: a level is a number")
-    from strandline.node.releases import metadata_version_of
+        raise UsageError(f"{name}={text}: a level is a number")
+    from strandline.node.metadata_versions import metadata_version_of
 
     try:
         return metadata_version_of(text)
     except ValueError as error:
-        raise Misused(f"{name}: {error}") from error
+        raise UsageError(f"{name}: {error}") from error
 
 
 def run_upgrade(arguments: argparse.Namespace) -> int:
-    from strandline.client.features import UpgradeType
+    from strandline.client.admin.features import UpgradeType
 
     return _update(arguments, parse_levels(arguments.levels, arguments.release_version), UpgradeType.UPGRADE)
 
@@ -146,7 +146,7 @@ def run_disable(arguments: argparse.Namespace) -> int:
 
 
 def _downgrade(arguments: argparse.Namespace) -> UpgradeType:
-    from strandline.client.features import UpgradeType
+    from strandline.client.admin.features import UpgradeType
 
     return UpgradeType.UNSAFE_DOWNGRADE if arguments.unsafe else UpgradeType.SAFE_DOWNGRADE
 

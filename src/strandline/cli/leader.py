@@ -5,10 +5,10 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from strandline.cli.errors import Failed, Misused
+from strandline.cli.errors import CommandFailed, UsageError
 from strandline.cli.output import hint, print_json, print_table
-from strandline.cli.partitions import WORDS, named_topics
-from strandline.cli.session import add_client_options, add_json_option, with_client
+from strandline.cli.partition_arguments import WORDS, named_topics
+from strandline.cli.with_client import add_client_options, add_json_option, with_client
 from strandline.model.errors import ErrorCode
 
 if TYPE_CHECKING:
@@ -49,10 +49,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run_elect(arguments: argparse.Namespace) -> int:
-    from strandline.client.elections import Election
+    from strandline.client.admin.elections import Election
 
     if bool(arguments.words) == arguments.all:
-        raise Misused(f"whose leaders? Give {WORDS}, or --all")
+        raise UsageError(f"whose leaders? Give {WORDS}, or --all")
     election = Election.UNCLEAN if arguments.unclean else Election.PREFERRED
 
     async def work(client: Client) -> dict[TopicPartition, KafkaError | None]:
@@ -76,7 +76,7 @@ def run_elect(arguments: argparse.Namespace) -> int:
         print_table(("TOPIC", "PARTITION", "STATUS"), rows)
     failed = [each for each, error in results.items() if error is not None and not _is_fine(error)]
     if failed:
-        raise Failed(f"{len(failed)} elections failed, the first for {failed[0]}: {results[failed[0]]}")
+        raise CommandFailed(f"{len(failed)} elections failed, the first for {failed[0]}: {results[failed[0]]}")
     return 0
 
 

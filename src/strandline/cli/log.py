@@ -9,9 +9,9 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
-from strandline.cli.errors import Failed, Misused
+from strandline.cli.errors import CommandFailed, UsageError
 from strandline.cli.output import bold, faint, print_json_line, styled
-from strandline.cli.session import add_json_option
+from strandline.cli.with_client import add_json_option
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -25,10 +25,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run_dump(arguments: argparse.Namespace) -> int:
-    from strandline.cli.dump import NotALogFile, dump
+    from strandline.cli.log_dump import NotALogFile, dump
 
     if arguments.num is not None and arguments.num < 1:
-        raise Misused(f"-n {arguments.num}: it must be at least 1")
+        raise UsageError(f"-n {arguments.num}: it must be at least 1")
     files = [file for path in arguments.files for file in _files(path)]
     damaged = 0
     for file in files:
@@ -41,26 +41,26 @@ def run_dump(arguments: argparse.Namespace) -> int:
                 damaged += entry["type"] == "damage" or entry.get("valid") is False or "damage" in entry
                 _print(entry, file if len(files) > 1 else None, as_json=arguments.json)
         except NotALogFile as error:
-            raise Misused(str(error)) from error
+            raise UsageError(str(error)) from error
         except BrokenPipeError:
             raise
         except OSError as error:
-            raise Failed(f"{file}: {error.strerror}") from error
+            raise CommandFailed(f"{file}: {error.strerror}") from error
     if damaged:
-        raise Failed(f"{damaged} damaged entries")
+        raise CommandFailed(f"{damaged} damaged entries")
     return 0
 
 
 def _files(path: str) -> Iterator[str]:
     """The file itself, or the segments and metadata snapshots of a partition's directory."""
     if not os.path.exists(path):
-        raise Failed(f"{path}: no such file or directory")
+        raise CommandFailed(f"{path}: no such file or directory")
     if not os.path.isdir(path):
         yield path
         return
     names = [name for name in sorted(os.listdir(path)) if name.endswith((".log", ".checkpoint"))]
     if not names:
-        raise Failed(f"{path} holds no *.log: is it a partition's directory, such as DIR/orders-0?")
+        raise CommandFailed(f"{path} holds no *.log: is it a partition's directory, such as DIR/orders-0?")
     for name in names:
         yield os.path.join(path, name)
 

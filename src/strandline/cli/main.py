@@ -10,7 +10,7 @@ import os
 import sys
 from collections.abc import Sequence
 
-from strandline.cli.errors import Failed
+from strandline.cli.errors import CommandFailed
 
 
 def run(argv: Sequence[str]) -> int:
@@ -21,11 +21,11 @@ def run(argv: Sequence[str]) -> int:
         code = _run(list(argv))
         sys.stdout.flush()
         return code
-    except Failed as failure:
-        _complain(str(failure))
+    except CommandFailed as failure:
+        _print_error(str(failure))
         return failure.exit_code
     except KeyboardInterrupt:
-        _complain("interrupted")
+        _print_error("interrupted")
         return 1
     except BrokenPipeError:
         # Whoever read our output has seen enough; let nothing complain about that while we leave.
@@ -37,7 +37,7 @@ def run(argv: Sequence[str]) -> int:
         import traceback
 
         traceback.print_exc()
-        _complain("this is a bug in Strandline: please report it with the lines above")
+        _print_error("this is a bug in Strandline: please report it with the lines above")
         return 1
 
 
@@ -47,7 +47,7 @@ def _run(argv: list[str]) -> int:
         from strandline.cli.server import serve
 
         return serve(argv[1])
-    from strandline.cli.parser import parse
+    from strandline.cli.commands import parse
 
     arguments = parse(argv)
     if arguments is None:
@@ -56,11 +56,11 @@ def _run(argv: list[str]) -> int:
     return code
 
 
-def _complain(message: str) -> None:
+def _print_error(message: str) -> None:
     with contextlib.suppress(OSError):
-        prefix = "\x1b[31merror:\x1b[0m" if _coloured() else "error:"
+        prefix = "\x1b[31merror:\x1b[0m" if _uses_colour() else "error:"
         print(f"{prefix} {message}", file=sys.stderr)
 
 
-def _coloured() -> bool:
+def _uses_colour() -> bool:
     return sys.stderr.isatty() and "NO_COLOR" not in os.environ and os.environ.get("TERM") != "dumb"

@@ -11,9 +11,9 @@ import sys
 import time
 from typing import TYPE_CHECKING, Any
 
-from strandline.cli.errors import Failed, Misused
+from strandline.cli.errors import CommandFailed, UsageError
 from strandline.cli.output import faint, print_facts, print_json, print_json_line
-from strandline.cli.session import DEFAULT_DATA, add_json_option
+from strandline.cli.with_client import DEFAULT_DATA, add_json_option
 
 if TYPE_CHECKING:
     from strandline.cli.metadata_files import MetadataFiles
@@ -80,12 +80,12 @@ def run_show(arguments: argparse.Namespace) -> int:
     from strandline.cli.metadata_tree import find, metadata_tree
 
     if arguments.at is not None and arguments.at < 0:
-        raise Misused(f"--at {arguments.at}: offsets begin at 0")
+        raise UsageError(f"--at {arguments.at}: offsets begin at 0")
     files = find_metadata(arguments.data, arguments.node)
     image, quorum = image_at(files, arguments.at)
     found = list(find(metadata_tree(image, quorum), arguments.path))
     if not found:
-        raise Failed(f"there is nothing at {arguments.path}: `strandline metadata show /` is where to begin")
+        raise CommandFailed(f"there is nothing at {arguments.path}: `strandline metadata show /` is where to begin")
     if sys.stderr.isatty():
         print(faint(f"{files.directory} at offset {image.end_offset - 1}"), file=sys.stderr)
     _print_found(found, arguments)
@@ -136,9 +136,9 @@ def run_log(arguments: argparse.Namespace) -> int:
     from strandline.cli.metadata_files import find_metadata
 
     if arguments.num is not None and arguments.num < 1:
-        raise Misused(f"-n {arguments.num}: it must be at least 1")
+        raise UsageError(f"-n {arguments.num}: it must be at least 1")
     if arguments.start < 0:
-        raise Misused(f"--from {arguments.start}: offsets begin at 0")
+        raise UsageError(f"--from {arguments.start}: offsets begin at 0")
     files = find_metadata(arguments.data, arguments.node)
     printer = _LogPrinter(arguments)
     try:
@@ -161,14 +161,14 @@ class _LogPrinter:
     def print_from(self, files: MetadataFiles) -> bool:
         """Whatever is new; whether there may be more to print."""
         if files.snapshot_only is not None:
-            raise Misused(
+            raise UsageError(
                 "a snapshot is no log: `strandline metadata show` and `strandline log dump -r` read snapshots"
             )
         end = files.committed()
         return all(self._print_batch(header, batch, end) for header, batch in files.batches(self._next, end))
 
     def _print_batch(self, header: BatchHeader, batch: bytes, end: int | None) -> bool:
-        from strandline.cli.dump import record_entries
+        from strandline.cli.log_dump import record_entries
 
         for entry in record_entries(header, batch, is_metadata=True):
             offset = entry["offset"]
@@ -197,13 +197,13 @@ class _LogPrinter:
                 }
             )
             return
-        told = " ".join(f"{name}={_field(value)}" for name, value in _telling(kind, fields).items())
+        told = " ".join(f"{name}={_field(value)}" for name, value in _changed_fields(kind, fields).items())
         print(f"{entry['offset']} {epoch} {kind} {told}".rstrip())
 
 
-def _telling(kind: str, fields: dict[str, Any]) -> dict[str, Any]:
+def _changed_fields(kind: str, fields: dict[str, Any]) -> dict[str, Any]:
     """Without what is not there; of a record that changes something, only what it changes."""
-    from strandline.cli.dump import plain
+    from strandline.cli.log_dump import plain
     from strandline.protocol.messages import metadata_records
 
     schema = getattr(metadata_records, kind, None) if kind.endswith("ChangeRecord") else None

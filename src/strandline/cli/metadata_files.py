@@ -12,10 +12,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
-from strandline.cli.errors import Failed
+from strandline.cli.errors import CommandFailed
 from strandline.model.errors import NodeFault
 from strandline.model.ids import METADATA_TOPIC
-from strandline.raft.disk.committed import read_committed
+from strandline.raft.disk.committed_offset import read_committed_offset
 from strandline.raft.disk.quorum_state import read_quorum_state
 from strandline.raft.disk.snapshots import list_snapshots, parse_snapshot_name
 from strandline.raft.machine.values import SnapshotId
@@ -41,7 +41,7 @@ class MetadataFiles:
         """Oldest first, without the one that only names the first voters."""
         if self.snapshot_only is not None:
             return [self.snapshot_only]
-        return [each for each in list_snapshots(self.disk, self.directory) if not each.is_first_voters]
+        return [each for each in list_snapshots(self.disk, self.directory) if not each.is_bootstrap]
 
     def path_of(self, snapshot: SnapshotId) -> str:
         return os.path.join(self.directory, snapshot.file_name)
@@ -55,7 +55,7 @@ class MetadataFiles:
 
     def committed(self) -> int | None:
         """The first offset not known to be committed; None where nobody keeps note of that."""
-        note = read_committed(self.disk, self.directory)
+        note = read_committed_offset(self.disk, self.directory)
         if note is None:
             return None
         try:
@@ -112,11 +112,11 @@ def find_metadata(path: str, node_id: int | None = None) -> MetadataFiles:
     if os.path.isfile(path):
         return _of_file(path)
     if not os.path.isdir(path):
-        raise Failed(f"{path}: no such file or directory; say where the metadata is with --data")
+        raise CommandFailed(f"{path}: no such file or directory; say where the metadata is with --data")
     if os.path.exists(os.path.join(path, "cluster.json")):
         return _of_cluster(path, node_id)
     if node_id is not None:
-        raise Failed(f"--node chooses among the nodes of a cluster.json, and {path} has none")
+        raise CommandFailed(f"--node chooses among the nodes of a cluster.json, and {path} has none")
     return _of_directory(path)
 
 
@@ -126,7 +126,9 @@ def _of_file(path: str) -> MetadataFiles:
         return _of_directory(_log_directory(path))
     snapshot = parse_snapshot_name(name)
     if snapshot is None and not name.endswith(".log"):
-        raise Failed(f"{path} is no metadata: name a .log or .checkpoint in a {PARTITION} directory, or the directory")
+        raise CommandFailed(
+            f"{path} is no metadata: name a .log or .checkpoint in a {PARTITION} directory, or the directory"
+        )
     return MetadataFiles(os.path.dirname(path), snapshot)
 
 
@@ -137,21 +139,23 @@ def _of_directory(path: str) -> MetadataFiles:
     names = os.listdir(path)
     if any((name.endswith(".log") and name[:20].isdigit()) or parse_snapshot_name(name) for name in names):
         return MetadataFiles(path)
-    raise Failed(f"{path} holds no metadata: there is no {PARTITION} in it. Has its node never run?")
+    raise CommandFailed(f"{path} holds no metadata: there is no {PARTITION} in it. Has its node never run?")
 
 
 def _of_cluster(directory: str, node_id: int | None) -> MetadataFiles:
     """The node asked for, or the one that is furthest."""
-    from strandline.launch.state import StateUnreadable, read_state
+    from strandline.launch.cluster_state import StateUnreadable, read_state
 
     try:
         state = read_state(directory)
     except StateUnreadable as error:
-        raise Failed(str(error)) from error
+        raise CommandFailed(str(error)) from error
     nodes = state.nodes if state is not None else []
     chosen = [node for node in nodes if node_id in (None, node.id)]
     if nodes and not chosen:
-        raise Failed(f"there is no node {node_id} in {directory}: the nodes are {', '.join(str(n.id) for n in nodes)}")
+        raise CommandFailed(
+            f"there is no node {node_id} in {directory}: the nodes are {', '.join(str(n.id) for n in nodes)}"
+        )
     found = []
     for node in chosen:
         properties = node.properties if os.path.exists(node.properties) else None
@@ -159,14 +163,14 @@ def _of_cluster(directory: str, node_id: int | None) -> MetadataFiles:
         if os.path.isdir(partition):
             found.append(MetadataFiles(partition))
     if not found:
-        raise Failed(f"no node of {directory} has any metadata yet: have they never run?")
+        raise CommandFailed(f"no node of {directory} has any metadata yet: have they never run?")
     return found[0] if len(found) == 1 else max(found, key=lambda files: files.committed() or files.end_offset())
 
 
 def _log_directory(properties: str) -> str:
-    from strandline.node.config import Config, ConfigRefused
+    from strandline.node.config import Config, InvalidConfig
 
     try:
         return Config.load(properties).metadata_log_dir
-    except ConfigRefused as error:
-        raise Failed(str(error)) from error
+    except InvalidConfig as error:
+        raise CommandFailed(str(error)) from error

@@ -5,7 +5,7 @@ For `cli/metadata`, which walks through it. Within a batch too: whoever looks wa
 
 from __future__ import annotations
 
-from strandline.cli.errors import Failed
+from strandline.cli.errors import CommandFailed
 from strandline.cli.metadata_files import MetadataFiles
 from strandline.cli.metadata_tree import QuorumFacts
 from strandline.metadata.image import Image
@@ -25,9 +25,9 @@ def image_at(files: MetadataFiles, at: int | None) -> tuple[Image, QuorumFacts]:
             for batch in read_batches(data, files.directory):
                 _replay(image, quorum, batch, start, batch.next_offset if end is None else min(batch.next_offset, end))
     except NodeFault as fault:
-        raise Failed(str(fault)) from fault
+        raise CommandFailed(str(fault)) from fault
     if at is not None and image.end_offset <= at:
-        raise Failed(f"offset {at} is not written yet: {files.directory} ends at offset {image.end_offset - 1}")
+        raise CommandFailed(f"offset {at} is not written yet: {files.directory} ends at offset {image.end_offset - 1}")
     return image, quorum
 
 
@@ -37,7 +37,7 @@ def _load_snapshot(files: MetadataFiles, image: Image, quorum: QuorumFacts, end:
     usable = [each for each in snapshots if end is None or each.end_offset <= end]
     segments = files.segments()
     if not usable and (not segments or segments[0] > 0):
-        raise Failed(
+        raise CommandFailed(
             f"{files.directory} holds no metadata"
             if not snapshots
             else f"what was at that offset is not retained: the oldest snapshot in {files.directory} is of offset "

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from strandline.cli.dump import plain
+from strandline.cli.log_dump import plain
 from strandline.metadata.image import Image
 from strandline.metadata.values import (
     BROKER_RESOURCE,

@@ -11,9 +11,9 @@ from collections import deque
 from collections.abc import AsyncIterator, Iterator
 from typing import TYPE_CHECKING
 
-from strandline.cli.errors import Failed, Misused
+from strandline.cli.errors import CommandFailed, UsageError
 from strandline.cli.output import hint, print_json_line
-from strandline.cli.session import add_client_options, add_json_option, with_client
+from strandline.cli.with_client import add_client_options, add_json_option, with_client
 from strandline.model.errors import ErrorCode, KafkaError
 from strandline.runtime.tasks import yield_to_loop
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 CHUNK_BYTES = 256 << 10
 # Deliveries that were not printed yet; reading pauses there so that a slow cluster does not fill our memory.
-MAX_UNTOLD = 20_000
+MAX_UNREPORTED = 20_000
 # How large a record may be is for the broker to say; this is only what fits into a request at its default limit.
 MAX_RECORD_BYTES = (100 << 20) - (64 << 10)
 
@@ -56,12 +56,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     headers = [_header(pair) for pair in arguments.header]
     if arguments.partition is not None and arguments.partition < 0:
-        raise Misused(f"-p {arguments.partition}: partitions are numbered from 0")
+        raise UsageError(f"-p {arguments.partition}: partitions are numbered from 0")
     with _opened(arguments.file) as source:
         typed = arguments.file in (None, "-") and sys.stdin.isatty()
         if typed:
             hint("one record per line; Ctrl-D ends")
-        producing = _Producing(arguments, headers, source)
+        producing = _ProduceRun(arguments, headers, source)
         try:
             # Where each line is told, or typed, no other sign of life is needed.
             told = typed or (sys.stdout.isatty() and not arguments.quiet)
@@ -76,7 +76,7 @@ def run(arguments: argparse.Namespace) -> int:
 def _header(pair: str) -> tuple[str, bytes]:
     key, equals, value = pair.partition("=")
     if not equals:
-        raise Misused(f"-H {pair!r} is not key=value")
+        raise UsageError(f"-H {pair!r} is not key=value")
     return key, os.fsencode(value)
 
 
@@ -84,33 +84,33 @@ def _header(pair: str) -> tuple[str, bytes]:
 def _opened(path: str | None) -> Iterator[int]:
     if path is None or path == "-":
         if sys.stdin is None:
-            raise Misused("standard input is closed: there are no lines to write; give --file FILE")
+            raise UsageError("standard input is closed: there are no lines to write; give --file FILE")
         yield sys.stdin.fileno()
         return
     if os.path.isdir(path):
-        raise Misused(f"--file {path} is a directory: name a file")
+        raise UsageError(f"--file {path} is a directory: name a file")
     try:
         descriptor = os.open(path, os.O_RDONLY)
     except OSError as error:
-        raise Failed(f"{path}: {error.strerror}") from error
+        raise CommandFailed(f"{path}: {error.strerror}") from error
     try:
         yield descriptor
     finally:
         os.close(descriptor)
 
 
-class _Producing:
+class _ProduceRun:
     def __init__(self, arguments: argparse.Namespace, headers: list[tuple[str, bytes]], source: int) -> None:
         self._arguments = arguments
         self._headers = headers
         self._source = source
-        self._untold: deque[Delivery] = deque()
+        self._unreported: deque[Delivery] = deque()
         self._producer: Producer | None = None
         self.delivered = 0
 
     def progress(self) -> str:
-        trouble = self._producer.trouble if self._producer is not None else None
-        why = f" (trying again: {trouble})" if trouble is not None else ""
+        last_error = self._producer.last_error if self._producer is not None else None
+        why = f" (trying again: {last_error})" if last_error is not None else ""
         return f"{self.delivered} records written to {self._arguments.topic}{why}"
 
     async def run(self, client: Client) -> None:
@@ -126,28 +126,28 @@ class _Producing:
                             arguments.topic, value, key=key, headers=self._headers, partition=arguments.partition
                         )
                     except KafkaError as error:
-                        raise _explained(error, arguments.topic) from error
-                    self._untold.append(delivery)
-                    if len(self._untold) >= MAX_UNTOLD:
-                        await self._untold[0]
-                        self._tell()
-                self._tell()
+                        raise _explain_error(error, arguments.topic) from error
+                    self._unreported.append(delivery)
+                    if len(self._unreported) >= MAX_UNREPORTED:
+                        await self._unreported[0]
+                        self._report_delivered()
+                self._report_delivered()
                 if len(lines) < 10:
                     # Somebody is typing, or a program that waits for us: say at once where the lines went.
-                    await self._tell_all()
-            await self._tell_all()
+                    await self._report_all()
+            await self._report_all()
 
-    async def _tell_all(self) -> None:
-        while self._untold:
-            await asyncio.gather(self._untold[-1], return_exceptions=True)
-            self._tell()
-            if self._untold:
-                await asyncio.gather(self._untold[0], return_exceptions=True)
+    async def _report_all(self) -> None:
+        while self._unreported:
+            await asyncio.gather(self._unreported[-1], return_exceptions=True)
+            self._report_delivered()
+            if self._unreported:
+                await asyncio.gather(self._unreported[0], return_exceptions=True)
 
-    def _tell(self) -> None:
+    def _report_delivered(self) -> None:
         """Prints what was delivered, in the order of the input."""
-        while self._untold and self._untold[0].done():
-            self._print(self._untold.popleft().result())
+        while self._unreported and self._unreported[0].done():
+            self._print(self._unreported.popleft().result())
             self.delivered += 1
         sys.stdout.flush()
 
@@ -186,16 +186,16 @@ def _settings(arguments: argparse.Namespace) -> ProducerSettings:
     )
 
 
-def _explained(error: KafkaError, topic: str) -> Exception:
+def _explain_error(error: KafkaError, topic: str) -> Exception:
     from strandline.client.errors import RecordTooLarge
 
     if isinstance(error, RecordTooLarge):
-        return Failed(f"{error.why}: brokers take no larger requests, so cut it into several records")
+        return CommandFailed(f"{error.why}: brokers take no larger requests, so cut it into several records")
     if error.code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
         return error
     if "has partitions" in error.why:
-        return Failed(f"{error.why}: give -p one of them")
-    return Failed(
+        return CommandFailed(f"{error.why}: give -p one of them")
+    return CommandFailed(
         f"topic {topic!r} does not exist: `strandline topic create {topic}` makes it, `strandline topic list` shows "
         "what there is"
     )
@@ -231,4 +231,4 @@ async def _read(source: int) -> bytes:
     try:
         return os.read(source, CHUNK_BYTES)
     except OSError as error:
-        raise Failed(f"the lines cannot be read: {error.strerror}") from error
+        raise CommandFailed(f"the lines cannot be read: {error.strerror}") from error

@@ -6,13 +6,13 @@ import argparse
 import re
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from strandline.cli.errors import Failed, Misused
+from strandline.cli.errors import CommandFailed, UsageError
 from strandline.cli.output import print_facts, print_json, print_section, print_table
-from strandline.cli.session import add_client_options, add_json_option, with_client
+from strandline.cli.with_client import add_client_options, add_json_option, with_client
 
 if TYPE_CHECKING:
+    from strandline.client.admin.quorum import QuorumDescription, QuorumMember
     from strandline.client.client import Client
-    from strandline.client.quorum import QuorumDescription, QuorumMember
     from strandline.model.ids import Endpoint, Uuid
 
 _NEW_VOTER = re.compile(r"(\d+)(?:@(.+):(\d{1,5}):([A-Za-z0-9_-]{22}))?")
@@ -146,7 +146,7 @@ def parse_new_voter(text: str) -> NewVoter:
 
     found = _NEW_VOTER.fullmatch(text)
     if found is None:
-        raise Misused(
+        raise UsageError(
             f"{text!r} is not ID or ID@HOST:PORT:DIRECTORY, for example 4 or 4@host:9093:JEXY6aqzQY-32P5TStzaFg"
         )
     voter_id, host, port, directory_id = found.groups()
@@ -183,7 +183,7 @@ def _observed_directory(quorum: QuorumDescription, node_id: int) -> Uuid:
     observer = quorum.observer(node_id)
     if observer is None or observer.directory_id == ZERO_UUID:
         seen = ", ".join(str(each.id) for each in quorum.observers) or "none"
-        raise Failed(
+        raise CommandFailed(
             f"the active controller does not see node {node_id} follow the quorum (observers: {seen}): start it first, "
             f"or say what it is with {node_id}@HOST:PORT:DIRECTORY"
         )
@@ -193,7 +193,7 @@ def _observed_directory(quorum: QuorumDescription, node_id: int) -> Uuid:
 async def _registered_endpoint(client: Client, node_id: int) -> Endpoint:
     endpoint = (await client.quorum.controllers()).get(node_id)
     if endpoint is None:
-        raise Failed(
+        raise CommandFailed(
             f"node {node_id} is not registered as a controller: it needs controller in process.roles; if it has that, "
             f"say where it is with {node_id}@HOST:PORT:DIRECTORY"
         )
@@ -211,7 +211,7 @@ def run_remove(arguments: argparse.Namespace) -> int:
 
     found = _VOTER.fullmatch(arguments.voter)
     if found is None:
-        raise Misused(f"{arguments.voter!r} is not ID or ID:DIRECTORY, for example 2 or 2:JEXY6aqzQY-32P5TStzaFg")
+        raise UsageError(f"{arguments.voter!r} is not ID or ID:DIRECTORY, for example 2 or 2:JEXY6aqzQY-32P5TStzaFg")
     voter_id = int(found[1])
     asked_directory = Uuid.parse(found[2]) if found[2] else None
 
@@ -220,9 +220,9 @@ def run_remove(arguments: argparse.Namespace) -> int:
         voter = quorum.voter(voter_id)
         if voter is None or asked_directory not in (None, voter.directory_id):
             voters = ", ".join(f"{each.id}:{each.directory_id}" for each in quorum.voters)
-            raise Failed(f"{arguments.voter} is no voter: the voters are {voters}")
+            raise CommandFailed(f"{arguments.voter} is no voter: the voters are {voters}")
         if voter.directory_id == ZERO_UUID:
-            raise Failed(
+            raise CommandFailed(
                 "the voters of this cluster are those of controller.quorum.voters in its nodes' files: let the log say "
                 "who votes with `strandline feature upgrade kraft.version=1`, and they can be changed"
             )

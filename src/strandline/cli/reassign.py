@@ -8,17 +8,17 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from strandline.cli.errors import Failed, Misused
-from strandline.cli.moves import Moving
+from strandline.cli.errors import CommandFailed, UsageError
 from strandline.cli.output import hint, print_json, print_table
-from strandline.cli.partitions import WORDS, named_topics, parse_brokers
-from strandline.cli.session import add_client_options, add_json_option, with_client
+from strandline.cli.partition_arguments import WORDS, named_topics, parse_brokers
+from strandline.cli.reassignment_run import ReassignmentRun
+from strandline.cli.with_client import add_client_options, add_json_option, with_client
 from strandline.model.ids import TopicPartition
 
 if TYPE_CHECKING:
+    from strandline.client.admin.reassignments import Reassignment
     from strandline.client.client import Client
-    from strandline.client.plans import Moves
-    from strandline.client.reassignments import Reassignment
+    from strandline.client.core.replica_placement import Moves
 
 HELP = """\
 A plan is JSON as Kafka's tools have it:
@@ -62,10 +62,10 @@ def run(arguments: argparse.Namespace) -> int:
         return _run_generate(arguments)
     if arguments.file is not None:
         if arguments.words or arguments.to:
-            raise Misused("--file says which partitions go where: give no topics and no --to beside it")
+            raise UsageError("--file says which partitions go where: give no topics and no --to beside it")
         return _run_moves(arguments, parse_plan(_read(arguments.file), arguments.file))
     if not arguments.words or not arguments.to:
-        raise Misused(f"what should go where? Give {WORDS} and --to ID,…, or --file, --status, --cancel, --generate")
+        raise UsageError(f"what should go where? Give {WORDS} and --to ID,…, or --file, --status, --cancel, --generate")
     return _run_moves(arguments, None)
 
 
@@ -76,9 +76,9 @@ def _read(path: str) -> str:
         with open(path, encoding="utf-8") as file:
             return file.read()
     except OSError as error:
-        raise Failed(f"{path}: {error.strerror}") from error
+        raise CommandFailed(f"{path}: {error.strerror}") from error
     except UnicodeDecodeError as error:
-        raise Misused(f"{path} is not a plan: it is not text") from error
+        raise UsageError(f"{path} is not a plan: it is not text") from error
 
 
 def parse_plan(text: str, where: str) -> Moves:
@@ -90,11 +90,11 @@ def parse_plan(text: str, where: str) -> Moves:
         }
     except (ValueError, KeyError, TypeError) as error:
         missing = f"an entry has no {error.args[0]}" if isinstance(error, KeyError) else "it is not such JSON"
-        raise Misused(f"{where} is not a plan ({missing}); `strandline topic reassign --help` shows one") from error
+        raise UsageError(f"{where} is not a plan ({missing}); `strandline topic reassign --help` shows one") from error
     if not moves:
-        raise Misused(f"{where} moves nothing")
+        raise UsageError(f"{where} moves nothing")
     if len(moves) < len(entries):
-        raise Misused(f"{where} names a partition twice")
+        raise UsageError(f"{where} names a partition twice")
     return moves
 
 
@@ -109,10 +109,10 @@ def as_plan(moves: Mapping[TopicPartition, Sequence[int]]) -> dict[str, Any]:
 
 
 def _run_moves(arguments: argparse.Namespace, planned: Moves | None) -> int:
-    from strandline.client.plans import plan_everywhere
+    from strandline.client.core.replica_placement import plan_everywhere
 
     brokers = parse_brokers(arguments.to, "--to") if planned is None else []
-    moving: list[Moving] = []
+    moving: list[ReassignmentRun] = []
 
     async def work(client: Client) -> tuple[Moves, dict[TopicPartition, list[int]]]:
         words = arguments.words if planned is None else sorted({each.topic for each in planned})
@@ -123,17 +123,17 @@ def _run_moves(arguments: argparse.Namespace, planned: Moves | None) -> int:
             for each in topic.partitions
         }
         moves = planned or plan_everywhere([each for _, partitions in topics for each in partitions], brokers)
-        moving.append(Moving(moves))
+        moving.append(ReassignmentRun(moves))
         if arguments.wait:
             await moving[0].run(client)
         else:
-            await moving[0].begin_all(client)
+            await moving[0].start_all(client)
         return moves, before
 
-    def story() -> str:
-        return moving[0].story() if moving else "looking at the topics"
+    def progress_text() -> str:
+        return moving[0].progress_text() if moving else "looking at the topics"
 
-    moves, before = with_client(arguments, work, story)
+    moves, before = with_client(arguments, work, progress_text)
     status = "moved" if arguments.wait else "begun"
     if arguments.json:
         print_json(
@@ -182,7 +182,7 @@ def _run_status(arguments: argparse.Namespace) -> int:
 
 def _run_cancel(arguments: argparse.Namespace) -> int:
     if not arguments.words and not arguments.all:
-        raise Misused(f"cancel what? Give {WORDS}, or --all")
+        raise UsageError(f"cancel what? Give {WORDS}, or --all")
 
     async def work(client: Client) -> list[TopicPartition]:
         meant = None
@@ -193,7 +193,7 @@ def _run_cancel(arguments: argparse.Namespace) -> int:
         refused = await client.reassignments.cancel(under_way) if under_way else {}
         if refused:
             told = "; ".join(f"{partition}: {error}" for partition, error in list(refused.items())[:5])
-            raise Failed(f"{len(refused)} moves could not be cancelled: {told}")
+            raise CommandFailed(f"{len(refused)} moves could not be cancelled: {told}")
         return under_way
 
     cancelled = with_client(arguments, work, "cancelling")
@@ -208,18 +208,18 @@ def _run_cancel(arguments: argparse.Namespace) -> int:
 
 
 def _run_generate(arguments: argparse.Namespace) -> int:
-    from strandline.client.plans import plan_spread
+    from strandline.client.core.replica_placement import plan_spread
 
     allowed = None if arguments.to is None else parse_brokers(arguments.to, "--to")
     if arguments.replicas is not None and arguments.replicas < 1:
-        raise Misused(f"-r {arguments.replicas}: it must be at least 1")
+        raise UsageError(f"-r {arguments.replicas}: it must be at least 1")
 
     async def work(client: Client) -> Moves:
         brokers = (await client.cluster.describe()).brokers
         known = {broker.id for broker in brokers}
         unknown = [each for each in allowed or () if each not in known]
         if unknown:
-            raise Failed(f"there is no broker {unknown[0]}: `strandline broker list` shows which there are")
+            raise CommandFailed(f"there is no broker {unknown[0]}: `strandline broker list` shows which there are")
         topics = await named_topics(client, arguments.words)
         placement = {
             TopicPartition(topic.name, each.index): each.replicas
@@ -231,7 +231,7 @@ def _run_generate(arguments: argparse.Namespace) -> int:
         try:
             return plan_spread(placement, chosen, arguments.replicas)
         except ValueError as error:
-            raise Failed(str(error)) from error
+            raise CommandFailed(str(error)) from error
 
     # The plan is what the next command reads, so it is JSON in any case.
     print_json(as_plan(with_client(arguments, work, "planning")))

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from strandline.cli.errors import Failed
-from strandline.cli.platform import refuse_windows
-from strandline.cli.session import check_file, parse_pairs
+from strandline.cli.errors import CommandFailed
+from strandline.cli.preconditions import reject_windows
+from strandline.cli.with_client import check_file, parse_pairs
 
 if TYPE_CHECKING:
     import argparse
@@ -31,14 +31,14 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def serve(file: str, overrides: dict[str, str] | None = None, *, auto_format: bool = False) -> int:
-    refuse_windows("server")
-    from strandline.runtime.event_loop import postpone_collection
+    reject_windows("server")
+    from strandline.runtime.event_loop import disable_garbage_collection
 
-    postpone_collection()
+    disable_garbage_collection()
     check_file(file)
     overrides = overrides or {}
-    from strandline.node.config import ConfigRefused
-    from strandline.node.storage import StorageRefused
+    from strandline.node.config import InvalidConfig
+    from strandline.node.storage import StorageError
 
     try:
         if auto_format:
@@ -46,8 +46,8 @@ def serve(file: str, overrides: dict[str, str] | None = None, *, auto_format: bo
         from strandline.node.node import run_node
 
         return run_node(file, overrides)
-    except (ConfigRefused, StorageRefused) as error:
-        raise Failed(str(error)) from error
+    except (InvalidConfig, StorageError) as error:
+        raise CommandFailed(str(error)) from error
 
 
 def _format(file: str, overrides: dict[str, str]) -> None:
@@ -62,4 +62,4 @@ def _format(file: str, overrides: dict[str, str]) -> None:
     try:
         format_if_empty(config, disk=SystemDisk(), random=random.SystemRandom(), wall_ms=time.time_ns() // 1_000_000)
     except OSError as error:
-        raise Failed(f"{error.filename or config.log_dirs[0]} cannot be formatted: {error.strerror}") from error
+        raise CommandFailed(f"{error.filename or config.log_dirs[0]} cannot be formatted: {error.strerror}") from error

@@ -7,10 +7,10 @@ import random
 import time
 from typing import TYPE_CHECKING, Any
 
-from strandline.cli.errors import Failed, Misused
+from strandline.cli.errors import CommandFailed, UsageError
 from strandline.cli.output import hint, print_facts, print_json, print_table
-from strandline.cli.platform import refuse_windows
-from strandline.cli.session import add_json_option, check_file, parse_pairs
+from strandline.cli.preconditions import reject_windows
+from strandline.cli.with_client import add_json_option, check_file, parse_pairs
 
 if TYPE_CHECKING:
     from strandline.node.config import Config
@@ -62,9 +62,9 @@ def run_random_uuid(arguments: argparse.Namespace) -> int:
 
 
 def run_format(arguments: argparse.Namespace) -> int:
-    refuse_windows("storage format")
+    reject_windows("storage format")
     config = _config(arguments.config)
-    from strandline.node.storage import FormatPlan, StorageRefused, format_storage
+    from strandline.node.storage import FormatPlan, StorageError, format_storage
     from strandline.runtime.disk import SystemDisk
 
     options: dict[str, Any] = {}
@@ -83,10 +83,10 @@ def run_format(arguments: argparse.Namespace) -> int:
         report = format_storage(
             config, arguments.cluster_id, plan, disk=SystemDisk(), random=random.SystemRandom(), wall_ms=wall_ms
         )
-    except StorageRefused as error:
-        raise Failed(str(error)) from error
+    except StorageError as error:
+        raise CommandFailed(str(error)) from error
     except OSError as error:
-        raise Failed(f"{error.filename}: {error.strerror}") from error
+        raise CommandFailed(f"{error.filename}: {error.strerror}") from error
     if arguments.json:
         print_json(
             {
@@ -107,12 +107,12 @@ def run_format(arguments: argparse.Namespace) -> int:
 def _features(pairs: list[str]) -> dict[str, int] | None:
     levels = parse_pairs(pairs, "--feature")
     if not all(level.isdigit() for level in levels.values()):
-        raise Misused("--feature takes NAME=LEVEL, and a level is a number")
+        raise UsageError("--feature takes NAME=LEVEL, and a level is a number")
     return {name: int(level) for name, level in levels.items()} or None
 
 
 def run_info(arguments: argparse.Namespace) -> int:
-    refuse_windows("storage info")
+    reject_windows("storage info")
     config = _config(arguments.config)
     from strandline.node.storage import storage_info
     from strandline.runtime.disk import SystemDisk
@@ -143,10 +143,10 @@ def run_info(arguments: argparse.Namespace) -> int:
 
 
 def _config(path: str) -> Config:
-    from strandline.node.config import Config, ConfigRefused
+    from strandline.node.config import Config, InvalidConfig
 
     check_file(path)
     try:
         return Config.load(path)
-    except ConfigRefused as error:
-        raise Failed(str(error)) from error
+    except InvalidConfig as error:
+        raise CommandFailed(str(error)) from error

@@ -6,15 +6,15 @@ import argparse
 from typing import TYPE_CHECKING, Any
 
 from strandline.cli import reassign
-from strandline.cli.errors import Failed, Misused
+from strandline.cli.errors import CommandFailed, UsageError
 from strandline.cli.output import print_facts, print_json, print_section, print_table
-from strandline.cli.session import add_client_options, add_json_option, explained, parse_pairs, with_client
+from strandline.cli.with_client import add_client_options, add_json_option, explain_error, parse_pairs, with_client
 from strandline.model.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
+    from strandline.client.admin.configs import ConfigEntry
+    from strandline.client.admin.topics import TopicDescription
     from strandline.client.client import Client
-    from strandline.client.configs import ConfigEntry
-    from strandline.client.topics import TopicDescription
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -59,7 +59,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run_create(arguments: argparse.Namespace) -> int:
     for option, number in (("-p", arguments.partitions), ("-r", arguments.replicas)):
         if number != -1 and number < 1:
-            raise Misused(f"{option} {number}: it must be at least 1")
+            raise UsageError(f"{option} {number}: it must be at least 1")
     configs: dict[str, str | None] = {**parse_pairs(arguments.config, "-c")}
 
     async def work(client: Client) -> list[dict[str, Any]]:
@@ -159,8 +159,8 @@ def run_describe(arguments: argparse.Namespace) -> int:
 
 
 async def _described(client: Client, name: str) -> dict[str, Any]:
-    from strandline.client.configs import Resource, ResourceType
-    from strandline.client.offsets import EARLIEST, LATEST
+    from strandline.client.admin.configs import Resource, ResourceType
+    from strandline.client.admin.offsets import EARLIEST, LATEST
     from strandline.model.ids import TopicPartition
 
     topic = await client.topics.describe(name)
@@ -195,7 +195,7 @@ async def _described(client: Client, name: str) -> dict[str, Any]:
 
 
 def _is_own(entry: ConfigEntry) -> bool:
-    from strandline.client.configs import ConfigSource
+    from strandline.client.admin.configs import ConfigSource
 
     return entry.source == ConfigSource.TOPIC
 
@@ -232,10 +232,10 @@ def _print_described(topic: dict[str, Any]) -> None:
 def run_alter(arguments: argparse.Namespace) -> int:
     settings = parse_pairs(arguments.config, "-c")
     if arguments.partitions is None and not settings and not arguments.unset:
-        raise Misused("nothing to change: give -p N, -c key=value or --unset key")
+        raise UsageError("nothing to change: give -p N, -c key=value or --unset key")
 
     async def work(client: Client) -> None:
-        from strandline.client.configs import Resource, ResourceType
+        from strandline.client.admin.configs import Resource, ResourceType
 
         await client.topics.describe(arguments.name)
         if settings or arguments.unset:
@@ -264,7 +264,7 @@ def run_delete(arguments: argparse.Namespace) -> int:
             except KafkaError as error:
                 missing = error.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
                 if not (missing and arguments.if_exists):
-                    why = f"there is no topic {name!r}" if missing else str(explained(error, arguments.bootstrap))
+                    why = f"there is no topic {name!r}" if missing else str(explain_error(error, arguments.bootstrap))
                     results.append({"name": name, "deleted": False, "error": error.code.name, "why": why})
                 else:
                     results.append({"name": name, "deleted": False})
@@ -278,5 +278,5 @@ def run_delete(arguments: argparse.Namespace) -> int:
         print_table(("TOPIC", "STATUS"), rows)
     failed = [each for each in results if "error" in each]
     if failed:
-        raise Failed("; ".join(each["why"] for each in failed) + ": `strandline topic list` shows what there is")
+        raise CommandFailed("; ".join(each["why"] for each in failed) + ": `strandline topic list` shows what there is")
     return 0

@@ -9,15 +9,15 @@ import sys
 import time
 from typing import TYPE_CHECKING
 
-from strandline.cli.errors import Failed, Misused
+from strandline.cli.errors import CommandFailed, UsageError
 from strandline.cli.output import bold, hint, print_facts, print_json
-from strandline.cli.platform import refuse_windows
-from strandline.cli.session import DEFAULT_BOOTSTRAP, DEFAULT_DATA, add_json_option, parse_pairs
+from strandline.cli.preconditions import reject_windows
+from strandline.cli.with_client import DEFAULT_BOOTSTRAP, DEFAULT_DATA, add_json_option, parse_pairs
 
 if TYPE_CHECKING:
     from strandline.launch.cluster import Cluster
-    from strandline.launch.errors import NodeDied
-    from strandline.launch.state import ClusterState, NodeState
+    from strandline.launch.cluster_state import ClusterState, NodeState
+    from strandline.launch.errors import NodeExited
 
 DEFAULT_PORT = 9092
 EXAMPLES = """\
@@ -58,13 +58,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     port = DEFAULT_PORT if arguments.port is None else arguments.port
     if not 1 <= port <= 65_535:
-        raise Misused(f"--port {arguments.port}: ports go from 1 to 65535")
+        raise UsageError(f"--port {arguments.port}: ports go from 1 to 65535")
     settings = parse_pairs(arguments.set, "--set")
-    refuse_windows("up")
+    reject_windows("up")
     from strandline.launch.cluster import Cluster
-    from strandline.launch.errors import LaunchError, SettingRefused, TopologyRefused
+    from strandline.launch.cluster_state import StateUnreadable, read_state
+    from strandline.launch.errors import ConfigOverrideRejected, InvalidTopology, LaunchError
     from strandline.launch.ports import NoPortFree
-    from strandline.launch.state import StateUnreadable, read_state
 
     cluster = Cluster(arguments.data, say=hint)
     began = time.monotonic()
@@ -80,16 +80,16 @@ def run(arguments: argparse.Namespace) -> int:
                 replaced=arguments.replace,
             )
             if arguments.port is not None and before is not None:
-                _tell_of_kept_ports(before, arguments.port)
+                _warn_of_kept_ports(before, arguments.port)
             _announce(cluster, started, time.monotonic() - began, arguments)
             if started and not arguments.detach:
                 _stay(cluster)
-        except (SettingRefused, TopologyRefused) as error:
-            raise Misused(str(error)) from error
+        except (ConfigOverrideRejected, InvalidTopology) as error:
+            raise UsageError(str(error)) from error
         except (LaunchError, NoPortFree, StateUnreadable) as error:
             if not arguments.detach and cluster.has_started:
                 _stop(cluster)
-            raise Failed(str(error)) from error
+            raise CommandFailed(str(error)) from error
         except KeyboardInterrupt:
             if arguments.detach:
                 raise
@@ -97,7 +97,7 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _tell_of_kept_ports(before: ClusterState, asked: int) -> None:
+def _warn_of_kept_ports(before: ClusterState, asked: int) -> None:
     """Clients and other nodes know a node by its port, so it keeps the one it was made with."""
     if before.nodes and asked not in [port for node in before.nodes for port in node.ports]:
         kept = ", ".join(f"node {node.id} on {node.ports[0]}" for node in before.nodes)
@@ -142,10 +142,10 @@ def _nodes(state: ClusterState) -> list[tuple[str, object]]:
 
 def _stay(cluster: Cluster) -> None:
     """Until Ctrl-C, or until nothing of what we started runs any more; a node that dies does not take others along."""
-    last: NodeDied | None = None
+    last: NodeExited | None = None
     while cluster.has_started:
         time.sleep(0.2)
-        for died in cluster.deaths():
+        for died in cluster.exited_nodes():
             if died.asked:
                 hint(f"node {died.node_id} was stopped")
                 continue

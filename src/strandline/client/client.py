@@ -6,21 +6,21 @@ from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Self
 
+from strandline.client.admin.cluster import ClusterAdmin, ClusterDescription
+from strandline.client.admin.configs import ConfigAdmin
+from strandline.client.admin.elections import Election, elect_leaders
+from strandline.client.admin.features import FeatureAdmin
+from strandline.client.admin.metrics_page import read_metrics
+from strandline.client.admin.offsets import ListedOffset, list_offsets
+from strandline.client.admin.quorum import Quorum, QuorumDescription
+from strandline.client.admin.reassignments import Reassignment, ReassignmentAdmin
+from strandline.client.admin.topics import TopicAdmin, TopicDescription
 from strandline.client.bootstrap import parse_bootstrap
-from strandline.client.clusters import ClusterDescription, Clusters
-from strandline.client.configs import Configs
-from strandline.client.elections import Election, elect_leaders
-from strandline.client.features import Features
+from strandline.client.core.health import Health, assess
 from strandline.client.fetcher import Fetcher
-from strandline.client.health import Health, assess
-from strandline.client.metrics import read_metrics
-from strandline.client.offsets import ListedOffset, list_offsets
 from strandline.client.producer import Producer
-from strandline.client.quorum import Quorum, QuorumDescription
-from strandline.client.reassignments import Reassignment, Reassignments
 from strandline.client.routing import Router
 from strandline.client.settings import ClientSettings, FetcherSettings, ProducerSettings
-from strandline.client.topics import TopicDescription, Topics
 from strandline.model.errors import KafkaError
 from strandline.model.ids import TopicPartition
 from strandline.runtime.world import World
@@ -34,12 +34,12 @@ class Client:
 
     def __init__(self, world: World, bootstrap: str, settings: ClientSettings | None = None) -> None:
         self.router = Router(world, parse_bootstrap(bootstrap), settings)
-        self.topics = Topics(self.router)
-        self.configs = Configs(self.router)
-        self.cluster = Clusters(self.router)
+        self.topics = TopicAdmin(self.router)
+        self.configs = ConfigAdmin(self.router)
+        self.cluster = ClusterAdmin(self.router)
         self.quorum = Quorum(self.router)
-        self.features = Features(self.router)
-        self.reassignments = Reassignments(self.router)
+        self.features = FeatureAdmin(self.router)
+        self.reassignments = ReassignmentAdmin(self.router)
 
     async def __aenter__(self) -> Self:
         return self
@@ -71,7 +71,7 @@ class Client:
         while True:
             try:
                 described = cluster, quorum, _, _ = await self._described()
-                if assess(*described).is_well or self.router.now_ms() + HEALTH_POLL_MS > deadline_ms:
+                if assess(*described).is_healthy or self.router.now_ms() + HEALTH_POLL_MS > deadline_ms:
                     # Only now, and not with every look: other clusters log a complaint when they are asked in HTTP.
                     return assess(*described, shown=await self._metrics(cluster, quorum))
             except KafkaError:

@@ -11,17 +11,17 @@ import os
 from typing import Any, TypeVar, cast
 
 from strandline import __version__
-from strandline.client.errors import BrokerUnreachable, CallTimedOut, ConnectionLost, Violation, error_of
+from strandline.client.core.broker_versions import BrokerVersions, retry_version
+from strandline.client.core.request_codec import RequestCodec
+from strandline.client.errors import BrokerUnreachable, ConnectionLost, ProtocolViolation, RequestTimedOut, error_of
 from strandline.client.settings import ClientSettings
-from strandline.client.versions import BrokerVersions, retry_version
-from strandline.client.wire import Wire
 from strandline.model.errors import ErrorCode, KafkaError
 from strandline.model.ids import Endpoint
 from strandline.protocol.apis import ApiKey
 from strandline.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from strandline.protocol.types import Message
+from strandline.runtime.file_slice import FileSlice
 from strandline.runtime.network import Network
-from strandline.runtime.slices import FileSlice
 
 SOFTWARE_NAME = "strandline"
 
@@ -32,7 +32,7 @@ class Connection(asyncio.BufferedProtocol):
     def __init__(self, endpoint: Endpoint, settings: ClientSettings) -> None:
         self.endpoint = endpoint
         self._settings = settings
-        self._wire = Wire(settings.client_id, settings.max_response_bytes)
+        self._wire = RequestCodec(settings.client_id, settings.max_response_bytes)
         self._transport: asyncio.Transport | None = None
         self._answers: dict[int, asyncio.Future[Message]] = {}
         self._closed: KafkaError | None = None
@@ -70,7 +70,7 @@ class Connection(asyncio.BufferedProtocol):
         self, request: Message, response: type[R], *, version: int | None = None, timeout_ms: int | None = None
     ) -> R:
         """The answer to `request`, sent at `version` or at the newest that both sides speak."""
-        spoken = self.versions.newest_common(type(request)) if version is None else version
+        spoken = self.versions.newest_common_version(type(request)) if version is None else version
         answer = await self._ask(request, spoken, timeout_ms or self._settings.request_timeout_ms)
         assert isinstance(answer, response)
         return answer
@@ -127,7 +127,7 @@ class Connection(asyncio.BufferedProtocol):
         answer = self._answers.pop(correlation_id, None)
         if answer is not None and not answer.done():
             name = request.__name__.removesuffix("Request")
-            answer.set_exception(CallTimedOut(f"{self.endpoint} did not answer {name} within {timeout_ms} ms"))
+            answer.set_exception(RequestTimedOut(f"{self.endpoint} did not answer {name} within {timeout_ms} ms"))
         self.close("an earlier request ran out of time")
 
     def _end(self, error: KafkaError) -> None:
@@ -156,8 +156,8 @@ class Connection(asyncio.BufferedProtocol):
     def buffer_updated(self, nbytes: int) -> None:
         try:
             answered = self._wire.buffer_updated(nbytes)
-        except Violation as violation:
-            self._end(Violation(f"{self.endpoint}: {violation.why}"))
+        except ProtocolViolation as violation:
+            self._end(ProtocolViolation(f"{self.endpoint}: {violation.why}"))
             return
         for correlation_id, message in answered:
             answer = self._answers.pop(correlation_id, None)

@@ -3,12 +3,12 @@
 KafkaError
 ├─ BrokerUnreachable   nobody answered at any address we know
 ├─ ConnectionLost      the connection ended before the answer came: what was asked may or may not have been done
-├─ CallTimedOut        no answer in time, with the same uncertainty
-├─ NotSupported        this broker does not speak the API, or no version of it that we speak
+├─ RequestTimedOut        no answer in time, with the same uncertainty
+├─ UnsupportedVersion        this broker does not speak the API, or no version of it that we speak
 │  └─ NotABroker       a controller's listener, where clients have nothing to look for
-├─ Violation           the peer does not speak Kafka's protocol
+├─ ProtocolViolation           the peer does not speak Kafka's protocol
 ├─ RecordTooLarge      this producer does not send records of this size; no broker was asked
-└─ RecordsRefused      a broker refused a batch; `record_errors` says which records and why
+└─ RecordsRejected      a broker refused a batch; `record_errors` says which records and why
 """
 
 from __future__ import annotations
@@ -26,21 +26,21 @@ class ConnectionLost(KafkaError):
         super().__init__(ErrorCode.NETWORK_EXCEPTION, why)
 
 
-class CallTimedOut(KafkaError):
+class RequestTimedOut(KafkaError):
     def __init__(self, why: str) -> None:
         super().__init__(ErrorCode.REQUEST_TIMED_OUT, why)
 
 
-class NotSupported(KafkaError):
+class UnsupportedVersion(KafkaError):
     def __init__(self, why: str) -> None:
         super().__init__(ErrorCode.UNSUPPORTED_VERSION, why)
 
 
-class NotABroker(NotSupported):
+class NotABroker(UnsupportedVersion):
     pass
 
 
-class Violation(KafkaError):
+class ProtocolViolation(KafkaError):
     def __init__(self, why: str) -> None:
         super().__init__(ErrorCode.UNKNOWN_SERVER_ERROR, why)
 
@@ -51,14 +51,14 @@ class RecordTooLarge(KafkaError):
         super().__init__(ErrorCode.MESSAGE_TOO_LARGE, why)
 
 
-class RecordsRefused(KafkaError):
+class RecordsRejected(KafkaError):
     def __init__(self, code: ErrorCode, why: str, record_errors: dict[int, str]) -> None:
         super().__init__(code, why)
         self.record_errors = record_errors
 
 
 # The answer never came or the broker is gone: asking another broker, or the same one again, may help.
-TRANSPORT_ERRORS = (BrokerUnreachable, ConnectionLost, CallTimedOut)
+TRANSPORT_ERRORS = (BrokerUnreachable, ConnectionLost, RequestTimedOut)
 
 
 def code_of(number: int) -> ErrorCode:

@@ -16,13 +16,13 @@ from collections import deque
 from types import TracebackType
 from typing import Self
 
+from strandline.client.admin.offsets import EARLIEST, LATEST, list_offsets
+from strandline.client.core.cluster_metadata import BrokerMetadata
+from strandline.client.core.fetched_records import FetchedPartition, FetchPosition, read_fetched_records
 from strandline.client.errors import code_of, error_of
-from strandline.client.offsets import EARLIEST, LATEST, list_offsets
-from strandline.client.positions import Fetched, Position, read_fetched
+from strandline.client.fetch_session import FetchSession, SessionRequest, Wanted
 from strandline.client.routing import WRONG_LEADER, Router
-from strandline.client.session import FetchSession, SessionRequest, Wanted
 from strandline.client.settings import FetcherSettings
-from strandline.client.view import BrokerView
 from strandline.model.errors import ErrorCode, KafkaError
 from strandline.model.ids import ZERO_UUID, Endpoint, TopicPartition
 from strandline.protocol.messages.fetch import (
@@ -50,18 +50,18 @@ class Fetcher:
     def __init__(self, router: Router, settings: FetcherSettings | None = None) -> None:
         self._router = router
         self._settings = settings or FetcherSettings()
-        self._positions: dict[TopicPartition, Position] = {}
+        self._positions: dict[TopicPartition, FetchPosition] = {}
         self._sessions: dict[int, FetchSession] = {}
         self._busy: dict[int, None] = {}
-        self._ready: deque[Fetched] = deque()
+        self._ready: deque[FetchedPartition] = deque()
         self._tasks = TaskGroup()
         self._arrived = asyncio.Event()
         self._trouble: KafkaError | None = None
 
     @property
-    def trouble(self) -> KafkaError | None:
+    def last_error(self) -> KafkaError | None:
         """Why nothing comes at the moment, when that is so; polling goes on trying."""
-        return self._trouble or next((each.trouble for each in self._positions.values() if each.trouble), None)
+        return self._trouble or next((each.last_error for each in self._positions.values() if each.last_error), None)
 
     async def __aenter__(self) -> Self:
         await self._tasks.__aenter__()
@@ -76,16 +76,16 @@ class Fetcher:
     def assign(self, partition: TopicPartition, offset: int) -> None:
         """Reads this partition too, from `offset`; a partition that is read already is moved there."""
         self.unassign(partition)
-        self._positions[partition] = Position(offset)
+        self._positions[partition] = FetchPosition(offset)
 
     def unassign(self, partition: TopicPartition) -> None:
         self._positions.pop(partition, None)
         self._ready = deque(each for each in self._ready if each.partition != partition)
 
-    def position(self, partition: TopicPartition) -> Position:
+    def position(self, partition: TopicPartition) -> FetchPosition:
         return self._positions[partition]
 
-    async def poll(self, timeout_ms: int) -> list[Fetched]:
+    async def poll(self, timeout_ms: int) -> list[FetchedPartition]:
         """What has arrived, or what arrives within the time; raises what can only be mended by the caller."""
         loop = asyncio.get_running_loop()
         deadline_ms = self._router.now_ms() + timeout_ms
@@ -107,7 +107,7 @@ class Fetcher:
             finally:
                 timer.cancel()
 
-    def _take(self) -> list[Fetched]:
+    def _take(self) -> list[FetchedPartition]:
         taken, self._ready = list(self._ready), deque()
         for fetched in taken:
             position = self._positions[fetched.partition]
@@ -160,7 +160,7 @@ class Fetcher:
             self._positions[partition].error = KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, why)
         else:
             why = f"{partition} has no leader at the moment"
-            self._positions[partition].trouble = KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, why)
+            self._positions[partition].last_error = KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, why)
         self._back_off(partition)
 
     def _back_off(self, partition: TopicPartition, tries: int = 0) -> None:
@@ -205,7 +205,7 @@ class Fetcher:
     async def _ask(self, leader: int, session: FetchSession, wanted: dict[TopicPartition, Wanted]) -> FetchResponse:
         connection = await self._router.broker(leader, LANE)
         by_id = all(want.topic_id != ZERO_UUID for want in wanted.values())
-        version = connection.versions.newest_common(FetchRequest, None if by_id else BY_TOPIC_ID - 1)
+        version = connection.versions.newest_common_version(FetchRequest, None if by_id else BY_TOPIC_ID - 1)
         asked = session.next_request(wanted)
         request = FetchRequest(
             max_wait_ms=self._settings.max_wait_ms,
@@ -227,7 +227,7 @@ class Fetcher:
     async def _answered(self, answer: FetchResponse, asked: dict[TopicPartition, int]) -> None:
         view = self._router.view
         for endpoint in answer.node_endpoints:
-            view.brokers[endpoint.node_id] = BrokerView(
+            view.brokers[endpoint.node_id] = BrokerMetadata(
                 endpoint.node_id, Endpoint(endpoint.host, endpoint.port), endpoint.rack
             )
         mentioned = set()
@@ -245,7 +245,7 @@ class Fetcher:
             if partition not in mentioned and partition in self._positions:
                 self._positions[partition].served()
 
-    async def _received(self, partition: TopicPartition, position: Position, data: PartitionData) -> None:
+    async def _received(self, partition: TopicPartition, position: FetchPosition, data: PartitionData) -> None:
         code = code_of(data.error_code)
         if code != ErrorCode.NONE:
             await self._refused(partition, position, data, code)
@@ -255,7 +255,7 @@ class Fetcher:
         position.last_stable_offset = data.last_stable_offset
         position.log_start_offset = data.log_start_offset
         try:
-            fetched = read_fetched(
+            fetched = read_fetched_records(
                 partition,
                 data,
                 position.offset,
@@ -271,7 +271,7 @@ class Fetcher:
             self._ready.append(fetched)
 
     async def _refused(
-        self, partition: TopicPartition, position: Position, data: PartitionData, code: ErrorCode
+        self, partition: TopicPartition, position: FetchPosition, data: PartitionData, code: ErrorCode
     ) -> None:
         if code == ErrorCode.OFFSET_OUT_OF_RANGE:
             await self._reset(partition, position)
@@ -285,11 +285,13 @@ class Fetcher:
                 self._back_off(partition, position.refusals)
                 position.refusals += 1
                 why = DAMAGED.get(code, "the broker does not serve it at the moment")
-                position.trouble = KafkaError(code, f"{partition} from offset {position.offset}: {why} ({code.name})")
+                position.last_error = KafkaError(
+                    code, f"{partition} from offset {position.offset}: {why} ({code.name})"
+                )
         else:
             position.error = error_of(code, f"fetching {partition} from offset {position.offset}")
 
-    async def _reset(self, partition: TopicPartition, position: Position) -> None:
+    async def _reset(self, partition: TopicPartition, position: FetchPosition) -> None:
         if self._settings.out_of_range == "error":
             why = f"{partition} does not hold offset {position.offset}"
             position.error = KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, why)

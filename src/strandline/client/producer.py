@@ -15,13 +15,13 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
 
-from strandline.client.accumulator import Accumulator, Batch, ProducerId, record_size
 from strandline.client.connection import Connection
-from strandline.client.errors import CallTimedOut, ConnectionLost, RecordsRefused, RecordTooLarge, code_of, error_of
-from strandline.client.partitioner import Partitioner
+from strandline.client.core.accumulator import Accumulator, Batch, ProducerId, record_size
+from strandline.client.core.cluster_metadata import BrokerMetadata, TopicMetadata
+from strandline.client.core.partitioner import Partitioner
+from strandline.client.errors import ConnectionLost, RecordsRejected, RecordTooLarge, RequestTimedOut, code_of, error_of
 from strandline.client.routing import WRONG_LEADER, Router
 from strandline.client.settings import ProducerSettings
-from strandline.client.view import BrokerView, TopicView
 from strandline.model.errors import ErrorCode, KafkaError
 from strandline.model.ids import ZERO_UUID, Endpoint, TopicPartition
 from strandline.protocol.messages.produce import (
@@ -63,7 +63,7 @@ class Producer:
         self._progress: asyncio.Future[None] | None = None
         self._broken: KafkaError | None = None
         self._sleeps_until_ms: int | None = None
-        self.trouble: KafkaError | None = None
+        self.last_error: KafkaError | None = None
         """Why what was sent last has to be sent again; None once something has been delivered."""
 
     async def __aenter__(self) -> Self:
@@ -129,7 +129,7 @@ class Producer:
         finally:
             self._accumulator.end_flush()
 
-    def _choose(self, topic: TopicView, key: bytes | None, size_bytes: int) -> int:
+    def _choose(self, topic: TopicMetadata, key: bytes | None, size_bytes: int) -> int:
         available = [] if key is not None else [each.index for each in topic.partitions.values() if each.leader >= 0]
         return self._partitioner.partition(topic.name, key, size_bytes, len(topic.partitions), available)
 
@@ -150,7 +150,7 @@ class Producer:
         deadline_ms = self._router.deadline_ms(self._settings.max_block_ms)
         while not self._has_room_for(size_bytes):
             if self._router.now_ms() >= deadline_ms:
-                raise CallTimedOut(
+                raise RequestTimedOut(
                     f"no room for the record within {self._settings.max_block_ms} ms: nothing is delivered"
                 )
             self._wake.set()
@@ -165,7 +165,7 @@ class Producer:
             now_ms = self._router.now_ms()
             for batch in self._accumulator.expire(now_ms):
                 why = f"not delivered to {batch.partition} within {self._settings.delivery_timeout_ms} ms"
-                self._fail(batch, CallTimedOut(why))
+                self._fail(batch, RequestTimedOut(why))
             pause_ms = await self._send_ready(now_ms)
             await self._sleep(pause_ms)
 
@@ -244,7 +244,7 @@ class Producer:
             topic = topics.setdefault(name, TopicProduceData(name=name, topic_id=view.id_of(name)))
             topic.partition_data.append(PartitionProduceData(index=batch.partition.partition, records=batch.encoded))
         by_id = all(topic.topic_id != ZERO_UUID for topic in topics.values())
-        version = connection.versions.newest_common(ProduceRequest, None if by_id else BY_TOPIC_ID - 1)
+        version = connection.versions.newest_common_version(ProduceRequest, None if by_id else BY_TOPIC_ID - 1)
         request = ProduceRequest(
             acks=self._settings.acks,
             timeout_ms=self._router.settings.request_timeout_ms,
@@ -266,7 +266,7 @@ class Producer:
             for result in topic.partition_responses:
                 results[TopicPartition(name, result.index)] = result
         for endpoint in answer.node_endpoints:
-            known = BrokerView(endpoint.node_id, Endpoint(endpoint.host, endpoint.port), endpoint.rack)
+            known = BrokerMetadata(endpoint.node_id, Endpoint(endpoint.host, endpoint.port), endpoint.rack)
             self._router.view.brokers[endpoint.node_id] = known
         for batch in batches:
             found = results.get(batch.partition)
@@ -287,11 +287,11 @@ class Producer:
             if code in WRONG_LEADER and not hinted:
                 self._router.view.on_wrong_leader(batch.partition.topic)
             errors = {each.batch_index: each.batch_index_error_message or "" for each in result.record_errors}
-            self._failed(batch, code, RecordsRefused(code, result.error_message or f"for {batch.partition}", errors))
+            self._failed(batch, code, RecordsRejected(code, result.error_message or f"for {batch.partition}", errors))
 
     def _succeed(self, batch: Batch, base_offset: int, append_time_ms: int) -> None:
         self._accumulator.on_appended(batch)
-        self.trouble = None
+        self.last_error = None
         topic, partition = batch.partition
         for index, (delivery, record) in enumerate(zip(batch.tokens, batch.records, strict=True)):
             assert isinstance(delivery, asyncio.Future)
@@ -303,7 +303,7 @@ class Producer:
     def _failed(self, batch: Batch, code: ErrorCode, error: KafkaError) -> None:
         backoff_ms = self._router.settings.retry_backoff_ms
         if self._accumulator.on_failed(batch, code, self._router.now_ms(), backoff_ms):
-            self.trouble = error
+            self.last_error = error
         else:
             self._fail(batch, error)
 

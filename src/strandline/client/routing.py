@@ -13,9 +13,9 @@ from types import TracebackType
 from typing import Self, TypeVar
 
 from strandline.client.connection import Connection
-from strandline.client.errors import TRANSPORT_ERRORS, BrokerUnreachable, CallTimedOut, ConnectionLost
+from strandline.client.core.cluster_metadata import ClusterMetadata, TopicMetadata
+from strandline.client.errors import TRANSPORT_ERRORS, BrokerUnreachable, ConnectionLost, RequestTimedOut
 from strandline.client.settings import Backoff, ClientSettings
-from strandline.client.view import ClusterView, TopicView
 from strandline.model.errors import ErrorCode, KafkaError
 from strandline.model.ids import Endpoint, TopicPartition
 from strandline.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
@@ -50,7 +50,7 @@ class Router:
             raise ValueError("at least one bootstrap address is needed")
         self.world = world
         self.settings = settings or ClientSettings()
-        self.view = ClusterView()
+        self.view = ClusterMetadata()
         self._bootstrap = bootstrap
         self._connections: dict[tuple[Endpoint, str], Connection] = {}
         self._opening: dict[tuple[Endpoint, str], asyncio.Future[None]] = {}
@@ -157,7 +157,7 @@ class Router:
         """Asks for metadata of these topics (None: all) and believes the answer."""
         asked = None if topics is None else list(dict.fromkeys(topics))
         connection = await self.any_broker()
-        version = connection.versions.newest_common(MetadataRequest)
+        version = connection.versions.newest_common_version(MetadataRequest)
         request = MetadataRequest(
             topics=None if asked is None else [MetadataRequestTopic(name=name) for name in asked],
             allow_auto_topic_creation=create or version < 4,
@@ -169,12 +169,12 @@ class Router:
         self.view.on_metadata(answer, self.now_ms(), asked)
         return answer
 
-    async def topic(self, name: str, *, create: bool = False, timeout_ms: int | None = None) -> TopicView:
+    async def topic(self, name: str, *, create: bool = False, timeout_ms: int | None = None) -> TopicMetadata:
         """What is known of a topic, refreshed if it is old; waits for a topic that is being created."""
         if self.view.is_fresh(name, self.now_ms(), self.settings.metadata_max_age_ms):
             return self.view.topics[name]
 
-        async def ask() -> TopicView:
+        async def ask() -> TopicMetadata:
             await self.refresh([name], create=create)
             known = self.view.topics.get(name)
             if known is None or known.error:
@@ -297,7 +297,7 @@ class Router:
             opened.set_result(None)
 
     def _rebootstrap(self) -> None:
-        self.view = ClusterView()
+        self.view = ClusterMetadata()
         connections, self._connections = self._connections, {}
         for connection in connections.values():
             connection.close("the cluster asked us to begin anew")
@@ -312,4 +312,4 @@ class Router:
 def _may_be_retried(result: object) -> bool:
     if not isinstance(result, KafkaError):
         return False
-    return result.code.retriable or isinstance(result, (ConnectionLost, BrokerUnreachable, CallTimedOut))
+    return result.code.retriable or isinstance(result, (ConnectionLost, BrokerUnreachable, RequestTimedOut))

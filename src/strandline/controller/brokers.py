@@ -15,13 +15,13 @@ from collections.abc import Callable, Generator
 from enum import Enum, auto
 
 from strandline.controller.decisions import MAX_RECORDS_PER_DECISION, Decision, Steps
-from strandline.controller.doubts import Doubts
-from strandline.controller.elections import come, leads_any, leave
-from strandline.controller.hosts import known_broker
-from strandline.controller.rules import TopicRules, elr_enabled
+from strandline.controller.election_rules import TopicElectionRules, elr_enabled
+from strandline.controller.live_brokers import registered_broker
+from strandline.controller.partition_changes import come, leads_any, leave
 from strandline.controller.sessions import FormerLeader, Session, Sessions
 from strandline.controller.settings import ControllerSettings
-from strandline.metadata.cluster import METADATA_VERSION
+from strandline.controller.unconfirmed_failures import UnconfirmedFailures
+from strandline.metadata.cluster_image import METADATA_VERSION
 from strandline.metadata.record_versions import CONTROLLERS_SINCE, CORDONED_DIRECTORIES_SINCE, DIRECTORIES_SINCE
 from strandline.metadata.values import BrokerInfo
 from strandline.metadata.views import View
@@ -63,10 +63,10 @@ class Next(Enum):
 
 
 class Brokers:
-    def __init__(self, view: View, settings: ControllerSettings, doubts: Doubts | None = None) -> None:
+    def __init__(self, view: View, settings: ControllerSettings, doubts: UnconfirmedFailures | None = None) -> None:
         self._view = view
         self._settings = settings
-        self.doubts = doubts or Doubts()
+        self.doubts = doubts or UnconfirmedFailures()
         self.sessions = self._no_sessions()
 
     def _no_sessions(self) -> Sessions:
@@ -74,7 +74,7 @@ class Brokers:
 
     def activate(self, now_ms: int, former_leader: FormerLeader | None = None) -> None:
         """Every broker that is not fenced gets the time of a whole session to be heard, but for who led before."""
-        if former_leader is None or not self._settings.death_detection:
+        if former_leader is None or not self._settings.failure_detection:
             heard_ms = {}
         else:
             heard_ms = {former_leader.id: former_leader.heard_ms}
@@ -83,7 +83,7 @@ class Brokers:
         for broker in self._view.brokers():
             if not broker.fenced:
                 self.sessions.start(broker.id, broker.epoch, now_ms, heard_ms.get(broker.id))
-            elif self._settings.death_detection:
+            elif self._settings.failure_detection:
                 # Perhaps a moment ago, by the controller before this one, on evidence.
                 self.doubts.begin(broker.id, now_ms + self._settings.broker_session_timeout_ms)
 
@@ -183,7 +183,7 @@ class Brokers:
         self.sessions.renew(request.broker_id, request.broker_epoch, now_ms)
 
     def heartbeat(self, request: BrokerHeartbeatRequest, now_ms: int) -> Steps[BrokerHeartbeatResponse]:
-        broker = known_broker(self._view, request.broker_id, request.broker_epoch)
+        broker = registered_broker(self._view, request.broker_id, request.broker_epoch)
         session = self.sessions.touch(broker.id, broker.epoch, request.current_metadata_offset, now_ms)
         records: list[Message] = []
         if self._failed_directories(broker, request):
@@ -311,8 +311,8 @@ class Brokers:
         )
         return Decision(ControllerRegistrationResponse(), [record])
 
-    def _rules(self) -> TopicRules:
-        return TopicRules(self._view, self._settings.static, self._settings.node_id, self.doubts)
+    def _rules(self) -> TopicElectionRules:
+        return TopicElectionRules(self._view, self._settings.static, self._settings.node_id, self.doubts)
 
 
 def _unsupported(broker_id: int, name: str, low: int, high: int, level: int) -> KafkaError:

@@ -12,21 +12,21 @@ from collections.abc import Mapping, Sequence
 from typing import Final, Protocol
 
 from strandline.controller.decisions import Decision, check_size
-from strandline.controller.rules import MIN_INSYNC_REPLICAS, cluster_layers, elr_enabled
+from strandline.controller.election_rules import MIN_INSYNC_REPLICAS, cluster_layers, elr_enabled
 from strandline.controller.settings import ControllerSettings
-from strandline.metadata.broker_settings import broker_key, check_broker_configs
-from strandline.metadata.effective_settings import broker_value
-from strandline.metadata.group_settings import (
+from strandline.metadata.broker_configs import broker_key, check_broker_configs
+from strandline.metadata.effective_configs import broker_value
+from strandline.metadata.group_configs import (
     CLIENT_METRICS_KEYS,
     GROUP_KEYS,
     check_client_metrics_configs,
     check_group_configs,
 )
-from strandline.metadata.topic_settings import TOPIC_KEYS, check_topic_configs
+from strandline.metadata.topic_configs import TOPIC_KEYS, check_topic_configs
 from strandline.metadata.values import BROKER_RESOURCE, CLIENT_METRICS_RESOURCE, GROUP_RESOURCE, TOPIC_RESOURCE
 from strandline.metadata.views import View
+from strandline.model.config_key import ConfigError, ConfigKey, ConfigKind
 from strandline.model.errors import ErrorCode, KafkaError
-from strandline.model.settings import ConfigError, ConfigKey, ConfigKind
 from strandline.model.topic_names import check_topic_name
 from strandline.protocol.messages.configs import (
     AlterConfigsRequest,

@@ -1,7 +1,7 @@
 """The controller: what it is asked, one method per request, and what it does by itself.
 
 Machines (`topics`, `brokers`, `configs` …) decide on the latest view and return records and an answer;
-`controller.events` makes one decision after the other, appends, and answers when committed; `controller.caretaker` does
+`controller.events` makes one decision after the other, appends, and answers when committed; `controller.fencing` does
 what nobody asks for. This module introduces them to one another, and says what belongs together where a request, or an
 activation, is the business of several: a setting and the partitions that feel it, kraft.version and the other features.
 It does not know who makes the log durable: it sees the `MetadataLog` port.
@@ -22,26 +22,26 @@ from msgspec.structs import replace
 from strandline.controller import producer_ids, tokens
 from strandline.controller.acls import Acls
 from strandline.controller.brokers import Brokers
-from strandline.controller.caretaker import Caretaker
-from strandline.controller.clockwork import Duty
 from strandline.controller.configs import Configs
 from strandline.controller.decisions import MAX_RECORDS_PER_DECISION, Decision, Steps
-from strandline.controller.dials import Dials, NoDials
-from strandline.controller.directories import Directories
-from strandline.controller.doubts import Doubts
-from strandline.controller.elections import keep_eligible
+from strandline.controller.directory_assignments import DirectoryAssignments
+from strandline.controller.elect_leaders import LeaderElections, allows_unclean
 from strandline.controller.events import Events
 from strandline.controller.features import Features
-from strandline.controller.isr import Isrs
-from strandline.controller.leaders import Leaders, allows_unclean
+from strandline.controller.fencing import BrokerFencing
+from strandline.controller.isr import IsrChanges
+from strandline.controller.metadata_log import MetadataLog
 from strandline.controller.metrics import ControllerMetrics
-from strandline.controller.port import MetadataLog
+from strandline.controller.partition_changes import keep_eligible
+from strandline.controller.periodic_tasks import PeriodicTask
+from strandline.controller.probes import NoProbes, Prober
 from strandline.controller.quotas import Quotas
 from strandline.controller.reassignments import Reassignments
 from strandline.controller.scram import Scram
 from strandline.controller.sessions import FormerLeader
 from strandline.controller.settings import ControllerSettings
 from strandline.controller.topics import Topics
+from strandline.controller.unconfirmed_failures import UnconfirmedFailures
 from strandline.metadata.image import Image
 from strandline.model.errors import ErrorCode, KafkaError
 from strandline.protocol.messages.acls import (
@@ -112,7 +112,7 @@ class Controller:
         settings: ControllerSettings,
         bootstrap: Sequence[Message] = (),
         metrics: Metrics | None = None,
-        dials: Dials | None = None,
+        dials: Prober | None = None,
     ) -> None:
         """`bootstrap` is what the first active controller of a cluster writes (see `metadata.features`)."""
         self._image = image
@@ -123,26 +123,28 @@ class Controller:
         metrics = metrics or Metrics()
         self._events = Events(image, log, clock, metrics)
         self._metrics = ControllerMetrics(image, clock, metrics, lambda: self.is_active)
-        doubts = Doubts()
+        doubts = UnconfirmedFailures()
         self.brokers = Brokers(image.latest, settings, doubts)
         self._topics = Topics(image.latest, settings, random)
         self._configs = Configs(image.latest, settings)
         self._features = Features(image.latest, settings, lambda: log.kraft_version)
-        self._isrs = Isrs(image.latest, settings, doubts)
-        self._leaders = Leaders(image.latest, settings, doubts)
+        self._isrs = IsrChanges(image.latest, settings, doubts)
+        self._leaders = LeaderElections(image.latest, settings, doubts)
         self._reassignments = Reassignments(image.latest, settings, doubts)
-        self._directories = Directories(image.latest, settings, doubts)
+        self._directories = DirectoryAssignments(image.latest, settings, doubts)
         self._quotas = Quotas(image.latest)
         self._scram = Scram(image.latest)
         self._acls = Acls(image.latest, random, authorizer=settings.authorizer)
         unclean_ms, expiry_ms = settings.unclean_leader_election_interval_ms, settings.token_expiry_check_interval_ms
-        unclean_election = Duty("elect unclean leaders", unclean_ms, self._leaders.elect_unclean)
-        self._caretaker = Caretaker(
-            image.latest, settings, self._events, self.brokers, clock, dials or NoDials(), unclean_election
+        unclean_election = PeriodicTask("elect unclean leaders", unclean_ms, self._leaders.elect_unclean)
+        self._caretaker = BrokerFencing(
+            image.latest, settings, self._events, self.brokers, clock, dials or NoProbes(), unclean_election
         )
         balance_ms = settings.leader_imbalance_check_interval_ms if settings.auto_leader_rebalance_enable else 0
-        self._caretaker.add(Duty("balance leaders", balance_ms, self._leaders.balance))
-        self._caretaker.add(Duty("expire tokens", expiry_ms, lambda: tokens.expire(image.latest, clock.wall_ms())))
+        self._caretaker.add(PeriodicTask("balance leaders", balance_ms, self._leaders.balance))
+        self._caretaker.add(
+            PeriodicTask("expire tokens", expiry_ms, lambda: tokens.expire(image.latest, clock.wall_ms()))
+        )
 
     @property
     def is_active(self) -> bool:
@@ -247,7 +249,7 @@ class Controller:
             )
         except KafkaError as error:
             if error.code is ErrorCode.DUPLICATE_BROKER_REGISTRATION:
-                self._caretaker.took_for_duplicate(request)
+                self._caretaker.on_duplicate_registration(request)
             raise
 
     async def broker_heartbeat(self, request: BrokerHeartbeatRequest, version: int = 2) -> BrokerHeartbeatResponse:

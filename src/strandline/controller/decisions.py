@@ -23,7 +23,7 @@ A = TypeVar("A")
 # One atomic batch holds at most this many records; what a user asks for beyond it is refused.
 MAX_RECORDS_PER_DECISION: Final = 10_000
 # About a millisecond of work for the heaviest decision (placing a partition and writing its record).
-STEPS_PER_BREATH: Final = 200
+STEPS_PER_YIELD: Final = 200
 
 
 class Decision(msgspec.Struct, Generic[A]):

@@ -6,26 +6,26 @@ what the first made of it, so that epochs are compared with what they will be an
 
 from __future__ import annotations
 
-from strandline.controller.doubts import Doubts
-from strandline.controller.hosts import LiveBrokers
-from strandline.controller.partitions import AS_IT_IS, Rules, Target, change
-from strandline.controller.rules import TopicRules
+from strandline.controller.election_rules import TopicElectionRules
+from strandline.controller.live_brokers import LiveBrokers
+from strandline.controller.partitions import AS_IT_IS, ElectionRules, Target, change
 from strandline.controller.settings import ControllerSettings
-from strandline.metadata.topics import changed_partition
+from strandline.controller.unconfirmed_failures import UnconfirmedFailures
+from strandline.metadata.topics_image import changed_partition
 from strandline.metadata.values import PartitionInfo, PartitionKey, TopicInfo
 from strandline.metadata.views import View
 from strandline.protocol.types import Message
 
 
-class Draft:
-    def __init__(self, view: View, settings: ControllerSettings, doubts: Doubts | None = None) -> None:
+class PartitionChanges:
+    def __init__(self, view: View, settings: ControllerSettings, doubts: UnconfirmedFailures | None = None) -> None:
         self.records: list[Message] = []
         self.hosts = LiveBrokers(view)
         self._view = view
-        self._rules = TopicRules(view, settings.static, settings.node_id, doubts)
+        self._rules = TopicElectionRules(view, settings.static, settings.node_id, doubts)
         self._changed: dict[PartitionKey, PartitionInfo] = {}
 
-    def rules(self, topic: TopicInfo, partition: PartitionInfo) -> Rules:
+    def rules(self, topic: TopicInfo, partition: PartitionInfo) -> ElectionRules:
         return self._rules.of_partition(topic.name, partition)
 
     def partition(self, topic: TopicInfo, index: int) -> PartitionInfo | None:

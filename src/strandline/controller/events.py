@@ -23,8 +23,8 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from strandline.controller.decisions import MAX_RECORDS_PER_DECISION, Decision, Steps
+from strandline.controller.metadata_log import MetadataLog
 from strandline.controller.metrics import CONTROLLER
-from strandline.controller.port import MetadataLog
 from strandline.metadata.image import Image
 from strandline.model.errors import ErrorCode, KafkaError
 from strandline.protocol.types import Message
@@ -45,7 +45,7 @@ _MARGIN: Final = 1000
 _QUEUE: Final = "kafka.controller:type=ControllerEventManager,name="
 
 
-class Leadership(msgspec.Struct):
+class Activation(msgspec.Struct):
     """One term of office."""
 
     epoch: int
@@ -61,7 +61,7 @@ class Events:
         self._log = log
         self._clock = clock
         self._turn = asyncio.Lock()
-        self._leadership: Leadership | None = None
+        self._leadership: Activation | None = None
         self.next_offset = -1
         """While a decision is made: where its first record will stand."""
         self._queue_time = metrics.window(_QUEUE + "EventQueueTimeMs")
@@ -71,17 +71,17 @@ class Events:
         self._errors = metrics.counter(CONTROLLER + "MetadataErrorCount")
 
     @property
-    def leadership(self) -> Leadership | None:
+    def leadership(self) -> Activation | None:
         """The current one, if this controller is active."""
         mine = self._leadership
         return mine if mine is not None and self._is_current(mine) else None
 
-    def begin(self) -> Leadership | None:
+    def begin(self) -> Activation | None:
         """The log is ours and everything committed is replayed. None if it has been lost again meanwhile."""
         if not self._log.is_leader:
             return None
         committed = self._log.committed
-        self._leadership = Leadership(self._log.epoch, committed, committed.value, self._clock.now_ms())
+        self._leadership = Activation(self._log.epoch, committed, committed.value, self._clock.now_ms())
         return self._leadership
 
     def end(self) -> None:
@@ -109,7 +109,7 @@ class Events:
         await leadership.committed.reached(until)
         return decision.answer
 
-    async def _decided(self, decide: Callable[[], Decision[A] | Steps[A]], leadership: Leadership) -> Decision[A]:
+    async def _decided(self, decide: Callable[[], Decision[A] | Steps[A]], leadership: Activation) -> Decision[A]:
         self.next_offset = self._log.reserve()
         try:
             decided = decide()
@@ -124,7 +124,7 @@ class Events:
             self._log.release()
         return decision
 
-    async def _at_ease(self, steps: Steps[A], leadership: Leadership) -> Decision[A]:
+    async def _at_ease(self, steps: Steps[A], leadership: Activation) -> Decision[A]:
         """Runs a long decision, letting the loop breathe where it yields."""
         while True:
             try:
@@ -133,7 +133,7 @@ class Events:
                 return end.value  # type: ignore[no-any-return]
             await self._breathe(leadership)
 
-    async def _apply(self, decision: Decision[Any], leadership: Leadership) -> None:
+    async def _apply(self, decision: Decision[Any], leadership: Activation) -> None:
         records = decision.records
         if decision.atomic and len(records) > MAX_RECORDS_PER_DECISION + _MARGIN:
             raise KafkaError(ErrorCode.POLICY_VIOLATION, f"{len(records)} records are too many for one decision")
@@ -144,7 +144,7 @@ class Events:
         if decision.appended is not None:
             decision.appended(leadership.end_offset - 1)
 
-    async def _append(self, records: Sequence[Message], base_offset: int, leadership: Leadership) -> None:
+    async def _append(self, records: Sequence[Message], base_offset: int, leadership: Activation) -> None:
         """Replays, then appends: what cannot be replayed must not be written."""
         self._image.mark(base_offset)
         try:
@@ -160,15 +160,15 @@ class Events:
                 self._image.revert_to_committed(base_offset)
             raise
 
-    async def _breathe(self, leadership: Leadership) -> None:
+    async def _breathe(self, leadership: Activation) -> None:
         await yield_to_loop()
         self._check(leadership)
 
-    def _check(self, leadership: Leadership) -> None:
+    def _check(self, leadership: Activation) -> None:
         if not self._is_current(leadership):
             raise _not_controller()
 
-    def _is_current(self, leadership: Leadership) -> bool:
+    def _is_current(self, leadership: Activation) -> bool:
         return self._leadership is leadership and self._log.is_leader and self._log.epoch == leadership.epoch
 
 

@@ -16,11 +16,11 @@ from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from typing import Final
 
 from strandline.controller.decisions import Decision, Steps
-from strandline.controller.elections import concerned
-from strandline.controller.rules import MIN_INSYNC_REPLICAS, cluster_layers
+from strandline.controller.election_rules import MIN_INSYNC_REPLICAS, cluster_layers
+from strandline.controller.partition_changes import concerned
 from strandline.controller.settings import ControllerSettings
-from strandline.metadata.cluster import METADATA_VERSION
-from strandline.metadata.effective_settings import broker_value
+from strandline.metadata.cluster_image import METADATA_VERSION
+from strandline.metadata.effective_configs import broker_value
 from strandline.metadata.features import (
     ELIGIBLE_LEADER_REPLICAS,
     KRAFT_VERSION,

@@ -20,12 +20,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from strandline.controller.decisions import STEPS_PER_BREATH, Decision, Steps
-from strandline.controller.doubts import Doubts
-from strandline.controller.drafts import Draft
-from strandline.controller.hosts import known_broker
+from strandline.controller.decisions import STEPS_PER_YIELD, Decision, Steps
+from strandline.controller.drafts import PartitionChanges
+from strandline.controller.live_brokers import registered_broker
 from strandline.controller.partitions import Target
 from strandline.controller.settings import ControllerSettings
+from strandline.controller.unconfirmed_failures import UnconfirmedFailures
 from strandline.metadata.values import RECOVERED, RECOVERING, PartitionInfo, TopicInfo
 from strandline.metadata.views import View
 from strandline.model.errors import ErrorCode
@@ -41,16 +41,16 @@ from strandline.protocol.messages.brokers import (
 _ANY_EPOCH = -1
 
 
-class Isrs:
-    def __init__(self, view: View, settings: ControllerSettings, doubts: Doubts | None = None) -> None:
+class IsrChanges:
+    def __init__(self, view: View, settings: ControllerSettings, doubts: UnconfirmedFailures | None = None) -> None:
         self._view = view
         self._settings = settings
         self._doubts = doubts
 
     def alter(self, request: AlterPartitionRequest, version: int) -> Steps[AlterPartitionResponse]:
         """Up to version 2 the members of an ISR come without their broker epochs."""
-        known_broker(self._view, request.broker_id, request.broker_epoch)
-        draft = Draft(self._view, self._settings, self._doubts)
+        registered_broker(self._view, request.broker_id, request.broker_epoch)
+        draft = PartitionChanges(self._view, self._settings, self._doubts)
         response = AlterPartitionResponse(topics=[])
         count = 0
         for asked in request.topics:
@@ -65,12 +65,12 @@ class Isrs:
                 else:
                     answers.partitions.append(self._alter(draft, topic, request.broker_id, data))
                 count += 1
-                if count % STEPS_PER_BREATH == 0:
+                if count % STEPS_PER_YIELD == 0:
                     yield
         return Decision(response, draft.records, atomic=False)
 
     def _alter(
-        self, draft: Draft, topic: TopicInfo, sender: int, data: AlterPartitionRequestPartitionData
+        self, draft: PartitionChanges, topic: TopicInfo, sender: int, data: AlterPartitionRequestPartitionData
     ) -> AlterPartitionResponsePartitionData:
         index = data.partition_index
         partition = draft.partition(topic, index)

@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
+from strandline.metadata.commit_observer import CommitObserver
 from strandline.metadata.image import Image
 from strandline.metadata.values import NO_LEADER, RECOVERING, PartitionInfo, PartitionKey, TopicInfo
-from strandline.metadata.watching import Watch
 from strandline.model.ids import Uuid
 from strandline.model.timeline import Touched
 from strandline.runtime.clock import Clock
@@ -36,9 +36,9 @@ class ControllerMetrics:
         self._from_eligible = metrics.counter(STATISTICS + "ElectionFromEligibleLeaderReplicasPerSec")
         self.late_heartbeats = metrics.counter(CONTROLLER + "TimedOutBrokerHeartbeatCount")
         self.activations = metrics.counter(CONTROLLER + "NewActiveControllersCount")
-        Watch(image, image.topics.topics, self._on_topic)
-        Watch(image, image.topics.partitions, self._on_partition)
-        image.watchers.append(self._on_commit)
+        CommitObserver(image, image.topics.topics, self._on_topic)
+        CommitObserver(image, image.topics.partitions, self._on_partition)
+        image.commit_listeners.append(self._on_commit)
         self._show(metrics, is_active)
 
     def _show(self, metrics: Metrics, is_active: Callable[[], bool]) -> None:

@@ -33,7 +33,7 @@ from typing import Final, NamedTuple, Protocol
 import msgspec
 
 from strandline.metadata.record_versions import DIRECTORIES_SINCE, LATEST_METADATA_VERSION
-from strandline.metadata.topics import LEADER_UNCHANGED, RECOVERY_STATE_UNCHANGED
+from strandline.metadata.topics_image import LEADER_UNCHANGED, RECOVERY_STATE_UNCHANGED
 from strandline.metadata.values import NO_LEADER, RECOVERING, BrokerInfo, PartitionInfo
 from strandline.model.ids import Uuid
 from strandline.protocol.messages.metadata_records import PartitionChangeRecord
@@ -42,8 +42,8 @@ from strandline.protocol.messages.metadata_records import PartitionChangeRecord
 _SHRINKING_KEEPS_EPOCH_SINCE: Final = 12
 
 
-class Hosts(Protocol):
-    """What a change needs to know of brokers: see `controller.hosts`."""
+class BrokerLookup(Protocol):
+    """What a change needs to know of brokers: see `controller.live_brokers`."""
 
     def can_lead(self, broker_id: int, directory: Uuid) -> bool:
         """Whether a broker may lead the replica that it keeps in this directory."""
@@ -65,7 +65,7 @@ class Election(Enum):
     """As ONLINE, but rather anybody than nobody."""
 
 
-class Rules(msgspec.Struct, frozen=True):
+class ElectionRules(msgspec.Struct, frozen=True):
     """What the cluster and the topic say about elections."""
 
     min_insync_replicas: int = 1
@@ -101,7 +101,7 @@ class _Assignment(NamedTuple):
 
 
 def new_partition(
-    replicas: Sequence[int], brokers: Callable[[int], BrokerInfo | None], hosts: Hosts
+    replicas: Sequence[int], brokers: Callable[[int], BrokerInfo | None], hosts: BrokerLookup
 ) -> PartitionInfo | None:
     """None when no replica is active, for then nobody could lead it."""
     isr = tuple(replica for replica in replicas if (broker := brokers(replica)) is not None and broker.active)
@@ -118,7 +118,12 @@ def new_partition(
 
 
 def change(
-    partition: PartitionInfo, topic_id: Uuid, index: int, hosts: Hosts, rules: Rules, target: Target = AS_IT_IS
+    partition: PartitionInfo,
+    topic_id: Uuid,
+    index: int,
+    hosts: BrokerLookup,
+    rules: ElectionRules,
+    target: Target = AS_IT_IS,
 ) -> PartitionChangeRecord | None:
     """The record that brings the partition into its best state given this target; None when it is in it already."""
     wanted = _completed(_wanted(partition, target))
@@ -175,7 +180,7 @@ def _completed(wanted: _Assignment) -> _Assignment:
 
 
 def _eligible(
-    partition: PartitionInfo, wanted: _Assignment, unclean_shutdown: Sequence[int], rules: Rules
+    partition: PartitionInfo, wanted: _Assignment, unclean_shutdown: Sequence[int], rules: ElectionRules
 ) -> tuple[int, ...]:
     """Who may lead when nobody in sync can. With ELR off, those left over from when it was on."""
     if not rules.elr_enabled:
@@ -191,7 +196,7 @@ def _eligible(
     return partition.elr if sorted(partition.elr) == eligible else tuple(eligible)
 
 
-def _enough(isr: Sequence[int], partition: PartitionInfo, rules: Rules) -> bool:
+def _enough(isr: Sequence[int], partition: PartitionInfo, rules: ElectionRules) -> bool:
     """Whether these suffice to commit; nobody can demand more replicas than there are."""
     return len(isr) >= min(rules.min_insync_replicas, len(partition.replicas))
 
@@ -200,8 +205,8 @@ def _elect(
     partition: PartitionInfo,
     wanted: _Assignment,
     elr: Sequence[int],
-    hosts: Hosts,
-    rules: Rules,
+    hosts: BrokerLookup,
+    rules: ElectionRules,
     election: Election | None,
 ) -> tuple[int, bool]:
     """The leader, and whether it was chosen uncleanly."""
@@ -229,7 +234,7 @@ def _elect(
 
 
 def _raises_leader_epoch(
-    partition: PartitionInfo, wanted: _Assignment, isr: Sequence[int] | None, rules: Rules
+    partition: PartitionInfo, wanted: _Assignment, isr: Sequence[int] | None, rules: ElectionRules
 ) -> bool:
     """Though the leader stays."""
     if wanted.replicas != partition.replicas and any(each not in wanted.replicas for each in partition.replicas):
@@ -253,8 +258,8 @@ def _write_assignment(
     partition: PartitionInfo,
     wanted: _Assignment,
     target: Target,
-    hosts: Hosts,
-    rules: Rules,
+    hosts: BrokerLookup,
+    rules: ElectionRules,
 ) -> None:
     if wanted.replicas != partition.replicas:
         record.replicas = list(wanted.replicas)

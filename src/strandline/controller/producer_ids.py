@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from strandline.controller.decisions import Decision
-from strandline.controller.hosts import known_broker
+from strandline.controller.live_brokers import registered_broker
 from strandline.metadata.views import View
 from strandline.model.errors import ErrorCode, KafkaError
 from strandline.protocol.messages.metadata_records import ProducerIdsRecord
@@ -16,7 +16,7 @@ _LAST_ID: Final = 2**63 - 1
 
 
 def allocate(view: View, request: AllocateProducerIdsRequest) -> Decision[AllocateProducerIdsResponse]:
-    known_broker(view, request.broker_id, request.broker_epoch)
+    registered_broker(view, request.broker_id, request.broker_epoch)
     first = view.next_producer_id
     if first > _LAST_ID - BLOCK_SIZE:
         raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "all producer ids have been given out")

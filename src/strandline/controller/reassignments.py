@@ -21,12 +21,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from strandline.controller.decisions import STEPS_PER_BREATH, Decision, Steps, check_size
-from strandline.controller.doubts import Doubts
-from strandline.controller.drafts import Draft
-from strandline.controller.elections import concerned
+from strandline.controller.decisions import STEPS_PER_YIELD, Decision, Steps, check_size
+from strandline.controller.drafts import PartitionChanges
+from strandline.controller.partition_changes import concerned
 from strandline.controller.partitions import Election, Target
 from strandline.controller.settings import ControllerSettings
+from strandline.controller.unconfirmed_failures import UnconfirmedFailures
 from strandline.metadata.values import PartitionInfo, TopicInfo
 from strandline.metadata.views import View
 from strandline.model.errors import ErrorCode, KafkaError
@@ -44,14 +44,14 @@ from strandline.protocol.messages.reassignments import (
 
 
 class Reassignments:
-    def __init__(self, view: View, settings: ControllerSettings, doubts: Doubts | None = None) -> None:
+    def __init__(self, view: View, settings: ControllerSettings, doubts: UnconfirmedFailures | None = None) -> None:
         self._view = view
         self._settings = settings
         self._doubts = doubts
 
     def alter(self, request: AlterPartitionReassignmentsRequest) -> Steps[AlterPartitionReassignmentsResponse]:
         """Each partition on its own; those that succeed start together, in one atomic batch."""
-        draft = Draft(self._view, self._settings, self._doubts)
+        draft = PartitionChanges(self._view, self._settings, self._doubts)
         allow_factor_change = request.allow_replication_factor_change
         response = AlterPartitionReassignmentsResponse(
             # Kafka has an empty message where it was asked for nothing, and none otherwise.
@@ -75,12 +75,14 @@ class Reassignments:
                     )
                 )
                 count += 1
-                if count % STEPS_PER_BREATH == 0:
+                if count % STEPS_PER_YIELD == 0:
                     yield
         check_size(len(draft.records))
         return Decision(response, draft.records)
 
-    def _alter(self, draft: Draft, name: str, wish: ReassignablePartition, *, allow_factor_change: bool) -> None:
+    def _alter(
+        self, draft: PartitionChanges, name: str, wish: ReassignablePartition, *, allow_factor_change: bool
+    ) -> None:
         topic = self._view.topic(name)
         index = wish.partition_index
         partition = None if topic is None else draft.partition(topic, index)
@@ -164,7 +166,7 @@ def _started(partition: PartitionInfo, wanted: Sequence[int]) -> Target:
     )
 
 
-def _cancelled(draft: Draft, topic: TopicInfo, partition: PartitionInfo) -> Target:
+def _cancelled(draft: PartitionChanges, topic: TopicInfo, partition: PartitionInfo) -> Target:
     if not is_moving(partition):
         raise KafkaError(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, "the partition is not being reassigned")
     original = _original(partition)
@@ -177,7 +179,7 @@ def _cancelled(draft: Draft, topic: TopicInfo, partition: PartitionInfo) -> Targ
     return Target(isr=isr, replicas=original, adding=(), removing=())
 
 
-def _can_lead(draft: Draft, partition: PartitionInfo, replica: int) -> bool:
+def _can_lead(draft: PartitionChanges, partition: PartitionInfo, replica: int) -> bool:
     directory = partition.directory_of(replica)
     return directory is not None and draft.hosts.can_lead(replica, directory)
 

@@ -25,8 +25,8 @@ class ControllerSettings(msgspec.Struct, frozen=True):
     token_expiry_check_interval_ms: int = 3_600_000
     authorizer: bool = False
     """Whether somebody judges by ACLs; without it they are neither shown nor changed."""
-    death_detection: bool = True
-    """`strandline.broker.death.detection.enable`: see `controller.deaths`."""
+    failure_detection: bool = True
+    """`strandline.broker.death.detection.enable`: see `controller.failure_detector`."""
     incarnation_id: Uuid | None = None
     """Under which the broker of this process registers, if it has one: any other under its id is a predecessor."""
     configured_voters: tuple[int, ...] = ()

@@ -11,20 +11,20 @@ from collections.abc import Generator, Mapping, Sequence
 from random import Random
 from typing import Final
 
-from strandline.controller.decisions import MAX_RECORDS_PER_DECISION, STEPS_PER_BREATH, Decision, Steps
-from strandline.controller.hosts import LiveBrokers, takes_new_replicas
+from strandline.controller.decisions import MAX_RECORDS_PER_DECISION, STEPS_PER_YIELD, Decision, Steps
+from strandline.controller.election_rules import MIN_INSYNC_REPLICAS, cluster_layers, elr_enabled
+from strandline.controller.live_brokers import LiveBrokers, takes_new_replicas
 from strandline.controller.partitions import new_partition
 from strandline.controller.placement import Candidate, Striping
-from strandline.controller.rules import MIN_INSYNC_REPLICAS, cluster_layers, elr_enabled
 from strandline.controller.settings import ControllerSettings
-from strandline.metadata.effective_settings import BrokerLayers, describe_topic
-from strandline.metadata.topic_settings import check_topic_configs
-from strandline.metadata.topics import partition_record
+from strandline.metadata.effective_configs import BrokerLayers, describe_topic
+from strandline.metadata.topic_configs import check_topic_configs
+from strandline.metadata.topics_image import partition_record
 from strandline.metadata.values import TOPIC_RESOURCE, BrokerInfo, TopicInfo
 from strandline.metadata.views import View
+from strandline.model.config_key import ConfigError
 from strandline.model.errors import ErrorCode, KafkaError
 from strandline.model.ids import METADATA_TOPIC, ZERO_UUID, Uuid, random_uuid
-from strandline.model.settings import ConfigError
 from strandline.model.topic_names import check_topic_name
 from strandline.protocol.messages.metadata_records import (
     ClearElrRecord,
@@ -70,7 +70,7 @@ class Topics:
         described = self._current_descriptions()
         times = Counter(topic.name for topic in request.topics)
         for number, topic in enumerate(request.topics):
-            if number % STEPS_PER_BREATH == STEPS_PER_BREATH - 1:
+            if number % STEPS_PER_YIELD == STEPS_PER_YIELD - 1:
                 yield
             if times[topic.name] != 1:
                 if times.pop(topic.name, None) is not None:
@@ -163,7 +163,7 @@ class Topics:
                 raise _bad_assignment(f"partition {index} is assigned more than once")
             self._check_assignment(index, assignment.broker_ids, factor)
             by_index[index] = list(assignment.broker_ids)
-            if len(by_index) % STEPS_PER_BREATH == 0:
+            if len(by_index) % STEPS_PER_YIELD == 0:
                 yield
         if sorted(by_index) != list(range(len(by_index))):
             raise _bad_assignment("partitions must be numbered from 0 without gaps")
@@ -206,7 +206,7 @@ class Topics:
             if not any(self._is_active(replica) for replica in replicas):
                 raise _not_replicable(factor, "all brokers are fenced or in controlled shutdown")
             assignments.append(replicas)
-            if len(assignments) % STEPS_PER_BREATH == 0:
+            if len(assignments) % STEPS_PER_YIELD == 0:
                 yield
         return assignments
 
@@ -219,7 +219,7 @@ class Topics:
             partition = new_partition(replicas, self._view.broker, hosts)
             assert partition is not None, "an assignment without a live broker was let through"
             records.append(partition_record(topic_id, index, partition, level))
-            if index % STEPS_PER_BREATH == STEPS_PER_BREATH - 1:
+            if index % STEPS_PER_YIELD == STEPS_PER_YIELD - 1:
                 yield
 
     def _is_active(self, broker_id: int) -> bool:
@@ -231,7 +231,7 @@ class Topics:
         records: list[Message] = []
         times = Counter(topic.name for topic in request.topics)
         for number, topic in enumerate(request.topics):
-            if number % STEPS_PER_BREATH == STEPS_PER_BREATH - 1:
+            if number % STEPS_PER_YIELD == STEPS_PER_YIELD - 1:
                 yield
             named = times[topic.name]
             if named == 0:
@@ -281,7 +281,7 @@ class Topics:
             )
         for index, assignment in enumerate(topic.assignments, known.partition_count):
             self._check_assignment(index, assignment.broker_ids, factor)
-            if index % STEPS_PER_BREATH == STEPS_PER_BREATH - 1:
+            if index % STEPS_PER_YIELD == STEPS_PER_YIELD - 1:
                 yield
         return [list(assignment.broker_ids) for assignment in topic.assignments]
 
@@ -295,7 +295,7 @@ class Topics:
         found: dict[Uuid, DeletableTopicResult] = {}
         refused: list[DeletableTopicResult] = []
         for number, state in enumerate({(state.name, state.topic_id): state for state in asked}.values()):
-            if number % STEPS_PER_BREATH == STEPS_PER_BREATH - 1:
+            if number % STEPS_PER_YIELD == STEPS_PER_YIELD - 1:
                 yield
             try:
                 _check_asked(state, times[state.name, state.topic_id])

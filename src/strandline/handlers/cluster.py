@@ -4,8 +4,8 @@ UpdateFeatures (57) and UnregisterBroker (64) go to the active controller.
 
 from __future__ import annotations
 
-from strandline.handlers.context import Broker, Call
-from strandline.handlers.operations import ALL_CLUSTER_OPERATIONS, NO_OPERATIONS
+from strandline.handlers.authorized_operations import ALL_CLUSTER_OPERATIONS, NO_OPERATIONS
+from strandline.handlers.context import BrokerContext, Call
 from strandline.model.errors import ErrorCode, KafkaError
 from strandline.protocol.messages.cluster import (
     DescribeClusterBroker,
@@ -18,7 +18,7 @@ CONTROLLERS = 2
 
 
 async def handle_describe_cluster(
-    broker: Broker, call: Call, request: DescribeClusterRequest
+    broker: BrokerContext, call: Call, request: DescribeClusterRequest
 ) -> DescribeClusterResponse:
     if request.endpoint_type == CONTROLLERS:
         raise KafkaError(ErrorCode.MISMATCHED_ENDPOINT_TYPE, "this is a broker; ask a controller listener instead")

@@ -9,11 +9,11 @@ from typing import Any, Final
 
 from msgspec.structs import replace
 
-from strandline.handlers.context import Broker, Call, Member
-from strandline.handlers.loggers import alter_loggers, describe_loggers
-from strandline.handlers.portions import check_portion
-from strandline.handlers.turns import Turns
-from strandline.metadata.effective_settings import (
+from strandline.handlers.broker_loggers import alter_loggers, describe_loggers
+from strandline.handlers.context import BrokerContext, Call, NodeContext
+from strandline.handlers.request_limits import check_request_limit
+from strandline.handlers.yielding import YieldCounter
+from strandline.metadata.effective_configs import (
     DescribedConfig,
     describe_broker,
     describe_client_metrics,
@@ -59,12 +59,12 @@ _LISTABLE: Final = (
 
 
 async def handle_describe_configs(
-    broker: Member, call: Call, request: DescribeConfigsRequest
+    broker: NodeContext, call: Call, request: DescribeConfigsRequest
 ) -> DescribeConfigsResponse:
     """A resource that is named twice with the same keys is described once: its description is far larger than its
     name."""
     results: dict[tuple[int, str, tuple[str, ...]], DescribeConfigsResult] = {}
-    turns = Turns(call)
+    turns = YieldCounter(call)
     for resource in request.resources:
         key = resource.resource_type, resource.resource_name, tuple(resource.configuration_keys or ())
         if key in results:
@@ -82,7 +82,7 @@ async def handle_describe_configs(
     return DescribeConfigsResponse(results=list(results.values()))
 
 
-def _describe(broker: Member, resource: DescribeConfigsResource) -> list[DescribedConfig]:
+def _describe(broker: NodeContext, resource: DescribeConfigsResource) -> list[DescribedConfig]:
     # No keys mean all of them, whether they are null or none.
     name, names = resource.resource_name, frozenset(resource.configuration_keys or ()) or None
     layers = broker.settings.layers()
@@ -108,7 +108,7 @@ def _describe(broker: Member, resource: DescribeConfigsResource) -> list[Describ
     )
 
 
-def _describe_broker(broker: Member, name: str, names: Collection[str] | None) -> list[DescribedConfig]:
+def _describe_broker(broker: NodeContext, name: str, names: Collection[str] | None) -> list[DescribedConfig]:
     if name == "":
         return describe_cluster_defaults(broker.view.broker_configs(None), names)
     if name != str(broker.node_id):
@@ -133,23 +133,23 @@ def _shown(request: DescribeConfigsRequest, config: DescribedConfig) -> Describe
     )
 
 
-async def handle_alter_configs(broker: Broker, call: Call, request: AlterConfigsRequest) -> AlterConfigsResponse:
+async def handle_alter_configs(broker: BrokerContext, call: Call, request: AlterConfigsRequest) -> AlterConfigsResponse:
     return AlterConfigsResponse(responses=await _alter(broker, call, ApiKey.ALTER_CONFIGS, request))
 
 
 async def handle_incremental_alter_configs(
-    broker: Broker, call: Call, request: IncrementalAlterConfigsRequest
+    broker: BrokerContext, call: Call, request: IncrementalAlterConfigsRequest
 ) -> IncrementalAlterConfigsResponse:
     responses = await _alter(broker, call, ApiKey.INCREMENTAL_ALTER_CONFIGS, request)
     return IncrementalAlterConfigsResponse(responses=responses)
 
 
 async def _alter(
-    broker: Broker, call: Call, api_key: ApiKey, request: AlterConfigsRequest | IncrementalAlterConfigsRequest
+    broker: BrokerContext, call: Call, api_key: ApiKey, request: AlterConfigsRequest | IncrementalAlterConfigsRequest
 ) -> list[AlterConfigsResourceResponse]:
     """A broker's own settings are changed through that broker and no other, as its file is there; the controller is
     asked about what is not decided here."""
-    check_portion(api_key, request)
+    check_request_limit(api_key, request)
     decided = [
         _decided_here(broker, resource, incremental=api_key == ApiKey.INCREMENTAL_ALTER_CONFIGS, request=request)
         for resource in request.resources
@@ -163,7 +163,11 @@ async def _alter(
 
 
 def _decided_here(
-    broker: Broker, resource: Any, *, incremental: bool, request: AlterConfigsRequest | IncrementalAlterConfigsRequest
+    broker: BrokerContext,
+    resource: Any,
+    *,
+    incremental: bool,
+    request: AlterConfigsRequest | IncrementalAlterConfigsRequest,
 ) -> AlterConfigsResourceResponse | None:
     kind, name = resource.resource_type, resource.resource_name
     answer = AlterConfigsResourceResponse(resource_type=kind, resource_name=name, error_message=None)
@@ -179,7 +183,7 @@ def _decided_here(
 
 
 async def handle_list_config_resources(
-    broker: Broker, call: Call, request: ListConfigResourcesRequest
+    broker: BrokerContext, call: Call, request: ListConfigResourcesRequest
 ) -> ListConfigResourcesResponse:
     """Version 0 knows metrics subscriptions only; an empty list of types asks for all of them."""
     types = [CLIENT_METRICS_RESOURCE] if call.version == 0 else list(request.resource_types) or list(_LISTABLE)

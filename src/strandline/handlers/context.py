@@ -8,12 +8,12 @@ from typing import Any, Protocol
 
 import msgspec
 
-from strandline.handlers.sessions import FetchSessions
-from strandline.metadata.effective_settings import BrokerLayers
+from strandline.metadata.effective_configs import BrokerLayers
 from strandline.metadata.image import Image
 from strandline.metadata.views import View
 from strandline.model.ids import TopicPartition
 from strandline.protocol.types import Message
+from strandline.replication.fetch_sessions import FetchSessionCache
 from strandline.replication.table import PartitionTable
 from strandline.runtime.world import World
 
@@ -22,7 +22,7 @@ class Call(Protocol):
     """Who asks, in which version, and through which door."""
 
     # To be set when the answer has so many elements that it is better encoded away from the event loop.
-    bulky: bool
+    offload_encoding: bool
 
     @property
     def api_key(self) -> int: ...
@@ -41,7 +41,7 @@ class Call(Protocol):
         """About to wait for long: the handler slot goes back to those who decide."""
         ...
 
-    def when_connection_lost(self, purpose: str, tell: Callable[[], None]) -> None:
+    def on_connection_lost(self, purpose: str, tell: Callable[[], None]) -> None:
         """Calls `tell` when the connection of this call ends; the last `tell` of a purpose counts."""
         ...
 
@@ -77,7 +77,7 @@ class LogDirectoryInfo(msgspec.Struct, frozen=True):
     """With their sizes in bytes."""
 
 
-class Member(msgspec.Struct, kw_only=True):
+class NodeContext(msgspec.Struct, kw_only=True):
     """A node of the cluster, whatever its roles: what anybody may ask of it."""
 
     node_id: int
@@ -94,18 +94,18 @@ class Member(msgspec.Struct, kw_only=True):
         return self.image.committed
 
 
-class Broker(Member, kw_only=True):
+class BrokerContext(NodeContext, kw_only=True):
     world: World
     partitions: PartitionTable
     controller: ActiveController
     producer_ids: ProducerIds
-    fetch_sessions: FetchSessions
+    fetch_sessions: FetchSessionCache
     log_directories: Callable[[], list[LogDirectoryInfo]]
     # Set once the controller lets clients see this broker; requests that come earlier wait, as in a full backlog.
     serving: asyncio.Event = msgspec.field(default_factory=asyncio.Event)
     stopping: bool = False
 
-    async def until_serving(self) -> None:
+    async def wait_until_serving(self) -> None:
         """A node that stops takes nothing more: a closed connection makes clients look for another, or for it again."""
         if self.stopping:
             raise ConnectionAbortedError("the node is stopping")

@@ -13,12 +13,12 @@ from typing import Any
 
 from strandline.handlers.acls import handle_describe_acls
 from strandline.handlers.api_versions import handle_api_versions
+from strandline.handlers.authorized_operations import ALL_CLUSTER_OPERATIONS, NO_OPERATIONS
 from strandline.handlers.cluster import BROKERS, CONTROLLERS
 from strandline.handlers.configs import handle_describe_configs
-from strandline.handlers.context import Call, Member
+from strandline.handlers.context import Call, NodeContext
 from strandline.handlers.envelope import handle_envelope
-from strandline.handlers.operations import ALL_CLUSTER_OPERATIONS, NO_OPERATIONS
-from strandline.handlers.portions import check_portion
+from strandline.handlers.request_limits import check_request_limit
 from strandline.handlers.scram import handle_describe_user_scram_credentials
 from strandline.handlers.tables import Handle
 from strandline.handlers.tokens import (
@@ -58,7 +58,7 @@ _AS_BROKERS_DO: dict[ApiKey, MemberHandler] = {
 OWN_KEYS: tuple[ApiKey, ...] = (*_AS_BROKERS_DO, ApiKey.DESCRIBE_CLUSTER, ApiKey.ENVELOPE)
 
 
-class ControllerMember(Member, kw_only=True):
+class ControllerContext(NodeContext, kw_only=True):
     """A controller as its listener shows it."""
 
     methods: Mapping[ApiKey, Method]
@@ -71,21 +71,21 @@ class ControllerMember(Member, kw_only=True):
     """Told the id and the epoch of a broker whose heartbeats came by a connection that has ended."""
 
 
-def controller_table(member: ControllerMember) -> dict[ApiKey, Handle]:
-    table: dict[ApiKey, Handle] = {key: _asking(member, key) for key in member.methods}
+def controller_table(node: ControllerContext) -> dict[ApiKey, Handle]:
+    table: dict[ApiKey, Handle] = {key: _asking(node, key) for key in node.methods}
     for key, handler in _AS_BROKERS_DO.items():
-        table[key] = partial(handler, member)
-    table[ApiKey.DESCRIBE_CLUSTER] = lambda call, request: _describe_quorum_nodes(member, call, request)
-    table[ApiKey.BROKER_HEARTBEAT] = lambda call, request: _heartbeat(member, call, request)
+        table[key] = partial(handler, node)
+    table[ApiKey.DESCRIBE_CLUSTER] = lambda call, request: _describe_quorum_nodes(node, call, request)
+    table[ApiKey.BROKER_HEARTBEAT] = lambda call, request: _heartbeat(node, call, request)
     table[ApiKey.ENVELOPE] = lambda call, request: handle_envelope(table, call, request)
     return table
 
 
-def _asking(member: ControllerMember, key: ApiKey) -> Handle:
-    method = member.methods[key]
+def _asking(node: ControllerContext, key: ApiKey) -> Handle:
+    method = node.methods[key]
 
     async def handle(call: Call, request: Any) -> Message | None:
-        check_portion(key, request)
+        check_request_limit(key, request)
         call.park()
         answer: Message = await method(request, call.version)
         return answer
@@ -93,19 +93,19 @@ def _asking(member: ControllerMember, key: ApiKey) -> Handle:
     return handle
 
 
-async def _heartbeat(member: ControllerMember, call: Call, request: BrokerHeartbeatRequest) -> Message:
+async def _heartbeat(node: ControllerContext, call: Call, request: BrokerHeartbeatRequest) -> Message:
     def lost() -> None:
-        member.broker_connection_lost(request.broker_id, request.broker_epoch)
+        node.broker_connection_lost(request.broker_id, request.broker_epoch)
 
     call.park()
-    answer: Message = await member.methods[ApiKey.BROKER_HEARTBEAT](request, call.version)
+    answer: Message = await node.methods[ApiKey.BROKER_HEARTBEAT](request, call.version)
     # Only who was heard can be missed: a heartbeat that was refused says nothing about the broker of that id.
-    call.when_connection_lost("heartbeats", lost)
+    call.on_connection_lost("heartbeats", lost)
     return answer
 
 
 async def _describe_quorum_nodes(
-    member: ControllerMember, call: Call, request: DescribeClusterRequest
+    node: ControllerContext, call: Call, request: DescribeClusterRequest
 ) -> DescribeClusterResponse:
     if call.version == 0:
         raise KafkaError(ErrorCode.INVALID_REQUEST, "version 0 can only ask for brokers, and this is a controller")
@@ -117,19 +117,19 @@ async def _describe_quorum_nodes(
     return DescribeClusterResponse(
         error_message=None,
         endpoint_type=CONTROLLERS,
-        cluster_id=member.cluster_id,
-        controller_id=member.leader_id(),
-        brokers=_quorum_nodes(member, call.listener),
+        cluster_id=node.cluster_id,
+        controller_id=node.leader_id(),
+        brokers=_quorum_nodes(node, call.listener),
         cluster_authorized_operations=ALL_CLUSTER_OPERATIONS if asked else NO_OPERATIONS,
     )
 
 
-def _quorum_nodes(member: ControllerMember, listener: str) -> list[DescribeClusterBroker]:
+def _quorum_nodes(node: ControllerContext, listener: str) -> list[DescribeClusterBroker]:
     """By id. A voter is listed before it has registered too: a client that is told of nobody has nobody left to ask."""
     endpoints: dict[int, BrokerEndpoint | Endpoint | None] = {
-        voter.id: voter.endpoint_for(listener) for voter in member.voters().voters
+        voter.id: voter.endpoint_for(listener) for voter in node.voters().voters
     }
-    for controller in member.view.controllers():
+    for controller in node.view.controllers():
         endpoints[controller.id] = controller.endpoint(listener)
     return [
         DescribeClusterBroker(broker_id=node_id, host=endpoint.host, port=endpoint.port)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from strandline.handlers.context import Broker, Call
-from strandline.handlers.turns import Turns
+from strandline.handlers.context import BrokerContext, Call
+from strandline.handlers.yielding import YieldCounter
 from strandline.model.errors import ErrorCode
 from strandline.protocol.messages.coordinators import (
     Coordinator,
@@ -18,13 +18,13 @@ _FIRST_VERSION_WITH_SHARES = 6
 
 
 async def handle_find_coordinator(
-    broker: Broker, call: Call, request: FindCoordinatorRequest
+    broker: BrokerContext, call: Call, request: FindCoordinatorRequest
 ) -> FindCoordinatorResponse:
     if call.version < 4:
         code, why = _refusal(call, request.key_type, request.key)
         return FindCoordinatorResponse(error_code=code, error_message=why, node_id=-1, host="", port=-1)
     answers = []
-    turns = Turns(call)
+    turns = YieldCounter(call)
     for key in request.coordinator_keys:
         if turns.over():
             await yield_to_loop()

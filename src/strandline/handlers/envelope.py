@@ -17,15 +17,15 @@ import msgspec
 
 from strandline.client.errors import code_of
 from strandline.handlers.context import Call
-from strandline.handlers.failures import failure_of
+from strandline.handlers.error_responses import error_response_of
 from strandline.model.errors import ErrorCode, KafkaError
 from strandline.protocol.apis import API, Api, ApiKey
 from strandline.protocol.codec import MalformedMessage, decode, encode_bytes
-from strandline.protocol.framing import decode_header, decode_response_header, request_bytes, response_parts
+from strandline.protocol.framing import decode_header, decode_response_header, request_parts, response_parts
 from strandline.protocol.messages.brokers import EnvelopeRequest, EnvelopeResponse
 from strandline.protocol.messages.principal import DefaultPrincipalData
 from strandline.protocol.types import Message
-from strandline.runtime.slices import FileSlice, Part
+from strandline.runtime.file_slice import FileSlice, Part
 
 Handle = Callable[[Call, Any], Awaitable[Message | None]]
 
@@ -42,7 +42,7 @@ class ForwardedCall(msgspec.Struct):
     client_id: str
     principal: str
     client_host: str
-    bulky: bool = False
+    offload_encoding: bool = False
 
     @property
     def listener(self) -> str:
@@ -51,8 +51,8 @@ class ForwardedCall(msgspec.Struct):
     def park(self) -> None:
         self.outer.park()
 
-    def when_connection_lost(self, purpose: str, tell: Callable[[], None]) -> None:
-        self.outer.when_connection_lost(purpose, tell)
+    def on_connection_lost(self, purpose: str, tell: Callable[[], None]) -> None:
+        self.outer.on_connection_lost(purpose, tell)
 
 
 async def handle_envelope(table: Mapping[ApiKey, Handle], call: Call, request: EnvelopeRequest) -> EnvelopeResponse:
@@ -80,7 +80,7 @@ async def handle_envelope(table: Mapping[ApiKey, Handle], call: Call, request: E
     except KafkaError as error:
         if error.code is ErrorCode.NOT_CONTROLLER:
             raise
-        answer = failure_of(api.key)(asked, header.api_version, error.code, error.why)
+        answer = error_response_of(api.key)(asked, header.api_version, error.code, error.why)
     assert answer is not None, "every forwarded request has an answer"
     parts = response_parts(header.correlation_id, api, header.api_version, answer)
     return EnvelopeResponse(response_data=_joined(parts)[_SIZE_BYTES:])
@@ -88,7 +88,7 @@ async def handle_envelope(table: Mapping[ApiKey, Handle], call: Call, request: E
 
 def wrap(call: Call, api: Api, version: int, request: Message) -> EnvelopeRequest:
     """What a broker sends for its client; the correlation id inside is ours alone, so any will do."""
-    parts = request_bytes(api, version, 0, call.client_id, request)
+    parts = request_parts(api, version, 0, call.client_id, request)
     kind, _, name = call.principal.partition(":")
     newest = DefaultPrincipalData.versions[1]
     principal = _VERSION.pack(newest) + encode_bytes(DefaultPrincipalData(type=kind, name=name), newest)

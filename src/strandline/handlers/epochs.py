@@ -4,8 +4,8 @@ Left out: being asked by a follower, which truncates by what Fetch tells it (KIP
 
 from __future__ import annotations
 
-from strandline.handlers.context import Broker, Call
-from strandline.handlers.turns import Turns
+from strandline.handlers.context import BrokerContext, Call
+from strandline.handlers.yielding import YieldCounter
 from strandline.model.errors import KafkaError
 from strandline.model.ids import ZERO_UUID
 from strandline.protocol.messages.epochs import (
@@ -18,10 +18,10 @@ from strandline.runtime.tasks import yield_to_loop
 
 
 async def handle_offset_for_leader_epoch(
-    broker: Broker, call: Call, request: OffsetForLeaderEpochRequest
+    broker: BrokerContext, call: Call, request: OffsetForLeaderEpochRequest
 ) -> OffsetForLeaderEpochResponse:
     topics = []
-    turns = Turns(call)
+    turns = YieldCounter(call)
     for topic in request.topics:
         answers = []
         for one in topic.partitions:

@@ -2,7 +2,8 @@
 
 A request that finds too little is parked on the watermarks of its partitions, without polling, and reads again when
 they have risen by enough bytes, when one is lost, or when its time is up. Of a follower's session only those partitions
-are looked at that may have news (`handlers/sessions`), however many it has. Records are slices of segment files: no
+are looked at that may have news (`replication/fetch_sessions`), however many it has. Records are slices of segment
+files: no
 byte of them is in memory before the socket wants it.
 """
 
@@ -12,14 +13,13 @@ from collections.abc import Callable
 
 import msgspec
 
-from strandline.handlers.context import Broker, Call
-from strandline.handlers.leadership import leader_addresses
-from strandline.handlers.sessions import FetchSession, Wanted, wanted_by
-from strandline.handlers.turns import Turns
+from strandline.handlers.context import BrokerContext, Call
+from strandline.handlers.reachable_leaders import leader_addresses
+from strandline.handlers.yielding import YieldCounter
+from strandline.log.cold_reads import ColdRead
 from strandline.log.partition_log import PartitionLog
 from strandline.log.reading import Read
-from strandline.log.txn_index import AbortedTransaction as Aborted
-from strandline.log.warming import Cold
+from strandline.log.transaction_index import AbortedTransaction as Aborted
 from strandline.model.errors import ErrorCode, KafkaError
 from strandline.protocol.messages.fetch import (
     AbortedTransaction,
@@ -31,9 +31,10 @@ from strandline.protocol.messages.fetch import (
     NodeEndpoint,
     PartitionData,
 )
+from strandline.replication.fetch_sessions import FetchSession, Wanted, wanted_by
 from strandline.replication.leader import Leader
 from strandline.replication.partition import Partition
-from strandline.replication.remote import Remote
+from strandline.replication.remote import RemoteReplica
 from strandline.runtime.tasks import yield_to_loop
 from strandline.runtime.watermark import Wait, Watermark
 
@@ -78,13 +79,13 @@ class Reader(msgspec.Struct):
         return leader.last_stable_offset if self.isolation_level == _READ_COMMITTED else leader.high_watermark
 
 
-async def handle_fetch(broker: Broker, call: Call, request: FetchRequest) -> FetchResponse:
+async def handle_fetch(broker: BrokerContext, call: Call, request: FetchRequest) -> FetchResponse:
     if request.isolation_level not in (_READ_UNCOMMITTED, _READ_COMMITTED):
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"there is no isolation level {request.isolation_level}")
     now_ms = broker.world.clock.now_ms()
     if call.version < 7:
         request.session_epoch = -1
-    named = await broker.world.offload.run(wanted_by, request) if call.bulky else wanted_by(request)
+    named = await broker.world.offload.run(wanted_by, request) if call.offload_encoding else wanted_by(request)
     session, wanted = broker.fetch_sessions.begin(request, named, call.version, now_ms)
     request.topics, request.forgotten_topics_data = [], []  # a request that waits keeps no more than it waits for
     reader = _reader(broker, call, request)
@@ -104,25 +105,25 @@ async def handle_fetch(broker: Broker, call: Call, request: FetchRequest) -> Fet
 
 
 async def _tell_follower(
-    broker: Broker, call: Call, request: FetchRequest, session: FetchSession, reader: Reader
+    broker: BrokerContext, call: Call, request: FetchRequest, session: FetchSession, reader: Reader
 ) -> FetchResponse:
     """Of its session a follower hears what is news. Only those are looked at that may have any."""
     # Before they are looked at: what moves meanwhile is not to be waited for.
     calls = session.calls.value
     reader.session = session
-    wanted = session.wanted_awake(reader.replica_epoch)
+    wanted = session.partitions_with_news(reader.replica_epoch)
     answers = await _read_all(broker, call, reader, wanted)
     if not reader.must_answer and reader.bytes_read < request.min_bytes and request.max_wait_ms > 0:
         call.park()
         await session.called(calls, request.max_wait_ms)
         reader = _reader(broker, call, request, again=True)
         reader.session = session
-        wanted = session.wanted_awake(reader.replica_epoch)
+        wanted = session.partitions_with_news(reader.replica_epoch)
         answers = await _read_all(broker, call, reader, wanted)
     return await _response(call, session, wanted, answers, full=False)
 
 
-def _reader(broker: Broker, call: Call, request: FetchRequest, *, again: bool = False) -> Reader:
+def _reader(broker: BrokerContext, call: Call, request: FetchRequest, *, again: bool = False) -> Reader:
     if call.version >= 15:
         replica_id, replica_epoch = request.replica_state.replica_id, request.replica_state.replica_epoch
     else:
@@ -133,9 +134,9 @@ def _reader(broker: Broker, call: Call, request: FetchRequest, *, again: bool = 
     return Reader(call.version, replica_id, replica_epoch, request.isolation_level, max_bytes, again)
 
 
-async def _read_all(broker: Broker, call: Call, reader: Reader, wanted: list[Wanted]) -> list[PartitionData]:
+async def _read_all(broker: BrokerContext, call: Call, reader: Reader, wanted: list[Wanted]) -> list[PartitionData]:
     answers = []
-    turns = Turns(call)
+    turns = YieldCounter(call)
     for one in wanted:
         if turns.over():
             await yield_to_loop()
@@ -147,7 +148,7 @@ async def _read_all(broker: Broker, call: Call, reader: Reader, wanted: list[Wan
     return answers
 
 
-async def _read(broker: Broker, reader: Reader, wanted: Wanted) -> PartitionData:
+async def _read(broker: BrokerContext, reader: Reader, wanted: Wanted) -> PartitionData:
     partition, leader, log = await _leading(broker, reader, wanted)
     remote = leader.remote(reader.replica_id, reader.replica_epoch, wanted.current_leader_epoch)
     diverging = _divergence(log, wanted)
@@ -188,7 +189,7 @@ async def _read(broker: Broker, reader: Reader, wanted: Wanted) -> PartitionData
     return answer
 
 
-async def _leading(broker: Broker, reader: Reader, wanted: Wanted) -> tuple[Partition, Leader, PartitionLog]:
+async def _leading(broker: BrokerContext, reader: Reader, wanted: Wanted) -> tuple[Partition, Leader, PartitionLog]:
     partition = broker.partitions.find(wanted.topic, wanted.topic_id, wanted.partition, by_id=reader.version >= 13)
     log = partition.log or await partition.ready()
     return partition, partition.leading(wanted.current_leader_epoch), log
@@ -213,11 +214,11 @@ def _check_range(partition: Partition, log: PartitionLog, wanted: Wanted) -> Non
 
 
 def _account(
-    broker: Broker,
+    broker: BrokerContext,
     reader: Reader,
     partition: Partition,
     leader: Leader,
-    remote: Remote,
+    remote: RemoteReplica,
     wanted: Wanted,
     *,
     in_order: bool,
@@ -228,18 +229,18 @@ def _account(
     if in_order and not reader.again:
         now_ms = broker.world.clock.now_ms()
         partition.on_fetch(remote, reader.replica_epoch, wanted.fetch_offset, wanted.log_start_offset, now_ms)
-    if remote.told_high_watermark < leader.high_watermark.value:
-        remote.told_high_watermark = leader.high_watermark.value
+    if remote.sent_high_watermark < leader.high_watermark.value:
+        remote.sent_high_watermark = leader.high_watermark.value
         reader.must_answer = True
 
 
-def _let_rest(reader: Reader, leader: Leader, remote: Remote, wanted: Wanted, answer: PartitionData) -> None:
+def _let_rest(reader: Reader, leader: Leader, remote: RemoteReplica, wanted: Wanted, answer: PartitionData) -> None:
     """Of one that has nothing to say and nothing to hear the next fetches need not think."""
-    if reader.session is not None and leader.may_rest(remote, reader.replica_epoch, wanted.fetch_offset):
+    if reader.session is not None and leader.is_fully_caught_up(remote, reader.replica_epoch, wanted.fetch_offset):
         reader.session.rest(wanted, answer)
 
 
-async def _warm_read(broker: Broker, reader: Reader, log: PartitionLog, wanted: Wanted, upper: int) -> Read:
+async def _warm_read(broker: BrokerContext, reader: Reader, log: PartitionLog, wanted: Wanted, upper: int) -> Read:
     """Reads; what was never checked in this process is checked first, off the event loop."""
     while True:
         read = log.read(
@@ -248,22 +249,22 @@ async def _warm_read(broker: Broker, reader: Reader, log: PartitionLog, wanted: 
             before_offset=upper,
             at_least_one=reader.bytes_read == 0,
         )
-        if not isinstance(read, Cold):
+        if not isinstance(read, ColdRead):
             return read
-        await broker.world.offload.run(read.warm)
+        await broker.world.offload.run(read.load)
 
 
-async def _aborted(broker: Broker, log: PartitionLog, start: int, upper: int) -> list[Aborted]:
-    while isinstance(aborted := log.aborted_transactions(start, upper), Cold):
-        await broker.world.offload.run(aborted.warm)
+async def _aborted(broker: BrokerContext, log: PartitionLog, start: int, upper: int) -> list[Aborted]:
+    while isinstance(aborted := log.aborted_transactions(start, upper), ColdRead):
+        await broker.world.offload.run(aborted.load)
     return aborted
 
 
 async def _until_enough(
-    broker: Broker, call: Call, reader: Reader, wanted: list[Wanted], min_bytes: int, max_wait_ms: int
+    broker: BrokerContext, call: Call, reader: Reader, wanted: list[Wanted], min_bytes: int, max_wait_ms: int
 ) -> None:
     wait = Wait(min_bytes)
-    turns = Turns(call)
+    turns = YieldCounter(call)
     for one in wanted:
         if turns.over():
             await yield_to_loop()
@@ -287,7 +288,7 @@ def _measure(log: PartitionLog, wanted: Wanted, reader: Reader, leader: Leader) 
     return readable_bytes
 
 
-def _refused(broker: Broker, reader: Reader, wanted: Wanted, code: ErrorCode) -> PartitionData:
+def _refused(broker: BrokerContext, reader: Reader, wanted: Wanted, code: ErrorCode) -> PartitionData:
     if code == ErrorCode.KAFKA_STORAGE_ERROR and reader.version <= 5:
         code = ErrorCode.NOT_LEADER_OR_FOLLOWER
     answer = PartitionData(
@@ -310,7 +311,7 @@ async def _response(
     call: Call, session: FetchSession | None, wanted: list[Wanted], answers: list[PartitionData], *, full: bool
 ) -> FetchResponse:
     topics: list[FetchableTopicResponse] = []
-    turns = Turns(call)
+    turns = YieldCounter(call)
     for one, answer in zip(wanted, answers, strict=True):
         if turns.over():
             await yield_to_loop()
@@ -325,7 +326,7 @@ async def _response(
     return FetchResponse(session_id=session.id if session is not None else 0, responses=topics)
 
 
-def _tell_leaders(broker: Broker, call: Call, response: FetchResponse) -> None:
+def _tell_leaders(broker: BrokerContext, call: Call, response: FetchResponse) -> None:
     """KIP-951: where the leaders are that partitions name, so that a consumer need not ask."""
     leaders = [
         answer.current_leader.leader_id

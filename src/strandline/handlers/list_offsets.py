@@ -6,8 +6,8 @@ from __future__ import annotations
 
 from collections import Counter
 
-from strandline.handlers.context import Broker, Call
-from strandline.handlers.turns import Turns
+from strandline.handlers.context import BrokerContext, Call
+from strandline.handlers.yielding import YieldCounter
 from strandline.log.partition_log import PartitionLog
 from strandline.model.errors import ErrorCode, KafkaError
 from strandline.model.ids import ZERO_UUID
@@ -33,12 +33,12 @@ _READ_UNCOMMITTED = 0
 _READ_COMMITTED = 1
 
 
-async def handle_list_offsets(broker: Broker, call: Call, request: ListOffsetsRequest) -> ListOffsetsResponse:
+async def handle_list_offsets(broker: BrokerContext, call: Call, request: ListOffsetsRequest) -> ListOffsetsResponse:
     if request.isolation_level not in (_READ_UNCOMMITTED, _READ_COMMITTED):
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"there is no isolation level {request.isolation_level}")
     asked = Counter((topic.name, one.partition_index) for topic in request.topics for one in topic.partitions)
     topics: dict[str, ListOffsetsTopicResponse] = {}
-    turns = Turns(call)
+    turns = YieldCounter(call)
     for topic in request.topics:
         for one in topic.partitions:
             if turns.over():
@@ -61,7 +61,7 @@ async def handle_list_offsets(broker: Broker, call: Call, request: ListOffsetsRe
 
 
 async def _look_up(
-    broker: Broker,
+    broker: BrokerContext,
     call: Call,
     request: ListOffsetsRequest,
     topic: str,
@@ -95,7 +95,7 @@ async def _look_up(
 
 def _check_proven(request: ListOffsetsRequest, call: Call, leader: Leader) -> None:
     """A new leader does not know yet how far the last one's word went: an end told now could be a step back."""
-    if request.replica_id == _CONSUMER and not leader.is_watermark_proven:
+    if request.replica_id == _CONSUMER and not leader.is_high_watermark_known:
         code = ErrorCode.OFFSET_NOT_AVAILABLE if call.version >= 5 else ErrorCode.LEADER_NOT_AVAILABLE
         raise KafkaError(code, "the high watermark has not reached the beginning of the leader's epoch yet")
 

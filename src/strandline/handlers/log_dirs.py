@@ -6,8 +6,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from strandline.handlers.context import Broker, Call
-from strandline.handlers.turns import Turns
+from strandline.handlers.context import BrokerContext, Call
+from strandline.handlers.yielding import YieldCounter
 from strandline.model.errors import ErrorCode
 from strandline.protocol.messages.log_dirs import (
     DescribeLogDirsPartition,
@@ -20,10 +20,10 @@ from strandline.runtime.tasks import yield_to_loop
 
 
 async def handle_describe_log_dirs(
-    broker: Broker, call: Call, request: DescribeLogDirsRequest
+    broker: BrokerContext, call: Call, request: DescribeLogDirsRequest
 ) -> DescribeLogDirsResponse:
     wanted = _filter(request)
-    turns = Turns(call)
+    turns = YieldCounter(call)
     results = []
     for directory in await broker.world.offload.run(broker.log_directories):
         result = DescribeLogDirsResult(

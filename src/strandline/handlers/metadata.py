@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from strandline.controller.decisions import MAX_RECORDS_PER_DECISION
-from strandline.handlers.context import Broker, Call
-from strandline.handlers.leadership import Reach
-from strandline.handlers.operations import ALL_CLUSTER_OPERATIONS, ALL_TOPIC_OPERATIONS, NO_OPERATIONS
-from strandline.handlers.turns import Turns
+from strandline.handlers.authorized_operations import ALL_CLUSTER_OPERATIONS, ALL_TOPIC_OPERATIONS, NO_OPERATIONS
+from strandline.handlers.context import BrokerContext, Call
+from strandline.handlers.reachable_leaders import ReachableBrokers
+from strandline.handlers.yielding import YieldCounter
 from strandline.metadata.values import PartitionInfo, TopicInfo
 from strandline.metadata.views import View
 from strandline.model.errors import ErrorCode, KafkaError
@@ -32,7 +32,7 @@ from strandline.protocol.messages.topics import CreatableTopic, CreateTopicsRequ
 from strandline.runtime.tasks import yield_to_loop
 
 
-async def handle_metadata(broker: Broker, call: Call, request: MetadataRequest) -> MetadataResponse:
+async def handle_metadata(broker: BrokerContext, call: Call, request: MetadataRequest) -> MetadataResponse:
     describer = _Describer(broker, call)
     if request.topics is None or (call.version == 0 and not request.topics):
         topics = [await describer.topic(known) for known in broker.view.topics()]
@@ -57,11 +57,11 @@ class _Describer:
 
     __slots__ = ("_broker", "_reach", "_turns", "_version")
 
-    def __init__(self, broker: Broker, call: Call) -> None:
+    def __init__(self, broker: BrokerContext, call: Call) -> None:
         self._broker = broker
         self._version = call.version
-        self._reach = Reach(broker.view, call.listener)
-        self._turns = Turns(call)
+        self._reach = ReachableBrokers(broker.view, call.listener)
+        self._turns = YieldCounter(call)
 
     async def topic_by_id(self, topic_id: Uuid) -> MetadataResponseTopic:
         known = self._broker.view.topic_by_id(topic_id)
@@ -119,7 +119,7 @@ def _brokers(view: View, listener: str) -> list[MetadataResponseBroker]:
     return found
 
 
-def _any_live_broker(broker: Broker) -> int:
+def _any_live_broker(broker: BrokerContext) -> int:
     """In KRaft clients send admin requests to any broker, which forwards them: itself, if it is alive."""
     own = broker.view.broker(broker.node_id)
     if own is not None and not own.fenced:
@@ -128,7 +128,7 @@ def _any_live_broker(broker: Broker) -> int:
 
 
 async def _asked_topics(
-    broker: Broker,
+    broker: BrokerContext,
     call: Call,
     request: MetadataRequest,
     asked: list[MetadataRequestTopic],
@@ -148,7 +148,7 @@ async def _asked_topics(
 
 
 async def _create_missing(
-    broker: Broker, call: Call, request: MetadataRequest, names: Collection[str]
+    broker: BrokerContext, call: Call, request: MetadataRequest, names: Collection[str]
 ) -> dict[str, ErrorCode]:
     allowed = call.version < 4 or request.allow_auto_topic_creation
     if not allowed or not broker.settings.get("auto.create.topics.enable") or len(names) > MAX_RECORDS_PER_DECISION:

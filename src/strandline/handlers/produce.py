@@ -9,12 +9,12 @@ from __future__ import annotations
 from functools import partial
 from typing import Any, NamedTuple
 
-from strandline.handlers.context import Broker, Call
-from strandline.handlers.leadership import leader_addresses
-from strandline.handlers.turns import Turns
+from strandline.handlers.context import BrokerContext, Call
+from strandline.handlers.reachable_leaders import leader_addresses
+from strandline.handlers.yielding import YieldCounter
 from strandline.log.appending import Appended
 from strandline.log.partition_log import PartitionLog
-from strandline.log.refusal import RecordsRefused
+from strandline.log.refusal import InvalidRecords
 from strandline.log.validation import is_heavy, validate
 from strandline.model.errors import ErrorCode, KafkaError
 from strandline.model.ids import INTERNAL_TOPICS
@@ -56,7 +56,7 @@ class _Pending(NamedTuple):
     offset: int
 
 
-async def handle_produce(broker: Broker, call: Call, request: ProduceRequest) -> ProduceResponse | None:
+async def handle_produce(broker: BrokerContext, call: Call, request: ProduceRequest) -> ProduceResponse | None:
     if request.acks not in (_ACKS_ALL, 0, 1):
         return failed(request, ErrorCode.INVALID_REQUIRED_ACKS, f"acks must be -1, 0 or 1, not {request.acks}")
     transactional = _has_transactional_records(request)
@@ -68,7 +68,7 @@ async def handle_produce(broker: Broker, call: Call, request: ProduceRequest) ->
         )
     production = _Production(broker, call, request, transactional)
     topics: list[TopicProduceResponse] = []
-    turns = Turns(call)
+    turns = YieldCounter(call)
     for topic in request.topic_data:
         answers: list[PartitionProduceResponse] = []
         for data in topic.partition_data:
@@ -125,7 +125,7 @@ class _Production:
         "refused",
     )
 
-    def __init__(self, broker: Broker, call: Call, request: ProduceRequest, transactional: bool) -> None:
+    def __init__(self, broker: BrokerContext, call: Call, request: ProduceRequest, transactional: bool) -> None:
         self._call = call
         self._version = call.version
         self._acks = request.acks
@@ -221,7 +221,7 @@ class _Production:
         answer.error_message = error.why or None
         if log is not None and error.code not in _WITHOUT_LOG_START:
             answer.log_start_offset = log.log_start_offset
-        if isinstance(error, RecordsRefused):
+        if isinstance(error, InvalidRecords):
             answer.record_errors = [
                 BatchIndexAndErrorMessage(batch_index=index, batch_index_error_message=why)
                 for index, why in error.record_errors
@@ -257,7 +257,7 @@ def _close_on_error(topics: list[TopicProduceResponse]) -> None:
                 raise ConnectionAbortedError(f"acks=0 produce to {topic.name}-{answer.index} failed with {code}")
 
 
-def _tell_leaders(broker: Broker, call: Call, response: ProduceResponse) -> None:
+def _tell_leaders(broker: BrokerContext, call: Call, response: ProduceResponse) -> None:
     """KIP-951: who leads instead, so that the client need not ask."""
     moved: list[int] = []
     for topic in response.responses:

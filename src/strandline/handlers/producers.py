@@ -4,8 +4,8 @@ with the transaction coordinator; a client that asks for one is told that no coo
 
 from __future__ import annotations
 
-from strandline.handlers.context import Broker, Call
-from strandline.handlers.turns import Turns
+from strandline.handlers.context import BrokerContext, Call
+from strandline.handlers.yielding import YieldCounter
 from strandline.model.errors import ErrorCode, KafkaError
 from strandline.model.ids import ZERO_UUID
 from strandline.model.topic_names import check_topic_name
@@ -21,7 +21,9 @@ from strandline.protocol.messages.producers import (
 from strandline.runtime.tasks import yield_to_loop
 
 
-async def handle_init_producer_id(broker: Broker, call: Call, request: InitProducerIdRequest) -> InitProducerIdResponse:
+async def handle_init_producer_id(
+    broker: BrokerContext, call: Call, request: InitProducerIdRequest
+) -> InitProducerIdResponse:
     if (request.producer_id == -1) != (request.producer_epoch == -1):
         raise KafkaError(ErrorCode.INVALID_REQUEST, "a producer id and its epoch are given together or not at all")
     if request.transactional_id == "":
@@ -33,11 +35,11 @@ async def handle_init_producer_id(broker: Broker, call: Call, request: InitProdu
 
 
 async def handle_describe_producers(
-    broker: Broker, call: Call, request: DescribeProducersRequest
+    broker: BrokerContext, call: Call, request: DescribeProducersRequest
 ) -> DescribeProducersResponse:
     """A partition that is named twice is described once."""
     topics: dict[str, dict[int, PartitionResponse]] = {}
-    turns = Turns(call)
+    turns = YieldCounter(call)
     for topic in request.topics:
         described = topics.setdefault(topic.name, {})
         for index in topic.partition_indexes:
@@ -50,7 +52,7 @@ async def handle_describe_producers(
     )
 
 
-async def _active_producers(broker: Broker, topic: str, index: int) -> PartitionResponse:
+async def _active_producers(broker: BrokerContext, topic: str, index: int) -> PartitionResponse:
     answer = PartitionResponse(partition_index=index)
     try:
         check_topic_name(topic)

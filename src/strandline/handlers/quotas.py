@@ -7,8 +7,8 @@ every part of the filter; a strict filter wants it to have no other parts.
 from __future__ import annotations
 
 from strandline.controller.quotas import CLIENT_ID, IP, USER
-from strandline.handlers.context import Call, Member
-from strandline.handlers.turns import Turns
+from strandline.handlers.context import Call, NodeContext
+from strandline.handlers.yielding import YieldCounter
 from strandline.metadata.values import QuotaEntity
 from strandline.model.errors import ErrorCode, KafkaError
 from strandline.protocol.messages.quotas import (
@@ -25,7 +25,7 @@ EXACTLY, DEFAULT, SPECIFIED = range(3)
 
 
 async def handle_describe_client_quotas(
-    member: Member, call: Call, request: DescribeClientQuotasRequest
+    node: NodeContext, call: Call, request: DescribeClientQuotasRequest
 ) -> DescribeClientQuotasResponse:
     wanted: dict[str, ComponentData] = {}
     for component in request.components:
@@ -35,8 +35,8 @@ async def handle_describe_client_quotas(
         raise _invalid("addresses have quotas of their own, never together with users or client ids")
     entries: list[DescribeClientQuotasResponseEntryData] = []
     # A strict filter that names nothing would fit an entity of nothing.
-    quotas = {} if request.strict and not wanted else member.view.quotas()
-    turns = Turns(call)
+    quotas = {} if request.strict and not wanted else node.view.quotas()
+    turns = YieldCounter(call)
     for entity, values in quotas.items():
         if turns.over():
             await yield_to_loop()

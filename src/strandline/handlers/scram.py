@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from strandline.handlers.context import Call, Member
+from strandline.handlers.context import Call, NodeContext
 from strandline.model.errors import ErrorCode
 from strandline.protocol.messages.scram import (
     CredentialInfo,
@@ -15,11 +15,11 @@ from strandline.protocol.messages.scram import (
 
 
 async def handle_describe_user_scram_credentials(
-    member: Member, call: Call, request: DescribeUserScramCredentialsRequest
+    node: NodeContext, call: Call, request: DescribeUserScramCredentialsRequest
 ) -> DescribeUserScramCredentialsResponse:
     """No names, or null: every user that has a credential."""
     known: dict[str, list[CredentialInfo]] = {}
-    for credential in sorted(member.view.scram_credentials(), key=lambda each: (each.name, each.mechanism)):
+    for credential in sorted(node.view.scram_credentials(), key=lambda each: (each.name, each.mechanism)):
         info = CredentialInfo(mechanism=credential.mechanism, iterations=credential.iterations)
         known.setdefault(credential.name, []).append(info)
     asked = Counter(user.name for user in request.users) if request.users else dict.fromkeys(known, 1)

@@ -19,17 +19,17 @@ from strandline.handlers.configs import (
     handle_incremental_alter_configs,
     handle_list_config_resources,
 )
-from strandline.handlers.context import Broker, Call
+from strandline.handlers.context import BrokerContext, Call
 from strandline.handlers.coordinators import handle_find_coordinator
 from strandline.handlers.epochs import handle_offset_for_leader_epoch
 from strandline.handlers.fetch import handle_fetch
 from strandline.handlers.list_offsets import handle_list_offsets
 from strandline.handlers.log_dirs import handle_describe_log_dirs
 from strandline.handlers.metadata import handle_metadata
-from strandline.handlers.portions import check_portion
 from strandline.handlers.produce import handle_produce
 from strandline.handlers.producers import handle_describe_producers, handle_init_producer_id
 from strandline.handlers.quotas import handle_describe_client_quotas
+from strandline.handlers.request_limits import check_request_limit
 from strandline.handlers.scram import handle_describe_user_scram_credentials
 from strandline.handlers.tokens import (
     handle_create_delegation_token,
@@ -42,7 +42,7 @@ from strandline.protocol.apis import ApiKey
 from strandline.protocol.types import Message
 
 Handle = Callable[[Call, Any], Awaitable[Message | None]]
-BrokerHandler = Callable[[Broker, Call, Any], Awaitable[Message | None]]
+BrokerHandler = Callable[[BrokerContext, Call, Any], Awaitable[Message | None]]
 
 BROKER_HANDLERS: dict[ApiKey, BrokerHandler] = {
     ApiKey.PRODUCE: handle_produce,
@@ -91,31 +91,31 @@ FORWARDED: tuple[ApiKey, ...] = (
 )
 
 
-def broker_table(broker: Broker) -> dict[ApiKey, Handle]:
+def broker_table(broker: BrokerContext) -> dict[ApiKey, Handle]:
     table: dict[ApiKey, Handle] = {key: _bound(handler, broker) for key, handler in BROKER_HANDLERS.items()}
     for key in FORWARDED:
         table[key] = _forwarding(broker, key)
     return table
 
 
-def _bound(handler: BrokerHandler, broker: Broker) -> Handle:
+def _bound(handler: BrokerHandler, broker: BrokerContext) -> Handle:
     def handle(call: Call, request: Any) -> Awaitable[Message | None]:
         if broker.serving.is_set():
             return handler(broker, call, request)
         return once_serving(call, request)
 
     async def once_serving(call: Call, request: Any) -> Message | None:
-        await broker.until_serving()
+        await broker.wait_until_serving()
         return await handler(broker, call, request)
 
     return handle
 
 
-def _forwarding(broker: Broker, key: ApiKey) -> Handle:
+def _forwarding(broker: BrokerContext, key: ApiKey) -> Handle:
     async def handle(call: Call, request: Any) -> Message | None:
-        check_portion(key, request)
+        check_request_limit(key, request)
         call.park()
-        await broker.until_serving()
+        await broker.wait_until_serving()
         answer: Message = await broker.controller.forward(key, call, request)
         return answer
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from strandline.handlers.context import Call, Member
+from strandline.handlers.context import Call, NodeContext
 from strandline.model.errors import ErrorCode
 from strandline.protocol.messages.tokens import (
     CreateDelegationTokenRequest,
@@ -23,7 +23,7 @@ _NO_TIME: Final = -1
 
 
 async def handle_create_delegation_token(
-    member: Member, call: Call, request: CreateDelegationTokenRequest
+    node: NodeContext, call: Call, request: CreateDelegationTokenRequest
 ) -> CreateDelegationTokenResponse:
     kind, _, name = call.principal.partition(":")
     # Before version 3 one could ask for oneself only.
@@ -41,18 +41,18 @@ async def handle_create_delegation_token(
 
 
 async def handle_renew_delegation_token(
-    member: Member, call: Call, request: RenewDelegationTokenRequest
+    node: NodeContext, call: Call, request: RenewDelegationTokenRequest
 ) -> RenewDelegationTokenResponse:
     return RenewDelegationTokenResponse(error_code=_REFUSED, expiry_timestamp_ms=_NO_TIME)
 
 
 async def handle_expire_delegation_token(
-    member: Member, call: Call, request: ExpireDelegationTokenRequest
+    node: NodeContext, call: Call, request: ExpireDelegationTokenRequest
 ) -> ExpireDelegationTokenResponse:
     return ExpireDelegationTokenResponse(error_code=_REFUSED, expiry_timestamp_ms=_NO_TIME)
 
 
 async def handle_describe_delegation_token(
-    member: Member, call: Call, request: DescribeDelegationTokenRequest
+    node: NodeContext, call: Call, request: DescribeDelegationTokenRequest
 ) -> DescribeDelegationTokenResponse:
     return DescribeDelegationTokenResponse(error_code=_REFUSED)

@@ -4,11 +4,11 @@ the partition. CreateTopics (19), DeleteTopics (20) and CreatePartitions (37) go
 
 from __future__ import annotations
 
-from strandline.handlers.context import Broker, Call
-from strandline.handlers.leadership import Reach
+from strandline.handlers.authorized_operations import ALL_TOPIC_OPERATIONS
+from strandline.handlers.context import BrokerContext, Call
 from strandline.handlers.metadata import absence
-from strandline.handlers.operations import ALL_TOPIC_OPERATIONS
-from strandline.handlers.turns import Turns
+from strandline.handlers.reachable_leaders import ReachableBrokers
+from strandline.handlers.yielding import YieldCounter
 from strandline.metadata.values import PartitionInfo, TopicInfo
 from strandline.model.errors import ErrorCode, KafkaError
 from strandline.model.ids import INTERNAL_TOPICS, ZERO_UUID
@@ -24,17 +24,17 @@ from strandline.protocol.messages.topics import (
     DescribeTopicPartitionsResponseTopic,
 )
 from strandline.runtime.tasks import yield_to_loop
-from strandline.runtime.watermark import Part, Wait
+from strandline.runtime.watermark import Wait, WaitCondition
 
 
 async def handle_describe_topic_partitions(
-    broker: Broker, call: Call, request: DescribeTopicPartitionsRequest
+    broker: BrokerContext, call: Call, request: DescribeTopicPartitionsRequest
 ) -> DescribeTopicPartitionsResponse:
     """Topics in the order of their names, cut after the limit with a cursor to go on from."""
     names, first = _page(broker, request)
     left = max(1, min(request.response_partition_limit, broker.settings.get("max.request.partition.size.limit")))
-    reach = Reach(broker.view, call.listener)
-    turns = Turns(call)
+    reach = ReachableBrokers(broker.view, call.listener)
+    turns = YieldCounter(call)
     response = DescribeTopicPartitionsResponse(next_cursor=None)
     for name in names:
         if left == 0:
@@ -60,7 +60,7 @@ async def handle_describe_topic_partitions(
     return response
 
 
-def _page(broker: Broker, request: DescribeTopicPartitionsRequest) -> tuple[list[str], int]:
+def _page(broker: BrokerContext, request: DescribeTopicPartitionsRequest) -> tuple[list[str], int]:
     """The names from the cursor on, and the partition to begin with in the first of them."""
     asked = dict.fromkeys(topic.name for topic in request.topics)
     names = sorted(asked or (topic.name for topic in broker.view.topics()))
@@ -76,7 +76,7 @@ def _page(broker: Broker, request: DescribeTopicPartitionsRequest) -> tuple[list
 
 
 def _describe(
-    broker: Broker, reach: Reach, topic: TopicInfo, first: int, limit: int
+    broker: BrokerContext, reach: ReachableBrokers, topic: TopicInfo, first: int, limit: int
 ) -> DescribeTopicPartitionsResponseTopic:
     indexes = range(first, min(first + limit, topic.partition_count))
     partitions = [(index, broker.view.partition(topic.id, index)) for index in indexes]
@@ -89,7 +89,7 @@ def _describe(
     )
 
 
-def _partition(reach: Reach, index: int, info: PartitionInfo) -> DescribeTopicPartitionsResponsePartition:
+def _partition(reach: ReachableBrokers, index: int, info: PartitionInfo) -> DescribeTopicPartitionsResponsePartition:
     code, leader = reach.leader(info)
     return DescribeTopicPartitionsResponsePartition(
         error_code=code,
@@ -104,15 +104,17 @@ def _partition(reach: Reach, index: int, info: PartitionInfo) -> DescribeTopicPa
     )
 
 
-async def handle_delete_records(broker: Broker, call: Call, request: DeleteRecordsRequest) -> DeleteRecordsResponse:
+async def handle_delete_records(
+    broker: BrokerContext, call: Call, request: DeleteRecordsRequest
+) -> DeleteRecordsResponse:
     """Moves log starts, then waits until every replica has followed: the low watermark.
 
     A partition that is named twice is treated once, as it is named last."""
     asked = {(topic.name, one.partition_index): one.offset for topic in request.topics for one in topic.partitions}
     topics: dict[str, DeleteRecordsTopicResult] = {}
-    waits: list[tuple[DeleteRecordsPartitionResult, Part]] = []
+    waits: list[tuple[DeleteRecordsPartitionResult, WaitCondition]] = []
     wait = Wait(len(asked))
-    turns = Turns(call)
+    turns = YieldCounter(call)
     for (name, index), offset in asked.items():
         if turns.over():
             await yield_to_loop()
@@ -134,7 +136,7 @@ async def handle_delete_records(broker: Broker, call: Call, request: DeleteRecor
     return DeleteRecordsResponse(topics=list(topics.values()))
 
 
-async def _delete_before(broker: Broker, wait: Wait, topic: str, index: int, offset: int) -> Part:
+async def _delete_before(broker: BrokerContext, wait: Wait, topic: str, index: int, offset: int) -> WaitCondition:
     if topic in INTERNAL_TOPICS:
         raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, "records of internal topics are not deleted by hand")
     partition = broker.partitions.find(topic, ZERO_UUID, index)

@@ -15,14 +15,14 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Self
 
 from strandline.launch import processes
-from strandline.launch.errors import AlreadyStarting, LaunchError, NodeDied, NodesDied, NotReady
+from strandline.launch.add_voters import NewVoter, add_voters
+from strandline.launch.cluster_state import ClusterState, NodeState, read_state, write_state
+from strandline.launch.errors import DirectoryLocked, LaunchError, NodeExited, NodesExited, NotReady
+from strandline.launch.formatting import meta_properties_on_disk, metadata_directory
 from strandline.launch.preparation import check, prepare, replace
-from strandline.launch.properties import check_settings, node_properties, write_properties
 from strandline.launch.readiness import answers, live_brokers
-from strandline.launch.state import ClusterState, NodeState, read_state, write_state
-from strandline.launch.storage import identity_on_disk, metadata_directory
+from strandline.launch.server_properties import check_settings, node_properties, write_properties
 from strandline.launch.topology import Topology
-from strandline.launch.voting import NewVoter, give_votes
 from strandline.model.ids import Endpoint
 
 READY_SECONDS = 60.0
@@ -147,12 +147,12 @@ class Cluster:
         ):
             asked = [(node, node.pid) for node in group if node.pid is not None and self._runs(node)]
             for _, pid in asked:
-                processes.ask_to_stop(pid)
+                processes.terminate(pid)
             for node, pid in asked:
-                if not processes.wait_until_gone(pid, node.properties, deadline - time.monotonic()):
+                if not processes.wait_until_exited(pid, node.properties, deadline - time.monotonic()):
                     self._say(f"node {node.id} did not stop within {timeout_seconds:g} s: killing it ({node.log})")
                     processes.kill(pid)
-                    processes.wait_until_gone(pid, node.properties, 10.0)
+                    processes.wait_until_exited(pid, node.properties, 10.0)
             for node in group:
                 self._gone(node.id)
 
@@ -165,7 +165,7 @@ class Cluster:
         node = self._known(node_id)
         if node.pid is not None and self._runs(node):
             processes.kill(node.pid)
-            processes.wait_until_gone(node.pid, node.properties, 10.0)
+            processes.wait_until_exited(node.pid, node.properties, 10.0)
         self._gone(node_id)
 
     def pause(self, node_id: int) -> None:
@@ -180,7 +180,7 @@ class Cluster:
         """Whether a node that this object has started is not known to have ended."""
         return bool(self._children)
 
-    def deaths(self) -> list[NodeDied]:
+    def exited_nodes(self) -> list[NodeExited]:
         """The nodes started by this object that have ended since it was last asked."""
         ended = [(node_id, child) for node_id, child in self._children.items() if child.poll() is not None]
         found = []
@@ -189,7 +189,7 @@ class Cluster:
             node = self._known(node_id)
             reason = processes.tail(node.log, since=self._log_sizes[node_id])
             asked = node.pid != child.pid or child.returncode == 0
-            found.append(NodeDied(node_id, child.returncode, reason, asked=asked))
+            found.append(NodeExited(node_id, child.returncode, reason, asked=asked))
         return found
 
     def _make_directory(self) -> None:
@@ -207,11 +207,11 @@ class Cluster:
     def _give_votes(self, nodes: list[NodeState], state: ClusterState, settings: Mapping[str, str]) -> None:
         voters = {}
         for node in nodes:
-            identity = identity_on_disk(metadata_directory(node_properties(node, state.nodes, settings)))
+            identity = meta_properties_on_disk(metadata_directory(node_properties(node, state.nodes, settings)))
             if identity is not None and identity.directory_id is not None and node.controller_port is not None:
                 voters[node.id] = NewVoter(identity.directory_id, Endpoint(node.host, node.controller_port))
         if voters:
-            give_votes(state.bootstrap or state.nodes[0].controller_endpoint, voters, self._say)
+            add_voters(state.bootstrap or state.nodes[0].controller_endpoint, voters, self._say)
 
     def _start_all(self, nodes: list[NodeState], state: ClusterState, settings: Mapping[str, str]) -> None:
         for node in nodes:
@@ -230,16 +230,16 @@ class Cluster:
         write_state(self.directory, state)
 
     def _wait_until_ready(self, nodes: list[NodeState]) -> None:
-        """Raises NodesDied when not all of them live; the others are left running."""
+        """Raises NodesExited when not all of them live; the others are left running."""
         began = time.monotonic()
         deadline = began + READY_SECONDS
-        died: list[NodeDied] = []
+        died: list[NodeExited] = []
         told = False
         # A process that ends is none of ours for a moment before it is known to have ended.
         while waiting := _unready([node for node in nodes if node.id in self._children or self._runs(node)]):
-            deaths = self.deaths()
-            if deaths:
-                died += deaths
+            exited_nodes = self.exited_nodes()
+            if exited_nodes:
+                died += exited_nodes
                 deadline = min(deadline, time.monotonic() + READY_AFTER_DEATH_SECONDS)
                 continue
             if time.monotonic() > deadline:
@@ -250,11 +250,11 @@ class Cluster:
                 told = True
                 self._say(f"waiting for {', '.join(f'node {node.id}' for node in waiting)} to be ready …")
             time.sleep(processes.POLL_SECONDS)
-        died += self.deaths()
+        died += self.exited_nodes()
         for each in died:
             self._gone(each.node_id)
         if died:
-            raise NodesDied(died, [node.id for node in self.running()])
+            raise NodesExited(died, [node.id for node in self.running()])
 
     def _runs(self, node: NodeState) -> bool:
         child = self._children.get(node.id)
@@ -295,7 +295,7 @@ class Cluster:
                     break
                 except BlockingIOError:
                     if time.monotonic() >= deadline:
-                        raise AlreadyStarting(self.directory) from None
+                        raise DirectoryLocked(self.directory) from None
                     time.sleep(processes.POLL_SECONDS)
             yield
         finally:

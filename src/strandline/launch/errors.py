@@ -10,20 +10,20 @@ class LaunchError(Exception):
     pass
 
 
-class SettingRefused(LaunchError):
+class ConfigOverrideRejected(LaunchError):
     """What was asked for with --set makes no sense; nothing was made or changed."""
 
 
-class TopologyRefused(LaunchError):
+class InvalidTopology(LaunchError):
     """What was asked for with --nodes, --controllers or --brokers makes no sense; nothing was made or changed."""
 
 
-class AlreadyStarting(LaunchError):
+class DirectoryLocked(LaunchError):
     def __init__(self, directory: str) -> None:
         super().__init__(f"another `strandline up` or `down` is at work in {directory}: wait for it, then try again")
 
 
-class PortTaken(LaunchError):
+class PortInUse(LaunchError):
     def __init__(self, node_id: int, host: str, port: int) -> None:
         super().__init__(
             f"node {node_id} lives on port {port}, but something else listens on {host}:{port}: stop that program, "
@@ -31,7 +31,7 @@ class PortTaken(LaunchError):
         )
 
 
-class DiskEmptied(LaunchError):
+class DataDirectoryEmpty(LaunchError):
     """A node that was formatted before finds nothing on its disk. `others`: there are controllers besides it."""
 
     def __init__(self, node_id: int, data: str, directory: str, *, others: bool = False) -> None:
@@ -50,7 +50,7 @@ class DiskEmptied(LaunchError):
         )
 
 
-class OtherCluster(LaunchError):
+class ClusterIdMismatch(LaunchError):
     def __init__(self, node_id: int, data: str, found: str | None, expected: str) -> None:
         says = f"is of cluster {found}" if found else "does not say of which cluster it is"
         super().__init__(
@@ -63,7 +63,7 @@ class NotReplaceable(LaunchError):
     pass
 
 
-class NodeDied(LaunchError):
+class NodeExited(LaunchError):
     """`asked`: somebody (`down`, elsewhere) has stopped it and written that down."""
 
     def __init__(self, node_id: int, code: int, reason: str, *, asked: bool = False) -> None:
@@ -79,10 +79,10 @@ class NodeDied(LaunchError):
         self.asked = asked
 
 
-class NodesDied(LaunchError):
+class NodesExited(LaunchError):
     """Some of the nodes that were started are gone; `running` are those that are not."""
 
-    def __init__(self, died: Sequence[NodeDied], running: Sequence[int]) -> None:
+    def __init__(self, died: Sequence[NodeExited], running: Sequence[int]) -> None:
         told = "\n".join(str(each) for each in died)
         left = f"\nStill running: {', '.join(f'node {each}' for each in running)}." if running else ""
         super().__init__(told + left)

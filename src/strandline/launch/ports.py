@@ -32,7 +32,7 @@ def is_free(host: str, port: int) -> bool:
     return True
 
 
-def becomes_free(host: str, port: int, patience_seconds: float) -> bool:
+def wait_until_free(host: str, port: int, patience_seconds: float) -> bool:
     """A process that was killed may be gone before its ports are."""
     deadline = time.monotonic() + patience_seconds
     while not is_free(host, port):
@@ -42,14 +42,14 @@ def becomes_free(host: str, port: int, patience_seconds: float) -> bool:
     return True
 
 
-def next_free(host: str, first: int, taken: Collection[int] = ()) -> int:
+def next_free_port(host: str, first: int, taken: Collection[int] = ()) -> int:
     for port in range(first, LAST_PORT + 1):
         if port not in taken and is_free(host, port):
             return port
     raise NoPortFree(f"no free port from {first} to {LAST_PORT} on {host}: choose a lower --port")
 
 
-def any_free(host: str, taken: Collection[int] = ()) -> int:
+def random_free_port(host: str, taken: Collection[int] = ()) -> int:
     """One at random, for tests that must not meet each other, out of those that the operating system gives to nobody of
     its own accord: a node that is restarted finds its port as it left it."""
     while True:

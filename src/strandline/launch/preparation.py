@@ -11,11 +11,17 @@ import random
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from strandline.launch.errors import DiskEmptied, NotReplaceable, OtherCluster, PortTaken
-from strandline.launch.ports import LENT_FROM, any_free, becomes_free, next_free
-from strandline.launch.properties import node_properties
-from strandline.launch.state import ClusterState, NodeState, Roles, read_state, write_state
-from strandline.launch.storage import cluster_on_disk, format_node, identity_on_disk, is_formatted, metadata_directory
+from strandline.launch.cluster_state import ClusterState, NodeState, Roles, read_state, write_state
+from strandline.launch.errors import ClusterIdMismatch, DataDirectoryEmpty, NotReplaceable, PortInUse
+from strandline.launch.formatting import (
+    cluster_on_disk,
+    format_node,
+    is_formatted,
+    meta_properties_on_disk,
+    metadata_directory,
+)
+from strandline.launch.ports import LENT_FROM, next_free_port, random_free_port, wait_until_free
+from strandline.launch.server_properties import node_properties
 from strandline.launch.topology import Topology
 from strandline.model.ids import random_uuid
 
@@ -60,7 +66,7 @@ def _cluster_id_found(directory: str) -> str | None:
     """The cluster of the first node directory that is formatted."""
     names = sorted(name for name in os.listdir(directory) if name.startswith("node-"))
     paths = [path for name in names if os.path.isdir(path := os.path.join(directory, name))]
-    identities = (identity_on_disk(path) for path in paths)
+    identities = (meta_properties_on_disk(path) for path in paths)
     return next((each.cluster_id for each in identities if each is not None), None)
 
 
@@ -79,17 +85,17 @@ def _new_node(directory: str, present: list[NodeState], roles: Roles, port: int 
     data = os.path.join(directory, f"node-{node_id}")
     node = NodeState(node_id, None, HOST, None, None, data, f"{data}.log", roles)
     if node.is_broker:
-        node.port = any_free(HOST, taken) if port is None else next_free(HOST, port, taken)
+        node.port = random_free_port(HOST, taken) if port is None else next_free_port(HOST, port, taken)
         taken.add(node.port)
     if not node.is_controller:
         return node
     if port is None:
-        node.controller_port = any_free(HOST, taken)
+        node.controller_port = random_free_port(HOST, taken)
     elif node.is_broker:
         above, below = port + CONTROLLER_PORTS_AWAY, port - CONTROLLER_PORTS_AWAY
-        node.controller_port = next_free(HOST, above if above < LENT_FROM else below, taken)
+        node.controller_port = next_free_port(HOST, above if above < LENT_FROM else below, taken)
     else:
-        node.controller_port = next_free(HOST, port, taken)
+        node.controller_port = next_free_port(HOST, port, taken)
     return node
 
 
@@ -98,14 +104,14 @@ def check(node: NodeState, state: ClusterState, settings: Mapping[str, str], dir
     properties = node_properties(node, state.nodes, settings)
     if not is_formatted(properties):
         others = _other_controllers(node, state)
-        raise DiskEmptied(node.id, metadata_directory(properties), directory, others=others)
+        raise DataDirectoryEmpty(node.id, metadata_directory(properties), directory, others=others)
     found = cluster_on_disk(properties)
     if found != state.cluster_id:
-        raise OtherCluster(node.id, metadata_directory(properties), found, state.cluster_id)
+        raise ClusterIdMismatch(node.id, metadata_directory(properties), found, state.cluster_id)
     patience_seconds = 0.0 if node.pid is None else KILLED_PATIENCE_SECONDS
     for port in node.ports:
-        if not becomes_free(node.host, port, patience_seconds):
-            raise PortTaken(node.id, node.host, port)
+        if not wait_until_free(node.host, port, patience_seconds):
+            raise PortInUse(node.id, node.host, port)
 
 
 def replace(node: NodeState, state: ClusterState, settings: Mapping[str, str]) -> None:

@@ -61,7 +61,7 @@ def _command_line(pid: int) -> list[str] | None:
     return words + [" ".join(words[index:]) for index in range(len(words))]
 
 
-def ask_to_stop(pid: int) -> None:
+def terminate(pid: int) -> None:
     """Also of one that is paused, which would not hear it."""
     _signal(pid, signal.SIGTERM)
     _signal(pid, signal.SIGCONT)
@@ -87,7 +87,7 @@ def _signal(pid: int, number: int) -> None:
         return
 
 
-def wait_until_gone(pid: int, properties: str, timeout_seconds: float) -> bool:
+def wait_until_exited(pid: int, properties: str, timeout_seconds: float) -> bool:
     deadline = time.monotonic() + timeout_seconds
     while is_node(pid, properties):
         _reap(pid)

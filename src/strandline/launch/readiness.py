@@ -15,7 +15,7 @@ API_VERSIONS_V0 = struct.pack(">ihhih", 10, 18, 0, 0, -1)
 MAX_ANSWER_BYTES = 1 << 20
 
 
-def counts_itself(host: str, port: int, node_id: int, timeout_seconds: float = 1.0) -> bool:
+def is_live_broker(host: str, port: int, node_id: int, timeout_seconds: float = 1.0) -> bool:
     return node_id in live_brokers(host, port, timeout_seconds)
 
 

@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from strandline.launch.errors import TopologyRefused
-from strandline.launch.state import BROKER, COMBINED, CONTROLLER, NodeState, Roles
+from strandline.launch.cluster_state import BROKER, COMBINED, CONTROLLER, NodeState, Roles
+from strandline.launch.errors import InvalidTopology
 
 # A write waits for a majority of the controllers: more than five cost more than they give.
 MAX_COMBINED_CONTROLLERS = 5
@@ -28,7 +28,7 @@ class Topology:
 
     def __post_init__(self) -> None:
         if self.nodes is not None and (self.controllers is not None or self.brokers is not None):
-            raise TopologyRefused(
+            raise InvalidTopology(
                 "--nodes makes nodes that are both, --controllers and --brokers make nodes that are one of the two: "
                 "give either the one or the others"
             )
@@ -38,7 +38,7 @@ class Topology:
             ("--brokers", self.brokers, 0),
         ):
             if number is not None and number < least:
-                raise TopologyRefused(f"{option} {number}: it must be at least {least}")
+                raise InvalidTopology(f"{option} {number}: it must be at least {least}")
 
     @property
     def is_separate(self) -> bool:
@@ -52,12 +52,12 @@ class Topology:
             return []
         combined = any(node.roles == COMBINED for node in present)
         if combined and self.is_separate:
-            raise TopologyRefused(
+            raise InvalidTopology(
                 "the nodes of this cluster are brokers and controllers at once, and stay so: ask for more of them with "
                 "--nodes, or use another --data directory"
             )
         if not combined and not self.is_separate:
-            raise TopologyRefused(
+            raise InvalidTopology(
                 "this cluster separates brokers from controllers: ask for more with --brokers and --controllers, or "
                 "use another --data directory"
             )
@@ -90,7 +90,7 @@ class Topology:
             return combined_roles(1 if self.nodes is None else self.nodes, 0)
         if self.controllers is None or self.brokers is None:
             missing = "--brokers" if self.brokers is None else "--controllers"
-            raise TopologyRefused(f"how many {missing[2:]}? A new cluster needs both: add {missing} N")
+            raise InvalidTopology(f"how many {missing[2:]}? A new cluster needs both: add {missing} N")
         return [*[BROKER] * self.brokers, *[CONTROLLER] * self.controllers]
 
 

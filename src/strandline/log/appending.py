@@ -16,7 +16,7 @@ from strandline.log.health import Condition
 from strandline.log.producer_snapshots import capture
 from strandline.log.producers import ProducerStates
 from strandline.log.segment import MAX_SPAN, NO_TIMESTAMP, Segment
-from strandline.log.txn_index import AbortedTransaction
+from strandline.log.transaction_index import AbortedTransaction
 from strandline.log.validation import Origin, Validated, assign, check_replicated, validate
 from strandline.model.errors import ErrorCode, KafkaError
 from strandline.records.batch import CONTROL, BatchHeader, ControlType, CorruptBatch, control_record_type, decode_batch
@@ -83,7 +83,7 @@ def append_validated(
     return Appended(base_offset, last_offset, validated.log_append_time, False, size)
 
 
-def append_batches(log: PartitionLog, data: memoryview, wall_ms: int) -> Appended:
+def append_as_follower(log: PartitionLog, data: memoryview, wall_ms: int) -> Appended:
     log.health.check_readable()
     batches = check_replicated(data)
     if not batches:

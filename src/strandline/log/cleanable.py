@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from strandline.log import names
-from strandline.log.lookups import largest_timestamp
 from strandline.log.segment import Segment
 from strandline.log.settings import MAX_LONG
+from strandline.log.timestamp_lookup import largest_timestamp
 from strandline.records.batch import HEADER_SIZE, CorruptBatch, read_header
 
 if TYPE_CHECKING:

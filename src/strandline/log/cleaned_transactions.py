@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from strandline.log.txn_index import AbortedTransaction
+from strandline.log.transaction_index import AbortedTransaction
 from strandline.records.batch import BatchHeader, ControlType
 
 

@@ -29,13 +29,13 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from strandline.log import names, txn_index
+from strandline.log import names, transaction_index
 from strandline.log.batch_filter import BatchFilter, LastRecord, Uncleanable, read_portions
 from strandline.log.cleanable import Cleanable
 from strandline.log.cleaned_transactions import CleanedTransactions
 from strandline.log.offset_map import KeyHash, OffsetMap
 from strandline.log.segment import MAX_SPAN, Segment
-from strandline.log.txn_index import AbortedTransaction
+from strandline.log.transaction_index import AbortedTransaction
 from strandline.records.batch import CorruptBatch
 
 if TYPE_CHECKING:
@@ -185,7 +185,7 @@ class Cleaning:
             entries = segment.aborted
             if entries is None:
                 path = segment.path(names.TRANSACTION_INDEX)
-                entries, _ = txn_index.load(segment.disk, path, segment.base_offset, end)
+                entries, _ = transaction_index.load(segment.disk, path, segment.base_offset, end)
             found += [entry for entry in entries if entry.last_offset >= start and entry.first_offset < upper]
         return found
 

@@ -4,7 +4,8 @@ Owned by the store. Opening one reads the names in it and its checkpoints, never
 what the files say, about opened and unopened logs alike; a log's entry stays as it is until the log has been opened.
 
 Threads: everything here blocks and may be called from any thread; `_writing` orders the writers of checkpoint files, so
-that lowering an offset before a log is cut (`before_cut`) is never undone by a periodic write that began earlier.
+that lowering an offset before a log is cut (`before_truncation`) is never undone by a periodic write that began
+earlier.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ class LogDirectory:
         self.is_clean = False
         self.clean_broker_epoch = -1
         # The broker epoch that was last noted here, whatever came after (-1: none).
-        self.noted_broker_epoch = -1
+        self.recorded_broker_epoch = -1
         self.partitions: dict[TopicPartition, str] = {}
         # Logs that nobody has looked at since a shutdown that was not clean.
         self.unrecovered: dict[TopicPartition, None] = {}
@@ -63,7 +64,7 @@ class LogDirectory:
             directory._lock = disk.lock(os.path.join(path, _LOCK))
             directory._read_clean_shutdown()
             noted = checkpoints.read_clean_shutdown(disk, os.path.join(path, checkpoints.BROKER_EPOCH))
-            directory.noted_broker_epoch = -1 if noted is None else noted
+            directory.recorded_broker_epoch = -1 if noted is None else noted
             directory.recovery_points = directory._read(checkpoints.RECOVERY_POINTS)
             directory.log_starts = directory._read(checkpoints.LOG_STARTS)
             directory.high_watermarks = directory._read(checkpoints.HIGH_WATERMARKS)
@@ -123,7 +124,7 @@ class LogDirectory:
             (checkpoints.HIGH_WATERMARKS, self.high_watermarks),
         )
 
-    def before_cut(self, topic_partition: TopicPartition, end_offset: int, log_start_offset: int | None) -> None:
+    def before_truncation(self, topic_partition: TopicPartition, end_offset: int, log_start_offset: int | None) -> None:
         """Blocking. What is written down about a log must not promise more than it will hold after it was cut."""
         with self._writing:
             if self.recovery_points.get(topic_partition, 0) > end_offset:
@@ -134,7 +135,7 @@ class LogDirectory:
                 self._write(checkpoints.LOG_STARTS, self.log_starts)
 
     def write_recovery_points(self, of_open_logs: Callable[[], dict[TopicPartition, int]]) -> None:
-        """Blocking. The offsets are asked for under the lock: see `before_cut`."""
+        """Blocking. The offsets are asked for under the lock: see `before_truncation`."""
         with self._writing:
             self._merge(checkpoints.RECOVERY_POINTS, self.recovery_points, of_open_logs())
 
@@ -155,14 +156,14 @@ class LogDirectory:
         checkpoints.write_clean_shutdown(self.disk, os.path.join(self.path, checkpoints.CLEAN_SHUTDOWN), broker_epoch)
         return True
 
-    def note_broker_epoch(self, broker_epoch: int) -> None:
+    def record_broker_epoch(self, broker_epoch: int) -> None:
         """Blocking. Whose memory is here, should the process end without a word."""
         try:
             path = os.path.join(self.path, checkpoints.BROKER_EPOCH)
             checkpoints.write_clean_shutdown(self.disk, path, broker_epoch)
         except OSError as error:
             raise self.health.explain(error, "noting the broker epoch") from error
-        self.noted_broker_epoch = broker_epoch
+        self.recorded_broker_epoch = broker_epoch
 
     def release(self) -> None:
         if self._lock is not None:

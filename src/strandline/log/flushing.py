@@ -86,15 +86,15 @@ def checkpoint(log: PartitionLog) -> int:
         flush(log, sealed_only=False)
     offset = log.flushed_offset
     write_epochs(log)
-    cutting_at = log.cutting_at
-    return offset if cutting_at is None else min(offset, cutting_at)
+    truncating_to = log.truncating_to
+    return offset if truncating_to is None else min(offset, truncating_to)
 
 
 def write_epochs(log: PartitionLog) -> None:
     """Blocking, any thread."""
     epochs = log.epochs
     entries = epochs.entries
-    if entries == epochs.written or log.cutting_at is not None:
+    if entries == epochs.written or log.truncating_to is not None:
         return
     try:
         store_epochs(log, EpochCache(entries))

@@ -30,7 +30,7 @@ class Condition(Enum):
     OFFLINE = "offline"
 
 
-def is_refusal(error: OSError) -> bool:
+def is_write_refused(error: OSError) -> bool:
     """Whether the disk only refuses to be written, and what is on it can still be read."""
     return error.errno in _NOT_WRITABLE
 
@@ -63,7 +63,7 @@ class DirectoryHealth:
         """What this error did to the directory, as the answer to whoever asked for the operation."""
         reason = f"{doing} failed: {error}"
         if self.condition is not Condition.OFFLINE:
-            if is_refusal(error) and not syncing:
+            if is_write_refused(error) and not syncing:
                 if self.condition is Condition.ONLINE:
                     logger.error("Log directory %s refuses writes until they succeed again: %s", self.path, reason)
                 self.condition, self.reason = Condition.READ_ONLY, reason

@@ -10,7 +10,7 @@ from __future__ import annotations
 import struct
 from bisect import bisect_right
 
-from strandline.log.entry_file import EntryFile
+from strandline.log.index_file import IndexFile
 
 ENTRY = struct.Struct(">ii")
 ENTRY_SIZE = ENTRY.size
@@ -19,7 +19,7 @@ _unpack = ENTRY.unpack_from
 _pack = ENTRY.pack
 
 
-class OffsetIndex(EntryFile):
+class OffsetIndex(IndexFile):
     __slots__ = ("base_offset",)
 
     def __init__(self, base_offset: int, count: int = 0) -> None:

@@ -1,6 +1,6 @@
 """The log of one partition: the face that replication, raft and the coordinators see.
 
-State lives here; each conversation has its module: `appending`, `reading`, `lookups`, `flushing`, `retention`,
+State lives here; each conversation has its module: `appending`, `reading`, `timestamp_lookup`, `flushing`, `retention`,
 `truncation`, and `recovery` for opening. Invariants:
 
 - batches are contiguous in offset order; `log_start_offset <= high_watermark <= log_end_offset`;
@@ -20,23 +20,23 @@ import threading
 from bisect import bisect_right
 from collections.abc import Callable
 
-from strandline.log import appending, flushing, lookups, reading, recovery, retention, truncation
+from strandline.log import appending, flushing, reading, recovery, retention, timestamp_lookup, truncation
 from strandline.log.appending import Appended
+from strandline.log.cold_reads import ColdRead
 from strandline.log.epochs import EpochCache
 from strandline.log.health import DirectoryHealth
-from strandline.log.lookups import FoundOffset
 from strandline.log.producer_snapshots import Captured
 from strandline.log.producers import ProducerStates
 from strandline.log.reading import Read
 from strandline.log.segment import Segment
 from strandline.log.settings import LogSettings
-from strandline.log.txn_index import AbortedTransaction
+from strandline.log.timestamp_lookup import FoundOffset
+from strandline.log.transaction_index import AbortedTransaction
 from strandline.log.validation import LATEST_PRODUCE_VERSION, Origin
-from strandline.log.warming import Cold
 from strandline.model.ids import TopicPartition
 from strandline.runtime.disk import Buffer, Disk
 
-__all__ = ["Appended", "Cold", "FoundOffset", "Origin", "PartitionLog", "Read"]
+__all__ = ["Appended", "ColdRead", "FoundOffset", "Origin", "PartitionLog", "Read"]
 
 # Held for an instant when a flush that ran in a thread publishes its result while the loop may be truncating.
 _PUBLISHING = threading.Lock()
@@ -45,10 +45,9 @@ _PUBLISHING = threading.Lock()
 class PartitionLog:
     __slots__ = (
         "active",
-        "before_cut",
+        "before_truncation",
         "captured_at_bytes",
         "captured_producers",
-        "cutting_at",
         "damage",
         "disk",
         "entries_changed",
@@ -72,6 +71,7 @@ class PartitionLog:
         "snapshot_offset",
         "topic_partition",
         "touched",
+        "truncating_to",
         "writing",
     )
 
@@ -116,16 +116,16 @@ class PartitionLog:
         # Whether the entry of the directory itself is synced.
         self.is_directory_synced = True
         # While the log is being cut: no checkpoint may promise anything above.
-        self.cutting_at: int | None = None
+        self.truncating_to: int | None = None
         # Called (blocking) before the log is cut, with the end offset and, if it changes, the log start: whoever keeps
         # checkpoints about this log must lower them first.
-        self.before_cut: Callable[[TopicPartition, int, int | None], None] | None = None
+        self.before_truncation: Callable[[TopicPartition, int, int | None], None] | None = None
         # Counts truncations, so that a flush that began before one does not publish what it found.
         self.generation = 0
         # Held by whichever thread flushes, checkpoints or closes: two at once would write the same files.
         self.writing = threading.RLock()
         self.flush_deadline_ms: int | None = None
-        # Whether anybody used the log since `rest_if_idle` last looked; None once it is at rest.
+        # Whether anybody used the log since `release_if_idle` last looked; None once it is at rest.
         self.touched: bool | None = True
 
     @classmethod
@@ -170,7 +170,7 @@ class PartitionLog:
         api_version: int = LATEST_PRODUCE_VERSION,
         origin: Origin = Origin.CLIENT,
     ) -> Appended:
-        """Validate one batch, give it its offsets and write it. Raises RecordsRefused or KafkaError; then nothing was
+        """Validate one batch, give it its offsets and write it. Raises InvalidRecords or KafkaError; then nothing was
         written."""
         return appending.append_as_leader(
             self, records, leader_epoch=leader_epoch, wall_ms=wall_ms, api_version=api_version, origin=origin
@@ -179,10 +179,10 @@ class PartitionLog:
     # As `append_as_leader`, for a batch that was validated elsewhere. Every produce comes by here: no call in between.
     append_validated = appending.append_validated
 
-    def append_batches(self, batches: Buffer, *, wall_ms: int = 0) -> Appended:
+    def append_as_follower(self, batches: Buffer, *, wall_ms: int = 0) -> Appended:
         """Whole batches with their offsets and leader epochs: a follower's and raft's append. Checksums are checked; a
         batch cut off at the end is left out."""
-        return appending.append_batches(self, memoryview(batches), wall_ms)
+        return appending.append_as_follower(self, memoryview(batches), wall_ms)
 
     def roll(self, wall_ms: int = 0) -> None:
         """Begin a new segment, unless the active one is empty."""
@@ -190,9 +190,10 @@ class PartitionLog:
 
     def read(
         self, offset: int, *, max_bytes: int, before_offset: int | None = None, at_least_one: bool = True
-    ) -> Read | Cold:
+    ) -> Read | ColdRead:
         """Batches from the one that holds `offset`, none with an offset at or above `before_offset` (the log end by
-        default). `Cold` when it takes disk work: offload `warm`, then read again. `at_least_one`: the first batch is
+        default). `ColdRead` when it takes disk work: offload `load`, then read again. `at_least_one`: the first
+        batch is
         given whole even if it is larger than `max_bytes`. Raises KafkaError(OFFSET_OUT_OF_RANGE) outside of
         [log_start_offset, log_end_offset], CORRUPT_MESSAGE at damage."""
         return reading.read(self, offset, max_bytes, before_offset, at_least_one)
@@ -203,15 +204,15 @@ class PartitionLog:
 
     def offset_for_timestamp(self, timestamp: int, upper: int | None = None) -> FoundOffset | None:
         """Blocking. The first record with this timestamp or a later one, below `upper`."""
-        return lookups.offset_for_timestamp(self, timestamp, self.log_end_offset if upper is None else upper)
+        return timestamp_lookup.offset_for_timestamp(self, timestamp, self.log_end_offset if upper is None else upper)
 
     def max_timestamp_offset(self, upper: int | None = None) -> FoundOffset | None:
         """Blocking. The first record with the largest timestamp, None in an empty log."""
-        return lookups.max_timestamp_offset(self, self.log_end_offset if upper is None else upper)
+        return timestamp_lookup.max_timestamp_offset(self, self.log_end_offset if upper is None else upper)
 
-    def aborted_transactions(self, start: int, upper: int) -> list[AbortedTransaction] | Cold:
-        """Those that touch [start, upper), by marker; `Cold` when an index must be read first."""
-        return lookups.aborted_transactions(self, start, upper)
+    def aborted_transactions(self, start: int, upper: int) -> list[AbortedTransaction] | ColdRead:
+        """Those that touch [start, upper), by marker; `ColdRead` when an index must be read first."""
+        return timestamp_lookup.aborted_transactions(self, start, upper)
 
     @property
     def last_stable_offset(self) -> int:
@@ -225,7 +226,7 @@ class PartitionLog:
         return damage[0] if damage is not None and damage[0] >= self.log_start_offset else None
 
     @property
-    def is_whole(self) -> bool:
+    def is_intact(self) -> bool:
         """Whether nothing is known to be missing that was here once."""
         return self.log_end_offset >= self.lost_up_to and self.damaged_at is None
 
@@ -267,13 +268,13 @@ class PartitionLog:
         for segment in step.apply():
             segment.remove()
 
-    def begin_restart(self, offset: int) -> truncation.Restart:
+    def begin_full_truncation(self, offset: int) -> truncation.FullTruncation:
         """As `begin_truncation`: drops everything and begins again at `offset`."""
-        return truncation.Restart(self, offset)
+        return truncation.FullTruncation(self, offset)
 
     def restart_at(self, offset: int) -> None:
         """Blocking: drop everything and begin again at `offset`."""
-        step = truncation.Restart(self, offset)
+        step = truncation.FullTruncation(self, offset)
         step.run()
         for segment in step.apply():
             segment.remove()
@@ -308,7 +309,7 @@ class PartitionLog:
         """As `publish_flushed`, for damage: a thread that read while the log was truncated has seen nothing."""
         with _PUBLISHING:
             known = self.damage
-            if generation == self.generation and self.cutting_at is None and (known is None or offset < known[0]):
+            if generation == self.generation and self.truncating_to is None and (known is None or offset < known[0]):
                 self.damage = offset, why
 
     def cut_flushed(self, offset: int) -> None:
@@ -325,7 +326,7 @@ class PartitionLog:
         with self.writing:
             return flushing.checkpoint(self)
 
-    def rest_if_idle(self) -> None:
+    def release_if_idle(self) -> None:
         """Put down files and caches when nobody used the log since the last call. On the loop; cheap."""
         if self.touched:
             self.touched = False
@@ -341,7 +342,7 @@ class PartitionLog:
 
     def has_lost(self, segment: Segment) -> bool:
         """Whether a segment that a thread was handed has left the log meanwhile, or is about to."""
-        if self.cutting_at is not None and segment.base_offset >= self.cutting_at:
+        if self.truncating_to is not None and segment.base_offset >= self.truncating_to:
             return True
         return all(known is not segment for known in self.segments)
 

@@ -10,7 +10,7 @@ import struct
 from bisect import bisect_left
 from collections.abc import Callable
 
-from strandline.log.entry_file import NotLoaded
+from strandline.log.index_file import NotLoaded
 from strandline.log.segment import Located, Segment
 from strandline.records.batch import HEADER_SIZE, LOG_OVERHEAD, MAGIC
 from strandline.runtime.disk import Buffer

@@ -9,15 +9,15 @@ import logging
 import os
 from typing import TYPE_CHECKING
 
-from strandline.log import names, producer_snapshots, txn_index
+from strandline.log import names, producer_snapshots, transaction_index
 from strandline.log.appending import replay_batch
-from strandline.log.health import is_refusal
-from strandline.log.indexing import load_aborted
+from strandline.log.health import is_write_refused
+from strandline.log.index_loading import load_aborted
 from strandline.log.producer_snapshots import CorruptSnapshot
 from strandline.log.producers import ProducerStates
 from strandline.log.scan import OldFormat, Scan
 from strandline.log.segment import Segment
-from strandline.log.txn_index import AbortedTransaction
+from strandline.log.transaction_index import AbortedTransaction
 
 if TYPE_CHECKING:
     from strandline.log.partition_log import PartitionLog
@@ -53,13 +53,13 @@ def load_producers(
 def _write_aborted(log: PartitionLog, segment: Segment, entries: tuple[AbortedTransaction, ...]) -> None:
     segment.aborted = entries
     path = segment.path(names.TRANSACTION_INDEX)
-    on_disk, sane = txn_index.load(log.disk, path, segment.base_offset, 1 << 63)
+    on_disk, sane = transaction_index.load(log.disk, path, segment.base_offset, 1 << 63)
     if sane and on_disk == entries:
         return
     try:
-        txn_index.rewrite(log.disk, path, entries)
+        transaction_index.rewrite(log.disk, path, entries)
     except OSError as error:
-        if not is_refusal(error):
+        if not is_write_refused(error):
             raise
         log.health.explain(error, f"writing {path}")
 
@@ -72,7 +72,7 @@ def _known_aborted(log: PartitionLog, aborted_from: int) -> dict[int, list[Abort
     for index in range(log.segment_index(aborted_from), len(log.segments)):
         segment = log.segments[index]
         path = segment.path(names.TRANSACTION_INDEX)
-        entries, _ = txn_index.load(log.disk, path, segment.base_offset, max(aborted_from, segment.base_offset))
+        entries, _ = transaction_index.load(log.disk, path, segment.base_offset, max(aborted_from, segment.base_offset))
         known[segment.base_offset] = list(entries)
     return known
 

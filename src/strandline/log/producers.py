@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from strandline.log.txn_index import AbortedTransaction
+from strandline.log.transaction_index import AbortedTransaction
 from strandline.model.errors import ErrorCode, KafkaError
 from strandline.records.batch import BatchHeader
 

@@ -1,7 +1,7 @@
 """Reading from a log on the event loop: slices of segment files, never a wait for the disk.
 
 Called by PartitionLog. `read` answers at once when everything it needs is in memory: where the batch is, where to stop,
-and that the checksums of all batches in between were seen to be good in this process. Otherwise it answers `Cold`
+and that the checksums of all batches in between were seen to be good in this process. Otherwise it answers `ColdRead`
 (see `warming`).
 """
 
@@ -10,12 +10,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from strandline.log import names
-from strandline.log.entry_file import NotLoaded
+from strandline.log.cold_reads import ColdRead, note_damage
+from strandline.log.index_file import NotLoaded
 from strandline.log.positions import BadIndex, Damaged, known, locate
 from strandline.log.segment import Located, Segment
-from strandline.log.warming import Cold, note_damage
 from strandline.model.errors import ErrorCode, KafkaError
-from strandline.runtime.slices import FileSlice
+from strandline.runtime.file_slice import FileSlice
 
 if TYPE_CHECKING:
     from strandline.log.partition_log import PartitionLog
@@ -33,7 +33,9 @@ class Read(NamedTuple):
         return 0 if self.slice is None else self.slice.size
 
 
-def read(log: PartitionLog, offset: int, max_bytes: int, before_offset: int | None, at_least_one: bool) -> Read | Cold:
+def read(
+    log: PartitionLog, offset: int, max_bytes: int, before_offset: int | None, at_least_one: bool
+) -> Read | ColdRead:
     end_offset = log.log_end_offset
     if not log.log_start_offset <= offset <= end_offset:
         raise KafkaError(
@@ -42,8 +44,8 @@ def read(log: PartitionLog, offset: int, max_bytes: int, before_offset: int | No
         )
     log.health.check_readable()
     upper = end_offset if before_offset is None or before_offset > end_offset else before_offset
-    if log.cutting_at is not None:
-        upper = min(upper, log.cutting_at)
+    if log.truncating_to is not None:
+        upper = min(upper, log.truncating_to)
     if offset >= upper:
         return Read(None, upper)
     log.touched = True
@@ -55,7 +57,7 @@ def read(log: PartitionLog, offset: int, max_bytes: int, before_offset: int | No
         try:
             found = _read_segment(log, segment, offset, upper, following, max_bytes, at_least_one)
         except (NotLoaded, BadIndex):
-            return Cold(log, segment, offset, upper, max_bytes)
+            return ColdRead(log, segment, offset, upper, max_bytes)
         except Damaged as damage:
             raise _refusal(log, segment, damage) from None
         except OSError as error:

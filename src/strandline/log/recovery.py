@@ -20,14 +20,14 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from strandline.log import checkpoints, flushing, names
 from strandline.log.checkpoints import CorruptCheckpoint
-from strandline.log.damage import end_of_whole_batches_after
+from strandline.log.crash_cleanup import tidy
 from strandline.log.epochs import EpochCache
-from strandline.log.health import is_refusal
-from strandline.log.leftovers import tidy
+from strandline.log.health import is_write_refused
+from strandline.log.integrity_check import end_of_intact_batches_after
 from strandline.log.producer_replay import load_producers
-from strandline.log.resuming import Resume, Scanned, resume_point, scan_segment, trim_indexes
 from strandline.log.scan import Scan
 from strandline.log.segment import MAX_SPAN, Segment
+from strandline.log.segment_recovery import Resume, Scanned, resume_point, scan_segment, trim_indexes
 from strandline.runtime.disk import Disk
 
 if TYPE_CHECKING:
@@ -177,7 +177,7 @@ class _Opening:
         try:
             write(segment)
         except OSError as error:
-            if not is_refusal(error):
+            if not is_write_refused(error):
                 raise
             self._log.health.explain(error, f"writing the indexes of {segment!r}")
 
@@ -224,7 +224,7 @@ class _Opening:
             scan.damage,
         )
         most = segment.base_offset + MAX_SPAN if following is None else following
-        behind = end_of_whole_batches_after(segment.log(), scan.position, log.log_end_offset, most)
+        behind = end_of_intact_batches_after(segment.log(), scan.position, log.log_end_offset, most)
         if behind is not None:
             log.lost_up_to = max(log.lost_up_to, behind)
         segment.log().truncate(scan.position)

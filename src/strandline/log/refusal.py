@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from strandline.model.errors import ErrorCode, KafkaError
 
 
-class RecordsRefused(KafkaError):
+class InvalidRecords(KafkaError):
     """Why a batch was not appended. `record_errors` are (index within the batch, reason), for the records that made the
     whole batch fail; empty when it was not about single records."""
 

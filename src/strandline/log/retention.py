@@ -10,8 +10,8 @@ import os
 from typing import TYPE_CHECKING
 
 from strandline.log import names
-from strandline.log.lookups import largest_timestamp
 from strandline.log.segment import Segment
+from strandline.log.timestamp_lookup import largest_timestamp
 from strandline.model.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:

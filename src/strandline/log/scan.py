@@ -124,7 +124,7 @@ class Scan:
         return len(message) == length and zlib.crc32(message[4:]) == int.from_bytes(message[:4], "big")
 
 
-class CheckingScan(Scan):
+class VerifyingScan(Scan):
     """A scan with checksums that believes no offset and no leader epoch either.
 
     `end_offset` is where the segment ends if that is known, `gaps_expected` whether the log is compacted, `epoch_for`

@@ -15,10 +15,10 @@ from array import array
 from bisect import bisect_right
 from typing import NamedTuple
 
-from strandline.log import names, offset_index, time_index, txn_index
+from strandline.log import names, offset_index, time_index, transaction_index
 from strandline.log.offset_index import OffsetIndex
 from strandline.log.time_index import TimeIndex
-from strandline.log.txn_index import AbortedTransaction
+from strandline.log.transaction_index import AbortedTransaction
 from strandline.runtime.disk import Buffer, Disk, File
 
 MAX_SPAN = (1 << 31) - 1
@@ -197,7 +197,7 @@ class Segment:
         """In memory at once; the file may lag behind if the disk refuses."""
         entries = self.aborted or ()
         self.aborted = (*entries, aborted)
-        txn_index.append(self.disk, self.path(names.TRANSACTION_INDEX), len(entries), aborted)
+        transaction_index.append(self.disk, self.path(names.TRANSACTION_INDEX), len(entries), aborted)
 
     def is_index_full(self, index_bytes: int) -> bool:
         assert self.offsets is not None and self.times is not None

@@ -4,7 +4,7 @@ Owned by the node; replication opens logs through it. Start-up costs the names a
 somebody needs it (`open_log`, blocking), and what is not opened keeps its entries in the checkpoints.
 
 Threads: `open_log`, `delete_log` and `close` block and may run in any thread, one at a time for each partition; they
-publish in the registry with single assignments. The periodic steps are in `housekeeping`.
+publish in the registry with single assignments. The periodic steps are in `maintenance`.
 """
 
 from __future__ import annotations
@@ -43,12 +43,12 @@ class LogStore:
         # Directories that get no new partitions of their own accord (KIP-1066).
         self.cordoned: frozenset[Uuid] = frozenset()
         # What is to be removed, and when (monotonic time); directories that were doomed before go at once.
-        self.doomed_segments: list[tuple[int, Segment]] = []
-        self.doomed_directories: list[tuple[int, str]] = []
+        self.segments_to_remove: list[tuple[int, Segment]] = []
+        self.directories_to_remove: list[tuple[int, str]] = []
         for directory in self.directories:
             for topic_partition in directory.partitions:
                 self._settle(topic_partition, directory)
-            self.doomed_directories.extend((0, path) for path in directory.doomed)
+            self.directories_to_remove.extend((0, path) for path in directory.doomed)
 
     @classmethod
     def open(cls, disk: Disk, directories: Mapping[str, Uuid], random: Random) -> LogStore:
@@ -137,10 +137,10 @@ class LogStore:
         if directory is None:
             return False
         path = self._set_aside(directory, topic_partition, names.DELETE_DIRECTORY)
-        self.doomed_directories.append((remove_at_ms, path))
+        self.directories_to_remove.append((remove_at_ms, path))
         return True
 
-    def set_aside_strays(self, expected: Mapping[TopicPartition, Uuid]) -> list[TopicPartition]:
+    def mark_strays(self, expected: Mapping[TopicPartition, Uuid]) -> list[TopicPartition]:
         """Blocking, once the committed metadata is known after a start. Partitions this node is not meant to have, or
         has of another topic of the same name, become `-stray`; a person may want them."""
         strays = []
@@ -184,7 +184,7 @@ class LogStore:
             wall_ms=wall_ms,
             health=directory.health,
         )
-        log.before_cut = directory.before_cut
+        log.before_truncation = directory.before_truncation
         high_watermark = directory.high_watermarks.get(topic_partition, 0)
         if high_watermark > log.log_end_offset:
             self._report_loss(

@@ -9,7 +9,7 @@ from __future__ import annotations
 import struct
 from bisect import bisect_right
 
-from strandline.log.entry_file import EntryFile
+from strandline.log.index_file import IndexFile
 
 ENTRY = struct.Struct(">qi")
 ENTRY_SIZE = ENTRY.size
@@ -18,7 +18,7 @@ _unpack = ENTRY.unpack_from
 _pack = ENTRY.pack
 
 
-class TimeIndex(EntryFile):
+class TimeIndex(IndexFile):
     __slots__ = ("base_offset", "last_offset", "last_timestamp")
 
     def __init__(self, base_offset: int, count: int = 0) -> None:

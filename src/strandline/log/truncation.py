@@ -2,7 +2,8 @@
 
 Called by PartitionLog, in two halves: `run` blocks and is offloaded; it finds out everything, lowers what is written
 down about the log, and cuts the files for good. `apply` is quick and belongs to the event loop; it installs the state.
-Nobody may append between the two; reads and flushes may go on, they see `cutting_at` and leave alone what is above it.
+Nobody may append between the two; reads and flushes may go on, they see `truncating_to` and leave alone what is
+above it.
 
 The cut is synced before anything new can be appended. Otherwise a power loss could bring back the old end of a segment
 beneath a new one that happens to begin where the old end ended, and nothing would show it.
@@ -15,11 +16,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from strandline.log import names, txn_index
-from strandline.log.entry_file import NotLoaded
+from strandline.log import names, transaction_index
 from strandline.log.epochs import EpochCache
 from strandline.log.flushing import store_epochs
-from strandline.log.indexing import load_aborted, load_indexes
+from strandline.log.index_file import NotLoaded
+from strandline.log.index_loading import load_aborted, load_indexes
 from strandline.log.positions import BadIndex, Damaged, locate, walk
 from strandline.log.producer_replay import rebuild, snapshot_path
 from strandline.log.producers import ProducerStates
@@ -54,11 +55,11 @@ class Truncation:
         self._log = log
         self._end_offset = min(max(offset, log.log_start_offset), log.log_end_offset)
         self._only_epochs = offset >= log.log_end_offset
-        log.cutting_at = self._end_offset
+        log.truncating_to = self._end_offset
         self._kept: list[Segment] = []
         self._position = 0
         self._timestamp = (NO_TIMESTAMP, 0)
-        self._aborted: tuple[txn_index.AbortedTransaction, ...] = ()
+        self._aborted: tuple[transaction_index.AbortedTransaction, ...] = ()
         self._producers = ProducerStates()
         self._epochs = EpochCache()
 
@@ -102,7 +103,7 @@ class Truncation:
         log = self._log
         if self._only_epochs:
             _install_epochs(log, self._epochs)
-            log.cutting_at = None
+            log.truncating_to = None
             return []
         dropped = log.segments[len(self._kept) :]
         try:
@@ -138,7 +139,7 @@ class Truncation:
                 count = 0  # put down just now: `apply` will find the same and do without entries
             index.cut_file(segment.disk, segment.path(suffix), count)
         if self._aborted != segment.aborted:
-            txn_index.rewrite(segment.disk, segment.path(names.TRANSACTION_INDEX), self._aborted)
+            transaction_index.rewrite(segment.disk, segment.path(names.TRANSACTION_INDEX), self._aborted)
 
     def _find_cut(self) -> None:
         log = self._log
@@ -189,7 +190,7 @@ class Truncation:
         segment.aborted = self._aborted
 
 
-class Restart:
+class FullTruncation:
     """Everything goes, and the log begins again, empty, at `offset`."""
 
     __slots__ = ("_begun", "_log", "_offset")
@@ -198,7 +199,7 @@ class Restart:
         self._log = log
         self._offset = offset
         self._begun: Segment | None = None
-        log.cutting_at = min(offset, log.log_start_offset)
+        log.truncating_to = min(offset, log.log_start_offset)
 
     def run(self, wall_ms: int = 0) -> None:
         """Blocking."""
@@ -241,7 +242,7 @@ def _install(
         offset: captured for offset, captured in log.captured_producers.items() if offset <= end_offset
     }
     log.entries_changed += 1
-    log.cutting_at = None
+    log.truncating_to = None
     log.snapshot_offset = -1
     log.captured_at_bytes = log.active.size
     for offset in _snapshots(log):
@@ -256,8 +257,8 @@ def _install_epochs(log: PartitionLog, epochs: EpochCache) -> None:
 
 
 def _announce_cut(log: PartitionLog, end_offset: int, log_start_offset: int | None) -> None:
-    if log.before_cut is not None:
-        log.before_cut(log.topic_partition, end_offset, log_start_offset)
+    if log.before_truncation is not None:
+        log.before_truncation(log.topic_partition, end_offset, log_start_offset)
 
 
 def _snapshots(log: PartitionLog) -> list[int]:

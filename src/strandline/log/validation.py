@@ -1,7 +1,7 @@
 """What a leader accepts: one record batch as a producer sent it, checked and made ready for the log.
 
 `PartitionLog.append_as_leader` calls `validate` and then, when the offset is known, `assign`. The batch is patched
-where it lies; only recompression gives it new memory. Whatever is wrong is `RecordsRefused` with Kafka's error code,
+where it lies; only recompression gives it new memory. Whatever is wrong is `InvalidRecords` with Kafka's error code,
 and then nothing has been changed.
 
 The order is Kafka's: exactly one batch of magic 2, codec against request version, base offset, size, checksum, counts,
@@ -35,8 +35,8 @@ from functools import partial
 
 import msgspec
 
-from strandline.log.opened_records import open_and_check, restamp
-from strandline.log.refusal import RecordsRefused
+from strandline.log.record_validation import open_and_check, restamp
+from strandline.log.refusal import InvalidRecords
 from strandline.log.settings import LogSettings
 from strandline.model.errors import ErrorCode
 from strandline.records.batch import (
@@ -60,7 +60,7 @@ from strandline.records.checksum import crc32c
 from strandline.records.compression import CODEC_NAMES
 from strandline.records.spans import read_spans
 
-__all__ = ["Origin", "RecordsRefused", "Validated", "assign", "check_replicated", "is_heavy", "validate"]
+__all__ = ["InvalidRecords", "Origin", "Validated", "assign", "check_replicated", "is_heavy", "validate"]
 
 FEW_RECORDS = 2
 # Opening more than this may take milliseconds: too long for the event loop.
@@ -127,25 +127,25 @@ def validate(
         records = _sole_batch(records, batch_length, magic)
     codec = attributes & CODEC_MASK
     if codec >= _ZSTD and (codec > _ZSTD or api_version < FIRST_VERSION_WITH_ZSTD):
-        raise RecordsRefused(
+        raise InvalidRecords(
             ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"codec {codec} in version {api_version} of the request"
         )
     if base_offset != 0 and origin is _CLIENT:
-        raise RecordsRefused(ErrorCode.INVALID_RECORD, f"base offset {base_offset} of a new batch is not 0")
+        raise InvalidRecords(ErrorCode.INVALID_RECORD, f"base offset {base_offset} of a new batch is not 0")
     if len(records) > settings.max_message_bytes:
-        raise RecordsRefused(
+        raise InvalidRecords(
             ErrorCode.MESSAGE_TOO_LARGE,
             f"{len(records)} bytes are more than max.message.bytes {settings.max_message_bytes}",
         )
     if crc32c(records[ATTRIBUTES_AT:]) != crc:
-        raise RecordsRefused(ErrorCode.CORRUPT_MESSAGE, f"the batch does not match its checksum {crc:#010x}")
+        raise InvalidRecords(ErrorCode.CORRUPT_MESSAGE, f"the batch does not match its checksum {crc:#010x}")
     header = _make_header(fields)
     if origin is _CLIENT and (
         last_offset_delta + 1 != count or count <= 0 or attributes & CONTROL or (producer_id >= 0 and sequence < 0)
     ):
         raise _refusal_of_header(header)
     if codec == _LZ4 and len(records) > _LZ4_FLAGS_AT and not records[_LZ4_FLAGS_AT] & _LZ4_INDEPENDENT:
-        raise RecordsRefused(ErrorCode.INVALID_RECORD, "the blocks of an lz4 frame must be independent of each other")
+        raise InvalidRecords(ErrorCode.INVALID_RECORD, "the blocks of an lz4 frame must be independent of each other")
     if records.readonly:
         records = memoryview(bytearray(records))
 
@@ -158,7 +158,7 @@ def validate(
         if append_time >= 0:
             header = restamp(records, attributes | LOG_APPEND_TIME, append_time)
     if len(records) > settings.segment_bytes:
-        raise RecordsRefused(
+        raise InvalidRecords(
             ErrorCode.RECORD_LIST_TOO_LARGE,
             f"{len(records)} bytes are more than segment.bytes {settings.segment_bytes}",
         )
@@ -186,12 +186,12 @@ def check_replicated(records: memoryview) -> list[tuple[int, BatchHeader]]:
     try:
         for position, header in batches(records):
             if not crc_ok(records, position, header.size_bytes):
-                raise RecordsRefused(
+                raise InvalidRecords(
                     ErrorCode.CORRUPT_MESSAGE, f"the batch at offset {header.base_offset} does not match its checksum"
                 )
             found.append((position, header))
     except CorruptBatch as error:
-        raise RecordsRefused(ErrorCode.CORRUPT_MESSAGE, str(error)) from None
+        raise InvalidRecords(ErrorCode.CORRUPT_MESSAGE, str(error)) from None
     return found
 
 
@@ -215,7 +215,7 @@ def _check_few(records: memoryview, count: int) -> None:
     try:
         read_spans(records, HEADER_SIZE, len(records), count)
     except CorruptBatch as error:
-        raise RecordsRefused(ErrorCode.INVALID_RECORD, str(error)) from None
+        raise InvalidRecords(ErrorCode.INVALID_RECORD, str(error)) from None
 
 
 def _is_plain(records: memoryview) -> bool:
@@ -248,41 +248,41 @@ def _sole_batch(records: memoryview, batch_length: int, magic: int) -> memoryvie
     """The first batch of a field that is not exactly one batch of magic 2. A cut-off rest behind it is ignored."""
     size = batch_length + LOG_OVERHEAD
     if batch_length < _SHORTEST_LENGTH:
-        raise RecordsRefused(ErrorCode.CORRUPT_MESSAGE, f"batch length {batch_length} is shorter than any batch")
+        raise InvalidRecords(ErrorCode.CORRUPT_MESSAGE, f"batch length {batch_length} is shorter than any batch")
     if not 0 <= magic <= MAGIC:
-        raise RecordsRefused(ErrorCode.CORRUPT_MESSAGE, f"magic {magic} was never a format")
+        raise InvalidRecords(ErrorCode.CORRUPT_MESSAGE, f"magic {magic} was never a format")
     if size > len(records):
-        raise RecordsRefused(ErrorCode.INVALID_RECORD, "the records hold no whole batch")
+        raise InvalidRecords(ErrorCode.INVALID_RECORD, "the records hold no whole batch")
     if magic != MAGIC:
-        raise RecordsRefused(ErrorCode.INVALID_RECORD, f"magic {magic} is not taken any more, only {MAGIC}")
+        raise InvalidRecords(ErrorCode.INVALID_RECORD, f"magic {magic} is not taken any more, only {MAGIC}")
     if size < HEADER_SIZE:
-        raise RecordsRefused(ErrorCode.CORRUPT_MESSAGE, f"batch length {batch_length} is shorter than a header")
+        raise InvalidRecords(ErrorCode.CORRUPT_MESSAGE, f"batch length {batch_length} is shorter than a header")
     rest = records[size:]
     if len(rest) > MAGIC_AT:
         following = int.from_bytes(rest[LENGTH_AT : LENGTH_AT + 4], "big", signed=True)
         if following < _SHORTEST_LENGTH:
-            raise RecordsRefused(ErrorCode.CORRUPT_MESSAGE, f"batch length {following} is shorter than any batch")
+            raise InvalidRecords(ErrorCode.CORRUPT_MESSAGE, f"batch length {following} is shorter than any batch")
         if following + LOG_OVERHEAD <= len(rest):
-            raise RecordsRefused(ErrorCode.INVALID_RECORD, "the records are more than one batch")
+            raise InvalidRecords(ErrorCode.INVALID_RECORD, "the records are more than one batch")
     return records[:size]
 
 
-def _refusal_of_fragment(records: memoryview) -> RecordsRefused:
+def _refusal_of_fragment(records: memoryview) -> InvalidRecords:
     """What is shorter than a header holds no batch; if it looks like one, it is a damaged one."""
     if len(records) > MAGIC_AT:
         length = int.from_bytes(records[LENGTH_AT : LENGTH_AT + 4], "big", signed=True)
         if length < _SHORTEST_LENGTH or records[MAGIC_AT] > MAGIC:
-            return RecordsRefused(ErrorCode.CORRUPT_MESSAGE, f"batch length {length}, magic {records[MAGIC_AT]}")
+            return InvalidRecords(ErrorCode.CORRUPT_MESSAGE, f"batch length {length}, magic {records[MAGIC_AT]}")
         if length + LOG_OVERHEAD <= len(records) and records[MAGIC_AT] == MAGIC:
-            return RecordsRefused(ErrorCode.CORRUPT_MESSAGE, f"batch length {length} is shorter than a header")
-    return RecordsRefused(ErrorCode.INVALID_RECORD, "the records hold no whole batch")
+            return InvalidRecords(ErrorCode.CORRUPT_MESSAGE, f"batch length {length} is shorter than a header")
+    return InvalidRecords(ErrorCode.INVALID_RECORD, "the records hold no whole batch")
 
 
-def _refusal_of_header(header: BatchHeader) -> RecordsRefused:
+def _refusal_of_header(header: BatchHeader) -> InvalidRecords:
     if header.last_offset_delta < 0 or header.record_count != header.last_offset_delta + 1:
         why = f"{header.record_count} records cannot have a last offset delta of {header.last_offset_delta}"
     elif header.is_control:
         why = "clients may not write control records"
     else:
         why = f"producer {header.producer_id} sent the sequence {header.base_sequence}"
-    return RecordsRefused(ErrorCode.INVALID_RECORD, why)
+    return InvalidRecords(ErrorCode.INVALID_RECORD, why)

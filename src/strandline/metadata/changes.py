@@ -33,7 +33,7 @@ _PER_BREATH: Final = 500
 _PER_PORTION: Final = 200
 
 
-class PartitionStep(NamedTuple):
+class PartitionDelta(NamedTuple):
     """One partition before and after. `new` is None when it exists no more; `old` when it did not exist before."""
 
     topic: str
@@ -51,13 +51,13 @@ class Changes(msgspec.Struct, frozen=True):
     whole: bool = False
     """The first step after start-up: all there is, told as if it were new."""
 
-    hosted: tuple[PartitionStep, ...] = ()
+    hosted: tuple[PartitionDelta, ...] = ()
     """This broker has a replica where it had none."""
-    leadership: tuple[PartitionStep, ...] = ()
+    leadership: tuple[PartitionDelta, ...] = ()
     """Hosted before and after, and the leader epoch moved."""
-    membership: tuple[PartitionStep, ...] = ()
+    membership: tuple[PartitionDelta, ...] = ()
     """Hosted before and after, same leader epoch: ISR, replicas, directories or recovery state moved."""
-    dropped: tuple[PartitionStep, ...] = ()
+    dropped: tuple[PartitionDelta, ...] = ()
     """This broker had a replica and has none any more: the topic was deleted or the replica moved away."""
 
     topics: tuple[str, ...] = ()
@@ -100,10 +100,10 @@ class _Gathered(msgspec.Struct):
 class _Sorted(msgspec.Struct):
     """What was touched, by what it means for the broker."""
 
-    hosted: list[PartitionStep] = msgspec.field(default_factory=list)
-    leadership: list[PartitionStep] = msgspec.field(default_factory=list)
-    membership: list[PartitionStep] = msgspec.field(default_factory=list)
-    dropped: list[PartitionStep] = msgspec.field(default_factory=list)
+    hosted: list[PartitionDelta] = msgspec.field(default_factory=list)
+    leadership: list[PartitionDelta] = msgspec.field(default_factory=list)
+    membership: list[PartitionDelta] = msgspec.field(default_factory=list)
+    dropped: list[PartitionDelta] = msgspec.field(default_factory=list)
     topics: dict[str, None] = msgspec.field(default_factory=dict)
     created: list[TopicInfo] = msgspec.field(default_factory=list)
     deleted: list[TopicInfo] = msgspec.field(default_factory=list)
@@ -125,7 +125,7 @@ def changing(image: Image, touched: Iterable[Touched], broker_id: int) -> Genera
     return (yield from _changes(image, gathered, broker_id, whole=False))
 
 
-def remakes_a_topic(image: Image, touched: Iterable[Touched]) -> bool:
+def recreates_a_topic(image: Image, touched: Iterable[Touched]) -> bool:
     """Whether a name that had a topic before has another one now."""
     view = image.committed
     gone = [e for e in touched if e.map is image.topics.topics and e.old is not ABSENT and not view.topic_by_id(e.key)]
@@ -243,7 +243,7 @@ def _sorting(view: View, gathered: _Gathered, broker_id: int, found: _Sorted) ->
         for index, old in sorted(gathered.partitions[topic_id].items()):
             new = view.partition(topic_id, index)
             if old != new:  # both None: created and deleted within the step
-                _sort(PartitionStep(name, topic_id, index, old, new), broker_id, found)
+                _sort(PartitionDelta(name, topic_id, index, old, new), broker_id, found)
             yield
     for topic_id, before in gathered.topics.items():
         after = view.topic_by_id(topic_id)
@@ -265,7 +265,7 @@ def _name(view: View, gathered: _Gathered, topic_id: Uuid) -> str:
     return "" if topic is None else topic.name
 
 
-def _sort(step: PartitionStep, broker_id: int, found: _Sorted) -> None:
+def _sort(step: PartitionDelta, broker_id: int, found: _Sorted) -> None:
     if step.new is not None:
         found.topics[step.topic] = None
     before = step.old is not None and broker_id in step.old.replicas

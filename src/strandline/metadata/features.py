@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from strandline.metadata.cluster import METADATA_VERSION
+from strandline.metadata.cluster_image import METADATA_VERSION
 from strandline.metadata.record_versions import LATEST_METADATA_VERSION, MINIMUM_METADATA_VERSION
 from strandline.protocol.messages.metadata_records import FeatureLevelRecord
 from strandline.protocol.types import Message

@@ -17,10 +17,10 @@ from collections.abc import Callable, Generator, Iterable, Iterator
 from itertools import chain
 from typing import Any, Final
 
-from strandline.metadata.cluster import ClusterPart
-from strandline.metadata.configs import ConfigsPart
-from strandline.metadata.security import SecurityPart
-from strandline.metadata.topics import TopicsPart
+from strandline.metadata.cluster_image import ClusterImage
+from strandline.metadata.configs_image import ConfigsImage
+from strandline.metadata.security_image import SecurityImage
+from strandline.metadata.topics_image import TopicsImage
 from strandline.metadata.values import BrokerEndpoint, BrokerInfo, ControllerInfo, PartitionInfo, TopicInfo
 from strandline.metadata.views import View
 from strandline.model.errors import NodeFault
@@ -37,16 +37,16 @@ _KEYS_PER_BREATH: Final = 2000
 class Image:
     def __init__(self) -> None:
         self.timeline = Timeline()
-        self.cluster = ClusterPart(self.timeline)
-        self.topics = TopicsPart(self.timeline)
-        self.configs = ConfigsPart(self.timeline)
-        self.security = SecurityPart(self.timeline)
+        self.cluster = ClusterImage(self.timeline)
+        self.topics = TopicsImage(self.timeline)
+        self.configs = ConfigsImage(self.timeline)
+        self.security = SecurityImage(self.timeline)
         self.latest = View(self, LATEST)
         self.committed = View(self, 0)
         self._replays = self._replay_table()
         self._offset = -1
         self._transactions = Transactions()
-        self.watchers: list[Callable[[list[Touched]], None]] = []
+        self.commit_listeners: list[Callable[[list[Touched]], None]] = []
         """Told inside every commit, in this order, before anybody else: those who count what is committed."""
 
     @property
@@ -89,7 +89,7 @@ class Image:
         stable = self._transactions.commit(offset)
         touched = self.timeline.commit(stable)
         self.committed.moment = max(self.committed.moment, stable)
-        for watch in self.watchers:
+        for watch in self.commit_listeners:
             watch(touched)
         return touched
 

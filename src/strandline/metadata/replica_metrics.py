@@ -11,9 +11,9 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Final, NamedTuple, TypeVar
 
+from strandline.metadata.commit_observer import CommitObserver
 from strandline.metadata.image import Image
 from strandline.metadata.values import PartitionInfo, PartitionKey
-from strandline.metadata.watching import Watch
 from strandline.model.ids import DIRECTORY_LOST, DIRECTORY_MIGRATING, DIRECTORY_UNASSIGNED, Uuid
 from strandline.runtime.metrics import Metrics
 
@@ -41,7 +41,7 @@ class ReplicaMetrics:
         self._led: Counter[_Led] = Counter()
         self._reassigning = 0
         self._lacking = 0
-        Watch(image, image.topics.partitions, self._on_partition)
+        CommitObserver(image, image.topics.partitions, self._on_partition)
         metrics.gauge(_REPLICAS + "PartitionCount", self._hosted.total)
         metrics.gauge(_REPLICAS + "OfflineReplicaCount", self._offline)
         metrics.gauge(_REPLICAS + "LeaderCount", self._led.total)

@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterator, Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-from strandline.metadata.cluster import METADATA_VERSION, NEXT_PRODUCER_ID, ZK_MIGRATION_STATE
-from strandline.metadata.topics import look_alike
+from strandline.metadata.cluster_image import METADATA_VERSION, NEXT_PRODUCER_ID, ZK_MIGRATION_STATE
+from strandline.metadata.topics_image import look_alike
 from strandline.metadata.values import (
     BROKER_RESOURCE,
     TOPIC_RESOURCE,

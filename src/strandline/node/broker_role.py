@@ -13,9 +13,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final
 
-from strandline.handlers.context import Broker, LogDirectoryInfo
-from strandline.handlers.sessions import FetchSessions
-from strandline.log import housekeeping
+from strandline.handlers.context import BrokerContext, LogDirectoryInfo
+from strandline.log import maintenance
 from strandline.log.partition_log import PartitionLog
 from strandline.log.settings import LogSettings
 from strandline.log.store import LogStore
@@ -24,11 +23,11 @@ from strandline.model.errors import KafkaError, NodeFault
 from strandline.model.ids import METADATA_TOPIC, ZERO_UUID, TopicPartition, Uuid
 from strandline.node.controller_channel import ControllerChannel
 from strandline.node.directory_assignments import DirectoryAssignments
-from strandline.node.foundation import Foundation
-from strandline.node.lifecycle import Lifecycle, Listeners, Registration
+from strandline.node.lifecycle import BrokerLifecycle, Listeners, Registration
+from strandline.node.node_resources import NodeResources
+from strandline.node.previous_broker_epoch import PreviousBrokerEpoch
 from strandline.node.producer_ids import Block, ProducerIdBlocks
-from strandline.node.publisher import Publisher
-from strandline.node.recollection import Recollection
+from strandline.node.publisher import MetadataPublisher
 from strandline.protocol.apis import ApiKey
 from strandline.protocol.messages.producers import AllocateProducerIdsRequest, AllocateProducerIdsResponse
 from strandline.protocol.messages.quorum import (
@@ -37,14 +36,15 @@ from strandline.protocol.messages.quorum import (
     DescribeQuorumRequestTopicData,
     DescribeQuorumResponse,
 )
+from strandline.replication.broker_replication import BrokerReplication
 from strandline.replication.compaction import Compaction
-from strandline.replication.engine import Replication
+from strandline.replication.fetch_sessions import FetchSessionCache
 from strandline.replication.flusher import Flusher
-from strandline.replication.logs import Logs
+from strandline.replication.hosted_logs import HostedLogs
+from strandline.replication.maintenance import LogMaintenance
 from strandline.replication.partition import Partition
 from strandline.replication.settings import ReplicationSettings
 from strandline.replication.table import PartitionTable
-from strandline.replication.upkeep import Upkeep
 from strandline.server.peers import Peers
 
 LEAVE_MS: Final = 30_000
@@ -53,14 +53,14 @@ _CATCH_UP_RETRY_MS: Final = 10
 
 
 class BrokerRole:
-    def __init__(self, base: Foundation, store: LogStore, channel: ControllerChannel, fetchers: Peers) -> None:
+    def __init__(self, base: NodeResources, store: LogStore, channel: ControllerChannel, fetchers: Peers) -> None:
         """`channel` leads to the active controller, `fetchers` to other brokers."""
         self._base = base
         self._store = store
         self._channel = channel
-        self._life: Lifecycle | None = None
-        self._logs = Logs(store, base.world)
-        self._recollection = Recollection(
+        self._life: BrokerLifecycle | None = None
+        self._logs = HostedLogs(store, base.world)
+        self._recollection = PreviousBrokerEpoch(
             base.node_id, store, base.image.committed, base.world, base.settings.log_settings, self._caught_up
         )
         self._assignments = DirectoryAssignments(base.node_id, lambda: self.broker_epoch, base.image, channel.send)
@@ -72,7 +72,7 @@ class BrokerRole:
             lambda topic: base.settings.log_settings(topic).min_insync_replicas,
         )
         listener = next(each.name for each in base.config.listeners if each.inter_broker)
-        self._replication = Replication(
+        self._replication = BrokerReplication(
             base.node_id,
             self.broker.partitions,
             base.image,
@@ -88,20 +88,20 @@ class BrokerRole:
         """Of the current registration; -1 before the first."""
         return -1 if self._life is None else self._life.broker_epoch
 
-    def _assembled(self) -> Broker:
+    def _assembled(self) -> BrokerContext:
         base, store = self._base, self._store
         world, settings, tasks = base.world, base.settings, base.tasks
         flusher = Flusher(world.offload, tasks)
         partitions = PartitionTable(
             self._base.node_id, self._base.image, self._open_log, settings.log_settings, flusher
         )
-        Upkeep(store, partitions, flusher, world, settings.get, settings.log_settings).start(tasks)
+        LogMaintenance(store, partitions, flusher, world, settings.get, settings.log_settings).start(tasks)
         tasks.start(Compaction(store, partitions, world, settings.get).run(), "compaction")
         partitions.on_hand_over = self._hand_over
         tasks.start(
             self._logs.run(lambda tp, _: partitions.find(tp.topic, ZERO_UUID, tp.partition).ready()), "log openings"
         )
-        return Broker(
+        return BrokerContext(
             node_id=self._base.node_id,
             cluster_id=self._base.storage.cluster_id,
             world=world,
@@ -111,7 +111,7 @@ class BrokerRole:
             kraft_version=lambda: self._base.quorum.kraft_version,
             producer_ids=ProducerIdBlocks(self._allocate_producer_ids),
             settings=settings,
-            fetch_sessions=FetchSessions(
+            fetch_sessions=FetchSessionCache(
                 self._base.config.integer("max.incremental.fetch.session.cache.slots"), world.random
             ),
             log_directories=partial(describe_directories, store),
@@ -153,9 +153,9 @@ class BrokerRole:
         def settings_changed() -> None:
             on_settings()
             self._note_cordons()
-            life.tell_soon()
+            life.send_heartbeat_soon()
 
-        publisher = Publisher(
+        publisher = MetadataPublisher(
             self._base.node_id,
             self._base.image,
             self._base.settings,
@@ -196,7 +196,7 @@ class BrokerRole:
             if directory.health.is_online:
                 # The directory's health says why it failed.
                 with contextlib.suppress(KafkaError):
-                    await self._base.world.offload.run(partial(directory.note_broker_epoch, broker_epoch))
+                    await self._base.world.offload.run(partial(directory.record_broker_epoch, broker_epoch))
 
     async def _match_logs_with_metadata(self) -> None:
         """Partitions that are nobody's here any more are set aside; those that are out of reach must not begin anew."""
@@ -207,7 +207,7 @@ class BrokerRole:
             for index, info in enumerate(view.partitions(topic.id))
             if self._base.node_id in info.replicas
         }
-        await self._base.world.offload.run(store.set_aside_strays, expected)
+        await self._base.world.offload.run(store.mark_strays, expected)
         if self._base.storage.offline or not all(directory.health.is_online for directory in store.directories):
             self._logs.unreachable = frozenset(
                 (topic_partition, topic_id)
@@ -215,7 +215,7 @@ class BrokerRole:
                 if store.directory_of(topic_partition) is None
             )
 
-    def _lifecycle(self, listeners: Listeners, previous_broker_epoch: int) -> Lifecycle:
+    def _lifecycle(self, listeners: Listeners, previous_broker_epoch: int) -> BrokerLifecycle:
         config = self._base.config
         registration = Registration(
             broker_id=self._base.node_id,
@@ -230,7 +230,7 @@ class BrokerRole:
             ),
             previous_broker_epoch=previous_broker_epoch,
         )
-        return Lifecycle(
+        return BrokerLifecycle(
             registration,
             self._base.image,
             self._channel.send,
@@ -266,11 +266,11 @@ class BrokerRole:
         """After every task has ended: logs are flushed and closed, so that the next start need not recover them."""
         run = self._base.world.offload.run
         await asyncio.gather(
-            *(run(housekeeping.close_ahead, self._store, share, _CLOSING_THREADS) for share in range(_CLOSING_THREADS))
+            *(run(maintenance.close_share, self._store, share, _CLOSING_THREADS) for share in range(_CLOSING_THREADS))
         )
         # Who lacks records at this moment must not be taken for one that has kept them.
         lacks_some = any(log.log_end_offset < log.lost_up_to for log in self._store.open_logs())
-        await run(partial(housekeeping.close, self._store, -1 if lacks_some else self.broker_epoch))
+        await run(partial(maintenance.close, self._store, -1 if lacks_some else self.broker_epoch))
 
 
 def describe_directories(store: LogStore) -> list[LogDirectoryInfo]:

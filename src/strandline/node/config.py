@@ -1,7 +1,7 @@
 """One node's configuration: Kafka's key names in a file become typed, frozen slices.
 
 `Config.load` reads a server.properties, `Config.of` takes the pairs. Everything wrong is found in one go and raised
-together as `ConfigRefused`, each line naming the key, the value and what to do. Unknown keys are kept (DescribeConfigs
+together as `InvalidConfig`, each line naming the key, the value and what to do. Unknown keys are kept (DescribeConfigs
 shows them) and reported once, in `warnings`. Nothing here touches the disk beyond reading that one file.
 """
 
@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from strandline.metadata.broker_settings import BROKER_KEYS, OWN_KEYS, OWN_PREFIX, THROTTLE_KEYS, broker_key
-from strandline.metadata.settings.addresses import Voter, parse_address, parse_voter
+from strandline.metadata.broker_configs import BROKER_KEYS, OWN_KEYS, OWN_PREFIX, THROTTLE_KEYS, broker_key
+from strandline.metadata.config_keys.addresses import Voter, parse_address, parse_voter
+from strandline.model.config_key import ConfigError, ConfigValue
 from strandline.model.ids import Endpoint
-from strandline.model.settings import ConfigError, Value
 from strandline.node import config_rules
 from strandline.node.listeners import ListenerConfig, ListenerKeys, read_listeners
-from strandline.node.properties import parse_properties
+from strandline.node.properties_file import parse_properties
 from strandline.server.settings import ListenerSpec, ServerSettings
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ _PLUGIN_PREFIXES: Final = ("rsm.config.", "rlmm.config.", "config.providers.")
 _ZOOKEEPER: Final = re.compile(r"zookeeper\.|inter\.broker\.protocol\.version$|control\.plane\.listener\.name$")
 
 
-class ConfigRefused(Exception):
+class InvalidConfig(Exception):
     """A configuration that no node can run with; every problem is a line of its own."""
 
     def __init__(self, where: str, problems: Sequence[str]) -> None:
@@ -89,9 +89,9 @@ class Config(msgspec.Struct, frozen=True):
         try:
             properties = parse_properties(disk.read(path))
         except OSError as error:
-            raise ConfigRefused(path, [f"cannot be read: {error.strerror}"]) from error
+            raise InvalidConfig(path, [f"cannot be read: {error.strerror}"]) from error
         except ValueError as error:
-            raise ConfigRefused(path, [str(error)]) from error
+            raise InvalidConfig(path, [str(error)]) from error
         return cls.of({**properties, **(overrides or {})}, hostname=socket.gethostname(), where=path)
 
     @classmethod
@@ -102,15 +102,15 @@ class Config(msgspec.Struct, frozen=True):
         well_formed = _well_formed(properties, problems)
         if any(name not in well_formed for name in _STRUCTURE if name in properties or BROKER_KEYS[name].required):
             # Without roles, listeners or quorum the rules between keys would only repeat what was said.
-            raise ConfigRefused(where, problems)
+            raise InvalidConfig(where, problems)
         config = cls._assembled(well_formed, hostname, where, problems)
         if problems:
-            raise ConfigRefused(where, problems)
+            raise InvalidConfig(where, problems)
         return config
 
     @classmethod
     def _assembled(cls, static: Mapping[str, str], hostname: str, where: str, problems: list[str]) -> Config:
-        def value(name: str) -> Value | None:
+        def value(name: str) -> ConfigValue | None:
             return static_value(name, static)
 
         node = NodeConfig(_integer(value("node.id")), _items(value("process.roles")), _optional(value("broker.rack")))
@@ -140,7 +140,7 @@ class Config(msgspec.Struct, frozen=True):
             source=where,
         )
 
-    def value(self, name: str) -> Value | None:
+    def value(self, name: str) -> ConfigValue | None:
         """A broker key's value at start: from the file, else its default."""
         return static_value(name, self.static)
 
@@ -166,7 +166,7 @@ class Config(msgspec.Struct, frozen=True):
         return tuple(dict.fromkeys((*self.log_dirs, self.metadata_log_dir)))
 
 
-def static_value(name: str, static: Mapping[str, str]) -> Value | None:
+def static_value(name: str, static: Mapping[str, str]) -> ConfigValue | None:
     key = broker_key(name)
     if key is None:
         raise KeyError(name)
@@ -241,7 +241,7 @@ def _suggestion(name: str) -> str:
 
 
 def _listener_keys(static: Mapping[str, str], hostname: str) -> ListenerKeys:
-    def given(name: str) -> Value | None:
+    def given(name: str) -> ConfigValue | None:
         return static_value(name, static) if name in static else None
 
     return ListenerKeys(
@@ -294,14 +294,14 @@ def _per_ip_overrides(text: str, problems: list[str]) -> dict[str, int]:
     return overrides
 
 
-def _items(value: Value | None) -> tuple[str, ...]:
+def _items(value: ConfigValue | None) -> tuple[str, ...]:
     return value if isinstance(value, tuple) else ()
 
 
-def _integer(value: Value | None) -> int:
+def _integer(value: ConfigValue | None) -> int:
     assert isinstance(value, int)
     return value
 
 
-def _optional(value: Value | None) -> str | None:
+def _optional(value: ConfigValue | None) -> str | None:
     return value if isinstance(value, str) and value else None

@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
-from strandline.metadata.settings.addresses import Voter
-from strandline.model.settings import Value
+from strandline.metadata.config_keys.addresses import Voter
+from strandline.model.config_key import ConfigValue
 
-Lookup = Callable[[str], Value | None]
+Lookup = Callable[[str], ConfigValue | None]
 
 _MIB: Final = 1024 * 1024
 _RANGES: Final = tuple(

@@ -31,7 +31,7 @@ from strandline.runtime.tasks import unless, yield_to_loop
 Method = Callable[[Any, int], Awaitable[Any]]
 
 # Whoever leads may need a moment to become active, a very short one when a node starts alone: so the first pauses are
-# short, and each is twice the one before. Another leader is told by `other_leader` at once.
+# short, and each is twice the one before. Another leader is told by `leader_other_than` at once.
 _FIRST_RETRY_MS: Final = 2
 _RETRY_MS: Final = 50
 # What says that another controller should be asked, or the same one a little later.
@@ -50,7 +50,7 @@ class Leadership(Protocol):
 
     @property
     def leader(self) -> Any: ...
-    def other_leader(self, known: Any) -> Coroutine[Any, Any, Any]: ...
+    def leader_other_than(self, known: Any) -> Coroutine[Any, Any, Any]: ...
 
 
 class Peers(Protocol):
@@ -141,7 +141,9 @@ class ControllerChannel:
             return None
         await yield_to_loop()  # as in `_look_around`
         # A leader that fell silent may never answer, and its connection may live on.
-        return await unless(lambda: self._leadership.other_leader(leader), question.ask(leader.endpoint, timeout_ms))
+        return await unless(
+            lambda: self._leadership.leader_other_than(leader), question.ask(leader.endpoint, timeout_ms)
+        )
 
     async def _look_around(self, leader: Any, wait_ms: int) -> None:
         """Until somebody else leads, or it is time to try again."""
@@ -149,7 +151,7 @@ class ControllerChannel:
         await yield_to_loop()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(wait_ms / 1000):
-                await self._leadership.other_leader(leader)
+                await self._leadership.leader_other_than(leader)
 
 
 def _code(answer: Any) -> ErrorCode:

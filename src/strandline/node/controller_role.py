@@ -13,12 +13,12 @@ from typing import Any, Final
 
 from strandline.controller.controller import Controller
 from strandline.controller.settings import ControllerSettings
-from strandline.handlers.controllers import ControllerMember
+from strandline.handlers.controllers import ControllerContext
 from strandline.metadata.features import bootstrap_records
 from strandline.metadata.record_versions import CONTROLLERS_SINCE
 from strandline.model.errors import ErrorCode, KafkaError
-from strandline.node.foundation import Foundation
 from strandline.node.lifecycle import Listeners, Send, wire_features, wire_listeners
+from strandline.node.node_resources import NodeResources
 from strandline.protocol.apis import ApiKey
 from strandline.protocol.messages.brokers import ControllerRegistrationRequest
 from strandline.protocol.types import Message
@@ -68,7 +68,7 @@ QUORUM_KEYS: Final = (
 
 
 class ControllerRole:
-    def __init__(self, base: Foundation, bootstrap: Sequence[Message] | None) -> None:
+    def __init__(self, base: NodeResources, bootstrap: Sequence[Message] | None) -> None:
         """`bootstrap` is what formatting left for the first active controller of the cluster."""
         self._base = base
         self.controller = Controller(
@@ -103,9 +103,9 @@ class ControllerRole:
                 raise
             # The lead was lost before it was taken up.
 
-    def member(self) -> ControllerMember:
+    def member(self) -> ControllerContext:
         base = self._base
-        return ControllerMember(
+        return ControllerContext(
             node_id=base.node_id,
             cluster_id=base.storage.cluster_id,
             image=base.image,
@@ -136,7 +136,7 @@ class ControllerRole:
             await asyncio.sleep(_REGISTRATION_RETRY_MS / 1000)
 
 
-def controller_settings(base: Foundation) -> ControllerSettings:
+def controller_settings(base: NodeResources) -> ControllerSettings:
     config = base.config
     return ControllerSettings(
         node_id=base.node_id,
@@ -151,7 +151,7 @@ def controller_settings(base: Foundation) -> ControllerSettings:
         leader_imbalance_check_interval_ms=config.integer("leader.imbalance.check.interval.seconds") * 1000,
         unclean_leader_election_interval_ms=config.integer("unclean.leader.election.interval.ms"),
         token_expiry_check_interval_ms=config.integer("delegation.token.expiry.check.interval.ms"),
-        death_detection=config.boolean("strandline.broker.death.detection.enable"),
+        failure_detection=config.boolean("strandline.broker.death.detection.enable"),
         incarnation_id=base.incarnation_id if config.node.is_broker else None,
         configured_voters=tuple(sorted(voter.id for voter in config.quorum.voters)),
         static=config.static,

@@ -2,7 +2,7 @@
 and gone in good order.
 
 Registration carries the broker epoch since which this broker has kept everything, if it can say so: it tells the
-controller whether its replicas may still be trusted (KIP-966, `node/recollection`).
+controller whether its replicas may still be trusted (KIP-966, `node/previous_broker_epoch`).
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class Send(Protocol):
     def __call__(self, api_key: ApiKey, request: Message, *, timeout_ms: int | None = None) -> Awaitable[Any]: ...
 
 
-class Lifecycle:
+class BrokerLifecycle:
     def __init__(
         self,
         registration: Registration,
@@ -96,7 +96,7 @@ class Lifecycle:
         self._is_leaving = False
         self._news = asyncio.Event()
 
-    def tell_soon(self) -> None:
+    def send_heartbeat_soon(self) -> None:
         """There may be news for the controller, which should not have to wait for the next heartbeat."""
         self._news.set()
 

@@ -20,9 +20,9 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from functools import partial
 from typing import Final, TypeVar
 
-from strandline.handlers.context import Member
+from strandline.handlers.context import NodeContext
 from strandline.handlers.controllers import controller_table
-from strandline.handlers.failures import failure_of
+from strandline.handlers.error_responses import error_response_of
 from strandline.handlers.tables import broker_table
 from strandline.log.directory import DirectoryInUse
 from strandline.log.store import LogStore
@@ -33,16 +33,16 @@ from strandline.node.broker_role import BrokerRole
 from strandline.node.config import Config
 from strandline.node.controller_channel import ControllerChannel
 from strandline.node.controller_role import ControllerRole
-from strandline.node.foundation import Foundation
+from strandline.node.dynamic_config import DynamicConfig
 from strandline.node.lifecycle import Listeners
-from strandline.node.logs import configure_logging
-from strandline.node.quorum import open_quorum
-from strandline.node.settings import LiveSettings
-from strandline.node.storage import Storage, StorageRefused, open_storage
+from strandline.node.logging_setup import configure_logging
+from strandline.node.metadata_quorum import open_quorum
+from strandline.node.node_resources import NodeResources
+from strandline.node.storage import Storage, StorageError, open_storage
 from strandline.protocol.apis import API
 from strandline.raft.disk.snapshots import read_bootstrap_checkpoint
 from strandline.raft.shell.driver import Quorum
-from strandline.runtime.event_loop import run_to_end, settle_memory
+from strandline.runtime.event_loop import freeze_long_lived_objects, run_event_loop
 from strandline.runtime.metrics import Metrics
 from strandline.runtime.tasks import TaskGroup, unless
 from strandline.runtime.world import World, system_world
@@ -64,7 +64,7 @@ class Node:
         self.world = world
         self.metrics = Metrics()
         self.image = Image()
-        self.settings = LiveSettings(config.node.node_id, config.static, self.image)
+        self.settings = DynamicConfig(config.node.node_id, config.static, self.image)
         self.ports: Mapping[str, int] = {}
         self.quorum: Quorum | None = None
         self.controller: ControllerRole | None = None
@@ -137,7 +137,7 @@ class Node:
         try:
             return await self._offload(LogStore.open, self.world.disk, online, self.world.random)
         except DirectoryInUse as error:
-            raise StorageRefused(str(error)) from error
+            raise StorageError(str(error)) from error
 
     def _server(self) -> Server:
         return Server(
@@ -149,7 +149,7 @@ class Node:
     ) -> None:
         roles = self.config.node
         quorum = self.quorum = await open_quorum(self.config, storage, self.world, self.image, peers, self.metrics)
-        base = Foundation(
+        base = NodeResources(
             self.config,
             self.world,
             storage,
@@ -184,7 +184,7 @@ class Node:
             await self.broker.start(
                 self._advertised(controllers=False), lambda: server.resize(self.settings.get("num.io.threads"))
             )
-        settle_memory()
+        freeze_long_lived_objects()
 
     async def _listen(self, server: Server) -> None:
         tables: dict[str, dict[int, Handler]] = {}
@@ -192,7 +192,7 @@ class Node:
             if listener.controller:
                 assert self.controller is not None, "the configuration has checked who may listen where"
                 controlling = self.controller.member()
-                member: Member = controlling
+                member: NodeContext = controlling
                 served = controller_table(controlling)
             else:
                 assert self.broker is not None, "the configuration has checked who may listen where"
@@ -202,7 +202,7 @@ class Node:
                 key: (API[key].advertised_min_version, API[key].advertised_max_version) for key in served
             }
             tables[listener.name] = {
-                int(key): Handler(API[key], handle, failure_of(key)) for key, handle in served.items()
+                int(key): Handler(API[key], handle, error_response_of(key)) for key, handle in served.items()
             }
         try:
             await server.start(tables)
@@ -253,7 +253,7 @@ def run_node(path: str, overrides: Mapping[str, str] | None = None) -> int:
     """One node in the foreground of this process, until SIGTERM or SIGINT."""
     configure_logging()
     config = Config.load(path, overrides)
-    return run_to_end(_run(config))
+    return run_event_loop(_run(config))
 
 
 async def _run(config: Config) -> int:

@@ -12,27 +12,27 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator
 
-from strandline.metadata.changes import Changes, changes_of, changing, everything, portions, remakes_a_topic
+from strandline.metadata.changes import Changes, changes_of, changing, everything, portions, recreates_a_topic
 from strandline.metadata.image import Image
 from strandline.model.ids import TopicPartition
 from strandline.model.timeline import Touched
-from strandline.node.settings import LiveSettings
-from strandline.replication.engine import Replication
-from strandline.replication.logs import Logs
+from strandline.node.dynamic_config import DynamicConfig
+from strandline.replication.broker_replication import BrokerReplication
+from strandline.replication.hosted_logs import HostedLogs
 from strandline.replication.table import PartitionTable
 
 logger = logging.getLogger(__name__)
 
 
-class Publisher:
+class MetadataPublisher:
     def __init__(
         self,
         node_id: int,
         image: Image,
-        settings: LiveSettings,
+        settings: DynamicConfig,
         partitions: PartitionTable,
-        logs: Logs,
-        replication: Replication,
+        logs: HostedLogs,
+        replication: BrokerReplication,
         on_settings: Callable[[], None],
     ) -> None:
         """`on_settings` hears that this broker's dynamic settings may be different now."""
@@ -52,7 +52,7 @@ class Publisher:
 
     def publish(self, touched: list[Touched]) -> Iterator[None]:
         """What the last commit of the image touched. A small step is done with the first `next`."""
-        if remakes_a_topic(self._image, touched):
+        if recreates_a_topic(self._image, touched):
             self._apply(changes_of(self._image, touched, self._node_id))
             return
         changes = yield from changing(self._image, touched, self._node_id)

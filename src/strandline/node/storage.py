@@ -16,7 +16,8 @@ from random import Random
 
 import msgspec
 
-from strandline.metadata.cluster import METADATA_VERSION
+from strandline.metadata.cluster_image import METADATA_VERSION
+from strandline.metadata.config_keys.addresses import parse_voter
 from strandline.metadata.features import (
     ELIGIBLE_LEADER_REPLICAS,
     KRAFT_VERSION,
@@ -25,18 +26,22 @@ from strandline.metadata.features import (
     bootstrap_records,
 )
 from strandline.metadata.record_versions import ELR_SINCE
-from strandline.metadata.settings.addresses import parse_voter
 from strandline.model.ids import METADATA_PARTITION, Uuid, random_uuid
 from strandline.node.config import Config
-from strandline.node.identity import Identity, IdentityUnreadable, read_identity, write_identity
-from strandline.node.releases import LATEST_RELEASE, metadata_version_of, release_of
+from strandline.node.meta_properties import (
+    MetaProperties,
+    MetaPropertiesUnreadable,
+    read_meta_properties,
+    write_meta_properties,
+)
+from strandline.node.metadata_versions import LATEST_RELEASE, metadata_version_of, release_of
 from strandline.protocol.messages.metadata_records import FeatureLevelRecord
 from strandline.raft.disk.snapshots import write_bootstrap_checkpoint, write_first_voters
 from strandline.raft.machine.voters import Voter, VoterSet
 from strandline.runtime.disk import Disk
 
 
-class StorageRefused(Exception):
+class StorageError(Exception):
     """Directories that cannot be formatted or started on; the message says what to do."""
 
 
@@ -73,7 +78,7 @@ class DirectoryInfo(msgspec.Struct, frozen=True):
 
     path: str
     state: DirectoryState
-    identity: Identity | None = None
+    identity: MetaProperties | None = None
     problem: str | None = None
 
 
@@ -103,9 +108,9 @@ def format_storage(
     taken = [each.path for each in info.directories if each.identity is not None]
     broken = [each.problem for each in info.directories if each.state is DirectoryState.BROKEN]
     if broken:
-        raise StorageRefused(str(broken[0]))
+        raise StorageError(str(broken[0]))
     if taken and not plan.ignore_formatted:
-        raise StorageRefused(
+        raise StorageError(
             f"{taken[0]} is formatted already. To keep it and format only the directories that are new, add "
             "--ignore-formatted; to begin anew, empty it first (everything in it is lost)"
         )
@@ -118,7 +123,7 @@ def format_storage(
             _make_dirs(disk, partition)
             write_first_voters(disk, partition, voters, wall_ms=wall_ms)
         write_bootstrap_checkpoint(disk, path, features, metadata_version=level, wall_ms=wall_ms)
-        write_identity(disk, path, Identity(cluster_id, config.node.node_id, directory_id))
+        write_meta_properties(disk, path, MetaProperties(cluster_id, config.node.node_id, directory_id))
     return FormatReport(cluster_id, config.node.node_id, ids, tuple(taken), release_of(level), voters)
 
 
@@ -143,7 +148,7 @@ def storage_info(config: Config, *, disk: Disk) -> StorageInfo:
 
 
 def open_storage(config: Config, *, disk: Disk, random: Random) -> Storage:
-    """The identity of a node's directories, or StorageRefused.
+    """The identity of a node's directories, or StorageError.
 
     A directory that is missing or empty beside a formatted metadata directory is refused: its disk may not be mounted,
     and formatting it in passing would bring its partitions back empty. Directories from before directory ids get theirs
@@ -153,10 +158,10 @@ def open_storage(config: Config, *, disk: Disk, random: Random) -> Storage:
     by_path = {each.path: each for each in info.directories}
     home = by_path[config.metadata_log_dir]
     if home.identity is None:
-        raise StorageRefused(_not_formatted(config, home, random))
+        raise StorageError(_not_formatted(config, home, random))
     cluster_id = home.identity.cluster_id
     if cluster_id is None:
-        raise StorageRefused(f"{home.path}/meta.properties names no cluster.id; restore the file from a backup")
+        raise StorageError(f"{home.path}/meta.properties names no cluster.id; restore the file from a backup")
     _refuse_strangers(config, info, cluster_id)
     directory_ids: dict[str, Uuid] = {}
     offline: dict[str, str] = {}
@@ -165,12 +170,12 @@ def open_storage(config: Config, *, disk: Disk, random: Random) -> Storage:
             offline[path] = str(each.problem)
             continue
         if each.identity is None:
-            raise StorageRefused(_not_mounted(config, each, cluster_id))
+            raise StorageError(_not_mounted(config, each, cluster_id))
         try:
             directory_ids[path] = _adopted(disk, path, each.identity, cluster_id, config.node.node_id, random)
         except OSError as error:
             if path == config.metadata_log_dir:
-                raise StorageRefused(f"{path} cannot be written: {error.strerror}") from error
+                raise StorageError(f"{path} cannot be written: {error.strerror}") from error
             offline[path] = f"{path} cannot be written: {error.strerror}"
     _refuse_twins(directory_ids)
     return Storage(cluster_id, config.node.node_id, directory_ids, offline, config.metadata_log_dir)
@@ -187,18 +192,18 @@ def format_command(config: Config, cluster_id: str) -> str:
 def _check_plan(config: Config, cluster_id: str, plan: FormatPlan) -> None:
     ways = [plan.standalone, plan.initial_controllers is not None, plan.no_initial_controllers]
     if not cluster_id or any(character.isspace() for character in cluster_id):
-        raise StorageRefused(f"{cluster_id!r} cannot be a cluster id: give a word, best a uuid of 22 characters")
+        raise StorageError(f"{cluster_id!r} cannot be a cluster id: give a word, best a uuid of 22 characters")
     if sum(ways) > 1:
-        raise StorageRefused("--standalone, --initial-controllers and --no-initial-controllers exclude each other")
+        raise StorageError("--standalone, --initial-controllers and --no-initial-controllers exclude each other")
     if config.quorum.voters and (plan.standalone or plan.initial_controllers):
-        raise StorageRefused(
+        raise StorageError(
             "controller.quorum.voters fixes the voters, so --standalone and --initial-controllers cannot choose them; "
             "remove controller.quorum.voters and set controller.quorum.bootstrap.servers for a quorum that can change"
         )
     if plan.standalone and not config.node.is_controller:
-        raise StorageRefused("--standalone makes this node the only controller, but process.roles says it is none")
+        raise StorageError("--standalone makes this node the only controller, but process.roles says it is none")
     if config.node.is_controller and not config.quorum.voters and not any(ways):
-        raise StorageRefused(
+        raise StorageError(
             "say how the quorum of controllers begins: --standalone for a first and only controller, "
             "--initial-controllers id@host:port:directory,… for several (the same on each), or "
             "--no-initial-controllers for one that will join a running cluster"
@@ -212,9 +217,9 @@ def _feature_levels(config: Config, plan: FormatPlan) -> tuple[int, list[Feature
     try:
         metadata_version = wanted.get(METADATA_VERSION) or metadata_version_of(plan.release_version or LATEST_RELEASE)
     except ValueError as error:
-        raise StorageRefused(str(error)) from error
+        raise StorageError(str(error)) from error
     if wanted.get(ELIGIBLE_LEADER_REPLICAS) and metadata_version < ELR_SINCE:
-        raise StorageRefused(
+        raise StorageError(
             f"{ELIGIBLE_LEADER_REPLICAS}=1 needs {METADATA_VERSION} {release_of(ELR_SINCE)} or later, "
             f"not {release_of(metadata_version)}"
         )
@@ -232,16 +237,16 @@ def _feature_levels(config: Config, plan: FormatPlan) -> tuple[int, list[Feature
 def _check_features(config: Config, plan: FormatPlan, wanted: Mapping[str, int]) -> None:
     for name, level in wanted.items():
         if name not in SUPPORTED_FEATURES:
-            raise StorageRefused(f"{name} is no feature: there are {', '.join(SUPPORTED_FEATURES)}")
+            raise StorageError(f"{name} is no feature: there are {', '.join(SUPPORTED_FEATURES)}")
         least, most = SUPPORTED_FEATURES[name][0], SERVED_FEATURES.get(name, 0)
         if not least <= level <= most:
-            raise StorageRefused(f"{name}={level} cannot be finalized: served are levels {least} to {most}")
+            raise StorageError(f"{name}={level} cannot be finalized: served are levels {least} to {most}")
     if METADATA_VERSION in wanted and plan.release_version is not None:
-        raise StorageRefused(f"--release-version and --feature {METADATA_VERSION} say the same thing twice: give one")
+        raise StorageError(f"--release-version and --feature {METADATA_VERSION} say the same thing twice: give one")
     dynamic = not config.quorum.voters
     if KRAFT_VERSION in wanted and wanted[KRAFT_VERSION] != int(dynamic):
         why = "without controller.quorum.voters it can change" if dynamic else "controller.quorum.voters fixes it"
-        raise StorageRefused(
+        raise StorageError(
             f"{KRAFT_VERSION}={wanted[KRAFT_VERSION]} does not fit this quorum ({why}): leave --feature "
             f"{KRAFT_VERSION} out"
         )
@@ -253,7 +258,7 @@ def _first_voters(config: Config, plan: FormatPlan, ids: dict[str, Uuid]) -> Vot
     if plan.standalone:
         at = next(each for each in config.listeners if each.name == listener)
         if at.advertised_port == 0:
-            raise StorageRefused(f"listeners: {listener} needs a port of its own, since the voters are known by it")
+            raise StorageError(f"listeners: {listener} needs a port of its own, since the voters are known by it")
         directory_id = ids.get(config.metadata_log_dir)
         if directory_id is None:
             return None
@@ -267,7 +272,7 @@ def _first_voters(config: Config, plan: FormatPlan, ids: dict[str, Uuid]) -> Vot
     try:
         voter_set = VoterSet(tuple(voters))
     except ValueError as error:
-        raise StorageRefused(f"--initial-controllers: {error}") from error
+        raise StorageError(f"--initial-controllers: {error}") from error
     own = voter_set.voter(config.node.node_id)
     if own is not None and config.metadata_log_dir in ids:
         ids[config.metadata_log_dir] = own.directory_id
@@ -280,7 +285,7 @@ def _parse_initial_controller(text: str, listener: str) -> Voter:
         voter = parse_voter(address)
         return Voter(voter.id, Uuid.parse(directory_id), ((listener, voter.endpoint),))
     except ValueError as error:
-        raise StorageRefused(
+        raise StorageError(
             f"--initial-controllers: {text!r} is not id@host:port:directory, for example "
             f"1@localhost:9093:JEXY6aqzQY-32P5TStzaFg ({error})"
         ) from error
@@ -293,10 +298,10 @@ def _directory_info(disk: Disk, path: str) -> DirectoryInfo:
         if not disk.is_dir(path):
             return DirectoryInfo(path, DirectoryState.BROKEN, problem=f"{path} is not a directory")
         disk.list(path)
-        identity = read_identity(disk, path)
+        identity = read_meta_properties(disk, path)
     except OSError as error:
         return DirectoryInfo(path, DirectoryState.BROKEN, problem=f"{path} cannot be read: {error.strerror}")
-    except IdentityUnreadable as error:
+    except MetaPropertiesUnreadable as error:
         return DirectoryInfo(path, DirectoryState.BROKEN, problem=str(error))
     if identity is None:
         return DirectoryInfo(path, DirectoryState.UNFORMATTED, problem=f"{path} is not formatted")
@@ -315,7 +320,7 @@ def _make_dirs(disk: Disk, path: str) -> None:
         disk.sync_dir(os.path.dirname(directory) or ".")
 
 
-def _differences(path: str, identity: Identity, other_path: str, other: Identity) -> list[str]:
+def _differences(path: str, identity: MetaProperties, other_path: str, other: MetaProperties) -> list[str]:
     problems = []
     if identity.cluster_id != other.cluster_id:
         problems.append(f"{path} belongs to cluster {identity.cluster_id}, {other_path} to cluster {other.cluster_id}")
@@ -333,12 +338,12 @@ def _refuse_strangers(config: Config, info: StorageInfo, cluster_id: str) -> Non
             continue
         theirs = each.identity
         if theirs.cluster_id not in (None, cluster_id):
-            raise StorageRefused(
+            raise StorageError(
                 f"{each.path} belongs to cluster {theirs.cluster_id}, not to {cluster_id}. "
                 "Point log.dirs at this cluster's directories, or use the other cluster's id"
             )
         if theirs.node_id not in (None, config.node.node_id):
-            raise StorageRefused(
+            raise StorageError(
                 f"{each.path} belongs to node {theirs.node_id}, but node.id is {config.node.node_id}. "
                 "Point log.dirs at this node's directories, or set node.id to the node whose data this is"
             )
@@ -348,19 +353,19 @@ def _refuse_twins(directory_ids: Mapping[str, Uuid]) -> None:
     seen: dict[Uuid, str] = {}
     for path, directory_id in directory_ids.items():
         if directory_id in seen:
-            raise StorageRefused(
+            raise StorageError(
                 f"{seen[directory_id]} and {path} have the same directory.id {directory_id}: one is a copy of the "
                 "other. Take the copy out of log.dirs"
             )
         seen[directory_id] = path
 
 
-def _adopted(disk: Disk, path: str, identity: Identity, cluster_id: str, node_id: int, random: Random) -> Uuid:
+def _adopted(disk: Disk, path: str, identity: MetaProperties, cluster_id: str, node_id: int, random: Random) -> Uuid:
     """The id of a directory; one from before directory ids is given one."""
     if identity.complete and identity.directory_id is not None:
         return identity.directory_id
     directory_id = identity.directory_id or random_uuid(random)
-    write_identity(disk, path, Identity(cluster_id, node_id, directory_id))
+    write_meta_properties(disk, path, MetaProperties(cluster_id, node_id, directory_id))
     return directory_id
 
 

@@ -301,7 +301,7 @@ API: Final[dict[int, Api]] = {int(api.key): api for api in _TABLE}
 
 
 # What clients might miss although the API is there: (where, what). Printed in docs/SUPPORTED.md.
-LEFT_OUT: Final[tuple[tuple[str, str], ...]] = (
+LIMITATIONS: Final[tuple[tuple[str, str], ...]] = (
     (
         "Keys 4 to 7",
         "LeaderAndIsr, StopReplica, UpdateMetadata, ControlledShutdown: Kafka 4 dropped them with ZooKeeper.",

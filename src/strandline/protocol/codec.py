@@ -16,7 +16,7 @@ from strandline.protocol.encoding import Encoder, compile_encoder
 from strandline.protocol.errors import EncodeError, MalformedMessage, TooManyElements
 from strandline.protocol.types import Message
 from strandline.runtime.disk import Buffer
-from strandline.runtime.slices import FileSlice, Part
+from strandline.runtime.file_slice import FileSlice, Part
 
 __all__ = ["EncodeError", "MalformedMessage", "TooManyElements", "decode", "encode", "encode_bytes", "encode_into"]
 

@@ -18,8 +18,8 @@ from collections.abc import Callable
 from typing import Any
 
 from strandline.model.ids import Uuid
+from strandline.protocol.codegen import Body, Repeated, Unit
 from strandline.protocol.errors import MalformedMessage, TooManyElements
-from strandline.protocol.source import Body, Repeated, Unit
 from strandline.protocol.types import MAX_STRING_BYTES, Field, Message, Primitive, Struct, layout
 from strandline.protocol.varints import read_uvarint, rest_of_uvarint
 from strandline.runtime.disk import Buffer

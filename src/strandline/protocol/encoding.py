@@ -13,11 +13,11 @@ import struct
 from collections.abc import Callable
 from typing import Any
 
+from strandline.protocol.codegen import Body, Repeated, Unit
 from strandline.protocol.errors import EncodeError
-from strandline.protocol.source import Body, Repeated, Unit
 from strandline.protocol.types import MAX_STRING_BYTES, Field, Message, Primitive, Struct, layout
 from strandline.protocol.varints import ONE_BYTE, uvarint
-from strandline.runtime.slices import FileSlice, Part
+from strandline.runtime.file_slice import FileSlice, Part
 
 # Below this a copy is cheaper than another buffer for the socket.
 OWN_PART_BYTES = 8192

@@ -18,7 +18,7 @@ from strandline.protocol.errors import EncodeError, MalformedMessage
 from strandline.protocol.types import Message
 from strandline.protocol.varints import read_uvarint
 from strandline.runtime.disk import Buffer
-from strandline.runtime.slices import Part
+from strandline.runtime.file_slice import Part
 
 RECEIVE_BUFFER_BYTES: Final = 64 * 1024
 # Four bytes on the wire must not make us allocate what they promise: a large frame begins with as much room as this
@@ -273,7 +273,7 @@ def response_parts(correlation_id: int, api: Api, version: int, message: Message
     return _framed(header.pack(correlation_id), message, version)
 
 
-def request_bytes(api: Api, version: int, correlation_id: int, client_id: str | None, message: Message) -> list[Part]:
+def request_parts(api: Api, version: int, correlation_id: int, client_id: str | None, message: Message) -> list[Part]:
     """A whole request frame, its size first."""
     name = b"" if client_id is None else client_id.encode()
     if len(name) > 32767:

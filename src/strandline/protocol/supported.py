@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from strandline.protocol.apis import API, LEFT_OUT, Api
+from strandline.protocol.apis import API, LIMITATIONS, Api
 
 _INTRODUCTION = """\
 # What is supported
@@ -27,7 +27,7 @@ def page() -> str:
             *_section("Understood, not yet answered", [api for api in API.values() if api.served is not None]),
             "## What is left out, and why",
             "",
-            *(f"- **{where}**: {what}" for where, what in LEFT_OUT),
+            *(f"- **{where}**: {what}" for where, what in LIMITATIONS),
             "",
         ]
     )

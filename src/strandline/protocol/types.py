@@ -26,7 +26,7 @@ import msgspec
 from msgspec import field as field
 
 from strandline.model.ids import Uuid
-from strandline.runtime.slices import FileSlice
+from strandline.runtime.file_slice import FileSlice
 
 NEWEST: Final = 32767
 # In bytes of UTF-8, in every version: Kafka holds compact strings to the limit of the old two-byte length.

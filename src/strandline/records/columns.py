@@ -20,7 +20,7 @@ import msgspec
 
 from strandline.records.batch import HEADER_SIZE, BatchHeader, batches
 from strandline.records.compression import DEFAULT_LIMIT_BYTES, Codec, decompress
-from strandline.records.corrupt import CorruptBatch
+from strandline.records.errors import CorruptBatch
 from strandline.records.spans import MIN_RECORD_SIZE, skip_headers
 from strandline.records.varint import Buffer, read_varint
 

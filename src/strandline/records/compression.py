@@ -20,7 +20,7 @@ from enum import IntEnum
 
 import cramjam
 
-from strandline.records.corrupt import CorruptBatch, DecompressionLimit
+from strandline.records.errors import CorruptBatch, DecompressionLimit
 
 Buffer = bytes | bytearray | memoryview
 _Into = Callable[[Buffer, bytearray], int]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from strandline.records.corrupt import CorruptBatch
+from strandline.records.errors import CorruptBatch
 from strandline.records.varint import Buffer, read_varint, read_varlong
 
 # Length, attributes, timestamp delta, offset delta, key length, value length, header count: one byte each at least.

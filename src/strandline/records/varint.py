@@ -8,7 +8,7 @@ flexible messages the plain one (`uvarint`).
 
 from __future__ import annotations
 
-from strandline.records.corrupt import CorruptBatch
+from strandline.records.errors import CorruptBatch
 
 Buffer = bytes | bytearray | memoryview
 

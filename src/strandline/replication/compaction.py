@@ -58,7 +58,7 @@ class Compaction:
         from strandline.log.cleaner import Uncleanable
 
         log, directory, todo = choice
-        partition = self._partitions.holder_of(log)
+        partition = self._partitions.partition_with_log(log)
         if partition is None:
             return False
         try:
@@ -104,7 +104,7 @@ class Compaction:
                     if replacement is not None and self._store.log(log.topic_partition) is log:
                         due_ms = self._world.clock.now_ms() + log.settings.file_delete_delay_ms
                         retired = replace_segments(log, replacement)
-                        self._store.doomed_segments.extend((due_ms, segment) for segment in retired)
+                        self._store.segments_to_remove.extend((due_ms, segment) for segment in retired)
                 moved = await self._rest_after(cleaning.stats, moved)
         finally:
             if not cleaning.done:

@@ -1,6 +1,7 @@
 """The shell around the followers of one leader: one fetch under way at a time, shared by all partitions it leads.
 
-`replication/engine` owns one for each leader and tells it which partitions to follow. While an answer is awaited a new
+`replication/broker_replication` owns one for each leader and tells it which partitions to follow. While an answer is
+awaited a new
 leadership may take a partition away: so every answer is matched with the very following that asked, and what comes too
 late is dropped.
 
@@ -25,16 +26,16 @@ from strandline.protocol.types import Message
 from strandline.replication.conversation import Conversation, Manners
 from strandline.replication.follower import (
     Append,
-    AskForOffsets,
-    BeginAgain,
-    Cut,
     Effect,
     Failed,
+    FetchLeaderOffsets,
     Follower,
     RaiseHighWatermark,
     RaiseLogStart,
+    Truncate,
+    TruncateFully,
 )
-from strandline.replication.offset_questions import ask_for_offsets
+from strandline.replication.offset_questions import fetch_leader_offsets
 from strandline.replication.partition import Begin, Partition
 from strandline.replication.peers_port import Peers
 from strandline.replication.settings import ReplicationSettings
@@ -64,7 +65,7 @@ class Following:
         return self.partition.topic_id, self.partition.topic_partition.partition
 
 
-class Equipment(msgspec.Struct):
+class FetcherContext(msgspec.Struct):
     """What the fetchers of a broker share."""
 
     broker_id: int
@@ -80,7 +81,7 @@ class Equipment(msgspec.Struct):
 
 
 class Fetcher:
-    def __init__(self, leader_id: int, equipment: Equipment) -> None:
+    def __init__(self, leader_id: int, equipment: FetcherContext) -> None:
         self._leader_id = leader_id
         self._equipment = equipment
         settings = equipment.settings
@@ -107,14 +108,14 @@ class Fetcher:
         self._followed.pop(key, None)
         self._conversation.want(key, None)
 
-    def look_again(self) -> None:
+    def on_brokers_changed(self) -> None:
         """The leader may be back, or somewhere else. If it was started anew, nobody is left who could answer: where its
         host went down, not even the connection would tell."""
         self._changed.set()
         if self._asked is not None:
             endpoint, epoch = self._asked
             if self._equipment.registered_epoch(self._leader_id) != epoch:
-                self._equipment.peers.hang_up(endpoint)
+                self._equipment.peers.disconnect(endpoint)
 
     async def run(self) -> None:
         while True:
@@ -149,7 +150,7 @@ class Fetcher:
         if not following.started:
             following.started = True
             await self._perform(following, following.follower.start())
-        if following.partition.is_being_cut:
+        if following.partition.is_truncating:
             return None
         if following.log.damage is not None:
             await self._perform(following, following.follower.mend())
@@ -221,15 +222,15 @@ class Fetcher:
                 return
             if following.log.health.is_online:
                 logger.warning("%r cannot follow broker %d for now: %s", following.log, self._leader_id, error)
-                following.follower.on_trouble(self._equipment.world.clock.now_ms())
+                following.follower.on_fetch_failed(self._equipment.world.clock.now_ms())
             else:
-                following.follower.on_broken(str(error))
+                following.follower.on_log_failed(str(error))
 
     async def _perform_one(self, following: Following, effect: Effect) -> None:
         world, log = self._equipment.world, following.log
         match effect:
             case Append(records, offset):
-                following.partition.append_fetched(
+                following.partition.append_as_follower(
                     memoryview(records),
                     leader_epoch=following.follower.leader_epoch,
                     offset=offset,
@@ -244,27 +245,27 @@ class Fetcher:
                 log.advance_high_watermark(offset)
             case RaiseLogStart(offset):
                 log.delete_records_before(min(offset, log.high_watermark))
-            case Cut(offset):
+            case Truncate(offset):
                 level = logging.WARNING if offset < log.high_watermark else logging.INFO
                 logger.log(level, "%r, shown up to %d, is cut back to %d", log, log.high_watermark, offset)
                 await self._cut(following, lambda log: log.begin_truncation(offset))
-            case BeginAgain(offset):
+            case TruncateFully(offset):
                 logger.warning("%r begins again, empty, at %d", log, offset)
-                await self._cut(following, lambda log: log.begin_restart(offset))
-            case AskForOffsets():
+                await self._cut(following, lambda log: log.begin_full_truncation(offset))
+            case FetchLeaderOffsets():
                 await self._ask(following)
 
     async def _cut(self, following: Following, begin: Begin) -> None:
         follower, offload = following.follower, self._equipment.world.offload
         self._equipment.removed(await following.partition.cut(begin, offload, follower.leader_epoch))
-        follower.on_cut()
+        follower.on_truncated()
 
     async def _ask(self, following: Following) -> None:
         follower = following.follower
         endpoint = self._equipment.endpoint(self._leader_id)
         if endpoint is None:
             raise KafkaError(ErrorCode.BROKER_NOT_AVAILABLE, f"broker {self._leader_id} cannot be reached")
-        earliest, latest = await ask_for_offsets(
+        earliest, latest = await fetch_leader_offsets(
             lambda request: self._call(endpoint, request),
             self._equipment.broker_id,
             following.partition.topic_partition,
@@ -277,7 +278,7 @@ class Fetcher:
         try:
             await self._equipment.world.offload.run(following.log.flush)
         except KafkaError as error:
-            following.follower.on_broken(str(error))
+            following.follower.on_log_failed(str(error))
 
     async def _trouble(self) -> None:
         for number, key in enumerate(list(self._conversation.wanted)):
@@ -285,5 +286,5 @@ class Fetcher:
                 await yield_to_loop()
             following = self._followed.get(key)
             if following is not None and following.follower.asked is not None:
-                following.follower.on_trouble(self._equipment.world.clock.now_ms())
+                following.follower.on_fetch_failed(self._equipment.world.clock.now_ms())
                 self._to_look_at[key] = None

@@ -1,11 +1,11 @@
 """One partition that this broker follows, as a machine: what to ask the leader for, and what its answers mean.
 
     Fetching   ── records, a high watermark, a log start ──▶  Fetching
-    Fetching   ── the histories part at an epoch's end ──▶  Cutting   (until they agree, KIP-101 and KIP-595)
-    Fetching   ── the offset is out of the leader's range ──▶  Asking
-    Fetching   ── records here are found to be damaged ──▶  Cutting   (the leader has them whole)
-    Asking     ── the leader's log begins and ends there ──▶  Cutting, or Fetching
-    Cutting    ── done ──▶  Fetching
+    Fetching   ── the histories part at an epoch's end ──▶  Truncating   (until they agree, KIP-101 and KIP-595)
+    Fetching   ── the offset is out of the leader's range ──▶  FetchingOffsets
+    Fetching   ── records here are found to be damaged ──▶  Truncating   (the leader has them whole)
+    FetchingOffsets     ── the leader's log begins and ends there ──▶  Truncating, or Fetching
+    Truncating    ── done ──▶  Fetching
     any        ── an error that passes ──▶  Delayed  ── its time ──▶  Fetching
     any        ── an error that only new metadata can mend ──▶  Failed
 
@@ -26,7 +26,7 @@ from strandline.log.partition_log import PartitionLog
 from strandline.model.errors import ErrorCode
 from strandline.protocol.messages.fetch import EpochEndOffset, FetchPartition, PartitionData
 from strandline.runtime.disk import Buffer
-from strandline.runtime.slices import FileSlice
+from strandline.runtime.file_slice import FileSlice
 
 
 class Append(msgspec.Struct, frozen=True):
@@ -36,13 +36,13 @@ class Append(msgspec.Struct, frozen=True):
     offset: int
 
 
-class Cut(msgspec.Struct, frozen=True):
+class Truncate(msgspec.Struct, frozen=True):
     """Drop everything from this offset on."""
 
     offset: int
 
 
-class BeginAgain(msgspec.Struct, frozen=True):
+class TruncateFully(msgspec.Struct, frozen=True):
     """Drop everything; the log begins at this offset."""
 
     offset: int
@@ -60,22 +60,22 @@ class RaiseLogStart(msgspec.Struct, frozen=True):
     offset: int
 
 
-class AskForOffsets(msgspec.Struct, frozen=True):
+class FetchLeaderOffsets(msgspec.Struct, frozen=True):
     """Where the leader's log begins and ends; to be answered with `on_offsets`."""
 
 
-Effect = Append | Cut | BeginAgain | RaiseHighWatermark | RaiseLogStart | AskForOffsets
+Effect = Append | Truncate | TruncateFully | RaiseHighWatermark | RaiseLogStart | FetchLeaderOffsets
 
 
 class Fetching(msgspec.Struct, frozen=True):
     pass
 
 
-class Cutting(msgspec.Struct, frozen=True):
+class Truncating(msgspec.Struct, frozen=True):
     pass
 
 
-class Asking(msgspec.Struct, frozen=True):
+class FetchingOffsets(msgspec.Struct, frozen=True):
     pass
 
 
@@ -87,12 +87,12 @@ class Failed(msgspec.Struct, frozen=True):
     why: str
 
 
-State = Fetching | Cutting | Asking | Delayed | Failed
+State = Fetching | Truncating | FetchingOffsets | Delayed | Failed
 
 TRANSITIONS: dict[type[State], frozenset[type[State]]] = {
-    Fetching: frozenset({Cutting, Asking, Delayed, Failed}),
-    Cutting: frozenset({Fetching, Delayed, Failed}),
-    Asking: frozenset({Cutting, Fetching, Delayed, Failed}),
+    Fetching: frozenset({Truncating, FetchingOffsets, Delayed, Failed}),
+    Truncating: frozenset({Fetching, Delayed, Failed}),
+    FetchingOffsets: frozenset({Truncating, Fetching, Delayed, Failed}),
     Delayed: frozenset({Fetching, Failed}),
     Failed: frozenset(),
 }
@@ -115,7 +115,7 @@ class Follower:
         is known to be of the leader's history."""
         log = self._log
         if log.epochs.latest == NO_EPOCH and log.high_watermark < log.log_end_offset:
-            return self._become_cutting(Cut(log.high_watermark))
+            return self._become_truncating(Truncate(log.high_watermark))
         return []
 
     def mend(self) -> list[Effect]:
@@ -125,7 +125,7 @@ class Follower:
         if damaged_at is None or not isinstance(self.state, Fetching):
             return []
         log.lost_up_to = max(log.lost_up_to, log.log_end_offset)
-        return self._become_cutting(Cut(damaged_at))
+        return self._become_truncating(Truncate(damaged_at))
 
     @property
     def must_flush(self) -> bool:
@@ -159,7 +159,7 @@ class Follower:
         if answer.error_code != ErrorCode.NONE:
             return self._on_error(code_of(answer.error_code), now_ms)
         if answer.diverging_epoch.epoch >= 0:
-            return self._become_cutting(Cut(self._common_end(answer.diverging_epoch)))
+            return self._become_truncating(Truncate(self._common_end(answer.diverging_epoch)))
         effects: list[Effect] = []
         end_offset = self._log.log_end_offset
         records = answer.records
@@ -168,7 +168,7 @@ class Follower:
             first = int.from_bytes(records[:8], "big")
             if first < end_offset and self._log.log_start_offset == end_offset:
                 # The leader's first batch reaches over where it says that its log begins, and nothing is here yet.
-                effects.append(BeginAgain(first))
+                effects.append(TruncateFully(first))
                 end_offset = first
             effects.append(Append(records, end_offset))
         effects.append(RaiseHighWatermark(answer.high_watermark))
@@ -195,45 +195,45 @@ class Follower:
 
     def on_offsets(self, earliest: int, latest: int) -> list[Effect]:
         """Where the leader's log begins and ends, asked because our end is outside of it."""
-        if not isinstance(self.state, Asking):
+        if not isinstance(self.state, FetchingOffsets):
             return []
         end_offset = self._log.log_end_offset
         if latest < end_offset:
             # An unclean election: what the leader never had is lost.
-            return self._become_cutting(Cut(latest))
+            return self._become_truncating(Truncate(latest))
         if earliest > end_offset:
-            return self._become_cutting(BeginAgain(earliest))
+            return self._become_truncating(TruncateFully(earliest))
         self._become(Fetching())
         # A leader's log never begins above its high watermark.
         return [RaiseHighWatermark(earliest), RaiseLogStart(earliest)] if earliest > self._log.log_start_offset else []
 
-    def on_cut(self) -> None:
-        if isinstance(self.state, Cutting):
+    def on_truncated(self) -> None:
+        if isinstance(self.state, Truncating):
             self._become(Fetching())
 
-    def on_trouble(self, now_ms: int) -> None:
+    def on_fetch_failed(self, now_ms: int) -> None:
         """No answer, or one that could not be used: again after a while."""
         if not isinstance(self.state, Failed | Delayed):
             self._become(Delayed(now_ms + self._backoff_ms))
 
-    def on_broken(self, why: str) -> None:
+    def on_log_failed(self, why: str) -> None:
         """The log cannot be written any more."""
         if not isinstance(self.state, Failed):
             self._become(Failed(why))
 
     def _on_error(self, code: ErrorCode, now_ms: int) -> list[Effect]:
         if code == ErrorCode.OFFSET_OUT_OF_RANGE:
-            self._become(Asking())
-            return [AskForOffsets()]
+            self._become(FetchingOffsets())
+            return [FetchLeaderOffsets()]
         if code == ErrorCode.FENCED_LEADER_EPOCH:
             # The leader is ahead of us: the metadata that tells of its epoch begins a new following.
             self._become(Failed(f"the leader has left epoch {self.leader_epoch}"))
         else:
-            self.on_trouble(now_ms)
+            self.on_fetch_failed(now_ms)
         return []
 
-    def _become_cutting(self, cut: Cut | BeginAgain) -> list[Effect]:
-        self._become(Cutting())
+    def _become_truncating(self, cut: Truncate | TruncateFully) -> list[Effect]:
+        self._become(Truncating())
         return [cut]
 
     def _become(self, state: State) -> None:

@@ -26,7 +26,7 @@ from typing import NamedTuple, Protocol
 from strandline.log.partition_log import PartitionLog
 from strandline.metadata.values import PartitionInfo
 from strandline.model.errors import ErrorCode, KafkaError
-from strandline.replication.remote import UNKNOWN, Remote
+from strandline.replication.remote import UNKNOWN, RemoteReplica
 from strandline.runtime.watermark import Watermark
 
 
@@ -116,13 +116,13 @@ class Leader:
         self.isr = info.isr
         self.proposed: IsrChange | None = None
         uninterrupted = previous is not None and previous.leader_epoch + 1 == info.leader_epoch
-        self.remotes: dict[int, Remote] = previous.remotes if previous is not None and uninterrupted else {}
+        self.remotes: dict[int, RemoteReplica] = previous.remotes if previous is not None and uninterrupted else {}
         self._adopt_replicas(info)
 
     def _adopt_replicas(self, info: PartitionInfo) -> None:
         self._replica_count = len(info.replicas)
         self.remotes = {
-            broker_id: self.remotes.get(broker_id) or Remote(broker_id)
+            broker_id: self.remotes.get(broker_id) or RemoteReplica(broker_id)
             for broker_id in info.replicas
             if broker_id != self._node_id
         }
@@ -146,7 +146,7 @@ class Leader:
         return min(self._log.settings.min_insync_replicas, self._replica_count)
 
     @property
-    def is_watermark_proven(self) -> bool:
+    def is_high_watermark_known(self) -> bool:
         """Whether the high watermark can be told to clients: it is not behind what an earlier leader may have told."""
         return self.high_watermark.value >= self.epoch_start_offset
 
@@ -179,7 +179,7 @@ class Leader:
                 end = remote.log_end_offset
         return end
 
-    def _is_joining(self, remote: Remote) -> bool:
+    def _is_joining(self, remote: RemoteReplica) -> bool:
         """It may have been fenced since: that changes nothing about a partition in whose ISR it is not."""
         return remote.joining and self._brokers.may_join(remote.broker_id, remote.broker_epoch)
 
@@ -207,7 +207,7 @@ class Leader:
         """Whether what the high watermark has passed is in fewer logs by now than it should be."""
         return bool(self.remotes) and len(self.maximal_isr) < self.min_isr
 
-    def remote(self, broker_id: int, broker_epoch: int, current_leader_epoch: int) -> Remote | None:
+    def remote(self, broker_id: int, broker_epoch: int, current_leader_epoch: int) -> RemoteReplica | None:
         """Who fetches: None for a client (id below 0), else a follower of this partition. Another broker's word, or a
         former self's, must move nothing."""
         if broker_id < 0:
@@ -225,7 +225,7 @@ class Leader:
         return remote
 
     def on_fetch(
-        self, remote: Remote, broker_epoch: int, offset: int, log_start_offset: int, now_ms: int
+        self, remote: RemoteReplica, broker_epoch: int, offset: int, log_start_offset: int, now_ms: int
     ) -> IsrChange | None:
         """A follower holds everything below `offset`, which is within this log and of its history. What it may bring
         about is a proposal to take the follower in, or to leave out one that has lost what was committed."""
@@ -247,7 +247,7 @@ class Leader:
         self.on_log_start_moved()
         return change
 
-    def may_rest(self, remote: Remote, broker_epoch: int, offset: int) -> bool:
+    def is_fully_caught_up(self, remote: RemoteReplica, broker_epoch: int, offset: int) -> bool:
         """Whether the same fetch by this follower, made again, would bring nothing about: it is in sync, has all there
         is, and its word has been counted."""
         return (
@@ -256,7 +256,7 @@ class Leader:
             and remote.log_end_offset == offset == self._log.log_end_offset
         )
 
-    def _has_caught_up(self, remote: Remote) -> bool:
+    def _has_caught_up(self, remote: RemoteReplica) -> bool:
         """Up to the watermark, and up to where this leadership began: before that point nobody can tell whether what
         the follower holds is of this history (KIP-101)."""
         return remote.log_end_offset >= max(self.high_watermark.value, self.epoch_start_offset)

@@ -19,7 +19,7 @@ _LATEST = -1
 _EARLIEST = -2
 
 
-async def ask_for_offsets(
+async def fetch_leader_offsets(
     ask: Callable[[Message], Awaitable[Message]], broker_id: int, topic_partition: TopicPartition, leader_epoch: int
 ) -> tuple[int, int]:
     """(log start, log end) of the leader. Raises KafkaError, or OSError when there is no answer."""

@@ -26,23 +26,23 @@ from typing import Protocol
 from strandline.log.appending import Appended
 from strandline.log.partition_log import PartitionLog
 from strandline.log.segment import Segment
-from strandline.log.truncation import Restart, Truncation
+from strandline.log.truncation import FullTruncation, Truncation
 from strandline.log.validation import Validated, validate
 from strandline.metadata.values import PartitionInfo
 from strandline.model.errors import ErrorCode, KafkaError
 from strandline.model.ids import TopicPartition, Uuid
 from strandline.replication.leader import Brokers, IsrChange, Leader
-from strandline.replication.remote import Remote
+from strandline.replication.remote import RemoteReplica
 from strandline.runtime.offload import Offload
 from strandline.runtime.tasks import uninterrupted
 
 logger = logging.getLogger(__name__)
 
 Opener = Callable[[], Awaitable[PartitionLog]]
-Begin = Callable[[PartitionLog], Truncation | Restart]
+Begin = Callable[[PartitionLog], Truncation | FullTruncation]
 
 
-class Surroundings(Protocol):
+class HostBroker(Protocol):
     """What a partition asks of the broker it is on."""
 
     @property
@@ -67,10 +67,10 @@ class Partition:
     __slots__ = (
         "_around",
         "_changing",
-        "_cuts",
         "_dropped",
         "_open",
         "_opening",
+        "_truncations",
         "info",
         "leader",
         "log",
@@ -84,7 +84,7 @@ class Partition:
         topic_id: Uuid,
         info: PartitionInfo,
         open_log: Opener,
-        around: Surroundings,
+        around: HostBroker,
     ) -> None:
         self.topic_partition = topic_partition
         self.topic_id = topic_id
@@ -96,7 +96,7 @@ class Partition:
         self._opening: asyncio.Future[None] | None = None
         self._changing: asyncio.Lock | None = None
         # Cuts that wait for their turn, or are carried out.
-        self._cuts = 0
+        self._truncations = 0
         self._dropped = False
 
     @property
@@ -119,9 +119,9 @@ class Partition:
                 opening.set_result(None)
                 raise
             self.log = log
-            log.on_damage = self.hand_over_if_due
+            log.on_damage = self.hand_over_leadership_if_due
             self._lead_if_due()
-            self.hand_over_if_due()
+            self.hand_over_leadership_if_due()
             opening, self._opening = self._opening, None
             opening.set_result(None)
         return self.log
@@ -148,7 +148,7 @@ class Partition:
             self.leader.on_metadata(info)
         elif refused:
             self._lead_if_due()
-        self.hand_over_if_due()
+        self.hand_over_leadership_if_due()
 
     @property
     def refuses_to_lead(self) -> bool:
@@ -161,17 +161,17 @@ class Partition:
         """Whoever is in sync or eligible has everything that was committed."""
         return any(replica != self._around.node_id for replica in (*self.info.isr, *self.info.elr))
 
-    def hand_over_if_due(self) -> bool:
+    def hand_over_leadership_if_due(self) -> bool:
         """Whether somebody else should lead, and can."""
         log = self.log
-        due = self.leads and not self._dropped and log is not None and not log.is_whole and self._others_have_it
+        due = self.leads and not self._dropped and log is not None and not log.is_intact and self._others_have_it
         if due:
             self._around.hand_over(self)
         return due
 
     def _lead_if_due(self, previous: Leader | None = None) -> None:
         log = self.log
-        if not self.leads or log is None or self._dropped or self._cuts:
+        if not self.leads or log is None or self._dropped or self._truncations:
             return
         if self.refuses_to_lead:
             logger.error("%s; another replica has to lead", self._loss(log))
@@ -192,14 +192,14 @@ class Partition:
         return self._changing
 
     @property
-    def is_being_cut(self) -> bool:
+    def is_truncating(self) -> bool:
         """Whether the end of the log is about to be another one."""
-        return self._cuts > 0
+        return self._truncations > 0
 
     async def cut(self, begin: Begin, offload: Offload, leader_epoch: int) -> list[Segment]:
         """A follower's truncation, or its new beginning, as decided in this leader epoch; the segments to be removed
         from the disk. Once begun it ends: files and memory must not part. Raises KafkaError when the epoch is over."""
-        self._cuts += 1
+        self._truncations += 1
         return await uninterrupted(self._cut(begin, offload, leader_epoch))
 
     async def _cut(self, begin: Begin, offload: Offload, leader_epoch: int) -> list[Segment]:
@@ -210,7 +210,7 @@ class Partition:
                 await offload.run(step.run)
                 return step.apply()
         finally:
-            self._cuts -= 1
+            self._truncations -= 1
             if self.leader is None:
                 self._lead_if_due()
 
@@ -254,27 +254,31 @@ class Partition:
         leader.on_append(now_ms)
         return appended
 
-    def append_fetched(self, records: memoryview, *, leader_epoch: int, offset: int, wall_ms: int, now_ms: int) -> None:
+    def append_as_follower(
+        self, records: memoryview, *, leader_epoch: int, offset: int, wall_ms: int, now_ms: int
+    ) -> None:
         """A follower's append: the leader's bytes, as they are, asked for from `offset` on. Offsets may be missing in
         them (the leader's log was compacted), but not between what is here and what was asked for."""
         self._check_follows(leader_epoch)
         log = self._opened()
-        if self._cuts or log.log_end_offset != offset:
+        if self._truncations or log.log_end_offset != offset:
             raise KafkaError(
                 ErrorCode.INVALID_RECORD, f"{log!r} does not end at {offset} any more, from where on these records are"
             )
-        log.append_batches(records, wall_ms=wall_ms)
+        log.append_as_follower(records, wall_ms=wall_ms)
         if log.flush_needed(now_ms):
             self._around.flush(self)
 
-    def on_fetch(self, remote: Remote, broker_epoch: int, offset: int, log_start_offset: int, now_ms: int) -> None:
+    def on_fetch(
+        self, remote: RemoteReplica, broker_epoch: int, offset: int, log_start_offset: int, now_ms: int
+    ) -> None:
         """A follower's fetch has been found to be in order."""
         change = self.leading().on_fetch(remote, broker_epoch, offset, log_start_offset, now_ms)
         if change is not None:
             self._around.propose(self, change)
 
     def on_time(self, now_ms: int, lag_time_max_ms: int) -> None:
-        self.hand_over_if_due()
+        self.hand_over_leadership_if_due()
         if self.leader is not None and self.leader.remotes:
             change = self.leader.on_time(now_ms, lag_time_max_ms)
             if change is not None:

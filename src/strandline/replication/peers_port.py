@@ -13,6 +13,6 @@ class Peers(Protocol):
         """The answer to a request. Raises OSError, TimeoutError or KafkaError when there is none in time."""
         ...
 
-    def hang_up(self, endpoint: Endpoint) -> None:
+    def disconnect(self, endpoint: Endpoint) -> None:
         """Who was asked there is gone: calls under way fail, later ones dial anew."""
         ...

@@ -15,7 +15,7 @@ from collections.abc import Callable
 UNKNOWN = -1
 
 
-class Remote:
+class RemoteReplica:
     __slots__ = (
         "_fetched_ms",
         "_leader_end_at_fetch",
@@ -26,7 +26,7 @@ class Remote:
         "listener",
         "log_end_offset",
         "log_start_offset",
-        "told_high_watermark",
+        "sent_high_watermark",
     )
 
     def __init__(self, broker_id: int) -> None:
@@ -34,7 +34,7 @@ class Remote:
         self.broker_epoch = UNKNOWN
         self.log_end_offset = UNKNOWN
         self.log_start_offset = UNKNOWN
-        self.told_high_watermark = UNKNOWN
+        self.sent_high_watermark = UNKNOWN
         # None: never, or not since this leadership began.
         self.caught_up_ms: int | None = None
         # Outside the ISR, caught up, and welcome in it: the high watermark waits for it already.

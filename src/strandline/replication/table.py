@@ -67,7 +67,7 @@ class PartitionTable:
     def __len__(self) -> int:
         return sum(len(partitions) for partitions in self._by_id.values())
 
-    def holder_of(self, log: PartitionLog) -> Partition | None:
+    def partition_with_log(self, log: PartitionLog) -> Partition | None:
         """The partition whose log this is; None when it has been dropped."""
         topic, index = log.topic_partition
         partition = self._by_name.get(topic, {}).get(index)
@@ -155,7 +155,7 @@ class PartitionTable:
 
 
 def _nobody(partition: Partition, change: IsrChange) -> None:
-    """Until `replication/engine` takes over, ISRs stay as they are."""
+    """Until `replication/broker_replication` takes over, ISRs stay as they are."""
 
 
 def _no_one(partition: Partition) -> None:

@@ -19,19 +19,19 @@ _THREAD_TURN_S = 0.001
 _COLLECTION = (1_000, 20, 25)
 
 
-def postpone_collection() -> None:
+def disable_garbage_collection() -> None:
     """While a process starts, nearly all it makes is there to stay: looking for garbage would only delay it."""
     gc.disable()
 
 
-def settle_memory() -> None:
+def freeze_long_lived_objects() -> None:
     """What exists now lives as long as the process: the collector need never look at it again, nor stall the loop."""
     gc.set_threshold(*_COLLECTION)
     gc.freeze()
     gc.enable()
 
 
-def run_to_end(work: Coroutine[Any, Any, T]) -> T:
+def run_event_loop(work: Coroutine[Any, Any, T]) -> T:
     import uvloop
 
     sys.setswitchinterval(_THREAD_TURN_S)

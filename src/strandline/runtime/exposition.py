@@ -33,14 +33,14 @@ def sample_name(metric: str) -> str:
     return f"{name}{{{labels}}}" if labels else name
 
 
-def exposed(numbers: Mapping[str, float]) -> str:
+def render_exposition(numbers: Mapping[str, float]) -> str:
     """A snapshot of metrics; lines of one name stand together."""
     samples = {sample_name(metric): value for metric, value in numbers.items()}
     in_order = sorted(samples, key=lambda name: name.partition("{"))
     return "".join(f"{name} {float(samples[name]):.15g}\n" for name in in_order)
 
 
-def read_exposition(text: str) -> dict[str, float]:
+def parse_exposition(text: str) -> dict[str, float]:
     """By the names of the samples."""
     lines = (line.rpartition(" ") for line in text.splitlines() if line and not line.startswith("#"))
     return {name: float(value) for name, _, value in lines}

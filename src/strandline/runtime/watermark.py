@@ -101,7 +101,7 @@ class Watermark:
             raise self._lost
 
 
-class Part:
+class WaitCondition:
     """One watermark's share in a `Wait`: how much it weighs by now."""
 
     __slots__ = ("_armed", "_measure", "_settled", "_wait", "_wake", "offset", "watermark", "weight")
@@ -179,15 +179,15 @@ class Wait:
         self._missing = needed
         self._future: asyncio.Future[None] | None = None
         self.finished = needed <= 0
-        self.parts: list[Part] = []
+        self.parts: list[WaitCondition] = []
 
-    def reach(self, watermark: Watermark, offset: int) -> Part:
-        return self._add(Part(self, watermark, offset, None))
+    def reach(self, watermark: Watermark, offset: int) -> WaitCondition:
+        return self._add(WaitCondition(self, watermark, offset, None))
 
-    def collect(self, watermark: Watermark, measure: Callable[[], int]) -> Part:
-        return self._add(Part(self, watermark, watermark.value + 1, measure))
+    def collect(self, watermark: Watermark, measure: Callable[[], int]) -> WaitCondition:
+        return self._add(WaitCondition(self, watermark, watermark.value + 1, measure))
 
-    def _add(self, part: Part) -> Part:
+    def _add(self, part: WaitCondition) -> WaitCondition:
         self.parts.append(part)
         part.settle()
         if self._future is not None and not self.finished:

@@ -29,9 +29,9 @@ from typing import TYPE_CHECKING, Protocol, cast
 
 from strandline.protocol.codec import MalformedMessage
 from strandline.protocol.framing import FrameParser, InvalidFrameSize
+from strandline.runtime.file_slice import Part
 from strandline.runtime.network import no_delay
-from strandline.runtime.slices import Part
-from strandline.server.dispatch import Routes, UnwelcomeFrame
+from strandline.server.dispatch import RejectedFrame, Routes
 from strandline.server.metrics_page import GET_AS_FRAME_SIZE, metrics_page
 from strandline.server.outbox import HIGH_WATER_BYTES, LOW_WATER_BYTES, Outbox
 from strandline.server.requests import OVER, PARKED, Call
@@ -43,12 +43,12 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 FRAMES_PER_STEP = 32  # then other connections have their turn
-ANSWERED_AHEAD_BYTES = 64 * 1024  # answers gathered in one step before the socket must take them
+MAX_UNSENT_RESPONSE_BYTES = 64 * 1024  # answers gathered in one step before the socket must take them
 LINGER_MS = 5_000  # how long a closed connection may take to hand over its last answers
 SLOWEST_BYTES_PER_MS = 64  # what a frame must arrive at, once its first allowance of time is used up
 
 
-class Gate(Protocol):
+class Admission(Protocol):
     """Who counts connections: asked when one is made, told when an admitted one is lost."""
 
     def admit(self, connection: Connection) -> bool: ...
@@ -59,9 +59,9 @@ class Connection(asyncio.BufferedProtocol):
     _transport: asyncio.Transport
     _outbox: Outbox
 
-    def __init__(self, processor: Processor, listener: ListenerSpec, routes: Routes, gate: Gate) -> None:
+    def __init__(self, processor: Processor, listener: ListenerSpec, routes: Routes, admission: Admission) -> None:
         self._processor = processor
-        self._gate = gate
+        self._admission = admission
         self._routes = routes
         self._parser = FrameParser(processor.settings.max_request_bytes, processor.receive_buffer)
         self._pending: deque[Call] = deque()  # begun and not answered, or answered behind one that is not
@@ -100,7 +100,7 @@ class Connection(asyncio.BufferedProtocol):
         self._outbox = Outbox(
             transport, processor.offload, processor.tasks, processor.backlog, self.close, self._wake_soon
         )
-        self._admitted = self._gate.admit(self)
+        self._admitted = self._admission.admit(self)
         if not self._admitted:
             self.abort()
             return
@@ -149,7 +149,7 @@ class Connection(asyncio.BufferedProtocol):
         self._parser.drop()  # whoever still knows this connection keeps no frame with it
         self._pending.clear()
         if self._admitted:
-            self._gate.left(self)
+            self._admission.left(self)
         self._lost = True
         for tell in self._when_lost.values():
             tell()
@@ -174,7 +174,7 @@ class Connection(asyncio.BufferedProtocol):
         if self._next is not None and not self._proceeding:
             self._wake_soon()
 
-    def when_lost(self, purpose: str, tell: Callable[[], None]) -> None:
+    def on_connection_lost(self, purpose: str, tell: Callable[[], None]) -> None:
         self._when_lost[purpose] = tell
         if self._lost:
             tell()
@@ -268,14 +268,14 @@ class Connection(asyncio.BufferedProtocol):
             self._frame_since_ms = -1
             processor = self._processor
             call = processor.dispatch.open(self._routes, self, frame, self._active_ms)
-        except (MalformedMessage, UnwelcomeFrame) as error:
+        except (MalformedMessage, RejectedFrame) as error:
             self._refuse(error)
             return None
         call.listener = self.listener.name
         call.client_host = self.client_host
         return call
 
-    def _refuse(self, error: MalformedMessage | UnwelcomeFrame) -> None:
+    def _refuse(self, error: MalformedMessage | RejectedFrame) -> None:
         """What cannot be followed; but who speaks HTTP is shown the metrics before the connection ends."""
         processor = self._processor
         is_http = isinstance(error, InvalidFrameSize) and error.size == GET_AS_FRAME_SIZE
@@ -286,7 +286,7 @@ class Connection(asyncio.BufferedProtocol):
             self.close(str(error))
 
     def _may_begin(self, call: Call) -> bool:
-        if self._outbox.bytes >= ANSWERED_AHEAD_BYTES or self.closed or self._held:
+        if self._outbox.bytes >= MAX_UNSENT_RESPONSE_BYTES or self.closed or self._held:
             return False
         processor = self._processor
         if processor.draining:
@@ -298,13 +298,13 @@ class Connection(asyncio.BufferedProtocol):
                 return False
             if last.stage is not PARKED and last.stage is not OVER:
                 return False
-            if len(pending) >= processor.settings.pipelined or processor.queue.crowded:
+            if len(pending) >= processor.settings.pipelined or processor.queue.over_parked_limit:
                 return False
         queue = processor.queue
         if not queue.has_room(self.listener.controller):
             if not self._wants_room:
                 self._wants_room = True
-                queue.call_when_room(self.listener.controller, self._room)
+                queue.notify_when_room(self.listener.controller, self._room)
             return False
         return True
 
@@ -340,7 +340,7 @@ class Connection(asyncio.BufferedProtocol):
                 self._mute()
                 if not self._wants_bytes:
                     self._wants_bytes = True
-                    queue.call_when_may_receive(self._bytes)
+                    queue.notify_when_may_receive(self._bytes)
                 return False
             self._frame_since_ms = self._processor.clock.now_ms()
         elif self._muted:
@@ -380,7 +380,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def _abandon_long_polls(self) -> None:
         for call in self._pending:
-            if call.stage is PARKED and call.route.abandoned and call.task is not None:
+            if call.stage is PARKED and call.route.cancelled_on_disconnect and call.task is not None:
                 call.task.cancel()
 
     def _account_for_arriving(self, size_bytes: int) -> None:

@@ -5,7 +5,7 @@ the calls to the request queue, which runs `serve` on them. What can go wrong ha
 
 - a frame that is no request of this listener's table, or a body that does not parse: the connection is closed, the
   reason logged; only an ApiVersions of an unknown version is answered, in version 0: so clients find a common one;
-- `KafkaError`: answered in the API's error shape (`Handler.on_error`);
+- `KafkaError`: answered in the API's error shape (`Handler.error_response`);
 - `ConnectionAbortedError`: the handler wants the connection closed (acks=0 has no other way to say that it failed);
 - any other exception is a bug: logged once with its request, answered in the error shape as UNKNOWN_SERVER_ERROR,
   except Produce, which is disconnected since its append may have happened;
@@ -31,19 +31,19 @@ from strandline.protocol.framing import decode_header, response_parts
 from strandline.protocol.messages.api_versions import ApiVersion, ApiVersionsResponse
 from strandline.protocol.types import Message
 from strandline.runtime.clock import Clock
+from strandline.runtime.file_slice import Part
 from strandline.runtime.metrics import Metrics
 from strandline.runtime.offload import Offload
-from strandline.runtime.slices import Part
 from strandline.server.requests import Call, Caller, RequestQueue
 
 log = logging.getLogger(__name__)
 
 # The ways in which APIs differ for the server; everything else about them is in their handlers.
 PIPELINED = frozenset({ApiKey.PRODUCE})  # may begin while earlier ones of the connection wait
-ABANDONED = frozenset(
+CANCELLED_ON_DISCONNECT = frozenset(
     {ApiKey.FETCH, ApiKey.SHARE_FETCH}
 )  # changes nothing while it waits: cancelled with its connection
-DISCONNECTED_ON_BUG = frozenset({ApiKey.PRODUCE})
+DISCONNECT_ON_UNEXPECTED_ERROR = frozenset({ApiKey.PRODUCE})
 
 ELEMENTS_PER_STEP = 5_000  # what the event loop decodes in one step: some milliseconds
 
@@ -51,17 +51,26 @@ ELEMENTS_PER_STEP = 5_000  # what the event loop decodes in one step: some milli
 class Handler(msgspec.Struct, frozen=True):
     api: Api
     handle: Callable[[Call, Any], Awaitable[Message | None]]
-    on_error: Callable[[Any, int, ErrorCode, str], Message | None]
+    error_response: Callable[[Any, int, ErrorCode, str], Message | None]
 
 
-class UnwelcomeFrame(Exception):
+class RejectedFrame(Exception):
     """No request of this listener: the connection is closed with this reason."""
 
 
 class Route:
     """A handler as one listener serves it, with what the hot path needs at hand."""
 
-    __slots__ = ("abandoned", "api", "errors", "handler", "max_version", "min_version", "pipelined", "time_ms")
+    __slots__ = (
+        "api",
+        "cancelled_on_disconnect",
+        "errors",
+        "handler",
+        "max_version",
+        "min_version",
+        "pipelined",
+        "time_ms",
+    )
 
     def __init__(self, handler: Handler, metrics: Metrics) -> None:
         api = handler.api
@@ -70,7 +79,7 @@ class Route:
         self.min_version = api.min_version
         self.max_version = api.max_version
         self.pipelined = api.key in PIPELINED
-        self.abandoned = api.key in ABANDONED
+        self.cancelled_on_disconnect = api.key in CANCELLED_ON_DISCONNECT
         self.time_ms = metrics.window("kafka.network:type=RequestMetrics,name=TotalTimeMs", request=api.name)
         self.errors = metrics.counter("kafka.network:type=RequestMetrics,name=ErrorsPerSec", request=api.name)
 
@@ -103,17 +112,17 @@ class Dispatch:
         return {int(key): Route(handler, self._metrics) for key, handler in handlers.items()}
 
     def open(self, routes: Routes, caller: Caller, frame: bytearray, now_ms: int) -> Call:
-        """The call that a frame asks for; raises UnwelcomeFrame."""
+        """The call that a frame asks for; raises RejectedFrame."""
         try:
             header, body_position = decode_header(frame)
         except MalformedMessage as error:
-            raise UnwelcomeFrame(f"malformed request header: {error}") from error
+            raise RejectedFrame(f"malformed request header: {error}") from error
         route = routes.get(header.api_key)
         if route is None:
-            raise UnwelcomeFrame(f"api key {header.api_key} is not served on this listener")
+            raise RejectedFrame(f"api key {header.api_key} is not served on this listener")
         version = header.api_version
         if not route.min_version <= version <= route.max_version and header.api_key != ApiKey.API_VERSIONS:
-            raise UnwelcomeFrame(
+            raise RejectedFrame(
                 f"{route.api.name} version {version} is not served (only {route.min_version} to {route.max_version})"
             )
         return Call(caller, self.queue, route, frame, header, body_position, now_ms)
@@ -148,7 +157,7 @@ class Dispatch:
         try:
             request, _ = decode(api.request, call.version, frame, call.body_position, max_elements=ELEMENTS_PER_STEP)
         except TooManyElements:
-            call.bulky = True
+            call.offload_encoding = True
             work = partial(decode, max_elements=self._max_elements)
             request, _ = await self._offload.run(work, api.request, call.version, frame, call.body_position)
         try:
@@ -157,7 +166,7 @@ class Dispatch:
             response = await route.handler.handle(call, request)
             if response is None:
                 return None
-            if call.bulky:
+            if call.offload_encoding:
                 return await self._offload.run(response_parts, call.correlation_id, api, call.version, response)
             return response_parts(call.correlation_id, api, call.version, response)
         except KafkaError as error:
@@ -167,7 +176,7 @@ class Dispatch:
         except Exception as error:
             route.errors.add()
             log.exception("a bug met %s %r from %s", api.name, call, call.client_host)
-            if api.key in DISCONNECTED_ON_BUG:
+            if api.key in DISCONNECT_ON_UNEXPECTED_ERROR:
                 raise ConnectionAbortedError("failed unexpectedly, and its records may have been appended") from error
             unexpected = KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, _UNEXPECTED)
             return await self._refusal(call, route, request, unexpected)
@@ -175,7 +184,7 @@ class Dispatch:
     async def _refusal(self, call: Call, route: Route, request: Any, error: KafkaError) -> list[Part]:
         route.errors.add()
         try:
-            if call.bulky:
+            if call.offload_encoding:
                 parts = await self._offload.run(_error_parts, call, route, request, error)
             else:
                 parts = _error_parts(call, route, request, error)
@@ -190,7 +199,7 @@ class Dispatch:
 
 
 def _error_parts(call: Call, route: Route, request: Any, error: KafkaError) -> list[Part] | None:
-    response = route.handler.on_error(request, call.version, error.code, error.why)
+    response = route.handler.error_response(request, call.version, error.code, error.why)
     return None if response is None else response_parts(call.correlation_id, route.api, call.version, response)
 
 

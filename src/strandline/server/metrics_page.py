@@ -12,13 +12,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from strandline.runtime.exposition import exposed
+from strandline.runtime.exposition import render_exposition
 
 GET_AS_FRAME_SIZE: Final = int.from_bytes(b"GET ", "big")
 
 
 def metrics_page(numbers: Mapping[str, float]) -> bytes:
-    body = exposed(numbers).encode()
+    body = render_exposition(numbers).encode()
     head = (
         "HTTP/1.1 200 OK\r\n"
         "Content-Type: text/plain; version=0.0.4; charset=utf-8\r\n"

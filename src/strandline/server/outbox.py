@@ -15,8 +15,8 @@ from collections import deque
 from collections.abc import Callable
 
 from strandline.runtime.disk import Buffer
+from strandline.runtime.file_slice import FileSlice, Part
 from strandline.runtime.offload import Offload
-from strandline.runtime.slices import FileSlice, Part
 from strandline.runtime.tasks import TaskGroup
 
 CHUNK_BYTES = 256 * 1024

@@ -18,7 +18,7 @@ from enum import Enum
 from typing import Final
 
 from strandline.client.connection import Connection
-from strandline.client.errors import BrokerUnreachable, CallTimedOut, NotSupported
+from strandline.client.errors import BrokerUnreachable, RequestTimedOut, UnsupportedVersion
 from strandline.client.settings import ClientSettings
 from strandline.model.ids import Endpoint
 from strandline.protocol.apis import ApiKey
@@ -82,15 +82,15 @@ class Peers:
             left_ms = max(1, round((deadline - loop.time()) * 1000))
             return await connection.call(request, Message, timeout_ms=left_ms)
         except TimeoutError:
-            raise CallTimedOut(f"{endpoint} did not answer {_name(request)} within {timeout_ms} ms") from None
-        except NotSupported as error:
-            raise NotSupported(f"{endpoint} is too old for this node, or too new: {error.why}") from error
+            raise RequestTimedOut(f"{endpoint} did not answer {_name(request)} within {timeout_ms} ms") from None
+        except UnsupportedVersion as error:
+            raise UnsupportedVersion(f"{endpoint} is too old for this node, or too new: {error.why}") from error
         except EncodeError as error:
-            raise NotSupported(
+            raise UnsupportedVersion(
                 f"{endpoint} is too old for this node: {_name(request)} cannot be said: {error}"
             ) from error
 
-    async def is_refused(self, endpoint: Endpoint) -> bool:
+    async def refuses_connections(self, endpoint: Endpoint) -> bool:
         try:
             async with asyncio.timeout(_REFUSAL_MS / 1000):
                 transport = await self._network.connect(endpoint.host, endpoint.port, asyncio.Protocol)
@@ -101,7 +101,7 @@ class Peers:
         transport.abort()
         return False
 
-    def hang_up(self, endpoint: Endpoint) -> None:
+    def disconnect(self, endpoint: Endpoint) -> None:
         """Ends the connections to this address; calls under way fail, later ones dial anew."""
         for (to, _), line in self._lines.items():
             if to == endpoint and line.connection is not None:

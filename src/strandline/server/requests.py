@@ -23,9 +23,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from strandline.protocol.framing import RequestHeader
 from strandline.runtime.clock import Clock
+from strandline.runtime.file_slice import Part
 from strandline.runtime.loop_lag import LoopLag
 from strandline.runtime.metrics import Metrics
-from strandline.runtime.slices import Part
 from strandline.runtime.tasks import TaskGroup
 from strandline.server.settings import ServerSettings
 
@@ -50,19 +50,19 @@ class Caller(Protocol):
 
     def close(self, reason: str) -> None: ...
 
-    def when_lost(self, purpose: str, tell: Callable[[], None]) -> None: ...
+    def on_connection_lost(self, purpose: str, tell: Callable[[], None]) -> None: ...
 
 
 class Stage(Enum):
     RECEIVED = 0
     QUEUED = 1
-    DECIDING = 2  # holds a slot
+    RUNNING = 2  # holds a slot
     PARKED = 3
     OVER = 4
 
 
 # Looked up once: a member of an enum costs as much as a call, and every request goes through these.
-RECEIVED, QUEUED, DECIDING, PARKED, OVER = Stage
+RECEIVED, QUEUED, RUNNING, PARKED, OVER = Stage
 
 
 class Call:
@@ -73,7 +73,6 @@ class Call:
         "answer",
         "api_key",
         "body_position",
-        "bulky",
         "caller",
         "client_host",
         "client_id",
@@ -82,6 +81,7 @@ class Call:
         "has_answer",
         "lane",
         "listener",
+        "offload_encoding",
         "principal",
         "received_ms",
         "route",
@@ -117,14 +117,14 @@ class Call:
         self.stage = RECEIVED
         self.lane: _Lane
         self.task: asyncio.Task[Any] | None = None
-        self.bulky = False  # so many elements that the answer is encoded elsewhere; handlers may set it
+        self.offload_encoding = False  # so many elements that the answer is encoded elsewhere; handlers may set it
         self.has_answer = False
         self.answer: list[Part] | None = None
         self._queue = queue
 
-    def when_connection_lost(self, purpose: str, tell: Callable[[], None]) -> None:
+    def on_connection_lost(self, purpose: str, tell: Callable[[], None]) -> None:
         """Calls `tell` when the connection of this call ends, whoever ended it; the last `tell` of a purpose counts."""
-        self.caller.when_lost(purpose, tell)
+        self.caller.on_connection_lost(purpose, tell)
 
     def park(self) -> None:
         """To be called right before an await that may take long: gives the handler slot back. Once is enough.
@@ -132,7 +132,7 @@ class Call:
         For Produce it also says "my records are appended": the connection's next Produce may begin from here on, so
         a handler must not park before its append.
         """
-        if self.stage is DECIDING:
+        if self.stage is RUNNING:
             self._queue.park(self)
 
     def __repr__(self) -> str:
@@ -194,7 +194,7 @@ class RequestQueue:
         return len(self._client_lane.calls) + len(self._controller_lane.calls)
 
     @property
-    def crowded(self) -> bool:
+    def over_parked_limit(self) -> bool:
         """So much is parked that a connection may hold only one request."""
         return self.parked >= self._max_parked or self.parked_bytes >= self._max_parked_bytes
 
@@ -208,7 +208,7 @@ class RequestQueue:
             return len(self._controller_lane.calls) < self._max_calls
         return len(self._client_lane.calls) < self._max_calls and self.bytes < self._max_bytes
 
-    def call_when_room(self, controller: bool, wake: Callable[[], None]) -> None:
+    def notify_when_room(self, controller: bool, wake: Callable[[], None]) -> None:
         """Calls `wake` once when there may be room again; it has to ask anew."""
         (self._controller_lane if controller else self._client_lane).wants_room.append(wake)
 
@@ -216,7 +216,7 @@ class RequestQueue:
         """Whether a frame that has begun may be read on."""
         return controller or self.bytes + self.arriving_bytes < self._max_bytes
 
-    def call_when_may_receive(self, wake: Callable[[], None]) -> None:
+    def notify_when_may_receive(self, wake: Callable[[], None]) -> None:
         self._wants_bytes.append(wake)
 
     def receiving(self, size_bytes: int) -> None:
@@ -245,7 +245,7 @@ class RequestQueue:
     def release(self, call: Call) -> None:
         """The call is over, however it ended."""
         stage, call.stage = call.stage, OVER
-        if stage is DECIDING:
+        if stage is RUNNING:
             call.lane.held -= 1
             self._freed(call.size_bytes)
         elif stage is PARKED:
@@ -259,7 +259,7 @@ class RequestQueue:
             self._step_soon()
 
     def _run(self, call: Call) -> None:
-        call.stage = DECIDING
+        call.stage = RUNNING
         call.lane.held += 1
         try:
             call.task = self._tasks.start_eagerly(self._serve(call))

@@ -22,7 +22,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
-from strandline.node.config import ConfigRefused
+from strandline.node.config import InvalidConfig
 from strandline.simulation.cluster.plan import FAULTS, Layout, Options, draw_plan
 from strandline.simulation.cluster.run import Outcome, run_plan
 from strandline.simulation.cluster.shrink import shrink
@@ -223,7 +223,7 @@ def _options(arguments: argparse.Namespace) -> Options:
         arguments.refuse("--nodes are controllers and brokers: give either --nodes, or --controllers and --brokers")
     try:
         node_config("any", overrides=dict(arguments.set))
-    except ConfigRefused as refused:
+    except InvalidConfig as refused:
         arguments.refuse(f"--set: {'; '.join(refused.problems)}")
     if arguments.nodes is not None:
         nodes = tuple(range(1, arguments.nodes + 1))

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Self
 from strandline.launch import cluster as launch
 
 if TYPE_CHECKING:
-    from strandline.client.health import Health
+    from strandline.client.core.health import Health
 
 
 class Cluster(launch.Cluster):
@@ -52,7 +52,7 @@ class Cluster(launch.Cluster):
     def wait_until_healthy(self, timeout_seconds: float = 60.0) -> None:
         """Until every broker is active, every partition led and fully replicated; TimeoutError says what is not."""
         health = asyncio.run(self._health(int(timeout_seconds * 1000)))
-        if not health.is_well:
+        if not health.is_healthy:
             raise TimeoutError(f"after {timeout_seconds:g} s: {'; '.join(health.problems)}")
 
     async def _health(self, timeout_ms: int) -> Health:

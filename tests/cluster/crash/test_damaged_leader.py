@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from strandline.client.admin.elections import Election
+from strandline.client.admin.topics import TopicDescription
 from strandline.client.client import Client
-from strandline.client.elections import Election
 from strandline.client.settings import ProducerSettings
-from strandline.client.topics import TopicDescription
 from strandline.model.ids import TopicPartition
 from strandline.records.batch import batches
 from strandline.runtime.world import system_world

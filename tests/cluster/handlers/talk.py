@@ -18,7 +18,7 @@ from typing import Any
 from cluster.handlers.rendering import Names, render
 from strandline.protocol.apis import API, ApiKey
 from strandline.protocol.codec import decode
-from strandline.protocol.framing import decode_response_header, request_bytes
+from strandline.protocol.framing import decode_response_header, request_parts
 from strandline.protocol.messages.api_versions import ApiVersionsRequest
 from strandline.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from strandline.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
@@ -114,7 +114,7 @@ class Wire:
 
 def framed(request: Message, version: int, correlation_id: int = 1, client_id: str | None = "script") -> bytes:
     assert request.api_key is not None
-    parts = request_bytes(API[request.api_key], version, correlation_id, client_id, request)
+    parts = request_parts(API[request.api_key], version, correlation_id, client_id, request)
     return b"".join(part for part in parts if isinstance(part, bytes | bytearray | memoryview))
 
 
@@ -142,7 +142,7 @@ class Talk:
             self._wire = Wire(self.target.host, port)
         return self._wire
 
-    def hang_up(self) -> None:
+    def disconnect(self) -> None:
         if self._wire is not None:
             self._wire.close()
             self._wire = None
@@ -167,7 +167,7 @@ class Talk:
         try:
             answer = self.wire().ask(request, at, client_id)
         except Closed:
-            self.hang_up()
+            self.disconnect()
             self.note(label, "closes the connection", differs)
             return None
         if change is not None:
@@ -182,7 +182,7 @@ class Talk:
             probe = ApiVersionsRequest()
             self.wire().ask(probe, 0)
         except Closed:
-            self.hang_up()
+            self.disconnect()
             self.note(label, "closes the connection", differs)
         else:
             self.note(label, "does not answer", differs)

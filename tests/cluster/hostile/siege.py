@@ -72,7 +72,7 @@ class Besieged:
     def talk(self, name: str) -> Talk:
         return Talk(self.target, name, 0)
 
-    def is_well(self) -> None:
+    def is_healthy(self) -> None:
         """It answers a newcomer."""
         wire = self.wire()
         assert wire.ask(ApiVersionsRequest(), 0).error_code == 0

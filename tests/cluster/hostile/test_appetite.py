@@ -188,7 +188,7 @@ def test_a_thousand_connections_do_no_harm(besieged: Besieged, bystander: Bystan
         raw.send(data[:10])
     time.sleep(0.5)
     assert besieged.rss_mib() < before + 60
-    besieged.is_well()
+    besieged.is_healthy()
     for raw in half:
         raw.send(data[10:])
         assert len(raw.socket.recv(100)) > 10, "slow is not wrong"
@@ -234,7 +234,7 @@ def test_clients_that_leave_in_the_middle_of_an_answer_do_no_harm(besieged: Besi
         raw.request(request, 12)
         assert raw.socket.recv(1000 * (1 + number))
         raw.reset() if number % 2 else raw.close()
-    besieged.is_well()
+    besieged.is_healthy()
     assert besieged.closings_since(mark) == [], "leaving is no offence"
 
 
@@ -257,4 +257,4 @@ def test_many_large_frames_at_once_wait_for_room(besieged: Besieged, bystander: 
 
     together(12, attack)
     assert besieged.peak_mib() < before + 1200, besieged.peak_mib()
-    besieged.is_well()
+    besieged.is_healthy()

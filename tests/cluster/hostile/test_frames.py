@@ -60,7 +60,7 @@ def test_random_bytes_close_the_connection(besieged: Besieged, bystander: Bystan
         raw.socket.shutdown(1)
         raw.frames_until_closed()
         assert len(besieged.closings_since(mark)) <= 1
-    besieged.is_well()
+    besieged.is_healthy()
 
 
 def test_random_bytes_in_a_frame_of_the_right_size_close_the_connection(
@@ -74,7 +74,7 @@ def test_random_bytes_in_a_frame_of_the_right_size_close_the_connection(
         raw.socket.shutdown(1)
         raw.frames_until_closed()
         assert len(besieged.closings_since(mark)) <= 1
-    besieged.is_well()
+    besieged.is_healthy()
 
 
 @pytest.mark.parametrize("controller", [False, True], ids=["broker", "controller"])

@@ -10,7 +10,7 @@ import pytest
 
 from cluster.hostile.siege import Besieged, Bystander, Raw
 from strandline.protocol.apis import API, ApiKey
-from strandline.protocol.framing import request_bytes
+from strandline.protocol.framing import request_parts
 from strandline.protocol.messages.api_versions import ApiVersionsRequest
 from strandline.protocol.types import Field, Primitive, Struct, layout
 
@@ -79,7 +79,7 @@ def bytes_of(key: ApiKey, version: int, source: random.Random) -> bytearray:
     for name in ("max_wait_ms", "timeout_ms"):
         if hasattr(message, name):
             setattr(message, name, 10)  # nobody has all day
-    return bytearray(b"".join(request_bytes(api, version, 1, "mutant", message)))  # type: ignore[arg-type]
+    return bytearray(b"".join(request_parts(api, version, 1, "mutant", message)))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("controller", [False, True], ids=["broker", "controller"])
@@ -102,4 +102,4 @@ def test_mutated_requests_meet_no_bug(controller: bool, besieged: Besieged, byst
                 raw.frames_until_closed()
                 raw.close()
     assert besieged.bugs_since(mark) == ""
-    besieged.is_well()
+    besieged.is_healthy()

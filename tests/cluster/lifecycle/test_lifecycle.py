@@ -20,7 +20,7 @@ SOURCE = Path(__file__).resolve().parents[3] / "src"
 
 
 def free_port() -> int:
-    return ports.any_free("127.0.0.1")
+    return ports.random_free_port("127.0.0.1")
 
 
 def strandline(*arguments: str, **extra: str) -> subprocess.CompletedProcess[str]:

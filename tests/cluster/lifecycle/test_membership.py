@@ -61,7 +61,7 @@ def test_a_drained_broker_is_empty_and_gets_nothing_new_until_it_may_again(clust
 
 @pytest.mark.slow
 def test_a_cluster_grows_and_its_new_nodes_get_votes(tmp_path: Path) -> None:
-    port = ports.any_free("127.0.0.1")
+    port = ports.random_free_port("127.0.0.1")
     data = ["--data", str(tmp_path)]
     try:
         assert strandline("up", "--detach", "--port", str(port), *data).returncode == 0

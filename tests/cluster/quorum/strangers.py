@@ -25,7 +25,7 @@ class Stranger:
         listeners = []
         for role, name in (("broker", "PLAINTEXT"), ("controller", "CONTROLLER")):
             if role in roles.split(","):
-                port = ports.any_free("127.0.0.1", taken)
+                port = ports.random_free_port("127.0.0.1", taken)
                 taken.add(port)
                 listeners.append(f"{name}://127.0.0.1:{port}")
         properties = {

@@ -13,8 +13,8 @@ import crc32c
 import pytest
 
 from cluster.quorum.asking import create_topic, eventually, quorum, topics
-from strandline.launch.errors import NodesDied
-from strandline.launch.state import NodeState
+from strandline.launch.cluster_state import NodeState
+from strandline.launch.errors import NodesExited
 from strandline.testing import Cluster
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("quorum")]
@@ -58,7 +58,7 @@ def damaged(cluster: Cluster, damage: Damage) -> Iterator[NodeState]:
 
 def refused(cluster: Cluster, victim: NodeState) -> str:
     """Why it does not start, in one line; the others run and write meanwhile."""
-    with pytest.raises(NodesDied) as died:
+    with pytest.raises(NodesExited) as died:
         cluster.start(victim.id)
     assert "Traceback" not in str(died.value)
     others = [node for node in cluster.nodes if node.id != victim.id]

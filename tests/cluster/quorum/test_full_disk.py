@@ -17,7 +17,7 @@ import pytest
 
 from cluster.quorum.asking import create_topic, eventually, quorum, topics
 from cluster.quorum.conftest import SETTINGS
-from strandline.launch.state import NodeState
+from strandline.launch.cluster_state import NodeState
 from strandline.testing import Cluster
 
 pytestmark = pytest.mark.xdist_group("quorum")

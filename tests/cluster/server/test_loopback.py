@@ -15,19 +15,19 @@ from typing import Any
 import pytest
 import uvloop
 
-from strandline.client.metrics import read_metrics
+from strandline.client.admin.metrics_page import read_metrics
 from strandline.model.ids import Endpoint
 from strandline.protocol.messages.fetch import FetchableTopicResponse, FetchResponse, PartitionData
+from strandline.runtime.file_slice import FileSlice
 from strandline.runtime.metrics import Metrics
 from strandline.runtime.network import SystemNetwork
-from strandline.runtime.slices import FileSlice
 from strandline.runtime.world import World, system_world
 from strandline.server.connection import Connection
 from strandline.server.dispatch import Handler
 from strandline.server.requests import Call
 from strandline.server.server import Server
 from strandline.server.settings import ListenerSpec, ServerSettings
-from unit.server.wire import fetch, handlers, metadata, produce, say_metadata, say_produced
+from unit.server.memory_server import fetch, handlers, metadata, produce, say_metadata, say_produced
 
 MIB = 1024 * 1024
 CONNECTIONS = "kafka.server:type=socket-server-metrics,name=connection-count"
@@ -192,10 +192,10 @@ def test_the_metrics_of_a_node_are_read_at_its_listener_and_of_anything_else_the
             assert numbers["kafka_server_socket_server_metrics_connection_count"] == 1
         assert await read_metrics(network, here, 10_000) == {}, "nobody listens there any more"
 
-        async def hang_up(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        async def disconnect(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             writer.close()
 
-        async with await asyncio.start_server(hang_up, "127.0.0.1", 0) as other:
+        async with await asyncio.start_server(disconnect, "127.0.0.1", 0) as other:
             port = other.sockets[0].getsockname()[1]
             assert await read_metrics(network, Endpoint("127.0.0.1", port), 10_000) == {}
 

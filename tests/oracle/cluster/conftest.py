@@ -14,7 +14,7 @@ import pytest
 from compat.java.conftest import programs, tools
 from compat.java.jvm import Ran, Tools
 from oracle.cluster.members import Members, Who
-from strandline.launch.state import COMBINED
+from strandline.launch.cluster_state import COMBINED
 
 __all__ = ["programs", "tools"]
 

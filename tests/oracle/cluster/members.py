@@ -18,11 +18,11 @@ from cluster.quorum.asking import heard_by_all, live_brokers
 from compat.java.jvm import Tools
 from oracle.kafka_server import CLUSTER_ID, QUICK
 from strandline.launch import processes
-from strandline.launch.ports import any_free
-from strandline.launch.properties import node_properties, write_properties
+from strandline.launch.cluster_state import ClusterState, NodeState, Roles
+from strandline.launch.formatting import format_node
+from strandline.launch.ports import random_free_port
 from strandline.launch.readiness import answers
-from strandline.launch.state import ClusterState, NodeState, Roles
-from strandline.launch.storage import format_node
+from strandline.launch.server_properties import node_properties, write_properties
 
 Who = Literal["ours", "kafka"]
 PATIENCE_S = 90.0
@@ -83,7 +83,7 @@ class Member:
         assert self.node.controller_port is not None
         return answers(self.node.host, self.node.controller_port)
 
-    def ask_to_stop(self) -> None:
+    def terminate(self) -> None:
         if self._process is not None:
             self._process.terminate()
 
@@ -205,7 +205,7 @@ class Members:
             [member for member in chosen if not member.node.is_broker],
         ):
             for member in group:
-                member.ask_to_stop()
+                member.terminate()
             for member in group:
                 member.wait_until_stopped()
 
@@ -235,7 +235,7 @@ class Members:
 
 
 def _port(taken: set[int]) -> int:
-    port = any_free("127.0.0.1", taken)
+    port = random_free_port("127.0.0.1", taken)
     taken.add(port)
     return port
 

@@ -20,7 +20,7 @@ from cluster.quorum.inventory import Inventory, inventory
 from compat.java.jvm import Tools
 from oracle.cluster.members import Members, Who
 from oracle.cluster.tables import CONFIGS, FEATURES
-from strandline.launch.state import COMBINED
+from strandline.launch.cluster_state import COMBINED
 from strandline.protocol.messages.topics import (
     CreatePartitionsRequest,
     CreatePartitionsTopic,

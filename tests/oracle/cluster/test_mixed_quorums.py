@@ -21,7 +21,7 @@ from compat.java.jvm import Tools
 from oracle.cluster.members import Members, Who
 from oracle.cluster.tables import QUORUM
 from oracle.cluster.test_a_quorum_changes_hands import read
-from strandline.launch.state import BROKER, COMBINED, CONTROLLER
+from strandline.launch.cluster_state import BROKER, COMBINED, CONTROLLER
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("cluster")]
 

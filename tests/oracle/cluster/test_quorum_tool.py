@@ -12,7 +12,7 @@ from oracle.cluster.conftest import WHO, Run
 from oracle.cluster.members import Members, wait_until
 from oracle.cluster.tables import FEATURES, QUORUM, rows, status
 from oracle.kafka_server import CLUSTER_ID
-from strandline.launch.state import COMBINED
+from strandline.launch.cluster_state import COMBINED
 
 pytestmark = pytest.mark.xdist_group("cluster")
 

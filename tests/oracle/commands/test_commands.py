@@ -16,9 +16,9 @@ import pytest
 from cluster.quorum.asking import heard_by_all
 from oracle.kafka_server import KafkaServer
 from strandline.cli.main import run
+from strandline.launch.cluster_state import ClusterState
 from strandline.launch.preparation import prepare
-from strandline.launch.properties import node_properties, write_properties
-from strandline.launch.state import ClusterState
+from strandline.launch.server_properties import node_properties, write_properties
 from strandline.launch.topology import Topology
 
 # Three nodes of Kafka are enough for a machine.

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from strandline.controller.partitions import Election, Rules, Target, change
+from strandline.controller.partitions import Election, ElectionRules, Target, change
 from strandline.controller.placement import Candidate, Striping
 from strandline.metadata.values import PartitionInfo
 from strandline.model.ids import DIRECTORY_MIGRATING, DIRECTORY_UNASSIGNED, Uuid
@@ -38,7 +38,7 @@ FIELDS = (
 Fields = dict[str, Any]
 
 
-class Hosts:
+class BrokerLookup:
     def __init__(self, live: list[int]) -> None:
         self._live = live
 
@@ -164,8 +164,8 @@ def ours(question: Fields) -> Fields | None:
         **{name: tuple(value) if isinstance(value, list) else value for name, value in wants.items()},
         election=Election[question["election"]],
     )
-    rules = Rules(question["min_isr"], question["elr_enabled"], False, question["metadata_version"])
-    return _fields(change(partition, TOPIC, 0, Hosts(question["live"]), rules, target))
+    rules = ElectionRules(question["min_isr"], question["elr_enabled"], False, question["metadata_version"])
+    return _fields(change(partition, TOPIC, 0, BrokerLookup(question["live"]), rules, target))
 
 
 def _fields(record: PartitionChangeRecord | None) -> Fields | None:

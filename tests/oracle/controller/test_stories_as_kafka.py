@@ -17,10 +17,10 @@ from typing import Any
 import pytest
 
 from strandline.controller.decisions import Decision, Steps, finish
-from strandline.controller.directories import Directories
-from strandline.controller.elections import come, leave
-from strandline.controller.isr import Isrs
-from strandline.controller.leaders import Leaders
+from strandline.controller.directory_assignments import DirectoryAssignments
+from strandline.controller.elect_leaders import LeaderElections
+from strandline.controller.isr import IsrChanges
+from strandline.controller.partition_changes import come, leave
 from strandline.controller.reassignments import Reassignments, is_moving
 from strandline.metadata.values import BrokerInfo, PartitionInfo
 from strandline.model.ids import Uuid
@@ -51,7 +51,7 @@ from strandline.protocol.messages.reassignments import (
     ReassignableTopic,
 )
 from strandline.protocol.types import Message
-from unit.controller.scene import Scene
+from unit.controller.machine_cluster import MachineCluster
 
 HERE = Path(__file__).resolve().parent
 STORIES = 120
@@ -73,7 +73,7 @@ class Story:
         self.elr = seed % 3 != 0
         self.cleared = False
         level = 30 if self.elr else self.random.choice((11, 16, 30))
-        self.scene = Scene(0, elr=self.elr)
+        self.scene = MachineCluster(0, elr=self.elr)
         self.scene.write(FeatureLevelRecord(name="metadata.version", feature_level=level))
         self.events: list[Event] = [{"event": "begin", "elr": self.elr, "metadata_version": level, "brokers": []}]
         self.accounts: list[Account] = [({}, None, [])]
@@ -193,7 +193,7 @@ class Story:
         )
         topics = [AlterPartitionRequestTopicData(topic_id=topic_id, partitions=[data])]
         request = AlterPartitionRequest(broker_id=sender.id, broker_epoch=sender.epoch, topics=topics)
-        self.decide(event, Isrs(self.scene.view, self.scene.settings).alter(request, 3), _altered)
+        self.decide(event, IsrChanges(self.scene.view, self.scene.settings).alter(request, 3), _altered)
 
     def reassign(self) -> None:
         """Overriding is not Kafka's strength; nor is cancelling when nobody of before is in sync."""
@@ -220,7 +220,7 @@ class Story:
 
     def other_event(self) -> None:
         number, name, topic_id, partition = self.a_topic()
-        leaders = Leaders(self.scene.view, self.scene.settings)
+        leaders = LeaderElections(self.scene.view, self.scene.settings)
         kind = self.random.choice(("elect", "balance", "elect unclean", "min isr", "unclean", "assign"))
         if kind == "elect":
             type_ = self.random.choice((0, 0, 1))
@@ -254,7 +254,7 @@ class Story:
             broker_epoch=broker.epoch,
             directories=[AssignReplicasToDirsRequestDirectoryData(id=home, topics=topics)],
         )
-        steps = Directories(self.scene.view, self.scene.settings).assign(request)
+        steps = DirectoryAssignments(self.scene.view, self.scene.settings).assign(request)
         self.decide(event, steps, lambda answer: answer.directories[0].topics[0].partitions[0].error_code)
 
 

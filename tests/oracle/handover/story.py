@@ -17,7 +17,7 @@ from typing import Any
 from compat.java.jvm import Tools
 from oracle.kafka_server import KafkaServer
 from strandline.launch import processes
-from strandline.launch.readiness import counts_itself
+from strandline.launch.readiness import is_live_broker
 
 Inventory = dict[str, Any]
 SETTINGS = {
@@ -38,7 +38,7 @@ class OurServer:
     def wait_until_ready(self) -> None:
         host, port = self._bootstrap.split(":")
         deadline = time.monotonic() + 120
-        while not counts_itself(host, int(port), 1):
+        while not is_live_broker(host, int(port), 1):
             assert self._process.poll() is None, f"our node did not start: {processes.tail(str(self.log))}"
             assert time.monotonic() < deadline, processes.tail(str(self.log))
             time.sleep(0.02)

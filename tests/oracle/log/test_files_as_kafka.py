@@ -13,10 +13,10 @@ from random import Random
 import pytest
 from msgspec.structs import replace
 
+from strandline.log.cold_reads import ColdRead
 from strandline.log.partition_log import PartitionLog
 from strandline.log.settings import LogSettings
 from strandline.log.validation import Origin
-from strandline.log.warming import Cold
 from strandline.model.ids import TopicPartition
 from strandline.records.batch import Codec, Record, batches, encode_batch, end_transaction_marker
 from strandline.runtime.disk import SystemDisk
@@ -131,8 +131,8 @@ def describe_ours(log: PartitionLog, timestamps: list[int]) -> Answer:
     def joined(entries: list[tuple[object, ...]]) -> str:
         return " ".join(":".join(map(str, entry)) for entry in entries)
 
-    while isinstance(aborted := log.aborted_transactions(0, log.log_end_offset), Cold):
-        aborted.warm()
+    while isinstance(aborted := log.aborted_transactions(0, log.log_end_offset), ColdRead):
+        aborted.load()
     hits = [log.offset_for_timestamp(timestamp) for timestamp in timestamps]
     return {
         "log": f"{log.log_start_offset} {log.log_end_offset} {log.last_stable_offset}",
@@ -160,8 +160,8 @@ def read_batches(log: PartitionLog) -> list[tuple[object, ...]]:
     found: list[tuple[object, ...]] = []
     offset = log.log_start_offset
     while offset < log.log_end_offset:
-        while isinstance(answer := log.read(offset, max_bytes=1 << 20), Cold):
-            answer.warm()
+        while isinstance(answer := log.read(offset, max_bytes=1 << 20), ColdRead):
+            answer.load()
         assert answer.slice is not None
         for _, header in batches(answer.slice.read()):
             found.append((header.base_offset, header.last_offset, header.partition_leader_epoch))

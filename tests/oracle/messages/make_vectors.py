@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from oracle import kafka_jars
 from oracle.messages.kafka_messages import ask, make
 from strandline.protocol.types import Message
-from unit.protocol.every_message import every_message
+from unit.protocol.random_messages import every_message
 from unit.protocol.vectors import VECTORS, Vector, write_vectors
 
 TRIES = 12

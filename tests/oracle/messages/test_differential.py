@@ -11,8 +11,8 @@ from oracle.messages.kafka_messages import Answer, ask, make, new, read
 from oracle.messages.make_vectors import fresh_vectors
 from strandline.protocol.codec import decode, encode_bytes
 from strandline.protocol.types import Message
-from unit.protocol.every_message import every_version, random_message
 from unit.protocol.kafka_json import differences
+from unit.protocol.random_messages import every_version, random_message
 from unit.protocol.vectors import read_vectors
 
 EACH = 6

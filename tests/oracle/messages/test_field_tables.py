@@ -13,8 +13,8 @@ import pytest
 from strandline.model.ids import ZERO_UUID
 from strandline.protocol.apis import API
 from strandline.protocol.types import NEWEST, Field, Message, Primitive, Struct, layout
-from unit.protocol.every_message import every_message
 from unit.protocol.kafka_json import snake_case
+from unit.protocol.random_messages import every_message
 
 Table = dict[str, Any]
 TABLES = re.compile(r"common/(message|metadata)/\w+\.json")

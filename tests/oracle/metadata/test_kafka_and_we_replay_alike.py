@@ -16,7 +16,7 @@ from strandline.protocol.messages import metadata_records as kinds
 from strandline.protocol.metadata_codec import decode_record, record_types
 from strandline.protocol.types import Message
 from strandline.raft.disk.batches import encode_data_batch, read_batches
-from unit.metadata.histories import LEVELS, History
+from unit.metadata.random_records import LEVELS, History
 
 HERE = Path(__file__).parent
 BATCHES = 400

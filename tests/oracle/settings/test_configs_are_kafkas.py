@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from strandline.node.config import Config, ConfigRefused
-from strandline.node.properties import format_properties, parse_properties
-from strandline.node.releases import metadata_version_of
+from strandline.node.config import Config, InvalidConfig
+from strandline.node.metadata_versions import metadata_version_of
+from strandline.node.properties_file import format_properties, parse_properties
 
 # Kafka is asked once, by one worker.
 pytestmark = pytest.mark.xdist_group("kafka-configs")
@@ -169,7 +169,7 @@ def test_a_configuration_is_accepted_or_refused_as_kafka_does(kafka: dict[str, A
         try:
             Config.of(merged(change), hostname="localhost")
             ours = None
-        except ConfigRefused as refused:
+        except InvalidConfig as refused:
             ours = str(refused)
         if (ours is None) != (theirs is None):
             differences.append((change, ours, theirs))

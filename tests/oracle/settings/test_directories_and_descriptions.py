@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from strandline.launch.ports import any_free
-from strandline.metadata.effective_settings import (
+from strandline.launch.ports import random_free_port
+from strandline.metadata.effective_configs import (
     BrokerLayers,
     DescribedConfig,
     describe_broker,
@@ -23,7 +23,7 @@ from strandline.metadata.effective_settings import (
     describe_group,
     describe_topic,
 )
-from strandline.model.settings import ConfigSource
+from strandline.model.config_key import ConfigSource
 from strandline.node.config import Config
 from strandline.node.storage import FormatPlan, format_storage, open_storage, storage_info
 from strandline.runtime.disk import SystemDisk
@@ -55,8 +55,8 @@ METRICS = {"interval.ms": "5000"}
 
 
 def properties(directory: Path, roles: str = "broker,controller") -> Path:
-    broker_port = any_free("127.0.0.1")
-    controller_port = any_free("127.0.0.1", {broker_port})
+    broker_port = random_free_port("127.0.0.1")
+    controller_port = random_free_port("127.0.0.1", {broker_port})
     listeners = {
         "broker": f"PLAINTEXT://127.0.0.1:{broker_port}",
         "controller": f"CONTROLLER://127.0.0.1:{controller_port}",

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from strandline.metadata.broker_settings import BROKER_KEYS, THROTTLE_KEYS, broker_synonyms, check_broker_configs
-from strandline.metadata.group_settings import CLIENT_METRICS_KEYS, GROUP_KEYS
-from strandline.metadata.topic_settings import TOPIC_KEYS
-from strandline.model.settings import ConfigError, ConfigKey, ConfigKind
+from strandline.metadata.broker_configs import BROKER_KEYS, THROTTLE_KEYS, broker_synonyms, check_broker_configs
+from strandline.metadata.group_configs import CLIENT_METRICS_KEYS, GROUP_KEYS
+from strandline.metadata.topic_configs import TOPIC_KEYS
+from strandline.model.config_key import ConfigError, ConfigKey, ConfigKind
 
 # Kafka is asked once, by one worker.
 pytestmark = pytest.mark.xdist_group("kafka-settings")

@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import pytest
 
-from strandline.cli.config import parse_whose
-from strandline.cli.errors import Misused
-from strandline.client.configs import Resource, ResourceType
+from strandline.cli.config import parse_resource
+from strandline.cli.errors import UsageError
+from strandline.client.admin.configs import Resource, ResourceType
 
 READINGS = {
     ("topic", "t"): (Resource(ResourceType.TOPIC, "t"), []),
@@ -22,10 +22,10 @@ READINGS = {
 
 @pytest.mark.parametrize("words", READINGS)
 def test_the_first_words_say_whose_settings(words: tuple[str, ...]) -> None:
-    assert parse_whose(list(words)) == READINGS[words]
+    assert parse_resource(list(words)) == READINGS[words]
 
 
 @pytest.mark.parametrize("words", [["topic"], ["broker"], ["broker", "x"], ["broker/x"]])
 def test_an_incomplete_resource_is_misuse(words: list[str]) -> None:
-    with pytest.raises(Misused):
-        parse_whose(words)
+    with pytest.raises(UsageError):
+        parse_resource(words)

@@ -9,10 +9,10 @@ import sys
 
 import pytest
 
-from strandline.cli.consume import Span, _Consuming, _resolved
-from strandline.cli.errors import Failed
-from strandline.cli.offsets import parse_offsets
-from strandline.cli.printing import make_printer
+from strandline.cli.consume import PartitionRange, _ConsumeRun, _resolved
+from strandline.cli.errors import CommandFailed
+from strandline.cli.offset_range import parse_offsets
+from strandline.cli.record_printer import make_printer
 from strandline.client.client import Client
 from strandline.model.errors import ErrorCode
 from strandline.model.ids import TopicPartition
@@ -43,25 +43,25 @@ async def filled(client: Client) -> None:
 
 
 SPANS = {
-    "start": Span(0, 0, None),
-    "end": Span(10, 10, None),
-    ":end": Span(0, 0, 10),
-    "+3": Span(3, 3, None),
-    "+30": Span(10, 10, None),
-    "-4": Span(6, 6, None),
-    "-40": Span(0, 0, None),
-    "5": Span(5, 5, None),
-    "50": Span(10, 50, None),  # not there yet: waits at the end and shows nothing before 50
-    "2:6": Span(2, 2, 6),
-    "2:60": Span(2, 2, 10),
-    "-4:-2": Span(6, 6, 8),
-    "50:60": Span(10, 50, 10),
+    "start": PartitionRange(0, 0, None),
+    "end": PartitionRange(10, 10, None),
+    ":end": PartitionRange(0, 0, 10),
+    "+3": PartitionRange(3, 3, None),
+    "+30": PartitionRange(10, 10, None),
+    "-4": PartitionRange(6, 6, None),
+    "-40": PartitionRange(0, 0, None),
+    "5": PartitionRange(5, 5, None),
+    "50": PartitionRange(10, 50, None),  # not there yet: waits at the end and shows nothing before 50
+    "2:6": PartitionRange(2, 2, 6),
+    "2:60": PartitionRange(2, 2, 10),
+    "-4:-2": PartitionRange(6, 6, 8),
+    "50:60": PartitionRange(10, 50, 10),
 }
 
 
 @pytest.mark.parametrize("text", SPANS)
 def test_places_become_offsets(text: str) -> None:
-    async def program(world: World) -> dict[TopicPartition, Span]:
+    async def program(world: World) -> dict[TopicPartition, PartitionRange]:
         async with Client(world, f"broker:{PORT}") as client:
             await filled(client)
             return await _resolved(client, [PARTITION], parse_offsets(text, 0), read_committed=False)
@@ -74,9 +74,14 @@ def test_places_become_offsets(text: str) -> None:
 
 @pytest.mark.parametrize(
     ("span", "empty"),
-    [(Span(0, 0, None), False), (Span(3, 3, 3), True), (Span(10, 50, 10), True), (Span(2, 2, 3), False)],
+    [
+        (PartitionRange(0, 0, None), False),
+        (PartitionRange(3, 3, 3), True),
+        (PartitionRange(10, 50, 10), True),
+        (PartitionRange(2, 2, 3), False),
+    ],
 )
-def test_an_empty_span_is_not_waited_for(span: Span, empty: bool) -> None:
+def test_an_empty_span_is_not_waited_for(span: PartitionRange, empty: bool) -> None:
     assert span.is_empty is empty
 
 
@@ -86,7 +91,7 @@ def consumed(monkeypatch: pytest.MonkeyPatch, offsets: str, broker: FakeBroker |
     async def program(world: World) -> None:
         async with Client(world, f"broker:{PORT}") as client:
             await filled(client)
-            await _Consuming(options, parse_offsets(offsets, 0), None, make_printer(options)).run(client)
+            await _ConsumeRun(options, parse_offsets(offsets, 0), None, make_printer(options)).run(client)
 
     screen = io.TextIOWrapper(io.BytesIO())
     monkeypatch.setattr(sys, "stdout", screen)
@@ -108,7 +113,7 @@ def test_damage_ends_the_reading_with_its_place_and_what_to_do(
 ) -> None:
     broker = FakeBroker("broker", {"t": 1})
     broker.damage[PARTITION] = (10, code)
-    with pytest.raises(Failed, match=f"t-0 from offset 10: the broker .*{code.name}.*-o with a later offset"):
+    with pytest.raises(CommandFailed, match=f"t-0 from offset 10: the broker .*{code.name}.*-o with a later offset"):
         consumed(monkeypatch, "start", broker, format="%v ")
 
 

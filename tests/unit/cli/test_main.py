@@ -11,13 +11,13 @@ from pathlib import Path
 import pytest
 
 from strandline.cli import main
-from strandline.cli.errors import Failed
+from strandline.cli.commands import COMMANDS, _values_joined
+from strandline.cli.errors import CommandFailed
 from strandline.cli.main import run
-from strandline.cli.parser import COMMANDS, _values_joined
-from strandline.cli.session import explained
-from strandline.cli.up import _tell_of_kept_ports
+from strandline.cli.up import _warn_of_kept_ports
+from strandline.cli.with_client import explain_error
 from strandline.client.errors import NotABroker
-from strandline.launch.state import ClusterState, NodeState
+from strandline.launch.cluster_state import ClusterState, NodeState
 from strandline.model.errors import ErrorCode, KafkaError
 from strandline.model.ids import Uuid
 
@@ -135,7 +135,7 @@ def test_a_setting_that_no_node_takes_is_misuse_and_leaves_nothing_behind(
 @pytest.mark.parametrize(("asked", "told"), [(9092, True), (9999, False)])
 def test_a_port_that_is_ignored_is_said_to_be(asked: int, told: bool, capsys: pytest.CaptureFixture[str]) -> None:
     node = NodeState(1, None, "127.0.0.1", 9999, 19999, "/data", "/data.log")
-    _tell_of_kept_ports(ClusterState("id", [node]), asked)
+    _warn_of_kept_ports(ClusterState("id", [node]), asked)
     assert ("--port 9092 is ignored" in capsys.readouterr().err) is told
 
 
@@ -210,7 +210,7 @@ def test_an_id_for_a_new_cluster_is_json_when_asked(capsys: pytest.CaptureFixtur
     ],
 )
 def test_whoever_asks_a_controller_is_sent_to_a_broker(error: KafkaError) -> None:
-    told = str(explained(error, "here:19092"))
+    told = str(explain_error(error, "here:19092"))
     assert "here:19092 is a controller's listener" in told and "advertised.listeners" in told
 
 
@@ -223,7 +223,7 @@ def test_a_bug_shows_its_trace_and_asks_for_a_report(
     assert "ZeroDivisionError" in shown and "please report it" in shown
 
 
-@pytest.mark.parametrize(("raised", "code"), [(KeyboardInterrupt(), 1), (Failed("no"), 1)])
+@pytest.mark.parametrize(("raised", "code"), [(KeyboardInterrupt(), 1), (CommandFailed("no"), 1)])
 def test_interruptions_and_failures_have_no_trace(
     raised: BaseException, code: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

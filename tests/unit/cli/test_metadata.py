@@ -11,7 +11,7 @@ import pytest
 
 from strandline.cli.main import run
 from strandline.cli.metadata_files import find_metadata
-from strandline.launch.state import ClusterState, NodeState, write_state
+from strandline.launch.cluster_state import ClusterState, NodeState, write_state
 from strandline.model.ids import Endpoint, Uuid
 from strandline.protocol.messages.control_records import LeaderChangeMessage, VotersRecord
 from strandline.protocol.messages.metadata_records import (

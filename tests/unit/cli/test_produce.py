@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from strandline.cli import produce
-from strandline.cli.errors import Failed
-from strandline.cli.produce import _explained, _lines, _Producing
-from strandline.cli.session import explained
+from strandline.cli.errors import CommandFailed
+from strandline.cli.produce import _explain_error, _lines, _ProduceRun
+from strandline.cli.with_client import explain_error
 from strandline.client.client import Client
 from strandline.client.errors import RecordTooLarge
 from strandline.model.errors import ErrorCode, KafkaError
@@ -62,7 +62,7 @@ def produced(monkeypatch: pytest.MonkeyPatch, broker: FakeBroker, *lines: bytes)
 
     async def program(world: World) -> None:
         async with Client(world, f"broker:{PORT}") as client:
-            await _Producing(options, [], 0).run(client)
+            await _ProduceRun(options, [], 0).run(client)
 
     with Simulation(1) as simulation:
         simulation.machine("broker").boot(broker.run)
@@ -76,10 +76,10 @@ def test_how_large_a_record_may_be_is_for_the_broker_to_say(monkeypatch: pytest.
     broker.refusals.append(ErrorCode.MESSAGE_TOO_LARGE)
     with pytest.raises(KafkaError, match="MESSAGE_TOO_LARGE") as refused:
         produced(monkeypatch, broker, b"y" * 2_000_000)
-    assert "raise max.message.bytes of the topic" in str(explained(refused.value, "-"))
+    assert "raise max.message.bytes of the topic" in str(explain_error(refused.value, "-"))
 
 
 def test_what_no_broker_takes_is_not_blamed_on_the_topic() -> None:
-    told = _explained(RecordTooLarge(200_000_000, 100_000_000), "t")
-    assert isinstance(told, Failed)
+    told = _explain_error(RecordTooLarge(200_000_000, 100_000_000), "t")
+    assert isinstance(told, CommandFailed)
     assert "cut it into several records" in str(told) and "max" not in str(told)

@@ -4,9 +4,9 @@ import json
 
 import pytest
 
-from strandline.cli.errors import Misused
+from strandline.cli.errors import UsageError
 from strandline.cli.feature import parse_levels
-from strandline.cli.partitions import parse_brokers, parse_partitions
+from strandline.cli.partition_arguments import parse_brokers, parse_partitions
 from strandline.cli.quorum import parse_new_voter
 from strandline.cli.reassign import as_plan, parse_plan
 from strandline.model.ids import Endpoint, TopicPartition, Uuid
@@ -31,14 +31,14 @@ def test_topics_and_partitions_are_named_by_words(words: list[str], found: dict[
 
 @pytest.mark.parametrize("word", ["", ":1", "t:", "t:x", "t:1,", "t:-1"])
 def test_words_that_name_no_partition_are_misuse(word: str) -> None:
-    with pytest.raises(Misused, match="orders:0,2"):
+    with pytest.raises(UsageError, match="orders:0,2"):
         parse_partitions([word])
 
 
 def test_brokers_are_listed_once_each() -> None:
     assert parse_brokers("3,1, 2", "--to") == [3, 1, 2]
     for text in ("", "1,,2", "a", "1,1"):
-        with pytest.raises(Misused, match="--to"):
+        with pytest.raises(UsageError, match="--to"):
             parse_brokers(text, "--to")
 
 
@@ -64,7 +64,7 @@ def test_a_plan_reads_back_as_it_was_printed() -> None:
     ],
 )
 def test_what_is_no_plan_is_told(text: str, told: str) -> None:
-    with pytest.raises(Misused, match=told):
+    with pytest.raises(UsageError, match=told):
         parse_plan(text, "plan.json")
 
 

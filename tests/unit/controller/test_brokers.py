@@ -23,8 +23,8 @@ from strandline.protocol.messages.metadata_records import (
     PartitionChangeRecord,
     RegisterBrokerRecord,
 )
-from unit.controller.broker_life import FIRST, SECOND, Life, alone, registration
-from unit.controller.scene import Scene, directory
+from unit.controller.broker_lifecycle import FIRST, SECOND, BrokerLifecycle, alone, registration
+from unit.controller.machine_cluster import MachineCluster, directory
 
 
 def test_a_broker_registers_fenced_and_its_epoch_is_the_offset_of_its_record() -> None:
@@ -110,18 +110,18 @@ def test_a_broker_that_left_in_good_order_may_come_back_at_once() -> None:
     ],
 )
 def test_a_registration_that_does_not_fit_the_cluster_is_refused(fields: dict[str, Any], code: ErrorCode) -> None:
-    scene = Scene(0)
+    scene = MachineCluster(0)
     scene.register(2)
     with pytest.raises(KafkaError) as refusal:
-        Life(scene).register(registration(**fields))
+        BrokerLifecycle(scene).register(registration(**fields))
     assert refusal.value.code is code
     assert scene.view.broker(1) is None
 
 
 def test_a_broker_that_comes_back_without_its_memory_loses_its_place_in_sync_in_the_same_batch() -> None:
-    scene = Scene(2)
+    scene = MachineCluster(2)
     scene.topic("t", [1, 2])
-    life = Life(scene)
+    life = BrokerLifecycle(scene)
     decision = finish(life.brokers.register(registration(previous_broker_epoch=-1), scene.image.end_offset, 0))
     assert [type(record) for record in decision.records] == [PartitionChangeRecord, RegisterBrokerRecord]
     assert decision.answer.broker_epoch == scene.image.end_offset + 1, "the offset of its own record"
@@ -132,28 +132,28 @@ def test_a_broker_that_comes_back_without_its_memory_loses_its_place_in_sync_in_
 
 
 def test_a_broker_that_kept_its_memory_is_in_sync_with_nobody_but_stays_eligible() -> None:
-    scene = Scene(2)
+    scene = MachineCluster(2)
     scene.topic("t", [1, 2], [1, 2])
     scene.configure("t", "min.insync.replicas", "2")
-    life = Life(scene)
+    life = BrokerLifecycle(scene)
     life.register(registration(previous_broker_epoch=scene.epoch(1)))
     found = scene.partition("t")
     assert (found.leader, found.isr, found.elr) == (2, (2,), (1,))
 
 
 def test_a_broker_that_comes_back_without_one_of_its_directories_is_not_eligible() -> None:
-    scene = Scene(2)
+    scene = MachineCluster(2)
     scene.topic("t", [1, 2], [1, 2])
     scene.configure("t", "min.insync.replicas", "2")
-    life = Life(scene)
+    life = BrokerLifecycle(scene)
     life.register(registration(previous_broker_epoch=scene.epoch(1), log_dirs=[directory(7)]))
     found = scene.partition("t")
     assert (found.leader, found.isr, found.elr) == (2, (2,), ())
 
 
 def test_what_was_in_a_failed_directory_is_not_eligible() -> None:
-    scene = Scene(1)
-    life = Life(scene)
+    scene = MachineCluster(1)
+    life = BrokerLifecycle(scene)
     life.register(registration(2, log_dirs=[directory(2), directory(5)]))
     life.beat(2)
     topic_id = scene.topic("t", [2, 1])
@@ -165,9 +165,9 @@ def test_what_was_in_a_failed_directory_is_not_eligible() -> None:
 
 
 def test_a_broker_whose_predecessor_was_never_fenced_leads_nothing_while_it_starts() -> None:
-    scene = Scene(2, elr=False)
+    scene = MachineCluster(2, elr=False)
     scene.topic("t", [1, 2])
-    life = Life(scene)
+    life = BrokerLifecycle(scene)
     life.register(registration(previous_broker_epoch=scene.epoch(1)))
     assert (scene.partition("t").leader, scene.partition("t").isr) == (2, (2,))
 
@@ -185,9 +185,9 @@ def test_only_the_current_epoch_of_a_broker_is_heard() -> None:
 
 
 def test_a_silent_broker_is_fenced_after_its_partitions_have_moved() -> None:
-    scene = Scene(2)
+    scene = MachineCluster(2)
     scene.topic("t", [1, 2])
-    life = Life(scene)
+    life = BrokerLifecycle(scene)
     life.beat(1)
     life.now_ms = 9000
     assert life.brokers.sessions.expired(8999) == []
@@ -204,17 +204,17 @@ def test_a_silent_broker_is_fenced_after_its_partitions_have_moved() -> None:
 
 
 def test_a_broker_that_wants_to_be_fenced_is() -> None:
-    scene = Scene(2)
+    scene = MachineCluster(2)
     scene.topic("t", [1, 2])
-    life = Life(scene)
+    life = BrokerLifecycle(scene)
     assert life.told(1, want_fence=True) == (True, True, False)
     assert scene.partition("t").isr == (2,)
 
 
 def test_controlled_shutdown_moves_leaders_first_and_ends_when_all_others_have_seen_it() -> None:
-    scene = Scene(2)
+    scene = MachineCluster(2)
     scene.topic("t", [1, 2])
-    life = Life(scene)
+    life = BrokerLifecycle(scene)
     life.beat(2)
     assert life.told(1, want_shut_down=True) == (True, False, False)
     moved_at = scene.image.end_offset - 1
@@ -228,18 +228,18 @@ def test_controlled_shutdown_moves_leaders_first_and_ends_when_all_others_have_s
 
 
 def test_a_broker_that_leads_nothing_may_go_at_once() -> None:
-    scene = Scene(2)
+    scene = MachineCluster(2)
     scene.topic("t", [2, 1])
-    life = Life(scene)
+    life = BrokerLifecycle(scene)
     assert life.told(1, want_shut_down=True) == (True, True, True)
     assert scene.partition("t").isr == (2,)
     assert life.told(1, want_shut_down=True) == (True, True, True)
 
 
 def test_an_unfenced_broker_brings_a_leader_to_partitions_that_have_none() -> None:
-    scene = Scene(2, elr=False)
+    scene = MachineCluster(2, elr=False)
     scene.topic("t", [1])
-    life = Life(scene)
+    life = BrokerLifecycle(scene)
     scene.decide(life.brokers.fence(1))
     assert (scene.partition("t").leader, scene.partition("t").isr) == (-1, (1,))
     life.beat(1)
@@ -247,8 +247,8 @@ def test_an_unfenced_broker_brings_a_leader_to_partitions_that_have_none() -> No
 
 
 def test_cordoned_directories_are_recorded_when_they_change() -> None:
-    scene = Scene(0)
-    life = Life(scene)
+    scene = MachineCluster(0)
+    life = BrokerLifecycle(scene)
     life.register(registration(log_dirs=[directory(1), directory(5)]))
     life.beat(cordoned_log_dirs=[])
     before = scene.image.end_offset
@@ -261,8 +261,8 @@ def test_cordoned_directories_are_recorded_when_they_change() -> None:
 
 
 def test_a_failed_directory_leaves_the_registration_after_its_replicas_have_left_the_isr() -> None:
-    scene = Scene(1)
-    life = Life(scene)
+    scene = MachineCluster(1)
+    life = BrokerLifecycle(scene)
     life.register(registration(2, log_dirs=[directory(2), directory(5)]))
     life.beat(2)
     first, second = scene.topic("first", [2, 1]), scene.topic("second", [2, 1])
@@ -282,8 +282,8 @@ def test_a_failed_directory_leaves_the_registration_after_its_replicas_have_left
 
 
 def test_a_fenced_broker_with_a_failed_directory_does_not_lead_what_was_in_it() -> None:
-    scene = Scene(0, elr=False)
-    life = Life(scene)
+    scene = MachineCluster(0, elr=False)
+    life = BrokerLifecycle(scene)
     life.register(registration(2, log_dirs=[directory(2), directory(5)]))
     life.beat(2)
     topic_id = scene.topic("t", [2])
@@ -307,9 +307,9 @@ def test_a_heartbeat_that_waits_in_line_keeps_its_broker_alive() -> None:
 
 
 def test_unregistering_takes_a_broker_out_of_every_isr() -> None:
-    scene = Scene(2)
+    scene = MachineCluster(2)
     scene.topic("t", [1, 2])
-    life = Life(scene)
+    life = BrokerLifecycle(scene)
     answer = scene.decide(life.brokers.unregister(UnregisterBrokerRequest(broker_id=1)))
     assert answer.error_code == 0
     assert scene.view.broker(1) is None
@@ -321,7 +321,7 @@ def test_unregistering_takes_a_broker_out_of_every_isr() -> None:
 
 
 def test_a_controller_registers_its_listeners_and_features() -> None:
-    scene = Scene(0)
+    scene = MachineCluster(0)
     request = ControllerRegistrationRequest(
         controller_id=100, incarnation_id=FIRST, listeners=[Listener(name="CONTROLLER", host="h", port=9093)]
     )
@@ -332,7 +332,7 @@ def test_a_controller_registers_its_listeners_and_features() -> None:
 
 
 def test_controllers_do_not_register_where_metadata_cannot_say_so() -> None:
-    scene = Scene(0)
+    scene = MachineCluster(0)
     scene.write(FeatureLevelRecord(name="metadata.version", feature_level=14))
     with pytest.raises(KafkaError) as refusal:
         Brokers(scene.view, scene.settings).register_controller(ControllerRegistrationRequest(controller_id=100))
@@ -340,7 +340,7 @@ def test_controllers_do_not_register_where_metadata_cannot_say_so() -> None:
 
 
 def test_a_broker_without_memory_that_held_very_many_replicas_registers_in_many_batches() -> None:
-    scene = Scene(2)
+    scene = MachineCluster(2)
     for topic in range(11):
         scene.topic(f"t{topic}", *[[1, 2]] * 1000)
     decision = finish(Brokers(scene.view, scene.settings).register(registration(), scene.image.end_offset, 0))
@@ -350,7 +350,7 @@ def test_a_broker_without_memory_that_held_very_many_replicas_registers_in_many_
 
 
 def test_a_failed_broker_that_led_thousands_is_a_walk_in_many_steps() -> None:
-    scene = Scene(2)
+    scene = MachineCluster(2)
     scene.topic("t", *[[1, 2]] * 3000)
     steps = Brokers(scene.view, scene.settings).fence(1)
     breaths = sum(1 for _ in steps)

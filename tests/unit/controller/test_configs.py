@@ -23,7 +23,7 @@ from strandline.protocol.messages.configs import (
     IncrementalAlterConfigsRequestAlterConfigsResource,
 )
 from strandline.protocol.messages.metadata_records import ClearElrRecord, ConfigRecord
-from unit.controller.scene import Scene
+from unit.controller.machine_cluster import MachineCluster
 
 Operation = tuple[str, int, str | None]
 
@@ -43,14 +43,14 @@ def topic(*operations: Operation) -> IncrementalAlterConfigsRequestAlterConfigsR
     return resource(TOPIC_RESOURCE, "t", *operations)
 
 
-def scene_with_topic(**options: object) -> Scene:
-    scene = Scene(**options)  # type: ignore[arg-type]
+def scene_with_topic(**options: object) -> MachineCluster:
+    scene = MachineCluster(**options)  # type: ignore[arg-type]
     scene.topic("t", [1])
     return scene
 
 
 def alter(
-    scene: Scene, *resources: IncrementalAlterConfigsRequestAlterConfigsResource, validate_only: bool = False
+    scene: MachineCluster, *resources: IncrementalAlterConfigsRequestAlterConfigsResource, validate_only: bool = False
 ) -> list[ErrorCode]:
     request = IncrementalAlterConfigsRequest(resources=list(resources), validate_only=validate_only)
     answer = scene.decide(Configs(scene.view, scene.settings).alter_incrementally(request))

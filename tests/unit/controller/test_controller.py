@@ -27,12 +27,12 @@ from strandline.protocol.messages.topics import (
 )
 from strandline.runtime.watermark import Watermark
 from strandline.runtime.world import World
-from unit.controller.stage import Stage, play
+from unit.controller.active_controller import ActiveController, play
 
 
 def test_the_first_active_controller_writes_the_bootstrap_records_and_no_later_one_does() -> None:
     async def scene(world: World) -> None:
-        stage = Stage(world)
+        stage = ActiveController(world)
         await stage.activate()
         assert len(stage.log.batches) == 1
         assert stage.image.committed.features() == {"eligible.leader.replicas.version": 1, "metadata.version": 30}
@@ -44,7 +44,7 @@ def test_the_first_active_controller_writes_the_bootstrap_records_and_no_later_o
 
 def test_a_transaction_left_open_by_a_predecessor_is_aborted_first() -> None:
     async def scene(world: World) -> None:
-        stage = Stage(world)
+        stage = ActiveController(world)
         stage.image.replay_batch(
             0, [BeginTransactionRecord(), FeatureLevelRecord(name="metadata.version", feature_level=7)]
         )
@@ -60,7 +60,7 @@ def test_a_transaction_left_open_by_a_predecessor_is_aborted_first() -> None:
 
 def test_a_broker_that_falls_silent_is_fenced_in_time_and_one_that_is_heard_is_not() -> None:
     async def scene(world: World) -> None:
-        stage = await Stage(world).with_broker()
+        stage = await ActiveController(world).with_broker()
         clockwork = asyncio.create_task(stage.controller.run())
 
         for _ in range(4):
@@ -78,7 +78,7 @@ def test_a_broker_that_falls_silent_is_fenced_in_time_and_one_that_is_heard_is_n
 
 def test_deleting_and_creating_a_topic_at_once_gives_it_a_new_id() -> None:
     async def scene(world: World) -> None:
-        stage = await Stage(world).with_broker()
+        stage = await ActiveController(world).with_broker()
         first = (await stage.committing(stage.create("t"))).topics[0].topic_id
         gone = asyncio.create_task(
             stage.controller.delete_topics(DeleteTopicsRequest(topics=[DeleteTopicState(name="t")], timeout_ms=1000))
@@ -94,7 +94,7 @@ def test_deleting_and_creating_a_topic_at_once_gives_it_a_new_id() -> None:
 
 def test_a_controller_that_loses_and_wins_the_lead_again_and_again_keeps_what_was_committed() -> None:
     async def scene(world: World) -> None:
-        stage = await Stage(world).with_broker()
+        stage = await ActiveController(world).with_broker()
         for turn in range(5):
             assert (await stage.committing(stage.create(f"kept-{turn}"))).topics[0].error_code == 0
             lost = stage.create(f"lost-{turn}")
@@ -112,7 +112,7 @@ def test_a_controller_that_loses_and_wins_the_lead_again_and_again_keeps_what_wa
 
 def test_a_lead_that_is_lost_before_the_controller_begins_is_not_a_fault() -> None:
     async def scene(world: World) -> None:
-        stage = Stage(world)
+        stage = ActiveController(world)
         activation = asyncio.create_task(stage.controller.activate())
         await asyncio.sleep(0)
         stage.lose()
@@ -127,7 +127,7 @@ def test_a_lead_that_is_lost_before_the_controller_begins_is_not_a_fault() -> No
 
 def test_a_newly_active_controller_gives_every_broker_a_whole_session() -> None:
     async def scene(world: World) -> None:
-        stage = await Stage(world).with_broker()
+        stage = await ActiveController(world).with_broker()
         clockwork = asyncio.create_task(stage.controller.run())
         await asyncio.sleep(8)
         stage.lose()
@@ -143,13 +143,13 @@ def test_a_newly_active_controller_gives_every_broker_a_whole_session() -> None:
     play(scene)
 
 
-def noops(stage: Stage) -> int:
+def noops(stage: ActiveController) -> int:
     return sum(isinstance(record, NoOpRecord) for batch in stage.log.batches for record in batch)
 
 
 def test_an_idle_log_shows_a_sign_of_life_twice_a_second_once_somebody_follows_it() -> None:
     async def scene(world: World) -> None:
-        stage = await Stage(world).with_broker(100)
+        stage = await ActiveController(world).with_broker(100)
         clockwork = asyncio.create_task(stage.controller.run())
 
         async def idle(half_seconds: int) -> int:
@@ -171,7 +171,7 @@ def test_an_idle_log_shows_a_sign_of_life_twice_a_second_once_somebody_follows_i
 
 def test_time_that_the_controller_slept_through_is_no_brokers_silence() -> None:
     async def scene(world: World) -> None:
-        stage = await Stage(world).with_broker()
+        stage = await ActiveController(world).with_broker()
         await asyncio.sleep(8)
         stage.controller._caretaker._on_standstill(5000)
         clockwork = asyncio.create_task(stage.controller.run())
@@ -187,7 +187,7 @@ def test_time_that_the_controller_slept_through_is_no_brokers_silence() -> None:
 @pytest.mark.parametrize("departure", ["unregistered", "let go"])
 def test_a_departure_that_is_given_up_halfway_leaves_the_broker_its_session(departure: str) -> None:
     async def scene(world: World) -> None:
-        stage = await Stage(world).with_broker()
+        stage = await ActiveController(world).with_broker()
         creating = stage.create("t", 1500)
         await stage.committing(creating)
         epoch, written, halves = stage.broker().epoch, stage.log.end_offset, 0
@@ -214,13 +214,13 @@ def test_a_departure_that_is_given_up_halfway_leaves_the_broker_its_session(depa
 
 
 class Refusing:
-    """Dials of a network where these ports are closed."""
+    """Prober of a network where these ports are closed."""
 
     def __init__(self) -> None:
         self.closed: set[int] = set()
         self.dialled: list[int] = []
 
-    async def is_refused(self, endpoint: Endpoint) -> bool:
+    async def refuses_connections(self, endpoint: Endpoint) -> bool:
         self.dialled.append(endpoint.port)
         await asyncio.sleep(0.001)
         return endpoint.port in self.closed
@@ -229,7 +229,7 @@ class Refusing:
 def test_a_killed_brokers_partitions_have_new_leaders_within_a_fraction_of_a_second() -> None:
     async def scene(world: World) -> None:
         dials = Refusing()
-        stage = await (await Stage(world, dials=dials).with_broker(1)).with_broker(2)
+        stage = await (await ActiveController(world, dials=dials).with_broker(1)).with_broker(2)
         clockwork = asyncio.create_task(stage.controller.run())
         dials.closed.add(9001)
         stage.controller.broker_connection_lost(1, stage.broker(1).epoch)
@@ -248,7 +248,7 @@ def test_a_killed_brokers_partitions_have_new_leaders_within_a_fraction_of_a_sec
 def test_an_unclean_leader_is_elected_when_the_session_would_have_been_over_and_not_on_mere_evidence() -> None:
     async def scene(world: World) -> None:
         dials = Refusing()
-        stage = await (await Stage(world, dials=dials).with_broker(1)).with_broker(2)
+        stage = await (await ActiveController(world, dials=dials).with_broker(1)).with_broker(2)
         topic = CreatableTopic(
             name="t",
             num_partitions=-1,
@@ -286,7 +286,7 @@ def test_an_unclean_leader_is_elected_when_the_session_would_have_been_over_and_
 
 def test_a_new_controller_counts_the_silence_of_who_led_before_it() -> None:
     async def scene(world: World) -> None:
-        stage = await (await Stage(world).with_broker(1)).with_broker(2)
+        stage = await (await ActiveController(world).with_broker(1)).with_broker(2)
         clockwork = asyncio.create_task(stage.controller.run())
         stage.lose()
         stage.log.former_leader = (1, world.clock.now_ms() - 60_000)
@@ -303,7 +303,7 @@ def test_a_new_controller_counts_the_silence_of_who_led_before_it() -> None:
 def test_a_new_controller_finds_out_by_itself_who_died_before_it() -> None:
     async def scene(world: World) -> None:
         dials = Refusing()
-        stage = await (await Stage(world, dials=dials).with_broker(1)).with_broker(2)
+        stage = await (await ActiveController(world, dials=dials).with_broker(1)).with_broker(2)
         clockwork = asyncio.create_task(stage.controller.run())
         stage.lose()
         stage.controller.broker_connection_lost(1, stage.broker(1).epoch)
@@ -318,7 +318,7 @@ def test_a_new_controller_finds_out_by_itself_who_died_before_it() -> None:
 
 def test_a_successor_that_listens_where_its_predecessor_did_is_believed_after_a_while() -> None:
     async def scene(world: World) -> None:
-        stage = await Stage(world, dials=Refusing()).with_broker(1)
+        stage = await ActiveController(world, dials=Refusing()).with_broker(1)
         clockwork = asyncio.create_task(stage.controller.run())
         stage.controller.broker_connection_lost(1, stage.broker(1).epoch)
         began_ms = world.clock.now_ms()
@@ -337,7 +337,7 @@ def test_a_successor_that_listens_where_its_predecessor_did_is_believed_after_a_
 
 def test_the_quorum_is_asked_to_raise_its_own_version_when_everything_else_may_follow() -> None:
     async def scene(world: World) -> None:
-        stage = Stage(world)
+        stage = ActiveController(world)
         await stage.activate()
         log = stage.log
         log.kraft_version = 0

@@ -11,12 +11,12 @@ from strandline.model.errors import ErrorCode, KafkaError, NodeFault
 from strandline.protocol.messages.metadata_records import AbortTransactionRecord, NoOpRecord
 from strandline.protocol.messages.topics import CreatableTopic, CreateTopicsRequest
 from strandline.runtime.world import World
-from unit.controller.stage import Stage, play
+from unit.controller.active_controller import ActiveController, play
 
 
 def test_an_answer_comes_when_its_records_are_committed_and_the_next_decision_sees_them_before() -> None:
     async def scene(world: World) -> None:
-        stage = await Stage(world).with_broker()
+        stage = await ActiveController(world).with_broker()
         first, second = stage.create("t"), stage.create("t")
         await asyncio.sleep(0.1)
         assert not first.done()
@@ -32,7 +32,7 @@ def test_an_answer_comes_when_its_records_are_committed_and_the_next_decision_se
 
 def test_a_refusal_that_rests_on_uncommitted_records_waits_for_them_too() -> None:
     async def scene(world: World) -> None:
-        stage = await Stage(world).with_broker()
+        stage = await ActiveController(world).with_broker()
         stage.create("t")
         refused = stage.create("t")
         await asyncio.sleep(0)
@@ -47,7 +47,7 @@ def test_a_refusal_that_rests_on_uncommitted_records_waits_for_them_too() -> Non
 
 def test_all_topics_of_a_request_are_one_batch() -> None:
     async def scene(world: World) -> None:
-        stage = await Stage(world).with_broker()
+        stage = await ActiveController(world).with_broker()
         before = len(stage.log.batches)
         topics = [CreatableTopic(name=name, num_partitions=2, replication_factor=1) for name in "abc"]
         await stage.committing(stage.controller.create_topics(CreateTopicsRequest(topics=topics)))
@@ -58,7 +58,7 @@ def test_all_topics_of_a_request_are_one_batch() -> None:
 
 def test_losing_the_lead_fails_what_waits_and_takes_back_what_was_not_committed() -> None:
     async def scene(world: World) -> None:
-        stage = await Stage(world).with_broker()
+        stage = await ActiveController(world).with_broker()
         kept = stage.create("kept")
         await asyncio.sleep(0)
         stage.log.commit()
@@ -80,7 +80,7 @@ def test_losing_the_lead_fails_what_waits_and_takes_back_what_was_not_committed(
 
 def test_a_lead_that_is_lost_between_the_commit_and_those_who_wait_for_it_keeps_what_is_committed() -> None:
     async def scene(world: World) -> None:
-        stage = await Stage(world).with_broker()
+        stage = await ActiveController(world).with_broker()
         kept = stage.create("kept")
         await asyncio.sleep(0)
         stage.image.commit(stage.log.end_offset)
@@ -97,7 +97,7 @@ def test_a_lead_that_is_lost_between_the_commit_and_those_who_wait_for_it_keeps_
 
 def test_a_long_decision_lets_others_run_but_not_decide() -> None:
     async def scene(world: World) -> None:
-        stage = await Stage(world).with_broker()
+        stage = await ActiveController(world).with_broker()
         large, small = stage.create("large", 3000), stage.create("small")
         breaths = 0
         while stage.image.latest.topic("small") is None:
@@ -114,7 +114,7 @@ def test_a_long_decision_lets_others_run_but_not_decide() -> None:
 
 def test_losing_the_lead_in_the_middle_of_a_long_decision_leaves_nothing_of_it() -> None:
     async def scene(world: World) -> None:
-        stage = await Stage(world).with_broker()
+        stage = await ActiveController(world).with_broker()
         before = len(stage.log.batches)
         large = stage.create("large", 5000)
         while stage.image.latest.topic("large") is None:
@@ -131,7 +131,7 @@ def test_losing_the_lead_in_the_middle_of_a_long_decision_leaves_nothing_of_it()
 
 def test_a_caller_that_gives_up_in_the_middle_leaves_nothing_behind_and_the_next_has_its_turn() -> None:
     async def scene(world: World) -> None:
-        stage = await Stage(world).with_broker()
+        stage = await ActiveController(world).with_broker()
         large = stage.create("large", 5000)
         while stage.image.latest.topic("large") is None:
             await asyncio.sleep(0)
@@ -147,7 +147,7 @@ def test_a_caller_that_gives_up_in_the_middle_leaves_nothing_behind_and_the_next
 
 def test_a_decision_whose_records_cannot_be_replayed_is_not_written() -> None:
     async def scene(world: World) -> None:
-        stage = await Stage(world).with_broker()
+        stage = await ActiveController(world).with_broker()
         before, offset = len(stage.log.batches), stage.image.end_offset
         with pytest.raises(NodeFault):
             await stage.controller._events.decide(lambda: Decision(None, [NoOpRecord(), AbortTransactionRecord()]))
@@ -159,7 +159,7 @@ def test_a_decision_whose_records_cannot_be_replayed_is_not_written() -> None:
 
 def test_a_request_that_waited_in_line_beyond_its_time_is_told_so() -> None:
     async def scene(world: World) -> None:
-        stage = await Stage(world).with_broker()
+        stage = await ActiveController(world).with_broker()
         await stage.controller._events._turn.acquire()
         late = stage.create("t", timeout_ms=1000)
         await asyncio.sleep(2)
@@ -176,7 +176,7 @@ def test_a_request_that_waited_in_line_beyond_its_time_is_told_so() -> None:
 
 def test_a_request_in_line_when_the_lead_is_lost_fails_even_if_the_lead_comes_back() -> None:
     async def scene(world: World) -> None:
-        stage = await Stage(world).with_broker()
+        stage = await ActiveController(world).with_broker()
         await stage.controller._events._turn.acquire()
         waiting = stage.create("t")
         await asyncio.sleep(0)
@@ -196,7 +196,7 @@ def test_a_request_in_line_when_the_lead_is_lost_fails_even_if_the_lead_comes_ba
 
 def test_a_decision_that_draws_breath_across_two_leaderships_writes_nothing_in_the_second() -> None:
     async def scene(world: World) -> None:
-        stage = await Stage(world).with_broker()
+        stage = await ActiveController(world).with_broker()
         large = stage.create("large", 5000)
         while stage.image.latest.topic("large") is None:
             await asyncio.sleep(0)
@@ -218,7 +218,7 @@ def test_a_decision_that_draws_breath_across_two_leaderships_writes_nothing_in_t
 
 def test_a_thousand_requests_wait_for_one_commit_together() -> None:
     async def scene(world: World) -> None:
-        stage = await Stage(world).with_broker()
+        stage = await ActiveController(world).with_broker()
         waiting = [stage.create(f"t{number}") for number in range(1000)]
         while stage.image.latest.topic("t999") is None:
             await asyncio.sleep(0)
@@ -231,7 +231,7 @@ def test_a_thousand_requests_wait_for_one_commit_together() -> None:
 
 def test_what_the_log_had_committed_before_the_lead_was_lost_is_answered_as_done() -> None:
     async def scene(world: World) -> None:
-        stage = await Stage(world).with_broker()
+        stage = await ActiveController(world).with_broker()
         kept = stage.create("kept")
         await asyncio.sleep(0)
         stage.log.commit()
@@ -243,7 +243,7 @@ def test_what_the_log_had_committed_before_the_lead_was_lost_is_answered_as_done
 
 def test_a_decision_of_many_batches_tells_where_its_last_record_stands() -> None:
     async def scene(world: World) -> None:
-        stage = await Stage(world).with_broker()
+        stage = await ActiveController(world).with_broker()
         told: list[int] = []
         records = [NoOpRecord() for _ in range(13_000)]
         decision = Decision(None, list(records), atomic=False, appended=told.append)
@@ -260,7 +260,7 @@ def test_a_decision_of_many_batches_tells_where_its_last_record_stands() -> None
 
 def test_the_time_in_line_and_the_time_of_deciding_are_measured() -> None:
     async def scene(world: World) -> None:
-        stage = await Stage(world).with_broker()
+        stage = await ActiveController(world).with_broker()
         await stage.controller._events._turn.acquire()
         late = stage.create("t")
         await asyncio.sleep(2)

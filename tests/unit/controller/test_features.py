@@ -26,13 +26,13 @@ from strandline.protocol.messages.metadata_records import (
     RemoveTopicRecord,
 )
 from strandline.protocol.messages.producers import AllocateProducerIdsRequest
-from unit.controller.scene import Scene
+from unit.controller.machine_cluster import MachineCluster
 
 ELR = "eligible.leader.replicas.version"
 
 
 def update(
-    scene: Scene, *updates: tuple[str, int, int], version: int = 2, validate_only: bool = False
+    scene: MachineCluster, *updates: tuple[str, int, int], version: int = 2, validate_only: bool = False
 ) -> UpdateFeaturesResponse:
     request = UpdateFeaturesRequest(
         feature_updates=[
@@ -66,7 +66,7 @@ def test_bootstrap_records_without_a_metadata_version_are_refused() -> None:
 
 
 def test_a_feature_is_switched_off_and_on_again() -> None:
-    scene = Scene(1)
+    scene = MachineCluster(1)
     assert update(scene, (ELR, 0, SAFE_DOWNGRADE)).error_code == 0
     assert ELR not in scene.view.features()
     assert update(scene, (ELR, 1, UPGRADE)).error_code == 0
@@ -75,7 +75,7 @@ def test_a_feature_is_switched_off_and_on_again() -> None:
 
 
 def test_without_the_feature_nobody_is_eligible_and_it_cannot_go_while_that_is_all_that_is_known() -> None:
-    scene = Scene(2)
+    scene = MachineCluster(2)
     scene.write(ConfigRecord(resource_type=4, resource_name="", name="min.insync.replicas", value="2"))
     scene.topic("shrunk", [1, 2])
     scene.topic("lost", [1])
@@ -94,7 +94,7 @@ def test_without_the_feature_nobody_is_eligible_and_it_cannot_go_while_that_is_a
 
 
 def test_nothing_is_written_when_only_validated_or_already_so() -> None:
-    scene = Scene(1)
+    scene = MachineCluster(1)
     before = scene.image.end_offset
     assert update(scene, (ELR, 0, SAFE_DOWNGRADE), validate_only=True).error_code == 0
     assert update(scene, (ELR, 1, UPGRADE)).error_code == 0
@@ -120,7 +120,7 @@ def test_nothing_is_written_when_only_validated_or_already_so() -> None:
     ],
 )
 def test_what_cannot_be_finalized_is_refused_with_the_reason(name: str, level: int, kind: int, why: str) -> None:
-    scene = Scene(1)
+    scene = MachineCluster(1)
     before = scene.view.features()
     answer = update(scene, (name, level, kind))
     assert ErrorCode(answer.error_code) is ErrorCode.INVALID_UPDATE_VERSION
@@ -129,7 +129,7 @@ def test_what_cannot_be_finalized_is_refused_with_the_reason(name: str, level: i
 
 
 def test_every_registered_broker_must_support_a_level() -> None:
-    scene = Scene(1, elr=False)
+    scene = MachineCluster(1, elr=False)
     old = [BrokerFeature(name="metadata.version", min_supported_version=7, max_supported_version=30)]
     scene.write(RegisterBrokerRecord(broker_id=2, broker_epoch=50, rack=None, features=old))
     answer = update(scene, (ELR, 1, UPGRADE))
@@ -137,20 +137,20 @@ def test_every_registered_broker_must_support_a_level() -> None:
 
 
 def test_eligible_leaders_need_a_metadata_version_that_can_record_them() -> None:
-    scene = Scene(1, elr=False)
+    scene = MachineCluster(1, elr=False)
     scene.write(FeatureLevelRecord(name="metadata.version", feature_level=22))
     assert "needs metadata.version 23" in (update(scene, (ELR, 1, UPGRADE)).error_message or "")
 
 
 def test_all_updates_happen_or_none() -> None:
-    scene = Scene(1)
+    scene = MachineCluster(1)
     answer = update(scene, (ELR, 0, SAFE_DOWNGRADE), ("metadata.version", 99, UPGRADE))
     assert answer.error_code == ErrorCode.INVALID_UPDATE_VERSION
     assert scene.view.features()[ELR] == 1
 
 
 def test_older_versions_tell_success_for_each_feature_and_failure_once() -> None:
-    scene = Scene(1)
+    scene = MachineCluster(1)
     answer = update(scene, (ELR, 0, SAFE_DOWNGRADE), ("metadata.version", 99, UPGRADE), version=1)
     assert answer.error_code == ErrorCode.INVALID_UPDATE_VERSION
     assert scene.view.features()[ELR] == 1
@@ -160,7 +160,7 @@ def test_older_versions_tell_success_for_each_feature_and_failure_once() -> None
 
 
 def test_the_version_of_the_quorum_rises_and_never_falls() -> None:
-    scene = Scene(1)
+    scene = MachineCluster(1)
     has = 0
     features = Features(scene.view, scene.settings, lambda: has)
 
@@ -194,7 +194,7 @@ def test_the_version_of_the_quorum_rises_and_never_falls() -> None:
 )
 def test_metadata_goes_back_only_where_nothing_is_lost(current: int, level: int, lost: bool) -> None:
     for kind in (SAFE_DOWNGRADE, UNSAFE_DOWNGRADE):
-        scene = Scene(1, elr=False)
+        scene = MachineCluster(1, elr=False)
         scene.write(FeatureLevelRecord(name="metadata.version", feature_level=current))
         answer = update(scene, ("metadata.version", level, kind))
         assert (answer.error_code == ErrorCode.INVALID_UPDATE_VERSION) is lost, answer.error_message
@@ -202,14 +202,14 @@ def test_metadata_goes_back_only_where_nothing_is_lost(current: int, level: int,
 
 
 def test_metadata_rises_and_what_rests_on_it_rises_with_it() -> None:
-    scene = Scene(1, elr=False)
+    scene = MachineCluster(1, elr=False)
     scene.write(FeatureLevelRecord(name="metadata.version", feature_level=7))
     assert update(scene, (ELR, 1, UPGRADE), ("metadata.version", 30, UPGRADE)).error_code == 0
     assert scene.view.features() == {ELR: 1, "metadata.version": 30}
 
 
 def test_one_min_isr_for_all_replaces_those_of_single_brokers() -> None:
-    scene = Scene(2, elr=False)
+    scene = MachineCluster(2, elr=False)
     for name, value in (("", "3"), ("1", "2"), ("2", "1")):
         scene.write(ConfigRecord(resource_type=4, resource_name=name, name="min.insync.replicas", value=value))
     assert update(scene, (ELR, 1, UPGRADE)).error_code == 0
@@ -218,7 +218,7 @@ def test_one_min_isr_for_all_replaces_those_of_single_brokers() -> None:
 
 
 def test_a_voter_that_has_not_said_what_it_supports_holds_levels_back() -> None:
-    scene = Scene(1, settings=ControllerSettings(100, "cluster", configured_voters=(100, 101)))
+    scene = MachineCluster(1, settings=ControllerSettings(100, "cluster", configured_voters=(100, 101)))
     refused = update(scene, (ELR, 0, SAFE_DOWNGRADE))
     assert "controller 101 has not registered" in (refused.error_message or "")
     features = [ControllerFeature(name=ELR, min_supported_version=0, max_supported_version=1)]
@@ -227,7 +227,7 @@ def test_a_voter_that_has_not_said_what_it_supports_holds_levels_back() -> None:
 
 
 def test_the_oldest_version_says_downgrade_with_a_flag() -> None:
-    scene = Scene(1)
+    scene = MachineCluster(1)
     request = UpdateFeaturesRequest(
         feature_updates=[FeatureUpdateKey(feature=ELR, max_version_level=0, allow_downgrade=True)]
     )
@@ -236,7 +236,7 @@ def test_the_oldest_version_says_downgrade_with_a_flag() -> None:
 
 
 def test_producer_ids_are_given_out_in_blocks_that_never_overlap() -> None:
-    scene = Scene(1)
+    scene = MachineCluster(1)
     request = AllocateProducerIdsRequest(broker_id=1, broker_epoch=scene.epoch(1))
     first = scene.decide(producer_ids.allocate(scene.view, request))
     second = scene.decide(producer_ids.allocate(scene.view, request))
@@ -246,7 +246,7 @@ def test_producer_ids_are_given_out_in_blocks_that_never_overlap() -> None:
 
 
 def test_producer_ids_are_refused_to_strangers_and_when_they_run_out() -> None:
-    scene = Scene(1)
+    scene = MachineCluster(1)
     with pytest.raises(KafkaError) as refusal:
         producer_ids.allocate(scene.view, AllocateProducerIdsRequest(broker_id=1, broker_epoch=999))
     assert refusal.value.code is ErrorCode.STALE_BROKER_EPOCH

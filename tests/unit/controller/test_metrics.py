@@ -21,9 +21,9 @@ from strandline.protocol.messages.metadata_records import (
 )
 from strandline.runtime.metrics import Metrics
 from strandline.runtime.world import World
-from unit.controller.scene import Scene
-from unit.controller.stage import Stage, play
-from unit.metadata.histories import History
+from unit.controller.active_controller import ActiveController, play
+from unit.controller.machine_cluster import MachineCluster
+from unit.metadata.random_records import History
 
 REPLICA_METRICS = (
     "PartitionCount",
@@ -70,7 +70,7 @@ class Counted:
 
 
 def test_partitions_are_counted_as_they_come_go_and_lose_their_leaders() -> None:
-    scene = Scene(2)
+    scene = MachineCluster(2)
     scene.topic("before", [1, 2])
     count = Counted(scene.image)
     assert (count("GlobalTopicCount"), count("GlobalPartitionCount")) == (1, 1)
@@ -86,7 +86,7 @@ def test_partitions_are_counted_as_they_come_go_and_lose_their_leaders() -> None
 
 
 def test_what_is_not_committed_is_not_counted() -> None:
-    scene = Scene(1)
+    scene = MachineCluster(1)
     count = Counted(scene.image)
     topic_id = scene.topic("t", [1])
     offset = scene.image.end_offset
@@ -98,7 +98,7 @@ def test_what_is_not_committed_is_not_counted() -> None:
 
 
 def test_elections_are_told_apart_by_whom_they_elected() -> None:
-    scene = Scene(2)
+    scene = MachineCluster(2)
     count = Counted(scene.image)
     topic_id = scene.topic("t", [1, 2])
     scene.write(PartitionChangeRecord(topic_id=topic_id, leader=2, partition_id=0))
@@ -120,7 +120,7 @@ def test_elections_are_told_apart_by_whom_they_elected() -> None:
 
 
 def test_a_standby_tells_how_long_ago_it_applied_something_and_an_active_one_does_not_lag() -> None:
-    scene = Scene(1)
+    scene = MachineCluster(1)
     count = Counted(scene.image, active=False)
     scene.write(ConfigRecord(resource_type=4, resource_name="", name="k", value="v"))
     count.clock.ms = 1700
@@ -132,7 +132,7 @@ def test_a_standby_tells_how_long_ago_it_applied_something_and_an_active_one_doe
 
 
 def test_a_broker_tells_what_it_hosts_leads_and_lacks() -> None:
-    scene = Scene(3)
+    scene = MachineCluster(3)
     count = Counted(scene.image)
     first = scene.topic("first", [1, 2, 3], [2, 1, 3])
     scene.topic("other", [2, 3])
@@ -156,7 +156,7 @@ def test_a_broker_tells_what_it_hosts_leads_and_lacks() -> None:
 
 
 def test_a_broker_tells_which_partitions_have_nobody_to_spare() -> None:
-    scene = Scene(3)
+    scene = MachineCluster(3)
     count = Counted(scene.image)
     three = scene.topic("three", [1, 2, 3], [1, 2, 3])
     scene.topic("one", [1])
@@ -174,7 +174,7 @@ def test_a_broker_tells_which_partitions_have_nobody_to_spare() -> None:
 
 
 def test_a_broker_tells_how_many_of_its_replicas_are_in_directories_that_failed() -> None:
-    scene = Scene(2)
+    scene = MachineCluster(2)
     first, second = Uuid.of(5, 1001), Uuid.of(5, 1002)
     epoch = scene.image.end_offset
     scene.write(RegisterBrokerRecord(broker_id=1, broker_epoch=epoch, fenced=False, log_dirs=[first, second]))
@@ -202,13 +202,13 @@ def test_counting_changes_is_counting_everything(seed: int) -> None:
             assert counted("PreferredReplicaImbalanceCount") == again("PreferredReplicaImbalanceCount")
             for name in REPLICA_METRICS:
                 assert counted.of_replicas(name) == again.of_replicas(name)
-            del image.watchers[-(len(image.watchers) // 2) :]
+            del image.commit_listeners[-(len(image.commit_listeners) // 2) :]
     assert counted("GlobalPartitionCount") > 0
 
 
 def test_a_controller_registers_what_it_tells() -> None:
     async def scene(world: World) -> None:
-        stage = Stage(world)
+        stage = ActiveController(world)
         assert stage.measured(CONTROLLER + "ActiveControllerCount") == 0
         await stage.with_broker()
         assert stage.measured(CONTROLLER + "ActiveControllerCount") == 1

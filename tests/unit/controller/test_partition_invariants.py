@@ -13,10 +13,10 @@ from random import Random
 
 import pytest
 
-from strandline.controller.elections import come, keep_eligible, leave
-from strandline.controller.hosts import LiveBrokers
-from strandline.controller.isr import Isrs
-from strandline.controller.leaders import Leaders
+from strandline.controller.elect_leaders import LeaderElections
+from strandline.controller.isr import IsrChanges
+from strandline.controller.live_brokers import LiveBrokers
+from strandline.controller.partition_changes import come, keep_eligible, leave
 from strandline.controller.reassignments import Reassignments
 from strandline.metadata.values import NO_LEADER, RECOVERING, BrokerInfo, PartitionInfo, PartitionKey
 from strandline.model.ids import Uuid
@@ -41,7 +41,7 @@ from strandline.protocol.messages.reassignments import (
     ReassignableTopic,
 )
 from strandline.protocol.types import Message
-from unit.controller.scene import Scene
+from unit.controller.machine_cluster import MachineCluster
 
 BROKERS = range(1, 6)
 EVENTS = 250
@@ -51,7 +51,7 @@ class World:
     def __init__(self, seed: int, *, elr: bool) -> None:
         self.random = random = Random(seed)
         self.elr = elr
-        self.scene = Scene(len(BROKERS), elr=elr)
+        self.scene = MachineCluster(len(BROKERS), elr=elr)
         self.log_ends: dict[tuple[PartitionKey, int], int] = {}
         self.watermarks: dict[PartitionKey, int] = {}
         self.before: dict[PartitionKey, PartitionInfo] = {}
@@ -189,7 +189,7 @@ class World:
         for member in isr:
             if member not in partition.isr:
                 self.log_ends[key, member] = self.log_ends[key, leader.id]
-        self.scene.decide(Isrs(self.scene.view, self.scene.settings).alter(request, 3))
+        self.scene.decide(IsrChanges(self.scene.view, self.scene.settings).alter(request, 3))
         return f"{leader.id} reports {isr} for {name}-{index}"
 
     def reassign(self) -> str:
@@ -211,11 +211,11 @@ class World:
     def elect(self) -> str:
         kind = int(self.random.random() < 0.2)
         request = ElectLeadersRequest(election_type=kind, topic_partitions=None)
-        self.scene.decide(Leaders(self.scene.view, self.scene.settings).elect(request))
+        self.scene.decide(LeaderElections(self.scene.view, self.scene.settings).elect(request))
         return "elect anybody" if kind else "elect the preferred"
 
     def balance(self) -> str:
-        leaders = Leaders(self.scene.view, self.scene.settings)
+        leaders = LeaderElections(self.scene.view, self.scene.settings)
         self.scene.decide(leaders.balance())
         self.scene.decide(leaders.elect_unclean())
         return "balance"

@@ -6,14 +6,14 @@ from itertools import product
 
 import pytest
 
-from strandline.controller.partitions import AS_IT_IS, Election, Rules, Target, change, new_partition
-from strandline.metadata.topics import changed_partition
+from strandline.controller.partitions import AS_IT_IS, Election, ElectionRules, Target, change, new_partition
+from strandline.metadata.topics_image import changed_partition
 from strandline.metadata.values import BrokerInfo, PartitionInfo
 from strandline.model.ids import DIRECTORY_UNASSIGNED, ZERO_UUID, Uuid
 
 TOPIC = Uuid.of(1, 100)
-ELR = Rules(min_insync_replicas=2, elr_enabled=True)
-PLAIN = Rules(min_insync_replicas=2)
+ELR = ElectionRules(min_insync_replicas=2, elr_enabled=True)
+PLAIN = ElectionRules(min_insync_replicas=2)
 
 
 def partition(isr: tuple[int, ...] = (1, 2, 3), leader: int = 1, **more: object) -> PartitionInfo:
@@ -27,7 +27,7 @@ def partition(isr: tuple[int, ...] = (1, 2, 3), leader: int = 1, **more: object)
 
 
 class Only:
-    """Hosts of which only these can lead."""
+    """BrokerLookup of which only these can lead."""
 
     def __init__(self, *live: int) -> None:
         self.live = live
@@ -39,7 +39,7 @@ class Only:
         return Uuid.of(3, 1000 + broker_id)
 
 
-def changed(before: PartitionInfo, live: tuple[int, ...], rules: Rules, target: Target) -> PartitionInfo:
+def changed(before: PartitionInfo, live: tuple[int, ...], rules: ElectionRules, target: Target) -> PartitionInfo:
     record = change(before, TOPIC, 0, Only(*live), rules, target)
     return before if record is None else changed_partition(before, record)
 
@@ -47,7 +47,7 @@ def changed(before: PartitionInfo, live: tuple[int, ...], rules: Rules, target: 
 def after(
     before: PartitionInfo,
     live: tuple[int, ...],
-    rules: Rules,
+    rules: ElectionRules,
     isr: tuple[int, ...] | None = None,
     lost: tuple[int, ...] = (),
 ) -> PartitionInfo:
@@ -108,12 +108,12 @@ def test_the_last_known_leader_is_taken_when_nobody_else_is_eligible_and_must_re
 def test_an_unclean_leader_is_taken_only_where_the_topic_allows_it() -> None:
     stuck = partition((1,), 1)
     assert after(stuck, (2, 3), PLAIN, isr=()).leader == -1
-    found = after(stuck, (2, 3), Rules(2, unclean=True), isr=())
+    found = after(stuck, (2, 3), ElectionRules(2, unclean=True), isr=())
     assert (found.leader, found.isr, found.leader_recovery_state) == (2, (2,), 1)
 
 
 def test_a_single_replica_leaves_and_comes_back_as_kafka_writes_it() -> None:
-    rules = Rules(1, elr_enabled=True)
+    rules = ElectionRules(1, elr_enabled=True)
     alone = partition((1,), 1, replicas=(1,), directories=(DIRECTORY_UNASSIGNED,))
     gone = change(alone, TOPIC, 0, Only(), rules, Target(isr=()))
     assert gone is not None
@@ -124,9 +124,17 @@ def test_a_single_replica_leaves_and_comes_back_as_kafka_writes_it() -> None:
 
 
 @pytest.mark.parametrize(
-    "rules", [PLAIN, ELR, Rules(2, True, True), Rules(2, False, True), Rules(1, True), Rules(3, True)]
+    "rules",
+    [
+        PLAIN,
+        ELR,
+        ElectionRules(2, True, True),
+        ElectionRules(2, False, True),
+        ElectionRules(1, True),
+        ElectionRules(3, True),
+    ],
 )
-def test_whatever_happens_the_invariants_of_isr_leader_and_eligible_replicas_hold(rules: Rules) -> None:
+def test_whatever_happens_the_invariants_of_isr_leader_and_eligible_replicas_hold(rules: ElectionRules) -> None:
     subsets = [tuple(r for r in (1, 2, 3) if mask >> r & 1) for mask in range(0, 16, 2)]
     for isr, live, target in product(subsets, subsets, subsets):
         if not isr or not set(target) <= set(isr):
@@ -177,7 +185,7 @@ def test_an_unclean_election_can_be_asked_for_where_the_topic_does_not_allow_it_
 
 def test_a_shrinking_isr_raised_the_leader_epoch_up_to_metadata_version_eleven() -> None:
     for level, epoch in ((11, 6), (12, 5)):
-        rules = Rules(2, metadata_version=level)
+        rules = ElectionRules(2, metadata_version=level)
         assert changed(partition(), (1, 2, 3), rules, Target(isr=(1, 2))).leader_epoch == epoch
         assert changed(partition((1, 2)), (1, 2, 3), rules, Target(isr=(1, 2, 3))).leader_epoch == 5
 
@@ -213,7 +221,7 @@ def test_a_new_replica_goes_where_its_broker_will_put_it() -> None:
     found = changed(partition(), (1, 2, 3, 4), PLAIN, target)
     assert found.directories == (Uuid.of(3, 1004), *(DIRECTORY_UNASSIGNED,) * 3)
     assert (found.adding, found.leader_epoch) == ((4,), 5)
-    old = changed(partition(), (1, 2, 3, 4), Rules(metadata_version=16), target)
+    old = changed(partition(), (1, 2, 3, 4), ElectionRules(metadata_version=16), target)
     assert old.directories != found.directories
 
 
@@ -227,7 +235,9 @@ def test_a_broker_says_where_its_replica_is() -> None:
 
 def test_a_replica_that_is_no_longer_assigned_is_not_eligible() -> None:
     before = PartitionInfo((1, 2, 3), (1, 3), (), (3,), 1, 5, 9, (DIRECTORY_UNASSIGNED,) * 3, elr=(2,))
-    found = changed(before, (1, 2, 3), Rules(3, True), Target(isr=(1,), replicas=(1, 2), adding=(), removing=()))
+    found = changed(
+        before, (1, 2, 3), ElectionRules(3, True), Target(isr=(1,), replicas=(1, 2), adding=(), removing=())
+    )
     assert (found.replicas, found.isr, found.elr) == ((1, 2), (1,), (2,))
 
 
@@ -253,5 +263,5 @@ def test_who_led_last_is_noted_when_nobody_leads_and_forgotten_when_somebody_doe
 
 
 def test_one_that_is_elected_from_the_eligible_and_suffices_alone_ends_the_eligibility_of_others() -> None:
-    found = after(partition((), -1, elr=(1, 2)), (1,), Rules(1, True))
+    found = after(partition((), -1, elr=(1, 2)), (1,), ElectionRules(1, True))
     assert (found.leader, found.isr, found.elr) == (1, (1,), ())

@@ -15,7 +15,7 @@ from strandline.protocol.messages.quotas import (
     EntityData,
     OpData,
 )
-from unit.controller.scene import Scene
+from unit.controller.machine_cluster import MachineCluster
 
 ALICE: QuotaEntity = (("user", "alice"),)
 BOTH: QuotaEntity = (("client-id", "c"), ("user", "alice"))
@@ -31,14 +31,16 @@ def entry(entity: QuotaEntity, **rates: float | None) -> AlterClientQuotasReques
     )
 
 
-def alter(scene: Scene, *entries: AlterClientQuotasRequestEntryData, validate_only: bool = False) -> list[ErrorCode]:
+def alter(
+    scene: MachineCluster, *entries: AlterClientQuotasRequestEntryData, validate_only: bool = False
+) -> list[ErrorCode]:
     request = AlterClientQuotasRequest(entries=list(entries), validate_only=validate_only)
     answer = scene.decide(Quotas(scene.view).alter(request))
     return [ErrorCode(each.error_code) for each in answer.entries]
 
 
 def test_quotas_are_set_changed_and_removed_and_only_changes_are_written() -> None:
-    scene = Scene(0)
+    scene = MachineCluster(0)
     assert alter(scene, entry(ALICE, producer_byte_rate=10, request_percentage=0.5)) == [ErrorCode.NONE]
     assert alter(scene, entry(BOTH, consumer_byte_rate=7)) == [ErrorCode.NONE]
     assert scene.view.quotas() == {
@@ -77,7 +79,7 @@ def test_quotas_are_set_changed_and_removed_and_only_changes_are_written() -> No
 def test_what_makes_no_sense_is_refused_and_nothing_of_its_entity_is_written(
     entity: QuotaEntity, key: str, value: float
 ) -> None:
-    scene = Scene(0)
+    scene = MachineCluster(0)
     good = {"request_percentage": 5.0, key: value}
     assert alter(scene, entry(entity, **good), entry(BOTH, producer_byte_rate=1)) == [
         ErrorCode.INVALID_REQUEST,
@@ -88,20 +90,20 @@ def test_what_makes_no_sense_is_refused_and_nothing_of_its_entity_is_written(
 
 @pytest.mark.parametrize("address", ["2001:db8::1", "host.example", "localhost", None])
 def test_addresses_may_be_of_either_kind_named_or_all_others(address: str | None) -> None:
-    scene = Scene(0)
+    scene = MachineCluster(0)
     assert alter(scene, entry((("ip", address),), connection_creation_rate=3)) == [ErrorCode.NONE]
     assert scene.view.quota((("ip", address),)) == {"connection_creation_rate": 3.0}
 
 
 def test_an_entity_named_twice_is_refused_once_and_not_changed() -> None:
-    scene = Scene(0)
+    scene = MachineCluster(0)
     answers = alter(scene, entry(ALICE, producer_byte_rate=1), entry(ALICE, consumer_byte_rate=2))
     assert answers == [ErrorCode.INVALID_REQUEST]
     assert scene.view.quotas() == {}
 
 
 def test_a_key_named_twice_is_refused() -> None:
-    scene = Scene(0)
+    scene = MachineCluster(0)
     twice = entry(ALICE, producer_byte_rate=1)
     twice.ops.append(OpData(key="producer_byte_rate", value=2.0))
     assert alter(scene, twice) == [ErrorCode.INVALID_REQUEST]

@@ -26,7 +26,7 @@ from strandline.protocol.messages.scram import (
     ScramCredentialDeletion,
     ScramCredentialUpsertion,
 )
-from unit.controller.scene import Scene
+from unit.controller.machine_cluster import MachineCluster
 
 SHA_256, SHA_512 = 1, 2
 
@@ -46,7 +46,7 @@ def upsert(name: str, mechanism: int = SHA_256, iterations: int = 4096) -> Scram
     )
 
 
-def alter(scene: Scene, *changes: ScramCredentialUpsertion | ScramCredentialDeletion) -> dict[str, ErrorCode]:
+def alter(scene: MachineCluster, *changes: ScramCredentialUpsertion | ScramCredentialDeletion) -> dict[str, ErrorCode]:
     request = AlterUserScramCredentialsRequest(
         deletions=[each for each in changes if isinstance(each, ScramCredentialDeletion)],
         upsertions=[each for each in changes if isinstance(each, ScramCredentialUpsertion)],
@@ -57,7 +57,7 @@ def alter(scene: Scene, *changes: ScramCredentialUpsertion | ScramCredentialDele
 
 @pytest.mark.parametrize(("mechanism", "digest"), [(SHA_256, "sha256"), (SHA_512, "sha512")])
 def test_a_stored_credential_proves_the_password_as_rfc_5802_says(mechanism: int, digest: str) -> None:
-    scene = Scene(0)
+    scene = MachineCluster(0)
     assert alter(scene, upsert("alice", mechanism)) == {"alice": ErrorCode.NONE}
     kept = scene.view.scram_credential("alice", mechanism)
     assert kept is not None
@@ -73,7 +73,7 @@ def test_a_stored_credential_proves_the_password_as_rfc_5802_says(mechanism: int
 
 
 def test_a_credential_is_replaced_and_deleted_by_mechanism() -> None:
-    scene = Scene(0)
+    scene = MachineCluster(0)
     alter(scene, upsert("alice"))
     alter(scene, upsert("alice", SHA_512))
     alter(scene, upsert("alice", iterations=8192))
@@ -97,19 +97,19 @@ def test_a_credential_is_replaced_and_deleted_by_mechanism() -> None:
 def test_a_bad_alteration_is_refused_and_the_others_are_made(
     change: ScramCredentialUpsertion | ScramCredentialDeletion, code: ErrorCode
 ) -> None:
-    scene = Scene(0)
+    scene = MachineCluster(0)
     assert alter(scene, change, upsert("bob")) == {change.name: code, "bob": ErrorCode.NONE}
     assert [c.name for c in scene.view.scram_credentials()] == ["bob"]
 
 
 def test_a_user_is_altered_once_in_a_request() -> None:
-    scene = Scene(0)
+    scene = MachineCluster(0)
     assert alter(scene, upsert("alice"), upsert("alice", SHA_512)) == {"alice": ErrorCode.DUPLICATE_RESOURCE}
     assert scene.view.scram_credentials() == []
 
 
 def test_old_metadata_has_no_place_for_credentials() -> None:
-    scene = Scene(0, elr=False)
+    scene = MachineCluster(0, elr=False)
     scene.write(FeatureLevelRecord(name="metadata.version", feature_level=10))
     assert alter(scene, upsert("alice")) == {"alice": ErrorCode.UNSUPPORTED_VERSION}
 
@@ -131,7 +131,7 @@ class Access:
     """Lists of access on a scene."""
 
     def __init__(self, *, authorizer: bool = True) -> None:
-        self.scene = Scene(0)
+        self.scene = MachineCluster(0)
         self.acls = Acls(self.scene.view, Random(1), authorizer=authorizer)
 
     def create(self, *creations: AclCreation) -> list[ErrorCode]:
@@ -226,7 +226,7 @@ def test_a_filter_that_asks_for_the_unknown_is_refused() -> None:
 
 
 def test_tokens_go_when_their_time_is_over_a_thousand_at_a_time() -> None:
-    scene = Scene(0)
+    scene = MachineCluster(0)
     for number in range(1200):
         scene.write(DelegationTokenRecord(token_id=f"t{number:04}", expiration_timestamp=500, max_timestamp=900))
     scene.write(

@@ -30,7 +30,7 @@ from strandline.protocol.messages.topics import (
     DeleteTopicsRequest,
     DeleteTopicState,
 )
-from unit.controller.scene import Scene, directory
+from unit.controller.machine_cluster import MachineCluster, directory
 
 
 def asked(name: str = "t", partitions: int = -1, factor: int = -1, **configs: str | None) -> CreatableTopic:
@@ -51,12 +51,12 @@ def by_hand(name: str, *assignments: tuple[int, list[int]], partitions: int = -1
     )
 
 
-def create(scene: Scene, *topics: CreatableTopic, **options: Any) -> list[CreatableTopicResult]:
+def create(scene: MachineCluster, *topics: CreatableTopic, **options: Any) -> list[CreatableTopicResult]:
     return scene.decide(scene.topics.create(CreateTopicsRequest(topics=list(topics), **options))).topics
 
 
 def test_a_topic_is_its_record_then_its_settings_then_its_partitions() -> None:
-    scene = Scene()
+    scene = MachineCluster()
     request = CreateTopicsRequest(topics=[asked("t", 2, 3, retention_ms="5", cleanup_policy="compact")])
     decision = finish(scene.topics.create(request))
     assert [type(record) for record in decision.records] == [
@@ -83,13 +83,13 @@ def test_a_topic_is_its_record_then_its_settings_then_its_partitions() -> None:
 
 
 def test_numbers_left_to_the_broker_are_its_defaults() -> None:
-    scene = Scene(settings=ControllerSettings(100, "cluster", num_partitions=4, default_replication_factor=2))
+    scene = MachineCluster(settings=ControllerSettings(100, "cluster", num_partitions=4, default_replication_factor=2))
     (answer,) = create(scene, asked("t"))
     assert (answer.num_partitions, answer.replication_factor) == (4, 2)
 
 
 def test_validating_only_answers_the_same_and_writes_nothing() -> None:
-    scene = Scene()
+    scene = MachineCluster()
     decision = finish(
         scene.topics.create(CreateTopicsRequest(topics=[asked("t", 2, 2), asked("u", 0, 1)], validate_only=True))
     )
@@ -98,7 +98,7 @@ def test_validating_only_answers_the_same_and_writes_nothing() -> None:
 
 
 def test_one_bad_topic_does_not_hold_up_the_others() -> None:
-    scene = Scene()
+    scene = MachineCluster()
     answers = create(scene, asked("good", 1, 1), asked("bad", 1, 9), asked("fine", 1, 1))
     assert [answer.name for answer in answers] == ["good", "bad", "fine"]
     assert [answer.error_code for answer in answers] == [0, ErrorCode.INVALID_REPLICATION_FACTOR, 0]
@@ -106,7 +106,7 @@ def test_one_bad_topic_does_not_hold_up_the_others() -> None:
 
 
 def test_a_name_asked_for_twice_is_refused_once() -> None:
-    scene = Scene()
+    scene = MachineCluster()
     answers = create(scene, asked("t", 1, 1), asked("t", 1, 1), asked("u", 1, 1))
     assert [(answer.name, answer.error_code) for answer in answers] == [("t", ErrorCode.INVALID_REQUEST), ("u", 0)]
     assert answers[0].error_message == "the topic is named twice"
@@ -146,7 +146,7 @@ def test_a_name_asked_for_twice_is_refused_once() -> None:
     ],
 )
 def test_what_cannot_be_created_is_refused_by_its_own_code(topic: CreatableTopic, code: ErrorCode) -> None:
-    scene = Scene(2)
+    scene = MachineCluster(2)
     scene.register(3, fenced=True)
     create(scene, asked("there", 1, 1), asked("dot.ted", 1, 1))
     (answer,) = create(scene, topic)
@@ -156,7 +156,7 @@ def test_what_cannot_be_created_is_refused_by_its_own_code(topic: CreatableTopic
 
 
 def test_names_collide_with_existing_topics_only_as_in_kafka() -> None:
-    scene = Scene()
+    scene = MachineCluster()
     assert [answer.error_code for answer in create(scene, asked("a.b", 1, 1), asked("a_b", 1, 1))] == [0, 0]
     (answer,) = create(scene, asked("a_b.c", 1, 1))
     assert answer.error_code == 0
@@ -165,7 +165,7 @@ def test_names_collide_with_existing_topics_only_as_in_kafka() -> None:
 
 
 def test_replicas_assigned_by_hand_are_taken_as_they_are_and_only_live_ones_are_in_sync() -> None:
-    scene = Scene(2)
+    scene = MachineCluster(2)
     scene.register(3, fenced=True)
     create(scene, by_hand("t", (1, [3, 1]), (0, [2, 3])))
     assert scene.partition("t", 0).replicas == (2, 3)
@@ -174,7 +174,7 @@ def test_replicas_assigned_by_hand_are_taken_as_they_are_and_only_live_ones_are_
 
 
 def test_a_broker_with_several_directories_says_later_where_a_replica_went() -> None:
-    scene = Scene(0)
+    scene = MachineCluster(0)
     scene.write(
         RegisterBrokerRecord(
             broker_id=1, fenced=False, rack=None, log_dirs=[directory(1), directory(2)], broker_epoch=5
@@ -185,7 +185,7 @@ def test_a_broker_with_several_directories_says_later_where_a_replica_went() -> 
 
 
 def test_a_broker_that_is_leaving_or_cordoned_gets_no_new_replicas() -> None:
-    scene = Scene(3)
+    scene = MachineCluster(3)
     scene.write(
         BrokerRegistrationChangeRecord(broker_id=1, broker_epoch=scene.epoch(1), in_controlled_shutdown=1),
         BrokerRegistrationChangeRecord(broker_id=2, broker_epoch=scene.epoch(2), cordoned_log_dirs=[directory(2)]),
@@ -197,7 +197,7 @@ def test_a_broker_that_is_leaving_or_cordoned_gets_no_new_replicas() -> None:
 
 
 def test_without_live_brokers_nothing_is_created() -> None:
-    scene = Scene(0)
+    scene = MachineCluster(0)
     (answer,) = create(scene, asked("t", 1, 1))
     assert answer.error_code == ErrorCode.INVALID_REPLICATION_FACTOR
     assert "1 replicas cannot be placed" in (answer.error_message or "")
@@ -205,25 +205,25 @@ def test_without_live_brokers_nothing_is_created() -> None:
 
 def test_a_topic_with_its_own_min_isr_clears_eligible_leaders_when_they_are_tracked() -> None:
     request = CreateTopicsRequest(topics=[asked("t", 1, 1, min_insync_replicas="2")])
-    with_elr = finish(Scene(elr=True).topics.create(request)).records
-    without = finish(Scene(elr=False).topics.create(request)).records
+    with_elr = finish(MachineCluster(elr=True).topics.create(request)).records
+    without = finish(MachineCluster(elr=False).topics.create(request)).records
     assert [type(r) for r in with_elr] == [TopicRecord, ConfigRecord, ClearElrRecord, PartitionRecord]
     assert [type(r) for r in without] == [TopicRecord, ConfigRecord, PartitionRecord]
 
 
 def test_too_many_partitions_for_one_request_are_refused_as_a_whole() -> None:
     with pytest.raises(KafkaError, match="too many partitions") as refusal:
-        create(Scene(), asked("a", 6000, 1), asked("b", 4001, 1))
+        create(MachineCluster(), asked("a", 6000, 1), asked("b", 4001, 1))
     assert refusal.value.code is ErrorCode.POLICY_VIOLATION
 
 
 def test_a_large_topic_is_decided_in_many_short_steps() -> None:
-    steps = Scene().topics.create(CreateTopicsRequest(topics=[asked("t", 5000, 3)]))
+    steps = MachineCluster().topics.create(CreateTopicsRequest(topics=[asked("t", 5000, 3)]))
     breaths = sum(1 for _ in steps)
     assert breaths >= 40
 
 
-def extend(scene: Scene, *topics: CreatePartitionsTopic, **options: Any) -> list[tuple[str, ErrorCode]]:
+def extend(scene: MachineCluster, *topics: CreatePartitionsTopic, **options: Any) -> list[tuple[str, ErrorCode]]:
     answer = scene.decide(scene.topics.create_partitions(CreatePartitionsRequest(topics=list(topics), **options)))
     return [(result.name, ErrorCode(result.error_code)) for result in answer.results]
 
@@ -234,7 +234,7 @@ def more(name: str, count: int, *assignments: list[int]) -> CreatePartitionsTopi
 
 
 def test_partitions_are_added_after_the_existing_ones_with_the_same_factor() -> None:
-    scene = Scene()
+    scene = MachineCluster()
     scene.topic("t", [1, 2])
     assert extend(scene, more("t", 3)) == [("t", ErrorCode.NONE)]
     known = scene.view.topic("t")
@@ -259,7 +259,7 @@ def test_partitions_are_added_after_the_existing_ones_with_the_same_factor() -> 
     ],
 )
 def test_what_cannot_be_extended_is_refused_by_its_own_code(topic: CreatePartitionsTopic, code: ErrorCode) -> None:
-    scene = Scene()
+    scene = MachineCluster()
     scene.topic("t", [1, 2], [2, 3])
     assert extend(scene, topic) == [(topic.name, code)]
     known = scene.view.topic("t")
@@ -268,7 +268,7 @@ def test_what_cannot_be_extended_is_refused_by_its_own_code(topic: CreatePartiti
 
 
 def test_added_partitions_can_be_assigned_by_hand_and_only_validated() -> None:
-    scene = Scene()
+    scene = MachineCluster()
     scene.topic("t", [1, 2])
     assert extend(scene, more("t", 2, [3, 1]), validate_only=True) == [("t", ErrorCode.NONE)]
     assert extend(scene, more("t", 2, [3, 1])) == [("t", ErrorCode.NONE)]
@@ -276,14 +276,16 @@ def test_added_partitions_can_be_assigned_by_hand_and_only_validated() -> None:
     assert extend(scene, more("t", 5), more("t", 6)) == [("t", ErrorCode.INVALID_REQUEST)]
 
 
-def delete(scene: Scene, *topics: DeleteTopicState, version: int = 6) -> list[tuple[str | None, Uuid, ErrorCode]]:
+def delete(
+    scene: MachineCluster, *topics: DeleteTopicState, version: int = 6
+) -> list[tuple[str | None, Uuid, ErrorCode]]:
     request = DeleteTopicsRequest(topics=list(topics))
     answer = scene.decide(scene.topics.delete(request, version))
     return [(r.name, r.topic_id, ErrorCode(r.error_code)) for r in answer.responses]
 
 
 def test_topics_are_deleted_by_name_or_by_id() -> None:
-    scene = Scene()
+    scene = MachineCluster()
     first, second = scene.topic("a", [1]), scene.topic("b", [1])
     assert delete(scene, DeleteTopicState(name="a"), DeleteTopicState(topic_id=second)) == [
         ("a", first, ErrorCode.NONE),
@@ -293,7 +295,7 @@ def test_topics_are_deleted_by_name_or_by_id() -> None:
 
 
 def test_older_versions_name_topics_only() -> None:
-    scene = Scene()
+    scene = MachineCluster()
     topic_id = scene.topic("a", [1])
     answer = scene.decide(scene.topics.delete(DeleteTopicsRequest(topic_names=["a", "x"]), 5))
     assert [(r.name, r.topic_id, r.error_code) for r in answer.responses] == [
@@ -303,7 +305,7 @@ def test_older_versions_name_topics_only() -> None:
 
 
 def test_what_cannot_be_deleted_is_refused_by_its_own_code() -> None:
-    scene = Scene()
+    scene = MachineCluster()
     topic_id, nobody = scene.topic("a", [1]), Uuid.of(4, 4444)
     asked_for = [
         DeleteTopicState(name="x"),
@@ -324,7 +326,7 @@ def test_what_cannot_be_deleted_is_refused_by_its_own_code() -> None:
 
 
 def test_a_topic_given_by_name_and_by_id_is_refused_once_and_stays() -> None:
-    scene = Scene()
+    scene = MachineCluster()
     topic_id = scene.topic("a", [1])
     answers = delete(scene, DeleteTopicState(name="a"), DeleteTopicState(topic_id=topic_id))
     assert answers == [("a", topic_id, ErrorCode.INVALID_REQUEST)]
@@ -333,21 +335,21 @@ def test_a_topic_given_by_name_and_by_id_is_refused_once_and_stays() -> None:
 
 @pytest.mark.parametrize(("version", "code"), [(2, ErrorCode.INVALID_REQUEST), (6, ErrorCode.TOPIC_DELETION_DISABLED)])
 def test_deletion_can_be_switched_off(version: int, code: ErrorCode) -> None:
-    scene = Scene(settings=ControllerSettings(100, "cluster", delete_topic_enable=False))
+    scene = MachineCluster(settings=ControllerSettings(100, "cluster", delete_topic_enable=False))
     with pytest.raises(KafkaError) as refusal:
         delete(scene, DeleteTopicState(name="a"), version=version)
     assert refusal.value.code is code
 
 
 def test_a_name_is_free_again_as_soon_as_its_topic_is_deleted() -> None:
-    scene = Scene()
+    scene = MachineCluster()
     old = scene.topic("a", [1])
     delete(scene, DeleteTopicState(name="a"))
     assert scene.topic("a", [1]) != old
 
 
 def test_many_topics_and_assignments_are_checked_in_many_short_steps() -> None:
-    scene = Scene()
+    scene = MachineCluster()
     made = sum(
         1 for _ in scene.topics.create(CreateTopicsRequest(topics=[by_hand("t", *[(n, [1]) for n in range(1000)])]))
     )

@@ -30,10 +30,10 @@ class ClientCall:
     principal: str = "User:ada"
     listener: str = "PLAINTEXT"
     client_host: str = "10.1.2.3"
-    bulky: bool = False
+    offload_encoding: bool = False
 
     def park(self) -> None: ...
-    def when_connection_lost(self, purpose: str, tell: Callable[[], None]) -> None: ...
+    def on_connection_lost(self, purpose: str, tell: Callable[[], None]) -> None: ...
 
 
 CREATE = API[ApiKey.CREATE_TOPICS]

@@ -10,17 +10,17 @@ from strandline.model.errors import ErrorCode
 from strandline.protocol.apis import ApiKey
 from strandline.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from strandline.protocol.messages.topics import DescribeTopicPartitionsRequest, TopicRequest
-from unit.handlers.scene import BROKERS, CLIENTS, Asked, Scene, beside, run
+from unit.handlers.metadata_broker import BROKERS, CLIENTS, FakeCall, MetadataBroker, beside, run
 
 
-def asked(scene: Scene, *names: str, version: int = 12, listener: str = CLIENTS) -> MetadataResponse:
+def asked(scene: MetadataBroker, *names: str, version: int = 12, listener: str = CLIENTS) -> MetadataResponse:
     request = MetadataRequest(topics=[MetadataRequestTopic(name=name) for name in names] if names else None)
-    return run(handle_metadata(scene.broker, Asked(ApiKey.METADATA, version, listener), request))
+    return run(handle_metadata(scene.broker, FakeCall(ApiKey.METADATA, version, listener), request))
 
 
-def three_brokers() -> Scene:
+def three_brokers() -> MetadataBroker:
     """1 is alive, 2 is fenced, 3 cannot be reached by clients."""
-    scene = Scene()
+    scene = MetadataBroker()
     scene.add_broker(1)
     scene.add_broker(2, fenced=True)
     scene.add_broker(3, listeners=[BROKERS])
@@ -54,7 +54,7 @@ def test_topics_are_described_partition_by_partition_with_the_same_eyes() -> Non
     request = DescribeTopicPartitionsRequest(topics=[TopicRequest(name="t")])
     scene = three_brokers()
     scene.broker.settings._values["max.request.partition.size.limit"] = 3  # type: ignore[attr-defined]
-    call = Asked(ApiKey.DESCRIBE_TOPIC_PARTITIONS, 0)
+    call = FakeCall(ApiKey.DESCRIBE_TOPIC_PARTITIONS, 0)
     described = run(handle_describe_topic_partitions(scene.broker, call, request))
     assert [(each.error_code, each.leader_id) for each in described.topics[0].partitions] == [
         (ErrorCode.NONE, 1),
@@ -66,7 +66,7 @@ def test_topics_are_described_partition_by_partition_with_the_same_eyes() -> Non
 
 
 def test_a_broker_that_is_not_let_in_yet_names_another_as_the_one_to_send_admin_requests_to() -> None:
-    scene = Scene(node_id=2)
+    scene = MetadataBroker(node_id=2)
     assert asked(scene).controller_id == -1
     scene.add_broker(1)
     scene.add_broker(2, fenced=True)
@@ -76,20 +76,20 @@ def test_a_broker_that_is_not_let_in_yet_names_another_as_the_one_to_send_admin_
 
 
 def test_twenty_thousand_partitions_are_told_in_turns_and_encoded_elsewhere() -> None:
-    scene = Scene()
+    scene = MetadataBroker()
     scene.add_broker(1)
     scene.add_topic("t", *[[1]] * 20_000)
-    call = Asked(ApiKey.METADATA, 12)
+    call = FakeCall(ApiKey.METADATA, 12)
     response, turns = run(beside(handle_metadata(scene.broker, call, MetadataRequest(topics=None))))
     assert len(response.topics[0].partitions) == 20_000
-    assert turns >= 50 and call.bulky
+    assert turns >= 50 and call.offload_encoding
 
 
 def test_a_few_partitions_are_told_at_once() -> None:
-    scene = Scene()
+    scene = MetadataBroker()
     scene.add_broker(1)
     scene.add_topic("t", *[[1]] * 50)
-    call = Asked(ApiKey.METADATA, 12)
+    call = FakeCall(ApiKey.METADATA, 12)
     response, turns = run(beside(handle_metadata(scene.broker, call, MetadataRequest(topics=None))))
     assert len(response.topics[0].partitions) == 50
-    assert turns <= 1 and not call.bulky
+    assert turns <= 1 and not call.offload_encoding

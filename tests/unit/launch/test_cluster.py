@@ -11,8 +11,14 @@ import pytest
 
 from strandline.launch import processes
 from strandline.launch.cluster import Cluster
-from strandline.launch.errors import AlreadyStarting, DiskEmptied, LaunchError, NodeDied, SettingRefused
-from strandline.launch.state import ClusterState, NodeState, write_state
+from strandline.launch.cluster_state import ClusterState, NodeState, write_state
+from strandline.launch.errors import (
+    ConfigOverrideRejected,
+    DataDirectoryEmpty,
+    DirectoryLocked,
+    LaunchError,
+    NodeExited,
+)
 
 
 def prepared(directory: Path, pid: int | None = None) -> tuple[Cluster, NodeState]:
@@ -26,7 +32,7 @@ def prepared(directory: Path, pid: int | None = None) -> tuple[Cluster, NodeStat
 
 def test_an_emptied_disk_is_never_formatted_again(tmp_path: Path) -> None:
     cluster, node = prepared(tmp_path)
-    with pytest.raises(DiskEmptied, match="Formatting it again as it was would let it forget"):
+    with pytest.raises(DataDirectoryEmpty, match="Formatting it again as it was would let it forget"):
         cluster.up()
     assert not os.path.exists(node.data)
 
@@ -58,7 +64,7 @@ def test_two_launchers_do_not_work_on_one_directory(tmp_path: Path) -> None:
     cluster, _ = prepared(tmp_path)
     with open(tmp_path / ".up.lock", "w") as other:
         fcntl.flock(other, fcntl.LOCK_EX)
-        with pytest.raises(AlreadyStarting, match="is at work in"):
+        with pytest.raises(DirectoryLocked, match="is at work in"):
             cluster.up()
 
 
@@ -79,7 +85,7 @@ def test_a_damaged_identity_is_told_in_words(tmp_path: Path, content: str, told:
 
 
 def test_a_setting_that_no_node_can_run_with_is_refused_before_anything_is_written(tmp_path: Path) -> None:
-    with pytest.raises(SettingRefused, match=r"num\.partitions"):
+    with pytest.raises(ConfigOverrideRejected, match=r"num\.partitions"):
         Cluster(tmp_path / "new").up(settings={"num.partitions": "many"})
     assert list(tmp_path.iterdir()) == []
 
@@ -87,7 +93,7 @@ def test_a_setting_that_no_node_can_run_with_is_refused_before_anything_is_writt
 def test_what_a_node_will_warn_about_is_said_at_the_terminal_too(tmp_path: Path) -> None:
     said: list[str] = []
     _, node = prepared(tmp_path)
-    with pytest.raises(DiskEmptied):
+    with pytest.raises(DataDirectoryEmpty):
         Cluster(tmp_path, say=said.append).up(settings={"foo.bar": "1", "num.partitions": "3"})
     assert said == ["warning: foo.bar is not a known key and has no effect"]
     assert not os.path.exists(node.data)
@@ -101,5 +107,5 @@ def test_the_end_of_a_log_tells_why_a_node_died(tmp_path: Path) -> None:
         file.writelines(f"line {number}\n" for number in range(100))
     assert processes.tail(str(log), lines=2, since=since) == "line 98\nline 99"
     assert "old start" not in processes.tail(str(log), lines=500, since=since)
-    assert "line 99" in str(NodeDied(1, 1, processes.tail(str(log))))
+    assert "line 99" in str(NodeExited(1, 1, processes.tail(str(log))))
     assert processes.tail(str(tmp_path / "none")).startswith("(its log cannot be read")

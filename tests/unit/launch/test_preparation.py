@@ -10,12 +10,20 @@ from pathlib import Path
 
 import pytest
 
-from strandline.launch.errors import DiskEmptied, NotReplaceable, OtherCluster, PortTaken
-from strandline.launch.ports import LENT_FROM, any_free
+from strandline.launch.cluster_state import (
+    BROKER,
+    COMBINED,
+    CONTROLLER,
+    ClusterState,
+    NodeState,
+    read_state,
+    write_state,
+)
+from strandline.launch.errors import ClusterIdMismatch, DataDirectoryEmpty, NotReplaceable, PortInUse
+from strandline.launch.ports import LENT_FROM, random_free_port
 from strandline.launch.preparation import Prepared, check, prepare, replace
-from strandline.launch.state import BROKER, COMBINED, CONTROLLER, ClusterState, NodeState, read_state, write_state
 from strandline.launch.topology import Topology
-from strandline.node.identity import Identity, read_identity
+from strandline.node.meta_properties import MetaProperties, read_meta_properties
 from strandline.raft.disk.snapshots import read_snapshot
 from strandline.raft.machine.voters import VoterSet
 from strandline.runtime.disk import SystemDisk
@@ -27,8 +35,8 @@ def prepared(directory: Path, **asked: int) -> Prepared:
     return prepare(str(directory), Topology(**asked), None, {})
 
 
-def identity(node: NodeState) -> Identity:
-    found = read_identity(SystemDisk(), node.data)
+def identity(node: NodeState) -> MetaProperties:
+    found = read_meta_properties(SystemDisk(), node.data)
     assert found is not None
     return found
 
@@ -49,7 +57,7 @@ def test_three_nodes_know_each_other_as_voters_by_address_and_directory(tmp_path
     sets = [first_voters(node) for node in state.nodes]
     assert sets[0] is not None and sets == [sets[0]] * 3
     for node, voter in zip(state.nodes, sets[0].voters, strict=True):
-        assert identity(node) == Identity(state.cluster_id, node.id, voter.directory_id)
+        assert identity(node) == MetaProperties(state.cluster_id, node.id, voter.directory_id)
         assert [(name, at.port) for name, at in voter.listeners] == [("CONTROLLER", node.controller_port)]
 
 
@@ -62,7 +70,7 @@ def test_brokers_come_first_and_only_controllers_are_voters(tmp_path: Path) -> N
 
 
 def test_the_ports_are_the_free_ones_from_the_one_given(tmp_path: Path) -> None:
-    start = any_free("127.0.0.1")
+    start = random_free_port("127.0.0.1")
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", start))
         taken.listen()
@@ -116,7 +124,7 @@ def test_a_list_that_was_lost_makes_no_new_voters_of_what_is_left(tmp_path: Path
 def test_an_emptied_disk_is_refused_with_the_way_back(tmp_path: Path) -> None:
     state = prepared(tmp_path, nodes=3).state
     shutil.rmtree(state.nodes[1].data)
-    with pytest.raises(DiskEmptied) as refused:
+    with pytest.raises(DataDirectoryEmpty) as refused:
         check(state.nodes[1], state, {}, str(tmp_path))
     assert "--replace 2" in str(refused.value) and "quorum remove 2" in str(refused.value)
     assert not Path(state.nodes[1].data).exists()
@@ -155,7 +163,9 @@ def test_a_directory_of_another_cluster_is_not_started(tmp_path: Path) -> None:
     check(node, state, {}, str(tmp_path))
     meta = Path(node.data, "meta.properties")
     meta.write_text(meta.read_text().replace(state.cluster_id, "AAAAAAAAAAAAAAAAAAAAAg"))
-    with pytest.raises(OtherCluster, match=f"node 1 is of cluster {state.cluster_id}, but .* AAAAAAAAAAAAAAAAAAAAAg"):
+    with pytest.raises(
+        ClusterIdMismatch, match=f"node 1 is of cluster {state.cluster_id}, but .* AAAAAAAAAAAAAAAAAAAAAg"
+    ):
         check(node, state, {}, str(tmp_path))
 
 
@@ -163,7 +173,7 @@ def test_a_port_is_waited_for_only_after_a_process_that_was_killed(tmp_path: Pat
     state = prepared(tmp_path, nodes=1).state
     (node,) = state.nodes
     with socket.create_server((node.host, node.port or 0)) as dying:
-        with pytest.raises(PortTaken):
+        with pytest.raises(PortInUse):
             check(node, state, {}, str(tmp_path))
         node.pid = 1
         threading.Timer(0.05, dying.close).start()

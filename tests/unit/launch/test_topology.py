@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from strandline.launch.errors import TopologyRefused
-from strandline.launch.state import BROKER, COMBINED, CONTROLLER, NodeState, Roles
+from strandline.launch.cluster_state import BROKER, COMBINED, CONTROLLER, NodeState, Roles
+from strandline.launch.errors import InvalidTopology
 from strandline.launch.topology import Topology
 
 
@@ -51,12 +51,12 @@ def test_what_is_missing_is_added_and_nothing_is_taken_away(
     ],
 )
 def test_what_cannot_be_is_refused_with_what_can(asked: Topology, there: list[Roles], told: str) -> None:
-    with pytest.raises(TopologyRefused, match=told):
+    with pytest.raises(InvalidTopology, match=told):
         asked.missing(present(*there))
 
 
 def test_the_two_ways_to_ask_exclude_each_other() -> None:
-    with pytest.raises(TopologyRefused, match="either the one or the others"):
+    with pytest.raises(InvalidTopology, match="either the one or the others"):
         Topology(nodes=3, brokers=1)
 
 

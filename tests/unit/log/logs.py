@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
+from strandline.log.cold_reads import ColdRead
 from strandline.log.partition_log import PartitionLog
 from strandline.log.settings import LogSettings
-from strandline.log.warming import Cold
 from strandline.model.ids import TopicPartition
 from strandline.records.batch import Record, batches, crc_ok, encode_batch, end_transaction_marker
 from strandline.runtime.disk import Disk, SystemDisk
@@ -85,16 +85,16 @@ def marker(log: PartitionLog, producer_id: int, *, commit: bool, producer_epoch:
         base_offset=log.log_end_offset,
         leader_epoch=log.epochs.latest,
     )
-    return log.append_batches(data).base_offset
+    return log.append_as_follower(data).base_offset
 
 
 def read(log: PartitionLog, offset: int, *, max_bytes: int = 1 << 20, before_offset: int | None = None) -> bytes:
     """What a consumer gets, after as much warming as it takes; three times must do."""
     for _ in range(3):
         answer = log.read(offset, max_bytes=max_bytes, before_offset=before_offset)
-        if not isinstance(answer, Cold):
+        if not isinstance(answer, ColdRead):
             return b"" if answer.slice is None else answer.slice.read()
-        answer.warm()
+        answer.load()
     raise AssertionError(f"{log!r} stays cold at {offset}")
 
 

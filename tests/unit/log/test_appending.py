@@ -93,7 +93,7 @@ class TestRolling:
     def test_by_the_span_of_offsets(self, tmp_path: Path) -> None:
         log = open_log(tmp_path, LARGE)
         append(log, batch(1))
-        log.append_batches(batch(1, base_offset=(1 << 31) + 5, leader_epoch=0))
+        log.append_as_follower(batch(1, base_offset=(1 << 31) + 5, leader_epoch=0))
         assert [segment.base_offset for segment in log.segments] == [0, (1 << 31) + 5]
         assert read_header(read(log, (1 << 31) + 5)).base_offset == (1 << 31) + 5
 
@@ -121,7 +121,7 @@ class TestFollower:
         fill(leader, 30, leader_epoch=2)
         follower = open_log(tmp_path / "follower")
         while follower.log_end_offset < leader.log_end_offset:
-            follower.append_batches(read(leader, follower.log_end_offset, max_bytes=5000))
+            follower.append_as_follower(read(leader, follower.log_end_offset, max_bytes=5000))
         assert read_all(follower) == read_all(leader)
         assert follower.epochs.entries == leader.epochs.entries
 
@@ -129,7 +129,7 @@ class TestFollower:
         leader = open_log(tmp_path / "leader", LARGE)
         fill(leader, 40)
         follower = open_log(tmp_path / "follower", replace(SMALL, segment_bytes=1000))
-        answer = follower.append_batches(read(leader, 0))
+        answer = follower.append_as_follower(read(leader, 0))
         assert answer == Appended(0, 79, -1, False, leader.size_bytes)
         assert all(segment.size <= 1000 for segment in follower.segments)
         assert read_all(follower) == read_all(leader)
@@ -137,30 +137,30 @@ class TestFollower:
     def test_a_batch_cut_off_at_the_end_is_left_for_the_next_fetch(self, tmp_path: Path) -> None:
         log = open_log(tmp_path)
         data = batch(2, leader_epoch=0) + batch(3, base_offset=2, leader_epoch=0)
-        assert log.append_batches(data[:-1]).last_offset == 1
+        assert log.append_as_follower(data[:-1]).last_offset == 1
         assert log.log_end_offset == 2
-        assert log.append_batches(data[:30]).size_bytes == 0
+        assert log.append_as_follower(data[:30]).size_bytes == 0
 
     @pytest.mark.parametrize("offset", [0, 1])
     def test_offsets_that_go_back_are_refused(self, tmp_path: Path, offset: int) -> None:
         log = open_log(tmp_path)
-        log.append_batches(batch(2, leader_epoch=0))
+        log.append_as_follower(batch(2, leader_epoch=0))
         with pytest.raises(KafkaError, match="cannot follow"):
-            log.append_batches(batch(1, base_offset=offset, leader_epoch=0))
+            log.append_as_follower(batch(1, base_offset=offset, leader_epoch=0))
         assert log.log_end_offset == 2
 
     def test_epochs_that_go_back_are_refused(self, tmp_path: Path) -> None:
         log = open_log(tmp_path)
-        log.append_batches(batch(2, leader_epoch=3))
+        log.append_as_follower(batch(2, leader_epoch=3))
         with pytest.raises(KafkaError, match="leader epoch 2 cannot follow 3"):
-            log.append_batches(batch(1, base_offset=2, leader_epoch=2))
+            log.append_as_follower(batch(1, base_offset=2, leader_epoch=2))
 
     def test_a_damaged_batch_is_refused(self, tmp_path: Path) -> None:
         log = open_log(tmp_path)
         data = batch(2, leader_epoch=0)
         data[-1] ^= 1
         with pytest.raises(KafkaError) as refusal:
-            log.append_batches(data)
+            log.append_as_follower(data)
         assert refusal.value.code is ErrorCode.CORRUPT_MESSAGE
 
     def test_producers_and_transactions_are_known_there_too(self, tmp_path: Path) -> None:
@@ -169,7 +169,7 @@ class TestFollower:
         append(leader, batch(1, producer_id=4, sequence=0, transactional=True))
         marker(leader, 4, commit=False)
         follower = open_log(tmp_path / "follower")
-        follower.append_batches(read(leader, 0))
+        follower.append_as_follower(read(leader, 0))
         assert follower.producers.get(3).last_sequence == 0  # type: ignore[union-attr]
         assert follower.aborted_transactions(0, 3) == leader.aborted_transactions(0, 3) == [(4, 1, 2, 3)]
 

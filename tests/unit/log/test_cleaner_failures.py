@@ -153,7 +153,7 @@ def committed(log: CompactedLog) -> dict[str, str | None]:
 def load_aborted(log: CompactedLog) -> None:
     reader = log.log.aborted_transactions(0, log.log.log_end_offset)
     if not isinstance(reader, list):
-        reader.warm()
+        reader.load()
 
 
 def test_a_power_loss_at_any_operation_loses_nothing_and_brings_nothing_back() -> None:

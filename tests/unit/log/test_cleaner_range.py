@@ -172,8 +172,8 @@ class TestReading:
                 log.reopen()
             for offset in range(301):
                 read = log.log.read(offset, max_bytes=1)
-                if hasattr(read, "warm"):
-                    read.warm()
+                if hasattr(read, "load"):
+                    read.load()
                     read = log.log.read(offset, max_bytes=1)
                 assert read.slice is not None
                 first = next(batches(read.slice.read()))[1]

@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from strandline.log import offset_index, time_index
-from strandline.log.entry_file import NotLoaded
+from strandline.log.index_file import NotLoaded
 from strandline.log.offset_index import OffsetIndex
 from strandline.log.time_index import TimeIndex
 from strandline.runtime.disk import SystemDisk

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from strandline.log.cold_reads import ColdRead
 from strandline.log.partition_log import PartitionLog
 from strandline.log.reading import Read
 from strandline.log.settings import LogSettings
-from strandline.log.warming import Cold
 from strandline.model.errors import ErrorCode, KafkaError
 from strandline.records.batch import batches, read_header
 from strandline.runtime.disk import SystemDisk, SystemFile
@@ -121,8 +121,8 @@ def test_what_was_not_is_cold_until_its_checksums_were_seen(tmp_path: Path) -> N
     fill(log, 60)
     log = reopened(tmp_path, log)
     answer = log.read(0, max_bytes=500)
-    assert isinstance(answer, Cold)
-    answer.warm()
+    assert isinstance(answer, ColdRead)
+    answer.load()
     answer = log.read(0, max_bytes=500)
     assert isinstance(answer, Read)
     # One warming is good for much of what follows.
@@ -139,9 +139,9 @@ def test_a_slice_ends_at_a_batch_where_the_index_knows_one(tmp_path: Path) -> No
 
 def test_reading_goes_on_over_a_gap_that_compaction_left(tmp_path: Path) -> None:
     log = open_log(tmp_path, LogSettings(cleanup_compact=True))
-    log.append_batches(batch(2, leader_epoch=0))
+    log.append_as_follower(batch(2, leader_epoch=0))
     log.roll()
-    log.append_batches(batch(1, base_offset=10, leader_epoch=0))
+    log.append_as_follower(batch(1, base_offset=10, leader_epoch=0))
     assert log.segments[1].base_offset == 2
     assert headers(read(log, 5)) == [(10, 10)]
     assert headers(read(log, 0, before_offset=7)) == [(0, 1)]
@@ -175,9 +175,9 @@ def test_a_log_at_rest_holds_no_file_and_reads_again_when_asked(tmp_path: Path) 
     fill(log, 60)
     expected = read_all(log)
     held = log.read(log.log_end_offset - 1, max_bytes=1000)
-    log.rest_if_idle()
+    log.release_if_idle()
     assert log.active.file is not None
-    log.rest_if_idle()
+    log.release_if_idle()
     assert all(segment.file is None and segment.recent is None for segment in log.segments)
     # A slice handed out before still gives its bytes, and nothing has to be verified again.
     assert isinstance(held, Read) and held.slice is not None

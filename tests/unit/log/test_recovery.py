@@ -168,12 +168,12 @@ def test_a_torn_end_is_no_loss_but_damage_with_whole_records_behind_it_is(tmp_pa
     torn[-5] ^= 1
     file.write_bytes(torn)
     again = open_log(tmp_path)
-    assert (again.log_end_offset, again.is_whole) == (18, True)
+    assert (again.log_end_offset, again.is_intact) == (18, True)
     hurt = bytearray(whole)
     hurt[len(hurt) // 2] ^= 1
     file.write_bytes(hurt)
     again = open_log(tmp_path)
-    assert 0 < again.log_end_offset < 18 and not again.is_whole
+    assert 0 < again.log_end_offset < 18 and not again.is_intact
     assert again.lost_up_to == 20
 
 

@@ -48,7 +48,7 @@ def test_a_record_from_the_future_keeps_its_segment_and_those_behind(tmp_path: P
 
 def test_a_segment_without_timestamps_is_as_old_as_its_file(tmp_path: Path) -> None:
     log = open_log(tmp_path, replace(SMALL, retention_ms=1000))
-    log.append_batches(batch(1, timestamp=-1, leader_epoch=0))
+    log.append_as_follower(batch(1, timestamp=-1, leader_epoch=0))
     log.roll(WALL_MS)
     log.advance_high_watermark(1)
     os.utime(tmp_path / "orders-0" / f"{0:020d}.log", (WALL_MS // 1000, WALL_MS // 1000))

@@ -10,7 +10,7 @@ from random import Random
 import pytest
 from msgspec.structs import replace
 
-from strandline.log import housekeeping
+from strandline.log import maintenance
 from strandline.log.directory import DirectoryInUse
 from strandline.log.health import Condition
 from strandline.log.settings import LogSettings
@@ -49,7 +49,7 @@ def test_a_log_is_made_with_its_topic_id_and_found_again(tmp_path: Path) -> None
     assert store.open_log(partition(3), TOPIC, SMALL, wall_ms=WALL_MS) is log
     fill(log, 10)
     assert (tmp_path / "one" / "orders-3" / "partition.metadata").read_text() == f"version: 0\ntopic_id: {TOPIC}"
-    housekeeping.close(store, 7)
+    maintenance.close(store, 7)
     again = open_store(tmp_path)
     assert again.partitions() == [partition(3)]
     assert again.log(partition(3)) is None
@@ -72,7 +72,7 @@ def test_a_directory_serves_one_process_at_a_time(tmp_path: Path) -> None:
     store = open_store(tmp_path, ["one", "two"])
     with pytest.raises(DirectoryInUse, match="in use by another process"):
         open_store(tmp_path, ["one", "two"])
-    housekeeping.close(store)
+    maintenance.close(store)
     open_store(tmp_path, ["one", "two"])
 
 
@@ -105,7 +105,7 @@ def test_a_cordoned_directory_gets_what_is_asked_for_and_nothing_else(tmp_path: 
 def test_a_topic_deleted_and_made_again_does_not_see_the_old_records(tmp_path: Path) -> None:
     store = open_store(tmp_path)
     fill(store.open_log(partition(0), TOPIC, SMALL, wall_ms=WALL_MS), 5)
-    housekeeping.close(store)
+    maintenance.close(store)
     again = open_store(tmp_path)
     log = again.open_log(partition(0), OTHER_TOPIC, SMALL, wall_ms=WALL_MS)
     assert (log.log_end_offset, log.high_watermark) == (0, 0)
@@ -118,9 +118,9 @@ def test_partitions_that_metadata_does_not_know_are_set_aside(tmp_path: Path) ->
     store = open_store(tmp_path)
     for number, topic in enumerate((TOPIC, TOPIC, OTHER_TOPIC)):
         store.open_log(partition(number), topic, SMALL, wall_ms=WALL_MS)
-    housekeeping.close(store)
+    maintenance.close(store)
     again = open_store(tmp_path)
-    assert again.set_aside_strays({partition(0): TOPIC, partition(2): TOPIC}) == [partition(1), partition(2)]
+    assert again.mark_strays({partition(0): TOPIC, partition(2): TOPIC}) == [partition(1), partition(2)]
     assert again.partitions() == [partition(0)]
 
 
@@ -140,8 +140,8 @@ def test_a_deleted_log_is_renamed_then_removed(tmp_path: Path) -> None:
     with pytest.raises(KafkaError):
         append(log, batch(1))
     assert store.directories[0].health.condition is Condition.ONLINE
-    assert housekeeping.remove_doomed(store, 59_999) == 0
-    assert housekeeping.remove_doomed(store, 60_000) == 1
+    assert maintenance.remove_deleted(store, 59_999) == 0
+    assert maintenance.remove_deleted(store, 60_000) == 1
     assert [entry.name for entry in (tmp_path / "one").iterdir() if entry.is_dir()] == []
 
 
@@ -152,7 +152,7 @@ def test_a_deletion_that_was_not_finished_goes_on_after_a_restart(tmp_path: Path
     crash(store)
     again = open_store(tmp_path)
     assert again.partitions() == []
-    assert housekeeping.remove_doomed(again, 0) == 1
+    assert maintenance.remove_deleted(again, 0) == 1
 
 
 def test_checkpoints_keep_what_is_known_of_logs_that_nobody_opened(tmp_path: Path) -> None:
@@ -162,13 +162,13 @@ def test_checkpoints_keep_what_is_known_of_logs_that_nobody_opened(tmp_path: Pat
     log = store.log(partition(1))
     assert log is not None
     log.delete_records_before(3)
-    housekeeping.close(store)
+    maintenance.close(store)
     again = open_store(tmp_path)
     directory = tmp_path / "one"
     fill(again.open_log(partition(0), TOPIC, SMALL, wall_ms=WALL_MS), 1)
-    housekeeping.checkpoint_recovery_points(again)
-    housekeeping.checkpoint_log_starts(again)
-    housekeeping.checkpoint_high_watermarks(again)
+    maintenance.checkpoint_recovery_points(again)
+    maintenance.checkpoint_log_starts(again)
+    maintenance.checkpoint_high_watermarks(again)
     expected = "0\n3\norders 0 12\norders 1 12\norders 2 14\n"
     assert (directory / "recovery-point-offset-checkpoint").read_text() == expected.replace("0 12", "0 10")
     assert (directory / "log-start-offset-checkpoint").read_text() == "0\n1\norders 1 3\n"
@@ -180,7 +180,7 @@ def test_checkpoints_keep_what_is_known_of_logs_that_nobody_opened(tmp_path: Pat
 def test_the_high_watermark_comes_back_after_a_crash_and_a_loss_below_it_is_told(tmp_path: Path) -> None:
     store = open_store(tmp_path)
     fill(store.open_log(partition(0), TOPIC, SMALL, wall_ms=WALL_MS), 5)
-    housekeeping.checkpoint_high_watermarks(store)
+    maintenance.checkpoint_high_watermarks(store)
     crash(store)
     again = open_store(tmp_path)
     log = again.open_log(partition(0), TOPIC, SMALL, wall_ms=WALL_MS)
@@ -203,12 +203,12 @@ def test_a_shutdown_is_clean_only_when_no_log_was_left_unseen_after_a_crash(tmp_
     assert not store.directories[0].is_clean
     assert store.unrecovered() == [partition(0), partition(1)]
     store.open_log(partition(0), TOPIC, SMALL, wall_ms=WALL_MS)
-    housekeeping.close(store)
+    maintenance.close(store)
     store = open_store(tmp_path)
     assert not store.directories[0].is_clean
     for topic_partition in store.unrecovered():
         store.open_log(topic_partition, TOPIC, SMALL, wall_ms=WALL_MS)
-    housekeeping.close(store)
+    maintenance.close(store)
     store = open_store(tmp_path)
     assert store.directories[0].is_clean
     assert store.unrecovered() == []
@@ -218,7 +218,7 @@ def test_a_shutdown_is_clean_only_when_no_log_was_left_unseen_after_a_crash(tmp_
 def test_a_crash_after_a_clean_start_is_seen_as_a_crash(tmp_path: Path) -> None:
     store = open_store(tmp_path)
     fill(store.open_log(partition(0), TOPIC, SMALL, wall_ms=WALL_MS), 5)
-    housekeeping.close(store)
+    maintenance.close(store)
     crash(open_store(tmp_path))
     assert not open_store(tmp_path).directories[0].is_clean
 
@@ -226,7 +226,7 @@ def test_a_crash_after_a_clean_start_is_seen_as_a_crash(tmp_path: Path) -> None:
 def test_a_damaged_checkpoint_costs_time_and_nothing_else(tmp_path: Path) -> None:
     store = open_store(tmp_path)
     fill(store.open_log(partition(0), TOPIC, SMALL, wall_ms=WALL_MS), 5)
-    housekeeping.close(store)
+    maintenance.close(store)
     for name in ("recovery-point-offset-checkpoint", "replication-offset-checkpoint"):
         (tmp_path / "one" / name).write_bytes(b"0\n7\ngarb")
     log = open_store(tmp_path).open_log(partition(0), TOPIC, SMALL, wall_ms=WALL_MS)
@@ -252,7 +252,7 @@ class TestAFailingDirectory:
             store.open_log(partition(3), TOPIC, SMALL, wall_ms=WALL_MS, directory_id=store.directories[0].id)
         assert refusal.value.code is ErrorCode.KAFKA_STORAGE_ERROR
         disk.mend()
-        housekeeping.close(store)
+        maintenance.close(store)
         assert not (tmp_path / "one" / ".kafka_cleanshutdown").exists()
         assert (tmp_path / "two" / ".kafka_cleanshutdown").exists()
 
@@ -292,12 +292,12 @@ class TestPeriodicSteps:
         store = open_store(tmp_path)
         log = store.open_log(partition(0), TOPIC, settings, wall_ms=WALL_MS)
         fill(log, 40)
-        assert housekeeping.logs_with_expired_segments(store, WALL_MS) == []
-        assert housekeeping.logs_with_expired_segments(store, WALL_MS + 10**6) == [log]
-        store.doomed_segments.extend((600, segment) for segment in log.retire_segments(WALL_MS + 10**6))
+        assert maintenance.logs_with_expired_segments(store, WALL_MS) == []
+        assert maintenance.logs_with_expired_segments(store, WALL_MS + 10**6) == [log]
+        store.segments_to_remove.extend((600, segment) for segment in log.retire_segments(WALL_MS + 10**6))
         assert (log.log_start_offset, log.log_end_offset) == (80, 80)
-        assert housekeeping.remove_doomed(store, 599) == 0
-        assert housekeeping.remove_doomed(store, 600) == 3
+        assert maintenance.remove_deleted(store, 599) == 0
+        assert maintenance.remove_deleted(store, 600) == 3
 
     def test_retention_says_nothing_of_a_directory_that_is_offline(
         self, tmp_path: Path, caplog: pytest.LogCaptureFixture
@@ -307,39 +307,39 @@ class TestPeriodicSteps:
         fill(log, 40)
         log.health.fail("the disk is gone")
         caplog.clear()
-        assert housekeeping.logs_with_expired_segments(store, WALL_MS + 10**6) == []
+        assert maintenance.logs_with_expired_segments(store, WALL_MS + 10**6) == []
         unopened = {partition(1): replace(SMALL, retention_ms=1)}
-        assert housekeeping.unopened_with_old_segments(store, unopened, WALL_MS + 10**6) == []
+        assert maintenance.unopened_with_old_segments(store, unopened, WALL_MS + 10**6) == []
         assert caplog.records == []
 
     def test_logs_nobody_opened_are_found_when_retention_may_concern_them(self, tmp_path: Path) -> None:
         store = open_store(tmp_path)
         for number in range(3):
             fill(store.open_log(partition(number), TOPIC, SMALL, wall_ms=WALL_MS), 5 * number)
-        housekeeping.close(store)
+        maintenance.close(store)
         again = open_store(tmp_path)
         settings = {
             partition(0): replace(SMALL, retention_ms=0),
             partition(1): replace(SMALL, retention_bytes=10),
             partition(2): SMALL,
         }
-        assert housekeeping.unopened_with_old_segments(again, settings, 1 << 50) == [partition(1)]
+        assert maintenance.unopened_with_old_segments(again, settings, 1 << 50) == [partition(1)]
         settings[partition(2)] = replace(SMALL, retention_ms=1000)
-        assert housekeeping.unopened_with_old_segments(again, settings, 1 << 50) == [partition(1), partition(2)]
+        assert maintenance.unopened_with_old_segments(again, settings, 1 << 50) == [partition(1), partition(2)]
 
     def test_silent_producers_are_forgotten(self, tmp_path: Path) -> None:
         store = open_store(tmp_path)
         log = store.open_log(partition(0), TOPIC, LogSettings(), wall_ms=WALL_MS)
         append(log, batch(1, producer_id=1, sequence=0))
-        assert housekeeping.expire_producers(store, WALL_MS + 86_399_999) == 0
-        assert housekeeping.expire_producers(store, WALL_MS + 86_400_001) == 1
+        assert maintenance.expire_producers(store, WALL_MS + 86_399_999) == 0
+        assert maintenance.expire_producers(store, WALL_MS + 86_400_001) == 1
 
     def test_idle_logs_put_their_files_down(self, tmp_path: Path) -> None:
         store = open_store(tmp_path)
         log = store.open_log(partition(0), TOPIC, SMALL, wall_ms=WALL_MS)
         fill(log, 3)
-        housekeeping.rest_idle(store)
-        housekeeping.rest_idle(store)
+        maintenance.release_idle(store)
+        maintenance.release_idle(store)
         assert log.active.file is None
         fill(log, 1)
         assert len(read_all(log)) == 4
@@ -350,7 +350,7 @@ class TestPeriodicSteps:
             fill(store.open_log(partition(number), TOPIC, SMALL, wall_ms=WALL_MS), 5 + number)
         expected = store.sizes(store.directories[0])
         assert expected[partition(0)] > 0
-        housekeeping.close(store)
+        maintenance.close(store)
         again = open_store(tmp_path)
         again.open_log(partition(0), TOPIC, SMALL, wall_ms=WALL_MS)
         assert again.sizes(again.directories[0]) == expected
@@ -360,15 +360,15 @@ class TestPeriodicSteps:
         log = store.open_log(partition(0), TOPIC, SMALL, wall_ms=WALL_MS)
         fill(log, 10)
         log.flush()
-        housekeeping.checkpoint_recovery_points(store)
+        maintenance.checkpoint_recovery_points(store)
         assert "orders 0 20\n" in (tmp_path / "one" / "recovery-point-offset-checkpoint").read_text()
         step = log.begin_truncation(4)
         step.run()
         assert "orders 0 4\n" in (tmp_path / "one" / "recovery-point-offset-checkpoint").read_text()
         # A periodic write in between must not raise it again.
-        housekeeping.checkpoint_recovery_points(store)
+        maintenance.checkpoint_recovery_points(store)
         step.apply()
-        housekeeping.checkpoint_recovery_points(store)
+        maintenance.checkpoint_recovery_points(store)
         assert "orders 0 4\n" in (tmp_path / "one" / "recovery-point-offset-checkpoint").read_text()
 
 
@@ -379,7 +379,7 @@ def test_a_full_disk_is_no_reason_to_stop_when_the_id_of_a_torn_new_partition_is
     disk = FailingDisk()
     disk.fail("write", "partition.metadata", errno.ENOSPC)
     store = open_store(tmp_path, disk=disk)
-    assert store.set_aside_strays({partition(0): TOPIC}) == []
+    assert store.mark_strays({partition(0): TOPIC}) == []
     with pytest.raises(KafkaError) as refusal:
         store.open_log(partition(0), TOPIC, SMALL, wall_ms=WALL_MS)
     assert refusal.value.code is ErrorCode.KAFKA_STORAGE_ERROR

@@ -55,7 +55,7 @@ def test_at_or_above_the_log_end_nothing_happens(tmp_path: Path) -> None:
     log.truncate_to(6)
     log.truncate_to(100)
     assert log.log_end_offset == 6
-    assert log.cutting_at is None
+    assert log.truncating_to is None
 
 
 @pytest.mark.parametrize("written", [False, True])
@@ -68,7 +68,7 @@ def test_at_the_log_end_an_epoch_without_a_record_is_forgotten_for_good(tmp_path
         log.checkpoint()
     log.truncate_to(6)
     assert log.epochs.entries == ((0, 0),)
-    assert log.cutting_at is None
+    assert log.truncating_to is None
     log.checkpoint()
     assert open_log(tmp_path, recovery_point=6).epochs.entries == ((0, 0),)
 
@@ -113,11 +113,11 @@ def test_checkpoints_are_lowered_before_any_file_is_cut(tmp_path: Path) -> None:
     calls: list[tuple[TopicPartition, int, int | None, int]] = []
     size = log.size_bytes
 
-    def before_cut(partition: TopicPartition, end_offset: int, log_start: int | None) -> None:
+    def before_truncation(partition: TopicPartition, end_offset: int, log_start: int | None) -> None:
         on_disk = sum((tmp_path / "orders-0" / name).stat().st_size for name in files(tmp_path, ".log"))
         calls.append((partition, end_offset, log_start, on_disk))
 
-    log.before_cut = before_cut
+    log.before_truncation = before_truncation
     step = log.begin_truncation(50)
     assert log.checkpoint() <= 50
     step.run()

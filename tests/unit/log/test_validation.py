@@ -10,7 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 from strandline.log.settings import LogSettings
-from strandline.log.validation import Origin, RecordsRefused, assign, check_replicated, is_heavy, validate
+from strandline.log.validation import InvalidRecords, Origin, assign, check_replicated, is_heavy, validate
 from strandline.model.errors import ErrorCode
 from strandline.records.batch import (
     HEADER_SIZE,
@@ -21,7 +21,7 @@ from strandline.records.batch import (
     end_transaction_marker,
     read_header,
 )
-from unit.log.validating import (
+from unit.log.batches_to_validate import (
     APPEND_TIME,
     COMPACTED,
     EVERY_CODEC,
@@ -219,11 +219,11 @@ class TestReplication:
     def test_a_damaged_batch_is_corrupt(self) -> None:
         second = batch_of()
         second[70] ^= 1
-        with pytest.raises(RecordsRefused) as refusal:
+        with pytest.raises(InvalidRecords) as refusal:
             check_replicated(memoryview(batch_of() + second))
         assert refusal.value.code == ErrorCode.CORRUPT_MESSAGE
 
     def test_bytes_that_are_no_batch_are_corrupt(self) -> None:
-        with pytest.raises(RecordsRefused) as refusal:
+        with pytest.raises(InvalidRecords) as refusal:
             check_replicated(memoryview(batch_of() + bytes(100)))
         assert refusal.value.code == ErrorCode.CORRUPT_MESSAGE

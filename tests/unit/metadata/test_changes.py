@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from strandline.metadata.changes import Changes, PartitionStep, changes_of, changing, everything, portions
+from strandline.metadata.changes import Changes, PartitionDelta, changes_of, changing, everything, portions
 from strandline.metadata.image import Image
 from strandline.metadata.values import ConfigResource
 from strandline.model.ids import Uuid
@@ -47,7 +47,7 @@ def step(image: Image, *records: Message) -> Changes:
     return changes_of(image, image.commit(image.end_offset), ME)
 
 
-def names(steps: tuple[PartitionStep, ...]) -> list[tuple[str, int]]:
+def names(steps: tuple[PartitionDelta, ...]) -> list[tuple[str, int]]:
     return [(step.topic, step.partition) for step in steps]
 
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from strandline.model.ids import Endpoint
-from strandline.node.config import Config, ConfigRefused
+from strandline.node.config import Config, InvalidConfig
 from strandline.runtime.disk import SystemDisk
 
 COMBINED = {
@@ -53,7 +53,7 @@ log.retention.check.interval.ms=300000
 
 
 def problems(properties: dict[str, str]) -> str:
-    with pytest.raises(ConfigRefused) as refusal:
+    with pytest.raises(InvalidConfig) as refusal:
         Config.of(properties)
     return "\n".join(refusal.value.problems)
 
@@ -82,7 +82,7 @@ def test_the_file_that_comes_with_kafka_is_taken_as_it_is(tmp_path: object) -> N
 
 
 def test_a_file_that_is_not_there_is_refused_by_name() -> None:
-    with pytest.raises(ConfigRefused, match=r"/nowhere/server\.properties.*\n.*cannot be read"):
+    with pytest.raises(InvalidConfig, match=r"/nowhere/server\.properties.*\n.*cannot be read"):
         Config.load("/nowhere/server.properties")
 
 

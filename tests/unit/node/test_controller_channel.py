@@ -37,7 +37,7 @@ class Quorum:
         self._changed.set()
         self._changed = asyncio.Event()
 
-    async def other_leader(self, known: Leader) -> Leader:
+    async def leader_other_than(self, known: Leader) -> Leader:
         while self.leader == known:
             await self._changed.wait()
         return self.leader

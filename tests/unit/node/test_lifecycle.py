@@ -11,7 +11,7 @@ import pytest
 from strandline.metadata.image import Image
 from strandline.model.errors import ErrorCode, KafkaError, NodeFault
 from strandline.model.ids import Endpoint, Uuid
-from strandline.node.lifecycle import Lifecycle, Registration
+from strandline.node.lifecycle import BrokerLifecycle, Registration
 from strandline.protocol.apis import ApiKey
 from strandline.protocol.messages.brokers import BrokerHeartbeatResponse, BrokerRegistrationResponse
 from strandline.protocol.messages.metadata_records import FeatureLevelRecord, RegisterBrokerRecord
@@ -41,7 +41,7 @@ class Controller:
         return answer
 
 
-Story = Callable[[Lifecycle, Callable[[], int]], Coroutine[Any, Any, None]]
+Story = Callable[[BrokerLifecycle, Callable[[], int]], Coroutine[Any, Any, None]]
 
 
 def _tell(story: Story, controller: Controller, image: Image | None = None) -> int:
@@ -57,7 +57,7 @@ def _tell(story: Story, controller: Controller, image: Image | None = None) -> i
             directories=(DIRECTORY,),
             previous_broker_epoch=-1,
         )
-        life = Lifecycle(
+        life = BrokerLifecycle(
             registration,
             image or Image(),
             controller.send,
@@ -77,7 +77,7 @@ def _refusal(code: ErrorCode) -> KafkaError:
     return KafkaError(code, "as the test wants it")
 
 
-async def _register(life: Lifecycle, now_ms: Callable[[], int]) -> None:
+async def _register(life: BrokerLifecycle, now_ms: Callable[[], int]) -> None:
     await life.register()
 
 
@@ -104,7 +104,7 @@ def test_a_broker_of_another_cluster_gives_up_at_once() -> None:
 def test_a_broker_taken_for_dead_is_heard_again_at_once() -> None:
     controller = Controller(BrokerHeartbeatResponse(is_fenced=True), BrokerHeartbeatResponse(is_fenced=False))
 
-    async def story(life: Lifecycle, now_ms: Callable[[], int]) -> None:
+    async def story(life: BrokerLifecycle, now_ms: Callable[[], int]) -> None:
         task = asyncio.get_running_loop().create_task(life.run())
         while len(controller.asked) < 2:
             await asyncio.sleep(0.01)
@@ -116,10 +116,10 @@ def test_a_broker_taken_for_dead_is_heard_again_at_once() -> None:
 def test_news_do_not_wait_for_the_next_heartbeat() -> None:
     controller = Controller(BrokerHeartbeatResponse(is_fenced=False))
 
-    async def story(life: Lifecycle, now_ms: Callable[[], int]) -> None:
+    async def story(life: BrokerLifecycle, now_ms: Callable[[], int]) -> None:
         task = asyncio.get_running_loop().create_task(life.run())
         await asyncio.sleep(0.1)
-        life.tell_soon()
+        life.send_heartbeat_soon()
         await asyncio.sleep(0.1)
         assert len(controller.asked) == 1
         await asyncio.sleep(2.1)
@@ -136,7 +136,7 @@ def test_cordoned_directories_are_told_where_metadata_has_a_place_for_them(level
     image.commit(1)
     controller = Controller(BrokerHeartbeatResponse(is_fenced=False))
 
-    async def story(life: Lifecycle, now_ms: Callable[[], int]) -> None:
+    async def story(life: BrokerLifecycle, now_ms: Callable[[], int]) -> None:
         await life.unfence()
 
     _tell(story, controller, image)
@@ -146,7 +146,7 @@ def test_cordoned_directories_are_told_where_metadata_has_a_place_for_them(level
 def test_a_broker_that_leaves_asks_until_it_may_go() -> None:
     controller = Controller(BrokerHeartbeatResponse(), BrokerHeartbeatResponse(should_shut_down=True))
 
-    async def story(life: Lifecycle, now_ms: Callable[[], int]) -> None:
+    async def story(life: BrokerLifecycle, now_ms: Callable[[], int]) -> None:
         await life.leave(30_000)
 
     assert _tell(story, controller) < 1_000
@@ -156,7 +156,7 @@ def test_a_broker_that_leaves_asks_until_it_may_go() -> None:
 def test_a_broker_that_nobody_answers_leaves_all_the_same() -> None:
     controller = Controller(_refusal(ErrorCode.REQUEST_TIMED_OUT))
 
-    async def story(life: Lifecycle, now_ms: Callable[[], int]) -> None:
+    async def story(life: BrokerLifecycle, now_ms: Callable[[], int]) -> None:
         await life.leave(30_000)
 
     _tell(story, controller)
@@ -166,7 +166,7 @@ def test_a_broker_that_nobody_answers_leaves_all_the_same() -> None:
 def test_a_broker_that_was_unregistered_registers_again() -> None:
     controller = Controller(_refusal(ErrorCode.STALE_BROKER_EPOCH), BrokerRegistrationResponse(broker_epoch=50))
 
-    async def story(life: Lifecycle, now_ms: Callable[[], int]) -> None:
+    async def story(life: BrokerLifecycle, now_ms: Callable[[], int]) -> None:
         task = asyncio.get_running_loop().create_task(life.run())
         while life.broker_epoch != 50:
             await asyncio.sleep(0.01)
@@ -190,7 +190,7 @@ def test_a_broker_that_runs_goes_on_when_no_controller_registers_it_again() -> N
         BrokerHeartbeatResponse(is_fenced=False),
     )
 
-    async def story(life: Lifecycle, now_ms: Callable[[], int]) -> None:
+    async def story(life: BrokerLifecycle, now_ms: Callable[[], int]) -> None:
         task = asyncio.get_running_loop().create_task(life.run())
         while life.broker_epoch != 50:
             await asyncio.sleep(0.01)
@@ -204,7 +204,7 @@ def test_a_broker_that_runs_goes_on_when_no_controller_registers_it_again() -> N
 def test_a_broker_that_cannot_tell_its_directories_yet_is_heard_all_the_same() -> None:
     controller = Controller(_refusal(ErrorCode.REQUEST_TIMED_OUT), BrokerHeartbeatResponse(is_fenced=False))
 
-    async def story(life: Lifecycle, now_ms: Callable[[], int]) -> None:
+    async def story(life: BrokerLifecycle, now_ms: Callable[[], int]) -> None:
         task = asyncio.get_running_loop().create_task(life.run())
         while len(controller.asked) < 2:
             await asyncio.sleep(0.01)
@@ -219,7 +219,7 @@ def test_a_broker_that_cannot_tell_its_directories_yet_is_heard_all_the_same() -
 def test_a_broker_that_runs_stops_when_it_can_never_be_registered_again(code: ErrorCode) -> None:
     controller = Controller(_refusal(ErrorCode.STALE_BROKER_EPOCH), _refusal(code))
 
-    async def story(life: Lifecycle, now_ms: Callable[[], int]) -> None:
+    async def story(life: BrokerLifecycle, now_ms: Callable[[], int]) -> None:
         await life.run()
 
     with pytest.raises(NodeFault, match="does not register"):
@@ -232,7 +232,7 @@ def test_a_broker_whose_place_was_taken_stops() -> None:
     image.commit(1)
     controller = Controller(_refusal(ErrorCode.STALE_BROKER_EPOCH))
 
-    async def story(life: Lifecycle, now_ms: Callable[[], int]) -> None:
+    async def story(life: BrokerLifecycle, now_ms: Callable[[], int]) -> None:
         await life.run()
 
     with pytest.raises(NodeFault, match="another process"):
@@ -256,7 +256,7 @@ def test_a_broker_registers_again_when_a_late_word_of_its_predecessor_took_its_p
         BrokerHeartbeatResponse(is_fenced=False),
     )
 
-    async def story(life: Lifecycle, now_ms: Callable[[], int]) -> None:
+    async def story(life: BrokerLifecycle, now_ms: Callable[[], int]) -> None:
         await life.unfence()
         assert life.broker_epoch == 52
 
@@ -272,7 +272,7 @@ def test_a_broker_that_starts_outlives_a_silent_controller_and_a_lost_registrati
         BrokerHeartbeatResponse(is_fenced=False),
     )
 
-    async def story(life: Lifecycle, now_ms: Callable[[], int]) -> None:
+    async def story(life: BrokerLifecycle, now_ms: Callable[[], int]) -> None:
         await life.unfence()
         assert life.broker_epoch == 51
 
@@ -297,7 +297,7 @@ def _upgraded() -> Image:
 def test_a_broker_tells_its_directories_when_an_upgrade_has_made_room_for_them() -> None:
     controller = Controller(BrokerRegistrationResponse(broker_epoch=1), BrokerHeartbeatResponse(is_fenced=False))
 
-    async def story(life: Lifecycle, now_ms: Callable[[], int]) -> None:
+    async def story(life: BrokerLifecycle, now_ms: Callable[[], int]) -> None:
         task = asyncio.get_running_loop().create_task(life.run())
         while len(controller.asked) < 2:
             await asyncio.sleep(0.01)
@@ -310,7 +310,7 @@ def test_a_broker_tells_its_directories_when_an_upgrade_has_made_room_for_them()
 def test_a_broker_that_was_let_go_does_not_come_back_by_a_late_heartbeat() -> None:
     controller = Controller(BrokerHeartbeatResponse(should_shut_down=True))
 
-    async def story(life: Lifecycle, now_ms: Callable[[], int]) -> None:
+    async def story(life: BrokerLifecycle, now_ms: Callable[[], int]) -> None:
         task = asyncio.get_running_loop().create_task(life.run())
         await life.leave(30_000)
         while len(controller.asked) < 3:

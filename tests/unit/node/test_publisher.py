@@ -9,7 +9,7 @@ from strandline.metadata.changes import Changes
 from strandline.metadata.image import Image
 from strandline.metadata.values import PartitionInfo
 from strandline.model.ids import TopicPartition, Uuid
-from strandline.node.publisher import Publisher
+from strandline.node.publisher import MetadataPublisher
 from strandline.protocol.messages.metadata_records import (
     PartitionChangeRecord,
     PartitionRecord,
@@ -54,7 +54,7 @@ class Scene:
         self.image = Image()
         self.parts = Parts()
         parts: Any = self.parts
-        self.publisher = Publisher(1, self.image, parts, parts, parts, parts, lambda: None)
+        self.publisher = MetadataPublisher(1, self.image, parts, parts, parts, parts, lambda: None)
 
     def publish(self, *records: Message) -> list[int]:
         """How much was told before each breath, and in the end."""

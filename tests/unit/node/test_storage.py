@@ -8,14 +8,19 @@ import pytest
 from strandline.metadata.features import bootstrap_records
 from strandline.model.ids import Endpoint, Uuid
 from strandline.node.config import Config
-from strandline.node.identity import Identity, IdentityUnreadable, read_identity, write_identity
-from strandline.node.releases import metadata_version_of, release_of
+from strandline.node.meta_properties import (
+    MetaProperties,
+    MetaPropertiesUnreadable,
+    read_meta_properties,
+    write_meta_properties,
+)
+from strandline.node.metadata_versions import metadata_version_of, release_of
 from strandline.node.storage import (
     METADATA_PARTITION,
     DirectoryState,
     FormatPlan,
     FormatReport,
-    StorageRefused,
+    StorageError,
     format_if_empty,
     format_storage,
     open_storage,
@@ -163,7 +168,7 @@ def test_fixed_voters_and_brokers_need_no_choice_of_a_quorum() -> None:
 )
 def test_formatting_refuses_what_makes_no_sense(of: Config, plan: dict[str, object], why: str) -> None:
     disk = SimDisk(Volume())
-    with pytest.raises(StorageRefused, match=why):
+    with pytest.raises(StorageError, match=why):
         formatted(disk, of, **plan)  # type: ignore[arg-type]
     assert not disk.exists("/data")
 
@@ -171,7 +176,7 @@ def test_formatting_refuses_what_makes_no_sense(of: Config, plan: dict[str, obje
 def test_a_formatted_directory_is_not_formatted_again() -> None:
     disk = SimDisk(Volume())
     first = formatted(disk)
-    with pytest.raises(StorageRefused, match=r"/data/a is formatted already.*--ignore-formatted"):
+    with pytest.raises(StorageError, match=r"/data/a is formatted already.*--ignore-formatted"):
         formatted(disk)
     again = formatted(disk, config(log_dirs="/data/a,/data/b,/data/c"), ignore_formatted=True)
     assert (again.skipped, list(again.formatted)) == (("/data/a", "/data/b"), ["/data/c"])
@@ -181,12 +186,12 @@ def test_a_formatted_directory_is_not_formatted_again() -> None:
 def test_ignoring_formatted_directories_does_not_mean_adopting_another_clusters() -> None:
     disk = SimDisk(Volume())
     formatted(disk)
-    with pytest.raises(StorageRefused, match=f"belongs to cluster {CLUSTER}, not to another"):
+    with pytest.raises(StorageError, match=f"belongs to cluster {CLUSTER}, not to another"):
         formatted(disk, cluster_id="another", ignore_formatted=True)
 
 
 def test_a_node_does_not_start_on_an_unformatted_directory_and_says_how_to_format_it() -> None:
-    with pytest.raises(StorageRefused) as refusal:
+    with pytest.raises(StorageError) as refusal:
         opened(SimDisk(Volume()))
     said = str(refusal.value)
     assert "/data/a does not exist" in said
@@ -195,14 +200,14 @@ def test_a_node_does_not_start_on_an_unformatted_directory_and_says_how_to_forma
 
 
 def test_a_broker_is_told_to_use_the_id_of_its_cluster() -> None:
-    with pytest.raises(StorageRefused, match=r"--cluster-id <id of the cluster> -c node\.properties$"):
+    with pytest.raises(StorageError, match=r"--cluster-id <id of the cluster> -c node\.properties$"):
         opened(SimDisk(Volume()), broker())
 
 
 def test_a_node_does_not_start_on_a_directory_of_another_node() -> None:
     disk = SimDisk(Volume())
     formatted(disk)
-    with pytest.raises(StorageRefused, match=r"/data/a belongs to node 1, but node\.id is 2"):
+    with pytest.raises(StorageError, match=r"/data/a belongs to node 1, but node\.id is 2"):
         opened(disk, config(node_id="2"))
 
 
@@ -210,7 +215,7 @@ def test_a_node_does_not_start_on_directories_of_two_clusters() -> None:
     disk = SimDisk(Volume())
     formatted(disk, config(log_dirs="/data/a"))
     formatted(disk, config(log_dirs="/data/b"), cluster_id="another")
-    with pytest.raises(StorageRefused, match=f"/data/b belongs to cluster another, not to {CLUSTER}"):
+    with pytest.raises(StorageError, match=f"/data/b belongs to cluster another, not to {CLUSTER}"):
         opened(disk)
     assert any(CLUSTER in problem and "another" in problem for problem in storage_info(config(), disk=disk).problems)
 
@@ -219,10 +224,10 @@ def test_a_copied_directory_is_noticed() -> None:
     disk = SimDisk(Volume())
     formatted(disk, config(log_dirs="/data/a"))
     disk.make_dirs("/data/b")
-    identity = read_identity(disk, "/data/a")
+    identity = read_meta_properties(disk, "/data/a")
     assert identity is not None
-    write_identity(disk, "/data/b", identity)
-    with pytest.raises(StorageRefused, match=r"have the same directory\.id"):
+    write_meta_properties(disk, "/data/b", identity)
+    with pytest.raises(StorageError, match=r"have the same directory\.id"):
         opened(disk)
 
 
@@ -230,7 +235,7 @@ def test_an_emptied_directory_beside_a_healthy_one_is_refused_until_somebody_for
     disk = SimDisk(Volume())
     first = formatted(disk)
     disk.remove_tree("/data/b")
-    with pytest.raises(StorageRefused, match=r"may not be mounted(.|\n)*--ignore-formatted"):
+    with pytest.raises(StorageError, match=r"may not be mounted(.|\n)*--ignore-formatted"):
         opened(disk)
     assert not disk.exists("/data/b")
     plan = FormatPlan(standalone=True, ignore_formatted=True)
@@ -244,7 +249,7 @@ def test_an_emptied_metadata_directory_is_never_formatted_in_passing() -> None:
     disk = SimDisk(Volume())
     formatted(disk)
     disk.remove_tree("/data/a")
-    with pytest.raises(StorageRefused, match="/data/a does not exist"):
+    with pytest.raises(StorageError, match="/data/a does not exist"):
         opened(disk)
     assert not disk.exists("/data/a")
 
@@ -255,7 +260,7 @@ def test_a_directory_without_an_id_is_given_one() -> None:
     file = disk.open("/data/a/meta.properties", create=True)
     file.write_at(0, f"version=1\ncluster.id={CLUSTER}\nnode.id=1\n".encode())
     ids = opened(disk, config(log_dirs="/data/a"))
-    assert read_identity(disk, "/data/a") == Identity(CLUSTER, 1, ids["/data/a"])
+    assert read_meta_properties(disk, "/data/a") == MetaProperties(CLUSTER, 1, ids["/data/a"])
 
 
 def test_a_directory_that_cannot_be_read_is_offline_unless_it_holds_the_metadata() -> None:
@@ -266,7 +271,7 @@ def test_a_directory_that_cannot_be_read_is_offline_unless_it_holds_the_metadata
     assert list(storage.directory_ids) == ["/data/a"]
     assert "/data/b cannot be read" in storage.offline["/data/b"]
     disk.fail("read", under="/data/a", code=errno.EIO)
-    with pytest.raises(StorageRefused, match="/data/a cannot be read"):
+    with pytest.raises(StorageError, match="/data/a cannot be read"):
         opened(disk)
 
 
@@ -274,10 +279,10 @@ def test_a_damaged_identity_is_not_a_reason_to_format() -> None:
     disk = SimDisk(Volume())
     formatted(disk)
     disk.open("/data/a/meta.properties").write_at(0, b"version=7")
-    with pytest.raises(StorageRefused) as refusal:
+    with pytest.raises(StorageError) as refusal:
         opened(disk)
     assert "version 7 is newer" in str(refusal.value) and "storage format" not in str(refusal.value)
-    with pytest.raises(StorageRefused, match="cannot be understood"):
+    with pytest.raises(StorageError, match="cannot be understood"):
         formatted(disk, ignore_formatted=True)
 
 
@@ -286,15 +291,15 @@ def test_an_identity_that_makes_no_sense_is_refused(text: str) -> None:
     disk = SimDisk(Volume())
     disk.make_dirs("/data")
     disk.open("/data/meta.properties", create=True).write_at(0, text.encode())
-    with pytest.raises(IdentityUnreadable, match=r"/data/meta\.properties"):
-        read_identity(disk, "/data")
+    with pytest.raises(MetaPropertiesUnreadable, match=r"/data/meta\.properties"):
+        read_meta_properties(disk, "/data")
 
 
 def test_version_0_of_meta_properties_is_understood() -> None:
     disk = SimDisk(Volume())
     disk.make_dirs("/data")
     disk.open("/data/meta.properties", create=True).write_at(0, b"version=0\nbroker.id=3\ncluster.id=abc\n")
-    assert read_identity(disk, "/data") == Identity("abc", 3, None)
+    assert read_meta_properties(disk, "/data") == MetaProperties("abc", 3, None)
 
 
 def test_info_tells_the_state_of_every_directory() -> None:

@@ -25,8 +25,8 @@ from strandline.protocol.messages.metadata_records import PartitionChangeRecord,
 from strandline.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from strandline.protocol.messages.topics import CreateTopicsRequest, DescribeTopicPartitionsRequest
 from strandline.protocol.types import Message, Struct, i16, i32, layout, string, tag, u32, uuid
-from strandline.runtime.slices import FileSlice
-from unit.protocol.every_message import every_version
+from strandline.runtime.file_slice import FileSlice
+from unit.protocol.random_messages import every_version
 
 
 class Named(Struct):

@@ -19,14 +19,14 @@ from strandline.protocol.framing import (
     RequestHeader,
     decode_header,
     decode_response_header,
-    request_bytes,
+    request_parts,
     response_parts,
 )
 from strandline.protocol.messages import headers
 from strandline.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from strandline.protocol.messages.fetch import FetchableTopicResponse, FetchResponse, PartitionData
 from strandline.protocol.messages.metadata import MetadataRequest, MetadataResponse
-from strandline.runtime.slices import FileSlice, Part
+from strandline.runtime.file_slice import FileSlice, Part
 
 LIMIT = 100 * 1024 * 1024
 
@@ -222,7 +222,7 @@ def test_a_parser_keeps_no_buffer_of_its_own_once_it_has_nothing_waiting() -> No
 
 
 def test_the_api_versions_request_has_the_bytes_that_every_client_sends() -> None:
-    data = joined(request_bytes(API[ApiKey.API_VERSIONS], 3, 1, "test", ApiVersionsRequest("demo", "1.0")))
+    data = joined(request_parts(API[ApiKey.API_VERSIONS], 3, 1, "test", ApiVersionsRequest("demo", "1.0")))
     assert data == bytes.fromhex("000000190012000300000001000474657374000564656d6f04312e3000")
     header, body = decode_header(data[4:])
     assert header == RequestHeader(18, 3, 1, "test")
@@ -234,14 +234,14 @@ def test_the_api_versions_request_has_the_bytes_that_every_client_sends() -> Non
 def test_the_headers_are_those_of_kafkas_tables(client_id: str | None, version: int, header_version: int) -> None:
     api = API[ApiKey.METADATA]
     told = headers.RequestHeader(api.key, version, 7, client_id)
-    request = joined(request_bytes(api, version, 7, client_id, MetadataRequest()))
+    request = joined(request_parts(api, version, 7, client_id, MetadataRequest()))
     assert request[4:].startswith(encode_bytes(told, header_version))
     response = joined(response_parts(7, api, version, MetadataResponse()))
     assert response[4:].startswith(encode_bytes(headers.ResponseHeader(7), header_version - 1))
 
 
 def test_an_old_request_has_no_tags_in_its_header() -> None:
-    data = joined(request_bytes(API[ApiKey.METADATA], 8, -5, None, MetadataRequest(topics=None)))
+    data = joined(request_parts(API[ApiKey.METADATA], 8, -5, None, MetadataRequest(topics=None)))
     header, body = decode_header(data[4:])
     assert header == RequestHeader(3, 8, -5, "")
     assert body == 10
@@ -273,7 +273,7 @@ def test_broken_tags_of_a_request_header_are_malformed(tags: str) -> None:
 
 def test_a_client_id_that_no_string_can_hold_is_refused() -> None:
     with pytest.raises(EncodeError):
-        request_bytes(API[ApiKey.METADATA], 9, 1, "x" * 40_000, MetadataRequest())
+        request_parts(API[ApiKey.METADATA], 9, 1, "x" * 40_000, MetadataRequest())
 
 
 @pytest.mark.parametrize(("version", "header_bytes"), [(8, 4), (9, 5)])

@@ -15,7 +15,7 @@ from strandline.protocol.metadata_codec import (
     encode_record,
     record_types,
 )
-from unit.protocol.every_message import random_message
+from unit.protocol.random_messages import random_message
 
 
 def test_a_feature_level_has_the_bytes_that_kafka_writes() -> None:

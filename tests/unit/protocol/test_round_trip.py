@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from strandline.protocol.codec import MalformedMessage, decode, encode_bytes
 from strandline.protocol.types import Message
-from unit.protocol.every_message import every_message, every_version, random_message
+from unit.protocol.random_messages import every_message, every_version, random_message
 
 # Hypothesis draws from one module of declarations at a time; the plain tests go through every single version.
 MODULES: dict[str, list[type[Message]]] = {}

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from strandline.protocol.codec import decode, encode_bytes
-from unit.protocol.every_message import every_message
 from unit.protocol.kafka_json import differences
+from unit.protocol.random_messages import every_message
 from unit.protocol.vectors import read_vectors
 
 OURS = {cls.__name__: cls for cls in every_message()}

@@ -12,9 +12,9 @@ from typing import Any
 from strandline.raft.machine.effects import Effect, Reply, ReplyWithRecords, ReplyWithSnapshot, Send, Truncate
 from strandline.raft.machine.majorities import majority
 from strandline.raft.machine.states import Leader
-from strandline.raft.machine.values import NOBODY, QuorumState
+from strandline.raft.machine.values import NO_NODE, QuorumState
 from strandline.raft.machine.voters import ReplicaKey
-from unit.raft.little_cluster import Node
+from unit.raft.memory_cluster import Node
 
 
 class Invariants:
@@ -48,9 +48,9 @@ class Invariants:
         now, before = node.state, self._remembered.get(node.me.key, QuorumState())
         assert node.remembers_all, f"I-2: {node.id} says {node.machine.state}, but its disk says {now}"
         assert now.epoch >= before.epoch, f"I-2: the epoch of {node.id} fell from {before.epoch} to {now.epoch}"
-        if now.epoch == before.epoch and before.voted_id != NOBODY:
+        if now.epoch == before.epoch and before.voted_id != NO_NODE:
             first, second = (ReplicaKey(state.voted_id, state.voted_directory_id) for state in (before, now))
-            is_same = first.is_known_as(second)
+            is_same = first.matches(second)
             assert is_same, f"I-2: {node.id} voted twice in epoch {now.epoch}: for {first} and for {second}"
         self._remembered[node.me.key] = now
 
@@ -87,7 +87,7 @@ class Invariants:
         for voter in leader.log.voters.voters:
             node = nodes[voter.id]
             last = node.log.records(end_offset - 1, end_offset)
-            has_lost_disk = not node.me.key.is_known_as(voter.key)  # after it said what it had
+            has_lost_disk = not node.me.key.matches(voter.key)  # after it said what it had
             is_same = node.log.start_offset >= end_offset or (bool(last) and last[0][1] == epoch)
             holding += 1 if has_lost_disk or (is_same and node.log.synced_end >= end_offset) else 0
         needed = majority(len(leader.log.voters))

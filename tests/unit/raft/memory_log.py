@@ -79,7 +79,7 @@ class MemoryLog:
     def append_data(self, records: Sequence[str], epoch: int) -> int:
         return self._append(Batch(self.end_offset, epoch, tuple(records)))
 
-    def append_fetched(self, records: Buffer) -> None:
+    def append_as_follower(self, records: Buffer) -> None:
         for batch in pickle.loads(records):
             if batch.base_offset != self.end_offset or batch.epoch < self.last_epoch:
                 raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"a batch for {batch.base_offset} at {self.end_offset}")

@@ -23,12 +23,12 @@ from strandline.protocol.messages.quorum import (
 from strandline.raft.disk.storage import StorageSettings
 from strandline.raft.machine.values import QuorumState
 from strandline.raft.machine.voters import Voter, VoterSet
-from strandline.raft.shell.snapshotting import SnapshotPolicy
+from strandline.raft.shell.snapshot_generator import SnapshotSettings
 from strandline.runtime.world import World
 from strandline.simulation.journal import Journal
 from strandline.simulation.volume import Volume
 from strandline.simulation.world import Simulation
-from unit.raft.quorum_of_one import (
+from unit.raft.single_node_quorum import (
     HOME,
     ONE_VOTER,
     PARTITION,
@@ -331,7 +331,7 @@ def test_whenever_the_power_goes_what_was_committed_is_there_and_the_epoch_is_ne
         disk = disk_of(world)
         format_dynamic(disk)
         policy, storage = (
-            SnapshotPolicy(max_bytes_between=900),
+            SnapshotSettings(max_bytes_between=900),
             StorageSettings(segment_bytes=1500, retention_bytes=4000),
         )
         async with QuorumOfOne(world, policy=policy, storage=storage).running() as quorum:

@@ -21,12 +21,12 @@ from strandline.raft.machine.effects import (
     SnapshotChunk,
     Truncate,
 )
-from strandline.raft.machine.requests import end_request
+from strandline.raft.machine.requests import end_epoch_request
 from strandline.raft.machine.settings import QuorumSettings
 from strandline.raft.machine.states import Follower, Prospective, Unattached
 from strandline.raft.machine.values import KnownLeader, QuorumState
-from unit.raft.little_cluster import CLUSTER_ID, voter
-from unit.raft.lone_replica import LoneReplica, only
+from unit.raft.memory_cluster import CLUSTER_ID, voter
+from unit.raft.single_replica import SingleReplica, only
 
 
 def fetch_of(send: Send) -> tuple[int, int, int, int]:
@@ -42,7 +42,7 @@ def refusal(error: ErrorCode, *, epoch: int, leader_id: int) -> FetchResponse:
 
 
 def test_a_controller_fetches_on_only_when_what_it_has_is_synced() -> None:
-    replica = LoneReplica()
+    replica = SingleReplica()
     fetch = replica.follow()
     assert fetch_of(fetch) == (0, 0, 1, -1)
     effects = replica.answer(fetch, replica.records_for(fetch, [(1, "a"), (1, "b")], high_watermark=1))
@@ -52,14 +52,14 @@ def test_a_controller_fetches_on_only_when_what_it_has_is_synced() -> None:
 
 
 def test_a_broker_fetches_on_at_once() -> None:
-    replica = LoneReplica(me=voter(7), is_controller=False)
+    replica = SingleReplica(me=voter(7), is_controller=False)
     fetch = replica.follow()
     effects = replica.answer(fetch, replica.records_for(fetch, [(1, "a")], high_watermark=1))
     assert [type(effect) for effect in effects] == [Flush, Commit, Send]
 
 
 def test_a_follower_believes_in_no_more_than_it_has() -> None:
-    replica = LoneReplica()
+    replica = SingleReplica()
     fetch = replica.follow()
     replica.answer(fetch, replica.records_for(fetch, [(1, "a")], high_watermark=7))
     assert replica.machine.high_watermark == 1
@@ -69,7 +69,7 @@ def test_a_follower_believes_in_no_more_than_it_has() -> None:
 
 
 def test_records_that_do_not_fit_are_fetched_again() -> None:
-    replica = LoneReplica(batches=[(1, "a")])
+    replica = SingleReplica(batches=[(1, "a")])
     fetch = replica.follow()
     bad = replica.records_for(fetch, [(0, "of an earlier epoch")], high_watermark=2)
     assert replica.answer(fetch, bad) == []
@@ -79,7 +79,7 @@ def test_records_that_do_not_fit_are_fetched_again() -> None:
 
 
 def test_what_fits_of_an_answer_is_kept_and_synced_before_the_rest_is_fetched_again() -> None:
-    replica = LoneReplica()
+    replica = SingleReplica()
     fetch = replica.follow()
     assert replica.answer(fetch, replica.records_for(fetch, [(1, "a"), (0, "bad")], high_watermark=None)) == [Flush()]
     assert replica.log.end_offset == 1
@@ -89,7 +89,7 @@ def test_what_fits_of_an_answer_is_kept_and_synced_before_the_rest_is_fetched_ag
 
 
 def test_an_answer_that_comes_twice_or_too_late_changes_nothing() -> None:
-    replica = LoneReplica()
+    replica = SingleReplica()
     fetch = replica.follow()
     answer = replica.records_for(fetch, [(1, "a")], high_watermark=1)
     replica.answer(fetch, answer)
@@ -102,7 +102,7 @@ def test_an_answer_that_comes_twice_or_too_late_changes_nothing() -> None:
 
 
 def test_a_log_that_differs_is_cut_before_anything_else_is_fetched() -> None:
-    replica = LoneReplica(batches=[(1, "a"), (1, "b"), (2, "c")])
+    replica = SingleReplica(batches=[(1, "a"), (1, "b"), (2, "c")])
     fetch = replica.follow(epoch=4)
     answer = replica.records_for(fetch, [], high_watermark=2)
     answer.responses[0].partitions[0].diverging_epoch = EpochEndOffset(epoch=1, end_offset=5)
@@ -115,7 +115,7 @@ def test_a_log_that_differs_is_cut_before_anything_else_is_fetched() -> None:
 
 def test_a_log_is_cut_where_the_leader_s_epoch_ends_or_where_its_own_does() -> None:
     for epoch, end_offset, cut in [(1, 1, 1), (1, 9, 2), (2, 9, 2), (0, 0, 0)]:
-        replica = LoneReplica(batches=[(1, "a"), (1, "b"), (3, "c")])
+        replica = SingleReplica(batches=[(1, "a"), (1, "b"), (3, "c")])
         fetch = replica.follow(epoch=4)
         answer = replica.records_for(fetch, [], high_watermark=None)
         answer.responses[0].partitions[0].diverging_epoch = EpochEndOffset(epoch=epoch, end_offset=end_offset)
@@ -123,13 +123,13 @@ def test_a_log_is_cut_where_the_leader_s_epoch_ends_or_where_its_own_does() -> N
 
 
 def test_a_leader_that_would_undo_what_is_committed_stops_the_node() -> None:
-    replica = LoneReplica(batches=[(1, "a"), (1, "b")], committed=2)
+    replica = SingleReplica(batches=[(1, "a"), (1, "b")], committed=2)
     fetch = replica.follow(epoch=4)
     answer = replica.records_for(fetch, [], high_watermark=None)
     answer.responses[0].partitions[0].diverging_epoch = EpochEndOffset(epoch=1, end_offset=1)
     with pytest.raises(NodeFault, match="cut to offset 1, but it is committed up to 2"):
         replica.answer(fetch, answer)
-    replica = LoneReplica(batches=[(1, "a"), (1, "b")], committed=2)
+    replica = SingleReplica(batches=[(1, "a"), (1, "b")], committed=2)
     fetch = replica.follow(epoch=4)
     answer = replica.records_for(fetch, [], high_watermark=None)
     answer.responses[0].partitions[0].snapshot_id = SnapshotId(end_offset=1, epoch=1)
@@ -138,7 +138,7 @@ def test_a_leader_that_would_undo_what_is_committed_stops_the_node() -> None:
 
 
 def test_a_fetch_that_fails_is_tried_again_more_and_more_slowly() -> None:
-    replica = LoneReplica(settings=QuorumSettings(fetch_timeout_ms=10_000))
+    replica = SingleReplica(settings=QuorumSettings(fetch_timeout_ms=10_000))
     fetch, waits = replica.follow(), []
     for _ in range(7):
         assert replica.answer(fetch, None) == []
@@ -150,11 +150,11 @@ def test_a_fetch_that_fails_is_tried_again_more_and_more_slowly() -> None:
 
 
 def test_a_silent_leader_is_given_up_in_time_and_a_gone_one_at_once() -> None:
-    silent = LoneReplica()
+    silent = SingleReplica()
     silent.follow()
     deadline_ms = silent.machine.role.deadline_ms
     assert deadline_ms is not None and 1600 <= deadline_ms <= 1900
-    gone = LoneReplica()
+    gone = SingleReplica()
     gone.answer(gone.follow(), None, refused=True)
     deadline_ms = gone.machine.role.deadline_ms
     assert deadline_ms is not None and deadline_ms <= 150
@@ -163,14 +163,14 @@ def test_a_silent_leader_is_given_up_in_time_and_a_gone_one_at_once() -> None:
 
 
 def test_a_leader_that_says_it_no_longer_leads_is_given_up_at_once() -> None:
-    replica = LoneReplica()
+    replica = SingleReplica()
     replica.answer(replica.follow(), refusal(ErrorCode.NOT_LEADER_OR_FOLLOWER, epoch=1, leader_id=2))
     deadline_ms = replica.machine.role.deadline_ms
     assert deadline_ms is not None and deadline_ms <= 150
 
 
 def test_a_follower_that_is_told_of_a_newer_leader_follows_that() -> None:
-    replica = LoneReplica()
+    replica = SingleReplica()
     effects = replica.answer(replica.follow(), refusal(ErrorCode.FENCED_LEADER_EPOCH, epoch=6, leader_id=3))
     assert only(Persist, effects)[0].state == QuorumState(6, leader_id=3)
     assert only(Send, effects)[0].endpoint == voter(3).endpoint
@@ -179,7 +179,7 @@ def test_a_follower_that_is_told_of_a_newer_leader_follows_that() -> None:
 
 
 def test_a_follower_that_is_ahead_of_its_leader_s_epoch_asks_again() -> None:
-    replica = LoneReplica()
+    replica = SingleReplica()
     fetch = replica.follow(epoch=6)
     assert replica.answer(fetch, refusal(ErrorCode.UNKNOWN_LEADER_EPOCH, epoch=5, leader_id=2)) == []
     assert isinstance(replica.machine.role, Follower) and replica.machine.epoch == 6
@@ -188,7 +188,7 @@ def test_a_follower_that_is_ahead_of_its_leader_s_epoch_asks_again() -> None:
 
 def test_an_observer_asks_whom_it_knows_and_is_led_on() -> None:
     bootstrap = [Endpoint("n8", 9093), Endpoint("n9", 9093)]
-    replica = LoneReplica(me=voter(7), voters=[], kraft_version=0, bootstrap=bootstrap)
+    replica = SingleReplica(me=voter(7), voters=[], kraft_version=0, bootstrap=bootstrap)
     (first,) = only(Send, replica.start())
     assert (first.to, first.endpoint in bootstrap) == (-1, True)
     (second,) = only(Send, replica.answer(first, None))
@@ -200,7 +200,7 @@ def test_an_observer_asks_whom_it_knows_and_is_led_on() -> None:
 
 
 def test_an_observer_that_happens_to_ask_the_leader_takes_what_it_gets() -> None:
-    replica = LoneReplica(me=voter(7), voters=[], kraft_version=0, bootstrap=[Endpoint("n2", 9093)])
+    replica = SingleReplica(me=voter(7), voters=[], kraft_version=0, bootstrap=[Endpoint("n2", 9093)])
     (fetch,) = only(Send, replica.start())
     effects = replica.answer(fetch, replica.records_for(fetch, [(0, "a")], high_watermark=1))
     assert isinstance(replica.machine.role, Follower)
@@ -208,7 +208,7 @@ def test_an_observer_that_happens_to_ask_the_leader_takes_what_it_gets() -> None
 
 
 def test_an_observer_whose_leader_is_gone_is_not_led_back_to_it_by_others() -> None:
-    replica = LoneReplica(me=voter(7), is_controller=False)
+    replica = SingleReplica(me=voter(7), is_controller=False)
     fetch = replica.follow(leader_id=2)
     (around,) = only(Send, replica.answer(fetch, None, refused=True))
     assert around.to != 2
@@ -228,13 +228,13 @@ def piece(snapshot_id: snapshots.SnapshotId, position: int, data: bytes, size: i
     return response
 
 
-def told_to_take(replica: LoneReplica, snapshot_id: snapshots.SnapshotId) -> Send:
+def told_to_take(replica: SingleReplica, snapshot_id: snapshots.SnapshotId) -> Send:
     fetch = replica.follow()
     (send,) = only(Send, replica.answer(fetch, told_of(replica, fetch, snapshot_id)))
     return send
 
 
-def told_of(replica: LoneReplica, fetch: Send, snapshot_id: snapshots.SnapshotId) -> FetchResponse:
+def told_of(replica: SingleReplica, fetch: Send, snapshot_id: snapshots.SnapshotId) -> FetchResponse:
     answer = replica.records_for(fetch, [], high_watermark=None)
     wanted = SnapshotId(end_offset=snapshot_id.end_offset, epoch=snapshot_id.epoch)
     answer.responses[0].partitions[0].snapshot_id = wanted
@@ -247,7 +247,7 @@ def position_of(request: Message) -> int:
 
 
 def test_a_snapshot_is_fetched_piece_by_piece_and_then_the_log_goes_on() -> None:
-    replica, snapshot_id = LoneReplica(), snapshots.SnapshotId(5, 1)
+    replica, snapshot_id = SingleReplica(), snapshots.SnapshotId(5, 1)
     send = told_to_take(replica, snapshot_id)
     assert position_of(send.request) == 0
     chunk, send = replica.answer(send, piece(snapshot_id, 0, b"abc", 5))
@@ -277,7 +277,7 @@ def test_a_snapshot_is_fetched_piece_by_piece_and_then_the_log_goes_on() -> None
     ids=["empty", "of another place", "of another snapshot", "gone"],
 )
 def test_a_snapshot_that_goes_wrong_is_given_up_and_the_log_is_fetched_again(bad: FetchSnapshotResponse) -> None:
-    replica = LoneReplica()
+    replica = SingleReplica()
     send = told_to_take(replica, snapshots.SnapshotId(5, 1))
     assert replica.answer(send, bad) == []
     (fetch,) = only(Send, replica.wait(20))
@@ -287,7 +287,7 @@ def test_a_snapshot_that_goes_wrong_is_given_up_and_the_log_is_fetched_again(bad
 def test_a_snapshot_that_cannot_be_loaded_is_fetched_again_after_a_rest_that_doubles_and_is_told_of_once(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    replica, snapshot_id = LoneReplica(), snapshots.SnapshotId(5, 1)
+    replica, snapshot_id = SingleReplica(), snapshots.SnapshotId(5, 1)
     fetch = replica.follow()
     for rest_ms in (20, 40, 80, 160, 320, 500, 500):
         (send,) = only(Send, replica.answer(fetch, told_of(replica, fetch, snapshot_id)))
@@ -302,7 +302,7 @@ def test_a_snapshot_that_cannot_be_loaded_is_fetched_again_after_a_rest_that_dou
 
 
 def test_a_snapshot_that_comes_whole_after_all_ends_the_rests() -> None:
-    replica, damaged, whole = LoneReplica(), snapshots.SnapshotId(5, 1), snapshots.SnapshotId(6, 1)
+    replica, damaged, whole = SingleReplica(), snapshots.SnapshotId(5, 1), snapshots.SnapshotId(6, 1)
     send = told_to_take(replica, damaged)
     replica.answer(send, piece(damaged, 0, b"abcde", 5))
     replica.machine.on_snapshot_failed(damaged, "it has no footer", replica.now_ms)
@@ -313,12 +313,12 @@ def test_a_snapshot_that_comes_whole_after_all_ends_the_rests() -> None:
     (fetch,) = only(Send, replica.machine.on_snapshot_loaded(whole, replica.now_ms))
     assert fetch_of(fetch) == (6, 1, 1, 6)
     assert isinstance(replica.machine.role, Follower)
-    assert replica.machine.role.given_up_snapshots == 0
+    assert replica.machine.role.failed_snapshots == 0
 
 
 @pytest.mark.parametrize("is_whole", [True, False])
 def test_the_time_it_takes_to_load_a_snapshot_is_not_the_leader_s_silence(is_whole: bool) -> None:
-    replica, snapshot_id = LoneReplica(), snapshots.SnapshotId(5, 1)
+    replica, snapshot_id = SingleReplica(), snapshots.SnapshotId(5, 1)
     replica.answer(told_to_take(replica, snapshot_id), piece(snapshot_id, 0, b"abcde", 5))
     replica.now_ms += 10_000
     if is_whole:
@@ -334,9 +334,9 @@ def test_the_time_it_takes_to_load_a_snapshot_is_not_the_leader_s_silence(is_who
 
 
 def test_a_leader_that_resigned_is_not_waited_for_because_a_snapshot_took_its_time() -> None:
-    replica, snapshot_id = LoneReplica(), snapshots.SnapshotId(5, 1)
+    replica, snapshot_id = SingleReplica(), snapshots.SnapshotId(5, 1)
     replica.answer(told_to_take(replica, snapshot_id), piece(snapshot_id, 0, b"abcde", 5))
-    resigning = end_request(CLUSTER_ID, voter(2), 1, [voter(3).key])
+    resigning = end_epoch_request(CLUSTER_ID, voter(2), 1, [voter(3).key])
     replica.machine.on_end_quorum_epoch("end", resigning, replica.now_ms)
     replica.now_ms += 10_000
     replica.log.restart_at(snapshot_id, b"abcde", 1, replica.log.voters)
@@ -345,7 +345,7 @@ def test_a_leader_that_resigned_is_not_waited_for_because_a_snapshot_took_its_ti
 
 
 def test_a_broken_connection_does_not_cost_the_pieces_that_have_come() -> None:
-    replica, snapshot_id = LoneReplica(), snapshots.SnapshotId(5, 1)
+    replica, snapshot_id = SingleReplica(), snapshots.SnapshotId(5, 1)
     send = told_to_take(replica, snapshot_id)
     (send,) = only(Send, replica.answer(send, piece(snapshot_id, 0, b"abc", 5)))
     replica.answer(send, None)

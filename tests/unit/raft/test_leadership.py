@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 
 from strandline.protocol.messages.metadata_records import NoOpRecord
-from strandline.raft.shell.leadership import Leadership
+from strandline.raft.shell.leadership import LeaderTerm
 
 
-def _appended(*sizes: int) -> Leadership:
-    async def make() -> Leadership:
-        held = Leadership(epoch=1, end_offset=10, high_watermark=10)
+def _appended(*sizes: int) -> LeaderTerm:
+    async def make() -> LeaderTerm:
+        held = LeaderTerm(epoch=1, end_offset=10, high_watermark=10)
         for size in sizes:
             held.append([NoOpRecord()] * size, 0, 30)
         return held

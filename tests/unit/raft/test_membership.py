@@ -28,18 +28,18 @@ from strandline.protocol.messages.quorum import (
     UpdateRaftVoterRequest,
 )
 from strandline.raft.machine.effects import Effect, Flush, Reply, Send
-from strandline.raft.machine.replication import MOST_OBSERVERS
-from strandline.raft.machine.requests import listeners_of, update_voter_request
+from strandline.raft.machine.replication import MAX_OBSERVERS
+from strandline.raft.machine.requests import listeners_to_wire, update_voter_request
 from strandline.raft.machine.voters import Voter
-from unit.raft.little_cluster import CLUSTER_ID, voter
-from unit.raft.lone_replica import LoneReplica, only, the_reply
+from unit.raft.memory_cluster import CLUSTER_ID, voter
+from unit.raft.single_replica import SingleReplica, only, the_reply
 
 VOTE = 52
 
 
 def adding(new: Voter, **changes: Any) -> AddRaftVoterRequest:
     request = AddRaftVoterRequest(
-        cluster_id=CLUSTER_ID, voter_id=new.id, voter_directory_id=new.directory_id, listeners=listeners_of(new)
+        cluster_id=CLUSTER_ID, voter_id=new.id, voter_directory_id=new.directory_id, listeners=listeners_to_wire(new)
     )
     for name, value in changes.items():
         setattr(request, name, value)
@@ -63,22 +63,22 @@ def outcome(effects: Sequence[Effect]) -> tuple[ErrorCode, str | None]:
 
 
 @pytest.fixture
-def leading() -> LoneReplica:
+def leading() -> SingleReplica:
     """With node 4 caught up as an observer."""
-    replica = LoneReplica()
+    replica = SingleReplica()
     replica.lead()
     replica.fetched_by(4, replica.log.end_offset, max_wait_ms=0)
     return replica
 
 
-def begin_to_add(replica: LoneReplica, **changes: Any) -> Send:
+def begin_to_add(replica: SingleReplica, **changes: Any) -> Send:
     effects = replica.machine.on_add_voter("add", adding(voter(4), **changes), replica.now_ms)
     (probe,) = only(Send, effects)
     assert isinstance(probe.request, ApiVersionsRequest)
     return probe
 
 
-def commit_all(replica: LoneReplica) -> list[Effect]:
+def commit_all(replica: SingleReplica) -> list[Effect]:
     """Everything is synced and everybody has it."""
     effects = list(replica.sync())
     for node_id in (2, 3, 4):
@@ -86,7 +86,7 @@ def commit_all(replica: LoneReplica) -> list[Effect]:
     return effects
 
 
-def test_a_voter_is_added_when_it_answers_has_caught_up_and_all_is_committed(leading: LoneReplica) -> None:
+def test_a_voter_is_added_when_it_answers_has_caught_up_and_all_is_committed(leading: SingleReplica) -> None:
     probe = begin_to_add(leading)
     assert (probe.to, probe.endpoint) == (4, voter(4).endpoint)
     effects = leading.answer(probe, speaks(0, 1))
@@ -96,7 +96,7 @@ def test_a_voter_is_added_when_it_answers_has_caught_up_and_all_is_committed(lea
     assert outcome([each for each in commit_all(leading) if isinstance(each, Reply)]) == (ErrorCode.NONE, None)
 
 
-def test_a_new_majority_is_needed_for_the_new_voters(leading: LoneReplica) -> None:
+def test_a_new_majority_is_needed_for_the_new_voters(leading: SingleReplica) -> None:
     leading.answer(begin_to_add(leading), speaks(0, 1))
     end = leading.log.end_offset
     leading.sync()
@@ -106,7 +106,7 @@ def test_a_new_majority_is_needed_for_the_new_voters(leading: LoneReplica) -> No
     assert leading.leader.high_watermark == end
 
 
-def test_somebody_in_a_hurry_hears_as_soon_as_the_record_is_written(leading: LoneReplica) -> None:
+def test_somebody_in_a_hurry_hears_as_soon_as_the_record_is_written(leading: SingleReplica) -> None:
     effects = leading.answer(begin_to_add(leading, ack_when_committed=False), speaks(0, 1))
     assert the_reply(only(Reply, effects)) == AddRaftVoterResponse(error_message=None)
     assert outcome(leading.machine.on_remove_voter("r", removing(voter(2)), 0))[0] == ErrorCode.REQUEST_TIMED_OUT
@@ -114,7 +114,7 @@ def test_somebody_in_a_hurry_hears_as_soon_as_the_record_is_written(leading: Lon
     assert leading.leader.change is None
 
 
-def test_why_a_voter_is_not_added(leading: LoneReplica) -> None:
+def test_why_a_voter_is_not_added(leading: SingleReplica) -> None:
     add = leading.machine.on_add_voter
     no_listener = [Listener(name="ELSEWHERE", host="n4", port=1)]
     for request, error in [
@@ -141,14 +141,14 @@ def test_why_a_voter_is_not_added(leading: LoneReplica) -> None:
     ],
 )
 def test_a_voter_that_does_not_answer_or_speaks_otherwise_is_not_added(
-    leading: LoneReplica, response: ApiVersionsResponse | None, error: ErrorCode
+    leading: SingleReplica, response: ApiVersionsResponse | None, error: ErrorCode
 ) -> None:
     assert outcome(leading.answer(begin_to_add(leading), response))[0] == error
     assert leading.leader.change is None and len(leading.log.voters) == 3
 
 
 def test_a_voter_that_is_behind_is_not_added() -> None:
-    replica = LoneReplica()
+    replica = SingleReplica()
     replica.lead()
     replica.fetched_by(4, 0, 0)
     assert outcome(replica.answer(begin_to_add(replica), speaks(0, 1)))[0] == ErrorCode.REQUEST_TIMED_OUT
@@ -157,7 +157,7 @@ def test_a_voter_that_is_behind_is_not_added() -> None:
 
 
 def test_one_change_at_a_time_and_none_before_the_leader_has_committed_something() -> None:
-    replica = LoneReplica()
+    replica = SingleReplica()
     replica.win()
     assert outcome(replica.machine.on_remove_voter("t", removing(voter(2)), 0))[0] == ErrorCode.REQUEST_TIMED_OUT
     replica.sync()
@@ -171,30 +171,30 @@ def test_one_change_at_a_time_and_none_before_the_leader_has_committed_something
     )
 
 
-def test_why_a_voter_is_not_removed(leading: LoneReplica) -> None:
+def test_why_a_voter_is_not_removed(leading: SingleReplica) -> None:
     remove = leading.machine.on_remove_voter
     assert outcome(remove("t", removing(voter(9)), 0))[0] == ErrorCode.VOTER_NOT_FOUND
     assert outcome(remove("t", removing(voter(2, 2)), 0))[0] == ErrorCode.VOTER_NOT_FOUND
     assert outcome(remove("t", removing(Voter(2)), 0))[0] == ErrorCode.INVALID_REQUEST
-    alone = LoneReplica(voters=[1])
+    alone = SingleReplica(voters=[1])
     alone.start()
     alone.sync()
     assert outcome(alone.machine.on_remove_voter("t", removing(voter(1)), 0))[0] == ErrorCode.VOTER_NOT_FOUND
-    follower = LoneReplica()
+    follower = SingleReplica()
     follower.follow()
     assert outcome(follower.machine.on_remove_voter("t", removing(voter(2)), 0))[0] == (
         ErrorCode.NOT_LEADER_OR_FOLLOWER
     )
 
 
-def test_whoever_waits_for_a_change_is_told_when_the_leader_is_overtaken(leading: LoneReplica) -> None:
+def test_whoever_waits_for_a_change_is_told_when_the_leader_is_overtaken(leading: SingleReplica) -> None:
     begin_to_add(leading)
     effects = leading.machine.resign(leading.now_ms)
     (told,) = [reply for reply in only(Reply, effects) if reply.token == "add"]
     assert outcome([told])[0] == ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 
-def updated(replica: LoneReplica, me: Voter, **changes: Any) -> ErrorCode:
+def updated(replica: SingleReplica, me: Voter, **changes: Any) -> ErrorCode:
     request = update_voter_request(CLUSTER_ID, me, replica.machine.epoch)
     for name, value in changes.items():
         setattr(request, name, value)
@@ -204,7 +204,7 @@ def updated(replica: LoneReplica, me: Voter, **changes: Any) -> ErrorCode:
     return ErrorCode(response.error_code)
 
 
-def test_a_voter_that_moved_is_written_down_at_once(leading: LoneReplica) -> None:
+def test_a_voter_that_moved_is_written_down_at_once(leading: SingleReplica) -> None:
     moved = voter(3, port=1234)
     assert updated(leading, voter(3)) == ErrorCode.NONE
     assert leading.log.voters_offset == 2, "nothing to write"
@@ -213,7 +213,7 @@ def test_a_voter_that_moved_is_written_down_at_once(leading: LoneReplica) -> Non
     assert updated(leading, voter(3)) == ErrorCode.REQUEST_TIMED_OUT, "the last change is not committed"
 
 
-def test_why_a_voter_is_not_updated(leading: LoneReplica) -> None:
+def test_why_a_voter_is_not_updated(leading: SingleReplica) -> None:
     too_new = KRaftVersionFeature(min_supported_version=2, max_supported_version=3)
     for me, changes, error in [
         (voter(9), {}, ErrorCode.VOTER_NOT_FOUND),
@@ -229,7 +229,7 @@ def test_why_a_voter_is_not_updated(leading: LoneReplica) -> None:
 
 
 def test_the_kraft_version_rises_by_one_and_never_falls() -> None:
-    replica = LoneReplica(kraft_version=0)
+    replica = SingleReplica(kraft_version=0)
     replica.lead()
     upgrade = replica.machine.upgrade_kraft_version
     assert outcome(upgrade("t", 2, 0))[0] == ErrorCode.INVALID_UPDATE_VERSION
@@ -247,7 +247,7 @@ def test_the_kraft_version_rises_by_one_and_never_falls() -> None:
 
 
 def test_a_version_that_is_asked_for_again_is_not_said_to_be_reached_before_it_is_committed() -> None:
-    replica = LoneReplica(kraft_version=0)
+    replica = SingleReplica(kraft_version=0)
     replica.lead()
     updated(replica, voter(2))
     updated(replica, voter(3))
@@ -261,7 +261,7 @@ def test_a_version_that_is_asked_for_again_is_not_said_to_be_reached_before_it_i
 
 
 def test_a_voter_that_does_not_speak_the_new_version_holds_it_back() -> None:
-    replica = LoneReplica(kraft_version=0)
+    replica = SingleReplica(kraft_version=0)
     replica.lead()
     updated(replica, voter(2))
     old = KRaftVersionFeature(min_supported_version=0, max_supported_version=0)
@@ -276,7 +276,7 @@ def describing(topic: str = METADATA_TOPIC, partition: int = 0) -> DescribeQuoru
 
 
 def test_the_leader_describes_who_has_what_since_when() -> None:
-    replica = LoneReplica()
+    replica = SingleReplica()
     replica.lead()
     end = replica.log.end_offset
     replica.now_ms += 100
@@ -314,7 +314,7 @@ def test_the_leader_describes_who_has_what_since_when() -> None:
 
 
 def test_only_the_leader_describes_and_only_this_quorum() -> None:
-    follower = LoneReplica()
+    follower = SingleReplica()
     follower.follow()
     (refused,) = follower.machine.on_describe_quorum("d", describing(), 2, 0, 0)
     assert isinstance(refused, Reply)
@@ -325,7 +325,7 @@ def test_only_the_leader_describes_and_only_this_quorum() -> None:
 
 
 def test_an_observer_that_stays_away_is_forgotten() -> None:
-    replica = LoneReplica()
+    replica = SingleReplica()
     replica.lead()
     replica.fetched_by(7, replica.log.end_offset)
     for _ in range(101):
@@ -335,23 +335,23 @@ def test_an_observer_that_stays_away_is_forgotten() -> None:
 
 
 def test_observers_without_end_do_not_cost_memory_without_end_and_no_voter_is_forgotten_for_them() -> None:
-    replica = LoneReplica()
+    replica = SingleReplica()
     replica.lead()
-    for node_id in range(10, 10 + MOST_OBSERVERS):
+    for node_id in range(10, 10 + MAX_OBSERVERS):
         replica.fetched_by(node_id, replica.log.end_offset, max_wait_ms=0)
     replica.wait(1)
     replica.fetched_by(10, replica.log.end_offset, max_wait_ms=0)
     for disk in range(1, 6):
         replica.fetched_by(9, replica.log.end_offset, max_wait_ms=0, disk=disk)
     known = replica.leader.progress
-    assert len(known) == MOST_OBSERVERS + 1
+    assert len(known) == MAX_OBSERVERS + 1
     assert voter(2).key in known and voter(10).key in known, "a voter, and one who came again"
     assert [voter(9, disk).key in known for disk in range(1, 6)] == [True] * 5
     assert [voter(node_id).key in known for node_id in range(11, 17)] == [False] * 5 + [True]
 
 
 def test_a_leader_that_is_long_in_answering_about_voters_is_followed_meanwhile() -> None:
-    replica = LoneReplica(me=voter(1, port=1234))
+    replica = SingleReplica(me=voter(1, port=1234))
     fetch = replica.follow()
     update, fetch = only(Send, replica.answer(fetch, replica.records_for(fetch, [], high_watermark=0)))
     assert isinstance(update.request, UpdateRaftVoterRequest)
@@ -367,12 +367,12 @@ def test_a_leader_that_is_long_in_answering_about_voters_is_followed_meanwhile()
 
 
 def test_a_voter_says_what_is_no_longer_true_of_it_and_says_it_once() -> None:
-    replica = LoneReplica(me=voter(1, port=1234))
+    replica = SingleReplica(me=voter(1, port=1234))
     fetch = replica.follow()
     update, _ = only(Send, replica.answer(fetch, replica.records_for(fetch, [], high_watermark=0)))
     assert isinstance(update.request, UpdateRaftVoterRequest)
     assert update.request.listeners[0].port == 1234
-    true = LoneReplica()
+    true = SingleReplica()
     fetch = true.follow()
     (again,) = only(Send, true.answer(fetch, true.records_for(fetch, [], high_watermark=0)))
     assert type(again.request) is type(fetch.request)

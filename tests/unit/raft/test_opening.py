@@ -11,7 +11,12 @@ from msgspec.structs import replace
 
 from strandline.model.errors import NodeFault
 from strandline.raft.disk.batches import encode_data_batch
-from strandline.raft.disk.committed import COMMITTED_OFFSET, Committed, CommittedNote, read_committed
+from strandline.raft.disk.committed_offset import (
+    COMMITTED_OFFSET,
+    CommittedOffset,
+    CommittedOffsetFile,
+    read_committed_offset,
+)
 from strandline.raft.disk.quorum_state import read_quorum_state, write_quorum_state
 from strandline.raft.disk.snapshots import SnapshotWriter
 from strandline.raft.disk.storage import MetadataStorage, StorageSettings
@@ -22,7 +27,7 @@ from strandline.runtime.disk import Disk
 from strandline.runtime.world import World
 from strandline.simulation.disk import SimDisk
 from strandline.simulation.volume import Volume
-from unit.raft.quorum_of_one import HOME, PARTITION, QuorumOfOne, format_dynamic, play, setting, settings_in
+from unit.raft.single_node_quorum import HOME, PARTITION, QuorumOfOne, format_dynamic, play, setting, settings_in
 
 Scene = Callable[[World], Awaitable[None]]
 
@@ -103,7 +108,7 @@ def test_a_log_that_contradicts_the_latest_snapshot_gives_way() -> None:
         writer.begin(last_timestamp=1, wall_ms=1)
         writer.append(setting(77), 1)
         writer.finish(1)
-        note = CommittedNote(world.disk, PARTITION)
+        note = CommittedOffsetFile(world.disk, PARTITION)
         file = world.disk.open(f"{PARTITION}/{COMMITTED_OFFSET}")
         file.truncate(0)
         note.committed = replace(note.committed, offset=0)
@@ -200,8 +205,8 @@ def test_a_start_may_fail_any_number_of_times_before_quorum_state_names_its_epoc
 
 def test_only_what_is_known_to_be_committed_is_replayed_before_the_quorum_speaks() -> None:
     async def check(world: World) -> None:
-        note = CommittedNote(world.disk, PARTITION)
-        note.committed = Committed(note.committed.epoch, 0)
+        note = CommittedOffsetFile(world.disk, PARTITION)
+        note.committed = CommittedOffset(note.committed.epoch, 0)
         note.rise(7)
         quorum = QuorumOfOne(world)
         await quorum.voter.start()
@@ -221,7 +226,7 @@ def test_a_directory_of_somebody_who_keeps_no_note_gets_one() -> None:
     disk.make_dirs(PARTITION)
     write_quorum_state(disk, PARTITION, QuorumState(epoch=6, leader_id=2), kraft_version=0, voters=[1, 2, 3])
     storage = MetadataStorage.open(disk, HOME, wall_ms=1)
-    assert read_committed(disk, PARTITION) == Committed(6, 0)
+    assert read_committed_offset(disk, PARTITION) == CommittedOffset(6, 0)
     storage.close()
 
 
@@ -231,7 +236,10 @@ def test_the_note_names_an_epoch_before_quorum_state_does() -> None:
     storage = MetadataStorage.open(disk, HOME, wall_ms=1)
     storage.write_state(QuorumState(), 1, VoterSet(()))
     storage.note_epoch(3)
-    assert (read_committed(disk, PARTITION), read_quorum_state(disk, PARTITION).epoch) == (Committed(3, 0), 0)
+    assert (read_committed_offset(disk, PARTITION), read_quorum_state(disk, PARTITION).epoch) == (
+        CommittedOffset(3, 0),
+        0,
+    )
     before = disk.syncs
     storage.write_state(QuorumState(epoch=3), 1, VoterSet(()))
     assert disk.syncs - before == 3

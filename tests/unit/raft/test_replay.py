@@ -17,7 +17,7 @@ from strandline.raft.shell.replay import Replay
 from strandline.records.batch import Record, encode_batch
 from strandline.runtime.tasks import TaskGroup
 from unit.raft.test_stored_log import Made, voters
-from unit.server.wire import InlineOffload, run, settle
+from unit.server.memory_server import InlineOffload, run, settle
 
 
 def settings(first: int, count: int) -> bytes:
@@ -42,7 +42,7 @@ class Reader:
         self.heard.append((offset, len(touched)))
 
     def append(self, data: bytes) -> None:
-        self.made.log.append_fetched(data)
+        self.made.log.append_as_follower(data)
 
     def shown(self, number: int) -> bool:
         return bool(self.image.committed.configs(2, str(number)))

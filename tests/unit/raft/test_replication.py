@@ -29,14 +29,14 @@ from strandline.raft.machine.effects import (
     Send,
     StepDown,
 )
-from strandline.raft.machine.requests import begin_request, fetch_request, fetch_snapshot_request
+from strandline.raft.machine.requests import begin_epoch_request, fetch_request, fetch_snapshot_request
 from strandline.raft.machine.states import Resigned, Unattached
-from unit.raft.little_cluster import CLUSTER_ID, voter
-from unit.raft.lone_replica import LoneReplica, only, partition_of, the_reply
+from unit.raft.memory_cluster import CLUSTER_ID, voter
+from unit.raft.single_replica import SingleReplica, only, partition_of, the_reply
 
 
 def ask(
-    replica: LoneReplica,
+    replica: SingleReplica,
     *,
     epoch: int = 1,
     offset: int = 0,
@@ -58,7 +58,7 @@ def ask(
 
 
 def test_a_fetch_is_checked_before_it_is_answered() -> None:
-    replica = LoneReplica()
+    replica = SingleReplica()
     replica.lead()
     assert the_reply(ask(replica, cluster_id="elsewhere")).error_code == ErrorCode.INCONSISTENT_CLUSTER_ID
     empty = replica.machine.on_fetch("t", FetchRequest(cluster_id=CLUSTER_ID), 0)
@@ -71,7 +71,7 @@ def test_a_fetch_is_checked_before_it_is_answered() -> None:
 
 
 def test_every_answer_says_who_leads_and_where() -> None:
-    replica = LoneReplica()
+    replica = SingleReplica()
     replica.follow(leader_id=3, epoch=4)
     response = the_reply(ask(replica, epoch=4))
     partition = response.responses[0].partitions[0]
@@ -81,7 +81,7 @@ def test_every_answer_says_who_leads_and_where() -> None:
 
 
 def test_a_fetch_with_nothing_to_tell_is_parked_until_its_time_is_over() -> None:
-    replica = LoneReplica()
+    replica = SingleReplica()
     replica.lead()
     end = replica.log.end_offset
     assert replica.fetched_by(2, end) == []
@@ -92,7 +92,7 @@ def test_a_fetch_with_nothing_to_tell_is_parked_until_its_time_is_over() -> None
 
 
 def test_a_parked_fetch_is_answered_when_something_is_appended() -> None:
-    replica = LoneReplica()
+    replica = SingleReplica()
     replica.lead()
     end = replica.log.end_offset
     replica.fetched_by(2, end)
@@ -104,7 +104,7 @@ def test_a_parked_fetch_is_answered_when_something_is_appended() -> None:
 
 
 def test_a_fetcher_that_does_not_know_what_is_committed_is_told_at_once() -> None:
-    replica = LoneReplica()
+    replica = SingleReplica()
     replica.lead()
     end = replica.log.end_offset
     for behind in (None, end - 1):
@@ -117,7 +117,7 @@ def test_a_fetcher_that_does_not_know_what_is_committed_is_told_at_once() -> Non
 
 
 def test_a_log_that_differs_is_told_how_far_it_may_agree() -> None:
-    replica = LoneReplica(batches=[(1, "a"), (1, "b"), (3, "c")])
+    replica = SingleReplica(batches=[(1, "a"), (1, "b"), (3, "c")])
     replica.win()
     assert replica.machine.epoch == 4
     for offset, epoch, agreed in [
@@ -133,7 +133,7 @@ def test_a_log_that_differs_is_told_how_far_it_may_agree() -> None:
 
 
 def test_a_log_that_ends_before_ours_begins_is_told_of_the_latest_snapshot() -> None:
-    replica = LoneReplica(batches=[(1, "a"), (2, "b"), (2, "c"), (2, "d")])
+    replica = SingleReplica(batches=[(1, "a"), (2, "b"), (2, "c"), (2, "d")])
     snapshot = snapshots.SnapshotId(2, 2)
     replica.log.write_snapshot(snapshot, b"everything")
     replica.log.begin_at(snapshot)
@@ -146,7 +146,7 @@ def test_a_log_that_ends_before_ours_begins_is_told_of_the_latest_snapshot() -> 
 
 
 def test_nothing_is_committed_before_a_record_of_the_leader_s_own_epoch_is() -> None:
-    replica = LoneReplica(batches=[(1, "a"), (1, "b")])
+    replica = SingleReplica(batches=[(1, "a"), (1, "b")])
     replica.win()
     replica.sync()
     replica.fetched_by(2, 2, 1)
@@ -158,7 +158,7 @@ def test_nothing_is_committed_before_a_record_of_the_leader_s_own_epoch_is() -> 
 
 
 def test_a_leader_counts_itself_only_with_what_it_has_synced() -> None:
-    replica = LoneReplica()
+    replica = SingleReplica()
     replica.win()
     end = replica.log.end_offset
     replica.fetched_by(2, end)
@@ -168,7 +168,7 @@ def test_a_leader_counts_itself_only_with_what_it_has_synced() -> None:
 
 
 def test_the_high_watermark_never_falls() -> None:
-    replica = LoneReplica()
+    replica = SingleReplica()
     replica.lead()
     first = replica.log.end_offset
     replica.log.append_data(["x"], 1)
@@ -182,7 +182,7 @@ def test_the_high_watermark_never_falls() -> None:
 
 
 def test_observers_are_not_counted_and_neither_is_a_voter_with_another_disk() -> None:
-    replica = LoneReplica()
+    replica = SingleReplica()
     replica.win()
     replica.sync()
     end = replica.log.end_offset
@@ -194,7 +194,7 @@ def test_observers_are_not_counted_and_neither_is_a_voter_with_another_disk() ->
 
 
 def test_whoever_only_reads_leaves_no_trace() -> None:
-    replica = LoneReplica()
+    replica = SingleReplica()
     replica.lead()
     before = dict(replica.leader.progress)
     request = fetch_request(
@@ -214,7 +214,7 @@ def test_whoever_only_reads_leaves_no_trace() -> None:
 
 
 def test_a_leader_that_loses_its_majority_resigns_and_one_that_keeps_it_does_not() -> None:
-    replica = LoneReplica()
+    replica = SingleReplica()
     replica.lead()
     end = replica.log.end_offset
     for _ in range(5):
@@ -230,17 +230,17 @@ def test_a_leader_that_loses_its_majority_resigns_and_one_that_keeps_it_does_not
 
 
 def test_a_leader_that_hears_of_a_higher_epoch_leads_no_longer() -> None:
-    replica = LoneReplica()
+    replica = SingleReplica()
     replica.lead()
     assert replica.asked_for_vote(3, epoch=9)[0] == ErrorCode.NONE
     assert isinstance(replica.machine.role, Unattached)
 
 
 def test_what_ends_a_leadership_is_remembered_before_anybody_is_told() -> None:
-    replica = LoneReplica()
+    replica = SingleReplica()
     replica.lead()
     replica.fetched_by(2, replica.log.end_offset)
-    effects = replica.machine.on_begin_quorum_epoch("t", begin_request(CLUSTER_ID, voter(3), voter(1).key, 5), 0)
+    effects = replica.machine.on_begin_quorum_epoch("t", begin_epoch_request(CLUSTER_ID, voter(3), voter(1).key, 5), 0)
     kinds = [type(effect) for effect in effects]
     assert kinds[:3] == [Persist, StepDown, Reply]
     told = only(Reply, effects)[0].response.responses[0].partitions[0]  # type: ignore[attr-defined]
@@ -248,7 +248,7 @@ def test_what_ends_a_leadership_is_remembered_before_anybody_is_told() -> None:
 
 
 def test_voters_that_do_not_fetch_are_reminded_of_the_epoch() -> None:
-    replica = LoneReplica()
+    replica = SingleReplica()
     for send in only(Send, replica.win()):
         replica.answer(send, None)
     replica.sync()
@@ -262,8 +262,8 @@ def test_voters_that_do_not_fetch_are_reminded_of_the_epoch() -> None:
 
 
 @pytest.fixture
-def with_snapshot() -> LoneReplica:
-    replica = LoneReplica(batches=[(1, "a"), (2, "b"), (2, "c")])
+def with_snapshot() -> SingleReplica:
+    replica = SingleReplica(batches=[(1, "a"), (2, "b"), (2, "c")])
     replica.log.write_snapshot(snapshots.SnapshotId(2, 2), b"0123456789")
     replica.log.begin_at(snapshots.SnapshotId(2, 2))
     replica.win()
@@ -271,13 +271,13 @@ def with_snapshot() -> LoneReplica:
 
 
 def ask_snapshot(
-    replica: LoneReplica, snapshot_id: snapshots.SnapshotId, position: int, epoch: int = 3
+    replica: SingleReplica, snapshot_id: snapshots.SnapshotId, position: int, epoch: int = 3
 ) -> list[Effect]:
     request = fetch_snapshot_request(CLUSTER_ID, voter(2).key, epoch, snapshot_id, position, 4)
     return replica.machine.on_fetch_snapshot("t", request, replica.now_ms)
 
 
-def test_a_snapshot_is_handed_out_by_the_byte(with_snapshot: LoneReplica) -> None:
+def test_a_snapshot_is_handed_out_by_the_byte(with_snapshot: SingleReplica) -> None:
     snapshot_id = snapshots.SnapshotId(2, 2)
     (given,) = ask_snapshot(with_snapshot, snapshot_id, 8)
     assert isinstance(given, ReplyWithSnapshot)
@@ -286,7 +286,7 @@ def test_a_snapshot_is_handed_out_by_the_byte(with_snapshot: LoneReplica) -> Non
     assert (part.size, part.position, part.current_leader.leader_id) == (10, 8, 1)
 
 
-def test_a_snapshot_that_is_not_there_or_a_place_outside_it_is_refused(with_snapshot: LoneReplica) -> None:
+def test_a_snapshot_that_is_not_there_or_a_place_outside_it_is_refused(with_snapshot: SingleReplica) -> None:
     snapshot_id = snapshots.SnapshotId(2, 2)
     for asked, position, epoch, error in [
         (snapshots.SnapshotId(1, 1), 0, 3, ErrorCode.SNAPSHOT_NOT_FOUND),
@@ -301,7 +301,7 @@ def test_a_snapshot_that_is_not_there_or_a_place_outside_it_is_refused(with_snap
     assert the_reply(whole).error_code == ErrorCode.INCONSISTENT_CLUSTER_ID
 
 
-def test_fetching_a_snapshot_counts_as_following(with_snapshot: LoneReplica) -> None:
+def test_fetching_a_snapshot_counts_as_following(with_snapshot: SingleReplica) -> None:
     for _ in range(4):
         with_snapshot.wait(2000)
         ask_snapshot(with_snapshot, snapshots.SnapshotId(2, 2), 0)

@@ -18,10 +18,10 @@ from strandline.raft.disk.batches import read_batches
 from strandline.raft.disk.storage import MetadataStorage
 from strandline.raft.machine.effects import ReplyWithRecords, ReplyWithSnapshot
 from strandline.raft.machine.values import SnapshotId
-from strandline.raft.shell.replies import Askers, reply_to, reply_with_records, reply_with_snapshot
-from strandline.runtime.slices import FileSlice
+from strandline.raft.shell.replies import PendingReplies, reply_to, reply_with_records, reply_with_snapshot
+from strandline.runtime.file_slice import FileSlice
 from unit.raft.test_stored_log import Made, data, snapshot_at
-from unit.server.wire import InlineOffload, run, settle
+from unit.server.memory_server import InlineOffload, run, settle
 
 
 def fetched(made: Made, offset: int, max_bytes: int, offload: Any = None) -> FileSlice | None:
@@ -45,7 +45,7 @@ def offsets(found: FileSlice | None) -> list[int]:
 def filled(count: int = 10) -> Made:
     made = Made()
     for offset in range(count):
-        made.log.append_fetched(data(offset, 1))
+        made.log.append_as_follower(data(offset, 1))
     return made
 
 
@@ -111,7 +111,7 @@ def test_a_snapshot_that_is_gone_is_not_found() -> None:
 
 def test_who_waits_when_the_quorum_ends_is_told_and_who_comes_later_too() -> None:
     async def scenario() -> None:
-        askers, tokens = Askers(), []
+        askers, tokens = PendingReplies(), []
         waiting = asyncio.create_task(askers.ask(tokens.append))
         await settle()
         askers.end()
@@ -126,7 +126,7 @@ def test_who_waits_when_the_quorum_ends_is_told_and_who_comes_later_too() -> Non
 
 def test_a_reply_to_somebody_who_has_left_is_dropped() -> None:
     async def scenario() -> None:
-        askers, tokens = Askers(), []
+        askers, tokens = PendingReplies(), []
         waiting = asyncio.create_task(askers.ask(tokens.append))
         await settle()
         waiting.cancel()

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from unit.raft.stage import play
+from unit.raft.transcript_player import play
 
 _SCENARIOS = sorted((Path(__file__).parent / "scenarios").glob("*.txt"))
 

@@ -25,7 +25,7 @@ from strandline.raft.shell.driver import Quorum
 from strandline.runtime.world import World
 from strandline.simulation.disk import Fault, SimDisk
 from strandline.simulation.volume import Volume
-from unit.raft.quorum_of_one import HOME, ONE_VOTER, PARTITION, play, setting, settings_in
+from unit.raft.single_node_quorum import HOME, ONE_VOTER, PARTITION, play, setting, settings_in
 
 OFFERED = SnapshotId(50, 3)
 PIECES = 3
@@ -64,7 +64,7 @@ class LeaderWithSnapshot:
         self.pieces_sent += 1
         return piece
 
-    async def is_refused(self, endpoint: Endpoint) -> bool:
+    async def refuses_connections(self, endpoint: Endpoint) -> bool:
         return False
 
 

@@ -17,7 +17,7 @@ from strandline.protocol.messages.metadata_records import (
     TopicRecord,
 )
 from strandline.protocol.types import Message
-from strandline.raft.disk.batches import encode_data_batch, encode_slowly, read_batches
+from strandline.raft.disk.batches import encode_data_batch, encode_in_slices, read_batches
 from strandline.raft.disk.snapshots import (
     SnapshotWriter,
     list_snapshots,
@@ -141,7 +141,7 @@ def test_the_first_voters_of_a_dynamic_quorum_are_a_snapshot_without_metadata() 
     made = disk()
     write_first_voters(made, "/d/__cluster_metadata-0", VOTERS, wall_ms=5)
     (found,) = list_snapshots(made, "/d/__cluster_metadata-0")
-    assert found.is_first_voters
+    assert found.is_bootstrap
     snapshot = read_snapshot(made, f"/d/__cluster_metadata-0/{found.file_name}")
     assert (snapshot.kraft_version, snapshot.voters, list(snapshot.records())) == (1, VOTERS, [])
 
@@ -156,7 +156,7 @@ def test_bootstrap_records_are_read_back() -> None:
 @pytest.mark.parametrize("count", [1, 299, 300, 301, 900, 1000])
 def test_a_batch_encoded_in_slices_is_the_same_bytes(count: int) -> None:
     where = {"base_offset": 40, "epoch": 3, "timestamp": 1234, "metadata_version": 30}
-    steps = encode_slowly(settings(count), **where)
+    steps = encode_in_slices(settings(count), **where)
     breaths = 0
     while True:
         try:

@@ -12,7 +12,7 @@ from strandline.model.ids import Endpoint, Uuid
 from strandline.protocol.messages.control_records import KRaftVersionRecord, LeaderChangeMessage
 from strandline.protocol.messages.metadata_records import ConfigRecord
 from strandline.raft.disk.batches import encode_control_batch, encode_data_batch
-from strandline.raft.disk.committed import read_committed
+from strandline.raft.disk.committed_offset import read_committed_offset
 from strandline.raft.disk.snapshots import SnapshotWriter
 from strandline.raft.disk.storage import MetadataStorage, StorageSettings
 from strandline.raft.machine.values import SnapshotId
@@ -58,7 +58,7 @@ def data(base_offset: int, epoch: int, count: int = 1) -> bytes:
 def write_epochs(log: StoredLog, spans: Sequence[tuple[int, int]]) -> None:
     """(epoch, how many records)."""
     for epoch, count in spans:
-        log.append_fetched(data(log.end_offset, epoch, count))
+        log.append_as_follower(data(log.end_offset, epoch, count))
 
 
 def test_an_empty_log_has_no_epoch() -> None:
@@ -131,7 +131,7 @@ def test_voters_count_from_their_record_on_and_a_cut_takes_them_back() -> None:
     assert (base_offset, made.log.end_offset, made.log.last_epoch) == (0, 3, 3)
     assert (made.log.voters, made.log.voters_offset, made.log.kraft_version) == (voters(1, 2), 2, 1)
     fetched = encode_control_batch([voters(1, 2, 3).record()], base_offset=4, epoch=3, timestamp=1)
-    made.log.append_fetched(data(3, 3) + bytes(fetched))
+    made.log.append_as_follower(data(3, 3) + bytes(fetched))
     assert (made.log.voters, made.log.voters_offset) == (voters(1, 2, 3), 4)
     made.storage.log.truncate_to(4)
     made.log.on_truncated()
@@ -140,7 +140,7 @@ def test_voters_count_from_their_record_on_and_a_cut_takes_them_back() -> None:
 
 def test_a_batch_cut_off_at_the_end_is_left_out() -> None:
     log = Made().log
-    log.append_fetched(data(0, 1, 2) + data(2, 1)[:-3])
+    log.append_as_follower(data(0, 1, 2) + data(2, 1)[:-3])
     assert log.end_offset == 2
 
 
@@ -158,7 +158,7 @@ def test_what_does_not_follow_is_not_taken(records: bytes, why: str) -> None:
     log = Made().log
     write_epochs(log, [(2, 2)])
     with pytest.raises(KafkaError, match=why) as refusal:
-        log.append_fetched(records)
+        log.append_as_follower(records)
     assert refusal.value.code is ErrorCode.INVALID_RECORD
     assert log.end_offset == 2
 
@@ -171,13 +171,13 @@ def test_a_batch_with_a_bad_checksum_is_not_taken(is_control: bool) -> None:
     )
     batch[-1] ^= 1
     with pytest.raises((CorruptBatch, KafkaError)):
-        log.append_fetched(batch)
+        log.append_as_follower(batch)
     assert (log.end_offset, log.voters) == (0, voters(1))
 
 
 def test_of_very_many_batches_at_once_some_are_taken() -> None:
     log = Made().log
-    log.append_fetched(b"".join(data(offset, 1) for offset in range(2000)))
+    log.append_as_follower(b"".join(data(offset, 1) for offset in range(2000)))
     assert 1000 < log.end_offset < 2000
 
 
@@ -185,12 +185,12 @@ def test_a_follower_with_a_full_disk_keeps_what_fitted_and_refuses_the_rest() ->
     made = Made(settings=StorageSettings(segment_bytes=200))
     batches = b"".join(data(offset, 1) for offset in range(6))
     full = made.disk.fail("create", under="/d", code=errno.ENOSPC)
-    made.log.append_fetched(batches)
+    made.log.append_as_follower(batches)
     assert made.log.end_offset == 2
     with pytest.raises(KafkaError, match="No space left"):
-        made.log.append_fetched(batches[2 * len(data(0, 1)) :])
+        made.log.append_as_follower(batches[2 * len(data(0, 1)) :])
     made.disk.mend(full)
-    made.log.append_fetched(batches[2 * len(data(0, 1)) :])
+    made.log.append_as_follower(batches[2 * len(data(0, 1)) :])
     assert made.log.end_offset == 6
 
 
@@ -198,7 +198,7 @@ def test_a_disk_that_fails_stops_the_node() -> None:
     made = Made()
     made.disk.fail("write", under="/d", code=errno.EIO)
     with pytest.raises(NodeFault, match="cannot be written"):
-        made.log.append_fetched(data(0, 1))
+        made.log.append_as_follower(data(0, 1))
 
 
 def test_control_records_stand_behind_everything_that_was_appended_before() -> None:
@@ -216,12 +216,12 @@ def test_the_note_tells_only_of_what_is_synced_here() -> None:
     made = Made()
     write_epochs(made.log, [(1, 3), (1, 2)])
     made.storage.note_committed(5)
-    assert read_committed(made.disk, made.storage.path) is None
+    assert read_committed_offset(made.disk, made.storage.path) is None
     made.storage.log.flush()
-    made.log.append_fetched(data(5, 1))
+    made.log.append_as_follower(data(5, 1))
     made.storage.note_committed(6)
     assert made.storage.note.committed.offset == 5
     made.storage.log.flush()
     made.storage.note_committed(6)
-    found = read_committed(made.disk, made.storage.path)
+    found = read_committed_offset(made.disk, made.storage.path)
     assert found is not None and found.offset == 6

@@ -20,17 +20,17 @@ ONE, TWO, THREE = (VoterSet(tuple(voter(n) for n in range(1, count + 1))) for co
 
 
 def test_a_directory_that_is_known_must_be_the_same_and_one_that_is_not_may_be_any() -> None:
-    assert ReplicaKey(1, OLD).is_known_as(ReplicaKey(1, OLD))
-    assert ReplicaKey(1, OLD).is_known_as(ReplicaKey(1, ZERO_UUID))
-    assert not ReplicaKey(1, NEW).is_known_as(ReplicaKey(1, OLD))
-    assert not ReplicaKey(1, ZERO_UUID).is_known_as(ReplicaKey(1, OLD))
-    assert not ReplicaKey(2, OLD).is_known_as(ReplicaKey(1, ZERO_UUID))
+    assert ReplicaKey(1, OLD).matches(ReplicaKey(1, OLD))
+    assert ReplicaKey(1, OLD).matches(ReplicaKey(1, ZERO_UUID))
+    assert not ReplicaKey(1, NEW).matches(ReplicaKey(1, OLD))
+    assert not ReplicaKey(1, ZERO_UUID).matches(ReplicaKey(1, OLD))
+    assert not ReplicaKey(2, OLD).matches(ReplicaKey(1, ZERO_UUID))
 
 
 def test_a_node_with_a_new_disk_is_not_the_voter_it_was() -> None:
-    assert TWO.voter_known_as(ReplicaKey(2, OLD)) == voter(2)
-    assert TWO.voter_known_as(ReplicaKey(2, NEW)) is None
-    assert TWO.voter_known_as(ReplicaKey(3, OLD)) is None
+    assert TWO.voter_with_key(ReplicaKey(2, OLD)) == voter(2)
+    assert TWO.voter_with_key(ReplicaKey(2, NEW)) is None
+    assert TWO.voter_with_key(ReplicaKey(3, OLD)) is None
 
 
 def test_a_voter_set_changes_by_one_voter_and_keeps_its_order() -> None:

@@ -9,8 +9,8 @@ import pytest
 from strandline.model.errors import ErrorCode, KafkaError
 from strandline.protocol.messages.metadata_records import ConfigRecord
 from strandline.raft.disk.batches import read_batches
-from strandline.raft.shell.leadership import Leadership
-from unit.server.wire import run, settle
+from strandline.raft.shell.leadership import LeaderTerm
+from unit.server.memory_server import run, settle
 
 LINGER_MS = 25
 
@@ -21,7 +21,7 @@ class Disk:
     def __init__(self) -> None:
         self.idle = asyncio.Event()
         self.idle.set()
-        self.held = Leadership(epoch=3, end_offset=10, high_watermark=10)
+        self.held = LeaderTerm(epoch=3, end_offset=10, high_watermark=10)
         self.held.task = asyncio.create_task(self.held.writing(self.idle, LINGER_MS, self._write))
         self.writes: list[int] = []
 

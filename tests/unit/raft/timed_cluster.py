@@ -8,7 +8,7 @@ from random import Random
 from strandline.raft.machine.effects import Effect, Lead, Persist
 from strandline.raft.machine.settings import QuorumSettings
 from strandline.raft.machine.voters import VoterSet
-from unit.raft.little_cluster import Cluster, Letter, Node, voter
+from unit.raft.memory_cluster import Cluster, Envelope, Node, voter
 
 
 class TimedCluster(Cluster):
@@ -20,7 +20,7 @@ class TimedCluster(Cluster):
         self.led: list[tuple[int, int]] = []
         """(when, who): the leaders that could act."""
         self.silent: list[int] = []
-        self._agenda: list[tuple[int, int, Letter | Node]] = []
+        self._agenda: list[tuple[int, int, Envelope | Node]] = []
         self._count = 0
         self._busy_until: dict[int, int] = {}
         self._syncing: dict[int, None] = {}
@@ -75,11 +75,11 @@ class TimedCluster(Cluster):
                 self._syncing[node.id] = None
                 self._put(self.now_ms + self.draw.randint(2, 15), node)
 
-    def _put(self, at_ms: int, what: Letter | Node) -> None:
+    def _put(self, at_ms: int, what: Envelope | Node) -> None:
         self._count += 1
         heapq.heappush(self._agenda, (at_ms, self._count, what))
 
-    def _do(self, what: Letter | Node) -> None:
+    def _do(self, what: Envelope | Node) -> None:
         if isinstance(what, Node):
             self._syncing.pop(what.id, None)
             what.finish_sync()

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from strandline.records.compression import Codec, compress, decompress
-from strandline.records.corrupt import CorruptBatch, DecompressionLimit
+from strandline.records.errors import CorruptBatch, DecompressionLimit
 
 TEXT = b"".join(b"%d bottles of beer on the wall, " % n for n in range(20_000))
 COMPRESSED = [Codec.GZIP, Codec.SNAPPY, Codec.LZ4, Codec.ZSTD]
@@ -120,7 +120,7 @@ def test_mutated_frames_unfold_or_are_corrupt(codec: Codec, data: st.DataObject)
 MEASURE = """
 import sys
 from strandline.records.compression import decompress
-from strandline.records.corrupt import DecompressionLimit
+from strandline.records.errors import DecompressionLimit
 
 def peak_kib():
     return next(int(line.split()[1]) for line in open("/proc/self/status") if line.startswith("VmHWM"))

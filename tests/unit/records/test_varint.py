@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from strandline.records.corrupt import CorruptBatch
+from strandline.records.errors import CorruptBatch
 from strandline.records.varint import (
     append_uvarint,
     append_varint,

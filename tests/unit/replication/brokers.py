@@ -10,14 +10,13 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any, cast
 
-from strandline.handlers.context import Broker
+from strandline.handlers.context import BrokerContext
 from strandline.handlers.fetch import handle_fetch
 from strandline.handlers.list_offsets import handle_list_offsets
 from strandline.handlers.produce import handle_produce
-from strandline.handlers.sessions import FetchSessions
+from strandline.log.cold_reads import ColdRead
 from strandline.log.settings import LogSettings
 from strandline.log.store import LogStore
-from strandline.log.warming import Cold
 from strandline.metadata.changes import changes_of
 from strandline.metadata.image import Image
 from strandline.metadata.values import PartitionInfo
@@ -42,16 +41,17 @@ from strandline.protocol.messages.metadata_records import (
 from strandline.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from strandline.protocol.types import Message
 from strandline.records.batch import Record, batches, decode_batch, encode_batch
-from strandline.replication.engine import Replication
+from strandline.replication.broker_replication import BrokerReplication
+from strandline.replication.fetch_sessions import FetchSessionCache
 from strandline.replication.flusher import Flusher
-from strandline.replication.logs import Logs
+from strandline.replication.hosted_logs import HostedLogs
 from strandline.replication.partition import Partition
 from strandline.replication.settings import ReplicationSettings
 from strandline.replication.table import PartitionTable
 from strandline.runtime.tasks import TaskGroup
 from strandline.runtime.world import World
 from strandline.simulation.world import Simulation
-from unit.handlers.scene import Asked, Settings
+from unit.handlers.metadata_broker import FakeCall, Settings
 
 TOPIC, TOPIC_ID = "t", Uuid.of(1, 1)
 LISTENER = "BROKERS"
@@ -68,15 +68,15 @@ class Replicator:
         path = f"/broker-{broker_id}"
         world.disk.make_dirs(path)
         self.store = LogStore.open(world.disk, {path: Uuid.of(9, broker_id)}, world.random)
-        self.logs = Logs(self.store, world)
+        self.logs = HostedLogs(self.store, world)
         self.table = PartitionTable(
             broker_id, cluster.image, self.logs.open, lambda _: cluster.settings, Flusher(world.offload, tasks)
         )
-        self.engine = Replication(
+        self.engine = BrokerReplication(
             broker_id, self.table, cluster.image, self.store, cluster, cluster.alter_partition, world, SETTINGS
         )
         nothing = cast(Any, None)
-        self.context = Broker(
+        self.context = BrokerContext(
             node_id=broker_id,
             cluster_id="cluster",
             world=world,
@@ -86,7 +86,7 @@ class Replicator:
             kraft_version=lambda: 1,
             producer_ids=nothing,
             settings=Settings(fetch_max_bytes=1 << 26),
-            fetch_sessions=FetchSessions(100, world.random),
+            fetch_sessions=FetchSessionCache(100, world.random),
             log_directories=list,
         )
 
@@ -101,7 +101,7 @@ class Replicator:
         request = ProduceRequest(
             acks=acks, timeout_ms=timeout_ms, topic_data=[TopicProduceData(topic_id=TOPIC_ID, partition_data=[data])]
         )
-        response = await handle_produce(self.context, Asked(ApiKey.PRODUCE, 13), request)
+        response = await handle_produce(self.context, FakeCall(ApiKey.PRODUCE, 13), request)
         assert response is not None
         return ErrorCode(response.responses[0].partition_responses[0].error_code)
 
@@ -110,8 +110,8 @@ class Replicator:
         log, found = await self.partition.ready(), []
         offset = log.log_start_offset
         while offset < log.log_end_offset:
-            while isinstance(read := log.read(offset, max_bytes=1 << 20), Cold):
-                read.warm()
+            while isinstance(read := log.read(offset, max_bytes=1 << 20), ColdRead):
+                read.load()
             assert read.slice is not None
             data = read.slice.read()
             for position, header in batches(data):
@@ -184,12 +184,12 @@ class Cluster:
         api = API[request.api_key]
         asked, _ = decode(api.request, api.max_version, encode_bytes(request, api.max_version))
         handle = _HANDLERS[ApiKey(request.api_key)]
-        call = Asked(request.api_key, api.max_version)
+        call = FakeCall(request.api_key, api.max_version)
         answer = await handle(self.brokers[endpoint.port].context, call, cast(Any, asked))
         await self._travel(sender, endpoint.port)
         return decode(api.response, api.max_version, encode_bytes(answer, api.max_version))[0]
 
-    def hang_up(self, endpoint: Endpoint) -> None:
+    def disconnect(self, endpoint: Endpoint) -> None:
         """Nothing is under way for longer than it takes."""
 
     async def _travel(self, *between: int) -> None:

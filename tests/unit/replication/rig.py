@@ -12,7 +12,7 @@ from strandline.model.ids import TopicPartition, Uuid
 from strandline.protocol.messages.metadata_records import PartitionRecord, RemoveTopicRecord, TopicRecord
 from strandline.records.batch import Record, encode_batch
 from strandline.replication.flusher import Flusher
-from strandline.replication.logs import Logs
+from strandline.replication.hosted_logs import HostedLogs
 from strandline.replication.partition import Partition
 from strandline.replication.table import PartitionTable
 from strandline.runtime.tasks import TaskGroup
@@ -29,7 +29,7 @@ class Rig:
     world: World
     image: Image
     store: LogStore
-    logs: Logs
+    logs: HostedLogs
     partitions: PartitionTable
     tasks: TaskGroup
     settings: dict[str, LogSettings]
@@ -82,7 +82,7 @@ async def _program(world: World, scenario: Callable[[Rig], Awaitable[None]]) -> 
     world.disk.make_dirs("/data")
     store = LogStore.open(world.disk, {"/data": DIRECTORY}, world.random)
     async with TaskGroup() as tasks:
-        image, logs = Image(), Logs(store, world)
+        image, logs = Image(), HostedLogs(store, world)
         flusher = Flusher(world.offload, tasks)
         partitions = PartitionTable(NODE, image, logs.open, lambda topic: settings.get(topic, LogSettings()), flusher)
         await scenario(Rig(world, image, store, logs, partitions, tasks, settings))

@@ -21,9 +21,9 @@ from collections.abc import Iterator
 
 from msgspec.structs import replace
 
+from strandline.log.cold_reads import ColdRead
 from strandline.log.partition_log import PartitionLog
 from strandline.log.settings import LogSettings
-from strandline.log.warming import Cold
 from strandline.metadata.values import PartitionInfo
 from strandline.model.errors import ErrorCode, KafkaError
 from strandline.model.ids import TopicPartition
@@ -31,13 +31,13 @@ from strandline.protocol.messages.fetch import EpochEndOffset, FetchPartition, P
 from strandline.records.batch import Record, batches, decode_batch, encode_batch
 from strandline.replication.follower import (
     Append,
-    AskForOffsets,
-    BeginAgain,
-    Cut,
     Effect,
+    FetchLeaderOffsets,
     Follower,
     RaiseHighWatermark,
     RaiseLogStart,
+    Truncate,
+    TruncateFully,
 )
 from strandline.replication.leader import IsrChange, Leader, Verdict
 from strandline.simulation.disk import SimDisk
@@ -85,8 +85,8 @@ class Replica:
 
 
 def read(log: PartitionLog, offset: int, upper: int) -> bytes:
-    while isinstance(found := log.read(offset, max_bytes=1 << 20, before_offset=upper), Cold):
-        found.warm()
+    while isinstance(found := log.read(offset, max_bytes=1 << 20, before_offset=upper), ColdRead):
+        found.load()
     return b"" if found.slice is None else found.slice.read()
 
 
@@ -188,7 +188,7 @@ class Stage:
             match effect:
                 case Append(records, offset):
                     assert log.log_end_offset == offset
-                    appended = log.append_batches(records, wall_ms=WALL_MS)
+                    appended = log.append_as_follower(records, wall_ms=WALL_MS)
                     yield f"{name} holds {appended.base_offset}..{appended.last_offset}"
                 case RaiseHighWatermark(offset):
                     before = log.high_watermark
@@ -197,15 +197,15 @@ class Stage:
                 case RaiseLogStart(offset):
                     log.delete_records_before(min(offset, log.high_watermark))
                     yield f"{name} drops what is below {log.log_start_offset}"
-                case Cut(offset):
+                case Truncate(offset):
                     yield f"{name} cuts its log from {log.log_end_offset} back to {offset}"
                     log.truncate_to(offset)
-                    follower.on_cut()
-                case BeginAgain(offset):
+                    follower.on_truncated()
+                case TruncateFully(offset):
                     yield f"{name} drops everything and begins again at {offset}"
                     log.restart_at(offset)
-                    follower.on_cut()
-                case AskForOffsets():
+                    follower.on_truncated()
+                case FetchLeaderOffsets():
                     assert replica.info is not None
                     other = self.replicas[replica.info.leader].log
                     yield f"{name} asks where the log begins and ends: {other.log_start_offset}, {other.log_end_offset}"

@@ -17,7 +17,7 @@ from strandline.protocol.messages.fetch import (
     PartitionData,
 )
 from strandline.protocol.types import Message
-from strandline.replication.fetcher import Equipment, Fetcher, Following
+from strandline.replication.fetcher import Fetcher, FetcherContext, Following
 from strandline.replication.follower import Follower
 from strandline.replication.partition import Partition
 from strandline.replication.settings import ReplicationSettings
@@ -53,7 +53,7 @@ class OneAtATime:
         topic = FetchableTopicResponse(topic_id=TOPIC_ID, partitions=[news])
         return FetchResponse(session_id=9, responses=[topic])
 
-    def hang_up(self, endpoint: Endpoint) -> None:
+    def disconnect(self, endpoint: Endpoint) -> None:
         raise AssertionError("it is there")
 
 
@@ -69,7 +69,7 @@ class Gone:
         self.asked.set()
         return await self.calls[-1]
 
-    def hang_up(self, endpoint: Endpoint) -> None:
+    def disconnect(self, endpoint: Endpoint) -> None:
         assert endpoint == Endpoint("h", LEADER)
         self.calls[-1].set_exception(KafkaError(ErrorCode.NETWORK_EXCEPTION, "hung up"))
 
@@ -77,7 +77,7 @@ class Gone:
 def test_a_leader_that_was_started_anew_is_asked_anew() -> None:
     async def scenario(rig: Rig) -> None:
         leader, epochs = Gone(), {NODE: 7, LEADER: 20}
-        equipment = Equipment(
+        equipment = FetcherContext(
             NODE,
             rig.world,
             leader,
@@ -87,15 +87,15 @@ def test_a_leader_that_was_started_anew_is_asked_anew() -> None:
             lambda segments: None,
         )
         fetcher = Fetcher(LEADER, equipment)
-        fetcher.look_again()
+        fetcher.on_brokers_changed()
         follow(rig, fetcher, 0, Follower)
         rig.tasks.start(fetcher.run())
         await leader.asked.wait()
-        fetcher.look_again()
+        fetcher.on_brokers_changed()
         await asyncio.sleep(0.1)
         assert len(leader.calls) == 1, "somebody else came or went"
         epochs[LEADER] = 31
-        fetcher.look_again()
+        fetcher.on_brokers_changed()
         await asyncio.sleep(2)
         assert len(leader.calls) == 2
 
@@ -117,7 +117,7 @@ def test_a_fetch_costs_what_has_changed_and_not_what_is_followed() -> None:
     async def scenario(rig: Rig) -> None:
         CountedFollower.looks = 0
         leader = OneAtATime()
-        equipment = Equipment(
+        equipment = FetcherContext(
             NODE,
             rig.world,
             leader,

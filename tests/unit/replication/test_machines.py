@@ -13,15 +13,15 @@ from strandline.records.batch import Record, encode_batch
 from strandline.replication.conversation import Conversation, Manners
 from strandline.replication.follower import (
     Append,
-    AskForOffsets,
-    BeginAgain,
-    Cut,
     Delayed,
     Failed,
     Fetching,
+    FetchLeaderOffsets,
     Follower,
     RaiseHighWatermark,
     RaiseLogStart,
+    Truncate,
+    TruncateFully,
 )
 from strandline.replication.leader import Leader, Verdict
 from unit.replication.stage import WALL_MS, Registry, Replica
@@ -33,7 +33,7 @@ def replica(*values: str, leader_epoch: int = -1) -> Replica:
     made = Replica(1, LogSettings())
     for number, value in enumerate(values):
         record = Record(0, WALL_MS, None, value.encode(), ())
-        made.log.append_batches(encode_batch([record], base_offset=number, leader_epoch=leader_epoch))
+        made.log.append_as_follower(encode_batch([record], base_offset=number, leader_epoch=leader_epoch))
     return made
 
 
@@ -45,10 +45,10 @@ def test_a_log_without_epochs_is_cut_to_its_high_watermark_before_the_first_fetc
     made = replica("a", "b", "c")
     made.log.advance_high_watermark(2)
     following = follower(made)
-    assert following.start() == [Cut(2)]
+    assert following.start() == [Truncate(2)]
     assert following.wanted(0, now_ms=0) is None
     made.log.truncate_to(2)
-    following.on_cut()
+    following.on_truncated()
     wanted = following.wanted(0, now_ms=0)
     assert wanted is not None and wanted.fetch_offset == 2
 
@@ -56,15 +56,15 @@ def test_a_log_without_epochs_is_cut_to_its_high_watermark_before_the_first_fetc
 def test_a_follower_that_has_more_than_its_leader_cuts_and_one_that_has_less_goes_on() -> None:
     made = replica("a", "b", "c")
     cases: list[tuple[int, int, list[object]]] = [
-        (0, 2, [Cut(2)]),
-        (7, 9, [BeginAgain(7)]),
+        (0, 2, [Truncate(2)]),
+        (7, 9, [TruncateFully(7)]),
         (1, 9, [RaiseHighWatermark(1), RaiseLogStart(1)]),
         (0, 3, []),
     ]
     for earliest, latest, effects in cases:
         following = follower(made)
         following.wanted(0, now_ms=0)
-        assert following.on_answer(PartitionData(error_code=ErrorCode.OFFSET_OUT_OF_RANGE), 0) == [AskForOffsets()]
+        assert following.on_answer(PartitionData(error_code=ErrorCode.OFFSET_OUT_OF_RANGE), 0) == [FetchLeaderOffsets()]
         assert following.on_offsets(earliest, latest) == effects
 
 
@@ -90,9 +90,9 @@ def test_errors_pass_or_wait_for_metadata(code: int, becomes: type) -> None:
 def test_an_answer_that_comes_while_something_else_is_done_means_nothing() -> None:
     following = follower(replica("a", leader_epoch=5))
     following.wanted(0, now_ms=0)
-    following.on_trouble(now_ms=0)
+    following.on_fetch_failed(now_ms=0)
     assert following.on_answer(PartitionData(high_watermark=1), now_ms=0) == []
-    following.on_broken("the disk")
+    following.on_log_failed("the disk")
     assert following.on_offsets(0, 0) == []
     assert following.state == Failed("the disk")
     assert follower(replica()).state == Fetching()
@@ -164,7 +164,7 @@ def test_replicas_that_leave_are_forgotten_and_those_that_come_are_not_known_yet
 def test_the_low_watermark_waits_for_everybody_in_the_isr_and_for_nobody_else() -> None:
     leading = leader()
     log = leading._log
-    log.append_batches(encode_batch([Record(0, WALL_MS, None, b"a", ())], leader_epoch=5))
+    log.append_as_follower(encode_batch([Record(0, WALL_MS, None, b"a", ())], leader_epoch=5))
     for broker_id in (2, 3):
         remote = leading.remote(broker_id, 7, 5)
         assert remote is not None
@@ -187,7 +187,7 @@ def test_whoever_answers_a_follower_hears_of_news_and_how_urgent_it_is() -> None
     log, remote = leading._log, leading.remote(2, 7, 5)
     assert remote is not None
     leading.on_fetch(remote, 7, 0, 0, now_ms=0)
-    assert leading.may_rest(remote, 7, 0)
+    assert leading.is_fully_caught_up(remote, 7, 0)
     news: list[bool] = []
     remote.listener = news.append
 
@@ -196,12 +196,12 @@ def test_whoever_answers_a_follower_hears_of_news_and_how_urgent_it_is() -> None
         news.clear()
         return found
 
-    log.append_batches(encode_batch([Record(0, WALL_MS, None, b"a", ())], leader_epoch=5))
+    log.append_as_follower(encode_batch([Record(0, WALL_MS, None, b"a", ())], leader_epoch=5))
     leading.on_append(now_ms=1)
     assert heard() == [True]
-    assert not leading.may_rest(remote, 7, 0), "it lacks a record"
+    assert not leading.is_fully_caught_up(remote, 7, 0), "it lacks a record"
     leading.on_fetch(remote, 7, 1, 0, now_ms=2)
-    assert heard() == [] and leading.may_rest(remote, 7, 1) and not leading.may_rest(remote, 8, 1)
+    assert heard() == [] and leading.is_fully_caught_up(remote, 7, 1) and not leading.is_fully_caught_up(remote, 8, 1)
     other = leading.remote(3, 7, 5)
     assert other is not None
     leading.on_fetch(other, 7, 1, 0, now_ms=3)
@@ -211,7 +211,7 @@ def test_whoever_answers_a_follower_hears_of_news_and_how_urgent_it_is() -> None
     leading.on_log_start_moved()
     assert heard() == [False]
     leading.on_metadata(PartitionInfo((1, 2, 3), (1, 3), leader=1, leader_epoch=5, partition_epoch=4))
-    assert heard() == [False] and not leading.may_rest(remote, 7, 1), "it has to come back into the ISR"
+    assert heard() == [False] and not leading.is_fully_caught_up(remote, 7, 1), "it has to come back into the ISR"
     leading.resign("over")
     assert heard() == [True]
 
@@ -221,7 +221,7 @@ def test_a_follower_that_had_everything_until_an_append_has_the_whole_time_to_fo
     remote = leading.remote(2, 7, 5)
     assert remote is not None
     leading.on_fetch(remote, 7, 0, 0, now_ms=0)
-    leading._log.append_batches(encode_batch([Record(0, WALL_MS, None, b"a", ())], leader_epoch=5))
+    leading._log.append_as_follower(encode_batch([Record(0, WALL_MS, None, b"a", ())], leader_epoch=5))
     leading.on_append(now_ms=1_000_000)
     assert leading.on_time(1_030_000, lag_time_max_ms=30_000) is None
     late = leading.on_time(1_030_001, lag_time_max_ms=30_000)

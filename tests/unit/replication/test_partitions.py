@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from strandline.log import housekeeping
+from strandline.log import maintenance
 from strandline.log.settings import LogSettings
 from strandline.metadata.values import PartitionInfo
 from strandline.model.errors import ErrorCode, KafkaError
@@ -233,8 +233,8 @@ def test_a_crash_after_a_topic_was_recreated_finds_nothing_written_of_the_old_on
         log = await old.ready()
         rig.append(old, b"a", b"b", b"c")
         log.delete_records_before(2)
-        housekeeping.checkpoint_log_starts(rig.store)
-        housekeeping.checkpoint_high_watermarks(rig.store)
+        maintenance.checkpoint_log_starts(rig.store)
+        maintenance.checkpoint_high_watermarks(rig.store)
         assert b"t 0 2" in rig.world.disk.read("/data/log-start-offset-checkpoint")
         rig.delete("t")
         rig.create("t", Uuid.of(2, 2))

@@ -8,8 +8,8 @@ import sys
 
 _COUNT_FULL_COLLECTIONS = """
 import gc
-from strandline.runtime.event_loop import settle_memory
-settle_memory()
+from strandline.runtime.event_loop import freeze_long_lived_objects
+freeze_long_lived_objects()
 full = []
 gc.callbacks.append(lambda phase, info: full.append(phase) if phase == "start" and info["generation"] == 2 else None)
 kept = [[number] for number in range(200_000)]
@@ -30,9 +30,9 @@ def test_objects_that_stay_do_not_have_everything_looked_through() -> None:
 def test_a_thread_that_works_does_not_keep_the_loop_for_milliseconds() -> None:
     program = """
 import sys
-from strandline.runtime.event_loop import run_to_end
+from strandline.runtime.event_loop import run_event_loop
 async def interval():
     return sys.getswitchinterval()
-print(round(run_to_end(interval()) * 1_000_000))
+print(round(run_event_loop(interval()) * 1_000_000))
 """
     assert _run(program) == [1000]

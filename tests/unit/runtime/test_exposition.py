@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from strandline.runtime.exposition import exposed, read_exposition, sample_name
+from strandline.runtime.exposition import parse_exposition, render_exposition, sample_name
 from strandline.runtime.metrics import Metrics
 
 
@@ -23,9 +23,9 @@ def test_what_is_written_is_read_again() -> None:
     metrics.gauge("kafka.x:type=T,name=Part", lambda: 0.125)
     metrics.gauge("kafka.x:type=T,name=Truth", lambda: True)
     metrics.window("kafka.x:type=T,name=Time").record(9, 0)
-    text = exposed(metrics.snapshot(0))
+    text = render_exposition(metrics.snapshot(0))
     assert "kafka_x_t_many 12345678901\n" in text
-    assert read_exposition("# a remark\n" + text) == {
+    assert parse_exposition("# a remark\n" + text) == {
         "kafka_x_t_many": 12_345_678_901,
         "kafka_x_t_part": 0.125,
         "kafka_x_t_truth": 1,
@@ -41,5 +41,5 @@ def test_samples_of_one_name_stand_together() -> None:
     metrics = Metrics()
     for api in ("Produce", "Fetch"):
         metrics.window("n:name=T", request=api).record(1, 0)
-    names = [line.partition("{")[0] for line in exposed(metrics.snapshot(0)).splitlines()]
+    names = [line.partition("{")[0] for line in render_exposition(metrics.snapshot(0)).splitlines()]
     assert names == sorted(names)

@@ -15,8 +15,8 @@ from strandline.protocol.messages.fetch import FetchResponse
 from strandline.protocol.messages.produce import ProduceResponse
 from strandline.server.requests import Call
 from strandline.server.settings import ServerSettings
-from unit.server.wire import (
-    House,
+from unit.server.memory_server import (
+    MemoryServer,
     fetch,
     handlers,
     metadata,
@@ -48,7 +48,7 @@ class Acknowledgements:
 
 def test_a_request_that_arrives_byte_by_byte_is_answered() -> None:
     async def scenario() -> None:
-        house = await House().start(handlers(METADATA=say_metadata))
+        house = await MemoryServer().start(handlers(METADATA=say_metadata))
         wire = house.connect()
         for byte in metadata(7):
             assert wire.received == b""
@@ -60,7 +60,7 @@ def test_a_request_that_arrives_byte_by_byte_is_answered() -> None:
 
 def test_many_requests_in_one_segment_are_answered_in_order_with_one_write() -> None:
     async def scenario() -> None:
-        house = await House().start(handlers(METADATA=say_metadata, PRODUCE=say_produced))
+        house = await MemoryServer().start(handlers(METADATA=say_metadata, PRODUCE=say_produced))
         wire = house.connect()
         wire.send(b"".join(metadata(n) if n % 3 else produce(n) for n in range(20)))
         assert wire.correlations() == list(range(20))
@@ -71,7 +71,7 @@ def test_many_requests_in_one_segment_are_answered_in_order_with_one_write() -> 
 
 def test_a_flood_of_small_requests_is_served_in_several_steps() -> None:
     async def scenario() -> None:
-        house = await House().start(handlers(METADATA=say_metadata))
+        house = await MemoryServer().start(handlers(METADATA=say_metadata))
         wire = house.connect()
         wire.send(b"".join(metadata(n) for n in range(500)))
         assert 0 < len(wire.frames()) < 500
@@ -86,7 +86,7 @@ def test_a_flood_of_small_requests_is_served_in_several_steps() -> None:
 def test_pipelined_produces_are_appended_in_order_while_earlier_ones_wait() -> None:
     async def scenario() -> None:
         acks = Acknowledgements()
-        house = await House().start(handlers(PRODUCE=acks.handle))
+        house = await MemoryServer().start(handlers(PRODUCE=acks.handle))
         wire = house.connect()
         wire.send(produce(1) + produce(2) + produce(3))
         assert acks.appended == [1, 2, 3]
@@ -113,7 +113,7 @@ def test_a_produce_does_not_overtake_one_that_has_not_appended_yet() -> None:
                 await opened  # the log is being opened: no park, nothing appended
             return ProduceResponse()
 
-        house = await House().start(handlers(PRODUCE=handle))
+        house = await MemoryServer().start(handlers(PRODUCE=handle))
         wire = house.connect()
         wire.send(produce(1) + produce(2))
         await settle()
@@ -135,7 +135,7 @@ def test_a_produce_that_parks_late_lets_the_next_one_begin() -> None:
             await asyncio.shield(opened)
             return await acks.handle(call, request)
 
-        house = await House().start(handlers(PRODUCE=handle))
+        house = await MemoryServer().start(handlers(PRODUCE=handle))
         wire = house.connect()
         wire.send(produce(1) + produce(2) + produce(3))
         await settle()
@@ -151,7 +151,7 @@ def test_a_produce_that_parks_late_lets_the_next_one_begin() -> None:
 def test_any_other_request_waits_for_all_earlier_answers() -> None:
     async def scenario() -> None:
         acks = Acknowledgements()
-        house = await House().start(handlers(PRODUCE=acks.handle, METADATA=say_metadata))
+        house = await MemoryServer().start(handlers(PRODUCE=acks.handle, METADATA=say_metadata))
         wire = house.connect()
         wire.send(produce(1) + metadata(2) + produce(3))
         await settle()
@@ -173,7 +173,7 @@ def test_a_long_poll_holds_its_own_connection_only() -> None:
             await asyncio.sleep(0.5)
             return FetchResponse()
 
-        house = await House().start(handlers(FETCH=poll, METADATA=say_metadata))
+        house = await MemoryServer().start(handlers(FETCH=poll, METADATA=say_metadata))
         waiting, other = house.connect(), house.connect()
         waiting.send(fetch(1) + metadata(2))
         other.send(metadata(3))
@@ -189,7 +189,7 @@ def test_a_long_poll_holds_its_own_connection_only() -> None:
 def test_a_connection_has_a_bounded_number_of_requests_in_work() -> None:
     async def scenario() -> None:
         acks = Acknowledgements()
-        house = await House(ServerSettings(pipelined=4)).start(handlers(PRODUCE=acks.handle))
+        house = await MemoryServer(ServerSettings(pipelined=4)).start(handlers(PRODUCE=acks.handle))
         wire = house.connect()
         wire.send(b"".join(produce(n) for n in range(10)))
         await settle()
@@ -205,7 +205,7 @@ def test_a_connection_has_a_bounded_number_of_requests_in_work() -> None:
 def test_when_too_much_is_parked_a_connection_may_hold_one_request() -> None:
     async def scenario() -> None:
         acks = Acknowledgements()
-        house = await House(ServerSettings(parked_max_requests=2)).start(handlers(PRODUCE=acks.handle))
+        house = await MemoryServer(ServerSettings(parked_max_requests=2)).start(handlers(PRODUCE=acks.handle))
         greedy, modest = house.connect(), house.connect()
         greedy.send(produce(1) + produce(2) + produce(3))
         modest.send(produce(4) + produce(5))
@@ -224,7 +224,7 @@ def test_when_too_much_is_parked_a_connection_may_hold_one_request() -> None:
 
 def test_a_request_without_an_answer_leaves_no_gap() -> None:
     async def scenario() -> None:
-        house = await House().start(handlers(PRODUCE=say_produced))
+        house = await MemoryServer().start(handlers(PRODUCE=say_produced))
         wire = house.connect()
         wire.send(produce(1, acks=0) + produce(2) + produce(3, acks=0))
         assert wire.correlations() == [2]
@@ -236,7 +236,7 @@ def test_a_request_without_an_answer_leaves_no_gap() -> None:
 @pytest.mark.parametrize("size", [-1, -(2**31), 1001, 2**31 - 1])
 def test_a_frame_of_an_impossible_size_closes_the_connection(size: int, caplog: pytest.LogCaptureFixture) -> None:
     async def scenario() -> None:
-        house = await House(ServerSettings(max_request_bytes=1000)).start(handlers(METADATA=say_metadata))
+        house = await MemoryServer(ServerSettings(max_request_bytes=1000)).start(handlers(METADATA=say_metadata))
         wire, other = house.connect(), house.connect()
         wire.send(struct.pack(">i", size) + b"x" * 50)
         await settle()
@@ -250,7 +250,7 @@ def test_a_frame_of_an_impossible_size_closes_the_connection(size: int, caplog: 
 
 def test_answers_given_before_a_violation_still_leave() -> None:
     async def scenario() -> None:
-        house = await House().start(handlers(METADATA=say_metadata))
+        house = await MemoryServer().start(handlers(METADATA=say_metadata))
         wire = house.connect()
         wire.send(metadata(1) + struct.pack(">i", -1))
         await settle()
@@ -262,7 +262,7 @@ def test_answers_given_before_a_violation_still_leave() -> None:
 
 def test_an_idle_connection_is_closed_and_an_active_one_is_not() -> None:
     async def scenario() -> None:
-        house = await House(ServerSettings(max_idle_ms=60_000)).start(handlers(METADATA=say_metadata))
+        house = await MemoryServer(ServerSettings(max_idle_ms=60_000)).start(handlers(METADATA=say_metadata))
         idle, active = house.connect(), house.connect()
         for n in range(3):
             await asyncio.sleep(30)
@@ -279,7 +279,7 @@ def test_an_idle_connection_is_closed_and_an_active_one_is_not() -> None:
 def test_a_connection_whose_request_is_in_work_is_not_idle() -> None:
     async def scenario() -> None:
         acks = Acknowledgements()
-        house = await House(ServerSettings(max_idle_ms=1_000)).start(handlers(PRODUCE=acks.handle))
+        house = await MemoryServer(ServerSettings(max_idle_ms=1_000)).start(handlers(PRODUCE=acks.handle))
         wire = house.connect()
         wire.send(produce(1))
         await asyncio.sleep(10)
@@ -294,7 +294,7 @@ def test_a_connection_whose_request_is_in_work_is_not_idle() -> None:
 def test_a_long_wait_is_followed_by_the_usual_idle_time() -> None:
     async def scenario() -> None:
         acks = Acknowledgements()
-        house = await House(ServerSettings(max_idle_ms=10_000)).start(handlers(PRODUCE=acks.handle))
+        house = await MemoryServer(ServerSettings(max_idle_ms=10_000)).start(handlers(PRODUCE=acks.handle))
         wire = house.connect()
         wire.send(produce(1))
         await asyncio.sleep(60)
@@ -309,7 +309,7 @@ def test_a_long_wait_is_followed_by_the_usual_idle_time() -> None:
 
 def test_a_frame_that_was_begun_must_be_finished_in_time() -> None:
     async def scenario() -> None:
-        house = await House(ServerSettings(frame_timeout_ms=5_000)).start(handlers(METADATA=say_metadata))
+        house = await MemoryServer(ServerSettings(frame_timeout_ms=5_000)).start(handlers(METADATA=say_metadata))
         stuck, trickling, slow = house.connect(), house.connect(), house.connect()
         whole = metadata(1, client_id="x" * 30)
         stuck.send(whole[:3])
@@ -334,7 +334,7 @@ def test_what_was_sent_before_the_client_left_is_still_served() -> None:
         async def handle(call: Call, request: Any) -> None:
             appended.append(call.correlation_id)
 
-        house = await House().start(handlers(PRODUCE=handle))
+        house = await MemoryServer().start(handlers(PRODUCE=handle))
         wire = house.connect()
         wire.send(b"".join(produce(n, acks=0) for n in range(100)))
         wire.finish()
@@ -348,7 +348,7 @@ def test_what_was_sent_before_the_client_left_is_still_served() -> None:
 def test_answers_in_work_when_the_client_stops_sending_are_still_delivered() -> None:
     async def scenario() -> None:
         acks = Acknowledgements()
-        house = await House().start(handlers(PRODUCE=acks.handle))
+        house = await MemoryServer().start(handlers(PRODUCE=acks.handle))
         wire = house.connect()
         wire.send(produce(1))
         wire.finish()
@@ -376,7 +376,7 @@ def test_a_lost_connection_cancels_its_long_poll_but_not_its_produce() -> None:
                 raise
             return FetchResponse()
 
-        house = await House().start(handlers(FETCH=poll, PRODUCE=acks.handle))
+        house = await MemoryServer().start(handlers(FETCH=poll, PRODUCE=acks.handle))
         consumer, producer, leaving = house.connect(), house.connect(), house.connect()
         consumer.send(fetch(1))
         producer.send(produce(2))
@@ -402,7 +402,7 @@ def test_a_client_that_does_not_read_its_answers_is_not_read_from() -> None:
             response.cluster_id = "x" * 10_000
             return response
 
-        house = await House().start(handlers(METADATA=answer))
+        house = await MemoryServer().start(handlers(METADATA=answer))
         deaf, other = house.connect(), house.connect()
         deaf.reading = False
         for n in range(1000):
@@ -433,7 +433,7 @@ def traced() -> Iterator[None]:
 @pytest.mark.usefixtures("traced")
 def test_a_connection_that_is_lost_leaves_no_frame_behind() -> None:
     async def scenario() -> None:
-        house = await House().start(handlers(METADATA=say_metadata))
+        house = await MemoryServer().start(handlers(METADATA=say_metadata))
         wires = [house.connect() for _ in range(4)]
         before, _ = tracemalloc.get_traced_memory()
         for wire in wires:

@@ -14,9 +14,9 @@ from strandline.protocol.codec import decode
 from strandline.protocol.messages.api_versions import ApiVersionsResponse
 from strandline.protocol.messages.metadata import MetadataResponse
 from strandline.server.requests import Call
-from unit.server.wire import (
-    House,
-    Wire,
+from unit.server.memory_server import (
+    MemoryServer,
+    MemoryTransport,
     api_versions,
     fetch,
     handlers,
@@ -37,11 +37,11 @@ def reasons(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
 
 
-def exchange(table: Any, *sent: bytes, **options: Any) -> tuple[Wire, House]:
+def exchange(table: Any, *sent: bytes, **options: Any) -> tuple[MemoryTransport, MemoryServer]:
     """One connection sends this; what came of it."""
 
-    async def scenario() -> tuple[Wire, House]:
-        house = await House(**options).start(table)
+    async def scenario() -> tuple[MemoryTransport, MemoryServer]:
+        house = await MemoryServer(**options).start(table)
         wire = house.connect()
         for frame in sent:
             wire.send(frame)
@@ -119,7 +119,7 @@ def test_a_bug_is_logged_once_with_its_request_and_answered_as_an_unknown_error(
         return {}["secret payload"]  # type: ignore[no-any-return]
 
     async def scenario() -> None:
-        house = await House().start(handlers(METADATA=stumble))
+        house = await MemoryServer().start(handlers(METADATA=stumble))
         wire = house.connect()
         wire.send(metadata(41, client_id="the\nclient"))
         await asyncio.sleep(2)
@@ -189,7 +189,7 @@ def test_a_wait_that_is_cancelled_under_its_handler_closes_the_connection() -> N
             call.park()
             await future
 
-        house = await House().start(handlers(METADATA=wait, FETCH=wait))
+        house = await MemoryServer().start(handlers(METADATA=wait, FETCH=wait))
         waiting, late = house.connect(), house.connect()
         waiting.send(metadata(1))
         future.cancel()
@@ -242,7 +242,7 @@ def test_requests_are_counted_and_timed_by_their_api() -> None:
             await asyncio.sleep(0.3)
             raise KafkaError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
 
-        house = await House().start(handlers(PRODUCE=say_produced, FETCH=poll))
+        house = await MemoryServer().start(handlers(PRODUCE=say_produced, FETCH=poll))
         wire = house.connect()
         wire.send(produce(1) + produce(2, acks=0) + fetch(3))
         await asyncio.sleep(1)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from strandline.server.settings import ServerSettings
-from unit.server.wire import House, handlers, metadata, run, say_metadata, settle
+from unit.server.memory_server import MemoryServer, handlers, metadata, run, say_metadata, settle
 
 QUESTION = b"GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n"
 
@@ -13,7 +13,7 @@ QUESTION = b"GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n"
 @pytest.mark.parametrize("pieces", [[QUESTION], [QUESTION[:2], QUESTION[2:]]], ids=["at once", "in pieces"])
 def test_is_shown_the_numbers_and_let_go(pieces: list[bytes], caplog: pytest.LogCaptureFixture) -> None:
     async def scenario() -> None:
-        house = await House().start(handlers(METADATA=say_metadata))
+        house = await MemoryServer().start(handlers(METADATA=say_metadata))
         client = house.connect()
         client.send(metadata(1))
         wire = house.connect()
@@ -32,7 +32,7 @@ def test_is_shown_the_numbers_and_let_go(pieces: list[bytes], caplog: pytest.Log
 
 def test_is_refused_like_any_frame_of_that_size_when_there_is_no_page(caplog: pytest.LogCaptureFixture) -> None:
     async def scenario() -> None:
-        house = await House(ServerSettings(metrics_page=False)).start(handlers(METADATA=say_metadata))
+        house = await MemoryServer(ServerSettings(metrics_page=False)).start(handlers(METADATA=say_metadata))
         wire = house.connect()
         wire.send(QUESTION)
         await settle()

@@ -8,9 +8,18 @@ from typing import Any
 import pytest
 
 from strandline.protocol.messages.fetch import FetchableTopicResponse, FetchResponse, PartitionData
-from strandline.runtime.slices import FileSlice
+from strandline.runtime.file_slice import FileSlice
 from strandline.server.requests import Call
-from unit.server.wire import House, Wire, fetch, handlers, metadata, run, say_metadata, settle
+from unit.server.memory_server import (
+    MemoryServer,
+    MemoryTransport,
+    fetch,
+    handlers,
+    metadata,
+    run,
+    say_metadata,
+    settle,
+)
 
 MIB = 1024 * 1024
 RESPONSE_BYTES = "strandline.server:type=Requests,name=ResponseQueueBytes"
@@ -54,7 +63,7 @@ def answering(file: CountedFile, size: int) -> Any:
 def test_a_slow_reader_of_a_large_answer_holds_less_than_a_mebibyte() -> None:
     async def scenario() -> None:
         file = CountedFile(50 * MIB)
-        house = await House().start(answering(file, 50 * MIB))
+        house = await MemoryServer().start(answering(file, 50 * MIB))
         slow, other = house.connect(), house.connect()
         slow.reading = False
         slow.send(fetch(1))
@@ -76,7 +85,7 @@ def test_a_slow_reader_of_a_large_answer_holds_less_than_a_mebibyte() -> None:
 def test_a_fast_reader_gets_a_large_answer_in_several_steps() -> None:
     async def scenario() -> None:
         file = CountedFile(20 * MIB)
-        house = await House().start(answering(file, 20 * MIB))
+        house = await MemoryServer().start(answering(file, 20 * MIB))
         wire = house.connect()
         wire.send(fetch(1) + metadata(2))
         assert len(wire.received) <= 2 * MIB, "one step sends a bounded amount"
@@ -88,7 +97,7 @@ def test_a_fast_reader_gets_a_large_answer_in_several_steps() -> None:
 
 def test_a_small_slice_leaves_with_its_header_in_one_write() -> None:
     async def scenario() -> None:
-        house = await House().start(answering(CountedFile(500), 500))
+        house = await MemoryServer().start(answering(CountedFile(500), 500))
         wire = house.connect()
         wire.send(fetch(1))
         assert wire.writes == 1
@@ -102,7 +111,7 @@ def test_what_is_not_in_memory_is_read_away_from_the_loop_and_keeps_its_place() 
         warm, cold = CountedFile(3 * MIB), CountedFile(3 * MIB, cached=False)
         frames = []
         for file in (warm, cold):
-            house = await House().start(answering(file, 3 * MIB))
+            house = await MemoryServer().start(answering(file, 3 * MIB))
             wire = house.connect()
             wire.send(fetch(1) + metadata(2))
             await settle(200)
@@ -121,7 +130,7 @@ def test_a_disk_error_in_the_middle_of_an_answer_closes_the_connection(
 ) -> None:
     async def scenario() -> None:
         file = CountedFile(size, cached=cached, fails_at=size // 2)
-        house = await House().start(answering(file, size))
+        house = await MemoryServer().start(answering(file, size))
         wire, other = house.connect(), house.connect()
         wire.send(fetch(1))
         await settle(100)
@@ -137,9 +146,9 @@ def test_a_disk_error_in_the_middle_of_an_answer_closes_the_connection(
 
 @pytest.mark.parametrize("cached", [True, False])
 def test_a_file_that_became_shorter_closes_the_connection(cached: bool, caplog: pytest.LogCaptureFixture) -> None:
-    async def scenario() -> Wire:
+    async def scenario() -> MemoryTransport:
         file = CountedFile(1000, cached=cached)
-        house = await House().start(answering(file, 2000))
+        house = await MemoryServer().start(answering(file, 2000))
         wire = house.connect()
         wire.send(fetch(1))
         await settle()
@@ -152,7 +161,7 @@ def test_a_file_that_became_shorter_closes_the_connection(cached: bool, caplog: 
 
 def test_a_client_that_leaves_in_the_middle_of_a_cold_read_disturbs_nobody() -> None:
     async def scenario() -> None:
-        house = await House().start(answering(CountedFile(5 * MIB, cached=False), 5 * MIB))
+        house = await MemoryServer().start(answering(CountedFile(5 * MIB, cached=False), 5 * MIB))
         wire = house.connect()
         wire.send(fetch(1))
         wire.reset()
@@ -164,7 +173,7 @@ def test_a_client_that_leaves_in_the_middle_of_a_cold_read_disturbs_nobody() -> 
 
 def test_a_reader_that_stopped_for_good_is_closed_as_idle() -> None:
     async def scenario() -> None:
-        house = await House().start(answering(CountedFile(50 * MIB), 50 * MIB))
+        house = await MemoryServer().start(answering(CountedFile(50 * MIB), 50 * MIB))
         wire = house.connect()
         wire.reading = False
         wire.send(fetch(1))

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from strandline.client.errors import BrokerUnreachable, CallTimedOut, ConnectionLost, NotSupported
+from strandline.client.errors import BrokerUnreachable, ConnectionLost, RequestTimedOut, UnsupportedVersion
 from strandline.model.errors import ErrorCode
 from strandline.model.ids import Endpoint
 from strandline.protocol.apis import API, ApiKey
@@ -164,10 +164,10 @@ def test_hanging_up_ends_what_is_under_way_and_the_next_call_dials_anew() -> Non
     async def scene(peers: Peers, simulation: Simulation, there: Machine) -> None:
         fetch = asyncio.create_task(peers.call(FRIEND, FetchRequest(), timeout_ms=30_000))
         await parked(friend)
-        peers.hang_up(Endpoint("elsewhere", 1))
+        peers.disconnect(Endpoint("elsewhere", 1))
         await asyncio.sleep(0.1)
         assert not fetch.done()
-        peers.hang_up(FRIEND)
+        peers.disconnect(FRIEND)
         with pytest.raises(ConnectionLost):
             await fetch
         assert await peers.call(FRIEND, vote(2), timeout_ms=2000) == VoteResponse(error_code=2)
@@ -177,15 +177,15 @@ def test_hanging_up_ends_what_is_under_way_and_the_next_call_dials_anew() -> Non
 
 def test_a_killed_process_refuses_while_silence_and_a_living_one_do_not() -> None:
     async def scene(peers: Peers, simulation: Simulation, there: Machine) -> None:
-        assert not await peers.is_refused(FRIEND)
+        assert not await peers.refuses_connections(FRIEND)
         simulation.fabric.partition(("here",), ("friend",))
-        assert not await peers.is_refused(FRIEND)
+        assert not await peers.refuses_connections(FRIEND)
         simulation.fabric.heal()
         there.kill()
-        assert await peers.is_refused(FRIEND)
+        assert await peers.refuses_connections(FRIEND)
         there.boot(Friend().run)
         there.lose_power()
-        assert not await peers.is_refused(FRIEND)
+        assert not await peers.refuses_connections(FRIEND)
 
     play(scene, Friend())
 
@@ -196,7 +196,7 @@ def test_an_answer_that_does_not_come_ends_the_connection_and_not_the_lane() -> 
     async def scene(peers: Peers, simulation: Simulation, there: Machine) -> None:
         loop = asyncio.get_running_loop()
         began = loop.time()
-        with pytest.raises(CallTimedOut, match="Fetch"):
+        with pytest.raises(RequestTimedOut, match="Fetch"):
             await peers.call(FRIEND, FetchRequest(), timeout_ms=300)
         assert loop.time() - began == pytest.approx(0.3, abs=0.01)
         fetch = asyncio.create_task(peers.call(FRIEND, FetchRequest(max_bytes=3), timeout_ms=2000))
@@ -214,7 +214,7 @@ def test_the_time_to_dial_counts_and_those_who_wait_for_the_dial_keep_their_own_
         loop = asyncio.get_running_loop()
         began = loop.time()
         patient = asyncio.create_task(peers.call(FRIEND, vote(1), timeout_ms=5000))
-        with pytest.raises(CallTimedOut, match="within 400 ms"):
+        with pytest.raises(RequestTimedOut, match="within 400 ms"):
             await peers.call(FRIEND, vote(2), timeout_ms=400)
         assert loop.time() - began == pytest.approx(0.4, abs=0.01)
         simulation.fabric.heal()
@@ -228,7 +228,7 @@ def test_an_older_node_is_spoken_to_in_its_version_as_far_as_that_can_say_it() -
 
     async def scene(peers: Peers, simulation: Simulation, there: Machine) -> None:
         assert await peers.call(FRIEND, vote(1), timeout_ms=2000) == VoteResponse(error_code=1)
-        with pytest.raises(NotSupported, match=r"friend:9093 is too old for this node: Vote cannot be said"):
+        with pytest.raises(UnsupportedVersion, match=r"friend:9093 is too old for this node: Vote cannot be said"):
             await peers.call(FRIEND, vote(2, pre_vote=True), timeout_ms=2000)
         assert [request.voter_id for request in friend.votes] == [1]
 
@@ -237,7 +237,7 @@ def test_an_older_node_is_spoken_to_in_its_version_as_far_as_that_can_say_it() -
 
 def test_a_node_without_a_common_version_is_named_with_what_it_speaks() -> None:
     async def scene(peers: Peers, simulation: Simulation, there: Machine) -> None:
-        with pytest.raises(NotSupported, match=r"friend:9093 .* speaks Vote 7 to 9, we 0 to 2"):
+        with pytest.raises(UnsupportedVersion, match=r"friend:9093 .* speaks Vote 7 to 9, we 0 to 2"):
             await peers.call(FRIEND, vote(1), timeout_ms=2000)
 
     play(scene, Friend(vote_versions=(7, 9)))
@@ -267,7 +267,7 @@ class Deaf:
     ],
 )
 def test_of_a_name_with_several_addresses_all_must_refuse(error: OSError, refused: bool) -> None:
-    assert asyncio.run(Peers(Deaf(error), "raft-client-1").is_refused(FRIEND)) is refused
+    assert asyncio.run(Peers(Deaf(error), "raft-client-1").refuses_connections(FRIEND)) is refused
 
 
 @pytest.mark.parametrize("endpoint", [Endpoint("127.0.0.1", 70_000), Endpoint("a..b", 9093), Endpoint("a\0b", 9093)])
@@ -276,6 +276,6 @@ def test_what_is_no_address_is_out_of_reach_and_nothing_worse(endpoint: Endpoint
         peers = Peers(SystemNetwork(), "raft-client-1")
         with pytest.raises(BrokerUnreachable):
             await peers.call(endpoint, vote(1), timeout_ms=500)
-        assert not await peers.is_refused(endpoint)
+        assert not await peers.refuses_connections(endpoint)
 
     asyncio.run(scenario())

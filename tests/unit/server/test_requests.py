@@ -10,7 +10,7 @@ from strandline.protocol.messages.metadata import MetadataResponse
 from strandline.protocol.messages.produce import ProduceResponse
 from strandline.server.requests import Call
 from strandline.server.settings import ServerSettings
-from unit.server.wire import House, fetch, handlers, metadata, produce, run, say_metadata, settle
+from unit.server.memory_server import MemoryServer, fetch, handlers, metadata, produce, run, say_metadata, settle
 
 PARKED = "strandline.server:type=Requests,name=ParkedRequests"
 PARKED_BYTES = "strandline.server:type=Requests,name=ParkedBytes"
@@ -52,7 +52,7 @@ def test_a_thousand_parked_produces_and_long_polls_leave_others_unaffected() -> 
             return FetchResponse()
 
         table = handlers(PRODUCE=wait_for_replicas, FETCH=wait_for_data, METADATA=say_metadata)
-        house = await House(ServerSettings(handlers=8)).start(table)
+        house = await MemoryServer(ServerSettings(handlers=8)).start(table)
         producers = [house.connect(f"10.0.0.{n % 200}") for n in range(1000)]
         consumers = [house.connect(f"10.0.1.{n % 200}") for n in range(1000)]
         for n, wire in enumerate(producers):
@@ -79,7 +79,7 @@ def test_a_thousand_parked_produces_and_long_polls_leave_others_unaffected() -> 
 def test_no_more_requests_are_decided_at_once_than_there_are_handlers() -> None:
     async def scenario() -> None:
         slow = Slow()
-        house = await House(ServerSettings(handlers=2)).start(handlers(METADATA=slow.handle))
+        house = await MemoryServer(ServerSettings(handlers=2)).start(handlers(METADATA=slow.handle))
         wires = [house.connect() for _ in range(5)]
         for n, wire in enumerate(wires):
             wire.send(metadata(n))
@@ -97,7 +97,7 @@ def test_no_more_requests_are_decided_at_once_than_there_are_handlers() -> None:
 def test_more_handlers_take_effect_at_once_and_fewer_as_calls_end() -> None:
     async def scenario() -> None:
         slow = Slow()
-        house = await House(ServerSettings(handlers=1)).start(handlers(METADATA=slow.handle))
+        house = await MemoryServer(ServerSettings(handlers=1)).start(handlers(METADATA=slow.handle))
         for n in range(6):
             house.connect().send(metadata(n))
         await settle()
@@ -119,7 +119,7 @@ def test_work_of_the_controller_is_served_first() -> None:
     async def scenario() -> None:
         slow = Slow()
         table = handlers(METADATA=slow.handle)
-        house = await House(ServerSettings(handlers=1)).start(table, table)
+        house = await MemoryServer(ServerSettings(handlers=1)).start(table, table)
         for n in range(3):
             house.connect().send(metadata(n))
         house.connect(port=2).send(metadata(9))
@@ -137,7 +137,7 @@ def test_a_full_queue_mutes_connections_and_room_unmutes_them() -> None:
     async def scenario() -> None:
         slow = Slow()
         table = handlers(METADATA=slow.handle)
-        house = await House(ServerSettings(handlers=1, queued_max_requests=2)).start(table, table)
+        house = await MemoryServer(ServerSettings(handlers=1, queued_max_requests=2)).start(table, table)
         wires = [house.connect() for _ in range(6)]
         for n, wire in enumerate(wires):
             wire.send(metadata(n))
@@ -162,7 +162,7 @@ def test_too_many_queued_bytes_mute_connections_until_some_are_gone() -> None:
     async def scenario() -> None:
         slow = Slow()
         limit = ServerSettings(handlers=8, queued_max_request_bytes=100)
-        house = await House(limit).start(handlers(METADATA=slow.handle))
+        house = await MemoryServer(limit).start(handlers(METADATA=slow.handle))
         wires = [house.connect() for _ in range(3)]
         for n, wire in enumerate(wires):
             wire.send(metadata(n, client_id="x" * 100))
@@ -186,7 +186,7 @@ def test_a_large_frame_is_not_taken_in_while_too_many_bytes_are_queued() -> None
     async def scenario() -> None:
         slow = Slow()
         limit = ServerSettings(handlers=8, queued_max_request_bytes=100_000)
-        house = await House(limit).start(handlers(METADATA=slow.handle))
+        house = await MemoryServer(limit).start(handlers(METADATA=slow.handle))
         first, second = house.connect(), house.connect()
         large = metadata(1, client_id="x" * 30_000)
         big = (200_000).to_bytes(4, "big") + large[4:] + b"\0" * (200_000 - len(large) + 4)
@@ -211,7 +211,7 @@ def test_a_large_frame_is_not_taken_in_while_too_many_bytes_are_queued() -> None
 def test_a_frame_is_counted_once_while_another_waits_behind_it() -> None:
     async def scenario() -> None:
         slow = Slow()
-        house = await House().start(handlers(METADATA=slow.handle))
+        house = await MemoryServer().start(handlers(METADATA=slow.handle))
         wire = house.connect()
         start = metadata(1)[4:]
         frame = (50_000).to_bytes(4, "big") + start + bytes(50_000 - len(start))
@@ -226,7 +226,7 @@ def test_a_frame_is_counted_once_while_another_waits_behind_it() -> None:
 def test_a_frame_that_waits_is_read_on_when_another_one_is_given_up() -> None:
     async def scenario() -> None:
         settings = ServerSettings(queued_max_request_bytes=100_000)
-        house = await House(settings).start(handlers(METADATA=say_metadata))
+        house = await MemoryServer(settings).start(handlers(METADATA=say_metadata))
         first, second = house.connect(), house.connect()
         start = metadata(1)[4:]
         frame = (200_000).to_bytes(4, "big") + start + bytes(200_000 - len(start))
@@ -245,7 +245,7 @@ def test_frames_above_the_limit_of_bytes_are_served_one_after_the_other() -> Non
     async def scenario() -> None:
         slow = Slow()
         limit = ServerSettings(handlers=8, queued_max_request_bytes=100_000)
-        house = await House(limit).start(handlers(METADATA=slow.handle))
+        house = await MemoryServer(limit).start(handlers(METADATA=slow.handle))
         wires = [house.connect() for _ in range(5)]
         start = metadata(1)[4:]
         frame = (150_000).to_bytes(4, "big") + start + bytes(150_000 - len(start))
@@ -266,7 +266,7 @@ def test_frames_above_the_limit_of_bytes_are_served_one_after_the_other() -> Non
 
 def test_a_connection_lost_in_the_middle_of_a_frame_gives_its_bytes_back() -> None:
     async def scenario() -> None:
-        house = await House().start(handlers(METADATA=say_metadata))
+        house = await MemoryServer().start(handlers(METADATA=say_metadata))
         wire = house.connect()
         wire.send((1_000_000).to_bytes(4, "big") + b"x" * 500_000)
         assert house.number(QUEUED_BYTES) >= 500_000
@@ -285,7 +285,7 @@ def test_a_handler_that_finishes_without_waiting_costs_no_task() -> None:
             seen.append(len(asyncio.all_tasks()))
             return MetadataResponse()
 
-        house = await House().start(handlers(METADATA=handle))
+        house = await MemoryServer().start(handlers(METADATA=handle))
         background = len(asyncio.all_tasks())
         house.connect().send(metadata(1))
         assert seen == [background]

@@ -11,7 +11,7 @@ from strandline.protocol.messages.fetch import FetchResponse
 from strandline.protocol.messages.produce import ProduceResponse
 from strandline.server.requests import Call
 from strandline.server.settings import ServerSettings
-from unit.server.wire import House, fetch, handlers, metadata, produce, run, say_metadata, settle
+from unit.server.memory_server import MemoryServer, fetch, handlers, metadata, produce, run, say_metadata, settle
 
 CONNECTIONS = "kafka.server:type=socket-server-metrics,name=connection-count"
 
@@ -19,7 +19,7 @@ CONNECTIONS = "kafka.server:type=socket-server-metrics,name=connection-count"
 def test_connections_beyond_the_limit_of_their_address_are_refused(caplog: pytest.LogCaptureFixture) -> None:
     async def scenario() -> None:
         settings = ServerSettings(max_connections_per_ip=2, max_connections_per_ip_overrides={"10.0.0.9": 3})
-        house = await House(settings).start(handlers(METADATA=say_metadata))
+        house = await MemoryServer(settings).start(handlers(METADATA=say_metadata))
         wires = [house.connect("10.0.0.1") for _ in range(3)]
         special = [house.connect("10.0.0.9") for _ in range(4)]
         await settle()
@@ -36,7 +36,7 @@ def test_connections_beyond_the_limit_of_their_address_are_refused(caplog: pytes
 
 def test_an_address_whose_connections_have_all_ended_starts_anew() -> None:
     async def scenario() -> None:
-        house = await House(ServerSettings(max_connections_per_ip=1)).start(handlers(METADATA=say_metadata))
+        house = await MemoryServer(ServerSettings(max_connections_per_ip=1)).start(handlers(METADATA=say_metadata))
         for n in range(5):
             wire = house.connect()
             wire.send(metadata(n))
@@ -49,7 +49,7 @@ def test_an_address_whose_connections_have_all_ended_starts_anew() -> None:
 def test_a_full_node_refuses_clients_and_still_takes_the_controllers_connections() -> None:
     async def scenario() -> None:
         table = handlers(METADATA=say_metadata)
-        house = await House(ServerSettings(max_connections=2)).start(table, table)
+        house = await MemoryServer(ServerSettings(max_connections=2)).start(table, table)
         clients = [house.connect(f"10.0.0.{n}") for n in range(4)]
         controller = house.connect(port=2)
         await settle()
@@ -62,7 +62,7 @@ def test_a_full_node_refuses_clients_and_still_takes_the_controllers_connections
 
 def test_a_flood_of_refusals_is_not_a_flood_of_lines(caplog: pytest.LogCaptureFixture) -> None:
     async def scenario() -> None:
-        house = await House(ServerSettings(max_connections=0)).start(handlers(METADATA=say_metadata))
+        house = await MemoryServer(ServerSettings(max_connections=0)).start(handlers(METADATA=say_metadata))
         for _ in range(100):
             house.connect()
         await asyncio.sleep(2)
@@ -77,7 +77,9 @@ def test_a_flood_of_refusals_is_not_a_flood_of_lines(caplog: pytest.LogCaptureFi
 
 def test_connections_above_the_rate_are_heard_when_their_turn_comes() -> None:
     async def scenario() -> None:
-        house = await House(ServerSettings(max_connection_creation_rate=10)).start(handlers(METADATA=say_metadata))
+        house = await MemoryServer(ServerSettings(max_connection_creation_rate=10)).start(
+            handlers(METADATA=say_metadata)
+        )
         wires = [house.connect(f"10.0.0.{n}") for n in range(20)]
         for wire in wires:
             wire.send(metadata(1))
@@ -103,7 +105,7 @@ def test_stopping_answers_what_is_in_work_and_closes_the_rest_at_once() -> None:
             await asyncio.sleep(30)
             return FetchResponse()
 
-        house = await House().start(handlers(PRODUCE=replicate, FETCH=poll, METADATA=say_metadata))
+        house = await MemoryServer().start(handlers(PRODUCE=replicate, FETCH=poll, METADATA=say_metadata))
         producer, consumer, idle = house.connect(), house.connect(), house.connect()
         producer.send(produce(1) + produce(2) + metadata(3))
         consumer.send(fetch(1))
@@ -134,7 +136,7 @@ def test_what_takes_longer_than_the_drain_is_cut() -> None:
                 ended.append("cancelled")
             return ProduceResponse()
 
-        house = await House().start(handlers(PRODUCE=never))
+        house = await MemoryServer().start(handlers(PRODUCE=never))
         wire = house.connect()
         wire.send(produce(1))
         await house.server.stop(3_000)
@@ -153,7 +155,7 @@ def test_a_client_that_does_not_read_is_cut_when_the_drain_is_over() -> None:
             response.cluster_id = "x" * 30_000
             return response
 
-        house = await House().start(handlers(METADATA=answer))
+        house = await MemoryServer().start(handlers(METADATA=answer))
         wire = house.connect()
         wire.reading = False
         wire.send(metadata(1))
@@ -171,7 +173,7 @@ def test_an_answer_that_is_still_being_read_is_finished_before_the_server_stops(
             response.cluster_id = "x" * 30_000
             return response
 
-        house = await House().start(handlers(METADATA=answer))
+        house = await MemoryServer().start(handlers(METADATA=answer))
         wire = house.connect()
         wire.reading = False
         wire.send(b"".join(metadata(n) for n in range(5)))
@@ -188,7 +190,7 @@ def test_an_answer_that_is_still_being_read_is_finished_before_the_server_stops(
 
 def test_a_listener_that_cannot_listen_closes_the_others_again() -> None:
     async def scenario() -> None:
-        house = House()
+        house = MemoryServer()
 
         async def refuse(*_: Any, **__: Any) -> Any:
             raise OSError(98, "Address already in use")
@@ -208,7 +210,7 @@ def test_a_listener_that_cannot_listen_closes_the_others_again() -> None:
 
 def test_the_longest_step_of_the_event_loop_is_a_metric() -> None:
     async def scenario() -> None:
-        house = await House().start(handlers(METADATA=say_metadata))
+        house = await MemoryServer().start(handlers(METADATA=say_metadata))
         before = house.number("strandline.runtime:type=EventLoop,name=LongestStepMs")
         house.server.lag.steps.record(9_000_000, house.server.lag.begin() // 1_000_000)
         assert before < 9_000 == house.number("strandline.runtime:type=EventLoop,name=LongestStepMs")

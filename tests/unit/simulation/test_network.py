@@ -12,7 +12,7 @@ import pytest
 from strandline.runtime.world import World
 from strandline.simulation.network import Weather
 from strandline.simulation.world import Simulation
-from unit.simulation.ears import BufferedEcho, Ear, Echo, Server, dial
+from unit.simulation.recording_protocols import BufferedEcho, Ear, Echo, Server, dial
 
 
 @pytest.fixture

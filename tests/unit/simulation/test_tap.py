@@ -9,7 +9,7 @@ import pytest
 
 from strandline.simulation.transport import SimTransport
 from strandline.simulation.world import Simulation
-from unit.simulation.ears import Ear, Server, dial
+from unit.simulation.recording_protocols import Ear, Server, dial
 
 
 @pytest.fixture

@@ -86,7 +86,7 @@ def encode_data_batch(
     )
 
 
-def encode_slowly(
+def encode_in_slices(
     records: Sequence[Message], *, base_offset: int, epoch: int, timestamp: int, metadata_version: int
 ) -> Generator[None, None, bytearray]:
     """As `encode_data_batch`, the same bytes, but yielding every few hundred records so that the loop may breathe.

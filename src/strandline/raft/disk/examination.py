@@ -16,29 +16,29 @@ from typing import Final
 
 from strandline.log import names
 from strandline.log.checkpoints import CorruptCheckpoint, read_epochs
-from strandline.log.damage import WholePart, whole_batch_after
+from strandline.log.integrity_check import IntactPrefix, intact_batch_after
 from strandline.model.errors import NodeFault
-from strandline.raft.disk.committed import COMMITTED_OFFSET, Committed, read_committed
-from strandline.raft.disk.quorum_state import WITHOUT_MEMORY, read_quorum_state
+from strandline.raft.disk.committed_offset import COMMITTED_OFFSET, CommittedOffset, read_committed_offset
+from strandline.raft.disk.quorum_state import LOST_STATE_ADVICE, read_quorum_state
 from strandline.raft.machine.values import SnapshotId
 from strandline.runtime.disk import Disk
 
-_WHAT_TO_DO: Final = f"Nothing was changed. {WITHOUT_MEMORY}"
+_WHAT_TO_DO: Final = f"Nothing was changed. {LOST_STATE_ADVICE}"
 
 
 class MetadataDamaged(NodeFault):
-    """Committed metadata is missing here. A voter cannot do without; who has no vote may fetch it again."""
+    """CommittedOffset metadata is missing here. A voter cannot do without; who has no vote may fetch it again."""
 
     def __init__(self, what: str, what_to_do: str = _WHAT_TO_DO) -> None:
         super().__init__(f"{what}. {what_to_do}")
         self.what = what
 
 
-def refuse_lost_metadata(disk: Disk, path: str, latest: SnapshotId | None, whole: WholePart) -> None:
+def refuse_lost_metadata(disk: Disk, path: str, latest: SnapshotId | None, whole: IntactPrefix) -> None:
     """Blocking. Raises MetadataDamaged when committed metadata is missing from log and snapshots together."""
     in_snapshot = 0 if latest is None else latest.end_offset
     end_offset = max(whole.end_offset, in_snapshot)
-    note = read_committed(disk, path)
+    note = read_committed_offset(disk, path)
     known, source = _known_committed(disk, path, note, whole)
     if end_offset < known:
         raise MetadataDamaged(
@@ -52,7 +52,7 @@ def refuse_lost_metadata(disk: Disk, path: str, latest: SnapshotId | None, whole
         raise MetadataDamaged(f"{_where(path, whole)}, but {behind}: this is no torn end of a log")
 
 
-def _known_committed(disk: Disk, path: str, note: Committed | None, whole: WholePart) -> tuple[int, str]:
+def _known_committed(disk: Disk, path: str, note: CommittedOffset | None, whole: IntactPrefix) -> tuple[int, str]:
     """The offset below which everything was committed, and the file that says so."""
     known, source = (0, "") if note is None else (note.offset, f"{path}/{COMMITTED_OFFSET}")
     epochs_path = f"{path}/{names.EPOCH_CHECKPOINT}"
@@ -69,20 +69,20 @@ def _known_committed(disk: Disk, path: str, note: Committed | None, whole: Whole
     return known, source
 
 
-def _is_of_last_writer(note: Committed | None, disk: Disk, path: str) -> bool:
+def _is_of_last_writer(note: CommittedOffset | None, disk: Disk, path: str) -> bool:
     """Whoever keeps the note names each epoch there before quorum-state does."""
     return note is not None and note.epoch >= read_quorum_state(disk, path).epoch
 
 
-def _whatever_follows(disk: Disk, whole: WholePart, end_offset: int) -> str | None:
+def _whatever_follows(disk: Disk, whole: IntactPrefix, end_offset: int) -> str | None:
     if whole.later_files:
         return f"{whole.later_files[0]} holds later metadata"
     assert whole.file is not None, "damage is in a file"
-    offset = whole_batch_after(disk, whole.file, whole.position, end_offset)
+    offset = intact_batch_after(disk, whole.file, whole.position, end_offset)
     return None if offset is None else f"whole metadata follows it, at offset {offset}"
 
 
-def _where(path: str, whole: WholePart) -> str:
+def _where(path: str, whole: IntactPrefix) -> str:
     if whole.file is None:
         return f"{path} has no .log file"
     if whole.damage is None:

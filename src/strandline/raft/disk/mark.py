@@ -14,12 +14,12 @@ from strandline.runtime.disk import Disk, write_atomically
 MARK: Final = "quorum-begun"
 
 
-def is_marked(disk: Disk, metadata_directory: str) -> bool:
+def had_quorum_state(disk: Disk, metadata_directory: str) -> bool:
     """Blocking."""
     return disk.exists(f"{metadata_directory}/{MARK}")
 
 
 def mark(disk: Disk, metadata_directory: str) -> None:
     """Blocking; synced when it returns."""
-    if not is_marked(disk, metadata_directory):
+    if not had_quorum_state(disk, metadata_directory):
         write_atomically(disk, f"{metadata_directory}/{MARK}", b"a replica of the metadata began its life here\n")

@@ -14,12 +14,12 @@ import msgspec
 
 from strandline.log import names
 from strandline.log.checkpoints import topic_id_bytes
-from strandline.log.damage import WholePart, whole_part
 from strandline.log.flushing import write_again
+from strandline.log.integrity_check import IntactPrefix, intact_prefix
 from strandline.log.partition_log import PartitionLog
 from strandline.log.settings import LogSettings
 from strandline.model.ids import METADATA_PARTITION, METADATA_TOPIC_ID
-from strandline.raft.disk.committed import read_committed
+from strandline.raft.disk.committed_offset import read_committed_offset
 from strandline.raft.disk.examination import MetadataDamaged, refuse_lost_metadata
 from strandline.raft.disk.quorum_state import read_quorum_state
 from strandline.raft.disk.snapshots import (
@@ -52,7 +52,7 @@ def open_log(
     """Blocking. The log, the usable snapshots (oldest first), and the latest of them."""
     make_durable_directory(disk, path)
     state = read_quorum_state(disk, path)
-    whole = whole_part(disk, path)
+    whole = intact_prefix(disk, path)
     snapshots, damaged, latest = _usable_snapshots(disk, path, whole)
     refuse_lost_metadata(disk, path, snapshots[-1] if snapshots else None, whole)
     for snapshot in damaged:
@@ -73,7 +73,7 @@ def open_log(
         wall_ms=wall_ms,
     )
     _sync_what_is_there(disk, path, log)
-    note = read_committed(disk, path)
+    note = read_committed_offset(disk, path)
     named = max(state.epoch, 0 if note is None else note.epoch)
     if state.epoch > 0 and log.epochs.latest > named + 1:
         # A batch's epoch is outside of its checksum. A leader writes in the epoch that the note, and then quorum-state,
@@ -108,7 +108,7 @@ def _sync_what_is_there(disk: Disk, path: str, log: PartitionLog) -> None:
     Where the note reaches, that is so already, files and their names: after most stops that is all of the log, and a
     start is three syncs faster.
     """
-    note = read_committed(disk, path)
+    note = read_committed_offset(disk, path)
     if note is not None and note.offset >= log.log_end_offset:
         log.entries_synced = log.entries_changed
         log.is_directory_synced = True
@@ -119,10 +119,10 @@ def _sync_what_is_there(disk: Disk, path: str, log: PartitionLog) -> None:
 
 
 def _usable_snapshots(
-    disk: Disk, path: str, whole: WholePart
+    disk: Disk, path: str, whole: IntactPrefix
 ) -> tuple[list[SnapshotId], list[SnapshotId], Snapshot | None]:
     """(usable, damaged, the latest of the usable ones)."""
-    snapshots = [snapshot for snapshot in list_snapshots(disk, path) if not snapshot.is_first_voters]
+    snapshots = [snapshot for snapshot in list_snapshots(disk, path) if not snapshot.is_bootstrap]
     damaged: list[SnapshotId] = []
     while snapshots:
         try:

@@ -16,7 +16,7 @@ from strandline.raft.machine.values import LAST_EPOCH, QuorumState
 from strandline.runtime.disk import Disk, write_atomically
 
 QUORUM_STATE = "quorum-state"
-WITHOUT_MEMORY: Final = (
+LOST_STATE_ADVICE: Final = (
     "Restore the metadata directory, or what is missing in it, from a backup or from a copy. Or, if other voters run "
     "and have all that it had, let this node begin anew without a vote: move its data directories away, then "
     "`strandline up --replace ID` and `strandline quorum remove ID` (and `quorum add ID` to let it vote again)"
@@ -40,7 +40,7 @@ def read_quorum_state(disk: Disk, directory: str) -> QuorumState:
         return QuorumState(epoch, _whole(data, "leaderId"), _whole(data, "votedId"), voted_directory)
     except (ValueError, KeyError, TypeError) as error:
         raise NodeFault(
-            f"{path} cannot be read ({_damage(error)}): this replica no longer knows how it voted. {WITHOUT_MEMORY}"
+            f"{path} cannot be read ({_damage(error)}): this replica no longer knows how it voted. {LOST_STATE_ADVICE}"
         ) from error
 
 

@@ -14,7 +14,7 @@ from strandline.metadata.image import Image
 from strandline.model.errors import NodeFault
 from strandline.protocol.types import Message
 from strandline.raft.disk.batches import control_records, data_slices
-from strandline.raft.disk.quorum_state import QUORUM_STATE, WITHOUT_MEMORY
+from strandline.raft.disk.quorum_state import LOST_STATE_ADVICE, QUORUM_STATE
 from strandline.raft.disk.storage import MetadataStorage
 from strandline.raft.machine.values import QuorumState
 from strandline.raft.machine.voters import Voter, VoterHistory, VoterSet
@@ -43,13 +43,13 @@ def read_state(storage: MetadataStorage, history: VoterHistory, me: Voter, *, is
         # Whether it votes is in the log, which may be gone too.
         raise NodeFault(
             f"{storage.path} has no {QUORUM_STATE}, though this controller has had one: it has forgotten its vote "
-            f"and what it acknowledged. {WITHOUT_MEMORY}"
+            f"and what it acknowledged. {LOST_STATE_ADVICE}"
         )
-    votes_with_others = len(history.voters) > 1 and history.voters.voter_known_as(me.key) is not None
+    votes_with_others = len(history.voters) > 1 and history.voters.voter_with_key(me.key) is not None
     if votes_with_others and storage.log.log_end_offset > 0 and not storage.has_state:
         raise NodeFault(
             f"{storage.path} has a log but no {QUORUM_STATE}: this replica no longer knows how it voted. "
-            f"{WITHOUT_MEMORY}"
+            f"{LOST_STATE_ADVICE}"
         )
     return storage.read_state()
 

@@ -14,16 +14,16 @@ import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 
-from strandline.log.health import is_refusal
+from strandline.log.cold_reads import ColdRead
+from strandline.log.health import is_write_refused
 from strandline.log.partition_log import PartitionLog
 from strandline.log.segment import Segment
-from strandline.log.truncation import Restart
-from strandline.log.warming import Cold
+from strandline.log.truncation import FullTruncation
 from strandline.model.errors import KafkaError, NodeFault
 from strandline.model.ids import METADATA_PARTITION
 from strandline.raft.disk.batches import checked_batches
-from strandline.raft.disk.committed import CommittedNote
-from strandline.raft.disk.mark import is_marked, mark
+from strandline.raft.disk.committed_offset import CommittedOffsetFile
+from strandline.raft.disk.mark import had_quorum_state, mark
 from strandline.raft.disk.opening import StorageSettings, open_log
 from strandline.raft.disk.quorum_state import QUORUM_STATE, read_quorum_state, write_quorum_state
 from strandline.raft.disk.snapshots import (
@@ -56,7 +56,7 @@ class MetadataStorage:
         self.disk = disk
         self.path = path
         self.log = log
-        self.note = CommittedNote(disk, path)
+        self.note = CommittedOffsetFile(disk, path)
         self.snapshots = snapshots
         """Oldest first, without the one that only names the first voters."""
         self._settings = settings
@@ -129,8 +129,8 @@ class MetadataStorage:
         """Blocking. (bytes, position in them, header) of every batch from this offset to the end of the log."""
         while offset < self.log.log_end_offset:
             found = self.log.read(offset, max_bytes=_READ_BYTES)
-            if isinstance(found, Cold):
-                found.warm()
+            if isinstance(found, ColdRead):
+                found.load()
                 continue
             if found.slice is None:
                 return
@@ -143,7 +143,7 @@ class MetadataStorage:
     @property
     def has_forgotten(self) -> bool:
         """Blocking. Whether there was a state in an earlier life, and now there is none."""
-        return is_marked(self.disk, os.path.dirname(self.path)) and not self.has_state
+        return had_quorum_state(self.disk, os.path.dirname(self.path)) and not self.has_state
 
     @property
     def has_state(self) -> bool:
@@ -175,7 +175,7 @@ class MetadataStorage:
 
     def append(self, batches: Buffer, wall_ms: int) -> None:
         """To the page cache; durable after the next flush."""
-        self.log.append_batches(batches, wall_ms=wall_ms)
+        self.log.append_as_follower(batches, wall_ms=wall_ms)
 
     def note_committed(self, offset: int) -> None:
         """To the page cache. Only what is synced here is noted: whoever reads the note may rely on the log for it."""
@@ -186,7 +186,7 @@ class MetadataStorage:
         try:
             self.note.rise(offset)
         except OSError as error:
-            if not is_refusal(error):
+            if not is_write_refused(error):
                 raise
             # On a full disk: an older note is as true.
 
@@ -227,7 +227,7 @@ class MetadataStorage:
         try:
             yield
         except OSError as error:
-            if not is_refusal(error):
+            if not is_write_refused(error):
                 raise
             self.abandon_received()
             raise UnwrittenSnapshot(str(error)) from error
@@ -237,7 +237,9 @@ class MetadataStorage:
             self._receiving[1].abandon()
             self._receiving = None
 
-    def begin_again(self, snapshot_id: SnapshotId, step: Restart) -> tuple[list[SnapshotId], list[Segment]]:
+    def restart_from_snapshot(
+        self, snapshot_id: SnapshotId, step: FullTruncation
+    ) -> tuple[list[SnapshotId], list[Segment]]:
         """After a received snapshot was finished and `step` was run: the log begins, empty, where the snapshot ends.
         Answers what to remove."""
         segments = step.apply()
@@ -267,7 +269,7 @@ class MetadataStorage:
 
         Not while the log is being cut: that counts its segments.
         """
-        assert self.log.cutting_at is None
+        assert self.log.truncating_to is None
         if not surplus:
             return []
         self.snapshots = [snapshot for snapshot in self.snapshots if snapshot not in surplus]

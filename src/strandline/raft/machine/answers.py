@@ -34,7 +34,7 @@ from strandline.raft.machine.values import KnownLeader, SnapshotId
 T = TypeVar("T")
 
 
-class Heard(NamedTuple):
+class ResponseStatus(NamedTuple):
     """What an answer says whatever it is about."""
 
     error: ErrorCode
@@ -49,11 +49,11 @@ def vote_response(known: KnownLeader, error: ErrorCode, *, granted: bool = False
     return VoteResponse(topics=[topic], node_endpoints=_node_endpoints(known))
 
 
-def begin_response(known: KnownLeader, error: ErrorCode) -> BeginQuorumEpochResponse:
+def begin_epoch_response(known: KnownLeader, error: ErrorCode) -> BeginQuorumEpochResponse:
     return BeginQuorumEpochResponse(topics=[_epoch_topic(known, error)], node_endpoints=_node_endpoints(known))
 
 
-def end_response(known: KnownLeader, error: ErrorCode) -> EndQuorumEpochResponse:
+def end_epoch_response(known: KnownLeader, error: ErrorCode) -> EndQuorumEpochResponse:
     return EndQuorumEpochResponse(topics=[_epoch_topic(known, error)], node_endpoints=_node_endpoints(known))
 
 
@@ -93,27 +93,31 @@ def update_voter_response(known: KnownLeader, error: ErrorCode) -> UpdateRaftVot
     return UpdateRaftVoterResponse(error_code=error, current_leader=leader)
 
 
-def the_vote_given(response: VoteResponse) -> VoteResponsePartitionData | None:
+def vote_response_partition(response: VoteResponse) -> VoteResponsePartitionData | None:
     """The only partition of an answer; None when the request failed as a whole."""
     return _first([p for topic in response.topics for p in topic.partitions])
 
 
-def the_fetched(response: FetchResponse) -> PartitionData | None:
+def fetch_response_partition(response: FetchResponse) -> PartitionData | None:
     return _first([p for topic in response.responses for p in topic.partitions])
 
 
-def the_snapshot_part(response: FetchSnapshotResponse) -> FetchSnapshotResponsePartitionSnapshot | None:
+def snapshot_response_partition(response: FetchSnapshotResponse) -> FetchSnapshotResponsePartitionSnapshot | None:
     return _first([p for topic in response.topics for p in topic.partitions])
 
 
-def heard_in(response: Message) -> Heard | None:
+def response_status(response: Message) -> ResponseStatus | None:
     """None when it says nothing about a leader: it failed as a whole, or is not of the quorum's own kind."""
     if isinstance(response, UpdateRaftVoterResponse):
         leader = response.current_leader
         endpoint = Endpoint(leader.host, leader.port) if leader.host else None
-        return Heard(_code(response.error_code), KnownLeader(leader.leader_epoch, leader.leader_id, endpoint))
+        return ResponseStatus(_code(response.error_code), KnownLeader(leader.leader_epoch, leader.leader_id, endpoint))
     if isinstance(response, FetchResponse | FetchSnapshotResponse):
-        part = the_fetched(response) if isinstance(response, FetchResponse) else the_snapshot_part(response)
+        part = (
+            fetch_response_partition(response)
+            if isinstance(response, FetchResponse)
+            else snapshot_response_partition(response)
+        )
         if part is None:
             return None
         told = (part.error_code, part.current_leader.leader_epoch, part.current_leader.leader_id)
@@ -126,7 +130,7 @@ def heard_in(response: Message) -> Heard | None:
         return None
     error, epoch, leader_id = told
     endpoints = {at.node_id: Endpoint(at.host, at.port) for at in response.node_endpoints}
-    return Heard(_code(error), KnownLeader(epoch, leader_id, endpoints.get(leader_id)))
+    return ResponseStatus(_code(error), KnownLeader(epoch, leader_id, endpoints.get(leader_id)))
 
 
 def _code(code: int) -> ErrorCode:

@@ -17,152 +17,152 @@ import logging
 from strandline.model.errors import ErrorCode, KafkaError, NodeFault
 from strandline.model.ids import Endpoint
 from strandline.protocol.messages.fetch import FetchRequest, FetchResponse, PartitionData
-from strandline.raft.machine.answers import heard_in, the_fetched
+from strandline.raft.machine.answers import fetch_response_partition, response_status
 from strandline.raft.machine.effects import Flush, Send, Truncate
-from strandline.raft.machine.hearing import still_concerns
-from strandline.raft.machine.joining import keep_voters_true
-from strandline.raft.machine.patience import give_up_leader, trust_leader
-from strandline.raft.machine.requests import fetch_request, the_fetch
-from strandline.raft.machine.seat import Seat
-from strandline.raft.machine.snapshot_transfer import begin_snapshot, pursue_snapshot
+from strandline.raft.machine.joining import update_own_voter
+from strandline.raft.machine.observed_leader import observe_and_check_epoch
+from strandline.raft.machine.raft_state import RaftState
+from strandline.raft.machine.requests import fetch_partition, fetch_request
+from strandline.raft.machine.snapshot import begin_snapshot, poll_snapshot
 from strandline.raft.machine.states import Follower
-from strandline.raft.machine.values import NOBODY, SnapshotId
+from strandline.raft.machine.timeouts import on_leader_contact, on_leader_failed
+from strandline.raft.machine.values import NO_NODE, SnapshotId
 from strandline.records.batch import CorruptBatch
 from strandline.runtime.disk import Buffer
-from strandline.runtime.slices import FileSlice
+from strandline.runtime.file_slice import FileSlice
 
 logger = logging.getLogger(__name__)
 
 
-def pursue_follower(seat: Seat, role: Follower, now_ms: int) -> None:
-    if seat.is_being_cut:
+def poll_follower(raft: RaftState, role: Follower, now_ms: int) -> None:
+    if raft.is_truncating:
         # The end of the log is being given up: until that is done, nobody is to be told where it ends.
         return
     if now_ms >= role.deadline_ms:
-        if seat.may_stand:
-            seat.become_prospective(now_ms)
+        if raft.may_be_candidate:
+            raft.become_prospective(now_ms)
         else:
-            if role.leader_is_gone or role.leader_has_resigned:
-                seat.given_up_epoch = seat.epoch
-            seat.become_unattached(seat.epoch, now_ms)
+            if role.leader_has_failed or role.leader_has_resigned:
+                raft.failed_leader_epoch = raft.epoch
+            raft.become_unattached(raft.epoch, now_ms)
     elif role.snapshot is not None:
-        pursue_snapshot(seat, role.snapshot, now_ms)
-    elif role.is_failing and not seat.is_voter:
-        ask_around(seat, now_ms)
-    elif seat.leader_endpoint is not None:
-        keep_voters_true(seat, role, now_ms)
-        _fetch(seat, seat.quorum.leader_id, seat.leader_endpoint, now_ms)
+        poll_snapshot(raft, role.snapshot, now_ms)
+    elif role.is_failing and not raft.is_voter:
+        find_leader(raft, now_ms)
+    elif raft.leader_endpoint is not None:
+        update_own_voter(raft, role, now_ms)
+        _fetch(raft, raft.quorum.leader_id, raft.leader_endpoint, now_ms)
 
 
-def ask_around(seat: Seat, now_ms: int) -> None:
+def find_leader(raft: RaftState, now_ms: int) -> None:
     """Anybody who may know who leads: bootstrap servers, voters, the leader that was.
 
     Those who stand for election have asked the voters already.
     """
-    voters = {at: voter.id for voter in seat.voters.voters if (at := voter.endpoint_for(seat.listener_name))}
-    known = {**dict.fromkeys(seat.bootstrap, NOBODY), **voters}
-    if seat.leader_endpoint is not None:
-        known[seat.leader_endpoint] = seat.quorum.leader_id
-    passed_over = [at for _, at in seat.me.listeners] + (list(voters) if seat.may_stand else [])
-    free = [at for at in known if at not in passed_over and seat.mail.is_free(at, now_ms)]
+    voters = {at: voter.id for voter in raft.voters.voters if (at := voter.endpoint_for(raft.listener_name))}
+    known = {**dict.fromkeys(raft.bootstrap, NO_NODE), **voters}
+    if raft.leader_endpoint is not None:
+        known[raft.leader_endpoint] = raft.quorum.leader_id
+    passed_over = [at for _, at in raft.me.listeners] + (list(voters) if raft.may_be_candidate else [])
+    free = [at for at in known if at not in passed_over and raft.in_flight.is_free(at, now_ms)]
     if free:
-        endpoint = seat.random.choice(free)
-        _fetch(seat, known[endpoint], endpoint, now_ms)
+        endpoint = raft.random.choice(free)
+        _fetch(raft, known[endpoint], endpoint, now_ms)
 
 
-def on_fetch_response(seat: Seat, send: Send, response: FetchResponse, now_ms: int) -> bool:
+def on_fetch_response(raft: RaftState, send: Send, response: FetchResponse, now_ms: int) -> bool:
     """Whether it was of use; otherwise that address rests a little."""
-    heard, fetched = heard_in(response), the_fetched(response)
+    heard, fetched = response_status(response), fetch_response_partition(response)
     if heard is None or fetched is None:
         return False
-    asked_as = seat.role
-    concerns = still_concerns(seat, heard.leader, now_ms, from_leader=heard.error is ErrorCode.NONE)
-    role = seat.role
+    asked_as = raft.role
+    concerns = observe_and_check_epoch(raft, heard.leader, now_ms, from_leader=heard.error is ErrorCode.NONE)
+    role = raft.role
     if not concerns or not isinstance(role, Follower):
         return role is not asked_as
     if heard.error is not ErrorCode.NONE:
-        if heard.error is ErrorCode.NOT_LEADER_OR_FOLLOWER and send.endpoint == seat.leader_endpoint:
+        if heard.error is ErrorCode.NOT_LEADER_OR_FOLLOWER and send.endpoint == raft.leader_endpoint:
             # The leader itself says so: it resigned, or was restarted, and will not lead this epoch again.
-            give_up_leader(seat, role, now_ms)
+            on_leader_failed(raft, role, now_ms)
         return role is not asked_as
     assert isinstance(send.request, FetchRequest)
-    asked = the_fetch(send.request)
-    if asked is None or (asked.fetch_offset, asked.last_fetched_epoch) != (seat.log.end_offset, seat.log.last_epoch):
+    asked = fetch_partition(send.request)
+    if asked is None or (asked.fetch_offset, asked.last_fetched_epoch) != (raft.log.end_offset, raft.log.last_epoch):
         return True
-    return _take(seat, role, asked.fetch_offset, fetched, now_ms)
+    return _take(raft, role, asked.fetch_offset, fetched, now_ms)
 
 
-def on_fetch_failed(seat: Seat, send: Send, refused: bool, now_ms: int) -> None:
-    if not isinstance(seat.role, Follower):
+def on_fetch_failed(raft: RaftState, send: Send, refused: bool, now_ms: int) -> None:
+    if not isinstance(raft.role, Follower):
         return
-    seat.role.is_failing = True
-    if refused and send.endpoint == seat.leader_endpoint:
-        give_up_leader(seat, seat.role, now_ms)
+    raft.role.is_failing = True
+    if refused and send.endpoint == raft.leader_endpoint:
+        on_leader_failed(raft, raft.role, now_ms)
 
 
-def _fetch(seat: Seat, to: int, endpoint: Endpoint, now_ms: int) -> None:
-    may_ask = not seat.is_being_cut and seat.mail.is_quiet and seat.mail.is_free(endpoint, now_ms)
-    is_synced = seat.flushed_offset >= seat.log.end_offset
-    if not may_ask or (seat.is_controller and not is_synced):
+def _fetch(raft: RaftState, to: int, endpoint: Endpoint, now_ms: int) -> None:
+    may_ask = not raft.is_truncating and raft.in_flight.is_quiet and raft.in_flight.is_free(endpoint, now_ms)
+    is_synced = raft.flushed_offset >= raft.log.end_offset
+    if not may_ask or (raft.is_controller and not is_synced):
         return
     request = fetch_request(
-        seat.cluster_id,
-        seat.me.key,
-        epoch=seat.epoch,
-        end_offset=seat.log.end_offset,
-        last_epoch=seat.log.last_epoch,
-        high_watermark=seat.high_watermark,
-        max_wait_ms=seat.settings.fetch_wait_ms,
-        max_bytes=seat.settings.fetch_max_bytes,
+        raft.cluster_id,
+        raft.me.key,
+        epoch=raft.epoch,
+        end_offset=raft.log.end_offset,
+        last_epoch=raft.log.last_epoch,
+        high_watermark=raft.high_watermark,
+        max_wait_ms=raft.settings.fetch_wait_ms,
+        max_bytes=raft.settings.fetch_max_bytes,
     )
-    seat.send(to, endpoint, request, now_ms)
+    raft.send(to, endpoint, request, now_ms)
 
 
-def _take(seat: Seat, role: Follower, offset: int, fetched: PartitionData, now_ms: int) -> bool:
+def _take(raft: RaftState, role: Follower, offset: int, fetched: PartitionData, now_ms: int) -> bool:
     """What the leader answered to a fetch from `offset`, the end of this log."""
-    trust_leader(seat, role, now_ms)
+    on_leader_contact(raft, role, now_ms)
     if fetched.diverging_epoch.end_offset >= 0:
-        return _cut(seat, fetched.diverging_epoch.epoch, fetched.diverging_epoch.end_offset)
+        return _cut(raft, fetched.diverging_epoch.epoch, fetched.diverging_epoch.end_offset)
     if fetched.snapshot_id.end_offset >= 0:
-        begin_snapshot(seat, role, SnapshotId(fetched.snapshot_id.end_offset, fetched.snapshot_id.epoch))
+        begin_snapshot(raft, role, SnapshotId(fetched.snapshot_id.end_offset, fetched.snapshot_id.epoch))
         return True
-    if fetched.records and not _append(seat, fetched.records):
+    if fetched.records and not _append(raft, fetched.records):
         return False
     if fetched.high_watermark >= 0:
-        seat.commit(min(fetched.high_watermark, seat.log.end_offset))
+        raft.commit(min(fetched.high_watermark, raft.log.end_offset))
         role.has_caught_up = role.has_caught_up or offset >= fetched.high_watermark
     return True
 
 
-def _append(seat: Seat, records: Buffer | FileSlice) -> bool:
+def _append(raft: RaftState, records: Buffer | FileSlice) -> bool:
     """Whether all of it fits; what does not is fetched again."""
     if isinstance(records, FileSlice):
         raise NodeFault("fetched records came as a file of our own")
     try:
-        seat.log.append_fetched(records)
+        raft.log.append_as_follower(records)
     except (CorruptBatch, KafkaError) as error:
         if not isinstance(error, KafkaError) or error.code is not ErrorCode.KAFKA_STORAGE_ERROR:
-            logger.warning("what node %d sent does not fit and is fetched again: %s", seat.quorum.leader_id, error)
+            logger.warning("what node %d sent does not fit and is fetched again: %s", raft.quorum.leader_id, error)
         # Of a disk that is full its log tells once; it is tried again until there is room.
         return False
     finally:
-        if seat.log.end_offset > seat.flushed_offset:
-            seat.emit(Flush())
+        if raft.log.end_offset > raft.flushed_offset:
+            raft.emit(Flush())
     return True
 
 
-def _cut(seat: Seat, epoch: int, end_offset: int) -> bool:
+def _cut(raft: RaftState, epoch: int, end_offset: int) -> bool:
     """The leader's log has nothing of our last epoch, or less: up to `end_offset` in `epoch` both may agree."""
-    own_epoch, own_end = seat.log.end_offset_for_epoch(epoch)
+    own_epoch, own_end = raft.log.end_offset_for_epoch(epoch)
     offset = min(own_end, end_offset) if own_epoch == epoch else own_end
-    if seat.high_watermark is not None and offset < seat.high_watermark:
+    if raft.high_watermark is not None and offset < raft.high_watermark:
         raise NodeFault(
-            f"the leader {seat.quorum.leader_id} of epoch {seat.epoch} would have this log cut to offset {offset}, "
-            f"but it is committed up to {seat.high_watermark}"
+            f"the leader {raft.quorum.leader_id} of epoch {raft.epoch} would have this log cut to offset {offset}, "
+            f"but it is committed up to {raft.high_watermark}"
         )
-    if offset >= seat.log.end_offset:
+    if offset >= raft.log.end_offset:
         return False
-    seat.flushed_offset = min(seat.flushed_offset, offset)
-    seat.is_being_cut = True
-    seat.emit(Truncate(offset))
+    raft.flushed_offset = min(raft.flushed_offset, offset)
+    raft.is_truncating = True
+    raft.emit(Truncate(offset))
     return True

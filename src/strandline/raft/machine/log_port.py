@@ -66,7 +66,7 @@ class ReplicaLog(Protocol):
     def append_control(self, records: Sequence[ControlRecord], epoch: int) -> int:
         """One batch at the end of the log, to the page cache; the offset of its first record."""
 
-    def append_fetched(self, records: Buffer) -> None:
+    def append_as_follower(self, records: Buffer) -> None:
         """Whole batches from the leader, to the page cache; a partial one at the end is left out.
 
         CorruptBatch or KafkaError when they do not fit (checksum, offsets, epochs): they are fetched again.

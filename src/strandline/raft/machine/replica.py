@@ -5,8 +5,8 @@ hands in the next (see `effects`). It calls `on_time` when `next_deadline_ms` ha
 input ends with a look at what time it is. A `token` is the driver's own and comes back in a `Reply`; a request whose
 token has not come back is parked. NodeFault means that an invariant is broken: the node stops.
 
-Every input has the same shape: one conversation hears it (`elections`, `announcements`, `replication`, `following`,
-`snapshot_transfer`, `membership`, `joining`), and may change the `Seat`; then whatever state the replica is in now does
+Every input has the same shape: one conversation hears it (`election`, `announcements`, `replication`, `following`,
+`snapshot`, `membership`, `joining`), and may change the `RaftState`; then whatever state the replica is in now does
 what the moment asks of it (`pursue_*`), again if that led to another state. Nothing else ever sends anything, so
 nothing depends on the order in which things became due.
 
@@ -43,18 +43,18 @@ from strandline.protocol.messages.quorum import (
 from strandline.protocol.types import Message
 from strandline.raft.machine import (
     announcements,
-    elections,
+    election,
     following,
     joining,
-    leading,
+    leader,
     membership,
     replication,
-    snapshot_transfer,
+    snapshot,
 )
-from strandline.raft.machine.description import describe
+from strandline.raft.machine.describe_quorum import describe
 from strandline.raft.machine.effects import Effect, Flush, Send
 from strandline.raft.machine.log_port import ReplicaLog
-from strandline.raft.machine.seat import Seat
+from strandline.raft.machine.raft_state import RaftState
 from strandline.raft.machine.settings import QuorumSettings
 from strandline.raft.machine.states import Candidate, Follower, Leader, Prospective, Resigned, Role, Unattached
 from strandline.raft.machine.values import FormerLeader, KnownLeader, QuorumState, SnapshotId
@@ -78,7 +78,7 @@ class Replica:
         """`me` is what would stand of this node in a VotersRecord, also of a broker; its first listener is the one
         that others are asked to use. `committed`: below this offset the log is known to be committed from an earlier
         life (the snapshot's end, or a note), so it is never truncated there."""
-        self._seat = Seat(
+        self._raft = RaftState(
             me,
             cluster_id,
             log,
@@ -92,58 +92,58 @@ class Replica:
 
     @property
     def epoch(self) -> int:
-        return self._seat.epoch
+        return self._raft.epoch
 
     @property
     def leader(self) -> KnownLeader:
         """Nobody when it cannot be reached, or when it was this replica and it has resigned. At our own first listener
         when we lead."""
-        return self._seat.leader_at_work
+        return self._raft.active_leader
 
     @property
     def leader_id(self) -> int:
         """Who leads this epoch; -1 when nobody is known to, or when it was this replica and it has resigned."""
-        return self._seat.leader_at_work.id
+        return self._raft.active_leader.id
 
     @property
     def is_leader(self) -> bool:
-        return isinstance(self._seat.role, Leader)
+        return isinstance(self._raft.role, Leader)
 
     @property
     def former_leader(self) -> FormerLeader | None:
         """Of a leader: who led the epoch right before, if it has followed that one."""
-        role = self._seat.role
+        role = self._raft.role
         return role.former_leader if isinstance(role, Leader) else None
 
     @property
     def is_voter(self) -> bool:
         """By the voters at the end of the log, committed or not."""
-        return self._seat.is_voter
+        return self._raft.is_voter
 
     @property
     def high_watermark(self) -> int | None:
         """Everything below it is committed; None when this replica has not heard of any. It never falls."""
-        return self._seat.high_watermark
+        return self._raft.high_watermark
 
     @property
     def role(self) -> Role:
-        return self._seat.role
+        return self._raft.role
 
     @property
     def state(self) -> QuorumState:
         """What is on disk once the effects handed out are performed."""
-        return self._seat.quorum
+        return self._raft.quorum
 
     def next_deadline_ms(self) -> int | None:
         """When `on_time` must be called at the latest; it may be past. None: there is nothing to wait for."""
-        seat = self._seat
+        raft = self._raft
         # After a cut there is no other input to go on with: it is overdue as soon as the Truncate is performed.
-        deadlines = [seat.role.deadline_ms, seat.mail.deadline_ms, 0 if seat.is_being_cut else None]
+        deadlines = [raft.role.deadline_ms, raft.in_flight.deadline_ms, 0 if raft.is_truncating else None]
         return min((deadline_ms for deadline_ms in deadlines if deadline_ms is not None), default=None)
 
     def start(self, now_ms: int) -> list[Effect]:
         """The first input. A sole voter leads at once, with one Persist."""
-        elections.begin(self._listen(), now_ms)
+        election.begin(self._listen(), now_ms)
         return self._settle(now_ms)
 
     def on_time(self, now_ms: int) -> list[Effect]:
@@ -151,7 +151,7 @@ class Replica:
         return self._settle(now_ms)
 
     def on_vote(self, token: object, request: VoteRequest, now_ms: int) -> list[Effect]:
-        elections.on_vote(self._listen(), token, request, now_ms)
+        election.on_vote(self._listen(), token, request, now_ms)
         return self._settle(now_ms)
 
     def on_begin_quorum_epoch(self, token: object, request: BeginQuorumEpochRequest, now_ms: int) -> list[Effect]:
@@ -168,14 +168,14 @@ class Replica:
         return self._settle(now_ms)
 
     def on_fetch_snapshot(self, token: object, request: FetchSnapshotRequest, now_ms: int) -> list[Effect]:
-        snapshot_transfer.on_fetch_snapshot(self._listen(), token, request, now_ms)
+        snapshot.on_fetch_snapshot(self._listen(), token, request, now_ms)
         return self._settle(now_ms)
 
     def on_describe_quorum(
         self, token: object, request: DescribeQuorumRequest, version: int, now_ms: int, wall_ms: int
     ) -> list[Effect]:
-        seat = self._listen()
-        seat.reply(token, describe(seat, request, version, now_ms, wall_ms))
+        raft = self._listen()
+        raft.reply(token, describe(raft, request, version, now_ms, wall_ms))
         return self._settle(now_ms)
 
     def on_add_voter(self, token: object, request: AddRaftVoterRequest, now_ms: int) -> list[Effect]:
@@ -204,7 +204,7 @@ class Replica:
         """How a `Send` ended. None: it failed. `refused`: the connection ended or could not be made, *and* a fresh dial
         of that endpoint was refused, which is evidence that nobody is there; a timeout or silence never is."""
         self._listen()
-        if self._seat.mail.is_awaited(send):
+        if self._raft.in_flight.is_awaited(send):
             self._on_outcome(send, response, refused, now_ms)
         return self._settle(now_ms)
 
@@ -215,19 +215,19 @@ class Replica:
 
     def on_flushed(self, end_offset: int, now_ms: int) -> list[Effect]:
         """The log as it is now is synced up to `end_offset`. (A sync does not cover what replaced what was cut off.)"""
-        seat = self._listen()
-        seat.flushed_offset = max(seat.flushed_offset, min(end_offset, seat.log.end_offset))
+        raft = self._listen()
+        raft.flushed_offset = max(raft.flushed_offset, min(end_offset, raft.log.end_offset))
         return self._settle(now_ms)
 
     def on_snapshot_loaded(self, snapshot_id: SnapshotId, now_ms: int) -> list[Effect]:
         """`FinishSnapshot` is done: the log begins and ends where the snapshot ends."""
-        snapshot_transfer.on_snapshot_loaded(self._listen(), snapshot_id, now_ms)
+        snapshot.on_snapshot_loaded(self._listen(), snapshot_id, now_ms)
         return self._settle(now_ms)
 
     def on_snapshot_failed(self, snapshot_id: SnapshotId, why: str, now_ms: int) -> list[Effect]:
         """What was fetched is not a whole snapshot, or there is no room for it: it is given up, and the log is
         fetched again."""
-        snapshot_transfer.on_snapshot_failed(self._listen(), snapshot_id, why, now_ms)
+        snapshot.on_snapshot_failed(self._listen(), snapshot_id, why, now_ms)
         return self._settle(now_ms)
 
     def resign(self, now_ms: int) -> list[Effect]:
@@ -235,77 +235,77 @@ class Replica:
 
         Nothing happens when this replica does not lead.
         """
-        seat = self._listen()
-        if isinstance(seat.role, Leader):
-            announcements.resign(seat, seat.role, now_ms)
+        raft = self._listen()
+        if isinstance(raft.role, Leader):
+            announcements.resign(raft, raft.role, now_ms)
         return self._settle(now_ms)
 
-    def _listen(self) -> Seat:
+    def _listen(self) -> RaftState:
         """An input begins: what the last one asked for has been done."""
-        self._seat.is_being_cut = False
-        return self._seat
+        self._raft.is_truncating = False
+        return self._raft
 
     def _settle(self, now_ms: int) -> list[Effect]:
         """An input ends: whatever the state and the time call for is done, until there is nothing more."""
-        seat = self._seat
-        for send in seat.mail.expired(now_ms):
-            if seat.mail.is_awaited(send):
+        raft = self._raft
+        for send in raft.in_flight.expired(now_ms):
+            if raft.in_flight.is_awaited(send):
                 self._on_outcome(send, None, False, now_ms)
         settled: Role | None = None
-        while settled is not seat.role:
-            settled = seat.role
-            _pursue(seat, now_ms)
-        return seat.take_effects()
+        while settled is not raft.role:
+            settled = raft.role
+            _poll(raft, now_ms)
+        return raft.take_effects()
 
     def _on_outcome(self, send: Send, response: Message | None, refused: bool, now_ms: int) -> None:
-        seat = self._seat
+        raft = self._raft
         was_of_use = False
         if response is not None:
-            was_of_use = _hear_answer(seat, send, response, now_ms)
+            was_of_use = _hear_answer(raft, send, response, now_ms)
         elif isinstance(send.request, VoteRequest):
-            elections.on_vote_failed(seat, send, refused)
+            election.on_vote_failed(raft, send, refused)
         elif isinstance(send.request, FetchRequest | FetchSnapshotRequest):
-            following.on_fetch_failed(seat, send, refused, now_ms)
+            following.on_fetch_failed(raft, send, refused, now_ms)
         elif isinstance(send.request, ApiVersionsRequest):
-            membership.on_api_versions_response(seat, send, None, now_ms)
-        if seat.mail.is_awaited(send):
-            seat.mail.ended(send, now_ms, was_of_use=was_of_use)
+            membership.on_api_versions_response(raft, send, None, now_ms)
+        if raft.in_flight.is_awaited(send):
+            raft.in_flight.ended(send, now_ms, was_of_use=was_of_use)
 
 
-def _hear_answer(seat: Seat, send: Send, response: Message, now_ms: int) -> bool:
+def _hear_answer(raft: RaftState, send: Send, response: Message, now_ms: int) -> bool:
     """Whether the answer was of use; if not, that address rests a little before it is asked again."""
     match response:
         case VoteResponse():
-            return elections.on_vote_response(seat, send, response, now_ms)
+            return election.on_vote_response(raft, send, response, now_ms)
         case FetchResponse():
-            return following.on_fetch_response(seat, send, response, now_ms)
+            return following.on_fetch_response(raft, send, response, now_ms)
         case FetchSnapshotResponse():
-            return snapshot_transfer.on_fetch_snapshot_response(seat, response, now_ms)
+            return snapshot.on_fetch_snapshot_response(raft, response, now_ms)
         case BeginQuorumEpochResponse():
-            return announcements.on_begin_response(seat, response, now_ms)
+            return announcements.on_begin_response(raft, response, now_ms)
         case EndQuorumEpochResponse():
-            return announcements.on_end_response(seat, send, response, now_ms)
+            return announcements.on_end_response(raft, send, response, now_ms)
         case UpdateRaftVoterResponse():
-            return joining.on_update_voter_response(seat, response, now_ms)
+            return joining.on_update_voter_response(raft, response, now_ms)
         case AddRaftVoterResponse() | RemoveRaftVoterResponse():
-            return joining.on_change_response(seat, response, now_ms)
+            return joining.on_change_response(raft, response, now_ms)
         case ApiVersionsResponse():
-            return membership.on_api_versions_response(seat, send, response, now_ms)
+            return membership.on_api_versions_response(raft, send, response, now_ms)
         case _:
             return False
 
 
-def _pursue(seat: Seat, now_ms: int) -> None:
-    match seat.role:
+def _poll(raft: RaftState, now_ms: int) -> None:
+    match raft.role:
         case Unattached() as role:
-            elections.pursue_unattached(seat, role, now_ms)
+            election.poll_unattached(raft, role, now_ms)
         case Prospective() as role:
-            elections.pursue_prospective(seat, role, now_ms)
+            election.poll_prospective(raft, role, now_ms)
         case Candidate() as role:
-            elections.pursue_candidate(seat, role, now_ms)
+            election.poll_candidate(raft, role, now_ms)
         case Follower() as role:
-            following.pursue_follower(seat, role, now_ms)
+            following.poll_follower(raft, role, now_ms)
         case Leader() as role:
-            leading.pursue_leader(seat, role, now_ms)
+            leader.poll_leader(raft, role, now_ms)
         case Resigned() as role:
-            announcements.pursue_resigned(seat, role, now_ms)
+            announcements.poll_resigned(raft, role, now_ms)

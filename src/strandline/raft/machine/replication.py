@@ -22,30 +22,30 @@ from strandline.protocol.messages.fetch import (
     SnapshotId as SnapshotIdData,
 )
 from strandline.raft.machine.answers import fetch_response
-from strandline.raft.machine.check_quorum import hear_from
+from strandline.raft.machine.check_quorum import record_contact
 from strandline.raft.machine.effects import ReplyWithRecords
 from strandline.raft.machine.log_port import ReplicaLog
-from strandline.raft.machine.requests import fetcher, the_fetch
-from strandline.raft.machine.seat import Seat
+from strandline.raft.machine.raft_state import RaftState
+from strandline.raft.machine.requests import fetch_partition, fetcher
 from strandline.raft.machine.states import Leader, ParkedFetch, Progress
 from strandline.raft.machine.values import SnapshotId
 
-MOST_OBSERVERS: Final = 1_000
+MAX_OBSERVERS: Final = 1_000
 
 
-def on_fetch(seat: Seat, token: object, request: FetchRequest, now_ms: int) -> None:
-    if request.cluster_id not in (None, seat.cluster_id):
-        seat.reply(token, FetchResponse(error_code=ErrorCode.INCONSISTENT_CLUSTER_ID))
+def on_fetch(raft: RaftState, token: object, request: FetchRequest, now_ms: int) -> None:
+    if request.cluster_id not in (None, raft.cluster_id):
+        raft.reply(token, FetchResponse(error_code=ErrorCode.INCONSISTENT_CLUSTER_ID))
         return
-    asked = the_fetch(request)
+    asked = fetch_partition(request)
     if asked is None:
-        seat.reply(token, FetchResponse(error_code=ErrorCode.INVALID_REQUEST))
+        raft.reply(token, FetchResponse(error_code=ErrorCode.INVALID_REQUEST))
         return
-    error = _invalidity(request, asked) or leader_only_error(seat, asked.current_leader_epoch)
-    if error is not ErrorCode.NONE or not isinstance(seat.role, Leader):
-        seat.reply(token, _answer(seat, error))
+    error = _invalidity(request, asked) or leader_only_error(raft, asked.current_leader_epoch)
+    if error is not ErrorCode.NONE or not isinstance(raft.role, Leader):
+        raft.reply(token, _answer(raft, error))
         return
-    most_bytes = min(request.max_bytes, seat.settings.fetch_max_bytes)
+    most_bytes = min(request.max_bytes, raft.settings.fetch_max_bytes)
     fetch = ParkedFetch(
         token,
         fetcher(request, asked),
@@ -55,44 +55,44 @@ def on_fetch(seat: Seat, token: object, request: FetchRequest, now_ms: int) -> N
         min(most_bytes, asked.partition_max_bytes) if asked.partition_max_bytes > 0 else most_bytes,
         now_ms + request.max_wait_ms,
     )
-    differs = disagreement(seat.log, fetch.offset, fetch.last_fetched_epoch)
+    differs = divergence(raft.log, fetch.offset, fetch.last_fetched_epoch)
     if differs is None:
-        _acknowledge(seat, seat.role, fetch, now_ms)
-        seat.role.parked.append(fetch)
+        _acknowledge(raft, raft.role, fetch, now_ms)
+        raft.role.parked.append(fetch)
         return
-    response = _answer(seat, ErrorCode.NONE, seat.role.high_watermark)
+    response = _answer(raft, ErrorCode.NONE, raft.role.high_watermark)
     partition = response.responses[0].partitions[0]
     if isinstance(differs, SnapshotId):
         partition.snapshot_id = SnapshotIdData(end_offset=differs.end_offset, epoch=differs.epoch)
     else:
         partition.diverging_epoch = differs
-    seat.reply(token, response)
+    raft.reply(token, response)
 
 
-def leader_only_error(seat: Seat, epoch: int) -> ErrorCode:
+def leader_only_error(raft: RaftState, epoch: int) -> ErrorCode:
     """Why a request that only the leader of this epoch can answer is refused, or NONE."""
-    if epoch < seat.epoch:
+    if epoch < raft.epoch:
         return ErrorCode.FENCED_LEADER_EPOCH
-    if epoch > seat.epoch:
+    if epoch > raft.epoch:
         return ErrorCode.UNKNOWN_LEADER_EPOCH
-    return ErrorCode.NONE if isinstance(seat.role, Leader) else ErrorCode.NOT_LEADER_OR_FOLLOWER
+    return ErrorCode.NONE if isinstance(raft.role, Leader) else ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 
-def answer_parked(seat: Seat, role: Leader, now_ms: int) -> None:
+def complete_parked_fetches(raft: RaftState, role: Leader, now_ms: int) -> None:
     """Whatever the last input was, it may be what somebody waits for."""
     committed = -1 if role.high_watermark is None else role.high_watermark
     parked, role.parked = role.parked, []
     for fetch in parked:
-        if fetch.offset < seat.log.end_offset:
-            response = _answer(seat, ErrorCode.NONE, role.high_watermark)
-            seat.emit(ReplyWithRecords(fetch.token, response, fetch.offset, fetch.max_bytes))
+        if fetch.offset < raft.log.end_offset:
+            response = _answer(raft, ErrorCode.NONE, role.high_watermark)
+            raft.emit(ReplyWithRecords(fetch.token, response, fetch.offset, fetch.max_bytes))
         elif now_ms >= fetch.deadline_ms or fetch.high_watermark < committed:
-            seat.reply(fetch.token, _answer(seat, ErrorCode.NONE, role.high_watermark))
+            raft.reply(fetch.token, _answer(raft, ErrorCode.NONE, role.high_watermark))
         else:
             role.parked.append(fetch)
 
 
-def disagreement(log: ReplicaLog, offset: int, epoch: int) -> EpochEndOffset | SnapshotId | None:
+def divergence(log: ReplicaLog, offset: int, epoch: int) -> EpochEndOffset | SnapshotId | None:
     """None: a log that ends at `offset` with a record of `epoch` is the beginning of this one.
 
     Otherwise up to where it may be (the largest epoch that both may share, and its end here); or, where this log does
@@ -120,17 +120,17 @@ def _invalidity(request: FetchRequest, asked: FetchPartition) -> ErrorCode:
     return ErrorCode.NONE if is_valid else ErrorCode.INVALID_REQUEST
 
 
-def _acknowledge(seat: Seat, role: Leader, fetch: ParkedFetch, now_ms: int) -> None:
+def _acknowledge(raft: RaftState, role: Leader, fetch: ParkedFetch, now_ms: int) -> None:
     """What the leader learns of a replica from where it fetches."""
     replica = fetch.replica
-    if replica.id < 0 or replica.id == seat.me.id:
+    if replica.id < 0 or replica.id == raft.me.id:
         return
-    voter = seat.voters.voter_known_as(replica)
+    voter = raft.voters.voter_with_key(replica)
     key = replica if voter is None else voter.key
     if voter is None and key not in role.progress:
-        _make_room(seat, role)
+        _make_room(raft, role)
     progress = role.progress.setdefault(key, Progress())
-    end_offset = seat.log.end_offset
+    end_offset = raft.log.end_offset
     if fetch.offset >= end_offset:
         progress.last_caught_up_ms = now_ms
     elif progress.last_fetch_ms is not None and fetch.offset >= progress.leader_end_at_last_fetch:
@@ -140,17 +140,17 @@ def _acknowledge(seat: Seat, role: Leader, fetch: ParkedFetch, now_ms: int) -> N
     progress.last_fetch_ms = now_ms
     progress.leader_end_at_last_fetch = end_offset
     if voter is not None:
-        hear_from(seat, role, voter.id, now_ms)
+        record_contact(raft, role, voter.id, now_ms)
 
 
-def _make_room(seat: Seat, role: Leader) -> None:
+def _make_room(raft: RaftState, role: Leader) -> None:
     """For one more observer. Anybody may come with ids that nobody knows; who has been silent longest is forgotten."""
-    observers = [key for key in role.progress if seat.voters.voter_known_as(key) is None]
-    if len(observers) >= MOST_OBSERVERS:
+    observers = [key for key in role.progress if raft.voters.voter_with_key(key) is None]
+    if len(observers) >= MAX_OBSERVERS:
         del role.progress[min(observers, key=lambda key: role.progress[key].last_fetch_ms or 0)]
 
 
-def _answer(seat: Seat, error: ErrorCode, high_watermark: int | None = None) -> FetchResponse:
+def _answer(raft: RaftState, error: ErrorCode, high_watermark: int | None = None) -> FetchResponse:
     return fetch_response(
-        seat.known_leader, error, high_watermark=high_watermark, log_start_offset=seat.log.start_offset
+        raft.known_leader, error, high_watermark=high_watermark, log_start_offset=raft.log.start_offset
     )

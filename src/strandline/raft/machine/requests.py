@@ -55,11 +55,11 @@ def vote_request(
     return VoteRequest(cluster_id=cluster_id, voter_id=voter.id, topics=[topic])
 
 
-def the_vote(request: VoteRequest) -> VoteRequestPartitionData | None:
+def vote_partition(request: VoteRequest) -> VoteRequestPartitionData | None:
     return _the_only([(t.topic_name, p.partition_index, p) for t in request.topics for p in t.partitions])
 
 
-def begin_request(cluster_id: str, leader: Voter, voter: ReplicaKey, epoch: int) -> BeginQuorumEpochRequest:
+def begin_epoch_request(cluster_id: str, leader: Voter, voter: ReplicaKey, epoch: int) -> BeginQuorumEpochRequest:
     partition = BeginQuorumEpochRequestPartitionData(
         voter_directory_id=voter.directory_id, leader_id=leader.id, leader_epoch=epoch
     )
@@ -68,11 +68,13 @@ def begin_request(cluster_id: str, leader: Voter, voter: ReplicaKey, epoch: int)
     return BeginQuorumEpochRequest(cluster_id=cluster_id, voter_id=voter.id, topics=[topic], leader_endpoints=endpoints)
 
 
-def the_beginning(request: BeginQuorumEpochRequest) -> BeginQuorumEpochRequestPartitionData | None:
+def begin_epoch_partition(request: BeginQuorumEpochRequest) -> BeginQuorumEpochRequestPartitionData | None:
     return _the_only([(t.topic_name, p.partition_index, p) for t in request.topics for p in t.partitions])
 
 
-def end_request(cluster_id: str, leader: Voter, epoch: int, successors: Sequence[ReplicaKey]) -> EndQuorumEpochRequest:
+def end_epoch_request(
+    cluster_id: str, leader: Voter, epoch: int, successors: Sequence[ReplicaKey]
+) -> EndQuorumEpochRequest:
     partition = EndQuorumEpochRequestPartitionData(
         leader_id=leader.id,
         leader_epoch=epoch,
@@ -85,18 +87,18 @@ def end_request(cluster_id: str, leader: Voter, epoch: int, successors: Sequence
     return EndQuorumEpochRequest(cluster_id=cluster_id, topics=[topic], leader_endpoints=_leader_endpoints(leader))
 
 
-def the_end(request: EndQuorumEpochRequest) -> EndQuorumEpochRequestPartitionData | None:
+def end_epoch_partition(request: EndQuorumEpochRequest) -> EndQuorumEpochRequestPartitionData | None:
     return _the_only([(t.topic_name, p.partition_index, p) for t in request.topics for p in t.partitions])
 
 
-def successors_in(partition: EndQuorumEpochRequestPartitionData) -> list[ReplicaKey]:
+def successors_of(partition: EndQuorumEpochRequestPartitionData) -> list[ReplicaKey]:
     """Version 0 knew them by id alone."""
     if partition.preferred_candidates:
         return [ReplicaKey(each.candidate_id, each.candidate_directory_id) for each in partition.preferred_candidates]
     return [ReplicaKey(node_id) for node_id in partition.preferred_successors]
 
 
-def told_endpoint(endpoints: Sequence[LeaderEndpoint], listener_name: str) -> Endpoint | None:
+def leader_endpoint_of(endpoints: Sequence[LeaderEndpoint], listener_name: str) -> Endpoint | None:
     """Of a leader that names its listeners: the one of this name, or else its first."""
     for each in endpoints:
         if each.name == listener_name:
@@ -133,7 +135,7 @@ def fetch_request(
     )
 
 
-def the_fetch(request: FetchRequest) -> FetchPartition | None:
+def fetch_partition(request: FetchRequest) -> FetchPartition | None:
     """By the topic's id; versions up to 12 have only its name, which is refused, as in Kafka."""
     names = {METADATA_TOPIC_ID: METADATA_TOPIC}
     return _the_only([(names.get(t.topic_id, ""), p.partition, p) for t in request.topics for p in t.partitions])
@@ -158,7 +160,7 @@ def fetch_snapshot_request(
     return FetchSnapshotRequest(cluster_id=cluster_id, replica_id=me.id, max_bytes=max_bytes, topics=[topic])
 
 
-def the_snapshot(request: FetchSnapshotRequest) -> FetchSnapshotRequestPartitionSnapshot | None:
+def snapshot_partition(request: FetchSnapshotRequest) -> FetchSnapshotRequestPartitionSnapshot | None:
     return _the_only([(t.name, p.partition, p) for t in request.topics for p in t.partitions])
 
 
@@ -169,7 +171,7 @@ def add_voter_request(cluster_id: str, me: Voter, timeout_ms: int) -> AddRaftVot
         timeout_ms=timeout_ms,
         voter_id=me.id,
         voter_directory_id=me.directory_id,
-        listeners=listeners_of(me),
+        listeners=listeners_to_wire(me),
         ack_when_committed=False,
     )
 
@@ -184,18 +186,18 @@ def update_voter_request(cluster_id: str, me: Voter, epoch: int) -> UpdateRaftVo
         current_leader_epoch=epoch,
         voter_id=me.id,
         voter_directory_id=me.directory_id,
-        listeners=listeners_of(me),
+        listeners=listeners_to_wire(me),
         kraft_version_feature=KRaftVersionFeature(
             min_supported_version=me.kraft_versions[0], max_supported_version=me.kraft_versions[1]
         ),
     )
 
 
-def listeners_of(voter: Voter) -> list[Listener]:
+def listeners_to_wire(voter: Voter) -> list[Listener]:
     return [Listener(name=name, host=at.host, port=at.port) for name, at in voter.listeners]
 
 
-def told_listeners(listeners: Sequence[Listener]) -> tuple[tuple[str, Endpoint], ...]:
+def listeners_from_wire(listeners: Sequence[Listener]) -> tuple[tuple[str, Endpoint], ...]:
     return tuple((each.name, Endpoint(each.host, each.port)) for each in listeners)
 
 

@@ -19,7 +19,7 @@ class QuorumSettings(msgspec.Struct, frozen=True):
     fetch_max_bytes: int = 1 << 20  # controller.quorum.fetch.max.bytes
     fetch_snapshot_max_bytes: int = 1 << 20  # controller.quorum.fetch.snapshot.max.bytes
     auto_join: bool = False  # controller.quorum.auto.join.enable
-    gone_leader_delay_ms: int = 150
+    failed_leader_delay_ms: int = 150
     """A follower that knows its leader to be gone stands for election after up to so long, at random."""
     observer_timeout_ms: int = 300_000
     """A leader forgets an observer that has not fetched for so long."""

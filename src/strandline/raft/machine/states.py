@@ -19,7 +19,7 @@
     7  a majority has voted for it
     8  it was asked to, or has not heard from a majority for too long, or is no longer a voter
 
-Epoch, leader and vote are not in here: they outlive the process and belong to the `Seat`. What a state holds is
+Epoch, leader and vote are not in here: they outlive the process and belong to the `RaftState`. What a state holds is
 forgotten when it is left. Observers are Unattached or Followers only: they never stand for election.
 """
 
@@ -76,21 +76,21 @@ class Follower(msgspec.Struct):
     has_fetched: bool = False
     has_caught_up: bool = False
     """It once had everything that the leader had committed in this epoch."""
-    leader_is_gone: bool = False
+    leader_has_failed: bool = False
     """Nobody is where it was. A fetch that succeeds after all disproves it."""
     leader_has_resigned: bool = False
     """It said so itself."""
     is_failing: bool = False
     """The last fetch failed: an observer asks around meanwhile."""
     snapshot: IncomingSnapshot | None = None
-    given_up_snapshot: SnapshotId | None = None
+    failed_snapshot: SnapshotId | None = None
     """The last that came to nothing."""
-    given_up_snapshots: int = 0
+    failed_snapshots: int = 0
     """Since one came whole."""
     check_voters_at_ms: int = 0
     checked_voters_offset: int | None = None
     """Which voter set was last compared with what is true of this node."""
-    has_described_itself: bool = False
+    has_sent_voter_update: bool = False
     """To this leader, which takes note for as long as voters are configured."""
 
 
@@ -168,7 +168,7 @@ class Resigned(msgspec.Struct):
     deadline_ms: int
     successors: tuple[ReplicaKey, ...] = ()
     """Those who have most of its log first."""
-    untold: dict[int, None] = msgspec.field(default_factory=dict)
+    unacknowledged: dict[int, None] = msgspec.field(default_factory=dict)
     """Voters that have not acknowledged the resignation; nobody after a mere restart."""
 
 

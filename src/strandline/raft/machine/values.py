@@ -15,7 +15,7 @@ from strandline.protocol.messages.control_records import (
     VotersRecord,
 )
 
-NOBODY = -1
+NO_NODE = -1
 LAST_EPOCH = 2**31 - 2**20
 """No quorum has had so many elections: a larger number is damage, and soon the protocol would have no more of them."""
 
@@ -27,8 +27,8 @@ class QuorumState(msgspec.Struct, frozen=True):
     """What a replica must never forget: its epoch, its vote, the leader it follows."""
 
     epoch: int = 0
-    leader_id: int = NOBODY
-    voted_id: int = NOBODY
+    leader_id: int = NO_NODE
+    voted_id: int = NO_NODE
     voted_directory_id: Uuid = ZERO_UUID
 
 
@@ -57,6 +57,6 @@ class SnapshotId(msgspec.Struct, frozen=True, order=True):
         return f"{self.end_offset:020d}-{self.epoch:010d}.checkpoint"
 
     @property
-    def is_first_voters(self) -> bool:
+    def is_bootstrap(self) -> bool:
         """The one that formatting makes: voters only, no metadata."""
         return self.end_offset == 0 and self.epoch == 0

@@ -33,7 +33,7 @@ class ReplicaKey(NamedTuple):
     id: int
     directory_id: Uuid = ZERO_UUID
 
-    def is_known_as(self, known: ReplicaKey) -> bool:
+    def matches(self, known: ReplicaKey) -> bool:
         """Whether this is the replica that is `known`, perhaps by its id alone."""
         return self.id == known.id and known.directory_id in (ZERO_UUID, self.directory_id)
 
@@ -83,14 +83,14 @@ class VoterSet(msgspec.Struct, frozen=True):
                 return voter
         return None
 
-    def voter_known_as(self, key: ReplicaKey) -> Voter | None:
+    def voter_with_key(self, key: ReplicaKey) -> Voter | None:
         """The voter that this replica is."""
         voter = self.voter(key.id)
-        return voter if voter is not None and key.is_known_as(voter.key) else None
+        return voter if voter is not None and key.matches(voter.key) else None
 
-    def is_true_of(self, me: Voter) -> bool:
+    def describes(self, me: Voter) -> bool:
         """Whether what is said of this voter is so. Nothing is said of somebody else."""
-        voter = self.voter_known_as(me.key)
+        voter = self.voter_with_key(me.key)
         return voter is None or (dict(voter.listeners), voter.kraft_versions) == (dict(me.listeners), me.kraft_versions)
 
     def with_voter(self, added: Voter) -> VoterSet:

@@ -15,7 +15,7 @@ from collections.abc import Generator, Sequence
 from typing import Final, NamedTuple
 
 from strandline.protocol.types import Message
-from strandline.raft.disk.batches import RECORDS_PER_SLICE, encode_slowly
+from strandline.raft.disk.batches import RECORDS_PER_SLICE, encode_in_slices
 
 # The batches of one write to the log: a few milliseconds of checking and copying.
 WRITE_BYTES: Final = 1 << 20
@@ -95,7 +95,7 @@ class Accumulator:
             appended = self._waiting.popleft()
             records += appended.records
             timestamp = appended.timestamp
-        return encode_slowly(
+        return encode_in_slices(
             records,
             base_offset=first.base_offset,
             epoch=self.epoch,

@@ -15,7 +15,7 @@ from typing import Protocol
 
 from strandline.metadata.image import Image
 from strandline.model.timeline import Touched
-from strandline.raft.shell.leadership import Leadership
+from strandline.raft.shell.leadership import LeaderTerm
 from strandline.raft.shell.metrics import QuorumMetrics
 from strandline.runtime.tasks import yield_to_loop
 from strandline.runtime.watermark import Watermark
@@ -41,7 +41,7 @@ class Commits:
         self._metrics = metrics
         self._listener = listener
         self._on_settled = on_settled
-        self.leadership: Leadership | None = None
+        self.leadership: LeaderTerm | None = None
         """From when everything committed is replayed until it is lost."""
         self.committed = Watermark(0)
         self.high_watermark = Watermark(0)
@@ -50,7 +50,7 @@ class Commits:
     def is_reserved(self) -> bool:
         return self.leadership is not None and self.leadership.accumulator.is_reserved
 
-    async def settle(self, held: Leadership, high_watermark: int) -> None:
+    async def settle(self, held: LeaderTerm, high_watermark: int) -> None:
         """As leader: what the controller has replayed is committed up to here."""
         for offset in held.portions(high_watermark):
             await self._show(offset, self._image.commit(offset))
@@ -73,7 +73,7 @@ class Commits:
             self.leadership.committed.advance(offset)
         self.high_watermark.advance(offset)
 
-    def lead(self, held: Leadership) -> None:
+    def lead(self, held: LeaderTerm) -> None:
         self.leadership = held
         self.committed = held.committed
         if self._listener.on_leading is not None:

@@ -15,7 +15,7 @@ from strandline.raft.shell.stored_log import StoredLog
 from strandline.runtime.offload import Offload
 
 
-async def cut_end(
+async def truncate(
     log: StoredLog, storage: MetadataStorage, flusher: Flusher, offload: Offload, offset: int
 ) -> list[Segment]:
     """Everything from `offset` on; it is above the high watermark."""
@@ -28,7 +28,7 @@ async def cut_end(
     return segments
 
 
-async def begin_again(
+async def restart_from_snapshot(
     log: StoredLog, storage: MetadataStorage, replay: Replay, offload: Offload, snapshot_id: SnapshotId, wall_ms: int
 ) -> tuple[list[SnapshotId], list[Segment]]:
     """Everything, for a snapshot that has come whole. DamagedSnapshot when it has not, UnwrittenSnapshot when there is
@@ -39,9 +39,9 @@ async def begin_again(
     """
     snapshot = await offload.run(storage.finish_received, snapshot_id)
     replay.pause()
-    restart = storage.log.begin_restart(snapshot_id.end_offset)
+    restart = storage.log.begin_full_truncation(snapshot_id.end_offset)
     await offload.run(restart.run, wall_ms)
-    surplus = storage.begin_again(snapshot_id, restart)
+    surplus = storage.restart_from_snapshot(snapshot_id, restart)
     log.on_snapshot(snapshot_id, snapshot)
     replay.load(snapshot_id, snapshot)
     return surplus

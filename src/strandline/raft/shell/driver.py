@@ -42,16 +42,16 @@ from strandline.raft.machine.voters import Voter, VoterSet
 from strandline.raft.shell import replies
 from strandline.raft.shell.accumulator import WRITE_BYTES
 from strandline.raft.shell.commits import Commits, OnCommit
-from strandline.raft.shell.cutting import begin_again, cut_end
-from strandline.raft.shell.exchanges import Exchanges
+from strandline.raft.shell.cutting import restart_from_snapshot, truncate
 from strandline.raft.shell.flusher import Flusher
-from strandline.raft.shell.inbox import Inbox
-from strandline.raft.shell.inputs import check_known, fitted, hand_in, may_write
-from strandline.raft.shell.leadership import Leadership
+from strandline.raft.shell.inbound_requests import check_known, fitted, hand_in, may_write
+from strandline.raft.shell.input_queue import InputQueue
+from strandline.raft.shell.leadership import LeaderTerm
 from strandline.raft.shell.metrics import QuorumMetrics
+from strandline.raft.shell.outbound_requests import OutboundRequests
 from strandline.raft.shell.peers_port import Peers
 from strandline.raft.shell.replay import Replay
-from strandline.raft.shell.snapshotting import SnapshotPolicy, Snapshotting
+from strandline.raft.shell.snapshot_generator import SnapshotGenerator, SnapshotSettings
 from strandline.raft.shell.stored_log import StoredLog
 from strandline.runtime.clock import Clock
 from strandline.runtime.disk import Buffer
@@ -78,7 +78,7 @@ class Quorum:
     # From `start` on.
     _log: StoredLog
     _replica: Replica
-    _snapshotting: Snapshotting
+    _snapshotting: SnapshotGenerator
 
     def __init__(
         self,
@@ -95,7 +95,7 @@ class Quorum:
         settings: QuorumSettings,
         configured_voters: VoterSet | None = None,
         bootstrap: Sequence[Endpoint] = (),
-        policy: SnapshotPolicy | None = None,
+        policy: SnapshotSettings | None = None,
         append_linger_ms: int = 25,
         metrics: Metrics | None = None,
     ) -> None:
@@ -112,7 +112,7 @@ class Quorum:
         self._offload = offload
         self._me = me
         self._configured_voters = configured_voters
-        self._policy = policy or SnapshotPolicy()
+        self._policy = policy or SnapshotSettings()
         self._append_linger_ms = append_linger_ms
         self._read_state = partial(read_state, me=me, is_controller=is_controller)
         self._check_voters = partial(check_voters, me=me, is_controller=is_controller, can_ask=bool(bootstrap))
@@ -127,12 +127,12 @@ class Quorum:
         )
         self._metrics = QuorumMetrics(metrics, clock)
         self._commits = Commits(image, self._metrics, self, self._on_settled)
-        self._inbox = Inbox(lambda: self._commits.is_reserved)
+        self._inbox = InputQueue(lambda: self._commits.is_reserved)
         self._flusher = Flusher(storage.log, offload, self._on_flushed)
         self._replay = Replay(storage, image, offload, self._commits.on_replayed)
-        self._exchanges = Exchanges(peers, settings.request_timeout_ms, self._on_exchange_ended)
+        self._exchanges = OutboundRequests(peers, settings.request_timeout_ms, self._on_exchange_ended)
         self._tasks = TaskGroup()
-        self._askers = replies.Askers()
+        self._askers = replies.PendingReplies()
         self._timer: asyncio.TimerHandle | None = None
         self._leader_changed = asyncio.Event()
 
@@ -180,7 +180,7 @@ class Quorum:
     def leader(self) -> KnownLeader:
         return self._replica.leader
 
-    async def other_leader(self, known: KnownLeader) -> KnownLeader:
+    async def leader_other_than(self, known: KnownLeader) -> KnownLeader:
         """Returns when who leads, in which epoch, or where, differs from `known`."""
         while self.leader == known:
             await self._leader_changed.wait()
@@ -202,7 +202,7 @@ class Quorum:
         storage.log.advance_high_watermark(committed)
         self._replay.rise(committed)
         self.high_watermark.advance(committed)
-        self._snapshotting = Snapshotting(storage, self._image, history, self._clock, self._offload, self._policy)
+        self._snapshotting = SnapshotGenerator(storage, self._image, history, self._clock, self._offload, self._policy)
         self._replica = self._take_seat(self._log, state, committed=committed)
         self._metrics.show(self._replica, self._log)
         self._put(self._replica.start)
@@ -296,7 +296,7 @@ class Quorum:
         self._inbox.wake()
         return last_offset
 
-    def _held(self) -> Leadership:
+    def _held(self) -> LeaderTerm:
         if self._commits.leadership is None or not self.is_leader:
             raise KafkaError(ErrorCode.NOT_CONTROLLER, "this node does not lead the metadata quorum")
         return self._commits.leadership
@@ -370,7 +370,7 @@ class Quorum:
         """Everything committed is in the image."""
         if not self._replica.is_leader or self._replica.epoch != epoch:
             return
-        held = Leadership(epoch, self._log.end_offset, self._image.end_offset)
+        held = LeaderTerm(epoch, self._log.end_offset, self._image.end_offset)
         self._log.accumulator = held.accumulator
         held.task = self._tasks.start(
             held.writing(self._flusher.idle, self._append_linger_ms, partial(self._inbox.put, self._write_appended)),
@@ -414,7 +414,7 @@ class Quorum:
         return wanted
 
     async def _truncate(self, offset: int) -> None:
-        segments = await cut_end(self._log, self._storage, self._flusher, self._offload, offset)
+        segments = await truncate(self._log, self._storage, self._flusher, self._offload, offset)
         self._remove([], segments)
 
     def _receive_chunk(self, snapshot_id: SnapshotId, position: int, data: Buffer) -> None:
@@ -428,7 +428,7 @@ class Quorum:
         if not storage.is_receiving(snapshot_id):
             return  # Its last piece found no room; the machine is about to hear of it.
         try:
-            surplus = await begin_again(self._log, storage, self._replay, self._offload, snapshot_id, wall_ms)
+            surplus = await restart_from_snapshot(self._log, storage, self._replay, self._offload, snapshot_id, wall_ms)
         except (DamagedSnapshot, UnwrittenSnapshot) as failure:
             self._give_up_snapshot(snapshot_id, failure)
             return

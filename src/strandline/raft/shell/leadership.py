@@ -22,7 +22,7 @@ from strandline.runtime.watermark import Watermark
 _RECORDS_PER_COMMIT: Final = 2_000
 
 
-class Leadership:
+class LeaderTerm:
     def __init__(self, epoch: int, end_offset: int, high_watermark: int) -> None:
         self.epoch = epoch
         self.accumulator = Accumulator(epoch, end_offset)

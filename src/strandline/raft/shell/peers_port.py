@@ -13,6 +13,6 @@ class Peers(Protocol):
         """The answer to a request. Raises OSError, TimeoutError or KafkaError when there is none in time."""
         ...
 
-    async def is_refused(self, endpoint: Endpoint) -> bool:
+    async def refuses_connections(self, endpoint: Endpoint) -> bool:
         """Whether a fresh dial is refused: evidence that no process listens there. Silence is no evidence."""
         ...

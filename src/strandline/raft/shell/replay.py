@@ -1,4 +1,4 @@
-"""Committed metadata from this replica's own log into the image, in slices, whoever leads.
+"""CommittedOffset metadata from this replica's own log into the image, in slices, whoever leads.
 
 Owned by the driver, which says how far the log is committed and which snapshot replaced it; everybody but an active
 controller learns of changes through here. A new leader becomes active when everything committed has passed through.
@@ -12,7 +12,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Final
 
-from strandline.log.warming import Cold
+from strandline.log.cold_reads import ColdRead
 from strandline.metadata.image import Image
 from strandline.model.timeline import Touched
 from strandline.raft.disk.batches import checked_batches, data_slices
@@ -129,8 +129,8 @@ class Replay:
         """Nothing when the log is being replaced."""
         while not self._is_paused and self._snapshot is None:
             found = self._storage.log.read(offset, max_bytes=_READ_BYTES, before_offset=until)
-            if isinstance(found, Cold):
-                await self._offload.run(found.warm)
+            if isinstance(found, ColdRead):
+                await self._offload.run(found.load)
                 continue
             if found.slice is None:
                 raise AssertionError(f"the log ends before {until}, which is committed: there is nothing at {offset}")

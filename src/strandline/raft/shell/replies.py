@@ -11,18 +11,18 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from strandline.log.warming import Cold
+from strandline.log.cold_reads import ColdRead
 from strandline.model.errors import ErrorCode, KafkaError
 from strandline.protocol.types import Message
 from strandline.raft.disk.storage import MetadataStorage
 from strandline.raft.machine.effects import ReplyWithRecords, ReplyWithSnapshot
+from strandline.runtime.file_slice import FileSlice
 from strandline.runtime.offload import Offload
-from strandline.runtime.slices import FileSlice
 
 Token = asyncio.Future[Message]
 
 
-class Askers:
+class PendingReplies:
     def __init__(self) -> None:
         self._waiting: dict[Token, None] = {}
         self._has_ended = False
@@ -63,8 +63,8 @@ async def reply_with_records(reply: ReplyWithRecords, storage: MetadataStorage, 
     """Without any when the log was cut while they were being looked for: then it will be asked again."""
     log = storage.log
     generation = log.generation
-    while isinstance(found := log.read(reply.offset, max_bytes=reply.max_bytes), Cold):
-        await offload.run(found.warm)
+    while isinstance(found := log.read(reply.offset, max_bytes=reply.max_bytes), ColdRead):
+        await offload.run(found.load)
         if log.generation != generation or reply.offset < log.log_start_offset:
             break
     else:

@@ -112,7 +112,7 @@ class StoredLog:
             self._append(data)
         return len(data)
 
-    def append_fetched(self, records: Buffer) -> None:
+    def append_as_follower(self, records: Buffer) -> None:
         due, epoch = self.end_offset, self._epoch()
         told: list[tuple[int, ControlRecord]] = []
         end = 0

@@ -18,13 +18,13 @@ from strandline.model.errors import NodeFault
 from strandline.model.ids import Uuid, random_uuid
 from strandline.node.config import Config
 from strandline.node.node import Node
-from strandline.node.storage import FormatPlan, StorageRefused, format_storage
+from strandline.node.storage import FormatPlan, StorageError, format_storage
 from strandline.raft.machine.voters import Voter
 from strandline.runtime.world import World
 from strandline.simulation.cluster.chronicle import Chronicle
-from strandline.simulation.cluster.insight import is_active
-from strandline.simulation.cluster.ledger import Ledger
+from strandline.simulation.cluster.committed_metadata import CommittedMetadata
 from strandline.simulation.cluster.metadata_files import MetadataFiles
+from strandline.simulation.cluster.node_state import is_active
 from strandline.simulation.cluster.plan import Layout, Plan
 from strandline.simulation.cluster.violation import Violation
 from strandline.simulation.disk import SimDisk
@@ -106,7 +106,7 @@ class Member:
         error = None if task.cancelled() else task.exception()
         if error is None:
             self._cluster.note(self, "has stopped")
-        elif isinstance(error, (NodeFault, StorageRefused)):
+        elif isinstance(error, (NodeFault, StorageError)):
             self._cluster.gave_up(self, error)
         else:
             raise Violation("error", f"{self.name} failed: {error!r}") from error
@@ -156,7 +156,7 @@ class Cluster:
         self.by_process: dict[Process, Member] = {}
         self.members: dict[int, Member] = {}
         self.on_boot: Callable[[Member], None] | None = None
-        self.ledger = Ledger()
+        self.ledger = CommittedMetadata()
         self.clients: list[str] = []
         """Names of the machines that clients run on."""
         self.membership_changes = False

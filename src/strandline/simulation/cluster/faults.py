@@ -16,7 +16,7 @@ from random import Random
 from typing import Final
 
 from strandline.simulation.cluster.cluster import Cluster, Member
-from strandline.simulation.cluster.membership import change_brokers, change_voters
+from strandline.simulation.cluster.membership_changes import change_brokers, change_voters
 from strandline.simulation.cluster.metadata_files import METADATA_DIRECTORY
 from strandline.simulation.cluster.plan import PlannedFault
 

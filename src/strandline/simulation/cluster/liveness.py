@@ -14,9 +14,9 @@ from strandline.model.errors import KafkaError
 from strandline.protocol.messages.metadata import MetadataRequest, MetadataResponse
 from strandline.protocol.messages.topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
 from strandline.runtime.world import World
-from strandline.simulation.cluster.caller import Caller
+from strandline.simulation.cluster.broker_connection import Caller
 from strandline.simulation.cluster.cluster import Cluster, Member
-from strandline.simulation.cluster.history import History, TopicState
+from strandline.simulation.cluster.topic_history import History, TopicState
 from strandline.simulation.cluster.violation import Violation
 
 CONTROLLER_S = 5

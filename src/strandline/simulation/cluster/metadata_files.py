@@ -8,7 +8,7 @@ from typing import NamedTuple
 from strandline.model.ids import METADATA_TOPIC
 from strandline.protocol.messages.control_records import VotersRecord
 from strandline.raft.disk.batches import read_batches
-from strandline.raft.disk.committed import COMMITTED_OFFSET
+from strandline.raft.disk.committed_offset import COMMITTED_OFFSET
 from strandline.raft.disk.quorum_state import QUORUM_STATE
 from strandline.raft.disk.snapshots import parse_snapshot_name
 from strandline.raft.machine.values import SnapshotId
@@ -95,7 +95,7 @@ class MetadataFiles(LogFiles):
         """Under their final names, without the one that only names the first voters."""
         directory = self.directory()
         found = {} if directory is None else _snapshots_of(directory.entries)
-        return {each: file for each, file in found.items() if not each.is_first_voters}
+        return {each: file for each, file in found.items() if not each.is_bootstrap}
 
 
 def _last_voters(segment: Segment) -> VoterSet | None:

@@ -12,45 +12,51 @@ from collections.abc import Callable, Mapping
 from contextvars import Context
 from dataclasses import dataclass, field, replace
 
-from strandline.simulation.cluster.checkers.agreement import MetadataAgrees
-from strandline.simulation.cluster.checkers.answers import LostLeadersAnswer
-from strandline.simulation.cluster.checkers.commits import CommitsAreKept
-from strandline.simulation.cluster.checkers.copies import CopiesAgree
-from strandline.simulation.cluster.checkers.deaths import SilenceIsNoDeath
-from strandline.simulation.cluster.checkers.departures import LeadersHandOverFirst, TheDeadAreFenced
-from strandline.simulation.cluster.checkers.ghosts import (
-    NobodyIsOld,
-    NoOldProposalCounts,
+from strandline.simulation.cluster.checker import Checker, Observer
+from strandline.simulation.cluster.checkers.broker_fencing import LiveBrokersAreNotFenced
+from strandline.simulation.cluster.checkers.controlled_shutdown import (
+    FailedBrokersAreFenced,
+    LeadershipMovesBeforeShutdown,
+)
+from strandline.simulation.cluster.checkers.election_safety import OneLeaderPerEpoch
+from strandline.simulation.cluster.checkers.image_replay import ImageMatchesRecords
+from strandline.simulation.cluster.checkers.isr_durability import IsrHoldsCommittedRecords
+from strandline.simulation.cluster.checkers.leader_stability import (
+    LeadersResignWithoutMajority,
+    NoPreVoteAgainstReachableLeader,
+)
+from strandline.simulation.cluster.checkers.maximal_isr import MaximalIsrContainsCommittedIsr
+from strandline.simulation.cluster.checkers.metadata_agreement import MetadataAgreesEverywhere
+from strandline.simulation.cluster.checkers.partition_changes import (
+    FencedBrokersDoNotJoinIsr,
+    NoUncleanElections,
+    ReassignmentsCompleteInSync,
+)
+from strandline.simulation.cluster.checkers.partition_consistency import EpochsNeverDecrease, PartitionsAreConsistent
+from strandline.simulation.cluster.checkers.pending_requests import LostLeadershipFailsPendingRequests
+from strandline.simulation.cluster.checkers.producer_ids import ProducerIdBlocksAreUnique
+from strandline.simulation.cluster.checkers.quorum_commits import QuorumCommitsAreDurable
+from strandline.simulation.cluster.checkers.replica_agreement import ReplicasAgree
+from strandline.simulation.cluster.checkers.stale_epochs import (
     OneProcessPerBroker,
-    TheLivingKeepTheirPlace,
+    StaleBrokerEpochsAreRejected,
+    StaleIsrProposalsAreRejected,
+    StaleRegistrationsAreRejected,
 )
-from strandline.simulation.cluster.checkers.holdings import CommittedRecordsAreHeld
-from strandline.simulation.cluster.checkers.images import EpochsNeverFall, PartitionsAreSound
-from strandline.simulation.cluster.checkers.in_sync import LeadersCountWhoIsInSync
-from strandline.simulation.cluster.checkers.leaders import OneLeaderPerEpoch
-from strandline.simulation.cluster.checkers.memories import TheForgetfulAreNotEligible
-from strandline.simulation.cluster.checkers.producer_ids import ProducerIdsAreGivenOnce
-from strandline.simulation.cluster.checkers.replays import RecordsMeanWhatTheySay
-from strandline.simulation.cluster.checkers.successions import (
-    LeadersHaveTheRecords,
-    NobodyEntersWhoLeaves,
-    ReassignmentsEndInSync,
-)
-from strandline.simulation.cluster.checkers.unrest import LeadersAreFollowed, LivingLeadersAreProtected
-from strandline.simulation.cluster.checkers.voters import VotersAreThoseOfTheLog
-from strandline.simulation.cluster.checkers.votes import VotesAreKept
+from strandline.simulation.cluster.checkers.unclean_restarts import UncleanRestartsLoseEligibility
+from strandline.simulation.cluster.checkers.voter_sets import VoterSetsMatchTheLog
+from strandline.simulation.cluster.checkers.votes import VotesAreDurable
 from strandline.simulation.cluster.chronicle import Chronicle
 from strandline.simulation.cluster.cluster import Cluster
+from strandline.simulation.cluster.committed_records import CommittedRecords
 from strandline.simulation.cluster.faults import Faults, raise_error
-from strandline.simulation.cluster.history import History
 from strandline.simulation.cluster.liveness import settled
-from strandline.simulation.cluster.observer import Checker, Observer
+from strandline.simulation.cluster.metadata_model import MetadataModel
+from strandline.simulation.cluster.metadata_workload import Worker
 from strandline.simulation.cluster.plan import Plan
-from strandline.simulation.cluster.scribe import Scribe
-from strandline.simulation.cluster.traffic import Traffic
+from strandline.simulation.cluster.record_workload import Traffic
+from strandline.simulation.cluster.topic_history import History
 from strandline.simulation.cluster.violation import Violation
-from strandline.simulation.cluster.waterline import Waterlines
-from strandline.simulation.cluster.workload import Worker
 from strandline.simulation.loop import Deadlock, LimitReached, VirtualLoop
 from strandline.simulation.process import current_process
 from strandline.simulation.world import Simulation, UnseenErrors
@@ -88,7 +94,7 @@ def run_plan(plan: Plan, on_line: Callable[[str], None] | None = None) -> Outcom
 
 def _run(plan: Plan, on_line: Callable[[str], None] | None) -> Outcome:
     outcome = Outcome(plan)
-    with _Ears(on_line) as ears, Simulation(plan.seed, replace(plan.weather)) as simulation:
+    with _NodeLogHandler(on_line) as ears, Simulation(plan.seed, replace(plan.weather)) as simulation:
         ears.loop = simulation.loop
         chronicle = Chronicle(simulation.loop)
         run = Run(simulation, plan, chronicle)
@@ -133,39 +139,39 @@ class Run:
         self._plan = plan
         self._chronicle = chronicle
         self.cluster = cluster = Cluster(simulation, plan, chronicle)
-        ledger, scribe = cluster.ledger, Scribe()
+        ledger, scribe = cluster.ledger, MetadataModel()
         ledger.tell(scribe.replay)
-        waterlines = Waterlines(cluster, scribe)
+        waterlines = CommittedRecords(cluster, scribe)
         self.history = History(ledger)
         self.traffics = [Traffic(number + 1, cluster, self.history) for number in range(plan.producers)]
         checkers: list[Checker] = [
             OneLeaderPerEpoch(),
-            VotesAreKept(cluster),
-            CommitsAreKept(cluster, ledger),
-            MetadataAgrees(cluster, ledger),
-            PartitionsAreSound(ledger, plan.settings),
-            EpochsNeverFall(ledger, chronicle),
-            NobodyIsOld(cluster),
-            NoOldProposalCounts(cluster),
-            TheLivingKeepTheirPlace(cluster),
+            VotesAreDurable(cluster),
+            QuorumCommitsAreDurable(cluster, ledger),
+            MetadataAgreesEverywhere(cluster, ledger),
+            PartitionsAreConsistent(ledger, plan.settings),
+            EpochsNeverDecrease(ledger, chronicle),
+            StaleBrokerEpochsAreRejected(cluster),
+            StaleIsrProposalsAreRejected(cluster),
+            StaleRegistrationsAreRejected(cluster),
             OneProcessPerBroker(cluster),
-            SilenceIsNoDeath(cluster),
-            RecordsMeanWhatTheySay(ledger, scribe),
-            LeadersHaveTheRecords(scribe, plan.settings),
-            ReassignmentsEndInSync(scribe),
-            NobodyEntersWhoLeaves(scribe),
-            ProducerIdsAreGivenOnce(ledger),
-            LivingLeadersAreProtected(cluster),
-            LeadersAreFollowed(cluster),
-            VotersAreThoseOfTheLog(),
-            LeadersHandOverFirst(cluster, scribe),
-            TheDeadAreFenced(cluster),
-            LostLeadersAnswer(cluster),
-            TheForgetfulAreNotEligible(cluster, scribe),
+            LiveBrokersAreNotFenced(cluster),
+            ImageMatchesRecords(ledger, scribe),
+            NoUncleanElections(scribe, plan.settings),
+            ReassignmentsCompleteInSync(scribe),
+            FencedBrokersDoNotJoinIsr(scribe),
+            ProducerIdBlocksAreUnique(ledger),
+            NoPreVoteAgainstReachableLeader(cluster),
+            LeadersResignWithoutMajority(cluster),
+            VoterSetsMatchTheLog(),
+            LeadershipMovesBeforeShutdown(cluster, scribe),
+            FailedBrokersAreFenced(cluster),
+            LostLeadershipFailsPendingRequests(cluster),
+            UncleanRestartsLoseEligibility(cluster, scribe),
             waterlines,
-            LeadersCountWhoIsInSync(cluster),
-            CopiesAgree(cluster, waterlines),
-            CommittedRecordsAreHeld(cluster, waterlines),
+            MaximalIsrContainsCommittedIsr(cluster),
+            ReplicasAgree(cluster, waterlines),
+            IsrHoldsCommittedRecords(cluster, waterlines),
         ]
         self._observer = Observer(cluster, checkers)
 
@@ -218,7 +224,7 @@ def _with_notes(error: BaseException) -> str:
     return "\n".join([repr(error), *getattr(error, "__notes__", ())])
 
 
-class _Ears(logging.Handler):
+class _NodeLogHandler(logging.Handler):
     """Hears what nodes log. An error with a trace is a bug that somebody caught: it is raised after the event."""
 
     def __init__(self, on_line: Callable[[str], None] | None) -> None:
@@ -229,7 +235,7 @@ class _Ears(logging.Handler):
         self._bug: logging.LogRecord | None = None
         self._before = (self._logger.level, self._logger.propagate)
 
-    def __enter__(self) -> _Ears:
+    def __enter__(self) -> _NodeLogHandler:
         self._logger.setLevel(logging.INFO if self._on_line is not None else logging.ERROR)
         self._logger.propagate = False
         self._logger.addHandler(self)

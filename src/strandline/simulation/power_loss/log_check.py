@@ -10,8 +10,8 @@ from __future__ import annotations
 from bisect import bisect_right
 from random import Random
 
+from strandline.log.cold_reads import ColdRead
 from strandline.log.partition_log import PartitionLog
-from strandline.log.warming import Cold
 from strandline.model.errors import KafkaError
 from strandline.records.batch import Record, batches, crc_ok, decode_batch, encode_batch, read_header
 from strandline.simulation.disk import SimDisk
@@ -79,11 +79,11 @@ def read_at(log: PartitionLog, offset: int, max_bytes: int) -> bytes:
             read = log.read(offset, max_bytes=max_bytes)
         except KafkaError as error:
             raise Broken(f"reading at {offset} of {log!r}: {error}") from error
-        if not isinstance(read, Cold):
+        if not isinstance(read, ColdRead):
             if read.slice is None:
                 raise Broken(f"nothing at {offset} of {log!r}")
             return read.slice.read()
-        read.warm()
+        read.load()
     raise Broken(f"{offset} of {log!r} stays cold")
 
 

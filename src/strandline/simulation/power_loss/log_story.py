@@ -70,13 +70,13 @@ def open_log(disk: SimDisk, wall_ms: int) -> PartitionLog:
         wall_ms=wall_ms,
     )
 
-    def before_cut(partition: TopicPartition, end_offset: int, log_start_offset: int | None) -> None:
+    def before_truncation(partition: TopicPartition, end_offset: int, log_start_offset: int | None) -> None:
         if checkpoints.read_offsets(disk, RECOVERY_POINTS).get(partition, 0) > end_offset:
             checkpoints.write_offsets(disk, RECOVERY_POINTS, {partition: end_offset})
         if log_start_offset is not None:
             checkpoints.write_offsets(disk, LOG_STARTS, {partition: log_start_offset})
 
-    log.before_cut = before_cut
+    log.before_truncation = before_truncation
     log.advance_high_watermark(log.log_end_offset)
     return log
 

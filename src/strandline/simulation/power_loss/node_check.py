@@ -11,10 +11,10 @@ from __future__ import annotations
 import asyncio
 from random import Random
 
+from strandline.client.admin.configs import ConfigSource, Resource, ResourceType
+from strandline.client.admin.offsets import EARLIEST, LATEST, ListedOffset
+from strandline.client.admin.topics import TopicDescription
 from strandline.client.client import Client
-from strandline.client.configs import ConfigSource, Resource, ResourceType
-from strandline.client.offsets import EARLIEST, LATEST, ListedOffset
-from strandline.client.topics import TopicDescription
 from strandline.model.ids import TopicPartition, Uuid
 from strandline.protocol.messages.producers import InitProducerIdRequest, InitProducerIdResponse
 from strandline.runtime.world import World
@@ -167,7 +167,7 @@ class Reader:
                 if partition in missing:
                     fetcher.assign(partition, starts[partition])
             while missing:
-                self.doing = f"reading {sorted(missing)}, {fetcher.trouble}"
+                self.doing = f"reading {sorted(missing)}, {fetcher.last_error}"
                 for fetched in await fetcher.poll(5_000):
                     partition, read = fetched.partition, values[fetched.partition]
                     for record in fetched.records():

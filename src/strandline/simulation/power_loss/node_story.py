@@ -10,8 +10,8 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from random import Random
 
+from strandline.client.admin.configs import Resource, ResourceType
 from strandline.client.client import Client
-from strandline.client.configs import Resource, ResourceType
 from strandline.client.producer import Producer
 from strandline.client.settings import FetcherSettings, ProducerSettings
 from strandline.model.errors import ErrorCode, KafkaError

@@ -11,7 +11,7 @@ from cluster.handlers.scripts.running import Asked, script
 from cluster.handlers.talk import Talk
 from strandline.model.ids import METADATA_TOPIC, METADATA_TOPIC_ID, ZERO_UUID, Uuid
 from strandline.protocol.apis import API, ApiKey
-from strandline.protocol.framing import request_bytes
+from strandline.protocol.framing import request_parts
 from strandline.protocol.messages.brokers import EnvelopeRequest
 from strandline.protocol.messages.cluster import DescribeClusterRequest
 from strandline.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ReplicaState
@@ -266,7 +266,7 @@ def updates(talk: Talk) -> None:
 def envelopes(talk: Talk) -> None:
     principal = b"\x00\x00\x05User\x04ada\x00\x00"
     inside = DeleteTopicsRequest(topics=[DeleteTopicState(name="there is none")], timeout_ms=30_000)
-    data = b"".join(bytes(part) for part in request_bytes(API[20], 6, 5, "script", inside))[4:]  # type: ignore[arg-type]
+    data = b"".join(bytes(part) for part in request_parts(API[20], 6, 5, "script", inside))[4:]  # type: ignore[arg-type]
 
     def ask(label: str, **fields: Any) -> None:
         request = EnvelopeRequest(request_data=data, request_principal=principal, client_host_address=b"\x7f\0\0\1")

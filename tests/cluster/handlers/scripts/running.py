@@ -68,6 +68,6 @@ def run(module: str, target: Target) -> list[Note]:
             try:
                 each.body(talk)
             finally:
-                talk.hang_up()
+                talk.disconnect()
             notes += talk.notes
     return notes

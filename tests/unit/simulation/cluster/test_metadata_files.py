@@ -14,7 +14,7 @@ from strandline.raft.disk.quorum_state import write_quorum_state
 from strandline.raft.disk.snapshots import SnapshotWriter
 from strandline.raft.machine.values import QuorumState, SnapshotId
 from strandline.raft.machine.voters import Voter, VoterSet
-from strandline.simulation.cluster.ledger import Ledger
+from strandline.simulation.cluster.committed_metadata import CommittedMetadata
 from strandline.simulation.cluster.metadata_files import METADATA_DIRECTORY, MetadataFiles, Voted
 from strandline.simulation.disk import SimDisk
 from strandline.simulation.volume import Fate
@@ -88,7 +88,7 @@ def test_a_log_that_began_anew_has_no_past() -> None:
 
 
 def test_what_is_held_durably_is_what_was_synced_and_is_what_was_committed() -> None:
-    leader, follower, ledger = Log(), Log(), Ledger()
+    leader, follower, ledger = Log(), Log(), CommittedMetadata()
     for log in (leader, follower):
         log.append()
         log.append()
@@ -109,7 +109,7 @@ def test_what_is_held_durably_is_what_was_synced_and_is_what_was_committed() -> 
 
 
 def test_a_snapshot_stands_for_everything_before_its_end() -> None:
-    log, ledger = Log(), Ledger()
+    log, ledger = Log(), CommittedMetadata()
     assert ledger.held_durably(log.files) == 0
     snapshot_id = SnapshotId(20, 3)
     path = f"{METADATA_DIRECTORY}/{snapshot_id.file_name}"

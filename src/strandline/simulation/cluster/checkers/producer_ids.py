@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from strandline.protocol.messages import metadata_records as kinds
 from strandline.raft.disk.batches import MetadataBatch
-from strandline.simulation.cluster.ledger import Ledger
-from strandline.simulation.cluster.observer import Checker
+from strandline.simulation.cluster.checker import Checker
+from strandline.simulation.cluster.committed_metadata import CommittedMetadata
 from strandline.simulation.cluster.violation import Violation
 
 _BLOCK = 1000
 """What a broker is given at a time, as in Kafka."""
 
 
-class ProducerIdsAreGivenOnce(Checker):
-    def __init__(self, ledger: Ledger) -> None:
+class ProducerIdBlocksAreUnique(Checker):
+    def __init__(self, ledger: CommittedMetadata) -> None:
         self._next = 0
         ledger.tell(self._committed)
 

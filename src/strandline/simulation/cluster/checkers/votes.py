@@ -14,17 +14,17 @@ from strandline.protocol.messages.quorum import (
     VoteResponse,
 )
 from strandline.protocol.types import Message
+from strandline.simulation.cluster.checker import Checker
 from strandline.simulation.cluster.cluster import Cluster, Member
-from strandline.simulation.cluster.insight import Sight, replica_of
 from strandline.simulation.cluster.metadata_files import Voted
-from strandline.simulation.cluster.observer import Checker
+from strandline.simulation.cluster.node_state import NodeState, replica_of
+from strandline.simulation.cluster.request_tap import ObservedRequest
 from strandline.simulation.cluster.violation import Violation
-from strandline.simulation.cluster.wiretap import Asked
 
 _NOBODY = -1
 
 
-class VotesAreKept(Checker):
+class VotesAreDurable(Checker):
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
         # By what a vote belongs to: a node with a new disk is a new voter, and has no memory to contradict.
@@ -32,7 +32,7 @@ class VotesAreKept(Checker):
         self._votes: dict[tuple[str, int], int] = {}
         self._would_vote: dict[tuple[int, int], set[int]] = {}
         """(Who asked beforehand, its epoch then) → who granted."""
-        self._ends: WeakKeyDictionary[Asked, tuple[int, int]] = WeakKeyDictionary()
+        self._ends: WeakKeyDictionary[ObservedRequest, tuple[int, int]] = WeakKeyDictionary()
         """Of the log of whoever is asked for a vote, when it was."""
         self._found: dict[int, int] = {}
         """Epochs that nodes found on their disks when they started: one may go on with an election that it began."""
@@ -43,7 +43,7 @@ class VotesAreKept(Checker):
             self._found[member.id] = found.epoch
             self._remember(member, found, "finds on its disk")
 
-    def changed(self, member: Member, before: Sight, now: Sight) -> None:
+    def changed(self, member: Member, before: NodeState, now: NodeState) -> None:
         if now.epoch < before.epoch:
             raise Violation("I-2", f"{member.name} goes back from epoch {before.epoch} to {now.epoch}")
         if now.state is not before.state:
@@ -60,7 +60,7 @@ class VotesAreKept(Checker):
             why = f"the disk of {member.name} says that it has voted for node{found.voted_id} in epoch {found.epoch}"
             raise Violation("I-2", f"{why}, and its memory says {replica.state}")
 
-    def asked(self, asked: Asked) -> None:
+    def asked(self, asked: ObservedRequest) -> None:
         request = asked.message
         if isinstance(request, VoteRequest):
             partition = request.topics[0].partitions[0]
@@ -71,12 +71,12 @@ class VotesAreKept(Checker):
             epoch = request.topics[0].partitions[0].leader_epoch
             self._said(asked.source, epoch, None, "says that it leads")
 
-    def arrived(self, asked: Asked) -> None:
+    def arrived(self, asked: ObservedRequest) -> None:
         member = self._cluster.named(asked.target)
         if isinstance(asked.message, VoteRequest) and member is not None:
             self._ends[asked] = member.files.end()
 
-    def answered(self, asked: Asked, response: Message) -> None:
+    def answered(self, asked: ObservedRequest, response: Message) -> None:
         if isinstance(response, VoteResponse) and response.topics:
             given = response.topics[0].partitions[0]
             self._said(asked.target, given.leader_epoch, None, "answers")
@@ -88,7 +88,7 @@ class VotesAreKept(Checker):
             epoch = response.topics[0].partitions[0].leader_epoch
             self._said(asked.target, epoch, None, f"answers {ApiKey(asked.api).name}")
 
-    def _granted(self, asked: Asked, wanted: VoteRequestPartitionData) -> None:
+    def _granted(self, asked: ObservedRequest, wanted: VoteRequestPartitionData) -> None:
         machine = asked.target
         member = self._cluster.named(machine)
         if not wanted.pre_vote:

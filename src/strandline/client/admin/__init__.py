@@ -1,0 +1,1 @@
+"""Administrative requests, one module per subject: topics, configs, the quorum, reassignments, offsets."""

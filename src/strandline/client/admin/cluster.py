@@ -1,0 +1,90 @@
+"""The cluster itself: its brokers and their disks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from strandline.client.errors import code_of, error_of
+from strandline.client.routing import Router
+from strandline.model.errors import ErrorCode
+from strandline.model.ids import Endpoint, TopicPartition
+from strandline.protocol.messages.cluster import (
+    DescribeClusterRequest,
+    DescribeClusterResponse,
+    UnregisterBrokerRequest,
+    UnregisterBrokerResponse,
+)
+from strandline.protocol.messages.log_dirs import DescribeLogDirsRequest, DescribeLogDirsResponse
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerDescription:
+    id: int
+    endpoint: Endpoint
+    rack: str | None
+    fenced: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterDescription:
+    cluster_id: str
+    controller_id: int
+    brokers: list[BrokerDescription]
+
+
+@dataclass(frozen=True, slots=True)
+class LogDirectory:
+    path: str
+    error: ErrorCode
+    total_bytes: int
+    usable_bytes: int
+    partition_bytes: dict[TopicPartition, int]
+
+
+class ClusterAdmin:
+    def __init__(self, router: Router) -> None:
+        self._router = router
+
+    async def describe(self) -> ClusterDescription:
+        connection = await self._router.retrying(self._router.any_broker, self._router.deadline_ms())
+        version = connection.versions.newest_common_version(DescribeClusterRequest)
+        request = DescribeClusterRequest(include_fenced_brokers=version >= 2)
+        answer = await self._router.call(request, DescribeClusterResponse, version=version)
+        if answer.error_code:
+            raise error_of(answer.error_code, answer.error_message)
+        brokers = [
+            BrokerDescription(broker.broker_id, Endpoint(broker.host, broker.port), broker.rack, broker.is_fenced)
+            for broker in sorted(answer.brokers, key=lambda each: each.broker_id)
+        ]
+        return ClusterDescription(answer.cluster_id, answer.controller_id, brokers)
+
+    async def unregister(self, broker_id: int) -> None:
+        """Forgets a broker that is gone for good; its replicas stay assigned to it until they are moved."""
+
+        async def ask() -> None:
+            request = UnregisterBrokerRequest(broker_id=broker_id)
+            answer = await self._router.call(request, UnregisterBrokerResponse, controller=True)
+            if answer.error_code:
+                raise error_of(answer.error_code, answer.error_message or f"broker {broker_id}")
+
+        await self._router.retrying(ask, self._router.deadline_ms())
+
+    async def log_directories(self, broker_id: int) -> list[LogDirectory]:
+        request = DescribeLogDirsRequest(topics=None)
+        answer = await self._router.call_broker(broker_id, request, DescribeLogDirsResponse)
+        if answer.error_code:
+            raise error_of(answer.error_code, f"broker {broker_id}")
+        return [
+            LogDirectory(
+                each.log_dir,
+                code_of(each.error_code),
+                each.total_bytes,
+                each.usable_bytes,
+                {
+                    TopicPartition(topic.name, entry.partition_index): entry.partition_size
+                    for topic in each.topics
+                    for entry in topic.partitions
+                },
+            )
+            for each in answer.results
+        ]

@@ -1,0 +1,99 @@
+"""Replicas moved from broker to broker (KIP-455): begun, listed while they go on, cancelled."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from strandline.client.errors import error_of
+from strandline.client.routing import Router
+from strandline.model.errors import KafkaError
+from strandline.model.ids import TopicPartition
+from strandline.protocol.messages.reassignments import (
+    AlterPartitionReassignmentsRequest,
+    AlterPartitionReassignmentsResponse,
+    ListPartitionReassignmentsRequest,
+    ListPartitionReassignmentsResponse,
+    ListPartitionReassignmentsTopics,
+    ReassignablePartition,
+    ReassignableTopic,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Reassignment:
+    """One under way: `replicas` are all that hold data now, those that come and those that go included."""
+
+    partition: TopicPartition
+    replicas: tuple[int, ...]
+    adding: tuple[int, ...]
+    removing: tuple[int, ...]
+
+    @property
+    def target(self) -> tuple[int, ...]:
+        return tuple(each for each in self.replicas if each not in self.removing)
+
+
+class ReassignmentAdmin:
+    def __init__(self, router: Router) -> None:
+        self._router = router
+
+    async def begin(self, moves: Mapping[TopicPartition, Sequence[int]]) -> dict[TopicPartition, KafkaError]:
+        """Where each partition is to live; the answer names those that were refused."""
+        return await self._alter({partition: list(replicas) for partition, replicas in moves.items()})
+
+    async def cancel(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, KafkaError]:
+        """Back to where they were; the answer names those that were refused."""
+        return await self._alter(dict.fromkeys(partitions))
+
+    async def under_way(self, partitions: Iterable[TopicPartition] | None = None) -> list[Reassignment]:
+        topics: dict[str, ListPartitionReassignmentsTopics] = {}
+        for each in partitions or ():
+            topic = topics.setdefault(each.topic, ListPartitionReassignmentsTopics(name=each.topic))
+            topic.partition_indexes.append(each.partition)
+        request = ListPartitionReassignmentsRequest(
+            topics=None if partitions is None else [*topics.values()],
+            timeout_ms=self._router.settings.request_timeout_ms,
+        )
+
+        async def ask() -> list[Reassignment]:
+            answer = await self._router.call(request, ListPartitionReassignmentsResponse, controller=True)
+            if answer.error_code:
+                raise error_of(answer.error_code, answer.error_message)
+            return [
+                Reassignment(
+                    TopicPartition(topic.name, each.partition_index),
+                    tuple(each.replicas),
+                    tuple(each.adding_replicas),
+                    tuple(each.removing_replicas),
+                )
+                for topic in sorted(answer.topics, key=lambda topic: topic.name)
+                for each in sorted(topic.partitions, key=lambda each: each.partition_index)
+            ]
+
+        return await self._router.retrying(ask, self._router.deadline_ms())
+
+    async def _alter(self, wanted: Mapping[TopicPartition, list[int] | None]) -> dict[TopicPartition, KafkaError]:
+        topics: dict[str, ReassignableTopic] = {}
+        for partition, replicas in wanted.items():
+            topics.setdefault(partition.topic, ReassignableTopic(name=partition.topic)).partitions.append(
+                ReassignablePartition(partition_index=partition.partition, replicas=replicas)
+            )
+        request = AlterPartitionReassignmentsRequest(
+            topics=[*topics.values()], timeout_ms=self._router.settings.request_timeout_ms
+        )
+
+        async def ask() -> dict[TopicPartition, KafkaError]:
+            answer = await self._router.call(request, AlterPartitionReassignmentsResponse, controller=True)
+            if answer.error_code:
+                raise error_of(answer.error_code, answer.error_message)
+            return {
+                TopicPartition(topic.name, each.partition_index): error_of(
+                    each.error_code, each.error_message or f"partition {topic.name}-{each.partition_index}"
+                )
+                for topic in answer.responses
+                for each in topic.partitions
+                if each.error_code
+            }
+
+        return await self._router.retrying(ask, self._router.deadline_ms())

@@ -1,0 +1,1 @@
+"""Sans-IO parts of the client: values in, values out; the shells around them do the IO."""

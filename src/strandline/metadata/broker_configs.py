@@ -1,0 +1,187 @@
+"""Every key that a broker or controller can be configured with, and what may change while it runs.
+
+`BROKER_KEYS` is Kafka's table, put together from `metadata/config_keys`. `OWN_KEYS` are Strandline's own,
+prefixed so that they are never taken for Kafka's, and described only where a file sets them. Callers:
+`node/config` (files), `controller/configs` (alterations), `metadata/effective_configs` (descriptions).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Final
+
+from strandline.metadata.config_keys import (
+    groups,
+    log,
+    network,
+    node,
+    quorum,
+    quotas,
+    replication,
+    sasl,
+    security,
+    share,
+    tiering,
+    transactions,
+)
+from strandline.metadata.config_keys.notation import CLUSTER_WIDE, boolean, integer, long
+from strandline.model.config_key import MAX_LONG, ConfigError, ConfigKey, ConfigMode, by_name
+
+BROKER_KEYS: Final[Mapping[str, ConfigKey]] = by_name(
+    key
+    for subject in (
+        node,
+        network,
+        quorum,
+        log,
+        replication,
+        groups,
+        share,
+        transactions,
+        quotas,
+        security,
+        sasl,
+        tiering,
+    )
+    for key in subject.KEYS
+)
+
+# Throttles exist only as dynamic configurations, and are described only where they are set.
+THROTTLE_KEYS: Final[Mapping[str, ConfigKey]] = by_name(
+    (
+        long(
+            "leader.replication.throttled.rate",
+            MAX_LONG,
+            "Bytes per second that a leader sends to throttled followers.",
+            at_least=0,
+            mode=CLUSTER_WIDE,
+        ),
+        long(
+            "follower.replication.throttled.rate",
+            MAX_LONG,
+            "Bytes per second that a follower fetches for throttled replicas.",
+            at_least=0,
+            mode=CLUSTER_WIDE,
+        ),
+        long(
+            "replica.alter.log.dirs.io.max.bytes.per.second",
+            MAX_LONG,
+            "Bytes per second moved between the directories of a broker.",
+            at_least=0,
+            mode=CLUSTER_WIDE,
+        ),
+    )
+)
+
+OWN_PREFIX: Final = "strandline."
+OWN_KEYS: Final[Mapping[str, ConfigKey]] = by_name(
+    (
+        integer(
+            "strandline.parked.max.requests",
+            20_000,
+            "Requests that may wait for replicas or for records before connections fall back to one at a time.",
+            at_least=1,
+        ),
+        long(
+            "strandline.parked.max.bytes",
+            268_435_456,
+            "Bytes of waiting requests before connections fall back to one at a time.",
+            at_least=1,
+        ),
+        integer(
+            "strandline.connection.max.pipelined.requests",
+            10,
+            "Requests of one connection that may be begun before the first is answered.",
+            at_least=1,
+        ),
+        integer(
+            "strandline.frame.timeout.ms",
+            30_000,
+            "How long a request may take to arrive once it has begun, on top of a second for every 64 KiB.",
+            at_least=1,
+        ),
+        boolean(
+            "strandline.metrics.page.enable",
+            True,
+            "Whether a listener shows the node's metrics to whoever asks it in HTTP (GET /metrics).",
+        ),
+        boolean(
+            "strandline.broker.death.detection.enable",
+            True,
+            "Whether a broker that is gone without goodbye and refuses dials is fenced before its session ends.",
+        ),
+    )
+)
+
+# Keys in order of precedence that say the same thing in different units.
+_SAME_MEANING: Final = (
+    ("log.roll.ms", "log.roll.hours"),
+    ("log.roll.jitter.ms", "log.roll.jitter.hours"),
+    ("log.retention.ms", "log.retention.minutes", "log.retention.hours"),
+)
+_FLUSH_INTERVAL: Final = ("log.flush.interval.ms", "log.flush.scheduler.interval.ms")
+_SYNONYMS: Final = {name: names for names in _SAME_MEANING for name in names} | {_FLUSH_INTERVAL[0]: _FLUSH_INTERVAL}
+
+_OF_LISTENER: Final = re.compile(r"listener\.name\.[^.]*\.(.+)")
+# Under a listener these may carry the name of a mechanism in front.
+_OF_MECHANISM: Final = (
+    "sasl.jaas.config",
+    "sasl.login.callback.handler.class",
+    "sasl.login.class",
+    "sasl.server.callback.handler.class",
+    "connections.max.reauth.ms",
+)
+
+# A listener's limits may differ from the node's and still be the same on every broker.
+_LIMITS_OF_LISTENER: Final = ("max.connections", "max.connection.creation.rate", "num.network.threads")
+_KEYS_AND_CERTIFICATES: Final = frozenset(
+    name for name in BROKER_KEYS if re.match(r"ssl\.(key|keystore|truststore)\.", name)
+)
+
+
+def broker_synonyms(name: str) -> tuple[str, ...]:
+    """The keys that decide the value of `name`, strongest first; a listener's key is backed by the general one."""
+    match = _OF_LISTENER.fullmatch(name)
+    if match is None:
+        return _SYNONYMS.get(name, (name,))
+    general = next((key for key in _OF_MECHANISM if match[1].endswith(key)), match[1])
+    return (name, general)
+
+
+def broker_key(name: str) -> ConfigKey | None:
+    """The key behind a name as it may appear in a file or a request, `listener.name.<listener>.` prefix included."""
+    key = BROKER_KEYS.get(name) or OWN_KEYS.get(name) or THROTTLE_KEYS.get(name)
+    if key is None and name.startswith("listener.name."):
+        return BROKER_KEYS.get(broker_synonyms(name)[-1])
+    return key
+
+
+def check_broker_configs(configs: Mapping[str, str], *, whole_cluster: bool) -> None:
+    """Refuses what cannot be changed while brokers run. Unknown keys pass: plugins may have their own.
+
+    `whole_cluster` means the defaults of all brokers (a BROKER resource without a name), where a key that only makes
+    sense for one broker is refused as well.
+    """
+    for name, value in configs.items():
+        _check_scope(name, whole_cluster)
+        key = broker_key(name)
+        if key is not None:
+            key.check(value)
+
+
+def _check_scope(name: str, whole_cluster: bool) -> None:
+    key = BROKER_KEYS.get(name) or OWN_KEYS.get(name)
+    if key is not None and key.read_only:
+        raise ConfigError(name, None, "cannot change while the broker runs: set it in its file and restart it")
+    if name in _KEYS_AND_CERTIFICATES:
+        raise ConfigError(name, None, "can be changed only for one listener: write listener.name.<listener>." + name)
+    if whole_cluster and _for_one_broker(name, key):
+        raise ConfigError(name, None, "can be changed only for one broker at a time: name the broker")
+
+
+def _for_one_broker(name: str, key: ConfigKey | None) -> bool:
+    if key is not None:
+        return key.mode is ConfigMode.PER_BROKER
+    match = _OF_LISTENER.fullmatch(name)
+    return match is not None and match[1] not in _LIMITS_OF_LISTENER

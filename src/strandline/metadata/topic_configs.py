@@ -1,0 +1,317 @@
+"""Every key that a topic can be configured with, and the rules that tie several of them together.
+
+`check_topic_configs` is what a CreateTopics or an AlterConfigs has to pass; `metadata/effective_configs` finds in
+`synonyms` which broker keys stand in for a key that the topic leaves out.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Final
+
+from strandline.metadata.config_keys.notation import boolean, double, integer, listing, long, string
+from strandline.model.config_key import (
+    MAX_LONG,
+    ConfigError,
+    ConfigKey,
+    ConfigValue,
+    Items,
+    OneOf,
+    Passing,
+    Synonym,
+    by_name,
+)
+
+_MINUTE_MS: Final = 60_000
+_HOUR_MS: Final = 3_600_000
+# Kafka lets empty items pass, and tools that write this list rely on it.
+_THROTTLED_REPLICA: Final = re.compile(r"(?:[0-9]+:[0-9]+)?")
+
+
+def _throttled_replicas_problem(value: ConfigValue) -> str | None:
+    assert isinstance(value, tuple)
+    if value == ("*",) or all(_THROTTLED_REPLICA.fullmatch(item) for item in value):
+        return None
+    return "must be * for all replicas, or pairs partition:broker such as 0:101,1:102"
+
+
+def _of(name: str) -> tuple[Synonym, ...]:
+    return (Synonym(name),)
+
+
+_SIZE = (
+    integer(
+        "segment.bytes",
+        1_073_741_824,
+        "Size at which a segment is closed and the next begun.",
+        at_least=1_048_576,
+        synonyms=_of("log.segment.bytes"),
+    ),
+    long(
+        "segment.ms",
+        604_800_000,
+        "Age at which a segment is closed even if it is small.",
+        at_least=1,
+        synonyms=(Synonym("log.roll.ms"), Synonym("log.roll.hours", _HOUR_MS)),
+    ),
+    long(
+        "segment.jitter.ms",
+        0,
+        "Random time taken off segment.ms, so that partitions do not roll all at once.",
+        at_least=0,
+        synonyms=(Synonym("log.roll.jitter.ms"), Synonym("log.roll.jitter.hours", _HOUR_MS)),
+    ),
+    integer(
+        "segment.index.bytes",
+        10_485_760,
+        "Largest size of an index file; a full index rolls the segment.",
+        at_least=4,
+        synonyms=_of("log.index.size.max.bytes"),
+    ),
+    integer(
+        "index.interval.bytes",
+        4_096,
+        "Bytes of log between two entries of the offset index.",
+        at_least=0,
+        synonyms=_of("log.index.interval.bytes"),
+    ),
+    boolean(
+        "preallocate",
+        False,
+        "Whether new segment files are given their full size at once.",
+        synonyms=_of("log.preallocate"),
+    ),
+    integer(
+        "internal.segment.bytes",
+        None,
+        "Segment size below the usual minimum; for tests.",
+        internal=True,
+    ),
+)
+
+_FLUSH = (
+    long(
+        "flush.messages",
+        MAX_LONG,
+        "Messages appended before a partition is forced to disk.",
+        at_least=1,
+        synonyms=_of("log.flush.interval.messages"),
+    ),
+    long(
+        "flush.ms",
+        MAX_LONG,
+        "Time a record may wait before it is forced to disk.",
+        at_least=0,
+        synonyms=(Synonym("log.flush.interval.ms"), Synonym("log.flush.scheduler.interval.ms")),
+    ),
+)
+
+_RETENTION = (
+    listing(
+        "cleanup.policy",
+        "delete",
+        "What becomes of old records: delete, compact, both, or nothing when empty.",
+        allowed=Items(("compact", "delete")),
+        synonyms=_of("log.cleanup.policy"),
+    ),
+    long(
+        "retention.bytes",
+        -1,
+        "Size of a partition above which its oldest segments go; -1 sets no limit.",
+        synonyms=_of("log.retention.bytes"),
+    ),
+    long(
+        "retention.ms",
+        604_800_000,
+        "How long records are kept; -1 forever.",
+        at_least=-1,
+        synonyms=(
+            Synonym("log.retention.ms"),
+            Synonym("log.retention.minutes", _MINUTE_MS),
+            Synonym("log.retention.hours", _HOUR_MS),
+        ),
+    ),
+    long(
+        "file.delete.delay.ms",
+        60_000,
+        "How long a deleted segment's files stay before they are unlinked.",
+        at_least=0,
+        synonyms=_of("log.segment.delete.delay.ms"),
+    ),
+    long(
+        "delete.retention.ms",
+        86_400_000,
+        "How long tombstones stay readable after compaction.",
+        at_least=0,
+        synonyms=_of("log.cleaner.delete.retention.ms"),
+    ),
+    long(
+        "min.compaction.lag.ms",
+        0,
+        "Age a record must reach before it may be compacted away.",
+        at_least=0,
+        synonyms=_of("log.cleaner.min.compaction.lag.ms"),
+    ),
+    long(
+        "max.compaction.lag.ms",
+        MAX_LONG,
+        "Age at which a record must have become eligible for compaction.",
+        at_least=1,
+        synonyms=_of("log.cleaner.max.compaction.lag.ms"),
+    ),
+    double(
+        "min.cleanable.dirty.ratio",
+        0.5,
+        "Share of a log that must be uncompacted before it is compacted.",
+        at_least=0,
+        at_most=1,
+        synonyms=_of("log.cleaner.min.cleanable.ratio"),
+    ),
+)
+
+_RECORDS = (
+    integer(
+        "max.message.bytes",
+        1_048_588,
+        "Largest record batch accepted, as it travels.",
+        at_least=0,
+        synonyms=_of("message.max.bytes"),
+    ),
+    string(
+        "compression.type",
+        "producer",
+        "Codec that batches are stored with; `producer` keeps each batch as it came.",
+        allowed=OneOf(("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer")),
+        synonyms=_of("compression.type"),
+    ),
+    integer(
+        "compression.gzip.level",
+        -1,
+        "Effort of gzip when the broker compresses; -1 is the codec's own choice.",
+        at_least=1,
+        at_most=9,
+        also=-1,
+        synonyms=_of("compression.gzip.level"),
+    ),
+    integer(
+        "compression.lz4.level",
+        9,
+        "Effort of lz4 when the broker compresses.",
+        at_least=1,
+        at_most=17,
+        synonyms=_of("compression.lz4.level"),
+    ),
+    integer(
+        "compression.zstd.level",
+        3,
+        "Effort of zstd when the broker compresses; negative levels trade size for speed.",
+        at_least=-131_072,
+        at_most=22,
+        synonyms=_of("compression.zstd.level"),
+    ),
+    string(
+        "message.timestamp.type",
+        "CreateTime",
+        "Whether timestamps are the producer's or the time of appending.",
+        allowed=OneOf(("CreateTime", "LogAppendTime")),
+        synonyms=_of("log.message.timestamp.type"),
+    ),
+    long(
+        "message.timestamp.before.max.ms",
+        MAX_LONG,
+        "How far a record's timestamp may lie in the past.",
+        at_least=0,
+        synonyms=_of("log.message.timestamp.before.max.ms"),
+    ),
+    long(
+        "message.timestamp.after.max.ms",
+        3_600_000,
+        "How far a record's timestamp may lie in the future.",
+        at_least=0,
+        synonyms=_of("log.message.timestamp.after.max.ms"),
+    ),
+)
+
+_REPLICAS = (
+    integer(
+        "min.insync.replicas",
+        1,
+        "In-sync replicas an acks=all write needs to be accepted.",
+        at_least=1,
+        synonyms=_of("min.insync.replicas"),
+    ),
+    boolean(
+        "unclean.leader.election.enable",
+        False,
+        "Whether a replica that is not in sync may lead when no other can, losing records.",
+        synonyms=_of("unclean.leader.election.enable"),
+    ),
+    listing(
+        "leader.replication.throttled.replicas",
+        "",
+        "Replicas throttled on the leader's side, as partition:broker pairs or *.",
+        allowed=Passing(_throttled_replicas_problem),
+    ),
+    listing(
+        "follower.replication.throttled.replicas",
+        "",
+        "Replicas throttled on the follower's side, as partition:broker pairs or *.",
+        allowed=Passing(_throttled_replicas_problem),
+    ),
+)
+
+_TIERING = (
+    boolean("remote.storage.enable", False, "Whether closed segments are copied to a remote store."),
+    boolean("remote.log.copy.disable", False, "Whether copying stops while what was copied stays readable."),
+    boolean("remote.log.delete.on.disable", False, "Whether turning tiered storage off deletes what was copied."),
+    long(
+        "local.retention.ms",
+        -2,
+        "How long tiered segments stay local too; -2 means as long as retention.ms.",
+        at_least=-2,
+        synonyms=_of("log.local.retention.ms"),
+    ),
+    long(
+        "local.retention.bytes",
+        -2,
+        "Local size of a tiered partition; -2 means the same as retention.bytes.",
+        at_least=-2,
+        synonyms=_of("log.local.retention.bytes"),
+    ),
+)
+
+TOPIC_KEYS: Final[Mapping[str, ConfigKey]] = by_name((*_SIZE, *_FLUSH, *_RETENTION, *_RECORDS, *_REPLICAS, *_TIERING))
+
+
+def check_topic_configs(configs: Mapping[str, str], defaults: Mapping[str, str] | None = None) -> None:
+    """Raises ConfigError unless a topic can have these configurations.
+
+    `defaults` are the effective values of the keys that the topic leaves out (of the broker or controller that checks);
+    they matter only for the rules that compare two keys.
+    """
+    for name, value in configs.items():
+        key = TOPIC_KEYS.get(name)
+        if key is None:
+            raise ConfigError(name, None, "is not a key of topics")
+        key.check(value)
+    if configs:
+        _check_together(configs, defaults or {})
+
+
+def _check_together(configs: Mapping[str, str], defaults: Mapping[str, str]) -> None:
+    def value(name: str) -> ConfigValue:
+        key = TOPIC_KEYS[name]
+        text = configs.get(name, defaults.get(name, key.default))
+        assert text is not None
+        return key.parse(text)
+
+    shortest, longest = value("min.compaction.lag.ms"), value("max.compaction.lag.ms")
+    if isinstance(shortest, int) and isinstance(longest, int) and shortest > longest:
+        raise ConfigError(
+            "min.compaction.lag.ms", str(shortest), f"must not be greater than max.compaction.lag.ms ({longest})"
+        )
+    if value("remote.storage.enable") is True:
+        raise ConfigError(
+            "remote.storage.enable", "true", "tiered storage is not available (remote.log.storage.system.enable=false)"
+        )

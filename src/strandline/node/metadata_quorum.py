@@ -1,0 +1,111 @@
+"""This node's replica of the metadata quorum, made from its configuration and its directories.
+
+A voter whose metadata are damaged does not start: it answers for what it acknowledged. Who has no vote answers for
+nothing. It sets its copy aside, says so, and fetches everything anew before it registers as a broker.
+"""
+
+from __future__ import annotations
+
+import logging
+from functools import partial
+
+from strandline.log import names
+from strandline.metadata.image import Image
+from strandline.model.ids import METADATA_PARTITION
+from strandline.node.config import Config
+from strandline.node.storage import Storage
+from strandline.raft.disk.examination import MetadataDamaged
+from strandline.raft.disk.storage import MetadataStorage, StorageSettings
+from strandline.raft.machine.settings import QuorumSettings
+from strandline.raft.machine.voters import Voter, VoterSet
+from strandline.raft.shell.driver import Quorum
+from strandline.raft.shell.snapshot_generator import SnapshotSettings
+from strandline.runtime.metrics import Metrics
+from strandline.runtime.world import World
+from strandline.server.peers import Peers
+
+logger = logging.getLogger(__name__)
+
+
+async def open_quorum(
+    config: Config, storage: Storage, world: World, image: Image, peers: Peers, metrics: Metrics
+) -> Quorum:
+    """Opened and read from disk: the image shows what is known to be committed. It takes part when it is `run`."""
+    offload = world.metadata_offload or world.offload
+    log = await offload.run(partial(open_metadata_log, config, storage.metadata_log_dir, world))
+    quorum = Quorum(
+        log,
+        image,
+        world.clock,
+        offload,
+        peers,
+        world.random,
+        me=_myself(config, storage),
+        cluster_id=storage.cluster_id,
+        is_controller=config.node.is_controller,
+        settings=_patience(config),
+        configured_voters=_configured_voters(config),
+        bootstrap=config.quorum.bootstrap_servers,
+        policy=SnapshotSettings(
+            config.integer("metadata.log.max.record.bytes.between.snapshots"),
+            config.integer("metadata.log.max.snapshot.interval.ms"),
+        ),
+        append_linger_ms=config.integer("controller.quorum.append.linger.ms"),
+        metrics=metrics,
+    )
+    await quorum.start()
+    return quorum
+
+
+def open_metadata_log(config: Config, directory: str, world: World) -> MetadataStorage:
+    """Blocking."""
+    opening = partial(
+        MetadataStorage.open,
+        world.disk,
+        directory,
+        wall_ms=world.clock.wall_ms(),
+        settings=StorageSettings(
+            segment_bytes=config.integer("metadata.log.segment.bytes"),
+            segment_ms=config.integer("metadata.log.segment.ms"),
+            retention_bytes=config.integer("metadata.max.retention.bytes"),
+            retention_ms=config.integer("metadata.max.retention.ms"),
+        ),
+    )
+    try:
+        return opening()
+    except MetadataDamaged as damage:
+        if config.node.is_controller:
+            raise
+        # A name that neither we nor Kafka take for a log of this node.
+        aside = f"{directory}/{names.marked_directory(METADATA_PARTITION, names.STRAY_DIRECTORY, world.random)}"
+        logger.error("%s. It is %s now, and all metadata are fetched anew", damage.what, aside)
+        world.disk.rename(f"{directory}/{METADATA_PARTITION}", aside)
+        world.disk.sync_dir(directory)
+        return opening()
+
+
+def _myself(config: Config, storage: Storage) -> Voter:
+    listeners = tuple((each.name, each.advertised(each.port)) for each in config.listeners if each.controller)
+    return Voter(config.node.node_id, storage.directory_ids[storage.metadata_log_dir], listeners)
+
+
+def _patience(config: Config) -> QuorumSettings:
+    return QuorumSettings(
+        election_timeout_ms=config.integer("controller.quorum.election.timeout.ms"),
+        fetch_timeout_ms=config.integer("controller.quorum.fetch.timeout.ms"),
+        election_backoff_max_ms=config.integer("controller.quorum.election.backoff.max.ms"),
+        request_timeout_ms=config.integer("controller.quorum.request.timeout.ms"),
+        retry_backoff_ms=config.integer("controller.quorum.retry.backoff.ms"),
+        fetch_max_bytes=config.integer("controller.quorum.fetch.max.bytes"),
+        fetch_snapshot_max_bytes=config.integer("controller.quorum.fetch.snapshot.max.bytes"),
+        auto_join=config.quorum.auto_join,
+    )
+
+
+def _configured_voters(config: Config) -> VoterSet | None:
+    """`controller.quorum.voters`, for a quorum whose voters are fixed by its configuration."""
+    voters = sorted(config.quorum.voters)
+    name = config.controller_listener_names[0]
+    if not voters:
+        return None
+    return VoterSet(tuple(Voter(each.id, listeners=((name, each.endpoint),)) for each in voters))

@@ -1,0 +1,32 @@
+"""I-1: one quorum leader per epoch."""
+
+from __future__ import annotations
+
+from strandline.model.ids import Uuid
+from strandline.simulation.cluster.checker import Checker
+from strandline.simulation.cluster.cluster import Member
+from strandline.simulation.cluster.node_state import NodeState
+from strandline.simulation.cluster.violation import Violation
+
+
+class OneLeaderPerEpoch(Checker):
+    def __init__(self) -> None:
+        self._leaders: dict[int, tuple[int, Uuid]] = {}
+        self._over: set[tuple[int, Uuid, int]] = set()
+        """Leaderships that a process found on its disk when it started: not its own."""
+
+    def booted(self, member: Member) -> None:
+        found = member.files.quorum_state(cached=True)
+        if found is not None and found.leader_id == member.id:
+            self._over.add((member.id, member.directory_id, found.epoch))
+
+    def changed(self, member: Member, before: NodeState, now: NodeState) -> None:
+        if now.role != "Leader" or (before.role == "Leader" and before.epoch == now.epoch):
+            return
+        who = (member.id, member.directory_id)
+        first = self._leaders.setdefault(now.epoch, who)
+        if first != who:
+            raise Violation("I-1", f"{member.name} leads epoch {now.epoch}, and so did node{first[0]}")
+        if (*who, now.epoch) in self._over:
+            # It has forgotten which offsets of this epoch were given out.
+            raise Violation("I-1", f"{member.name} leads epoch {now.epoch} again after a restart")

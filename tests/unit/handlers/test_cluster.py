@@ -1,0 +1,59 @@
+"""What a controller listener tells of the quorum."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+from strandline.handlers.controllers import ControllerContext, controller_table
+from strandline.model.ids import Endpoint
+from strandline.protocol.apis import ApiKey
+from strandline.protocol.messages.cluster import DescribeClusterRequest, DescribeClusterResponse
+from strandline.protocol.messages.metadata_records import ControllerEndpoint, RegisterControllerRecord
+from strandline.raft.machine.voters import Voter, VoterSet
+from unit.handlers.metadata_broker import FakeCall, MetadataBroker, run
+
+CONTROLLER = "CONTROLLER"
+
+
+def voter(node_id: int, port: int) -> Voter:
+    return Voter(node_id, listeners=((CONTROLLER, Endpoint("voter", port)),))
+
+
+def told(scene: MetadataBroker, *voters: Voter) -> list[tuple[int, str, int]]:
+    member = ControllerContext(
+        node_id=1,
+        cluster_id="cluster",
+        image=scene.image,
+        kraft_version=lambda: 1,
+        settings=scene.broker.settings,
+        methods={},
+        leader_id=lambda: 1,
+        voters=lambda: VoterSet(voters),
+        broker_connection_lost=cast(Any, None),
+    )
+    describe = controller_table(member)[ApiKey.DESCRIBE_CLUSTER]
+    call = cast(Any, FakeCall(ApiKey.DESCRIBE_CLUSTER, 1, listener=CONTROLLER))
+    answer = run(describe(call, DescribeClusterRequest(endpoint_type=2)))
+    assert isinstance(answer, DescribeClusterResponse)
+    return [(node.broker_id, node.host, node.port) for node in answer.brokers]
+
+
+def registered(node_id: int, port: int, listener: str = CONTROLLER) -> RegisterControllerRecord:
+    endpoint = ControllerEndpoint(name=listener, host="registered", port=port)
+    return RegisterControllerRecord(controller_id=node_id, end_points=[endpoint])
+
+
+def test_voters_are_told_before_they_have_registered() -> None:
+    assert told(MetadataBroker(), voter(1, 11), voter(2, 12)) == [(1, "voter", 11), (2, "voter", 12)]
+
+
+def test_a_registration_counts_more_and_may_be_of_somebody_without_a_vote() -> None:
+    scene = MetadataBroker()
+    scene.write(registered(2, 22), registered(4, 24))
+    assert told(scene, voter(1, 11), voter(2, 12)) == [(1, "voter", 11), (2, "registered", 22), (4, "registered", 24)]
+
+
+def test_who_does_not_listen_there_is_not_told() -> None:
+    scene = MetadataBroker()
+    scene.write(registered(1, 21, "ANOTHER"))
+    assert told(scene, voter(1, 11), Voter(2)) == []

@@ -1,0 +1,63 @@
+"""Large requests: in turns, and to the controller in portions."""
+
+from __future__ import annotations
+
+import pytest
+
+from strandline.controller.decisions import MAX_RECORDS_PER_DECISION
+from strandline.handlers.coordinators import handle_find_coordinator
+from strandline.handlers.request_limits import check_request_limit
+from strandline.handlers.tables import FORWARDED
+from strandline.handlers.yielding import BULKY_YIELDS, ITEMS_PER_YIELD, YieldCounter
+from strandline.model.errors import ErrorCode, KafkaError
+from strandline.protocol.apis import API, ApiKey
+from strandline.protocol.messages.coordinators import FindCoordinatorRequest
+from strandline.protocol.messages.topics import CreatableTopic, CreateTopicsRequest, DeleteTopicsRequest
+from unit.handlers.metadata_broker import FakeCall, MetadataBroker, beside, run
+
+
+def test_a_turn_is_over_when_its_items_are_done() -> None:
+    call = FakeCall(ApiKey.METADATA, 12)
+    turns = YieldCounter(call)
+    over = [number for number in range(3 * ITEMS_PER_YIELD) if turns.over()]
+    assert over == [ITEMS_PER_YIELD, 2 * ITEMS_PER_YIELD + 1]
+    assert not call.offload_encoding
+
+
+def test_something_large_is_a_turn_of_its_own() -> None:
+    turns = YieldCounter(FakeCall(ApiKey.METADATA, 12))
+    assert [turns.over(ITEMS_PER_YIELD), turns.over(1), turns.over(1)] == [False, True, False]
+
+
+def test_what_takes_many_turns_is_marked_to_be_encoded_elsewhere() -> None:
+    call = FakeCall(ApiKey.METADATA, 12)
+    turns = YieldCounter(call)
+    for _ in range(BULKY_YIELDS):
+        assert not call.offload_encoding
+        turns.over(ITEMS_PER_YIELD + 1)
+    assert call.offload_encoding
+
+
+def test_others_are_served_while_many_keys_are_answered() -> None:
+    request = FindCoordinatorRequest(coordinator_keys=[f"g{number}" for number in range(10_000)])
+    call = FakeCall(ApiKey.FIND_COORDINATOR, 4)
+    response, turns = run(beside(handle_find_coordinator(MetadataBroker().broker, call, request)))
+    assert len(response.coordinators) == 10_000 and turns >= 40 and call.offload_encoding
+
+
+def test_the_controller_is_asked_about_no_more_than_it_can_decide_at_once() -> None:
+    allowed = CreateTopicsRequest(topics=[CreatableTopic(name="t")] * MAX_RECORDS_PER_DECISION)
+    check_request_limit(ApiKey.CREATE_TOPICS, allowed)
+    allowed.topics.append(CreatableTopic(name="t"))
+    with pytest.raises(KafkaError) as refused:
+        check_request_limit(ApiKey.CREATE_TOPICS, allowed)
+    assert refused.value.code == ErrorCode.POLICY_VIOLATION
+    with pytest.raises(KafkaError):
+        check_request_limit(
+            ApiKey.DELETE_TOPICS, DeleteTopicsRequest(topic_names=["t"] * (MAX_RECORDS_PER_DECISION + 1))
+        )
+
+
+@pytest.mark.parametrize("key", FORWARDED, ids=lambda key: key.name)
+def test_every_forwarded_request_can_be_counted(key: ApiKey) -> None:
+    check_request_limit(key, API[key].request())

@@ -1,0 +1,323 @@
+"""Damage to the metadata log: committed metadata is never cut off silently, and a torn tail never stops a node."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from strandline.model.errors import NodeFault
+from strandline.raft.disk.committed_offset import COMMITTED_OFFSET, CommittedOffset, read_committed_offset
+from strandline.raft.disk.storage import StorageSettings
+from strandline.records.batch import HEADER_SIZE, batches
+from strandline.runtime.disk import Disk
+from strandline.runtime.world import World
+from strandline.simulation.journal import Journal
+from strandline.simulation.volume import Volume
+from strandline.simulation.world import Simulation
+from unit.raft.single_node_quorum import PARTITION, QuorumOfOne, format_dynamic, play, setting, settings_in
+
+FIRST_LOG = f"{PARTITION}/00000000000000000000.log"
+NOTE = f"{PARTITION}/{COMMITTED_OFFSET}"
+SMALL_SEGMENTS = StorageSettings(segment_bytes=500)
+
+Scene = Callable[[World], Awaitable[None]]
+
+
+async def twenty_settings(world: World) -> None:
+    format_dynamic(world.disk)
+    async with QuorumOfOne(world).running() as quorum:
+        for number in range(20):
+            await quorum.write(setting(number))
+
+
+async def twenty_settings_in_small_segments(world: World) -> None:
+    format_dynamic(world.disk)
+    async with QuorumOfOne(world, storage=SMALL_SEGMENTS).running() as quorum:
+        for number in range(20):
+            await quorum.write(setting(number))
+
+
+async def all_twenty_are_there(world: World) -> None:
+    async with QuorumOfOne(world).running() as quorum:
+        assert settings_in(quorum.image) == list(range(20))
+
+
+def flip(disk: Disk, path: str, position: int) -> None:
+    file = disk.open(path)
+    (byte,) = file.read_at(position, 1)
+    file.write_at(position, bytes([byte ^ 0x40]))
+    file.close()
+
+
+def spoil(disk: Disk, offset: int) -> None:
+    """The batch that begins at this offset: a byte of its records."""
+    (position,) = [at for at, header in batches(disk.read(FIRST_LOG)) if header.base_offset == offset]
+    flip(disk, FIRST_LOG, position + HEADER_SIZE)
+
+
+def cut(disk: Disk, path: str, size: int) -> None:
+    file = disk.open(path)
+    file.truncate(size)
+    file.close()
+
+
+def content(disk: Disk) -> dict[str, bytes]:
+    return {name: disk.read(f"{PARTITION}/{name}") for name in disk.list(PARTITION)}
+
+
+def refused(damage: Callable[[Disk], None], *says: str) -> Scene:
+    """A life that ends before it begins, and leaves every file as it was."""
+
+    async def scene(world: World) -> None:
+        damage(world.disk)
+        before = content(world.disk)
+        with pytest.raises(NodeFault) as fault:
+            QuorumOfOne(world)
+        for words in (*says, "Nothing was changed", "from a backup or from a copy"):
+            assert words in str(fault.value)
+        assert content(world.disk) == before
+
+    return scene
+
+
+def forget_note(disk: Disk) -> None:
+    """As Apache Kafka, or an earlier version, would have left the directory."""
+    disk.remove(NOTE)
+
+
+def test_a_byte_flipped_anywhere_in_the_log_after_a_clean_stop_is_refused() -> None:
+    def at(position: int) -> Scene:
+        async def scene(world: World) -> None:
+            if position >= world.disk.size(FIRST_LOG):
+                return
+            flip(world.disk, FIRST_LOG, position)
+            try:
+                with pytest.raises(NodeFault, match="is damaged"):
+                    QuorumOfOne(world)
+            finally:
+                flip(world.disk, FIRST_LOG, position)
+
+        return scene
+
+    # Within one byte in seven, every field of a header and of a record is met.
+    play(twenty_settings, *[at(position) for position in range(0, 1800, 7)], all_twenty_are_there)
+
+
+def test_the_refusal_names_the_file_the_byte_and_the_offset() -> None:
+    says = (f"{FIRST_LOG} is damaged at byte ", "at offset 13 (checksum", "up to offset 23 was committed")
+    play(twenty_settings, refused(lambda disk: spoil(disk, 13), *says))
+
+
+def test_without_a_note_damage_that_whole_batches_follow_is_refused() -> None:
+    def damage(disk: Disk) -> None:
+        forget_note(disk)
+        spoil(disk, 13)
+
+    play(twenty_settings, refused(damage, "is damaged at byte", "whole metadata follows it, at offset 14"))
+
+
+@pytest.mark.parametrize("position", [70, 200, 350])
+def test_without_a_note_damage_before_a_later_segment_is_refused(position: int) -> None:
+    def damage(disk: Disk) -> None:
+        forget_note(disk)
+        flip(disk, FIRST_LOG, position)
+
+    play(twenty_settings_in_small_segments, refused(damage, f"{FIRST_LOG} is damaged", "holds later metadata"))
+
+
+@pytest.mark.parametrize("noted", [True, False])
+def test_a_missing_segment_in_the_middle_is_refused(noted: bool) -> None:
+    def damage(disk: Disk) -> None:
+        if not noted:
+            forget_note(disk)
+        logs = [name for name in disk.list(PARTITION) if name.endswith(".log")]
+        assert len(logs) > 2
+        disk.remove(f"{PARTITION}/{logs[1]}")
+
+    play(twenty_settings_in_small_segments, refused(damage, "the next segment begins at offset"))
+
+
+@pytest.mark.parametrize("noted", [True, False])
+def test_a_removed_log_file_is_refused(noted: bool) -> None:
+    def damage(disk: Disk) -> None:
+        if not noted:
+            forget_note(disk)
+        disk.remove(FIRST_LOG)
+
+    play(twenty_settings, refused(damage, f"{PARTITION} has no .log file", "was committed"))
+
+
+@pytest.mark.parametrize("size", [0, 300, 1500])
+def test_a_log_cut_short_after_a_clean_stop_is_refused(size: int) -> None:
+    play(twenty_settings, refused(lambda disk: cut(disk, FIRST_LOG, size), f"{FIRST_LOG} ", "up to offset 23"))
+
+
+def test_a_log_that_ends_before_an_epoch_known_to_have_begun_is_refused() -> None:
+    def damage(disk: Disk) -> None:
+        forget_note(disk)
+        cut(disk, FIRST_LOG, 300)
+
+    says = "leader-epoch-checkpoint says"
+    play(twenty_settings, all_twenty_are_there, refused(damage, "up to offset 23 was committed", says))
+
+
+def test_a_log_whose_writer_was_killed_is_refused_just_the_same() -> None:
+    async def killed(world: World) -> None:
+        format_dynamic(world.disk)
+        quorum = QuorumOfOne(world)
+        await quorum.voter.start()
+        run = asyncio.create_task(quorum.voter.run())
+        await quorum.leading.wait()
+        for number in range(20):
+            await quorum.write(setting(number))
+        run.cancel()
+        await asyncio.gather(run, return_exceptions=True)
+
+    play(killed, refused(lambda disk: spoil(disk, 13), "at offset 13", "up to offset 23 was committed"))
+
+
+def test_damage_beneath_a_snapshot_that_has_everything_harms_nobody() -> None:
+    async def first(world: World) -> None:
+        format_dynamic(world.disk)
+        async with QuorumOfOne(world).running() as quorum:
+            for number in range(20):
+                await quorum.write(setting(number))
+            await quorum.voter.write_snapshot()
+
+    async def damage(world: World) -> None:
+        spoil(world.disk, 13)
+
+    play(first, damage, all_twenty_are_there, all_twenty_are_there)
+
+
+def test_damage_beneath_a_snapshot_is_refused_when_the_log_went_on_behind_it() -> None:
+    async def first(world: World) -> None:
+        format_dynamic(world.disk)
+        async with QuorumOfOne(world).running() as quorum:
+            for number in range(20):
+                await quorum.write(setting(number))
+                if number == 15:
+                    await quorum.voter.write_snapshot()
+
+    play(first, refused(lambda disk: spoil(disk, 13), "everything from offset 19 on would be lost"))
+
+
+@pytest.mark.parametrize("garbage", [b"", b"\0" * 100, b"no json", b'{"leaderEpoch":true,"committedOffset":"5"}'])
+def test_a_note_that_makes_no_sense_does_not_keep_a_whole_log_from_being_opened(garbage: bytes) -> None:
+    async def damage(world: World) -> None:
+        cut(world.disk, NOTE, 0)
+        file = world.disk.open(NOTE)
+        file.write_at(0, garbage)
+        file.close()
+        assert read_committed_offset(world.disk, PARTITION) is None
+
+    play(twenty_settings, damage, all_twenty_are_there)
+
+
+@pytest.mark.parametrize("noted", [True, False])
+@pytest.mark.parametrize("torn", [b"\0" * 700, b"\0\0\0\0\0\0\0\x17\0\0\0\x50\0\0\0\x01\x02half of it"])
+def test_a_torn_tail_is_cut_off_as_ever(torn: bytes, noted: bool) -> None:
+    async def damage(world: World) -> None:
+        if not noted:
+            forget_note(world.disk)
+        file = world.disk.open(FIRST_LOG)
+        file.write_at(file.size(), torn)
+        file.close()
+
+    play(twenty_settings, damage, all_twenty_are_there, all_twenty_are_there)
+
+
+def test_a_group_of_batches_torn_before_it_was_committed_is_a_torn_tail_too() -> None:
+    """One write, one sync, many batches: the first sector of it may be lost and the others be there."""
+
+    async def damage(world: World) -> None:
+        file = world.disk.open(NOTE)
+        file.write_at(0, json.dumps({"leaderEpoch": 1, "committedOffset": 8}).encode().ljust(127) + b"\n")
+        file.close()
+        spoil(world.disk, 13)
+
+    async def check(world: World) -> None:
+        async with QuorumOfOne(world).running() as quorum:
+            assert settings_in(quorum.image) == list(range(10))
+
+    play(twenty_settings, damage, check)
+
+
+def test_a_note_older_than_the_last_leader_does_not_excuse_damage() -> None:
+    """Apache Kafka ran on the directory in between: a later epoch in quorum-state, and no new note."""
+
+    def damage(disk: Disk) -> None:
+        file = disk.open(NOTE)
+        file.write_at(0, json.dumps({"leaderEpoch": 0, "committedOffset": 2}).encode().ljust(127) + b"\n")
+        file.close()
+        spoil(disk, 13)
+
+    play(twenty_settings, refused(damage, "whole metadata follows it, at offset 14"))
+
+
+def test_the_note_rises_with_every_commit() -> None:
+    async def scene(world: World) -> None:
+        format_dynamic(world.disk)
+        async with QuorumOfOne(world).running() as quorum:
+            assert read_committed_offset(world.disk, PARTITION) == CommittedOffset(1, 3)
+            await quorum.write(setting(1))
+            assert read_committed_offset(world.disk, PARTITION) == CommittedOffset(1, 4)
+            assert world.disk.size(NOTE) == 128
+
+    play(scene)
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_whenever_the_power_goes_in_the_middle_of_a_group_the_node_starts_again(seed: int) -> None:
+    """Three lives that write in groups, over several segments; then a life after a power loss at each operation."""
+    journal = Journal()
+    acked: list[tuple[int, int]] = []
+    storage = StorageSettings(segment_bytes=4000)
+
+    async def format_first(world: World) -> None:
+        format_dynamic(world.disk)
+
+    async def life(world: World) -> None:
+        async with QuorumOfOne(world, storage=storage).running() as quorum:
+            for _ in range(3):
+                first = len(settings_in(quorum.image))
+                await asyncio.gather(*[quorum.write(setting(number)) for number in range(first, first + 20)])
+                acked.append((len(journal.operations), first + 20))
+
+    formatted = 0
+    with Simulation(seed=seed) as simulation:
+        machine = simulation.machine("node", journal=journal)
+
+        async def scenario() -> None:
+            nonlocal formatted
+            await machine.boot(format_first)
+            formatted = len(journal.operations)
+            for _ in range(3):
+                await machine.boot(life)
+
+        simulation.run(scenario(), max_virtual_s=100)
+    assert acked[-1][1] == 180
+
+    volume = Volume()
+    for moment in journal.moments(volume):
+        if moment < formatted:
+            continue
+        for draw in range(2):
+            with Simulation(seed=10_000 * seed + 10 * moment + draw) as simulation:
+                survivor = simulation.machine("node", volume=volume.after_power_loss(simulation.random("loss")))
+
+                async def check(world: World, moment: int = moment) -> None:
+                    async with QuorumOfOne(world, storage=storage).running() as quorum:
+                        due = max((count for at, count in acked if at <= moment), default=0)
+                        found = settings_in(quorum.image)
+                        assert len(found) >= due, f"power lost before operation {moment}"
+                        assert found == list(range(len(found)))
+
+                async def reboot(machine=survivor, check=check) -> None:  # type: ignore[no-untyped-def]
+                    await machine.boot(check)
+                    await machine.boot(check)
+
+                simulation.run(reboot(), max_virtual_s=100)

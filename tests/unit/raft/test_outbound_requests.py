@@ -1,0 +1,99 @@
+"""How a request to another node ends, and what that is evidence of."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from strandline.model.errors import ErrorCode, KafkaError
+from strandline.model.ids import Endpoint
+from strandline.protocol.messages.quorum import VoteRequest, VoteResponse
+from strandline.protocol.types import Message
+from strandline.raft.machine.effects import Send
+from strandline.raft.shell.outbound_requests import MAX_REPORTED, OutboundRequests
+from strandline.runtime.tasks import TaskGroup
+from unit.server.memory_server import run
+
+THERE = Endpoint("there", 9093)
+
+
+class Other:
+    def __init__(self, outcome: Message | Exception, *, refuses: bool = False) -> None:
+        self._outcome = outcome
+        self._refuses = refuses
+        self.dials = 0
+
+    async def call(self, endpoint: Endpoint, request: Message, *, timeout_ms: int) -> Message:
+        await asyncio.sleep(0)
+        if isinstance(self._outcome, Exception):
+            raise self._outcome
+        return self._outcome
+
+    async def refuses_connections(self, endpoint: Endpoint) -> bool:
+        self.dials += 1
+        return self._refuses
+
+
+def ended(other: Other, times: int = 1) -> list[tuple[Send, Message | None, bool]]:
+    heard: list[tuple[Send, Message | None, bool]] = []
+
+    async def scenario() -> None:
+        exchanges = OutboundRequests(
+            other, 2000, lambda send, response, refused: heard.append((send, response, refused))
+        )
+        async with TaskGroup() as tasks:
+            for _ in range(times):
+                exchanges.begin(Send(2, THERE, VoteRequest()), tasks)
+            await exchanges.ended()
+
+    run(scenario())
+    return heard
+
+
+def test_an_answer_is_handed_on_with_what_it_answers() -> None:
+    ((send, response, refused),) = ended(Other(VoteResponse(error_code=7)))
+    assert (send.to, response, refused) == (2, VoteResponse(error_code=7), False)
+
+
+@pytest.mark.parametrize("refuses", [True, False])
+@pytest.mark.parametrize(
+    "failure", [ConnectionRefusedError("no"), KafkaError(ErrorCode.NETWORK_EXCEPTION, "the connection was lost")]
+)
+def test_a_lost_connection_is_looked_into_by_dialling_again(failure: Exception, refuses: bool) -> None:
+    other = Other(failure, refuses=refuses)
+    ((_, response, refused),) = ended(other)
+    assert (response, refused, other.dials) == (None, refuses, 1)
+
+
+@pytest.mark.parametrize("failure", [TimeoutError(), KafkaError(ErrorCode.REQUEST_TIMED_OUT, "no answer")])
+def test_silence_is_evidence_of_nothing(failure: Exception) -> None:
+    other = Other(failure, refuses=True)
+    ((_, response, refused),) = ended(other)
+    assert (response, refused, other.dials) == (None, False, 0)
+
+
+def test_a_node_that_speaks_other_versions_is_complained_of_once(caplog: pytest.LogCaptureFixture) -> None:
+    other = Other(KafkaError(ErrorCode.UNSUPPORTED_VERSION, "it speaks Vote 7 to 9"))
+    heard = ended(other, times=3)
+    assert [response for _, response, _ in heard] == [VoteResponse(error_code=ErrorCode.UNSUPPORTED_VERSION)] * 3
+    assert caplog.text.count("cannot talk to there:9093: it speaks Vote 7 to 9") == 1
+
+
+def test_complaints_are_remembered_for_so_many_nodes_and_no_more(caplog: pytest.LogCaptureFixture) -> None:
+    other = Other(KafkaError(ErrorCode.UNSUPPORTED_VERSION, "it speaks Vote 7 to 9"))
+
+    async def scenario() -> None:
+        exchanges = OutboundRequests(other, 2000, lambda send, response, refused: None)
+
+        async def ask(port: int) -> None:
+            async with TaskGroup() as tasks:
+                exchanges.begin(Send(2, Endpoint("there", port), VoteRequest()), tasks)
+                await exchanges.ended()
+
+        for port in (*range(MAX_REPORTED + 1), MAX_REPORTED, 1, 0):
+            await ask(port)
+
+    run(scenario())
+    told = [record.getMessage().split(": ")[0].rpartition(":")[2] for record in caplog.records]
+    assert told == [str(port) for port in (*range(MAX_REPORTED + 1), 0)], "the first was forgotten for the last"

@@ -1,0 +1,214 @@
+"""Snapshots from memory: when they are written, what they show, how long they stay. On virtual time."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+
+import pytest
+
+from strandline.model.errors import ErrorCode, NodeFault
+from strandline.model.ids import Uuid
+from strandline.protocol.messages.metadata_records import BeginTransactionRecord, EndTransactionRecord
+from strandline.protocol.messages.quorum import (
+    FetchSnapshotResponse,
+)
+from strandline.raft.disk.storage import StorageSettings
+from strandline.raft.machine.requests import fetch_snapshot_request
+from strandline.raft.machine.values import SnapshotId
+from strandline.raft.machine.voters import ReplicaKey
+from strandline.raft.shell.snapshot_generator import SnapshotSettings
+from strandline.runtime.world import World
+from unit.raft.single_node_quorum import (
+    ONE_VOTER,
+    PARTITION,
+    QuorumOfOne,
+    disk_of,
+    first_batch,
+    format_dynamic,
+    play,
+    setting,
+    settings_in,
+)
+
+
+@pytest.mark.parametrize("kind", ["create", "write", "sync", "rename"])
+def test_a_snapshot_that_cannot_be_written_is_tried_again_and_harms_nobody(kind: str) -> None:
+    async def scene(world: World) -> None:
+        format_dynamic(world.disk)
+        async with QuorumOfOne(world).running() as quorum:
+            await quorum.write(setting(1))
+            path = f"{PARTITION}/{SnapshotId(4, 1).file_name}.part"
+            disk_of(world).fail(kind, under=path, code=errno.ENOSPC, times=1)
+            assert await quorum.voter.write_snapshot() is None
+            assert quorum.storage.snapshots == []
+            await quorum.write(setting(2))
+            assert await quorum.voter.write_snapshot() == SnapshotId(5, 1)
+            assert [name for name in world.disk.list(PARTITION) if name.endswith(".part")] == []
+
+    play(scene)
+
+
+def test_a_snapshot_is_written_when_enough_was_and_a_restart_begins_with_it() -> None:
+    async def first(world: World) -> None:
+        format_dynamic(world.disk)
+        async with QuorumOfOne(world, policy=SnapshotSettings(max_bytes_between=3000)).running() as quorum:
+            await quorum.write(first_batch())
+            for number in range(60):
+                await quorum.write(setting(number))
+            await asyncio.sleep(1)
+            assert len(quorum.storage.snapshots) >= 1
+            taken = quorum.storage.latest_snapshot
+            assert taken is not None
+            assert taken.epoch == 1
+            assert world.disk.exists(f"{PARTITION}/{taken.file_name}")
+
+    async def second(world: World) -> None:
+        quorum = QuorumOfOne(world)
+        latest = quorum.storage.latest_snapshot
+        assert latest is not None
+        snapshot = quorum.storage.read_latest_snapshot()
+        assert snapshot is not None
+        assert (snapshot.kraft_version, snapshot.voters) == (1, ONE_VOTER)
+        async with quorum.running():
+            assert settings_in(quorum.image) == list(range(60))
+            assert quorum.voter.epoch == 2
+
+    play(first, second)
+
+
+def test_a_snapshot_is_written_when_an_hour_went_by_and_anything_changed() -> None:
+    async def scene(world: World) -> None:
+        format_dynamic(world.disk)
+        async with QuorumOfOne(world).running() as quorum:
+            await quorum.write(setting(1))
+            await asyncio.sleep(3601)
+            assert [snapshot.end_offset for snapshot in quorum.storage.snapshots] == [4]
+            await asyncio.sleep(3601)
+            assert len(quorum.storage.snapshots) == 1
+
+    play(scene)
+
+
+def test_a_snapshot_shows_the_moment_it_was_begun_while_writes_go_on() -> None:
+    async def scene(world: World) -> None:
+        format_dynamic(world.disk)
+        async with QuorumOfOne(world).running() as quorum:
+            for number in range(1000):
+                quorum.append(setting(number))
+            await quorum.voter.committed.reached(quorum.voter.end_offset)
+            writing = asyncio.create_task(quorum.voter.write_snapshot())
+            await asyncio.sleep(0)
+            for number in range(1000, 1010):
+                await quorum.write(setting(number))
+            snapshot_id = await writing
+            assert snapshot_id is not None
+            assert snapshot_id.end_offset == 1003
+            snapshot = quorum.storage.read_latest_snapshot()
+            assert snapshot is not None
+            assert len(list(snapshot.records())) == 1000
+
+    play(scene)
+
+
+def test_no_snapshot_is_taken_in_the_middle_of_a_transaction() -> None:
+    async def scene(world: World) -> None:
+        format_dynamic(world.disk)
+        async with QuorumOfOne(world).running() as quorum:
+            await quorum.write([BeginTransactionRecord(), *setting(1)])
+            assert await quorum.voter.write_snapshot() is None
+            await quorum.write([EndTransactionRecord()])
+            assert await quorum.voter.write_snapshot() == SnapshotId(6, 1)
+            assert await quorum.voter.write_snapshot() is None
+
+    play(scene)
+
+
+def test_old_snapshots_and_the_log_before_them_are_forgotten_but_never_the_latest() -> None:
+    async def first(world: World) -> None:
+        format_dynamic(world.disk)
+        small = StorageSettings(segment_bytes=2000, retention_bytes=1)
+        async with QuorumOfOne(world, storage=small).running() as quorum:
+            await quorum.write(first_batch())
+            for number in range(90):
+                await quorum.write(setting(number % 7))
+                if number % 30 == 29:
+                    await quorum.voter.write_snapshot()
+            assert [snapshot.end_offset for snapshot in quorum.storage.snapshots] == [94]
+            assert quorum.storage.log.log_start_offset == 94
+            files = world.disk.list(PARTITION)
+            assert len([name for name in files if name.endswith(".checkpoint")]) == 2
+            assert len([name for name in files if name.endswith(".log")]) == 1
+
+    async def second(world: World) -> None:
+        async with QuorumOfOne(world).running() as quorum:
+            assert settings_in(quorum.image) == list(range(7))
+
+    play(first, second)
+
+
+def test_a_snapshot_stays_for_as_long_as_somebody_fetches_it_and_the_log_behind_it() -> None:
+    async def scene(world: World) -> None:
+        format_dynamic(world.disk)
+        small = StorageSettings(segment_bytes=2000, retention_bytes=1)
+        async with QuorumOfOne(world, storage=small).running() as quorum:
+            await quorum.write(first_batch())
+            wanted = await quorum.voter.write_snapshot()
+            assert wanted is not None
+            slow = ReplicaKey(9, Uuid.of(9, 9))
+            for number in range(5):
+                await quorum.write(setting(number))
+                piece = fetch_snapshot_request("a cluster of one", slow, 1, wanted, 0, 64)
+                answer = await quorum.voter.handle(piece, 1)
+                assert isinstance(answer, FetchSnapshotResponse)
+                assert answer.topics[0].partitions[0].error_code == ErrorCode.NONE
+                await quorum.voter.write_snapshot()
+                await asyncio.sleep(9)
+            assert quorum.storage.snapshots[0] == wanted
+            assert quorum.storage.log.log_start_offset <= wanted.end_offset, "to go on from there"
+            await asyncio.sleep(2)
+            await quorum.write(setting(9))
+            latest = await quorum.voter.write_snapshot()
+            assert quorum.storage.snapshots == [latest], "it has been given up"
+
+    play(scene)
+
+
+def test_a_log_that_lost_its_end_below_the_latest_snapshot_begins_again_there() -> None:
+    async def first(world: World) -> None:
+        format_dynamic(world.disk)
+        async with QuorumOfOne(world).running() as quorum:
+            for number in range(10):
+                await quorum.write(setting(number))
+            await quorum.voter.write_snapshot()
+
+    async def second(world: World) -> None:
+        file = world.disk.open(f"{PARTITION}/00000000000000000000.log")
+        file.truncate(300)
+        file.close()
+        async with QuorumOfOne(world).running() as quorum:
+            assert settings_in(quorum.image) == list(range(10))
+            assert (quorum.storage.log.log_start_offset, quorum.voter.end_offset) == (13, 14)
+
+    play(first, second)
+
+
+def test_a_log_without_the_snapshot_of_what_came_before_it_is_not_believed() -> None:
+    async def first(world: World) -> None:
+        format_dynamic(world.disk)
+        async with QuorumOfOne(
+            world, storage=StorageSettings(segment_bytes=500, retention_bytes=1)
+        ).running() as quorum:
+            for _ in range(2):
+                for number in range(20):
+                    await quorum.write(setting(number))
+                await quorum.voter.write_snapshot()
+
+    async def second(world: World) -> None:
+        for name in world.disk.list(PARTITION):
+            if name.endswith("-0000000001.checkpoint"):
+                world.disk.remove(f"{PARTITION}/{name}")
+        with pytest.raises(NodeFault, match="missing"):
+            QuorumOfOne(world)
+
+    play(first, second)

@@ -1,0 +1,337 @@
+"""Plays the transcripts of `scenarios/*.txt` on a `little_cluster`: verbs in, effects out.
+
+A transcript is prose, lines that begin with `> ` (verbs), and beneath each verb, indented, what came of it. Nodes do as
+they are told, in time that passes as it is told. Chance is replaced by character: node 1 always draws short times,
+node 2 longer ones, and so on, unless the transcript says otherwise (`patience`).
+
+Verbs:
+
+    voters 1 2 3        a new quorum whose voters are named by formatting (kraft.version 1)
+    configured 1 2 3    a new quorum whose voters are configured (kraft.version 0)
+    controller 4        one more controller, not yet a voter; `broker 5`: one that only observes
+    setting auto_join true
+    start 1 2 3         `kill 1`: the process is gone; `power 1`: so is all that it had not synced
+    wipe 3              node 3, which is down, gets a new and empty disk
+    move 3 9999         node 3, which is down, will listen at another port
+    patience 2 0.9      how far into the range of random times node 2 draws from now on
+    hurry 2             what node 2 waits for in its present state has lasted long enough
+    elect 1             likewise, and all that follows is done, until node 1 leads
+    deliver 1->2        the oldest message from 1 to 2 (`deliver 1->2 fetch`: the oldest fetch, or answer to one)
+    lose 1->2           it never arrives; `lose all`: nor does any other that is under way
+    break 1->2          it is lost with its connection, and who waits for it, or for an answer, notices
+    cut 1 2 | 3         nothing arrives between the two sides until `heal`
+    settle              everything under way is delivered, and what follows from it
+    run 1000            likewise, while a second passes
+    wait 1000           a second passes, and nothing is delivered
+    fetch 1             from now on a fetch brings no more than one batch
+    slow 1              syncs of node 1 take until `sync 1`; `fast 1`: no longer
+    append 1 x y        as leader, node 1 writes two records
+    snapshot 1          of all that node 1 knows to be committed; the log before it is forgotten
+    add 4 at 1          somebody asks node 1 to; likewise `remove 2 at 1`, `upgrade at 1`, `describe at 1`
+    resign 1
+    show                who is what, and has what
+
+`settle` and `run` leave out what goes on all the time: fetches, records that are carried, syncs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from random import Random
+from typing import Any
+
+from msgspec.structs import replace
+
+from strandline.model.ids import ZERO_UUID
+from strandline.protocol.messages.quorum import (
+    AddRaftVoterRequest,
+    DescribeQuorumRequest,
+    DescribeQuorumRequestPartitionData,
+    DescribeQuorumRequestTopicData,
+    RemoveRaftVoterRequest,
+)
+from strandline.raft.machine.effects import Effect
+from strandline.raft.machine.requests import listeners_to_wire
+from strandline.raft.machine.states import Leader
+from strandline.raft.machine.voters import VoterSet
+from unit.raft.effect_lines import is_routine, table, tell
+from unit.raft.invariants import Invariants
+from unit.raft.memory_cluster import CLUSTER_ID, Cluster, Envelope, Node, PendingRequest, configured, voter
+
+
+class Character(Random):
+    """Always draws from the same place of the range."""
+
+    def __init__(self, place: float) -> None:
+        super().__init__(0)
+        self.place = place
+
+    def randrange(self, start: int, stop: int | None = None, step: int = 1) -> int:
+        low, high = (0, start) if stop is None else (start, stop)
+        return low + int((high - low) * self.place)
+
+    def choice(self, seq: Any) -> Any:
+        return seq[0]
+
+
+class Stage(Cluster):
+    def __init__(self) -> None:
+        super().__init__()
+        self.lines: list[str] = []
+        self.invariants = Invariants()
+        self.slow: list[int] = []
+        self.sides: list[list[int]] = []
+        self.is_brief = False
+        self._characters: dict[int, Character] = {}
+        self._told: dict[int, str] = {}
+        self._disks: dict[int, int] = {}
+
+    def play(self, line: str) -> list[str]:
+        """One verb; what came of it."""
+        self.lines = []
+        verb, *words = line.split()
+        act: Callable[[list[str]], None] | None = getattr(self, f"_do_{verb}", None)
+        assert act is not None, f"there is no verb {verb!r}"
+        self.is_brief = verb in ("settle", "run")
+        act(words)
+        if verb not in ("wait", "start", "kill", "power"):
+            self._sync()
+        return self.lines
+
+    def random_for(self, node_id: int) -> Random:
+        return self._characters.setdefault(node_id, Character(node_id / 10))
+
+    def on_effect(self, node: Node, effect: Effect) -> None:
+        self._tell_state(node)
+        if not (self.is_brief and is_routine(effect)):
+            self.lines.append(tell(node, effect))
+        self.invariants.before_effect(node, effect)
+
+    def on_performed(self, node: Node) -> None:
+        self._tell_state(node)
+        self.invariants.after_input(node)
+
+    def on_failed(self, letter: Envelope, refused: bool) -> None:
+        if refused:
+            self.lines.append(f"{letter.sender.id} finds nobody at {letter.target}")
+        else:
+            self.lines.append(f"{letter.sender.id} loses its connection to {letter.target}")
+
+    def _tell_state(self, node: Node) -> None:
+        state = f"{type(node.machine.role).__name__} in epoch {node.machine.epoch}"
+        if self._told.get(node.id) != state:
+            self._told[node.id] = state
+            self.lines.append(f"{node.id} is {state}")
+
+    def _sync(self) -> None:
+        """Disks that are not slow are fast."""
+        while syncing := [
+            node
+            for node in self.nodes.values()
+            if node.syncing_to is not None and node.is_up and node.id not in self.slow
+        ]:
+            syncing[0].finish_sync()
+
+    def _do_voters(self, words: list[str]) -> None:
+        voters = VoterSet(tuple(voter(int(word)) for word in words))
+        self.bootstrap = [at for each in voters.voters if (at := each.endpoint)]
+        for each in voters.voters:
+            self.add_node(each, voters, 1)
+
+    def _do_configured(self, words: list[str]) -> None:
+        voters = [voter(int(word)) for word in words]
+        for each in voters:
+            self.add_node(each, configured(voters), 0)
+
+    def _do_controller(self, words: list[str]) -> None:
+        self._add_observer(int(words[0]), is_controller=True)
+
+    def _do_broker(self, words: list[str]) -> None:
+        self._add_observer(int(words[0]), is_controller=False)
+
+    def _add_observer(self, node_id: int, *, is_controller: bool) -> None:
+        """With dynamic voters it knows nobody but bootstrap servers."""
+        first = next(iter(self.nodes.values()))
+        known = VoterSet(()) if first.log.kraft_version > 0 else first.log.voters
+        self.add_node(voter(node_id), known, 0, is_controller=is_controller)
+
+    def _do_setting(self, words: list[str]) -> None:
+        name, value = words
+        self.settings = replace(self.settings, **{name: value == "true" if value in ("true", "false") else int(value)})
+
+    def _do_patience(self, words: list[str]) -> None:
+        self.random_for(int(words[0]))
+        self._characters[int(words[0])].place = float(words[1])
+
+    def _do_hurry(self, words: list[str]) -> None:
+        node = self.nodes[int(words[0])]
+        role = node.machine.role
+        assert not isinstance(role, Leader)
+        role.deadline_ms = self.now_ms
+        node.perform(node.machine.on_time(self.now_ms))
+
+    def _do_elect(self, words: list[str]) -> None:
+        self._do_hurry(words)
+        self._do_settle([])
+        machine = self.nodes[int(words[0])].machine
+        assert machine.is_leader
+        self.lines = [f"{words[0]} leads epoch {machine.epoch}"]
+
+    def _do_fetch(self, words: list[str]) -> None:
+        self.batches_per_fetch = int(words[0])
+
+    def _do_start(self, words: list[str]) -> None:
+        for word in words:
+            self._told.pop(int(word), None)
+            self.nodes[int(word)].start()
+
+    def _do_kill(self, words: list[str]) -> None:
+        self.nodes[int(words[0])].kill(keep_unsynced=True)
+
+    def _do_power(self, words: list[str]) -> None:
+        self.nodes[int(words[0])].kill()
+
+    def _do_wipe(self, words: list[str]) -> None:
+        node = self.nodes[int(words[0])]
+        self._disks[node.id] = self._disks.get(node.id, 1) + 1
+        node.lose_disk(voter(node.id, self._disks[node.id]))
+
+    def _do_move(self, words: list[str]) -> None:
+        node = self.nodes[int(words[0])]
+        node.me = voter(node.id, self._disks.get(node.id, 1), port=int(words[1]))
+
+    def _do_deliver(self, words: list[str]) -> None:
+        self.deliver(self._find(words))
+
+    def _do_lose(self, words: list[str]) -> None:
+        if words == ["all"]:
+            self.letters.clear()
+        else:
+            self.letters.remove(self._find(words))
+
+    def _do_break(self, words: list[str]) -> None:
+        letter = self._find(words)
+        self.fail(letter, refused=not self.nodes[letter.target].is_up)
+
+    def _find(self, words: Sequence[str]) -> Envelope:
+        way = tuple(int(end) for end in words[0].split("->"))
+        for letter in self.letters:
+            kind = type(letter.request).__name__.removesuffix("Request").lower()
+            if self._way(letter) == way and (len(words) == 1 or kind.startswith(words[1])):
+                return letter
+        raise AssertionError(f"nothing is under way {' '.join(words)}: {[self._way(each) for each in self.letters]}")
+
+    def _way(self, letter: Envelope) -> tuple[int, int]:
+        way = letter.sender.id, letter.target
+        return way[::-1] if letter.is_answered else way
+
+    def _do_cut(self, words: list[str]) -> None:
+        bar = words.index("|")
+        self.sides = [[int(word) for word in side] for side in (words[:bar], words[bar + 1 :])]
+
+    def _do_heal(self, words: list[str]) -> None:
+        self.sides = []
+
+    def _do_settle(self, words: list[str]) -> None:
+        for _ in range(10_000):
+            self._sync()
+            deadline_ms = self.next_deadline_ms()
+            if self.letters:
+                self._deliver_or_lose(self.letters[0])
+            elif deadline_ms is not None and deadline_ms <= self.now_ms:
+                self.let_time_pass(self.now_ms)
+            else:
+                return
+        raise AssertionError("this never comes to rest")
+
+    def _deliver_or_lose(self, letter: Envelope) -> None:
+        one, other = self._way(letter)
+        if any(one in side and other not in side for side in self.sides):
+            self.letters.remove(letter)
+        else:
+            self.deliver(letter)
+
+    def _do_run(self, words: list[str]) -> None:
+        end_ms = self.now_ms + int(words[0])
+        self._do_settle([])
+        while (deadline_ms := self.next_deadline_ms()) is not None and deadline_ms <= end_ms:
+            self.let_time_pass(deadline_ms)
+            self._do_settle([])
+        self.now_ms = end_ms
+
+    def _do_wait(self, words: list[str]) -> None:
+        end_ms = self.now_ms + int(words[0])
+        while (deadline_ms := self.next_deadline_ms()) is not None and deadline_ms <= end_ms:
+            self.let_time_pass(deadline_ms)
+            self._sync()
+        self.now_ms = end_ms
+
+    def _do_slow(self, words: list[str]) -> None:
+        self.slow.append(int(words[0]))
+
+    def _do_fast(self, words: list[str]) -> None:
+        self.slow.remove(int(words[0]))
+
+    def _do_sync(self, words: list[str]) -> None:
+        self.nodes[int(words[0])].finish_sync()
+
+    def _do_append(self, words: list[str]) -> None:
+        assert self.nodes[int(words[0])].machine.is_leader
+        self.nodes[int(words[0])].append(words[1:])
+
+    def _do_snapshot(self, words: list[str]) -> None:
+        snapshot_id = self.nodes[int(words[0])].take_snapshot()
+        assert snapshot_id is not None
+        self.lines.append(f"{words[0]} has snapshot {snapshot_id.end_offset}@{snapshot_id.epoch}")
+
+    def _do_add(self, words: list[str]) -> None:
+        new, asked = self.nodes[int(words[0])].me, self.nodes[int(words[2])]
+        request = AddRaftVoterRequest(
+            cluster_id=CLUSTER_ID,
+            voter_id=new.id,
+            voter_directory_id=new.directory_id,
+            listeners=listeners_to_wire(new),
+        )
+        asked.hear_request(PendingRequest("add"), request)
+
+    def _do_remove(self, words: list[str]) -> None:
+        gone, asked = int(words[0]), self.nodes[int(words[2])]
+        known = asked.log.voters.voter(gone) or self.nodes[gone].me
+        if known.directory_id == ZERO_UUID:
+            known = self.nodes[gone].me
+        request = RemoveRaftVoterRequest(
+            cluster_id=CLUSTER_ID, voter_id=known.id, voter_directory_id=known.directory_id
+        )
+        asked.hear_request(PendingRequest("remove"), request)
+
+    def _do_upgrade(self, words: list[str]) -> None:
+        node = self.nodes[int(words[1])]
+        node.perform(node.machine.upgrade_kraft_version(PendingRequest("upgrade"), 1, self.now_ms))
+
+    def _do_describe(self, words: list[str]) -> None:
+        node = self.nodes[int(words[1])]
+        partition = DescribeQuorumRequestPartitionData()
+        topic = DescribeQuorumRequestTopicData(topic_name="__cluster_metadata", partitions=[partition])
+        request = DescribeQuorumRequest(topics=[topic])
+        node.perform(node.machine.on_describe_quorum(PendingRequest("describe"), request, 2, self.now_ms, self.now_ms))
+
+    def _do_resign(self, words: list[str]) -> None:
+        node = self.nodes[int(words[0])]
+        node.perform(node.machine.resign(self.now_ms))
+
+    def _do_show(self, words: list[str]) -> None:
+        self.lines += table(list(self.nodes.values()))
+
+
+def play(transcript: str) -> str:
+    """The same transcript with what comes of its verbs today."""
+    stage, played, is_output = Stage(), [], False
+    for line in transcript.splitlines():
+        if line.startswith("> "):
+            played.append(line)
+            played += [f"    {told}" for told in stage.play(line[2:])]
+            is_output = True
+        elif not (is_output and line.startswith("    ")):
+            played.append(line)
+            is_output = False
+    return "\n".join(played) + "\n"

@@ -1,0 +1,182 @@
+"""Replicas that turn out to be damaged: another one leads, and they get back what they lost."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import cast
+
+from strandline.handlers.fetch import handle_fetch
+from strandline.log.partition_log import PartitionLog
+from strandline.metadata.values import PartitionInfo
+from strandline.model.errors import ErrorCode, KafkaError
+from strandline.model.ids import TopicPartition
+from strandline.protocol.apis import ApiKey
+from strandline.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, PartitionData
+from strandline.replication.partition import Partition
+from unit.handlers.metadata_broker import FakeCall
+from unit.replication.brokers import TOPIC_ID, Cluster, Replicator, on_virtual_time
+from unit.replication.rig import NODE, Rig
+from unit.replication.rig import on_virtual_time as on_one_broker
+
+
+def damage(log: PartitionLog, at: float = 0.5) -> None:
+    """A bit falls over while the log is at rest, and nobody remembers what it was."""
+    segment = log.segments[0]
+    position = int(segment.size * at)
+    file = segment.log()
+    file.write_at(position, bytes([file.read_at(position, 1)[0] ^ 0x10]))
+    segment.trusted_from, segment.verified, segment.recent, segment.hints = segment.size, (), None, None
+
+
+def hands_over(cluster: Cluster, to: int) -> None:
+    """The controller does what it does when a leader says that its replica is lost."""
+
+    def elect(partition: Partition) -> None:
+        if cluster.leader != to:
+            cluster.elect(to, [member for member in cluster.isr if member != cluster.leader])
+
+    for broker in cluster.brokers.values():
+        broker.table.on_hand_over = elect
+
+
+async def consume(broker: Replicator, offset: int) -> PartitionData:
+    wanted = FetchPartition(partition=0, fetch_offset=offset, partition_max_bytes=1 << 20, current_leader_epoch=-1)
+    request = FetchRequest(max_wait_ms=0, min_bytes=1, topics=[FetchTopic(topic_id=TOPIC_ID, partitions=[wanted])])
+    answer = await handle_fetch(broker.context, FakeCall(ApiKey.FETCH, 17), request)
+    return answer.responses[0].partitions[0]
+
+
+VALUES = [f"value-{number}" for number in range(20)]
+
+
+def test_a_leader_that_finds_damage_hands_over_and_gets_everything_back() -> None:
+    async def scenario(cluster: Cluster) -> None:
+        cluster.create()
+        for value in VALUES:
+            assert await cluster.brokers[1].produce(value) == ErrorCode.NONE
+        hands_over(cluster, to=2)
+        log = await cluster.brokers[1].partition.ready()
+        damage(log)
+        assert (await consume(cluster.brokers[1], 10)).error_code == ErrorCode.KAFKA_STORAGE_ERROR
+        assert (cluster.leader, cluster.isr) == (2, (2, 3))
+        await asyncio.sleep(2)
+        assert (cluster.leader, cluster.isr) == (2, (2, 3, 1))
+        for broker in cluster.brokers.values():
+            assert await broker.values() == VALUES
+        assert log.is_intact and log.high_watermark == len(VALUES)
+        cluster.elect(1)
+        answer = await consume(cluster.brokers[1], 0)
+        assert answer.error_code == ErrorCode.NONE and await cluster.brokers[1].produce("more") == ErrorCode.NONE
+
+    on_virtual_time(scenario)
+
+
+def test_damage_that_was_found_while_reading_ahead_is_noticed_in_time() -> None:
+    async def scenario(cluster: Cluster) -> None:
+        cluster.create()
+        for value in VALUES:
+            await cluster.brokers[1].produce(value)
+        hands_over(cluster, to=3)
+        damage(await cluster.brokers[1].partition.ready())
+        assert (await consume(cluster.brokers[1], 0)).error_code == ErrorCode.NONE
+        assert cluster.leader == 1
+        await asyncio.sleep(6)
+        assert cluster.leader == 3
+        assert await cluster.brokers[1].values() == VALUES
+
+    on_virtual_time(scenario)
+
+
+def test_a_damaged_leader_that_nobody_can_replace_says_what_is_damaged_and_serves_the_rest() -> None:
+    async def scenario(cluster: Cluster) -> None:
+        cluster.create(isr=[1])
+        cluster.unreachable |= {2, 3}
+        for value in VALUES:
+            await cluster.brokers[1].produce(value, acks=1)
+        cluster.brokers[1].table.on_hand_over = lambda partition: (_ for _ in ()).throw(AssertionError(partition))
+        damage(await cluster.brokers[1].partition.ready())
+        read = await consume(cluster.brokers[1], 10)
+        assert read.error_code in (ErrorCode.CORRUPT_MESSAGE, ErrorCode.NONE)
+        assert cluster.leader == 1 and await cluster.brokers[1].produce("more", acks=1) == ErrorCode.NONE
+
+    on_virtual_time(scenario)
+
+
+def test_a_follower_that_finds_damage_leaves_the_isr_until_it_has_everything_back() -> None:
+    async def scenario(cluster: Cluster) -> None:
+        cluster.create()
+        for value in VALUES:
+            await cluster.brokers[1].produce(value)
+        await asyncio.sleep(1)
+        log = await cluster.brokers[3].partition.ready()
+        damage(log)
+        seen: list[tuple[int, ...]] = []
+        cluster.image.commit_listeners.append(lambda touched: seen.append(cluster.isr))
+        log.publish_damage(7, "found by whoever reads a follower's log", log.generation)
+        await cluster.brokers[1].produce("more")
+        await asyncio.sleep(2)
+        assert seen == [(1, 2), (1, 2, 3)]
+        assert await cluster.brokers[3].values() == [*VALUES, "more"]
+
+    on_virtual_time(scenario)
+
+
+def test_who_has_cut_off_damage_does_not_lead_before_it_has_everything_back() -> None:
+    async def scenario(cluster: Cluster) -> None:
+        cluster.create()
+        for value in VALUES:
+            await cluster.brokers[1].produce(value)
+        await asyncio.sleep(1)
+        broker, asked = cluster.brokers[3], cast(list[Partition], [])
+        log = await broker.partition.ready()
+        broker.table.on_hand_over = asked.append
+        log.publish_damage(7, "found", log.generation)
+        cluster.unreachable.add(1)
+        cluster.elect(1)
+        await asyncio.sleep(3)
+        assert log.log_end_offset == 7
+        cluster.elect(3)
+        assert asked and await broker.produce("lost") == ErrorCode.KAFKA_STORAGE_ERROR
+
+    on_virtual_time(scenario)
+
+
+def test_damage_seen_by_a_reader_while_the_log_is_cut_is_none() -> None:
+    async def scenario(rig: Rig) -> None:
+        rig.create("t")
+        partition = rig.partition("t")
+        log = await partition.ready()
+        rig.append(partition, b"a")
+        rig.append(partition, b"b")
+        before = log.generation
+        log.truncate_to(1)
+        log.publish_damage(0, "read while it was cut", before)
+        assert log.is_intact
+        log.publish_damage(0, "read now", log.generation)
+        assert not log.is_intact and log.damaged_at == 0
+        log.truncate_to(0)
+        assert log.is_intact
+
+    on_one_broker(scenario)
+
+
+def test_a_broker_that_is_eligible_elsewhere_is_reason_enough_not_to_lead_without_what_was_lost() -> None:
+    async def scenario(rig: Rig) -> None:
+        asked: list[Partition] = []
+        rig.partitions.on_hand_over = asked.append
+        rig.store.directories[0].missing[TopicPartition("t", 0)] = 10
+        rig.create("t")
+        partition = rig.partition("t")
+        partition.on_metadata(
+            PartitionInfo((NODE, 2), (NODE,), leader=NODE, leader_epoch=1, partition_epoch=5, elr=(2,))
+        )
+        await partition.ready()
+        assert asked == [partition]
+        try:
+            partition.leading()
+        except KafkaError as error:
+            assert error.code is ErrorCode.KAFKA_STORAGE_ERROR
+        else:
+            raise AssertionError("it leads")
+
+    on_one_broker(scenario)

@@ -1,0 +1,292 @@
+"""Partitions with records, seen from outside: who is counted, who holds what, and whether logs agree."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from strandline.log.partition_log import PartitionLog
+from strandline.log.settings import LogSettings
+from strandline.model.ids import TopicPartition, Uuid
+from strandline.protocol.messages import metadata_records as kinds
+from strandline.protocol.types import Message
+from strandline.raft.disk.batches import MetadataBatch
+from strandline.records.batch import Record, encode_batch
+from strandline.replication.leader import IsrChange, Leader
+from strandline.replication.partition import Partition
+from strandline.simulation.cluster.checker import Checker
+from strandline.simulation.cluster.checkers.isr_durability import IsrHoldsCommittedRecords
+from strandline.simulation.cluster.checkers.maximal_isr import MaximalIsrContainsCommittedIsr
+from strandline.simulation.cluster.checkers.replica_agreement import ReplicasAgree
+from strandline.simulation.cluster.chronicle import Chronicle
+from strandline.simulation.cluster.cluster import Cluster
+from strandline.simulation.cluster.committed_records import CommittedRecords
+from strandline.simulation.cluster.metadata_model import MetadataModel
+from strandline.simulation.cluster.node_state import NOT_STARTED
+from strandline.simulation.cluster.plan import Layout, Options, draw_plan
+from strandline.simulation.cluster.replica_state import ReplicaState, replica_state_of
+from strandline.simulation.cluster.violation import Violation
+from strandline.simulation.disk import SimDisk
+from strandline.simulation.world import Simulation
+
+PLACE = TopicPartition("records1", 0)
+TOPIC_ID = Uuid.of(5, 5)
+KEY = (TOPIC_ID, 0)
+BROKERS = (11, 12, 13)
+EPOCH = 3
+
+
+class Everybody:
+    """What a leader asks about other brokers: all are registered, with their id as epoch."""
+
+    def registered_epoch(self, broker_id: int) -> int:
+        return broker_id
+
+    def may_join(self, broker_id: int, broker_epoch: int) -> bool:
+        return True
+
+
+class Scene:
+    """11 leads, 12 is in sync, 13 is not; two are needed. Nobody runs: what they have is on their disks."""
+
+    def __init__(self, simulation: Simulation, *, flushed: bool = False) -> None:
+        plan = draw_plan(1, Options(layout=Layout((1,), BROKERS), faults=[]))
+        self.cluster = Cluster(simulation, plan, Chronicle(simulation.loop))
+        self.scribe = MetadataModel()
+        self.cluster.ledger.tell(self.scribe.replay)
+        waterlines = CommittedRecords(self.cluster, self.scribe)
+        self.checkers: list[Checker] = [
+            waterlines,
+            MaximalIsrContainsCommittedIsr(self.cluster),
+            ReplicasAgree(self.cluster, waterlines),
+            IsrHoldsCommittedRecords(self.cluster, waterlines),
+        ]
+        configs = {"min.insync.replicas": "2", **({"flush.messages": "1"} if flushed else {})}
+        self.commit(
+            kinds.TopicRecord(name=PLACE.topic, topic_id=TOPIC_ID),
+            *(
+                kinds.ConfigRecord(resource_type=2, resource_name=PLACE.topic, name=key, value=value)
+                for key, value in configs.items()
+            ),
+            *(
+                kinds.RegisterBrokerRecord(broker_id=each, broker_epoch=each, incarnation_id=Uuid.of(each, 1))
+                for each in BROKERS
+            ),
+            kinds.PartitionRecord(
+                partition_id=0, topic_id=TOPIC_ID, replicas=[*BROKERS], isr=[11, 12], leader=11, leader_epoch=EPOCH
+            ),
+        )
+        self.seen: dict[int, ReplicaState] = {}
+        self.partitions = {each: self._partition(each) for each in BROKERS}
+
+    def _partition(self, broker_id: int) -> Partition:
+        member = self.cluster.member(broker_id)
+        for checker in self.checkers:
+            checker.booted(member)
+        info = self.cluster.ledger.image.latest.partition(*KEY)
+        assert info is not None
+        partition = Partition(PLACE, TOPIC_ID, info, None, None)  # type: ignore[arg-type]
+        disk = SimDisk(member.machine.volume)
+        disk.make_dirs("/data/records1-0")
+        disk.sync_dir("/data")
+        settings = LogSettings(min_insync_replicas=2)
+        partition.log = PartitionLog.open(disk, "/data/records1-0", PLACE, settings, wall_ms=0)
+        return partition
+
+    def commit(self, *records: Message) -> None:
+        ledger = self.cluster.ledger
+        base = ledger.image.end_offset
+        ledger.image.replay_batch(base, list(records))
+        ledger.image.commit(base + len(records))
+        for tell in ledger._on_batch:
+            tell(MetadataBatch(base, base + len(records), 1, 0, 0, False, records))
+        for checker in self.checkers:
+            checker.changed(self.cluster.member(1), NOT_STARTED, NOT_STARTED)
+
+    def log(self, broker_id: int) -> PartitionLog:
+        found = self.partitions[broker_id].log
+        assert found is not None
+        return found
+
+    def lead(self) -> Leader:
+        partition = self.partitions[11]
+        info = self.cluster.ledger.image.latest.partition(*KEY)
+        assert info is not None
+        partition.leader = Leader(self.log(11), info, 11, Everybody())
+        self.see(11)
+        return partition.leader
+
+    def write(self, *values: str, to: tuple[int, ...] = BROKERS, epoch: int = EPOCH) -> None:
+        for broker_id in to:
+            log = self.log(broker_id)
+            for value in values:
+                batch = encode_batch(
+                    [Record(0, 0, None, value.encode(), ())], base_offset=log.log_end_offset, leader_epoch=epoch
+                )
+                log.append_as_follower(batch)
+            self.see(broker_id)
+
+    def fetched(self, leader: Leader, broker_id: int, offset: int) -> None:
+        leader.on_fetch(leader.remotes[broker_id], broker_id, offset, 0, now_ms=1)
+        self.see(11)
+
+    def see(self, broker_id: int) -> None:
+        partition = self.partitions[broker_id]
+        before, now = self.seen.get(broker_id), replica_state_of(self.log(broker_id), partition.leader)
+        self.seen[broker_id] = now
+        for checker in self.checkers:
+            checker.moved(self.cluster.member(broker_id), partition, before, now)
+
+
+@pytest.fixture
+def scene() -> Iterator[Scene]:
+    with Simulation(1) as simulation:
+        yield Scene(simulation)
+
+
+@pytest.fixture
+def flushed() -> Iterator[Scene]:
+    with Simulation(1) as simulation:
+        yield Scene(simulation, flushed=True)
+
+
+def change(**fields: object) -> kinds.PartitionChangeRecord:
+    return kinds.PartitionChangeRecord(partition_id=0, topic_id=TOPIC_ID, **fields)  # type: ignore[arg-type]
+
+
+def committed(scene: Scene, *values: str) -> Leader:
+    """11 and 12 have these, and the high watermark is behind them."""
+    leader = scene.lead()
+    scene.write(*values, to=(11, 12))
+    scene.fetched(leader, 12, len(values))
+    assert leader.high_watermark.value == len(values)
+    return leader
+
+
+def test_a_partition_that_goes_its_way_breaks_nothing(scene: Scene) -> None:
+    leader = committed(scene, "a", "b")
+    scene.write("a", "b", to=(13,))
+    scene.fetched(leader, 13, 2)
+    assert leader.proposed is not None
+    scene.commit(change(isr=[11, 12, 13]))
+    scene.log(13).advance_high_watermark(2)
+    scene.see(13)
+
+
+def test_a_leader_that_does_not_count_who_is_in_sync_breaks_i_8(scene: Scene) -> None:
+    leader = scene.lead()
+    leader.isr = (11,)
+    with pytest.raises(Violation, match=r"I-8: .*counts \[11\] only"):
+        scene.see(11)
+
+
+def test_a_watermark_that_rises_with_too_few_in_sync_breaks_i_9(scene: Scene) -> None:
+    scene.commit(change(isr=[11]))
+    leader = scene.lead()
+    scene.write("a", to=(11,))
+    leader.high_watermark.advance(1)
+    with pytest.raises(Violation, match=r"I-9: .*with \[11\] in sync, and it takes 2"):
+        scene.see(11)
+
+
+def test_a_watermark_that_passes_one_that_may_be_in_sync_breaks_i_9(scene: Scene) -> None:
+    leader = committed(scene, "a")
+    scene.write("a", to=(13,))
+    leader.proposed = IsrChange(EPOCH, 0, ((11, 11), (12, 12), (13, 13)))
+    scene.fetched(leader, 13, 1)
+    scene.write("b", to=(11, 12))
+    leader.remotes[12].log_end_offset = 2
+    leader.high_watermark.advance(2)
+    with pytest.raises(Violation, match=r"I-9: .*broker 13, which may be in sync, has said up to 1"):
+        scene.see(11)
+
+
+def test_a_follower_that_is_counted_with_more_than_it_has_breaks_i_9(scene: Scene) -> None:
+    leader = committed(scene, "a")
+    leader.remotes[13].broker_epoch, leader.remotes[13].log_end_offset = 13, 1
+    with pytest.raises(Violation, match=r"I-9: node11 leads .*counts broker 13 up to 1, which has it up to 0"):
+        scene.see(11)
+
+
+def test_where_records_are_flushed_only_what_is_on_disk_counts(flushed: Scene) -> None:
+    leader = flushed.lead()
+    flushed.write("a", to=(11, 12))
+    flushed.log(11).flush()
+    with pytest.raises(Violation, match=r"I-9: .*broker 12 .*has it up to 0"):
+        flushed.fetched(leader, 12, 1)
+
+
+def test_where_records_are_flushed_a_leader_counts_itself_with_what_is_on_disk(flushed: Scene) -> None:
+    leader = flushed.lead()
+    flushed.write("a", to=(11, 12))
+    flushed.log(12).flush()
+    with pytest.raises(Violation, match=r"I-9: node11 raises .* its own disk is certain to have ends at 0"):
+        flushed.fetched(leader, 12, 1)
+
+
+def test_nobody_is_taken_in_who_lacks_what_the_leadership_began_with(scene: Scene) -> None:
+    scene.write("a", "b", to=(11, 12))
+    scene.write("a", to=(13,))
+    leader = scene.lead()
+    scene.fetched(leader, 13, 1)
+    leader.proposed = IsrChange(EPOCH, 0, ((11, 11), (12, 12), (13, 13)))
+    with pytest.raises(Violation, match=r"I-9: .*take broker 13 into the ISR .*up to 1; epoch 3 began at 2"):
+        scene.see(11)
+
+
+def test_whoever_becomes_in_sync_or_eligible_holds_what_is_committed(scene: Scene) -> None:
+    leader = committed(scene, "a")
+    leader.isr = (11, 12, 13)
+    with pytest.raises(Violation, match=r"I-9: broker 13 is in sync or eligible .*has it up to 0"):
+        scene.commit(change(isr=[11, 12, 13]))
+
+
+def test_after_an_election_by_choice_nothing_is_expected(scene: Scene) -> None:
+    committed(scene, "a")
+    scene.commit(change(isr=[13], leader=13))
+    scene.log(12).truncate_to(0)
+    scene.see(12)
+
+
+def test_a_log_that_is_cut_below_what_it_took_for_committed_breaks_i_10(scene: Scene) -> None:
+    committed(scene, "a", "b")
+    scene.log(12).truncate_to(1)
+    with pytest.raises(Violation, match=r"I-10: node12 cuts .*drops what is committed: the batch at 1"):
+        scene.see(12)
+
+
+def test_what_was_never_committed_may_be_cut(scene: Scene) -> None:
+    scene.write("x", "y", to=(13,), epoch=2)
+    committed(scene, "a", "b")
+    scene.log(13).truncate_to(0)
+    scene.see(13)
+    scene.write("a", "b", to=(13,))
+    scene.log(13).advance_high_watermark(2)
+    scene.see(13)
+
+
+def test_logs_that_differ_below_the_high_watermark_break_i_10(scene: Scene) -> None:
+    scene.write("x", to=(13,), epoch=2)
+    committed(scene, "a")
+    scene.log(13).advance_high_watermark(1)
+    with pytest.raises(Violation, match=r"I-10: node13 has at 0 of records1-0 a batch of epoch 2"):
+        scene.see(13)
+
+
+def test_nobody_takes_for_committed_what_no_leader_has(scene: Scene) -> None:
+    scene.lead()
+    scene.write("a", to=(13,))
+    scene.log(13).advance_high_watermark(1)
+    with pytest.raises(Violation, match=r"I-10: node13 takes .*no leader has said so beyond 0"):
+        scene.see(13)
+
+
+def test_a_leader_without_what_is_committed_breaks_i_10(scene: Scene) -> None:
+    committed(scene, "a")
+    scene.write("x", to=(13,), epoch=2)
+    info = scene.cluster.ledger.image.latest.partition(*KEY)
+    assert info is not None
+    scene.partitions[13].leader = Leader(scene.log(13), info, 13, Everybody())
+    with pytest.raises(Violation, match=r"I-10: node13 has at 0 of records1-0 a batch of epoch 2"):
+        scene.see(13)
