@@ -32,7 +32,7 @@ from strandline.runtime.offload import Offload
 from strandline.runtime.tasks import TaskGroup
 from strandline.runtime.world import World
 from strandline.server.dispatch import Handler
-from strandline.server.peers import Peers
+from strandline.server.peers import PeerConnections
 from strandline.server.requests import Call
 from strandline.server.server import Server
 from strandline.server.settings import ListenerSpec, ServerSettings
@@ -153,7 +153,7 @@ class Node:
         self.storage = await offload.run(
             partial(MetadataStorage.open, world.disk, HOME, wall_ms=world.clock.wall_ms(), settings=self._settings)
         )
-        peers = Peers(world.network, f"raft-client-{self.number}")
+        peers = PeerConnections(world.network, f"raft-client-{self.number}")
         self.quorum = quorum = Quorum(
             self.storage,
             self.image,

@@ -24,6 +24,8 @@ from strandline.runtime.file_slice import FileSlice
 from strandline.runtime.network import Network
 
 SOFTWARE_NAME = "strandline"
+INVALID_ADDRESS_ERRORS = (ValueError, OverflowError)
+"""What Python raises for a host name or port that cannot exist; addresses come from other nodes."""
 
 R = TypeVar("R", bound=Message)
 
@@ -52,6 +54,8 @@ class Connection(asyncio.BufferedProtocol):
             raise BrokerUnreachable(f"{endpoint} did not answer in {settings.connect_timeout_ms} ms") from error
         except OSError as error:
             raise BrokerUnreachable(f"{endpoint}: {_reason(error)}") from error
+        except INVALID_ADDRESS_ERRORS as error:
+            raise BrokerUnreachable(f"{endpoint} is no address: {error}") from error
         except BaseException:
             connection.close("negotiation failed")
             raise

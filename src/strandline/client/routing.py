@@ -13,6 +13,7 @@ from types import TracebackType
 from typing import Self, TypeVar
 
 from strandline.client.connection import Connection
+from strandline.client.connection_pool import ConnectionPool
 from strandline.client.core.cluster_metadata import ClusterMetadata, TopicMetadata
 from strandline.client.errors import TRANSPORT_ERRORS, BrokerUnreachable, ConnectionLost, RequestTimedOut
 from strandline.client.settings import Backoff, ClientSettings
@@ -52,9 +53,7 @@ class Router:
         self.settings = settings or ClientSettings()
         self.view = ClusterMetadata()
         self._bootstrap = bootstrap
-        self._connections: dict[tuple[Endpoint, str], Connection] = {}
-        self._opening: dict[tuple[Endpoint, str], asyncio.Future[None]] = {}
-        self._ever_answered = False
+        self._pool: ConnectionPool[str] = ConnectionPool(world.network, self.settings)
         self._made_ms = world.clock.now_ms()
         self._closed = False
 
@@ -68,9 +67,7 @@ class Router:
 
     def close(self) -> None:
         self._closed = True
-        connections, self._connections = self._connections, {}
-        for connection in connections.values():
-            connection.close()
+        self._pool.close()
 
     def now_ms(self) -> int:
         return self.world.clock.now_ms()
@@ -88,23 +85,22 @@ class Router:
         known = self.view.brokers.get(broker_id)
         if known is None:
             raise BrokerUnreachable(f"broker {broker_id} is not among the live brokers")
-        return await self._connection(known.endpoint, lane)
+        return await self._pool.connection(known.endpoint, lane)
 
     async def at(self, endpoint: Endpoint) -> Connection:
         """Somebody who is not among the brokers, such as a controller; on a lane of its own."""
-        return await self._connection(endpoint, "apart")
+        return await self._pool.connection(endpoint, "apart")
 
     async def any_broker(self) -> Connection:
         """An open connection if there is one, else the first address that answers; the bootstrap ones come last."""
-        for (_, lane), connection in self._connections.items():
-            if connection.is_open and not lane:
-                return connection
+        if (connection := self._pool.open_connection("")) is not None:
+            return connection
         known = [broker.endpoint for broker in self.view.brokers.values()]
         self.world.random.shuffle(known)
         refusals: list[str] = []
         for endpoint in dict.fromkeys([*known, *self._bootstrap]):
             try:
-                return await self._connection(endpoint, "")
+                return await self._pool.connection(endpoint, "")
             except TRANSPORT_ERRORS as error:
                 refusals.append(error.why)
         raise BrokerUnreachable("; ".join(refusals))
@@ -267,44 +263,13 @@ class Router:
                 self.view.controller_id = -1
         return await self.any_broker()
 
-    async def _connection(self, endpoint: Endpoint, lane: str) -> Connection:
-        """The shared connection; whoever comes first opens it, and the others wait for that."""
-        key = endpoint, lane
-        while True:
-            connection = self._connections.get(key)
-            if connection is not None and connection.is_open:
-                return connection
-            if self._closed:
-                raise ConnectionLost("the client is closed")
-            under_way = self._opening.get(key)
-            if under_way is None:
-                return await self._open(key)
-            await asyncio.shield(under_way)
-
-    async def _open(self, key: tuple[Endpoint, str]) -> Connection:
-        opened: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._opening[key] = opened
-        try:
-            connection = await Connection.open(self.world.network, key[0], self.settings)
-            self._ever_answered = True
-            if self._closed:
-                connection.close()
-                raise ConnectionLost("the client is closed")
-            self._connections[key] = connection
-            return connection
-        finally:
-            del self._opening[key]
-            opened.set_result(None)
-
     def _rebootstrap(self) -> None:
         self.view = ClusterMetadata()
-        connections, self._connections = self._connections, {}
-        for connection in connections.values():
-            connection.close("the cluster asked us to begin anew")
+        self._pool.disconnect_all("the cluster asked this client to bootstrap again")
 
     def _give_up_ms(self, error: KafkaError, deadline_ms: int) -> int:
         """While nobody has ever answered, the address may be wrong: the settings say how long to doubt that."""
-        if self._ever_answered or not isinstance(error, TRANSPORT_ERRORS):
+        if self._pool.has_ever_connected or not isinstance(error, TRANSPORT_ERRORS):
             return deadline_ms
         return min(deadline_ms, self._made_ms + self.settings.bootstrap_timeout_ms)
 

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final
 
+from strandline.client.peers import Peers
 from strandline.handlers.context import BrokerContext, LogDirectoryInfo
 from strandline.log import maintenance
 from strandline.log.partition_log import PartitionLog
@@ -45,7 +46,6 @@ from strandline.replication.maintenance import LogMaintenance
 from strandline.replication.partition import Partition
 from strandline.replication.settings import ReplicationSettings
 from strandline.replication.table import PartitionTable
-from strandline.server.peers import Peers
 
 LEAVE_MS: Final = 30_000
 _CLOSING_THREADS: Final = 4

@@ -18,6 +18,7 @@ from typing import Any, Final, Protocol
 import msgspec
 
 from strandline.client.errors import code_of
+from strandline.client.peers import Peers
 from strandline.handlers.context import Call
 from strandline.handlers.envelope import unwrap, wrap
 from strandline.model.errors import ErrorCode, KafkaError
@@ -51,10 +52,6 @@ class Leadership(Protocol):
     @property
     def leader(self) -> Any: ...
     def leader_other_than(self, known: Any) -> Coroutine[Any, Any, Any]: ...
-
-
-class Peers(Protocol):
-    async def call(self, endpoint: Endpoint, request: Message, *, timeout_ms: int) -> Message: ...
 
 
 class _Question(msgspec.Struct, frozen=True):

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 from functools import partial
 
+from strandline.client.peers import Peers
 from strandline.log import names
 from strandline.metadata.image import Image
 from strandline.model.ids import METADATA_PARTITION
@@ -22,7 +23,6 @@ from strandline.raft.shell.driver import Quorum
 from strandline.raft.shell.snapshot_generator import SnapshotSettings
 from strandline.runtime.metrics import Metrics
 from strandline.runtime.world import World
-from strandline.server.peers import Peers
 
 logger = logging.getLogger(__name__)
 

@@ -47,7 +47,7 @@ from strandline.runtime.metrics import Metrics
 from strandline.runtime.tasks import TaskGroup, unless
 from strandline.runtime.world import World, system_world
 from strandline.server.dispatch import Handler
-from strandline.server.peers import Peers
+from strandline.server.peers import PeerConnections
 from strandline.server.server import Server
 
 logger = logging.getLogger(__name__)
@@ -112,8 +112,8 @@ class Node:
                 self._fault = asyncio.get_running_loop().create_future()
                 tasks.start(self._watch_for_faults(), "faults")
                 server = self._server()
-                peers = Peers(self.world.network, f"raft-client-{self.node_id}")
-                fetchers = Peers(self.world.network, f"broker-{self.node_id}-fetcher")
+                peers = PeerConnections(self.world.network, f"raft-client-{self.node_id}")
+                fetchers = PeerConnections(self.world.network, f"broker-{self.node_id}-fetcher")
                 try:
                     await self._start(storage, store, server, peers, fetchers, tasks)
                     yield self
@@ -145,7 +145,13 @@ class Node:
         )
 
     async def _start(
-        self, storage: Storage, store: LogStore, server: Server, peers: Peers, fetchers: Peers, tasks: TaskGroup
+        self,
+        storage: Storage,
+        store: LogStore,
+        server: Server,
+        peers: PeerConnections,
+        fetchers: PeerConnections,
+        tasks: TaskGroup,
     ) -> None:
         roles = self.config.node
         quorum = self.quorum = await open_quorum(self.config, storage, self.world, self.image, peers, self.metrics)

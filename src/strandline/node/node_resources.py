@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
+from strandline.client.peers import Peers
 from strandline.metadata.image import Image
 from strandline.model.ids import Uuid
 from strandline.node.config import Config
@@ -13,7 +14,6 @@ from strandline.raft.shell.driver import Quorum
 from strandline.runtime.metrics import Metrics
 from strandline.runtime.tasks import TaskGroup
 from strandline.runtime.world import World
-from strandline.server.peers import Peers
 
 
 class NodeResources(msgspec.Struct, frozen=True):

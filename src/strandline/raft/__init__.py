@@ -27,7 +27,7 @@ read the first in this order, beside the transcripts in tests/unit/raft/scenario
 `shell/`, on the event loop: it decides nothing.
 
     driver           one input at a time, its effects in order   input_queue, inbound_requests   source of inputs
-    outbound_requests, peers_port, replies                       requests out, answers back
+    outbound_requests, replies                                   requests out, answers back
     flusher          syncs in the background                     replay          committed_offset records into the image
     commits          the image moves on, and who hears of it
     leadership, accumulator                                      what the controller appends

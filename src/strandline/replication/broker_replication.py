@@ -16,6 +16,7 @@ import logging
 from collections import deque
 from itertools import count
 
+from strandline.client.peers import Peers
 from strandline.log.segment import Segment
 from strandline.log.store import LogStore
 from strandline.metadata.changes import Changes
@@ -26,7 +27,6 @@ from strandline.model.ids import Endpoint
 from strandline.replication.fetcher import Fetcher, FetcherContext, Following
 from strandline.replication.follower import Follower
 from strandline.replication.isr import IsrChanges, Send
-from strandline.replication.peers_port import Peers
 from strandline.replication.settings import ReplicationSettings
 from strandline.replication.table import PartitionTable
 from strandline.runtime.tasks import TaskGroup, yield_to_loop

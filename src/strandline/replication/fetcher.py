@@ -16,6 +16,7 @@ from collections.abc import Callable
 
 import msgspec
 
+from strandline.client.peers import Peers
 from strandline.log.partition_log import PartitionLog
 from strandline.log.segment import Segment
 from strandline.metadata.values import PartitionKey
@@ -37,7 +38,6 @@ from strandline.replication.follower import (
 )
 from strandline.replication.offset_questions import fetch_leader_offsets
 from strandline.replication.partition import Begin, Partition
-from strandline.replication.peers_port import Peers
 from strandline.replication.settings import ReplicationSettings
 from strandline.runtime.tasks import yield_to_loop
 from strandline.runtime.world import World

@@ -1,10 +1,10 @@
 """Outbound calls to other nodes: the quorum's, and the broker's to its controller.
 
-A connection is opened when it is first needed, kept while it works, and forgotten when it ends; whoever calls decides
-whether to try again. Calls to one node share a connection, several under way at once. A server answers a connection in
-order, so requests that may wait long at the other end do not travel with those that must not: each lane to a node is a
-connection of its own. In particular a parked Fetch never delays a Vote, and a heartbeat's connection carries nothing
-but heartbeats, so that its end says something about the process at either side.
+Implements the port `client/peers` over a `ConnectionPool`; callers decide whether to retry. Calls to one node share a
+connection, with several in flight. A server responds to a connection in order, so requests that may wait long at the
+receiver do not share one with those that must not: each lane to a node is a connection of its own. In particular a
+parked Fetch never delays a Vote, and a heartbeat's connection carries nothing but heartbeats, so that its end is
+evidence about the process at either side.
 
 Which version is spoken is learnt from each connection's first answer (ApiVersions).
 """
@@ -17,8 +17,10 @@ import re
 from enum import Enum
 from typing import Final
 
-from strandline.client.connection import Connection
-from strandline.client.errors import BrokerUnreachable, RequestTimedOut, UnsupportedVersion
+from strandline.client.connection import INVALID_ADDRESS_ERRORS
+from strandline.client.connection_pool import ConnectionPool
+from strandline.client.errors import RequestTimedOut, UnsupportedVersion
+from strandline.client.peers import Peers
 from strandline.client.settings import ClientSettings
 from strandline.model.ids import Endpoint
 from strandline.protocol.apis import ApiKey
@@ -28,8 +30,6 @@ from strandline.runtime.network import Network
 
 # How long a dial that only asks whether anybody is there may take: a refusal comes at once or not at all.
 _REFUSAL_MS: Final = 1_000
-# Addresses come from other nodes; what Python says of a name or a port that cannot be one.
-_NO_ADDRESS: Final = (ValueError, OverflowError)
 
 
 class Lane(Enum):
@@ -52,23 +52,11 @@ _LANES: Final = {
 }
 
 
-class _Line:
-    """One lane to one node. Whoever finds no connection makes one; the others wait for it at the lock."""
-
-    __slots__ = ("connection", "dialling")
-
-    def __init__(self) -> None:
-        self.connection: Connection | None = None
-        self.dialling = asyncio.Lock()
-
-
-class Peers:
+class PeerConnections(Peers):
     def __init__(self, network: Network, client_id: str) -> None:
-        """`client_id` is what the other side sees in its logs and metrics: Kafka's are `raft-client-<node id>`."""
+        """`client_id` appears in the peers' logs and metrics: Kafka's are `raft-client-<node id>`."""
         self._network = network
-        self._settings = ClientSettings(client_id=client_id)
-        self._lines: dict[tuple[Endpoint, Lane], _Line] = {}
-        self._closed = False
+        self._pool: ConnectionPool[Lane] = ConnectionPool(network, ClientSettings(client_id=client_id))
 
     async def call(self, endpoint: Endpoint, request: Message, *, timeout_ms: int) -> Message:
         """The answer to a request, within `timeout_ms` from now, dialling included. Raises KafkaError (`client.errors`
@@ -77,7 +65,7 @@ class Peers:
         deadline = loop.time() + timeout_ms / 1000
         try:
             async with asyncio.timeout_at(deadline):
-                connection = await self._connection(endpoint, self._line(endpoint, request))
+                connection = await self._pool.connection(endpoint, _lane(request))
             # The connection keeps this time: it ends itself when an answer is missing, for later ones come behind it.
             left_ms = max(1, round((deadline - loop.time()) * 1000))
             return await connection.call(request, Message, timeout_ms=left_ms)
@@ -94,7 +82,7 @@ class Peers:
         try:
             async with asyncio.timeout(_REFUSAL_MS / 1000):
                 transport = await self._network.connect(endpoint.host, endpoint.port, asyncio.Protocol)
-        except _NO_ADDRESS:
+        except INVALID_ADDRESS_ERRORS:
             return False
         except OSError as error:  # TimeoutError is one
             return _is_refusal(error)
@@ -102,36 +90,16 @@ class Peers:
         return False
 
     def disconnect(self, endpoint: Endpoint) -> None:
-        """Ends the connections to this address; calls under way fail, later ones dial anew."""
-        for (to, _), line in self._lines.items():
-            if to == endpoint and line.connection is not None:
-                line.connection.close()
+        self._pool.disconnect(endpoint)
 
     def close(self) -> None:
-        """Ends every connection; calls under way fail."""
-        self._closed = True
-        lines, self._lines = self._lines, {}
-        for line in lines.values():
-            if line.connection is not None:
-                line.connection.close()
+        """Closes every connection; calls in flight fail."""
+        self._pool.close()
 
-    def _line(self, endpoint: Endpoint, request: Message) -> _Line:
-        assert request.api_key is not None
-        lane = _LANES.get(ApiKey(request.api_key), Lane.REQUEST)
-        return self._lines.setdefault((endpoint, lane), _Line())
 
-    async def _connection(self, endpoint: Endpoint, line: _Line) -> Connection:
-        async with line.dialling:
-            if line.connection is None or not line.connection.is_open:
-                line.connection = None
-                try:
-                    connection = await Connection.open(self._network, endpoint, self._settings)
-                except _NO_ADDRESS as error:
-                    raise BrokerUnreachable(f"{endpoint} is no address: {error}") from error
-                if self._closed:
-                    connection.close()
-                line.connection = connection
-            return line.connection
+def _lane(request: Message) -> Lane:
+    assert request.api_key is not None
+    return _LANES.get(ApiKey(request.api_key), Lane.REQUEST)
 
 
 def _name(request: Message) -> str:

@@ -51,7 +51,7 @@ from strandline.runtime.clock import SystemClock
 from strandline.runtime.disk import SystemDisk
 from strandline.runtime.network import SystemNetwork
 from strandline.runtime.offload import ThreadOffload
-from strandline.server.peers import Peers
+from strandline.server.peers import PeerConnections
 
 DIRECTORY = Uuid.of(77, 7777)
 
@@ -154,7 +154,7 @@ async def _write(home: Path) -> Written:
         image,
         clock,
         offload,
-        Peers(SystemNetwork(), "nobody is called"),
+        PeerConnections(SystemNetwork(), "nobody is called"),
         Random(4),
         me=voters.voters[0],
         cluster_id="cluster",

@@ -26,7 +26,7 @@ from strandline.runtime.metrics import Metrics
 from strandline.runtime.network import SystemNetwork
 from strandline.runtime.world import World
 from strandline.server.dispatch import Handler
-from strandline.server.peers import Peers
+from strandline.server.peers import PeerConnections
 from strandline.server.requests import Call
 from strandline.server.server import Server
 from strandline.server.settings import ListenerSpec, ServerSettings
@@ -86,14 +86,14 @@ def vote(number: int, *, pre_vote: bool = False) -> VoteRequest:
     return VoteRequest(voter_id=number, topics=[VoteRequestTopicData(partitions=[partition])])
 
 
-def play(scene: Callable[[Peers, Simulation, Machine], Awaitable[None]], friend: Friend) -> None:
+def play(scene: Callable[[PeerConnections, Simulation, Machine], Awaitable[None]], friend: Friend) -> None:
     with Simulation(seed=1) as simulation:
         there = simulation.machine("friend")
         here = simulation.machine("here")
         there.boot(friend.run)
 
         async def program(world: World) -> None:
-            peers = Peers(world.network, "raft-client-1")
+            peers = PeerConnections(world.network, "raft-client-1")
             try:
                 await scene(peers, simulation, there)
             finally:
@@ -117,7 +117,7 @@ async def parked(friend: Friend) -> None:
 def test_a_vote_passes_a_parked_fetch_and_a_heartbeat_passes_both() -> None:
     friend = Friend()
 
-    async def scene(peers: Peers, simulation: Simulation, there: Machine) -> None:
+    async def scene(peers: PeerConnections, simulation: Simulation, there: Machine) -> None:
         fetch = asyncio.create_task(peers.call(FRIEND, FetchRequest(max_bytes=77), timeout_ms=2000))
         await parked(friend)
         assert await peers.call(FRIEND, vote(4), timeout_ms=2000) == VoteResponse(error_code=4)
@@ -132,7 +132,7 @@ def test_a_vote_passes_a_parked_fetch_and_a_heartbeat_passes_both() -> None:
 
 
 def test_calls_at_once_share_one_connection_and_each_gets_its_own_answer() -> None:
-    async def scene(peers: Peers, simulation: Simulation, there: Machine) -> None:
+    async def scene(peers: PeerConnections, simulation: Simulation, there: Machine) -> None:
         calls = [peers.call(FRIEND, vote(number), timeout_ms=2000) for number in range(1, 30)]
         answers = await asyncio.gather(*calls)
         assert answers == [VoteResponse(error_code=number) for number in range(1, 30)]
@@ -144,7 +144,7 @@ def test_calls_at_once_share_one_connection_and_each_gets_its_own_answer() -> No
 def test_a_lost_connection_fails_its_calls_and_the_next_call_dials_again() -> None:
     friend = Friend()
 
-    async def scene(peers: Peers, simulation: Simulation, there: Machine) -> None:
+    async def scene(peers: PeerConnections, simulation: Simulation, there: Machine) -> None:
         fetch = asyncio.create_task(peers.call(FRIEND, FetchRequest(), timeout_ms=2000))
         await parked(friend)
         there.kill()
@@ -161,7 +161,7 @@ def test_a_lost_connection_fails_its_calls_and_the_next_call_dials_again() -> No
 def test_hanging_up_ends_what_is_under_way_and_the_next_call_dials_anew() -> None:
     friend = Friend()
 
-    async def scene(peers: Peers, simulation: Simulation, there: Machine) -> None:
+    async def scene(peers: PeerConnections, simulation: Simulation, there: Machine) -> None:
         fetch = asyncio.create_task(peers.call(FRIEND, FetchRequest(), timeout_ms=30_000))
         await parked(friend)
         peers.disconnect(Endpoint("elsewhere", 1))
@@ -176,7 +176,7 @@ def test_hanging_up_ends_what_is_under_way_and_the_next_call_dials_anew() -> Non
 
 
 def test_a_killed_process_refuses_while_silence_and_a_living_one_do_not() -> None:
-    async def scene(peers: Peers, simulation: Simulation, there: Machine) -> None:
+    async def scene(peers: PeerConnections, simulation: Simulation, there: Machine) -> None:
         assert not await peers.refuses_connections(FRIEND)
         simulation.fabric.partition(("here",), ("friend",))
         assert not await peers.refuses_connections(FRIEND)
@@ -193,7 +193,7 @@ def test_a_killed_process_refuses_while_silence_and_a_living_one_do_not() -> Non
 def test_an_answer_that_does_not_come_ends_the_connection_and_not_the_lane() -> None:
     friend = Friend()
 
-    async def scene(peers: Peers, simulation: Simulation, there: Machine) -> None:
+    async def scene(peers: PeerConnections, simulation: Simulation, there: Machine) -> None:
         loop = asyncio.get_running_loop()
         began = loop.time()
         with pytest.raises(RequestTimedOut, match="Fetch"):
@@ -209,7 +209,7 @@ def test_an_answer_that_does_not_come_ends_the_connection_and_not_the_lane() -> 
 
 
 def test_the_time_to_dial_counts_and_those_who_wait_for_the_dial_keep_their_own_time() -> None:
-    async def scene(peers: Peers, simulation: Simulation, there: Machine) -> None:
+    async def scene(peers: PeerConnections, simulation: Simulation, there: Machine) -> None:
         simulation.fabric.partition(("here",), ("friend",))
         loop = asyncio.get_running_loop()
         began = loop.time()
@@ -226,7 +226,7 @@ def test_the_time_to_dial_counts_and_those_who_wait_for_the_dial_keep_their_own_
 def test_an_older_node_is_spoken_to_in_its_version_as_far_as_that_can_say_it() -> None:
     friend = Friend(vote_versions=(0, 1))
 
-    async def scene(peers: Peers, simulation: Simulation, there: Machine) -> None:
+    async def scene(peers: PeerConnections, simulation: Simulation, there: Machine) -> None:
         assert await peers.call(FRIEND, vote(1), timeout_ms=2000) == VoteResponse(error_code=1)
         with pytest.raises(UnsupportedVersion, match=r"friend:9093 is too old for this node: Vote cannot be said"):
             await peers.call(FRIEND, vote(2, pre_vote=True), timeout_ms=2000)
@@ -236,7 +236,7 @@ def test_an_older_node_is_spoken_to_in_its_version_as_far_as_that_can_say_it() -
 
 
 def test_a_node_without_a_common_version_is_named_with_what_it_speaks() -> None:
-    async def scene(peers: Peers, simulation: Simulation, there: Machine) -> None:
+    async def scene(peers: PeerConnections, simulation: Simulation, there: Machine) -> None:
         with pytest.raises(UnsupportedVersion, match=r"friend:9093 .* speaks Vote 7 to 9, we 0 to 2"):
             await peers.call(FRIEND, vote(1), timeout_ms=2000)
 
@@ -267,13 +267,13 @@ class Deaf:
     ],
 )
 def test_of_a_name_with_several_addresses_all_must_refuse(error: OSError, refused: bool) -> None:
-    assert asyncio.run(Peers(Deaf(error), "raft-client-1").refuses_connections(FRIEND)) is refused
+    assert asyncio.run(PeerConnections(Deaf(error), "raft-client-1").refuses_connections(FRIEND)) is refused
 
 
 @pytest.mark.parametrize("endpoint", [Endpoint("127.0.0.1", 70_000), Endpoint("a..b", 9093), Endpoint("a\0b", 9093)])
 def test_what_is_no_address_is_out_of_reach_and_nothing_worse(endpoint: Endpoint) -> None:
     async def scenario() -> None:
-        peers = Peers(SystemNetwork(), "raft-client-1")
+        peers = PeerConnections(SystemNetwork(), "raft-client-1")
         with pytest.raises(BrokerUnreachable):
             await peers.call(endpoint, vote(1), timeout_ms=500)
         assert not await peers.refuses_connections(endpoint)

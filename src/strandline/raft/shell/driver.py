@@ -23,6 +23,7 @@ from functools import partial
 from random import Random
 from typing import Final
 
+from strandline.client.peers import Peers
 from strandline.log.segment import Segment
 from strandline.metadata.image import Image
 from strandline.model.errors import ErrorCode, KafkaError, NodeFault
@@ -49,7 +50,6 @@ from strandline.raft.shell.input_queue import InputQueue
 from strandline.raft.shell.leadership import LeaderTerm
 from strandline.raft.shell.metrics import QuorumMetrics
 from strandline.raft.shell.outbound_requests import OutboundRequests
-from strandline.raft.shell.peers_port import Peers
 from strandline.raft.shell.replay import Replay
 from strandline.raft.shell.snapshot_generator import SnapshotGenerator, SnapshotSettings
 from strandline.raft.shell.stored_log import StoredLog

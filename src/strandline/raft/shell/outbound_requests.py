@@ -11,12 +11,12 @@ import logging
 from collections.abc import Callable
 from typing import Any, Final, cast
 
+from strandline.client.peers import Peers
 from strandline.model.errors import ErrorCode, KafkaError
 from strandline.model.ids import Endpoint
 from strandline.protocol.apis import API
 from strandline.protocol.types import Message
 from strandline.raft.machine.effects import Send
-from strandline.raft.shell.peers_port import Peers
 from strandline.runtime.tasks import TaskGroup
 
 logger = logging.getLogger(__name__)
