@@ -101,18 +101,18 @@ def test_a_run_that_is_not_the_same_elsewhere_fails(
 ) -> None:
     monkeypatch.setattr("strandline.simulation.trace.Trace.digest", lambda self: "another")
     assert main(["run", "--seeds", "100", "--minutes", "0.05", "--faults", "kill", "--nodes", "1"]) == 1
-    assert "is not the same run in another process" in capsys.readouterr().out
+    assert "has different traces in two processes" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
     ("asked", "why"),
     [
-        (["--seeds", "9..3"], "the first comes before the last"),
-        (["--nodes", "0"], "not a number from 1 on"),
-        (["--minutes", "-1"], "no length of time"),
-        (["--nodes", "2", "--controllers", "3"], "either --nodes, or --controllers and --brokers"),
+        (["--seeds", "9..3"], "must not be greater than the last"),
+        (["--nodes", "0"], "not a positive integer"),
+        (["--minutes", "-1"], "not a positive number of minutes"),
+        (["--nodes", "2", "--controllers", "3"], "or --controllers and --brokers"),
         (["--set", "broker.session.timeout.ms=x"], "broker.session.timeout.ms"),
-        (["--faults", "kill,gremlins"], "'gremlins' is none of"),
+        (["--faults", "kill,gremlins"], "'gremlins' is not one of"),
     ],
 )
 def test_what_cannot_be_run_is_refused_with_the_reason(

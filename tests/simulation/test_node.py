@@ -153,7 +153,7 @@ def test_on_a_network_that_cuts_and_resets_an_idempotent_producer_still_writes_o
         async def write(client: Client) -> None:
             await client.topics.create("orders", partitions=1, replication_factor=1)
             bench.simulation.fabric.weather.reset_chance = 0.03
-            bench.simulation.fabric.weather.cut_chance = 0.6
+            bench.simulation.fabric.weather.split_chance = 0.6
             await produce(client, 200)
             bench.simulation.fabric.weather.reset_chance = 0
 
@@ -178,7 +178,7 @@ def test_a_full_disk_refuses_writes_keeps_reads_and_heals() -> None:
                 with pytest.raises(Exception, match=r"KAFKA_STORAGE_ERROR|not delivered"):
                     await delivery
             assert await consume(client, 20) == numbers(20)
-            bench.machine.disk.mend(full)
+            bench.machine.disk.remove_fault(full)
             assert await produce(client, 1, start=20) == [20]
 
         bench.boot()

@@ -1,4 +1,4 @@
-"""A whole node, and later a whole cluster, on virtual time from one seed, in one process.
+"""Whole nodes and clusters on virtual time, from one seed, in one process.
 
-`world.Simulation` is where to start; docs/simulation.md tells what is modelled and what may go wrong on purpose.
+Start at `world.Simulation`; docs/simulation.md describes what is modelled and which faults can be injected.
 """

@@ -1,17 +1,17 @@
-"""The clock port of a simulated process: the loop's virtual time, as this machine's clocks tell it."""
+"""The clock port of a simulated process: the loop's virtual time as read from this machine's clocks."""
 
 from __future__ import annotations
 
 from strandline.simulation.loop import VirtualLoop
 from strandline.simulation.process import Process
 
-# Virtual time zero. Neither clock starts at 0, nor near the other: a deadline taken for a timestamp shows at once.
+# Virtual time zero. The clocks start far from 0 and from each other, so a deadline used as a timestamp is obvious.
 _MONOTONIC_ZERO_MS = 10_000_000
 _WALL_ZERO_MS = 1_800_000_000_000
 
 
 class SimClock:
-    """Runs at its process's rate. The wall clock may be set (`wall_skew_ms`), as people and NTP do; the other not."""
+    """Runs at its process's rate. Only the wall clock can be set (`wall_skew_ms`), as by an operator or NTP."""
 
     def __init__(self, loop: VirtualLoop, process: Process, wall_skew_ms: int = 0) -> None:
         self._loop = loop

@@ -1,9 +1,9 @@
-"""`strandline sim run` and `strandline sim replay`: seeds from the command line, and the story of one that fails.
+"""`strandline sim run` and `strandline sim replay`: runs seeds and reports violated invariants.
 
     strandline sim run --seeds 1..200 --jobs 2
     strandline sim replay 17 --trace
 
-Also `python -m strandline.simulation …`. Exit code 1 when a seed breaks a promise.
+Also `python -m strandline.simulation …`. The exit code is 1 when a seed violates an invariant.
 """
 
 from __future__ import annotations
@@ -28,65 +28,71 @@ from strandline.simulation.cluster.run import Outcome, run_plan
 from strandline.simulation.cluster.shrink import shrink
 from strandline.simulation.nodes import node_config
 
-TWICE_EVERY = 100
-"""One seed of so many is run again elsewhere: the same seed must mean the same run."""
+RERUN_EVERY = 100
+"""One seed in so many runs again in another process, which must give the same trace."""
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """Called by the command line for `strandline sim`."""
+    """Called by `cli` for `strandline sim`."""
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
-    run = commands.add_parser("run", help="run a cluster from each of many seeds, and check what it promises")
-    run.add_argument("--seeds", type=_seeds, default=range(1, 51), metavar="A..B", help="which (default: 1..50)")
-    run.add_argument("--jobs", type=_number, default=os.cpu_count() or 1, help="processes (default: one for each core)")
-    run.add_argument("--no-shrink", action="store_true", help="tell a failure as it happened, do not look for less")
+    run = commands.add_parser("run", help="run a cluster from each of many seeds and check its invariants")
+    run.add_argument("--seeds", type=_seeds, default=range(1, 51), metavar="A..B", help="seeds to run (default: 1..50)")
+    run.add_argument("--jobs", type=_number, default=os.cpu_count() or 1, help="processes (default: one per core)")
+    run.add_argument("--no-shrink", action="store_true", help="report a failure as it happened, without shrinking it")
     run.add_argument("--keep-going", action="store_true", help="do not stop at the first seed that fails")
-    run.add_argument("--json", action="store_true", help="print one JSON object: totals and what failed")
+    run.add_argument("--json", action="store_true", help="print one JSON object with totals and failures")
     _add_options(run)
     run.set_defaults(run=_run, refuse=run.error)
-    replay = commands.add_parser("replay", help="run one seed again and tell its story")
+    replay = commands.add_parser("replay", help="run one seed again and print its events")
     replay.add_argument("seed", type=int)
-    replay.add_argument("--trace", action="store_true", help="show what the nodes log, and the end of the trace")
-    replay.add_argument("--digest", action="store_true", help="print the hash of everything that happened, only")
+    replay.add_argument("--trace", action="store_true", help="also print the log lines of the nodes")
+    replay.add_argument("--digest", action="store_true", help="print only the trace hash")
     _add_options(replay)
     replay.set_defaults(run=_replay, refuse=replay.error)
 
 
 def _add_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--minutes", type=_minutes, default=0.5, help="of simulated time before healing (default: 0.5)")
-    parser.add_argument("--nodes", type=_number, help="so many nodes that are controller and broker (default: by seed)")
-    parser.add_argument("--controllers", type=_number, help="so many controllers, with --brokers")
-    parser.add_argument("--brokers", type=_number)
-    parser.add_argument("--producers", type=int, help="so many, each with a topic and a consumer (default: by seed)")
     parser.add_argument(
-        "--set", type=_setting, action="append", default=[], metavar="KEY=VALUE", help="of every node (Kafka's keys)"
+        "--minutes", type=_minutes, default=0.5, help="simulated time with faults, before healing (default: 0.5)"
     )
-    parser.add_argument("--faults", type=_faults, metavar="A,B,…", help=f"of {', '.join(FAULTS)} (default: by seed)")
+    parser.add_argument("--nodes", type=_number, help="number of combined controller-brokers (default: by seed)")
+    parser.add_argument("--controllers", type=_number, help="number of controllers, together with --brokers")
+    parser.add_argument("--brokers", type=_number, help="number of brokers, together with --controllers")
+    parser.add_argument(
+        "--producers", type=int, help="number of producers, each with a topic and a consumer (default: by seed)"
+    )
+    parser.add_argument(
+        "--set", type=_config, action="append", default=[], metavar="KEY=VALUE", help="config of every node"
+    )
+    parser.add_argument(
+        "--faults", type=_faults, metavar="A,B,…", help=f"any of {', '.join(FAULTS)} (default: by seed)"
+    )
 
 
 def _run(arguments: argparse.Namespace) -> int:
     options = _options(arguments)
-    began = time.monotonic()  # noqa: TID251  (how long a person waited)
+    began = time.monotonic()  # noqa: TID251  (the real duration, for the report)
     totals = Totals()
     for outcome in _outcomes(arguments.seeds, options, arguments.jobs):
         totals.add(outcome)
-        if outcome.plan.seed % TWICE_EVERY == 0 and (why := _differs_elsewhere(outcome, arguments)) is not None:
+        if outcome.plan.seed % RERUN_EVERY == 0 and (why := _rerun_difference(outcome, arguments)) is not None:
             totals.failures.append({"seed": outcome.plan.seed, "invariant": "determinism", "why": why})
             if not arguments.json:
                 print(why, flush=True)
         if outcome.violation is not None:
             if not arguments.no_shrink:
-                print(f"seed {outcome.plan.seed} breaks a promise; looking for the least that does", file=sys.stderr)
-            told = outcome if arguments.no_shrink else shrink(outcome)
-            totals.failures.append(_failure(told))
+                print(f"seed {outcome.plan.seed} violates an invariant; shrinking the run", file=sys.stderr)
+            shown = outcome if arguments.no_shrink else shrink(outcome)
+            totals.failures.append(_failure(shown))
             if not arguments.json:
-                tell(told, arguments)
+                report(shown, arguments)
             if not arguments.keep_going:
                 break
     took_s = time.monotonic() - began  # noqa: TID251
     if arguments.json:
         print(json.dumps(totals.as_json(took_s), indent=2))
     else:
-        totals.tell(took_s)
+        totals.report(took_s)
     return 1 if totals.failures else 0
 
 
@@ -108,11 +114,11 @@ def _replay(arguments: argparse.Namespace) -> int:
     if arguments.digest:
         print(outcome.digest)
         return 0
-    tell(outcome, arguments)
+    report(outcome, arguments)
     return 0 if outcome.violation is None else 1
 
 
-def tell(outcome: Outcome, arguments: argparse.Namespace) -> None:
+def report(outcome: Outcome, arguments: argparse.Namespace) -> None:
     violation = outcome.violation
     print(
         f"\nseed {outcome.plan.seed}: "
@@ -164,7 +170,7 @@ class Totals:
             "failures": self.failures,
         }
 
-    def tell(self, took_s: float) -> None:
+    def report(self, took_s: float) -> None:
         rate = self.seeds / took_s if took_s else 0.0
         print(f"\n{self.seeds} seeds in {took_s:.0f} s ({rate:.2f} per second)")
         print(
@@ -195,15 +201,15 @@ def run_seed(seed: int, options: Options) -> Outcome:
     return outcome
 
 
-def _differs_elsewhere(outcome: Outcome, arguments: argparse.Namespace) -> str | None:
-    """In a process of its own, whose sets are in another order: why it was not the same run, if so."""
+def _rerun_difference(outcome: Outcome, arguments: argparse.Namespace) -> str | None:
+    """Reruns the seed in another process with another hash seed. Returns what differs, or None."""
     seed = str(outcome.plan.seed)
     command = [sys.executable, "-m", "strandline.simulation", "replay", seed, "--digest", *_as_arguments(arguments)]
     environment = {**os.environ, "PYTHONHASHSEED": seed}
     digest = subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout.strip()
     if digest == outcome.digest:
         return None
-    return f"seed {seed} is not the same run in another process: {digest}, {outcome.digest}"
+    return f"seed {seed} has different traces in two processes: {digest}, {outcome.digest}"
 
 
 def _as_arguments(arguments: argparse.Namespace) -> Iterable[str]:
@@ -220,7 +226,7 @@ def _as_arguments(arguments: argparse.Namespace) -> Iterable[str]:
 def _options(arguments: argparse.Namespace) -> Options:
     layout = None
     if arguments.nodes is not None and (arguments.controllers is not None or arguments.brokers is not None):
-        arguments.refuse("--nodes are controllers and brokers: give either --nodes, or --controllers and --brokers")
+        arguments.refuse("use either --nodes (combined controller-brokers), or --controllers and --brokers")
     try:
         node_config("any", overrides=dict(arguments.set))
     except InvalidConfig as refused:
@@ -242,13 +248,13 @@ def _seeds(text: str) -> Sequence[int]:
     except ValueError:
         raise argparse.ArgumentTypeError(f"{text!r} is neither A..B nor A,B,…") from None
     if not seeds:
-        raise argparse.ArgumentTypeError(f"there is nothing in {text}: the first comes before the last")
+        raise argparse.ArgumentTypeError(f"{text} is empty: the first seed must not be greater than the last")
     return seeds
 
 
 def _number(text: str) -> int:
     if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text} is not a number from 1 on")
+        raise argparse.ArgumentTypeError(f"{text} is not a positive integer")
     return int(text)
 
 
@@ -258,11 +264,11 @@ def _minutes(text: str) -> float:
     except ValueError:
         minutes = 0.0
     if not 0 < minutes < math.inf:
-        raise argparse.ArgumentTypeError(f"{text} is no length of time")
+        raise argparse.ArgumentTypeError(f"{text} is not a positive number of minutes")
     return minutes
 
 
-def _setting(text: str) -> tuple[str, str]:
+def _config(text: str) -> tuple[str, str]:
     key, equals, value = text.partition("=")
     if not equals:
         raise argparse.ArgumentTypeError(f"{text!r} is not KEY=VALUE")
@@ -273,12 +279,12 @@ def _faults(text: str) -> list[str]:
     kinds = [each.strip() for each in text.split(",") if each.strip()]
     for kind in kinds:
         if kind not in FAULTS:
-            raise argparse.ArgumentTypeError(f"{kind!r} is none of {', '.join(FAULTS)}")
+            raise argparse.ArgumentTypeError(f"{kind!r} is not one of {', '.join(FAULTS)}")
     return kinds
 
 
 def main(argv: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="strandline sim", description="A cluster on virtual time, from a seed.")
+    parser = argparse.ArgumentParser(prog="strandline sim", description="Clusters on virtual time, from seeds.")
     configure(parser)
     arguments: Any = parser.parse_args(argv)
     code: int = arguments.run(arguments)

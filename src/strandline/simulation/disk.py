@@ -1,9 +1,9 @@
-"""The disk port in memory: a process's view of a `Volume`, with faults, a count of operations, and an end.
+"""The disk port in memory: one process's access to a `Volume`, with injected faults and numbered operations.
 
-Every call that changes something is an *operation* and has a number; a power loss can be drawn at any of them. It is
-raised as `PowerLoss`, unwinds the step, and from then on this view is dead: whatever the program still tries on its way
-out changes nothing. `Volume.after_power_loss` is what the next boot finds. The operations can be kept in a journal,
-from which the volume at any moment of the run can be made again without running the program (see journal.py).
+Every call that changes the volume is an *operation* and has a number; a power loss can be placed at any of them. It is
+raised as `PowerLoss` and unwinds the step; afterwards this disk is off and changes nothing, whatever the program still
+tries. The next boot finds `Volume.after_power_loss`. Operations can be recorded in a journal, from which the volume at
+any point of the run is rebuilt without running the program (see journal.py).
 """
 
 from __future__ import annotations
@@ -27,21 +27,22 @@ _CHANGES = ("create", "write", "truncate", "sync", "rename", "remove", "make_dir
 
 
 class PowerLoss(ProcessEnded):
-    """The power went at this disk operation."""
+    """The power was lost at this disk operation."""
 
 
 @dataclass(slots=True)
 class Fault:
-    """Fails operations of some kinds on paths below `under` with an errno: `times` of them, after `after` of them."""
+    """Lets the first `after` calls of these kinds on paths below `under` pass, then fails `times` of them (None: all)
+    with the errno `code`."""
 
     kinds: tuple[str, ...]
     under: str
     code: int
     after: int = 0
     times: int | None = None
-    struck: bool = False
+    triggered: bool = False
 
-    def strikes(self, kind: str, path: str) -> bool:
+    def applies(self, kind: str, path: str) -> bool:
         if kind not in self.kinds or not (path == self.under or path.startswith(self.under.rstrip("/") + "/")):
             return False
         if self.after > 0:
@@ -51,7 +52,7 @@ class Fault:
             self.times -= 1
             if self.times < 0:
                 return False
-        self.struck = True
+        self.triggered = True
         return True
 
 
@@ -80,31 +81,30 @@ class SimDisk:
     def fail(
         self, *kinds: str, under: str = "/", code: int = errno.EIO, after: int = 0, times: int | None = None
     ) -> Fault:
-        """Kinds: look, read, those of operations; none means all of them. A write that fails leaves its first half."""
-        fault = Fault(kinds or ("look", "read", *_CHANGES), under, code, after, times)
+        """Kinds: lookup, read and those of operations; none means all. A write that fails leaves its first half."""
+        fault = Fault(kinds or ("lookup", "read", *_CHANGES), under, code, after, times)
         self._faults.append(fault)
         return fault
 
     def make_read_only(self, under: str = "/") -> Fault:
         return self.fail(*_CHANGES, under=under, code=errno.EROFS)
 
-    def mend(self, fault: Fault) -> None:
+    def remove_fault(self, fault: Fault) -> None:
         if fault in self._faults:
             self._faults.remove(fault)
 
-    def repair(self) -> None:
-        """Whatever was wrong."""
+    def remove_all_faults(self) -> None:
         self._faults.clear()
 
     def switch_off(self) -> None:
-        """The process that used this view is gone. Its locks go with it, the volume stays."""
+        """The process that used this disk has ended: its locks are released, the volume stays."""
         self.off = True
         for path in [path for path, holder in self.volume.locks.items() if holder is self]:
             del self.volume.locks[path]
 
     def open(self, path: str, *, create: bool = False) -> SimFile:
         path = posixpath.normpath(path)
-        self.look(path)
+        self.check_access(path)
         if create and self.volume.find(path) is None:
             self.change(Operation("create", path=path))
         return SimFile(self, path, self.volume.file(path))
@@ -114,23 +114,23 @@ class SimDisk:
         return file.read_at(0, file.size())
 
     def exists(self, path: str) -> bool:
-        self.look(path)
+        self.check_access(path)
         return self.volume.find(path) is not None
 
     def is_dir(self, path: str) -> bool:
-        self.look(path)
+        self.check_access(path)
         return isinstance(self.volume.find(path), DirectoryNode)
 
     def list(self, path: str) -> list[str]:
-        self.look(path, "read")
+        self.check_access(path, "read")
         return sorted(self.volume.directory(path).entries)
 
     def size(self, path: str) -> int:
-        self.look(path)
+        self.check_access(path)
         return self.volume.file(path).size
 
     def modified_ms(self, path: str) -> int:
-        self.look(path)
+        self.check_access(path)
         return self.volume.node(path).modified_ms
 
     def make_dirs(self, path: str) -> None:
@@ -153,7 +153,7 @@ class SimDisk:
         self.change(Operation("remove", path=path))
 
     def remove_tree(self, path: str) -> None:
-        """One operation for each name: the power may go half-way through."""
+        """One operation for each name: the power can be lost half-way through."""
         path = posixpath.normpath(path)
         for name in self.list(path):
             below = posixpath.join(path, name)
@@ -169,7 +169,7 @@ class SimDisk:
         self.change(Operation("sync_dir", path=posixpath.normpath(path)))
 
     def usage(self, path: str) -> tuple[int, int]:
-        self.look(path)
+        self.check_access(path)
         capacity = self.volume.capacity_bytes
         total = _UNLIMITED_BYTES if capacity is None else capacity
         return total, max(0, total - self.volume.used_bytes())
@@ -182,15 +182,15 @@ class SimDisk:
         self.volume.locks[path] = self
         return SimDirectoryLock(self, path)
 
-    def look(self, path: str, kind: str = "look") -> None:
-        """Before anything that changes nothing."""
+    def check_access(self, path: str, kind: str = "lookup") -> None:
+        """Called before every access that changes nothing."""
         if self.off:
             raise PowerLoss(path)
         if self._faults:
-            self._strike(kind, path)
+            self._raise_fault(kind, path)
 
     def change(self, operation: Operation) -> None:
-        """The one way to change the volume: counted, traced, kept, and possibly the last."""
+        """The only way to change the volume: numbers, traces and records the operation, or loses the power at it."""
         pause_here()
         if self.off:
             raise PowerLoss(operation.path)
@@ -202,21 +202,21 @@ class SimDisk:
                 self.when_power_is_lost()
             raise PowerLoss(operation.path)
         if self._faults:
-            self._strike_change(operation)
+            self._raise_change_fault(operation)
         self._perform(operation)
 
     def _perform(self, operation: Operation) -> None:
         operation.at_ms = self._now_ms()
-        operation.perform(self.volume)  # raises if it cannot be done: then it did not happen, and has no number
+        operation.perform(self.volume)  # an operation that raises has not happened and gets no number
         self.operations += 1
         if self._trace is not None:
             self._trace.note(f"{self._name}: {operation.describe()}", operation.data)
         if self._journal is not None:
             self._journal.operations.append(operation)
 
-    def _strike_change(self, operation: Operation) -> None:
+    def _raise_change_fault(self, operation: Operation) -> None:
         try:
-            self._strike(operation.kind, operation.path)
+            self._raise_fault(operation.kind, operation.path)
         except OSError:
             if operation.kind == "write":
                 half = operation.data[: len(operation.data) // 2]
@@ -225,16 +225,17 @@ class SimDisk:
                 self._perform(Operation("sync_failed", operation.path, operation.number))
             raise
 
-    def _strike(self, kind: str, path: str) -> None:
+    def _raise_fault(self, kind: str, path: str) -> None:
         for fault in self._faults:
-            if fault.strikes(kind, path):
+            if fault.applies(kind, path):
                 if self._trace is not None:
                     self._trace.note(f"{self._name}: {kind} {path} fails with {errno.errorcode[fault.code]}")
                 raise OSError(fault.code, os.strerror(fault.code), path)
 
 
 class SimFile:
-    """A handle holds its file, not its name, as a descriptor does. Once closed it goes by name, to no other file."""
+    """A handle refers to its file, not to its name, like a file descriptor. A closed handle reopens its file by name,
+    and only if the name still refers to it."""
 
     __slots__ = ("_closed", "_disk", "_node", "_path")
 
@@ -249,14 +250,14 @@ class SimFile:
         return self._path
 
     def read_at(self, position: int, size: int) -> bytes:
-        self._disk.look(self._path, "read")
+        self._disk.check_access(self._path, "read")
         node = self._open()
         if node.cold:
             node.cold.difference_update(range(position // PAGE_BYTES, (position + size) // PAGE_BYTES + 1))
         return node.read(position, size)
 
     def read_cached(self, position: int, size: int) -> bytes | None:
-        self._disk.look(self._path)
+        self._disk.check_access(self._path)
         node = self._open()
         end = min(position + size, node.size)
         if node.cold and not node.cold.isdisjoint(range(position // PAGE_BYTES, -(-end // PAGE_BYTES))):
@@ -277,10 +278,10 @@ class SimFile:
         self._disk.change(Operation("truncate", self._path, self._open().number, size))
 
     def reserve(self, size: int) -> None:
-        """As on a system that knows no reservations: space is taken by what is written."""
+        """Ignored, as on a file system without fallocate: space is taken by what is written."""
 
     def size(self) -> int:
-        self._disk.look(self._path)
+        self._disk.check_access(self._path)
         return self._open().size
 
     def sync(self) -> None:
@@ -297,7 +298,7 @@ class SimFile:
     def _open(self) -> FileNode:
         if self._closed:
             if self._disk.volume.find(self._path) is not self._node:
-                raise FileNotFoundError(errno.ENOENT, "another file has taken this name, or none", self._path)
+                raise FileNotFoundError(errno.ENOENT, "this name refers to another file, or to none", self._path)
             self._closed = False
         return self._node
 

@@ -1,8 +1,7 @@
-"""The operations of a disk as values: what happened, for the trace, and to make the volume of any moment again.
+"""Disk operations as values: they go into the trace, and replaying them rebuilds the volume at any point of a run.
 
-A run of a thousand client operations costs a second or two; the volume before its k-th disk operation costs nothing
-once the operations before it are known. That is what makes a power loss at *every* operation affordable: the program
-runs once, and only what comes after the loss (boot, read back, compare) runs for each.
+This makes a power loss at *every* disk operation affordable: the program runs once with its operations recorded, and
+only what follows the loss (boot, read back, compare) runs once per operation.
 """
 
 from __future__ import annotations
@@ -17,10 +16,13 @@ from strandline.simulation.volume import Volume
 class Operation:
     kind: str
     path: str = ""
-    number: int = 0  # of the file, for what happens through a handle
-    position: int = 0  # of a write; the size of a truncation
+    number: int = 0
+    """The file's number, for operations through a handle."""
+    position: int = 0
+    """Where a write begins; the new size for a truncation."""
     data: bytes = b""
-    other: str = ""  # the new name
+    other: str = ""
+    """The new name of a rename."""
     at_ms: int = 0
 
     def describe(self) -> str:
@@ -55,7 +57,7 @@ class Journal:
     operations: list[Operation] = field(default_factory=list)
 
     def moments(self, volume: Volume) -> Iterator[int]:
-        """Takes a volume as it was at the start through the run; yields k when operation k is the next to happen."""
+        """Replays the run on `volume`, which must be as it was at the start; yields k before operation k is applied."""
         for number, operation in enumerate(self.operations):
             yield number
             operation.perform(volume)

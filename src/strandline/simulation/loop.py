@@ -1,14 +1,14 @@
-"""An asyncio event loop whose time is a number: no threads, no sockets, no waiting.
+"""An asyncio event loop on virtual time: no threads, no sockets, no real waiting.
 
-Events that are ready run first in, first out; when none is, time jumps to the next timer (equal times: in the order in
-which they were set). Nothing else moves time: a run is a function of its inputs, and an hour costs what happens in it.
+Ready events run first in, first out; when none is ready, time jumps to the next timer (equal times: in the order in
+which they were set). Nothing else advances time, so a run is a function of its inputs.
 
-An exception in a callback ends the run and is raised from it: in a simulation that is a bug, not something to log.
-Nothing ready and no timer, while the awaited result is missing, is a `Deadlock`, reported with every task that waits.
+An exception in a callback ends the run and is raised from `run`: in a simulation it is a bug, not something to log.
+When the awaited result is missing and neither an event nor a timer is left, `Deadlock` lists every waiting task.
 
-Built on asyncio's classes for every loop (AbstractEventLoop, Task, Future, TimerHandle), not on the internals of its
-selector loops, so that it is the same on every Python we support. What has to do with sockets, signals, subprocesses
-and threads is left as AbstractEventLoop has it: refused.
+Built on asyncio's public classes (AbstractEventLoop, Task, Future, TimerHandle), not on the internals of its selector
+loops, so it behaves the same on every supported Python. Sockets, signals, subprocesses and threads are not supported:
+AbstractEventLoop raises NotImplementedError.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ DEFAULT_MAX_STEPS = 20_000_000
 
 
 class Deadlock(Exception):
-    """Somebody waits for what nothing can bring about any more."""
+    """The awaited result is missing, and no event or timer is left that could produce it."""
 
 
 class LimitReached(Exception):
-    """More virtual time or more steps than the run was allowed."""
+    """The run exceeded its limit of virtual time or of steps."""
 
 
 class Event(asyncio.TimerHandle):
@@ -69,15 +69,16 @@ class VirtualLoop(asyncio.AbstractEventLoop):
         self.trace = trace or Trace()
         self.steps = 0
         self.after_step: Callable[[Process | None], None] | None = None
-        """Looks at the world after every event, told whose it was. What it raises ends the run."""
-        self._complaints: list[str] = []
+        """Called after every event with the event's process. An exception it raises ends the run."""
+        self._unhandled_errors: list[str] = []
         self._now_us = 0
         self._order = 0
         self._ready: deque[Event] = deque()
         self._timers: list[tuple[int, int, Event]] = []
         self._cancelled_timers = 0
-        self._nobody = Process("simulation")  # holds the tasks that belong to no process
-        self._processes: list[Process] = [self._nobody]
+        self._no_process = Process("simulation")
+        """Holds the tasks that belong to no process."""
+        self._processes: list[Process] = [self._no_process]
         self._running = False
         self._stopping = False
         self._closed = False
@@ -125,7 +126,7 @@ class VirtualLoop(asyncio.AbstractEventLoop):
     def call_at_us(
         self, when_us: int, callback: Callable[..., object], *args: Any, context: Context | None = None
     ) -> Event:
-        """In the simulation's own time, whatever the process's clock says."""
+        """In the simulation's own time, independent of the process's clock."""
         event = self._event(max(when_us, self._now_us), callback, args, context)
         heapq.heappush(self._timers, (event.when_us, event.order, event))
         return event
@@ -134,12 +135,12 @@ class VirtualLoop(asyncio.AbstractEventLoop):
         self, when_us: int, callback: Callable[..., object], args: tuple[Any, ...], context: Context | None
     ) -> Event:
         if self._closed:
-            raise RuntimeError("this virtual loop has ended")
+            raise RuntimeError("this virtual loop is closed")
         self._order += 1
         return Event(self, when_us, self._order, callback, args, context)
 
     def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
-        """asyncio's timers tell their loop so; most timers of a server are deadlines that never come."""
+        """Called by asyncio's TimerHandle.cancel. Most timers of a server are deadlines that never fire."""
         self._cancelled_timers += 1
         if self._cancelled_timers > 1000 and self._cancelled_timers * 2 > len(self._timers):
             self._timers = [entry for entry in self._timers if not entry[2].cancelled()]
@@ -151,30 +152,30 @@ class VirtualLoop(asyncio.AbstractEventLoop):
 
     def create_task(self, coro: Generator[Any, None, T] | Coroutine[Any, Any, T], **options: Any) -> asyncio.Task[T]:
         context: Context | None = options.get("context")
-        process = (current_process() if context is None else process_of(context)) or self._nobody
+        process = (current_process() if context is None else process_of(context)) or self._no_process
         task: asyncio.Task[T] = asyncio.Task(coro, loop=self, **options)
         process.adopt(task)
         return task
 
-    def know(self, process: Process) -> None:
-        """A process whose tasks are to be reported on a deadlock and cleared away at the end."""
+    def register(self, process: Process) -> None:
+        """The tasks of a registered process are reported on a deadlock and closed with the loop."""
         self._processes.append(process)
 
-    def complaints(self) -> list[str]:
-        """Errors that ended up nowhere: in tasks nobody asked about, or told to the loop. Each is told once."""
+    def take_unhandled_errors(self) -> list[str]:
+        """Errors of tasks whose result was never retrieved, or given to the exception handler. Returned once."""
         for process in self._processes:
-            self._complaints.extend(
-                f"{process.name}: {name} failed and nobody looked: {error!r}"
-                for name, error in process.unseen_errors()
+            self._unhandled_errors.extend(
+                f"{process.name}: {name} failed and its result was never retrieved: {error!r}"
+                for name, error in process.unretrieved_errors()
                 if not isinstance(error, ProcessEnded)
             )
-        complaints, self._complaints = self._complaints, []
-        return complaints
+        errors, self._unhandled_errors = self._unhandled_errors, []
+        return errors
 
     def resume(self, process: Process) -> None:
         process.paused = False
-        waiting, process.waiting = process.waiting, []
-        self._ready.extend(waiting)
+        due, process.due_while_paused = process.due_while_paused, []
+        self._ready.extend(due)
 
     def run_until_complete(self, future: Any) -> Any:
         return self.run(future)
@@ -186,7 +187,7 @@ class VirtualLoop(asyncio.AbstractEventLoop):
         max_virtual_s: float | None = None,
         max_steps: int = DEFAULT_MAX_STEPS,
     ) -> T:
-        """Runs until the result is there, or raises Deadlock, LimitReached, or what a callback raised."""
+        """Runs until `awaited` has a result; raises Deadlock, LimitReached, or what a callback raised."""
         until_us = None if max_virtual_s is None else self._now_us + round(max_virtual_s * 1_000_000)
         until_step = self.steps + max_steps
         with _Running(self):
@@ -199,14 +200,14 @@ class VirtualLoop(asyncio.AbstractEventLoop):
             return future.result()
 
     def run_forever(self) -> None:
-        """Until `stop`, or until nothing is left to do."""
+        """Until `stop`, or until no event or timer is left."""
         self._stopping = False
         with _Running(self):
             while not self._stopping and self._step(None):
                 pass
 
     def _step(self, until_us: int | None) -> bool:
-        """One event, or a jump in time. False when there is neither."""
+        """Runs one event or advances time. False when there is neither an event nor a timer."""
         while self._ready:
             event = self._ready.popleft()
             if event.cancelled():
@@ -214,11 +215,11 @@ class VirtualLoop(asyncio.AbstractEventLoop):
             process = event.process
             if process is not None and (not process.alive or process.paused):
                 if process.alive:
-                    process.waiting.append(event)
+                    process.due_while_paused.append(event)
                 continue
             self._run_event(event)
             return True
-        return self._jump(until_us)
+        return self._advance_time(until_us)
 
     def _run_event(self, event: Event) -> None:
         self.steps += 1
@@ -234,8 +235,8 @@ class VirtualLoop(asyncio.AbstractEventLoop):
         if self.after_step is not None:
             self.after_step(event.process)
 
-    def _jump(self, until_us: int | None) -> bool:
-        """To the next timer of anybody alive; all timers of that instant become ready."""
+    def _advance_time(self, until_us: int | None) -> bool:
+        """To the next timer of a running process; all timers of that instant become ready."""
         timers = self._timers
         while timers:
             when_us, _, event = timers[0]
@@ -273,7 +274,7 @@ class VirtualLoop(asyncio.AbstractEventLoop):
         return self._closed
 
     def close(self) -> None:
-        """Ends every process and throws away what waits, in order, so that no collector does it at its own time."""
+        """Ends every process and closes pending coroutines in order, so that the garbage collector does not do it."""
         if self._closed:
             return
         self._closed = True
@@ -281,12 +282,12 @@ class VirtualLoop(asyncio.AbstractEventLoop):
         self._timers.clear()
         for process in self._processes:
             process.alive = False
-        # What a clean-up begins when it is thrown away ends at once, and has nothing to say.
+        # A `finally` that awaits is closed in turn; its warnings are of no interest.
         hook, sys.unraisablehook = sys.unraisablehook, lambda _: None
         try:
             for process in self._processes:
                 for task in process.pending_tasks():
-                    _throw_away(task)
+                    _close_coroutine(task)
         finally:
             sys.unraisablehook = hook
 
@@ -294,7 +295,7 @@ class VirtualLoop(asyncio.AbstractEventLoop):
         return False
 
     def set_debug(self, enabled: bool) -> None:
-        """Debugging would only add stacks that nobody reads: the trace is the debugger."""
+        """Ignored: the trace serves for debugging."""
 
     def set_exception_handler(
         self, handler: Callable[[asyncio.AbstractEventLoop, dict[str, Any]], object] | None
@@ -305,7 +306,7 @@ class VirtualLoop(asyncio.AbstractEventLoop):
         return self._exception_handler
 
     def default_exception_handler(self, context: dict[str, Any]) -> None:
-        self._complaints.append(f"{context.get('message')}: {context.get('exception')!r}")
+        self._unhandled_errors.append(f"{context.get('message')}: {context.get('exception')!r}")
 
     def call_exception_handler(self, context: dict[str, Any]) -> None:
         if isinstance(context.get("exception"), ProcessEnded):
@@ -316,27 +317,27 @@ class VirtualLoop(asyncio.AbstractEventLoop):
             self._exception_handler(self, context)
 
     async def shutdown_asyncgens(self) -> None:
-        """Generators are closed by whoever made them, or not at all (see _let_go)."""
+        """Asynchronous generators are closed by their users, or not at all (see _ignore_generator)."""
 
     async def shutdown_default_executor(self, timeout: float | None = None) -> None:
-        """There is none: threads would end determinism. Blocking work goes through the Offload port."""
+        """There is none: threads are not deterministic. Blocking work goes through the Offload port."""
 
 
 class _Running:
-    """This loop is the running one inside the block, and the one before it is again afterwards."""
+    """Inside the block the virtual loop is asyncio's running loop."""
 
     def __init__(self, loop: VirtualLoop) -> None:
         self._loop = loop
 
     def __enter__(self) -> None:
         if self._loop._closed:
-            raise RuntimeError("this virtual loop has ended")
+            raise RuntimeError("this virtual loop is closed")
         if asyncio._get_running_loop() is not None:
             raise RuntimeError("another event loop is running here")
         self._loop._running = True
         asyncio._set_running_loop(self._loop)
         self._hooks = sys.get_asyncgen_hooks()
-        sys.set_asyncgen_hooks(firstiter=None, finalizer=_let_go)
+        sys.set_asyncgen_hooks(firstiter=None, finalizer=_ignore_generator)
 
     def __exit__(self, *_: object) -> None:
         self._loop._running = False
@@ -344,12 +345,12 @@ class _Running:
         sys.set_asyncgen_hooks(*self._hooks)
 
 
-def _let_go(generator: AsyncGenerator[Any, Any]) -> None:
-    """For an asynchronous generator nobody holds any more: its process has ended, so its clean-up does not run."""
+def _ignore_generator(generator: AsyncGenerator[Any, Any]) -> None:
+    """An unreferenced asynchronous generator belongs to an ended process, whose `finally` blocks must not run."""
 
 
 def _where(task: asyncio.Task[Any]) -> str:
-    """The chain of coroutines from the task's own to the one that waits."""
+    """The chain of coroutines from the task's own to the one that is suspended."""
     places = []
     coroutine: Any = task.get_coro()
     while (frame := getattr(coroutine, "cr_frame", None)) is not None:
@@ -358,13 +359,13 @@ def _where(task: asyncio.Task[Any]) -> str:
     return " > ".join(places)
 
 
-def _throw_away(task: asyncio.Task[Any]) -> None:
+def _close_coroutine(task: asyncio.Task[Any]) -> None:
     task._log_destroy_pending = False  # type: ignore[attr-defined]
     coroutine = task.get_coro()
     try:
         if coroutine is not None:
             coroutine.close()
     except BaseException as error:
-        # A clean-up that waits, or reaches for the disk of a machine that is off: what a power cut does not run either.
+        # A `finally` block awaits, or uses the disk of a machine that is off: a power loss would not run it either.
         if isinstance(error, (KeyboardInterrupt, SystemExit)):
             raise

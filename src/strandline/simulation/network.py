@@ -1,9 +1,9 @@
-"""The network between simulated machines: names, ports, delays, and everything that goes wrong on the way.
+"""The network between simulated machines: names, ports, delays and faults.
 
 A `Fabric` connects machines; each process reaches it through its own `SimNetwork`, which is the network port. The
-fabric's `Weather` says how long things take and how often they break; machines can be cut off from each other one way
-or both. As TCP does, a cut delays bytes rather than losing them: they arrive after it heals, if the connection still
-exists. A machine that lost its power answers nothing; once it is back it answers what it does not know with a reset.
+fabric's `Weather` holds delays and fault probabilities; links can be blocked in one or both directions. As with TCP, a
+partition delays bytes rather than losing them: they arrive after it heals, if the connection still exists. A machine
+that lost power does not respond; after its next boot it resets connections that it does not know.
 """
 
 from __future__ import annotations
@@ -26,31 +26,35 @@ from strandline.simulation.transport import SimTransport
 
 _LOCAL_NAMES = ("localhost", "127.0.0.1", "::1")
 _EVERYWHERE = ("", "0.0.0.0", "::")
-_SYN_RETRIES_S = (0, 1, 2, 4, 8, 16, 32, 64)  # as Linux: given up after about two minutes
+_SYN_RETRIES_S = (0, 1, 2, 4, 8, 16, 32, 64)  # as Linux: a connection attempt times out after about two minutes
 
 
 @dataclass(slots=True)
 class Weather:
-    """Times in microseconds; chances between 0 and 1."""
+    """Network conditions: delays in microseconds, fault probabilities between 0 and 1."""
 
     least_delay_us: int = 20
     most_delay_us: int = 200
-    slow_chance: float = 0.0  # that something takes `slow_delay_us` more
+    slow_chance: float = 0.0
+    """That a delivery takes `slow_delay_us` longer."""
     slow_delay_us: int = 50_000
-    cut_chance: float = 0.2  # that a piece of data arrives in several pieces
-    reset_chance: float = 0.0  # that a connection breaks in the middle of a piece of data
-    refuse_chance: float = 0.0  # that a listener's backlog is full
+    split_chance: float = 0.2
+    """That a chunk of data arrives in several pieces."""
+    reset_chance: float = 0.0
+    """That a connection is reset in the middle of a chunk of data."""
+    refuse_chance: float = 0.0
+    """That a listener refuses the connection, as with a full backlog."""
     window_bytes: int = 256 * 1024
 
 
 class Tap(Protocol):
-    """Hears every connection."""
+    """Observes the bytes of every connection."""
 
     def written(self, sender: SimTransport, data: bytes) -> None:
-        """A program has written this, whatever becomes of it."""
+        """A program has written `data`, whether or not it arrives."""
 
     def arrived(self, sender: SimTransport, data: bytes) -> None:
-        """This has reached the socket at the other end, whether or not its program reads it."""
+        """`data` has reached the socket at the other end, whether or not its program reads it."""
 
 
 class Fabric:
@@ -59,7 +63,7 @@ class Fabric:
         self.weather = weather or Weather()
         self._random = random
         self._trace = trace
-        self._context = copy_context()  # of no process: the network outlives them all
+        self._context = copy_context()  # belongs to no process: the network outlives them all
         self._addresses: dict[str, str] = {}
         self._down: set[str] = set()
         self._blocked: set[tuple[str, str]] = set()
@@ -69,15 +73,15 @@ class Fabric:
         self._transports: dict[SimTransport, None] = {}
         self._next_port = 32768
         self.lags_us: dict[tuple[str, str], int] = {}
-        """How much longer than the weather says everything takes from one machine to another."""
+        """By (source, target): upper bound of the delay added to that of the weather."""
         self.tap: Tap | None = None
 
     def add(self, machine: str) -> str:
-        """Gives the machine an address; its name resolves to it from now on."""
+        """Assigns an address to the machine; from now on its name resolves to it."""
         return self._addresses.setdefault(machine, f"10.0.0.{len(self._addresses) + 1}")
 
     def block(self, source: str, target: str) -> None:
-        """Nothing gets from one machine to the other, until unblocked; the other way is its own."""
+        """Delivers nothing from `source` to `target` until unblocked. The opposite direction is not affected."""
         self._trace.note(f"blocked {source} to {target}")
         self._blocked.add((source, target))
 
@@ -87,7 +91,7 @@ class Fabric:
         self._release((source, target))
 
     def partition(self, *sides: tuple[str, ...]) -> None:
-        """Machines of different sides do not hear each other."""
+        """Blocks all links between machines of different sides."""
         for side in sides:
             for other in sides:
                 if side is not other:
@@ -96,24 +100,24 @@ class Fabric:
                             self.block(source, target)
 
     def stall(self, source: str, target: str) -> None:
-        """The connections that there are stand still, one way, while new ones pass them by: on some other path."""
+        """Holds back what existing connections carry from `source` to `target`; new connections are not affected."""
         self._trace.note(f"stalled {source} to {target}")
         for transport in self._transports:
             if transport.machine == source and transport.peer.machine == target:
                 self._stalled.setdefault(transport, deque())
 
-    def flow(self, source: str, target: str) -> None:
-        """What stood still goes on its way, though whoever sent it may be gone."""
+    def unstall(self, source: str, target: str) -> None:
+        """Delivers what was held back, even if the process that sent it has ended."""
         self._trace.note(f"flows {source} to {target}")
         for transport in [each for each in self._stalled if (each.machine, each.peer.machine) == (source, target)]:
             for arrive, arguments in self._stalled.pop(transport):
-                # One after the other: the end of a connection does not swallow what came before it.
+                # In order: the end of a connection must not overtake the data before it.
                 transport.last_arrival_us = max(transport.last_arrival_us, self.loop.now_us)
                 transport.last_arrival_us += self._delay_us(source, target)
                 self.carry(transport, arrive, *arguments)
 
     def break_connections(self, one: str, other: str) -> None:
-        """As a firewall does that forgets them: both ends are reset."""
+        """Resets both ends, as when a firewall drops its connection table."""
         self._trace.note(f"broken {one} and {other}")
         for transport in self._transports:
             if (transport.machine, transport.peer.machine) in ((one, other), (other, one)):
@@ -123,19 +127,19 @@ class Fabric:
         for source, target in sorted(self._blocked):
             self.unblock(source, target)
         for source, target in sorted({(each.machine, each.peer.machine) for each in self._stalled}):
-            self.flow(source, target)
+            self.unstall(source, target)
         self.lags_us.clear()
 
     def process_ended(self, machine: str, process: Process) -> None:
-        """The kernel closes what the process had open, unless the kernel is gone as well."""
+        """The kernel closes the sockets of the process, unless the machine itself is down."""
         self._listeners = {
             key: listener for key, listener in self._listeners.items() if listener.process is not process
         }
         for transport in [transport for transport in self._transports if transport.process is process]:
             if machine in self._down:
-                transport.gone = True
+                transport.closed = True
             else:
-                transport.cut()
+                transport.terminate()
 
     def machine_down(self, machine: str) -> None:
         self._down.add(machine)
@@ -147,7 +151,7 @@ class Fabric:
 
     def listen(self, machine: str, host: str, port: int, factory: ProtocolFactory) -> SimListener:
         if host not in _EVERYWHERE and host not in _LOCAL_NAMES and self.resolve(machine, host) != machine:
-            raise OSError(errno.EADDRNOTAVAIL, "this address is another machine's", host)
+            raise OSError(errno.EADDRNOTAVAIL, "this address belongs to another machine", host)
         port = port or self._ephemeral_port()
         if (machine, port) in self._listeners:
             raise OSError(errno.EADDRINUSE, "address already in use", f"{host}:{port}")
@@ -165,17 +169,17 @@ class Fabric:
         for name, address in self._addresses.items():
             if address == host:
                 return name
-        raise socket.gaierror(socket.EAI_NONAME, f"no machine of the simulation is called {host!r}")
+        raise socket.gaierror(socket.EAI_NONAME, f"no machine of the simulation is named {host!r}")
 
     async def connect(self, machine: str, host: str, port: int, factory: ProtocolFactory) -> asyncio.Transport:
         target = self.resolve(machine, host)
         for pause_s in _SYN_RETRIES_S:
             await asyncio.sleep(pause_s)
             if self._reaches(machine, target) and self._reaches(target, machine):
-                return await self._shake_hands(machine, target, host, port, factory)
-        raise TimeoutError(errno.ETIMEDOUT, f"{host}:{port} does not answer")
+                return await self._handshake(machine, target, host, port, factory)
+        raise TimeoutError(errno.ETIMEDOUT, f"connecting to {host}:{port} timed out")
 
-    async def _shake_hands(
+    async def _handshake(
         self, machine: str, target: str, host: str, port: int, factory: ProtocolFactory
     ) -> asyncio.Transport:
         await asyncio.sleep(self._delay_us(machine, target) / 1_000_000)
@@ -187,7 +191,7 @@ class Fabric:
         here = ("127.0.0.1" if target == machine else self._addresses[machine], self._ephemeral_port())
         there = ("127.0.0.1" if target == machine else self._addresses[target], port)
         mine = SimTransport(self, machine, here, there, self.weather.window_bytes)
-        mine.dialled = True
+        mine.is_client = True
         mine.peer = listener.endpoint(mine, there, here, self.weather.window_bytes)
         for transport in (mine, mine.peer):
             self._transports[transport] = None
@@ -196,13 +200,13 @@ class Fabric:
         try:
             await asyncio.sleep(self._delay_us(target, machine) / 1_000_000)
         except asyncio.CancelledError:
-            mine.cut()  # the listener's side exists already
+            mine.terminate()  # the listener's end exists already
             raise
         mine.attach(factory())
         return mine
 
     def send(self, sender: SimTransport, data: bytes) -> None:
-        """Takes bytes from a socket: in pieces, later, or only some of them."""
+        """Delivers bytes of a socket: whole, in pieces, or only a prefix followed by a reset."""
         weather = self.weather
         if self.tap is not None:
             self.tap.written(sender, data)
@@ -211,21 +215,21 @@ class Fabric:
             self.carry(sender, sender.peer.reset)
             self.carry(sender.peer, sender.reset)
             return
-        while len(data) > 1 and self._chance(weather.cut_chance):
-            cut = self._random.randint(1, len(data) - 1)
-            self.carry(sender, self._arrived, sender, data[:cut])
-            data = data[cut:]
+        while len(data) > 1 and self._chance(weather.split_chance):
+            split_at = self._random.randint(1, len(data) - 1)
+            self.carry(sender, self._arrived, sender, data[:split_at])
+            data = data[split_at:]
         self.carry(sender, self._arrived, sender, data)
 
     def carry(self, sender: SimTransport, arrive: Callable[..., None], *arguments: Any) -> None:
-        """Something of this connection that reaches the other end after what was sent before it."""
+        """Schedules an event of this connection at the other end, after everything sent before it."""
         delay_us = self._delay_us(sender.machine, sender.peer.machine)
         when_us = max(sender.last_arrival_us, self.loop.now_us + delay_us)
         sender.last_arrival_us = when_us
         self.loop.call_at_us(when_us, self._carried, sender, arrive, arguments, context=self._context)
 
-    def abrupt(self) -> bool:
-        """Whether a connection that is cut off ends with an error rather than an end-of-file."""
+    def is_abrupt(self) -> bool:
+        """Whether a terminated connection ends with an error rather than an end-of-file."""
         return self._chance(0.5)
 
     def _carried(self, sender: SimTransport, arrive: Callable[..., None], arguments: tuple[Any, ...]) -> None:
@@ -234,11 +238,11 @@ class Fabric:
             self._stalled[sender].append((arrive, arguments))
         elif self._reaches(*link) and link not in self._held:
             arrive(*arguments)
-            if sender.gone and sender.peer.gone:
+            if sender.closed and sender.peer.closed:
                 self._transports.pop(sender, None)
                 self._transports.pop(sender.peer, None)
         elif sender.machine not in self._down:
-            # A cut link, or a machine that is off: the sender's kernel goes on trying.
+            # A blocked link, or a target that is down: the sender's kernel keeps retransmitting.
             self._held.setdefault(link, deque()).append((sender, arrive, arguments))
 
     def _release(self, link: tuple[str, str]) -> None:
@@ -248,7 +252,7 @@ class Fabric:
 
     def _arrived(self, sender: SimTransport, data: bytes) -> None:
         self._trace.note(f"{sender!r} {len(data)} bytes", data)
-        if self.tap is not None and sender.peer.hears:
+        if self.tap is not None and sender.peer.is_receiving:
             self.tap.arrived(sender, data)
         sender.peer.arrived(data)
 
@@ -289,7 +293,7 @@ class SimListener:
     def endpoint(
         self, peer: SimTransport, local: tuple[str, int], remote: tuple[str, int], window_bytes: int
     ) -> SimTransport:
-        """The kernel's part: the connection exists before the program hears of it."""
+        """The kernel's part: the connection exists before the program accepts it."""
         endpoint = self._context.copy().run(SimTransport, self._fabric, self._machine, local, remote, window_bytes)
         endpoint.peer = peer
         return endpoint

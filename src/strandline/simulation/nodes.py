@@ -1,4 +1,4 @@
-"""The unmodified node on a simulated machine: its configuration, its formatting, its program."""
+"""An unmodified node on a simulated machine: its config, its formatted storage, its program."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ from strandline.runtime.world import World
 PORT = 9092
 CLUSTER_ID = "c2ltdWxhdGVkY2x1c3Rlcg"
 
-# Everything that happens now and then in a large node happens all the time in a small one.
 TINY: Mapping[str, str] = {
     "log.roll.ms": "2000",
     "log.index.size.max.bytes": "96",
@@ -28,10 +27,11 @@ TINY: Mapping[str, str] = {
     "metadata.log.max.record.bytes.between.snapshots": "4000",
     "num.partitions": "1",
 }
+"""Limits so small that rolls, retention, checkpoints and snapshots happen all the time."""
 
 
 def node_config(machine: str, node_id: int = 1, overrides: Mapping[str, str] | None = None) -> Config:
-    """A combined broker and controller, alone."""
+    """Of a single node that is broker and controller."""
     return Config.of(
         {
             "process.roles": "broker,controller",
@@ -56,7 +56,7 @@ def format_node(config: Config, disk: Disk, random: Random) -> None:
 def node_program(
     config: Config, stop: asyncio.Event, on_ready: Callable[[Node], None] | None = None
 ) -> Callable[[World], Coroutine[Any, Any, None]]:
-    """What to boot a machine with: the node until `stop` is set."""
+    """The program to boot a machine with: runs the node until `stop` is set."""
 
     async def program(world: World) -> None:
         try:

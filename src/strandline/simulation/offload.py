@@ -1,9 +1,9 @@
-"""The offload port as scheduled events: work happens at some instant after it was handed over, and its result is heard
-some time after that. In between, the loop goes on beside effects it has not been told of, as beside a real thread.
+"""The offload port as scheduled events: work runs at some instant after its submission, and its result is delivered
+some time after that. In between, the loop runs beside effects that it has not been notified of, as with a real thread.
 
-Some of the work (`stepped_chance`) is done in pieces, one for each change of the disk, with other events in between: a
-kill or a power loss then falls into its middle, and the loop sees it half done (see stepping.py). Other threads of the
-same process wait meanwhile: one of them might need a lock that is held, and nobody would ever run again.
+Some of the work (`stepped_chance`) runs in steps, one for each disk operation, with other events in between: a kill or
+power loss can then hit the middle of it, and the loop sees it half done (see stepping.py). The process's other threads
+wait meanwhile: they might need a lock that the suspended work holds, which would be a deadlock.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ class Job:
 
 
 class Gate:
-    """Of one process: closed while one of its threads is in the middle of something."""
+    """One per process: closed while one of its threads is suspended in the middle of its work."""
 
     def __init__(self) -> None:
         self.closed = False
         self._waiting: deque[Callable[[], None]] = deque()
 
-    def wait(self, go_on: Callable[[], None]) -> None:
-        self._waiting.append(go_on)
+    def wait(self, callback: Callable[[], None]) -> None:
+        self._waiting.append(callback)
 
     def open(self) -> None:
         self.closed = False
@@ -45,7 +45,7 @@ class Gate:
 
 
 class SimOffload:
-    """As many jobs at a time as there are threads; each takes a drawn time, so that they end in any order."""
+    """Runs up to `threads` jobs at a time; each takes a random time, so that they complete in any order."""
 
     def __init__(
         self,
@@ -76,13 +76,13 @@ class SimOffload:
         return await result
 
     def close(self) -> None:
-        """What has not begun never begins."""
+        """Cancels the jobs that have not started."""
         self._closed = True
         while self._queue:
             self._queue.popleft().result.cancel()
 
     def abandon(self) -> None:
-        """The process has ended: what is in the middle of its work stays undone from there on."""
+        """The process has ended: suspended work is not continued."""
         stepped, self._stepped = self._stepped, {}
         for each in stepped:
             each.abandon()
@@ -112,21 +112,21 @@ class SimOffload:
                 raise
             except BaseException as raised:
                 error = raised
-        self._tell_later(job, value, error)
+        self._complete_later(job, value, error)
 
     def _advance(self, job: Job, stepped: Stepped) -> None:
         stepped.advance()
         if stepped.ended:
             self._stepped.pop(stepped, None)
-            self._tell_later(job, stepped.value, stepped.error)
+            self._complete_later(job, stepped.value, stepped.error)
             self._gate.open()
         else:
             asyncio.get_running_loop().call_later(self._duration_s(), self._advance, job, stepped)
 
-    def _tell_later(self, job: Job, value: Any, error: BaseException | None) -> None:
-        asyncio.get_running_loop().call_later(self._duration_s(), self._tell, job, value, error)
+    def _complete_later(self, job: Job, value: Any, error: BaseException | None) -> None:
+        asyncio.get_running_loop().call_later(self._duration_s(), self._complete, job, value, error)
 
-    def _tell(self, job: Job, value: Any, error: BaseException | None) -> None:
+    def _complete(self, job: Job, value: Any, error: BaseException | None) -> None:
         self._free += 1
         if not job.result.done():
             if error is None:

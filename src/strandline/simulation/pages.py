@@ -1,6 +1,6 @@
-"""The content of a file as pages: immutable pieces of up to 4 KiB under their numbers; what is missing reads as zeros.
+"""The content of a file as immutable pages of up to 4 KiB, by page number; missing pages read as zeros.
 
-Used by `volume`. A write replaces the pages it touches and leaves all others shared with whoever else holds them.
+Used by `volume`. A write replaces the pages it touches; all others stay shared with other copies of the file.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def read_pages(pages: Pages, file_size: int, position: int, size: int) -> bytes:
 
 
 def write_pages(pages: Pages, position: int, data: bytes) -> None:
-    """A page is as long as what was ever written to it; the rest of it is zeros."""
+    """A stored page ends at its last byte ever written; the rest reads as zeros."""
     written = 0
     while written < len(data):
         page, skip = divmod(position + written, PAGE_BYTES)
@@ -37,7 +37,7 @@ def write_pages(pages: Pages, position: int, data: bytes) -> None:
         written += len(piece)
 
 
-def cut_pages(pages: Pages, size: int) -> None:
+def truncate_pages(pages: Pages, size: int) -> None:
     page, skip = divmod(size, PAGE_BYTES)
     for beyond in [number for number in pages if number > page or (number == page and skip == 0)]:
         del pages[beyond]

@@ -1,10 +1,10 @@
 """One run of a program on a simulated machine, from its start to its end.
 
-Everything a process schedules carries it along in its context (tasks, timers and callbacks inherit it), so that the
-loop can tell whose event it is about to run: the events of a process that has ended are dropped, those of a paused one
-wait. Nothing of a killed process runs again, not even a `finally`.
+The process is stored in a context variable that its tasks, timers and callbacks inherit, so the loop knows the process
+of every event: events of an ended process are dropped, those of a paused process are kept until it resumes. No code of
+a killed process runs again, not even a `finally`.
 
-A process has a clock that may run faster or slower than the others', and all its timers with it.
+A process's clock, and with it all its timers, may run faster or slower than those of other processes.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 
 class ProcessEnded(BaseException):
-    """Unwinds the step in which a process met its end. Not an Exception: no handler of the program is to see it."""
+    """Unwinds the step in which a process ended. Not an Exception, so that no `except` of the program catches it."""
 
 
 class Process:
@@ -29,7 +29,7 @@ class Process:
         self.name = name
         self.alive = True
         self.paused = False
-        self.waiting: list[Event] = []  # what came due while paused
+        self.due_while_paused: list[Event] = []
         self._tasks: list[asyncio.Task[Any]] = []
         self._purge_at = 64
         self._rate = clock_rate
@@ -42,30 +42,30 @@ class Process:
         return f"Process({self.name!r}{'' if self.alive else ', ended'}{', paused' if self.paused else ''})"
 
     def call(self, function: Callable[..., T], *arguments: Any) -> T:
-        """Calls as this process: what the function schedules is the process's own."""
+        """Calls `function` as this process: what it schedules belongs to the process."""
         return self.context.copy().run(function, *arguments)
 
     def end(self) -> None:
-        """From one instant to the next, as by kill -9. The network and the disk learn of it through `when_ended`."""
+        """At once, as by kill -9. The network and offloaded work are notified through `when_ended`."""
         if self.alive:
             self.alive = False
-            self.waiting.clear()
-            for tell in self._at_end:
-                tell()
+            self.due_while_paused.clear()
+            for callback in self._at_end:
+                callback()
 
-    def when_ended(self, tell: Callable[[], None]) -> None:
-        self._at_end.append(tell)
+    def when_ended(self, callback: Callable[[], None]) -> None:
+        self._at_end.append(callback)
 
     def adopt(self, task: asyncio.Task[Any]) -> None:
-        """Tasks are held here, so that those of an ended process are not swept away, clean-up running, at any time."""
+        """Holds a reference to the task, so that the garbage collector never runs the `finally` of an ended process."""
         self._tasks.append(task)
         if len(self._tasks) >= self._purge_at:
-            self._tasks = [kept for kept in self._tasks if not kept.done() or _unseen(kept)]
+            self._tasks = [kept for kept in self._tasks if not kept.done() or _is_unretrieved(kept)]
             self._purge_at = max(64, 2 * len(self._tasks))
 
-    def unseen_errors(self) -> list[tuple[str, BaseException]]:
-        """Of tasks that failed and whose result nobody asked for."""
-        failed = [task for task in self._tasks if task.done() and _unseen(task)]
+    def unretrieved_errors(self) -> list[tuple[str, BaseException]]:
+        """Of failed tasks whose result was never retrieved."""
+        failed = [task for task in self._tasks if task.done() and _is_unretrieved(task)]
         return [(task.get_name(), error) for task in failed if (error := task.exception()) is not None]
 
     def pending_tasks(self) -> list[asyncio.Task[Any]]:
@@ -86,7 +86,7 @@ _CURRENT: ContextVar[Process | None] = ContextVar("strandline_process", default=
 
 
 def current_process() -> Process | None:
-    """None for the simulation itself, which neither dies nor drifts."""
+    """None for the simulation itself, which never ends and whose clock does not drift."""
     return _CURRENT.get()
 
 
@@ -94,6 +94,6 @@ def process_of(context: Context) -> Process | None:
     return context.get(_CURRENT)
 
 
-def _unseen(task: asyncio.Task[Any]) -> bool:
-    """asyncio's own mark for "exception was never retrieved"; it would only speak up when the task is collected."""
+def _is_unretrieved(task: asyncio.Task[Any]) -> bool:
+    """asyncio's own flag for "exception was never retrieved", which it would log only when the task is collected."""
     return bool(task._log_traceback)

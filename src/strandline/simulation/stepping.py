@@ -1,9 +1,9 @@
-"""Work of an offload thread in pieces: everything up to its next change of the disk is one event, and then it waits.
+"""Runs the work of an offload thread step by step: everything up to its next disk operation is one event.
 
-A real thread is overtaken between any two of its system calls: the loop goes on, another thread syncs, the power goes.
-To be so overtaken in a simulation, work that is an ordinary function must be able to stop in its middle, and in Python
-only a thread can. So it gets one, but never runs beside anybody: whoever lets it go on waits until it pauses or ends.
-With one runner at a time the outcome is a function of the seed, as everywhere else.
+A real thread can be preempted between any two system calls: the loop runs, another thread syncs, the power is lost. To
+model that, an ordinary function must be suspended in the middle, which in Python only a thread can do. So the work gets
+a thread, but never runs concurrently: the loop blocks in `advance` until the work pauses or ends. With one thread
+running at a time the outcome remains a function of the seed.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ os.register_at_fork(after_in_child=_idle.clear)  # a forked process has the list
 
 
 class Stepped:
-    """One piece of work. `advance` until `ended`; then `value` or `error` is there."""
+    """One function call in steps. Call `advance` until `ended`; then `value` or `error` is set."""
 
     def __init__(self, work: Callable[..., Any], arguments: tuple[object, ...]) -> None:
         self._work = work
@@ -37,24 +37,24 @@ class Stepped:
         self.error: BaseException | None = None
 
     def advance(self) -> None:
-        """To the next pause or to the end. Raises ProcessEnded when the process met its end in this piece."""
+        """To the next pause or to the end. Raises ProcessEnded when the process ended in this step."""
         if self._thread is None:
             self._thread = _idle.pop() if _idle else _Thread()
-            self._thread.begin(self)
+            self._thread.start(self)
         else:
-            self._thread.go_on()
+            self._thread.resume()
         if self.ended:
             _idle.append(self._thread)
             if isinstance(self.error, ProcessEnded):
                 raise self.error
 
     def abandon(self) -> None:
-        """Its process is gone: what is left of it is unwound at once, on a disk that is off, and tells nobody."""
+        """The process has ended: unwinds the rest at once, on a disk that is off, and discards the result."""
         if self._thread is None or not self._paused() or getattr(_running, "job", None) is self:
             return
         self._abandoned = True
         while self._paused():
-            self._thread.go_on()
+            self._thread.resume()
         _idle.append(self._thread)
 
     def _paused(self) -> bool:
@@ -72,16 +72,16 @@ class Stepped:
 
     def pause(self) -> None:
         assert self._thread is not None
-        self._thread.hand_over()
+        self._thread.yield_to_loop()
         if self._abandoned:
             raise ProcessEnded
 
 
 def pause_here() -> None:
-    """Called by the disk before each change: work that runs in pieces waits here for its next turn.
+    """Called by the disk before each operation: stepped work is suspended here until its next step.
 
-    Not while it holds a lock that the loop, or another node, may want: with one runner at a time nobody would go on.
-    (Locks among the threads of one node are no danger: these wait for each other, see offload.py.)
+    Not while it holds a lock that the loop or another node may acquire: that would deadlock, since only one thread runs
+    at a time. (Locks shared by the threads of one process are safe: these wait at its gate, see offload.py.)
     """
     job: Stepped | None = getattr(_running, "job", None)
     if job is not None and not any(lock.locked() for lock in SHARED_LOCKS):
@@ -89,25 +89,25 @@ def pause_here() -> None:
 
 
 class _Thread:
-    """Two locks are the baton: who waits for its own cannot run."""
+    """Alternates with the loop's thread by two locks: each side runs until it waits for its own lock."""
 
     def __init__(self) -> None:
-        self._mine, self._theirs = threading.Lock(), threading.Lock()
+        self._mine, self._loops = threading.Lock(), threading.Lock()
         self._mine.acquire()
-        self._theirs.acquire()
+        self._loops.acquire()
         self._job: Stepped | None = None
         threading.Thread(target=self._run, name="stepped", daemon=True).start()
 
-    def begin(self, job: Stepped) -> None:
+    def start(self, job: Stepped) -> None:
         self._job = job
-        self.go_on()
+        self.resume()
 
-    def go_on(self) -> None:
+    def resume(self) -> None:
         self._mine.release()
-        self._theirs.acquire()
+        self._loops.acquire()
 
-    def hand_over(self) -> None:
-        self._theirs.release()
+    def yield_to_loop(self) -> None:
+        self._loops.release()
         self._mine.acquire()
 
     def _run(self) -> None:
@@ -117,4 +117,4 @@ class _Thread:
             assert job is not None
             job.run()
             del job
-            self._theirs.release()
+            self._loops.release()

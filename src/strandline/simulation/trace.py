@@ -1,7 +1,7 @@
-"""A hash of everything visible in a run: bytes on the network, operations on disks, the order and time of every step.
+"""A hash of everything observable in a run: network bytes, disk operations, the order and time of every step.
 
-Two runs of one seed must end with the same hash, in whatever process: if they do not, something took its order or its
-value from outside the seed. The last lines are kept readable, for the story of a failure.
+Two runs of one seed must have the same hash in any process; if not, an order or a value came from outside the seed. The
+last lines are kept as text for failure reports.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class Trace:
         self.lines: deque[str] = deque(maxlen=keep_lines)
 
     def step(self, now_us: int, order: int) -> None:
-        """The loop runs the event that was scheduled as the `order`-th."""
+        """The loop runs the event that was the `order`-th to be scheduled."""
         self._now_us = now_us
         self._hash.update(_STEP.pack(now_us, order))
 

@@ -1,12 +1,12 @@
 """One end of a simulated TCP connection: an asyncio transport whose socket is the other end, behind a `Fabric`.
 
-What a program sees is what asyncio and the kernel give it: bytes in order, cut and joined at will; a write buffer that
-fills when the peer does not read (`pause_writing`, `resume_writing`); end-of-file after `close` of the peer, or an
-error when it was cut off. A socket that is paused for reading does not notice the end of its peer until it reads or
-writes.
+A program sees what asyncio and the kernel would give it: bytes in order, split and joined arbitrarily; a write buffer
+that fills when the peer does not read (`pause_writing`, `resume_writing`); end-of-file after `close` of the peer, or an
+error when the connection was terminated. A socket paused for reading does not notice the end of its peer until it reads
+or writes.
 
-Three kinds of event carry it. The network's own (`arrived`, `ended`, `reset`) happen to the socket even if its process
-is paused; the program's (`_readable`, `_acknowledged`, `_lose`) run as its process, or not at all.
+Events of the network (`arrived`, `ended`, `reset`) happen to the socket even if its process is paused; those of the
+program (`_readable`, `_acknowledged`, `_connection_lost`) run only while its process does.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ Address = tuple[str, int]
 
 
 class Carrier(Protocol):
-    """What a transport needs of the network."""
+    """What a transport needs from the network."""
 
     loop: VirtualLoop
 
     def send(self, sender: SimTransport, data: bytes) -> None: ...
     def carry(self, sender: SimTransport, arrive: Callable[..., None], *arguments: Any) -> None: ...
-    def abrupt(self) -> bool: ...
+    def is_abrupt(self) -> bool: ...
 
 
 class SimTransport(asyncio.Transport):
@@ -43,23 +43,27 @@ class SimTransport(asyncio.Transport):
         self.machine = machine
         self.process = current_process()
         self.peer: SimTransport
-        self.dialled = False  # the end that asked for the connection
-        self.last_arrival_us = 0  # of what this end has sent: bytes never overtake each other
-        self.gone = False  # the socket is closed: what arrives for it is answered with a reset
+        self.is_client = False
+        """This end opened the connection."""
+        self.last_arrival_us = 0
+        """Of what this end has sent: bytes never overtake each other."""
+        self.closed = False
+        """The socket is closed: data that arrives for it triggers a reset."""
         self._carrier = carrier
         self._context: Context = copy_context()
         self._protocol: asyncio.BaseProtocol | None = None
         self._window_bytes = window_bytes
         self._outgoing: deque[bytes] = deque()
         self._outgoing_bytes = 0
-        self._unread_bytes = 0  # sent, and not yet read at the other end
+        self._unread_bytes = 0
+        """Sent, and not yet read at the other end."""
         self._incoming = bytearray()
         self._incoming_ended = False
-        self._end_told = False
+        self._eof_delivered = False
         self._reading = True
         self._closing = False
-        self._end_wanted = False
-        self._end_sent = False
+        self._eof_written = False
+        self._eof_sent = False
         self._error: OSError | None = None
         self._high_bytes, self._low_bytes = _HIGH_WATER_BYTES, _HIGH_WATER_BYTES // 4
         self._writing_paused = False
@@ -70,7 +74,7 @@ class SimTransport(asyncio.Transport):
     def attach(self, protocol: asyncio.BaseProtocol) -> None:
         self._protocol = protocol
         protocol.connection_made(self)
-        self._look_soon()
+        self._read_soon()
 
     def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
         self._protocol = protocol
@@ -80,9 +84,9 @@ class SimTransport(asyncio.Transport):
         return self._protocol
 
     @property
-    def hears(self) -> bool:
-        """What arrives is taken: after a reset nothing is, for something before it is missing."""
-        return not self.gone and self._error is None
+    def is_receiving(self) -> bool:
+        """Arriving data is accepted: not after a reset, since data before it may be missing."""
+        return not self.closed and self._error is None
 
     def is_closing(self) -> bool:
         return self._closing
@@ -96,12 +100,12 @@ class SimTransport(asyncio.Transport):
     def resume_reading(self) -> None:
         if not self._reading and not self._closing:
             self._reading = True
-            self._look_soon()
+            self._read_soon()
 
     def write(self, data: Buffer) -> None:
-        if self._end_wanted:
+        if self._eof_written:
             raise RuntimeError("Cannot call write() after write_eof()")
-        if self._closing or self.gone or len(data) == 0:
+        if self._closing or self.closed or len(data) == 0:
             return
         if self._error is not None:
             self._fail(self._error)
@@ -120,8 +124,8 @@ class SimTransport(asyncio.Transport):
         return True
 
     def write_eof(self) -> None:
-        if not self._closing and not self._end_wanted:
-            self._end_wanted = True
+        if not self._closing and not self._eof_written:
+            self._eof_written = True
             self._push()
 
     def get_write_buffer_size(self) -> int:
@@ -136,44 +140,44 @@ class SimTransport(asyncio.Transport):
         self._high_bytes, self._low_bytes = high, high // 4 if low is None else low
 
     def close(self) -> None:
-        """What was written is still sent; nothing more is read."""
+        """Buffered data is still sent; nothing more is read."""
         if not self._closing:
             self._closing = True
             self._push()
 
     def abort(self) -> None:
-        if not self.gone:
+        if not self.closed:
             self._closing = True
-            self.cut()
-            self._soon(self._lose, None)
+            self.terminate()
+            self._soon(self._connection_lost, None)
 
-    def cut(self) -> None:
-        """The socket ends with its process, or is aborted: the peer sees the end, or an error, after what was sent."""
+    def terminate(self) -> None:
+        """The process ended or aborted the socket: after the sent data the peer receives end-of-file or a reset."""
         self._drop_outgoing()
-        if not self.gone:
-            self.gone = True
-            end = self.peer.reset if self._incoming or self._carrier.abrupt() else self.peer.ended
+        if not self.closed:
+            self.closed = True
+            end = self.peer.reset if self._incoming or self._carrier.is_abrupt() else self.peer.ended
             self._carrier.carry(self, end)
 
     def arrived(self, data: bytes) -> None:
-        if self.gone:
+        if self.closed:
             self._carrier.carry(self, self.peer.reset)
             return
         self._incoming += data
-        self._look_soon()
+        self._read_soon()
 
     def ended(self) -> None:
-        if not self.gone:
+        if not self.closed:
             self._incoming_ended = True
-            self._look_soon()
+            self._read_soon()
 
     def reset(self) -> None:
-        if not self.gone and self._error is None:
+        if not self.closed and self._error is None:
             self._error = ConnectionResetError("Connection reset by peer")
             self._incoming.clear()
-            self._look_soon()
+            self._read_soon()
 
-    def _look_soon(self) -> None:
+    def _read_soon(self) -> None:
         if self._protocol is not None:
             self._soon(self._readable)
 
@@ -181,7 +185,7 @@ class SimTransport(asyncio.Transport):
         self._carrier.loop.call_soon(callback, *arguments, context=self._context)
 
     def _readable(self) -> None:
-        if self.gone or self._closing or not self._reading:
+        if self.closed or self._closing or not self._reading:
             if self._error is not None and self._outgoing:
                 self._fail(self._error)
             return
@@ -189,8 +193,8 @@ class SimTransport(asyncio.Transport):
             self._fail(self._error)
         elif self._incoming:
             self._read()
-        elif self._incoming_ended and not self._end_told:
-            self._end_told = True
+        elif self._incoming_ended and not self._eof_delivered:
+            self._eof_delivered = True
             protocol = self._protocol
             assert isinstance(protocol, (asyncio.Protocol, asyncio.BufferedProtocol))
             if not protocol.eof_received():
@@ -215,20 +219,20 @@ class SimTransport(asyncio.Transport):
             protocol.data_received(data)
         self.peer.was_read(count)
         if self._incoming or self._incoming_ended:
-            self._look_soon()
+            self._read_soon()
 
     def was_read(self, count: int) -> None:
         if self._outgoing:
             self._carrier.carry(self.peer, self._acknowledged_soon, count)
         else:
-            self._unread_bytes -= count  # nobody waits for the news
+            self._unread_bytes -= count  # no write waits for the window
 
     def _acknowledged_soon(self, count: int) -> None:
         self._soon(self._acknowledged, count)
 
     def _acknowledged(self, count: int) -> None:
         self._unread_bytes -= count
-        if self.gone:
+        if self.closed:
             return
         self._push()
         if self._writing_paused and self._outgoing_bytes <= self._low_bytes:
@@ -236,7 +240,7 @@ class SimTransport(asyncio.Transport):
             self.get_protocol().resume_writing()
 
     def _push(self) -> None:
-        """From the write buffer into the network, as far as its window goes; then the end, if it was asked for."""
+        """Sends from the write buffer as far as the window allows; then the end-of-file, if it was requested."""
         while self._outgoing and self._unread_bytes < self._window_bytes:
             data = self._outgoing.popleft()
             room = self._window_bytes - self._unread_bytes
@@ -246,28 +250,28 @@ class SimTransport(asyncio.Transport):
             self._outgoing_bytes -= len(data)
             self._unread_bytes += len(data)
             self._carrier.send(self, data)
-        if self._outgoing or self.gone:
+        if self._outgoing or self.closed:
             return
         if self._closing:
-            self.gone = True
-            # As Linux does: whoever closes without having read everything resets.
+            self.closed = True
+            # As on Linux: closing a socket with unread data resets the connection.
             self._carrier.carry(self, self.peer.reset if self._incoming else self.peer.ended)
-            self._soon(self._lose, None)
-        elif self._end_wanted and not self._end_sent:
-            self._end_sent = True
+            self._soon(self._connection_lost, None)
+        elif self._eof_written and not self._eof_sent:
+            self._eof_sent = True
             self._carrier.carry(self, self.peer.ended)
 
     def _fail(self, error: OSError) -> None:
         self._closing = True
-        self.gone = True
+        self.closed = True
         self._drop_outgoing()
-        self._soon(self._lose, error)
+        self._soon(self._connection_lost, error)
 
     def _drop_outgoing(self) -> None:
         self._outgoing.clear()
         self._outgoing_bytes = 0
 
-    def _lose(self, error: Exception | None) -> None:
+    def _connection_lost(self, error: Exception | None) -> None:
         protocol, self._protocol = self._protocol, None
         if protocol is not None:
             protocol.connection_lost(error)

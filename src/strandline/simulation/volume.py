@@ -1,22 +1,21 @@
 """The content of a simulated disk: what is in the page cache, what is on the medium, and what a power loss leaves.
 
-`SimDisk` is how a process reaches it; a volume outlives processes. The model is a journalling file system such as ext4
-(data=ordered), read pessimistically, so that nothing is relied upon which POSIX does not promise:
+Processes access it through `SimDisk`; a volume outlives processes. The model is a journalling file system such as ext4
+(data=ordered), read pessimistically, so that it guarantees nothing which POSIX does not:
 
-- *File data and size* are durable after `sync` of that file. Before that, the power loss leaves any prefix of the
-  changes since the last sync, and of the writes after that prefix (up to the next truncation, which is a barrier, since
-  it goes through the journal) any subset of their 512-byte sectors. Sectors below the new size that did not make it
-  read as before, or as zeros where there was nothing before. The new size may be that of the prefix, of the last sector
-  that made it, or of the whole.
+- *File data and size* are durable after `sync` of that file. Before that, a power loss leaves any prefix of the changes
+  since the last sync, and of the writes after that prefix (up to the next truncation, which is a barrier, since it goes
+  through the journal) any subset of their 512-byte sectors. Lost sectors below the new size read as before, or as zeros
+  where there was nothing before. The new size may be that of the prefix, of the last sector kept, or of the whole.
 - *Directory entries* (create, rename, remove, of files and directories) are durable after `sync_dir` of their
-  directory; syncing a file does not promise its name. Before that, any prefix of all changes to names survives, for
-  they go through one journal; only a name whose file was synced after it was given may come ahead of others (that is
-  how btrfs syncs a file). A rename is one change: both names, or neither.
-- A *sync that failed* leaves the cache as it is and calls it clean: later syncs do not bring the data back, unless its
-  page is written again. (This is what Linux does, and why a failed sync must never be retried.)
+  directory; syncing a file does not guarantee its name. Before that, any prefix of all name changes survives, since
+  they go through one journal; only the name of a file that was synced under it may be durable ahead of others (as on
+  btrfs). A rename is one change: both names, or neither.
+- A *failed sync* leaves the cache as it is and marks it clean: later syncs do not write the data, unless its page is
+  written again. (This is what Linux does, and why a failed sync must never be retried.)
 
 Pages are immutable values shared between the cache, the medium and the volume found after a power loss, so that a
-volume of megabytes is forked in microseconds and sparse files cost nothing.
+volume of megabytes is copied in microseconds and sparse files cost nothing.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ from dataclasses import dataclass
 from enum import Enum
 from random import Random
 
-from strandline.simulation.pages import PAGE_BYTES, Pages, cut_pages, pages_up_to, read_pages, write_pages
+from strandline.simulation.pages import PAGE_BYTES, Pages, pages_up_to, read_pages, truncate_pages, write_pages
 
 SECTOR_BYTES = 512
 
@@ -45,7 +44,7 @@ class Truncate:
 
 
 class Fate(Enum):
-    """What becomes of changes that were not synced."""
+    """What a power loss leaves of changes that were not synced."""
 
     LOST = "lost"
     KEPT = "kept"
@@ -54,7 +53,7 @@ class Fate(Enum):
 
 
 class FileNode:
-    """One file: its cached content, its durable content, and the changes between them, in order."""
+    """One file: its cached content, its durable content, and the ordered changes between them."""
 
     __slots__ = (
         "cold",
@@ -77,9 +76,12 @@ class FileNode:
         self.durable_size = 0
         self.pending: list[Write | Truncate] = []
         self.modified_ms = now_ms
-        self.rewrites = 0  # how often something was changed that had been written: what was read of it is out of date
-        self.synced_at = -1  # how many changes to names there had been
-        self.cold: set[int] = set()  # pages that are on the medium but not in memory
+        self.rewrites = 0
+        """How often existing content was overwritten or truncated: what was read before is out of date."""
+        self.synced_at = -1
+        """The volume's `name_changes` at the last sync."""
+        self.cold: set[int] = set()
+        """Pages that are on the medium but not in the page cache."""
 
     def read(self, position: int, size: int) -> bytes:
         return read_pages(self.pages, self.size, position, size)
@@ -94,7 +96,7 @@ class FileNode:
     def truncate(self, size: int, now_ms: int) -> None:
         self.pending.append(Truncate(size))
         self.rewrites += 1
-        cut_pages(self.pages, size)
+        truncate_pages(self.pages, size)
         self.size = size
         self.modified_ms = now_ms
 
@@ -111,14 +113,14 @@ class FileNode:
         self.pending.clear()
 
     def certain_size(self) -> int:
-        """How many bytes from the beginning are read after a power loss as they are read now, whatever it keeps."""
+        """How many bytes from the start of the file are the same after any possible power loss."""
         size = min(self.durable_size, self.size)
         for change in self.pending:
             size = min(size, change.position if isinstance(change, Write) else change.size)
         for page in range(pages_up_to(size)):
-            # A sync that failed has left them different with nothing pending.
+            # A failed sync leaves them different with nothing pending.
             cached, durable = self.pages.get(page), self.durable_pages.get(page)
-            if cached is not durable and not _begins_alike(cached or b"", durable or b"", size - page * PAGE_BYTES):
+            if cached is not durable and not _same_prefix(cached or b"", durable or b"", size - page * PAGE_BYTES):
                 return page * PAGE_BYTES
         return size
 
@@ -127,7 +129,7 @@ class FileNode:
             if isinstance(change, Write):
                 yield from range(change.position // PAGE_BYTES, pages_up_to(change.position + len(change.data)))
             else:
-                # Everything beyond the cut, including the page that was cut in two.
+                # Everything beyond the new size, including the page that contains it.
                 yield from [page for page in self.durable_pages if page >= change.size // PAGE_BYTES]
 
     def after_power_loss(self, fate: Fate, random: Random) -> FileNode:
@@ -146,7 +148,7 @@ class FileNode:
         return found
 
     def _keep_some_sectors(self, pages: Pages, size: int, kept: int, random: Random) -> int:
-        """Sectors of the writes after the first `kept` changes, each on the medium or not. Returns the size found."""
+        """Keeps a random subset of the sectors written after the first `kept` changes. Returns the file's size."""
         later: list[Write] = []
         for change in self.pending[kept:]:
             if not isinstance(change, Write):
@@ -167,7 +169,7 @@ class FileNode:
                 write_pages(pages, start, data)
                 reached = max(reached, start + len(data))
         found_size = random.choice((size, reached, written_size))
-        cut_pages(pages, found_size)
+        truncate_pages(pages, found_size)
         return found_size
 
 
@@ -184,7 +186,7 @@ Node = FileNode | DirectoryNode
 
 
 class EntryChange:
-    """What the names mean from now on (None: nothing). All of them change together, or none does."""
+    """An atomic change of names: each refers to its node from now on, or to nothing (None)."""
 
     __slots__ = ("directories", "keys", "names", "order")
 
@@ -195,15 +197,17 @@ class EntryChange:
         self.directories = frozenset(id(directory) for directory, _, _ in names)
 
     def was_synced(self) -> bool:
-        """Whether the file was synced under the name it was given here."""
+        """Whether the file was synced under its new name."""
         return any(isinstance(node, FileNode) and node.synced_at > self.order for _, _, node in self.names)
 
 
 class Volume:
     def __init__(self, capacity_bytes: int | None = None) -> None:
-        self.capacity_bytes = capacity_bytes  # None: without end
+        self.capacity_bytes = capacity_bytes
+        """None: unlimited."""
         self.root = DirectoryNode(0)
-        self.locks: dict[str, object] = {}  # path → who holds it
+        self.locks: dict[str, object] = {}
+        """Path → the disk that holds the lock."""
         self._pending: list[EntryChange] = []
         self._files: dict[int, FileNode] = {}
         self._numbers = 0
@@ -211,7 +215,7 @@ class Volume:
 
     @property
     def name_changes(self) -> int:
-        """Rises whenever a name is given, changed or taken."""
+        """Increases with every create, rename and remove."""
         return self._changes
 
     def find(self, path: str) -> Node | None:
@@ -261,7 +265,7 @@ class Volume:
         return sum(len(file.pages) for file in _files_below(self.root)) * PAGE_BYTES
 
     def room_for(self, file: FileNode, position: int, size: int) -> int:
-        """How many of the bytes fit: those in pages that the file has, and those in free pages."""
+        """How many of the bytes fit into pages that the file has already and into free pages."""
         if self.capacity_bytes is None:
             return size
         free = max(0, self.capacity_bytes - self.used_bytes()) // PAGE_BYTES
@@ -312,7 +316,7 @@ class Volume:
         self._change((directory, name, None), now_ms=now_ms)
 
     def sync_dir(self, path: str) -> None:
-        """Everything about this directory's names, and whatever it builds upon."""
+        """Makes this directory's name changes durable, with the earlier changes that they depend on."""
         directory = self.directory(path)
         wanted = id(directory)
         needed: set[tuple[int, str]] = set()
@@ -329,9 +333,9 @@ class Volume:
         self._pending = left[::-1]
 
     def after_power_loss(self, random: Random, overall: Fate | None = None) -> Volume:
-        """The volume as it is found by the next boot; this one is left as it is."""
+        """The volume that the next boot finds; this one is not changed."""
         if overall is None:
-            # Everything lost and everything kept are the corners where most mistakes live; chance rarely goes there.
+            # Most bugs show when everything or nothing is lost, which independent draws would rarely produce.
             overall = random.choices((Fate.LOST, Fate.KEPT, Fate.MIXED), (3, 1, 6))[0]
         entries = {id(node): dict(node.durable) for node in self._directories()}
         for change in self._surviving(overall, random):
@@ -381,7 +385,7 @@ class Volume:
             new.entries[name] = new.durable[name] = found
 
     def _directories(self) -> Iterator[DirectoryNode]:
-        """Every directory that may be reached in the cache, on the medium, or by a change that may survive."""
+        """Every directory reachable in the cache, on the medium, or through a pending change."""
         seen: set[int] = set()
         waiting: list[Node | None] = [self.root]
         waiting += [
@@ -407,8 +411,8 @@ class Volume:
             directory.modified_ms = now_ms
 
 
-def _begins_alike(first: bytes, second: bytes, size: int) -> bool:
-    """As pages: what is not there reads as zeros."""
+def _same_prefix(first: bytes, second: bytes, size: int) -> bool:
+    """Compares pages, whose missing bytes read as zeros."""
     size = min(size, PAGE_BYTES)
     return first[:size].ljust(size, b"\0") == second[:size].ljust(size, b"\0")
 
@@ -436,5 +440,5 @@ def _apply(pages: Pages, size: int, change: Write | Truncate) -> int:
     if isinstance(change, Write):
         write_pages(pages, change.position, change.data)
         return max(size, change.position + len(change.data))
-    cut_pages(pages, change.size)
+    truncate_pages(pages, change.size)
     return change.size

@@ -5,9 +5,8 @@
     node.boot(lambda world: Node(config, world).run())
     simulation.run(scenario(), max_virtual_s=600)
 
-Each boot of a machine is a process with a `World` of its own: the program cannot tell it from the real one. Everything
-random is drawn from generators derived from the seed by name, so that one more draw in one place leaves the others as
-they were.
+Each boot of a machine is a process with its own `World`, which the program cannot distinguish from the real one. Random
+generators are derived from the seed by name, so that one more draw in one place does not change the others.
 """
 
 from __future__ import annotations
@@ -35,8 +34,8 @@ T = TypeVar("T")
 Program = Callable[[World], Coroutine[Any, Any, T]]
 
 
-class UnseenErrors(Exception):
-    """Tasks failed and nobody looked."""
+class UnhandledErrors(Exception):
+    """Tasks failed and their results were never retrieved."""
 
 
 class Simulation:
@@ -56,11 +55,11 @@ class Simulation:
     def run(
         self, scenario: Awaitable[T], *, max_virtual_s: float | None = None, max_steps: int = DEFAULT_MAX_STEPS
     ) -> T:
-        """Runs a coroutine that belongs to no machine; the machines' programs run beside it."""
+        """Runs a coroutine that belongs to no machine, concurrently with the machines' programs."""
         result = self.loop.run(scenario, max_virtual_s=max_virtual_s, max_steps=max_steps)
-        complaints = self.loop.complaints()
-        if complaints:
-            raise UnseenErrors("\n".join(complaints))
+        errors = self.loop.take_unhandled_errors()
+        if errors:
+            raise UnhandledErrors("\n".join(errors))
         return result
 
     def offload(self, process: Process, purpose: str, threads: int, gate: Gate, *, stepped_chance: float) -> SimOffload:
@@ -98,7 +97,7 @@ class Machine:
         journal: Journal | None = None,
         stepped_chance: float = 0.0,
     ) -> None:
-        """`stepped_chance`: how much of the work of its threads is done in pieces (see stepping.py)."""
+        """`stepped_chance`: the share of offloaded work that runs step by step (see stepping.py)."""
         self.name = name
         self.volume = volume or Volume()
         self.clock_rate = clock_rate
@@ -121,7 +120,7 @@ class Machine:
         process = self.process = Process(
             f"{self.name}#{self.boots}", clock_rate=self.clock_rate, started_us=simulation.loop.now_us
         )
-        simulation.loop.know(process)
+        simulation.loop.register(process)
         simulation.fabric.machine_up(self.name)
         simulation.trace.note(f"{process.name} starts")
         process.when_ended(lambda: simulation.fabric.process_ended(self.name, process))
@@ -130,11 +129,11 @@ class Machine:
         return task
 
     def kill(self) -> None:
-        """As by kill -9: the process is gone, the page cache stays, the kernel closes its connections."""
+        """As by kill -9: the process ends, the page cache stays, the kernel closes its connections."""
         self._end("killed")
 
     def lose_power(self, random: Random | None = None) -> None:
-        """What was not synced may be gone; nobody is told anything."""
+        """Unsynced changes may be lost, and peers receive nothing."""
         self._simulation.fabric.machine_down(self.name)
         self._end("loses power")
         self.volume = self.volume.after_power_loss(

@@ -70,7 +70,7 @@ class TestDamage:
         with pytest.raises(KafkaError) as failure:
             log.clean()
         assert failure.value.code == ErrorCode.KAFKA_STORAGE_ERROR
-        disk.mend(fault)
+        disk.remove_fault(fault)
         assert log.contents() == before
         assert log.clean().done
         assert log.contents() == [(1, "a", "2")]

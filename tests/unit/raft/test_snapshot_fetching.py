@@ -107,7 +107,7 @@ def test_a_broker_whose_disk_is_full_waits_for_room_and_fetches_the_snapshot_aga
         assert not run.done() and settings_in(broker.image) == []
         assert broker.leader.pieces_sent < 100, "it rests in between"
         assert broker.quorum.leader.id == 1
-        broker.disk.mend(full[0])
+        broker.disk.remove_fault(full[0])
         await broker.quorum.high_watermark.reached(OFFERED.end_offset)
         assert settings_in(broker.image) == list(range(40))
         assert broker.storage.snapshots == [OFFERED] and not broker.disk.exists(part)

@@ -189,7 +189,7 @@ def test_a_follower_with_a_full_disk_keeps_what_fitted_and_refuses_the_rest() ->
     assert made.log.end_offset == 2
     with pytest.raises(KafkaError, match="No space left"):
         made.log.append_as_follower(batches[2 * len(data(0, 1)) :])
-    made.disk.mend(full)
+    made.disk.remove_fault(full)
     made.log.append_as_follower(batches[2 * len(data(0, 1)) :])
     assert made.log.end_offset == 6
 

@@ -1,4 +1,4 @@
-"""Programs that talk over a simulated network and remember what they heard."""
+"""Clients and servers on a simulated network that record what they receive."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from strandline.runtime.world import World
 from strandline.simulation.world import Machine, Simulation
 
 
-class Ear(asyncio.Protocol):
-    """Hears, and remembers what it heard."""
+class RecordingProtocol(asyncio.Protocol):
+    """Records received data, and the other callbacks as `events`."""
 
     def __init__(self) -> None:
-        self.heard: list[Any] = []
+        self.events: list[Any] = []
         self.data = bytearray()
         self.pieces = 0
         self.lost: asyncio.Future[Exception | None] = asyncio.get_running_loop().create_future()
@@ -28,20 +28,20 @@ class Ear(asyncio.Protocol):
         self.data += data
 
     def eof_received(self) -> bool | None:
-        self.heard.append("end")
+        self.events.append("eof")
         return None
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.lost.set_result(exc)
 
     def pause_writing(self) -> None:
-        self.heard.append("pause")
+        self.events.append("pause")
 
     def resume_writing(self) -> None:
-        self.heard.append("resume")
+        self.events.append("resume")
 
 
-class Echo(Ear):
+class Echo(RecordingProtocol):
     def data_received(self, data: bytes) -> None:
         super().data_received(data)
         self.transport.write(data)
@@ -64,7 +64,7 @@ class BufferedEcho(asyncio.BufferedProtocol):
 
 
 class Server:
-    """A program that listens with one kind of protocol and keeps those it made."""
+    """A program that listens with one kind of protocol and keeps the instances."""
 
     def __init__(self, kind: Any = Echo, host: str = "0.0.0.0") -> None:
         self.kind = kind
@@ -72,22 +72,24 @@ class Server:
         self.protocols: list[Any] = []
         self.operations = 0
 
-    def made(self) -> Any:
+    def factory(self) -> Any:
         protocol = self.kind()
         self.protocols.append(protocol)
         return protocol
 
     async def run(self, world: World) -> None:
-        await world.network.listen(self.host, 9092, self.made)
+        await world.network.listen(self.host, 9092, self.factory)
         await asyncio.get_running_loop().create_future()
 
 
-async def dial(simulation: Simulation, machine: Machine, protocol: Any = None, host: str = "server") -> Ear:
+async def connect(
+    simulation: Simulation, machine: Machine, protocol: Any = None, host: str = "server"
+) -> RecordingProtocol:
     """Connects from a machine that runs nothing else."""
-    ear: Ear = protocol or Ear()
+    client: RecordingProtocol = protocol or RecordingProtocol()
 
     async def program(world: World) -> None:
-        await world.network.connect(host, 9092, lambda: ear)
+        await world.network.connect(host, 9092, lambda: client)
         ready.set_result(None)
         await asyncio.get_running_loop().create_future()
 
@@ -97,4 +99,4 @@ async def dial(simulation: Simulation, machine: Machine, protocol: Any = None, h
         lambda task: ready.set_exception(task.exception()) if task.exception() and not ready.done() else None
     )
     await ready
-    return ear
+    return client

@@ -1,4 +1,4 @@
-"""The simulated disk: that it is a disk (against the real one), and what it loses when the power goes."""
+"""The simulated disk: it behaves like the real one, and what a power loss leaves on it."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ def file_with(disk: SimDisk, path: str, data: bytes) -> File:
     return file
 
 
-class Twins:
-    """Does the same on a real and a simulated disk, and compares what it hears."""
+class RealAndSimulated:
+    """Performs the same operations on a real and a simulated disk and compares the results."""
 
     def __init__(self, root: str, random: Random) -> None:
         self.random = random
@@ -49,13 +49,13 @@ class Twins:
         return "/".join(self.random.choice("ab") for _ in range(self.random.randint(1, 3)))
 
     def both(self, act: Callable[[Disk, str], object]) -> None:
-        heard: list[object] = []
+        results: list[object] = []
         for disk, root in self.disks:
             try:
-                heard.append(act(disk, root))
+                results.append(act(disk, root))
             except OSError as error:
-                heard.append(errno.errorcode[error.errno or 0])
-        assert heard[0] == heard[1]
+                results.append(errno.errorcode[error.errno or 0])
+        assert results[0] == results[1]
 
     def step(self) -> None:
         path, other = self.path(), self.path()
@@ -84,8 +84,8 @@ class Twins:
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_it_answers_like_the_real_disk(seed: int, tmp_path: Path) -> None:
-    twins = Twins(str(tmp_path), Random(seed))
+def test_results_equal_those_of_the_real_disk(seed: int, tmp_path: Path) -> None:
+    twins = RealAndSimulated(str(tmp_path), Random(seed))
     for _ in range(150):
         twins.step()
 
@@ -96,7 +96,7 @@ def test_synced_data_and_names_survive_every_power_loss(disk: SimDisk) -> None:
         assert found(disk, seed).read("/data/a") == b"x" * 5000
 
 
-def test_a_synced_file_whose_name_was_not_synced_may_be_gone(disk: SimDisk) -> None:
+def test_a_synced_file_whose_name_was_not_synced_may_be_lost(disk: SimDisk) -> None:
     file = disk.open("/data/a", create=True)
     file.write_at(0, b"data")
     file.sync()
@@ -121,7 +121,7 @@ def test_unsynced_appends_leave_every_kind_of_tail(disk: SimDisk) -> None:
         for start in range(0, len(content), SECTOR_BYTES):
             sector, written = content[start : start + SECTOR_BYTES], whole[start : start + SECTOR_BYTES]
             matching = sum(1 for a, b in zip(sector, written, strict=False) if a == b)
-            # A sector is old, new, or new up to the end that one of its writes had.
+            # A sector is old, new, or new up to the end of one of its writes.
             assert sector[:matching] == written[:matching]
             assert not any(sector[matching:])
         if content == old:
@@ -135,7 +135,7 @@ def test_unsynced_appends_leave_every_kind_of_tail(disk: SimDisk) -> None:
     assert kinds == {"lost", "kept", "prefix", "torn"}
 
 
-def test_an_overwritten_sector_is_old_or_new_never_a_blend(disk: SimDisk) -> None:
+def test_an_overwritten_sector_is_old_or_new_never_mixed(disk: SimDisk) -> None:
     file = file_with(disk, "/data/a", b"o" * 4096)
     file.write_at(0, b"n" * 4096)
     seen = set()
@@ -148,7 +148,7 @@ def test_an_overwritten_sector_is_old_or_new_never_a_blend(disk: SimDisk) -> Non
     assert seen == {1, 2}
 
 
-def test_a_truncation_is_a_barrier_nothing_written_after_it_is_found_without_it(disk: SimDisk) -> None:
+def test_a_truncation_is_a_barrier_for_the_writes_after_it(disk: SimDisk) -> None:
     file = file_with(disk, "/data/a", b"o" * 4000)
     file.truncate(0)
     file.write_at(0, b"n" * 1000)
@@ -157,7 +157,7 @@ def test_a_truncation_is_a_barrier_nothing_written_after_it_is_found_without_it(
         assert content == b"o" * 4000 or (len(content) <= 1000 and b"o" not in content)
 
 
-def test_a_rename_happens_wholly_or_not_at_all(disk: SimDisk) -> None:
+def test_a_rename_is_atomic(disk: SimDisk) -> None:
     file_with(disk, "/data/a", b"old")
     file = disk.open("/data/a.tmp", create=True)
     file.write_at(0, b"new")
@@ -171,7 +171,7 @@ def test_a_rename_happens_wholly_or_not_at_all(disk: SimDisk) -> None:
     assert outcomes == {(b"old", True), (b"new", False)}
 
 
-def test_renaming_before_syncing_may_leave_an_empty_file_under_the_good_name(disk: SimDisk) -> None:
+def test_renaming_before_syncing_may_leave_an_empty_file_under_the_new_name(disk: SimDisk) -> None:
     file_with(disk, "/data/a", b"old")
     file = disk.open("/data/a.tmp", create=True)
     file.write_at(0, b"new")
@@ -179,7 +179,7 @@ def test_renaming_before_syncing_may_leave_an_empty_file_under_the_good_name(dis
     assert b"" in {found(disk, seed).read("/data/a") for seed in range(200)}
 
 
-def test_changes_to_names_survive_as_a_prefix(disk: SimDisk) -> None:
+def test_a_prefix_of_the_name_changes_survives_a_power_loss(disk: SimDisk) -> None:
     for name in "abc":
         disk.open(f"/data/{name}", create=True)
     disk.remove("/data/a")
@@ -187,7 +187,7 @@ def test_changes_to_names_survive_as_a_prefix(disk: SimDisk) -> None:
     assert outcomes == {"", "a", "ab", "abc", "bc"}
 
 
-def test_the_name_of_a_synced_file_may_come_ahead_of_others(disk: SimDisk) -> None:
+def test_the_name_of_a_synced_file_may_be_durable_ahead_of_others(disk: SimDisk) -> None:
     disk.open("/data/a", create=True)
     disk.open("/data/b", create=True).sync()
     disk.rename("/data/a", "/data/c")
@@ -195,7 +195,7 @@ def test_the_name_of_a_synced_file_may_come_ahead_of_others(disk: SimDisk) -> No
     assert outcomes == {"", "a", "ab", "b", "bc"}
 
 
-def test_a_lost_directory_takes_its_synced_files_with_it(disk: SimDisk) -> None:
+def test_synced_files_of_a_lost_directory_are_lost(disk: SimDisk) -> None:
     disk.make_dirs("/data/topic-0")
     file = disk.open("/data/topic-0/log", create=True)
     file.write_at(0, b"data")
@@ -206,7 +206,7 @@ def test_a_lost_directory_takes_its_synced_files_with_it(disk: SimDisk) -> None:
     assert found(disk, fate=Fate.LOST).read("/data/topic-0/log") == b"data"
 
 
-def test_removed_files_may_come_back_with_what_was_durable(disk: SimDisk) -> None:
+def test_removed_files_may_reappear_with_their_durable_content(disk: SimDisk) -> None:
     file = file_with(disk, "/data/a", b"durable")
     file.write_at(0, b"cached!")
     disk.remove("/data/a")
@@ -232,7 +232,7 @@ def test_an_atomic_write_is_atomic_at_every_operation(disk: SimDisk) -> None:
     assert SimDisk(copy.after_power_loss(Random(), Fate.LOST)).read("/data/a") == b"new" * 2000
 
 
-def test_the_journal_makes_the_same_volume_again(disk: SimDisk) -> None:
+def test_replaying_the_journal_rebuilds_the_same_volume(disk: SimDisk) -> None:
     journal = Journal()
     first = SimDisk(Volume(), journal=journal)
     first.make_dirs("/data/t")
@@ -256,7 +256,7 @@ def test_the_journal_makes_the_same_volume_again(disk: SimDisk) -> None:
             assert [a.read(f"/data/t/{name}") for name in names] == [b.read(f"/data/t/{name}") for name in names]
 
 
-def test_the_power_goes_at_the_operation_drawn_and_nothing_changes_any_more(disk: SimDisk) -> None:
+def test_power_is_lost_at_the_given_operation_and_nothing_changes_afterwards(disk: SimDisk) -> None:
     file = file_with(disk, "/data/a", b"")
     told: list[str] = []
     disk.when_power_is_lost = lambda: told.append("off")
@@ -272,7 +272,7 @@ def test_the_power_goes_at_the_operation_drawn_and_nothing_changes_any_more(disk
     assert found(disk, fate=Fate.KEPT).read("/data/a") == b"12"
 
 
-def test_removing_a_tree_can_be_interrupted_between_any_two_names(disk: SimDisk) -> None:
+def test_power_can_be_lost_between_any_two_removals_of_a_tree(disk: SimDisk) -> None:
     for name in "abc":
         disk.make_dirs("/data/t")
         disk.open(f"/data/t/{name}", create=True)
@@ -282,7 +282,7 @@ def test_removing_a_tree_can_be_interrupted_between_any_two_names(disk: SimDisk)
     assert found(disk, fate=Fate.KEPT).list("/data/t") == ["c"]
 
 
-def test_after_a_boot_nothing_is_in_memory_until_it_is_read(disk: SimDisk) -> None:
+def test_after_a_power_loss_the_page_cache_is_cold(disk: SimDisk) -> None:
     file = file_with(disk, "/data/a", b"x" * 10_000)
     assert file.read_cached(0, 100) == b"x" * 100
     file = found(disk).open("/data/a")
@@ -293,7 +293,7 @@ def test_after_a_boot_nothing_is_in_memory_until_it_is_read(disk: SimDisk) -> No
     assert file.read_cached(20_000, 10) == b""
 
 
-def test_a_failed_sync_is_not_made_good_by_the_next(disk: SimDisk) -> None:
+def test_the_next_sync_does_not_repair_a_failed_one(disk: SimDisk) -> None:
     file = file_with(disk, "/data/a", b"old!")
     file.write_at(0, b"lost")
     disk.fail("sync", code=errno.EIO, times=1)
@@ -305,7 +305,7 @@ def test_a_failed_sync_is_not_made_good_by_the_next(disk: SimDisk) -> None:
     assert found(disk, fate=Fate.KEPT).read("/data/a") == b"old!"
 
 
-def test_faults_strike_where_and_when_they_are_told(disk: SimDisk) -> None:
+def test_faults_apply_to_the_given_paths_and_number_of_calls(disk: SimDisk) -> None:
     disk.make_dirs("/data/1")
     disk.make_dirs("/data/10")
     bad, good = disk.open("/data/1/a", create=True), disk.open("/data/10/a", create=True)
@@ -317,10 +317,10 @@ def test_faults_strike_where_and_when_they_are_told(disk: SimDisk) -> None:
     with pytest.raises(OSError):
         bad.read_at(0, 5)
     assert bad.read_at(0, 5) == b"secst"
-    disk.mend(fault)
+    disk.remove_fault(fault)
 
 
-def test_a_read_only_directory_reads_and_refuses_to_change(disk: SimDisk) -> None:
+def test_a_read_only_directory_can_be_read_and_not_changed(disk: SimDisk) -> None:
     file = file_with(disk, "/data/a", b"kept")
     disk.make_read_only("/data")
     assert file.read_at(0, 4) == b"kept"
@@ -330,7 +330,7 @@ def test_a_read_only_directory_reads_and_refuses_to_change(disk: SimDisk) -> Non
         assert caught.value.errno == errno.EROFS
 
 
-def test_a_full_disk_takes_what_fits_and_refuses_the_rest() -> None:
+def test_a_full_disk_writes_what_fits_and_fails_with_enospc() -> None:
     disk = SimDisk(Volume(capacity_bytes=3 * 4096))
     file = disk.open("/a", create=True)
     file.write_at(0, b"x" * 5000)
@@ -343,7 +343,7 @@ def test_a_full_disk_takes_what_fits_and_refuses_the_rest() -> None:
     assert disk.usage("/")[1] == 4096
 
 
-def test_sparse_files_cost_only_what_is_written() -> None:
+def test_sparse_files_use_only_the_space_that_was_written() -> None:
     disk = SimDisk(Volume(capacity_bytes=100 * 4096))
     file = disk.open("/index", create=True)
     file.truncate(10 * 1024 * 1024)
@@ -353,7 +353,7 @@ def test_sparse_files_cost_only_what_is_written() -> None:
     assert disk.volume.used_bytes() == 4096
 
 
-def test_a_lock_is_exclusive_until_released_or_until_its_process_is_gone() -> None:
+def test_a_lock_is_exclusive_until_released_or_until_its_process_ends() -> None:
     volume = Volume()
     first, second = SimDisk(volume), SimDisk(volume)
     lock = first.lock("/.lock")
@@ -367,7 +367,7 @@ def test_a_lock_is_exclusive_until_released_or_until_its_process_is_gone() -> No
     first.lock("/.lock")
 
 
-def test_a_closed_handle_never_finds_a_successor(disk: SimDisk) -> None:
+def test_a_closed_handle_never_opens_another_file_of_its_name(disk: SimDisk) -> None:
     file = file_with(disk, "/data/a", b"old")
     file.close()
     assert file.read_at(0, 3) == b"old"
@@ -378,7 +378,7 @@ def test_a_closed_handle_never_finds_a_successor(disk: SimDisk) -> None:
         file.read_at(0, 3)
 
 
-def test_times_of_change_are_those_of_the_virtual_clock() -> None:
+def test_modification_times_come_from_the_virtual_clock() -> None:
     now = [5]
     disk = SimDisk(Volume(), now_ms=lambda: now[0])
     file = disk.open("/a", create=True)
@@ -388,7 +388,7 @@ def test_times_of_change_are_those_of_the_virtual_clock() -> None:
     assert disk.modified_ms("/a") == 9
 
 
-def test_what_is_certain_of_a_file_is_what_every_power_loss_leaves(disk: SimDisk) -> None:
+def test_every_power_loss_leaves_the_certain_size_of_a_file(disk: SimDisk) -> None:
     random = Random(7)
     file = file_with(disk, "/data/log", b"")
     size = 0
@@ -406,7 +406,7 @@ def test_what_is_certain_of_a_file_is_what_every_power_loss_leaves(disk: SimDisk
                 fault = disk.fail("sync", times=1)
                 with pytest.raises(OSError):
                     file.sync()
-                disk.mend(fault)
+                disk.remove_fault(fault)
             case _:
                 file.write_at(size, random.randbytes(2000))
                 size += 2000
@@ -418,7 +418,7 @@ def test_what_is_certain_of_a_file_is_what_every_power_loss_leaves(disk: SimDisk
     assert disk.volume.file("/data/log").certain_size() <= size
 
 
-def test_all_of_a_synced_file_is_certain(disk: SimDisk) -> None:
+def test_the_certain_size_of_a_synced_file_is_its_whole_size(disk: SimDisk) -> None:
     file = file_with(disk, "/data/log", b"x" * 5000)
     assert disk.volume.file("/data/log").certain_size() == 5000
     file.write_at(5000, b"y")

@@ -1,4 +1,4 @@
-"""The virtual loop: order, time, ends. Every Python we support must pass this file."""
+"""The virtual loop: order of events, time, ended processes. Every supported Python must pass this file."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def loop() -> Iterator[VirtualLoop]:
     loop.close()
 
 
-def test_sleeping_for_a_day_takes_no_time_and_is_exact(loop: VirtualLoop) -> None:
+def test_sleeping_for_a_virtual_day_takes_no_real_time_and_is_exact(loop: VirtualLoop) -> None:
     async def scenario() -> float:
         await asyncio.sleep(86_400)
         await asyncio.sleep(0.000_5)
@@ -31,30 +31,30 @@ def test_sleeping_for_a_day_takes_no_time_and_is_exact(loop: VirtualLoop) -> Non
     assert loop.run(scenario()) == 86_400.000_5
 
 
-def test_what_is_ready_runs_first_in_first_out_before_any_timer(loop: VirtualLoop) -> None:
-    heard: list[str] = []
+def test_ready_events_run_first_in_first_out_before_any_timer(loop: VirtualLoop) -> None:
+    events: list[str] = []
 
     async def scenario() -> None:
-        loop.call_later(0, heard.append, "timer")
+        loop.call_later(0, events.append, "timer")
         for name in ("a", "b", "c"):
-            loop.call_soon(heard.append, name)
-        loop.call_soon(loop.call_soon, heard.append, "d")
+            loop.call_soon(events.append, name)
+        loop.call_soon(loop.call_soon, events.append, "d")
         await asyncio.sleep(1)
 
     loop.run(scenario())
-    assert heard == ["a", "b", "c", "d", "timer"]
+    assert events == ["a", "b", "c", "d", "timer"]
 
 
 def test_timers_fire_by_time_and_then_in_the_order_they_were_set(loop: VirtualLoop) -> None:
-    heard: list[str] = []
+    events: list[str] = []
 
     async def scenario() -> None:
         for name, delay in [("late", 3), ("first", 1), ("second", 1), ("middle", 2)]:
-            loop.call_later(delay, heard.append, name)
+            loop.call_later(delay, events.append, name)
         await asyncio.sleep(5)
 
     loop.run(scenario())
-    assert heard == ["first", "second", "middle", "late"]
+    assert events == ["first", "second", "middle", "late"]
 
 
 def test_cancelled_timers_never_fire_and_do_not_pile_up(loop: VirtualLoop) -> None:
@@ -77,7 +77,7 @@ def test_an_exception_in_a_callback_is_raised_from_the_run(loop: VirtualLoop) ->
     assert any("2.000000 s of virtual time" in note for note in caught.value.__notes__)
 
 
-def test_waiting_for_what_nothing_can_bring_is_a_deadlock_that_names_who_waits(loop: VirtualLoop) -> None:
+def test_a_deadlock_names_the_waiting_tasks(loop: VirtualLoop) -> None:
     async def inner() -> None:
         await asyncio.get_running_loop().create_future()
 
@@ -107,9 +107,9 @@ def test_a_run_is_limited_in_steps(loop: VirtualLoop) -> None:
         loop.run(spin(), max_steps=500)
 
 
-def test_asyncio_and_our_own_groups_work_on_it(loop: VirtualLoop) -> None:
+def test_asyncio_timeouts_and_our_task_groups_run_on_it(loop: VirtualLoop) -> None:
     async def scenario() -> list[str]:
-        heard: list[str] = []
+        events: list[str] = []
         queue: asyncio.Queue[str] = asyncio.Queue()
         lock = asyncio.Lock()
 
@@ -123,18 +123,18 @@ def test_asyncio_and_our_own_groups_work_on_it(loop: VirtualLoop) -> None:
                 group.start(worker(name))
             group.start_eagerly(worker("z"))
             for _ in range(3):
-                heard.append(await queue.get())
+                events.append(await queue.get())
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(5):
                 await asyncio.sleep(6)
         assert await asyncio.wait_for(asyncio.shield(asyncio.sleep(1, "slept")), 2) == "slept"
-        return heard
+        return events
 
     assert loop.run(scenario()) == ["z", "x", "y"]
     assert loop.time() == pytest.approx(6.3)
 
 
-def test_threads_and_sockets_are_refused(loop: VirtualLoop) -> None:
+def test_threads_and_sockets_are_not_supported(loop: VirtualLoop) -> None:
     async def scenario() -> None:
         await asyncio.to_thread(int)
 
@@ -142,67 +142,67 @@ def test_threads_and_sockets_are_refused(loop: VirtualLoop) -> None:
         loop.run(scenario())
 
 
-def test_nothing_of_an_ended_process_runs_again_not_even_its_clean_up(loop: VirtualLoop) -> None:
-    heard: list[str] = []
+def test_no_code_of_an_ended_process_runs_again_not_even_finally_blocks(loop: VirtualLoop) -> None:
+    events: list[str] = []
 
     async def program() -> None:
         try:
             while True:
                 await asyncio.sleep(1)
-                heard.append("tick")
+                events.append("tick")
         finally:
-            heard.append("cleaned up")
+            events.append("cleaned up")
 
     async def scenario() -> None:
         process = Process("node")
-        loop.know(process)
+        loop.register(process)
         process.call(loop.create_task, program())
         await asyncio.sleep(3.5)
         process.end()
         await asyncio.sleep(100)
-        assert heard == ["tick"] * 3
+        assert events == ["tick"] * 3
 
     loop.run(scenario())
 
 
-def test_the_step_in_which_a_process_ends_is_unwound_and_the_others_go_on(loop: VirtualLoop) -> None:
-    heard: list[str] = []
+def test_the_step_in_which_a_process_ends_is_unwound_and_other_processes_continue(loop: VirtualLoop) -> None:
+    events: list[str] = []
 
     async def scenario() -> None:
         process = Process("node")
-        loop.know(process)
+        loop.register(process)
 
-        def cut() -> None:
+        def end() -> None:
             process.end()
             raise ProcessEnded
 
         async def program() -> None:
             try:
-                cut()
+                end()
             except Exception:
-                heard.append("caught")
-            heard.append("went on")
+                events.append("caught")
+            events.append("continued")
 
         process.call(loop.create_task, program())
-        process.call(loop.call_later, 1, cut)
+        process.call(loop.call_later, 1, end)
         await asyncio.sleep(5)
-        heard.append("the simulation goes on")
+        events.append("the simulation continues")
 
     loop.run(scenario())
-    assert heard == ["the simulation goes on"]
+    assert events == ["the simulation continues"]
 
 
-def test_a_paused_process_finds_everything_that_came_due_when_it_resumes(loop: VirtualLoop) -> None:
-    heard: list[tuple[str, float]] = []
+def test_events_that_came_due_while_paused_run_when_the_process_resumes(loop: VirtualLoop) -> None:
+    events: list[tuple[str, float]] = []
 
     async def program() -> None:
         for name in ("a", "b", "c"):
             await asyncio.sleep(1)
-            heard.append((name, loop.time()))
+            events.append((name, loop.time()))
 
     async def scenario() -> None:
         process = Process("node")
-        loop.know(process)
+        loop.register(process)
         process.call(loop.create_task, program())
         await asyncio.sleep(1.5)
         process.paused = True
@@ -211,23 +211,23 @@ def test_a_paused_process_finds_everything_that_came_due_when_it_resumes(loop: V
         await asyncio.sleep(10)
 
     loop.run(scenario())
-    assert heard == [("a", 1.0), ("b", 11.5), ("c", 12.5)]
+    assert events == [("a", 1.0), ("b", 11.5), ("c", 12.5)]
 
 
-def test_a_fast_clock_makes_timers_fire_early_and_says_so_itself(loop: VirtualLoop) -> None:
+def test_timers_of_a_process_with_a_fast_clock_fire_early(loop: VirtualLoop) -> None:
     async def program() -> float:
         await asyncio.sleep(10)
         return loop.time()
 
     async def scenario() -> tuple[float, float]:
         process = Process("node", clock_rate=2.0, started_us=loop.now_us)
-        loop.know(process)
+        loop.register(process)
         return await process.call(loop.create_task, program()), loop.time()
 
     assert loop.run(scenario()) == (10.0, 5.0)
 
 
-def test_closing_throws_away_what_still_waits_without_a_word(
+def test_closing_the_loop_closes_pending_tasks_without_warnings(
     loop: VirtualLoop, capsys: pytest.CaptureFixture[str]
 ) -> None:
     async def stubborn() -> None:
@@ -242,11 +242,11 @@ def test_closing_throws_away_what_still_waits_without_a_word(
 
     loop.run(scenario())
     loop.close()
-    assert loop.complaints() == []
+    assert loop.take_unhandled_errors() == []
     assert capsys.readouterr().err == ""
 
 
-def test_an_error_that_nobody_looked_at_is_a_complaint(loop: VirtualLoop) -> None:
+def test_the_error_of_a_task_that_was_never_retrieved_is_reported(loop: VirtualLoop) -> None:
     async def failing() -> None:
         raise ValueError("unseen")
 
@@ -256,8 +256,8 @@ def test_an_error_that_nobody_looked_at_is_a_complaint(loop: VirtualLoop) -> Non
             await loop.create_task(asyncio.sleep(1))
 
     loop.run(scenario())
-    assert [complaint for complaint in loop.complaints() if "unseen" in complaint]
-    assert loop.complaints() == []
+    assert [error for error in loop.take_unhandled_errors() if "unseen" in error]
+    assert loop.take_unhandled_errors() == []
 
 
 _PROGRAM = """
@@ -283,7 +283,7 @@ print(loop.trace.digest(), loop.steps)
 """
 
 
-def test_two_processes_with_different_hash_seeds_step_alike() -> None:
+def test_two_processes_with_different_hash_seeds_run_the_same_steps() -> None:
     source = str(Path(__file__).parents[3] / "src")
     outputs = [
         subprocess.run(

@@ -1,4 +1,4 @@
-"""Offloaded work in pieces: others act between its changes of the disk, and an end may fall there."""
+"""Stepped offload work: other events, kills and power losses can happen between its disk operations."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def found(machine: Machine) -> list[str]:
     return SimDisk(machine.volume).list("/")
 
 
-def test_the_loop_sees_work_half_done_and_hears_its_result_in_the_end() -> None:
+def test_the_loop_sees_stepped_work_half_done() -> None:
     async def program(world: World) -> tuple[set[int], str]:
         seen = set()
         work = asyncio.ensure_future(world.offload.run(write_three, world))
@@ -44,7 +44,7 @@ def test_the_loop_sees_work_half_done_and_hears_its_result_in_the_end() -> None:
         assert simulation.run(scenario()) == ({0, 1, 2, 3}, "written")
 
 
-def test_work_does_not_stop_in_its_middle_with_a_lock_that_the_loop_may_want() -> None:
+def test_stepped_work_does_not_pause_while_it_holds_a_shared_lock() -> None:
     def write_locked(world: World) -> str:
         with SHARED_LOCKS[0]:
             return write_three(world)
@@ -67,7 +67,7 @@ def test_work_does_not_stop_in_its_middle_with_a_lock_that_the_loop_may_want() -
         assert simulation.run(scenario()) == {0, 3}
 
 
-def test_an_error_in_the_middle_is_the_callers() -> None:
+def test_an_error_of_stepped_work_is_raised_in_the_caller() -> None:
     def fail(world: World) -> None:
         write_three(world)
         raise ZeroDivisionError
@@ -85,7 +85,7 @@ def test_an_error_in_the_middle_is_the_callers() -> None:
         simulation.run(scenario())
 
 
-def test_a_kill_falls_into_the_middle_and_nothing_runs_after_it() -> None:
+def test_a_kill_in_the_middle_of_stepped_work_stops_it_for_good() -> None:
     ends = set()
     for seed in range(30):
         with Simulation(seed) as simulation:
@@ -113,7 +113,7 @@ def test_a_kill_falls_into_the_middle_and_nothing_runs_after_it() -> None:
     assert {"", "a", "ab", "abc"} <= ends
 
 
-def test_the_power_may_go_at_a_change_of_such_work() -> None:
+def test_power_can_be_lost_at_a_disk_operation_of_stepped_work() -> None:
     with Simulation(seed=3) as simulation:
         machine = simulation.machine("node", stepped_chance=1.0)
 
@@ -130,7 +130,7 @@ def test_the_power_may_go_at_a_change_of_such_work() -> None:
         simulation.run(scenario())
 
 
-def test_work_left_in_its_middle_ends_with_the_simulation() -> None:
+def test_closing_the_simulation_abandons_paused_work() -> None:
     with Simulation(seed=3) as simulation:
         machine = simulation.machine("node", stepped_chance=1.0)
 
@@ -158,12 +158,12 @@ def digest(seed: int) -> str:
         return simulation.trace.digest()
 
 
-def test_pieces_come_in_the_same_order_for_the_same_seed() -> None:
+def test_the_order_of_steps_depends_on_the_seed() -> None:
     assert digest(1) == digest(1)
     assert digest(1) != digest(2)
 
 
-def test_threads_of_one_process_wait_for_each_other_so_that_a_lock_held_is_no_deadlock() -> None:
+def test_threads_of_one_process_sharing_a_lock_do_not_deadlock() -> None:
     lock = threading.Lock()
 
     def write(world: World) -> None:

@@ -1,4 +1,4 @@
-"""Machines, boots, clocks and offloaded work; and that a seed is all there is to a run."""
+"""Machines, boots, clocks and offloaded work; a run depends on nothing but its seed."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from strandline.runtime.world import World
 from strandline.simulation.disk import PowerLoss, SimDisk
 from strandline.simulation.journal import Journal
 from strandline.simulation.volume import Fate, Volume
-from strandline.simulation.world import Simulation, UnseenErrors
+from strandline.simulation.world import Simulation, UnhandledErrors
 
 
 @pytest.fixture
@@ -28,7 +28,7 @@ async def forever(world: World) -> None:
     await asyncio.get_running_loop().create_future()
 
 
-def test_a_program_has_its_machines_clocks(simulation: Simulation) -> None:
+def test_a_program_reads_the_clocks_of_its_machine(simulation: Simulation) -> None:
     async def program(world: World) -> tuple[int, int]:
         began = world.clock.now_ms(), world.clock.wall_ms()
         await asyncio.sleep(10)
@@ -43,7 +43,7 @@ def test_a_program_has_its_machines_clocks(simulation: Simulation) -> None:
     assert simulation.loop.now_us == 10_000_000
 
 
-def test_setting_the_wall_clock_leaves_the_monotonic_one_alone(simulation: Simulation) -> None:
+def test_setting_the_wall_clock_does_not_change_the_monotonic_clock(simulation: Simulation) -> None:
     async def scenario() -> None:
         machine = simulation.machine("node", wall_skew_ms=-5_000)
         other = simulation.machine("other")
@@ -59,29 +59,29 @@ def test_setting_the_wall_clock_leaves_the_monotonic_one_alone(simulation: Simul
     simulation.run(scenario())
 
 
-def test_offloaded_work_ends_in_any_order_and_errors_are_the_callers(simulation: Simulation) -> None:
+def test_offloaded_work_completes_in_any_order_and_raises_its_errors_in_the_caller(simulation: Simulation) -> None:
     async def program(world: World) -> tuple[list[int], list[int]]:
         done: list[int] = []
-        told: list[int] = []
+        results: list[int] = []
 
         async def one(number: int) -> None:
-            told.append(await world.offload.run(lambda: done.append(number) or number))  # type: ignore[func-returns-value]
+            results.append(await world.offload.run(lambda: done.append(number) or number))  # type: ignore[func-returns-value]
 
         await asyncio.gather(*[one(number) for number in range(50)])
         with pytest.raises(ZeroDivisionError):
             await world.offload.run(lambda: 1 // 0)
-        return done, told
+        return done, results
 
     async def scenario() -> tuple[list[int], list[int]]:
         return await simulation.machine("node").boot(program)
 
-    done, told = simulation.run(scenario())
-    assert sorted(done) == sorted(told) == list(range(50))
+    done, results = simulation.run(scenario())
+    assert sorted(done) == sorted(results) == list(range(50))
     assert done != list(range(50))
-    assert told != done
+    assert results != done
 
 
-def test_offloaded_work_that_nobody_waits_for_any_more_is_done_or_never_begun(simulation: Simulation) -> None:
+def test_cancelled_offloaded_work_runs_completely_or_not_at_all(simulation: Simulation) -> None:
     async def program(world: World) -> list[int]:
         done: list[int] = []
         tasks = [asyncio.ensure_future(world.offload.run(done.append, number)) for number in range(40)]
@@ -100,8 +100,8 @@ def test_offloaded_work_that_nobody_waits_for_any_more_is_done_or_never_begun(si
     assert 0 < len(simulation.run(scenario())) < 40
 
 
-def test_power_lost_in_offloaded_work_ends_the_process_and_leaves_the_others(simulation: Simulation) -> None:
-    heard: list[str] = []
+def test_a_power_loss_in_offloaded_work_ends_only_its_own_process(simulation: Simulation) -> None:
+    events: list[str] = []
 
     async def program(world: World) -> None:
         file = world.disk.open("/a", create=True)
@@ -109,9 +109,9 @@ def test_power_lost_in_offloaded_work_ends_the_process_and_leaves_the_others(sim
         try:
             file.write_at(0, b"x")
             await world.offload.run(file.sync)
-            heard.append("synced")
+            events.append("synced")
         finally:
-            heard.append("cleaned up")
+            events.append("cleaned up")
 
     async def scenario() -> None:
         machine = simulation.machine("node")
@@ -120,10 +120,10 @@ def test_power_lost_in_offloaded_work_ends_the_process_and_leaves_the_others(sim
         machine.disk.lose_power_at = 3
         await asyncio.sleep(10)
         assert not task.done()
-        assert heard == []
+        assert events == []
         assert machine.boots == 1
         await machine.boot(program)
-        assert heard == ["synced", "cleaned up"]
+        assert events == ["synced", "cleaned up"]
 
     simulation.run(scenario())
 
@@ -152,7 +152,7 @@ def test_a_kill_keeps_the_page_cache_and_a_power_loss_does_not(simulation: Simul
     assert simulation.run(scenario()) == (b"cached", b"")
 
 
-def test_a_power_loss_in_the_run_and_one_replayed_from_the_journal_leave_the_same() -> None:
+def test_a_power_loss_in_the_run_and_one_replayed_from_the_journal_leave_the_same_volume() -> None:
     async def program(world: World) -> None:
         for number in range(20):
             file = world.disk.open(f"/{number % 3}", create=True)
@@ -192,7 +192,7 @@ def test_a_power_loss_in_the_run_and_one_replayed_from_the_journal_leave_the_sam
         assert contents(in_the_run) == contents(replayed)
 
 
-def test_a_dead_process_cannot_reach_its_old_disk(simulation: Simulation) -> None:
+def test_an_ended_process_cannot_access_its_disk(simulation: Simulation) -> None:
     async def scenario() -> None:
         machine = simulation.machine("node")
         machine.boot(forever)
@@ -208,7 +208,7 @@ def test_a_dead_process_cannot_reach_its_old_disk(simulation: Simulation) -> Non
     simulation.run(scenario())
 
 
-def test_a_program_that_fails_unseen_fails_the_simulation(simulation: Simulation) -> None:
+def test_an_unhandled_error_of_a_program_fails_the_simulation(simulation: Simulation) -> None:
     async def broken(world: World) -> None:
         raise ValueError("at boot")
 
@@ -216,11 +216,11 @@ def test_a_program_that_fails_unseen_fails_the_simulation(simulation: Simulation
         simulation.machine("node").boot(broken)
         await asyncio.sleep(1)
 
-    with pytest.raises(UnseenErrors, match="at boot"):
+    with pytest.raises(UnhandledErrors, match="at boot"):
         simulation.run(scenario())
 
 
-def test_a_failure_tells_its_seed_and_the_last_events() -> None:
+def test_a_failure_is_annotated_with_its_seed_and_the_last_events() -> None:
     async def scenario(simulation: Simulation) -> None:
         simulation.machine("node").boot(forever)
         await asyncio.sleep(1)
@@ -278,7 +278,7 @@ async def scenario():
     machine.lose_power()
     await asyncio.sleep(1)
 
-with Simulation(int(sys.argv[1]), Weather(cut_chance=0.5, slow_chance=0.1)) as simulation:
+with Simulation(int(sys.argv[1]), Weather(split_chance=0.5, slow_chance=0.1)) as simulation:
     simulation.run(scenario())
     print(simulation.trace.digest(), simulation.loop.steps)
 """
@@ -291,11 +291,11 @@ def run_elsewhere(hash_seed: str, *arguments: str) -> str:
     return subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout
 
 
-def test_a_seed_gives_the_same_trace_in_any_process_and_another_seed_another() -> None:
+def test_the_trace_depends_on_the_seed_and_not_on_the_process() -> None:
     first, second, other = run_elsewhere("1", "5"), run_elsewhere("2", "5"), run_elsewhere("1", "6")
     assert first == second
     assert first != other
 
 
-def test_a_program_that_iterates_over_a_set_is_found_out() -> None:
+def test_a_program_that_iterates_over_a_set_is_not_deterministic() -> None:
     assert run_elsewhere("1", "5", "careless") != run_elsewhere("2", "5", "careless")

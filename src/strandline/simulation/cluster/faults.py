@@ -78,7 +78,7 @@ def raise_error(task: asyncio.Task[None]) -> None:
 def mend(member: Member) -> None:
     member.machine.volume.capacity_bytes = None
     if member.running:
-        member.machine.disk.repair()
+        member.machine.disk.remove_all_faults()
         member.machine.disk.lose_power_at = None
 
 
@@ -254,7 +254,7 @@ async def late(cluster: Cluster, random: Random, length_s: float) -> str | None:
         await asyncio.sleep(length_s)
     cluster.note(member, "is heard: what stood still arrives")
     for other in others:
-        fabric.flow(member.name, other)
+        fabric.unstall(member.name, other)
     return "late"
 
 
@@ -331,10 +331,10 @@ async def io(cluster: Cluster, random: Random, length_s: float) -> str | None:
         fault = disk.fail(kind, under=METADATA_DIRECTORY, code=errno.EIO, after=random.randint(0, 5), times=1)
         cluster.note(member, f"has a disk that will fail to {kind}, once")
         await asyncio.sleep(length_s)
-        if fault.struck:
+        if fault.triggered:
             await _started_again(member)
         elif member.running and member.machine.disk is disk:
-            disk.mend(fault)
+            disk.remove_fault(fault)
     return "io" if members else None
 
 

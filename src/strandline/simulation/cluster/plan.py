@@ -176,7 +176,7 @@ def _draw_weather(random: Random) -> Weather:
         most_delay_us=random.choice((100, 500, 3_000)),
         slow_chance=random.choice((0.0, 0.0, 0.01, 0.05)),
         slow_delay_us=random.choice((20_000, 200_000)),
-        cut_chance=random.choice((0.0, 0.1)),
+        split_chance=random.choice((0.0, 0.1)),
     )
 
 

@@ -37,7 +37,7 @@ class ObservedRequest:
     def is_over(self) -> bool:
         """No answer would reach anybody."""
         connection = self.connection
-        return connection is None or connection.gone or connection.peer.gone
+        return connection is None or connection.closed or connection.peer.closed
 
 
 @dataclass(slots=True)
@@ -72,10 +72,10 @@ class RequestTap:
         fabric.tap = self
 
     def written(self, sender: SimTransport, data: bytes) -> None:
-        conversation = self._conversation(sender if sender.dialled else sender.peer)
+        conversation = self._conversation(sender if sender.is_client else sender.peer)
         if conversation is None:
             return
-        if sender.dialled:
+        if sender.is_client:
             for frame in _frames(conversation.asking, data):
                 self._request(sender, conversation, frame)
         else:
@@ -83,7 +83,7 @@ class RequestTap:
                 self._response(conversation, frame)
 
     def arrived(self, sender: SimTransport, data: bytes) -> None:
-        conversation = self._conversations.get(sender) if sender.dialled else None
+        conversation = self._conversations.get(sender) if sender.is_client else None
         if conversation is not None:
             for frame in _frames(conversation.arriving, data):
                 key, _, correlation_id = _REQUEST.unpack_from(frame)
@@ -94,7 +94,7 @@ class RequestTap:
         conversation = self._conversations.get(asker)
         port = asker.get_extra_info("peername")[1]
         if conversation is None and port in self._apis:
-            for ended in [each for each in self._conversations if each.gone and each.peer.gone]:
+            for ended in [each for each in self._conversations if each.closed and each.peer.closed]:
                 del self._conversations[ended]
             conversation = self._conversations[asker] = ObservedConnection(self._apis[port])
         return conversation

@@ -59,7 +59,7 @@ from strandline.simulation.cluster.topic_history import History
 from strandline.simulation.cluster.violation import Violation
 from strandline.simulation.loop import Deadlock, LimitReached, VirtualLoop
 from strandline.simulation.process import current_process
-from strandline.simulation.world import Simulation, UnseenErrors
+from strandline.simulation.world import Simulation, UnhandledErrors
 
 _SETTLING_S = 180
 _ANSWERED_S = 20
@@ -104,7 +104,7 @@ def _run(plan: Plan, on_line: Callable[[str], None] | None) -> Outcome:
             outcome.violation = violation
         except (Deadlock, LimitReached) as error:
             outcome.violation = Violation("liveness", str(error))
-        except UnseenErrors as error:
+        except UnhandledErrors as error:
             outcome.violation = Violation("error", str(error))
         except Exception as error:
             error.add_note(f"in seed {plan.seed}")

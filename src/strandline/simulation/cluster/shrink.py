@@ -51,8 +51,8 @@ def smaller(plan: Plan) -> Iterator[Plan]:
         yield replace(plan, stepped_chance=0.0)
     if plan.drift:
         yield replace(plan, drift=False)
-    if plan.weather.slow_chance or plan.weather.cut_chance:
-        yield replace(plan, weather=replace(plan.weather, slow_chance=0.0, cut_chance=0.0))
+    if plan.weather.slow_chance or plan.weather.split_chance:
+        yield replace(plan, weather=replace(plan.weather, slow_chance=0.0, split_chance=0.0))
     last_ms = max((each.at_ms + each.length_ms for each in plan.faults), default=0)
     if plan.safety_ms > last_ms + 4_000:
         yield replace(plan, safety_ms=last_ms + 3_000)
