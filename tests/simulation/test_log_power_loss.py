@@ -1,4 +1,4 @@
-"""One partition log through power losses: a sample. All of them: `python -m strandline.simulation.power_loss --all`."""
+"""Power losses of one partition log: a sample. All: `PYTHONPATH=src:tests python -m simulation.power_loss --all`."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from random import Random
 
 import pytest
 
+from simulation.power_loss.log_check import BrokenPromise, LogRecording
+from simulation.power_loss.search import Finding, chosen_operations, draw, search
 from strandline.simulation.disk import SimDisk
-from strandline.simulation.power_loss.log_check import Broken, LogRecording
-from strandline.simulation.power_loss.search import Finding, chosen_operations, draw, search
 from strandline.simulation.volume import Fate, Volume
 
 
@@ -27,14 +27,14 @@ def found_at(recording: LogRecording, operation: int, fate: Fate) -> Volume:
 
 @pytest.mark.parametrize("mode", ["flush", "replicated"])
 @pytest.mark.parametrize("seed", range(1, 5))
-def test_a_log_keeps_its_promises_wherever_the_power_goes(seed: int, mode: str) -> None:
+def test_a_log_keeps_its_promises_wherever_power_is_lost(seed: int, mode: str) -> None:
     recording = LogRecording(seed, mode, 200)
     assert [str(finding) for finding in findings(recording, sample=60)] == []
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("mode", ["flush", "replicated"])
-def test_a_log_keeps_its_promises_at_every_single_operation_of_a_short_story(mode: str) -> None:
+def test_a_log_keeps_its_promises_at_every_disk_operation_of_a_short_run(mode: str) -> None:
     recording = LogRecording(77, mode, 60)
     assert [str(finding) for finding in findings(recording, sample=None, variants=3)] == []
 
@@ -42,45 +42,44 @@ def test_a_log_keeps_its_promises_at_every_single_operation_of_a_short_story(mod
 @pytest.mark.parametrize(
     ("seed", "operations", "operation"),
     [
-        # A sealed segment lost its end at a batch boundary and the next one was kept: a hole, not a prefix.
+        # A sealed segment lost its end at a batch boundary and the next one was kept: a gap, not a prefix.
         (0, 100, 125),
-        # The end of a truncated log came back because nothing had synced the cut, and newer segments followed it.
+        # The end of a truncated log reappeared, followed by newer segments, because the truncation was not synced.
         (3, 300, 757),
     ],
 )
-def test_places_where_it_once_broke(seed: int, operations: int, operation: int) -> None:
+def test_power_losses_that_once_broke_a_promise(seed: int, operations: int, operation: int) -> None:
     recording = LogRecording(seed, "replicated", operations)
     broken = [finding for finding in search(recording, {operation}, 40) if finding is not None]
     assert [str(finding) for finding in broken] == []
 
 
 @pytest.mark.parametrize(
-    ("kind", "ending"), [("sync", ".log"), ("sync_dir", "/story-0"), ("sync_dir", "/data")], ids=str
+    ("kind", "ending"), [("sync", ".log"), ("sync_dir", "/orders-0"), ("sync_dir", "/data")], ids=str
 )
-def test_a_log_that_forgets_to_sync_is_found_out(kind: str, ending: str) -> None:
-    """The net has teeth: with syncs that did nothing, flushed records are missing."""
+def test_the_check_detects_missing_syncs(kind: str, ending: str) -> None:
     recording = LogRecording(1, "flush", 60)
     operations = recording.journal.operations
     operations[:] = [each for each in operations if not (each.kind == kind and each.path.endswith(ending))]
     volume = Volume()
     for _ in recording.journal.moments(volume):
         pass
-    with pytest.raises(Broken, match="has lost what was flushed"):
+    with pytest.raises(BrokenPromise, match="has lost what was flushed"):
         recording.check(volume.after_power_loss(Random(0), Fate.LOST), 1 << 40, Random(0))
 
 
-def test_a_flipped_byte_is_found_out() -> None:
+def test_the_check_detects_a_flipped_byte() -> None:
     recording = LogRecording(1, "flush", 60)
     volume = found_at(recording, len(recording.journal.operations), Fate.KEPT)
     disk = SimDisk(volume)
-    path = next(f"/data/story-0/{name}" for name in disk.list("/data/story-0") if name.endswith(".log"))
+    path = next(f"/data/orders-0/{name}" for name in disk.list("/data/orders-0") if name.endswith(".log"))
     file = disk.open(path)
     file.write_at(80, bytes([file.read_at(80, 1)[0] ^ 1]))
-    with pytest.raises(Broken):
+    with pytest.raises(BrokenPromise):
         recording.check(volume, 1 << 40, Random(0))
 
 
-def test_a_place_and_a_variant_always_end_the_same() -> None:
+def test_a_power_loss_is_a_function_of_operation_and_variant() -> None:
     first, second = LogRecording(5, "replicated", 50), LogRecording(5, "replicated", 50)
     assert first.journal.operations == second.journal.operations
     assert draw(first, 7, 1).random() == draw(second, 7, 1).random()

@@ -347,19 +347,19 @@ def test_what_is_committed_after_a_failed_sync_and_a_restart_survives_a_power_lo
 _PROGRAM = """
 import logging, sys
 logging.disable(logging.CRITICAL)
-from strandline.simulation.power_loss.node_story import NodeStory
+from simulation.power_loss.node_workload import NodeWorkload
 for mode in ("flush", "replicated"):
-    story = NodeStory(int(sys.argv[1]), mode)
-    story.run(300)
-    print(mode, story.digest, story.steps, story.now)
+    workload = NodeWorkload(int(sys.argv[1]), mode)
+    workload.run(300)
+    print(mode, workload.digest, workload.steps, workload.now)
 """
 
 
 def test_the_same_seed_gives_the_same_trace_in_two_processes_with_different_hash_seeds() -> None:
-    source = str(Path(__file__).parents[2] / "src")
+    source, tests = Path(__file__).parents[2] / "src", Path(__file__).parents[1]
 
     def elsewhere(hash_seed: str, seed: str) -> str:
-        environment = {**os.environ, "PYTHONPATH": source, "PYTHONHASHSEED": hash_seed}
+        environment = {**os.environ, "PYTHONPATH": f"{source}:{tests}", "PYTHONHASHSEED": hash_seed}
         command = [sys.executable, "-c", _PROGRAM, seed]
         return subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout
 

@@ -1,4 +1,4 @@
-"""A whole node through power losses: a sample. All of them: `python -m strandline.simulation.power_loss --all`."""
+"""Power losses of a whole node: a sample. All: `PYTHONPATH=src:tests python -m simulation.power_loss --all`."""
 
 from __future__ import annotations
 
@@ -8,6 +8,9 @@ from random import Random
 
 import pytest
 
+from simulation.power_loss.log_check import BrokenPromise
+from simulation.power_loss.node_check import NodeRecording
+from simulation.power_loss.search import chosen_operations, search
 from strandline.client.client import Client
 from strandline.client.settings import ProducerSettings
 from strandline.model.errors import ErrorCode, KafkaError, NodeFault
@@ -15,9 +18,6 @@ from strandline.model.ids import TopicPartition
 from strandline.runtime.world import World
 from strandline.simulation.disk import SimDisk
 from strandline.simulation.nodes import PORT, format_node, node_config, node_program
-from strandline.simulation.power_loss.log_check import Broken
-from strandline.simulation.power_loss.node_check import NodeRecording
-from strandline.simulation.power_loss.search import chosen_operations, search
 from strandline.simulation.volume import Fate, Volume
 from strandline.simulation.world import Simulation
 
@@ -30,7 +30,7 @@ def recorded(mode: str) -> NodeRecording:
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_a_thousand_operations_survive_a_power_loss_anywhere(mode: str) -> None:
+def test_a_node_keeps_its_promises_wherever_power_is_lost(mode: str) -> None:
     recording = recorded(mode)
     operations = chosen_operations(recording, 25, Random(f"sample of {mode}"))
     broken = [str(finding) for finding in search(recording, operations, variants=1) if finding is not None]
@@ -38,8 +38,8 @@ def test_a_thousand_operations_survive_a_power_loss_anywhere(mode: str) -> None:
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_the_story_is_a_thousand_operations_of_every_kind(mode: str) -> None:
-    history = recorded(mode).story.history
+def test_the_workload_has_operations_of_every_kind(mode: str) -> None:
+    history = recorded(mode).workload.history
     doing = {change.doing for changes in history.topics.values() for change in changes}
     assert doing == {"create", "delete", "grow", "configure"}
     assert any(sent.idempotent for sent in history.sent)
@@ -49,22 +49,21 @@ def test_the_story_is_a_thousand_operations_of_every_kind(mode: str) -> None:
     assert len(recorded(mode).journal.operations) > 2000
 
 
-def test_without_syncs_acknowledged_records_are_missed() -> None:
-    """The net has teeth: a node whose disk lies about syncing record files is found out."""
+def test_the_check_detects_missing_syncs_of_records() -> None:
     recording = NodeRecording(2, "flush", 200)
     operations = recording.journal.operations
     operations[:] = [each for each in operations if not (each.kind == "sync" and each.path.startswith("/data/w"))]
     volume = Volume()
     for _ in recording.journal.moments(volume):
         pass
-    with pytest.raises(Broken):
+    with pytest.raises(BrokenPromise):
         recording.check(volume.after_power_loss(Random(1), Fate.LOST), 1 << 40, Random(1))
 
 
-def test_without_syncs_committed_metadata_is_missed() -> None:
+def test_the_check_detects_missing_syncs_of_metadata() -> None:
     recording = NodeRecording(2, "replicated", 200)
     operations = recording.journal.operations
-    began = recording.story.history.formatted_at
+    began = recording.workload.history.formatted_at
     kept = [
         each
         for number, each in enumerate(operations)
@@ -74,13 +73,13 @@ def test_without_syncs_committed_metadata_is_missed() -> None:
     volume = Volume()
     for _ in recording.journal.moments(volume):
         pass
-    with pytest.raises((Broken, NodeFault)):
+    with pytest.raises((BrokenPromise, NodeFault)):
         recording.check(volume.after_power_loss(Random(1), Fate.LOST), 1 << 40, Random(1))
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_losing_power_in_the_run_itself_again_and_again(seed: int) -> None:
-    """Not replayed from a journal: the node dies at a drawn operation, comes back, and the same clients go on."""
+def test_a_node_survives_repeated_power_losses_while_its_clients_go_on(seed: int) -> None:
+    """Not replayed from a journal: the node loses power at a drawn operation and restarts under the same clients."""
     config = node_config("node1", overrides={"log.flush.interval.messages": "1"})
     sent: list[bytes] = []
 
@@ -92,7 +91,7 @@ def test_losing_power_in_the_run_itself_again_and_again(seed: int) -> None:
             try:
                 await client.topics.create("orders", partitions=1, replication_factor=1)
             except KafkaError as error:
-                # Made, and the power went before the answer: the client asked again.
+                # The power was lost after the topic was created and before the response: the client retried.
                 assert error.code is ErrorCode.TOPIC_ALREADY_EXISTS
             for number in range(150):
                 value = str(number).encode()

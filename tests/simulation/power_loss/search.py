@@ -1,4 +1,4 @@
-"""Goes through the disk operations of a recorded run and tries a power loss before each of those chosen."""
+"""Replays the disk operations of a recorded run and tries a power loss before each chosen operation."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from strandline.simulation.volume import Volume
 
 
 class Recording(Protocol):
-    """One run from one seed, with its disk operations kept and its promises known."""
+    """One run of a seed with its recorded disk operations and its promises."""
 
     @property
     def name(self) -> str: ...
     @property
     def journal(self) -> Journal: ...
     def check(self, found: Volume, operation: int, random: Random) -> None:
-        """Raises when what is found after a power loss before this operation breaks a promise."""
+        """Raises if `found`, left by a power loss before this operation, breaks a promise."""
         ...
 
 
@@ -37,18 +37,18 @@ class Finding:
 
 
 def chosen_operations(recording: Recording, sample: int | None, random: Random) -> set[int]:
-    """All of them, the end included, or a sample."""
+    """A sample of the operations, or all of them; the end of the run counts as one."""
     count = len(recording.journal.operations) + 1
     return set(range(count)) if sample is None or sample >= count else set(random.sample(range(count), sample))
 
 
 def draw(recording: Recording, operation: int, variant: int) -> Random:
-    """What decides how a power loss at this place turns out."""
+    """The generator that decides what a power loss at this operation leaves."""
     return Random(f"{recording.name}/{operation}/{variant}")
 
 
 def search(recording: Recording, operations: set[int], variants: int) -> Iterator[Finding | None]:
-    """One outcome for each power loss tried: None is a promise kept."""
+    """Yields one result for each power loss: None if every promise was kept."""
     volume = Volume()
     for operation in recording.journal.moments(volume):
         if operation in operations:

@@ -1,7 +1,7 @@
-"""The story of one node and its clients: a thousand operations, a stop in good order, a kill, and what was promised.
+"""The workload of one node: a thousand client operations, a clean stop, a kill, and what clients were promised.
 
-Several workers, each with topics of its own, share one client: the order of what concerns a topic is known, and the
-node still has many things under way at once. Values are unique, so that a record found later is known for what it is.
+Several workers, each with its own topics, share one client: the order of changes to a topic is known, and the node
+still serves many requests at once. Values are unique, so that each record found later can be identified.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from random import Random
 
+from simulation.power_loss.node_history import Deletion, History, Sent, TopicChange, TopicState
 from strandline.client.admin.configs import Resource, ResourceType
 from strandline.client.client import Client
 from strandline.client.producer import Producer
@@ -22,7 +23,6 @@ from strandline.runtime.world import World
 from strandline.simulation.disk import SimDisk
 from strandline.simulation.journal import Journal
 from strandline.simulation.nodes import PORT, format_node, node_config, node_program
-from strandline.simulation.power_loss.node_history import Deletion, History, Sent, TopicChange, TopicState
 from strandline.simulation.world import Machine, Simulation
 
 NODE = "node1"
@@ -33,7 +33,7 @@ FLUSH: dict[str, dict[str, str]] = {
     "flush": {"log.flush.interval.messages": "1"},
     "replicated": {},
 }
-# Asked once more after the node was killed, it may be so already.
+# Errors of a retry after the node was killed, when the first attempt had succeeded.
 _DONE_BEFORE = (
     ErrorCode.TOPIC_ALREADY_EXISTS,
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
@@ -42,10 +42,7 @@ _DONE_BEFORE = (
 _CONFIGS = ("retention.ms", "max.message.bytes", "segment.ms", "min.insync.replicas")
 
 
-Asked = Awaitable[object]
-
-
-class NodeStory:
+class NodeWorkload:
     def __init__(self, seed: int, mode: str) -> None:
         self.seed = seed
         self.config = node_config(NODE, overrides=FLUSH[mode])
@@ -100,10 +97,10 @@ class NodeStory:
 
 class Worker:
     def __init__(
-        self, story: NodeStory, number: int, client: Client, idempotent: Producer, plain: Producer, random: Random
+        self, workload: NodeWorkload, number: int, client: Client, idempotent: Producer, plain: Producer, random: Random
     ) -> None:
-        self._story = story
-        self._history = story.history
+        self._workload = workload
+        self._history = workload.history
         self._number = number
         self._client = client
         self._idempotent = idempotent
@@ -135,31 +132,33 @@ class Worker:
     def _some_topic(self) -> str:
         return self._random.choice(sorted(self._topics))
 
-    async def _change(self, topic: str, doing: str, after: TopicState | None, ask: Callable[[], Asked]) -> None:
-        change = TopicChange(doing, after, self._story.now)
+    async def _change(
+        self, topic: str, doing: str, after: TopicState | None, request: Callable[[], Awaitable[object]]
+    ) -> None:
+        change = TopicChange(doing, after, self._workload.now)
         self._history.topics.setdefault(topic, []).append(change)
-        await self._until_done(ask)
+        await self._until_done(request)
         if after is not None and doing in ("create", "grow"):
-            # Also lets the producers know the partitions there are now.
+            # Also refreshes the metadata that the producers use.
             described = await self._client.topics.describe(topic)
             after = change.after = TopicState(described.id, after.partitions, after.configs)
-        change.answered_at = self._story.now
+        change.acknowledged_at = self._workload.now
         if after is None:
             del self._topics[topic]
         else:
             self._topics[topic] = after
 
-    async def _until_done(self, ask: Callable[[], Asked]) -> None:
+    async def _until_done(self, request: Callable[[], Awaitable[object]]) -> None:
         while True:
             try:
-                await ask()
+                await request()
                 return
             except KafkaError as error:
                 if error.code in _DONE_BEFORE:
                     return
                 if error.code is not ErrorCode.INVALID_REPLICATION_FACTOR:
                     raise
-            # The node is on its way down or up, and its broker fenced.
+            # The node is stopping or starting, and its broker is fenced.
             await asyncio.sleep(0.2)
 
     async def _create(self) -> None:
@@ -174,10 +173,10 @@ class Worker:
         configs = (("max.message.bytes", "500000"),) if self._random.random() < 0.5 else ()
         partitions = self._random.randint(1, 2)
 
-        def ask() -> Asked:
+        def request() -> Awaitable[object]:
             return self._client.topics.create(name, partitions=partitions, replication_factor=1, configs=dict(configs))
 
-        await self._change(name, "create", TopicState(None, partitions, configs), ask)
+        await self._change(name, "create", TopicState(None, partitions, configs), request)
 
     async def _delete(self) -> None:
         name = self._some_topic()
@@ -202,13 +201,13 @@ class Worker:
         if sets:
             configs[key] = value
 
-        def ask() -> Asked:
+        def request() -> Awaitable[object]:
             if sets:
                 return self._client.configs.alter(resource, set={key: value})
             return self._client.configs.alter(resource, unset=[key])
 
         after = TopicState(state.id, state.partitions, tuple(sorted(configs.items())))
-        await self._change(name, "configure", after, ask)
+        await self._change(name, "configure", after, request)
 
     async def _produce(self) -> None:
         name = self._some_topic()
@@ -220,15 +219,15 @@ class Worker:
         for _ in range(self._random.randint(1, 4)):
             number = len(self._history.sent)
             value = f"{number} ".encode() + b"x" * self._random.choice((5, 50, 300))
-            sent = Sent(name, value, idempotent, self._story.now, partition=partition, topic_id=state.id)
+            sent = Sent(name, value, idempotent, self._workload.now, partition=partition, topic_id=state.id)
             self._history.sent.append(sent)
             waiting.append((sent, await producer.send(name, value, partition=partition)))
         for sent, delivery in waiting:
             sent.offset = (await delivery).offset
-            sent.answered_at = self._story.now
+            sent.acknowledged_at = self._workload.now
 
     async def _fetch(self) -> None:
-        """What was acknowledged is read as it was sent, unless it was deleted."""
+        """An acknowledged record is read as it was sent, unless it was deleted."""
         name = self._some_topic()
         acknowledged = self._acknowledged(name)
         if not acknowledged:
@@ -239,7 +238,7 @@ class Worker:
             fetcher.assign(partition, sent.offset)
             records = [record for fetched in await fetcher.poll(20_000) for record in fetched.records()]
         if not records:
-            raise AssertionError(f"nothing is read at {sent.offset} of {partition}")
+            raise AssertionError(f"reading {partition} at {sent.offset} returns nothing")
         if records[0].offset == sent.offset:
             assert records[0].value == sent.value, (partition, sent, records[0])
         else:
@@ -257,9 +256,9 @@ class Worker:
             return
         chosen = self._random.choice(acknowledged)
         partition, before = TopicPartition(name, chosen.partition), chosen.offset
-        self._history.deletions.append(Deletion(state.id, partition, before, self._story.now))
+        self._history.deletions.append(Deletion(state.id, partition, before, self._workload.now))
         answer = (await self._client.topics.delete_records({partition: before}))[partition]
-        # An earlier deletion may have gone further.
+        # An earlier deletion may have deleted more.
         if isinstance(answer, KafkaError) and answer.code is not ErrorCode.OFFSET_OUT_OF_RANGE:
             raise answer
 
@@ -267,4 +266,4 @@ class Worker:
         request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=60_000)
         answer = await self._client.router.call(request, InitProducerIdResponse)
         assert not answer.error_code, answer
-        self._history.producer_ids.append((self._story.now, answer.producer_id))
+        self._history.producer_ids.append((self._workload.now, answer.producer_id))

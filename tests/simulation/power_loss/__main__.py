@@ -1,4 +1,11 @@
-"""Command line: record runs, try power losses, tell what broke. Exit code 1 when something did."""
+"""Command line of the power loss tests. The exit code is 1 when a promise was broken.
+
+    PYTHONPATH=src:tests python -m simulation.power_loss --all
+
+The package tries a power loss at every disk operation of one partition log by itself, and of a whole node with its
+clients. Each of the two has a *workload*, which runs once with its disk operations recorded and notes what was promised
+when, and a *check*, which opens what a power loss at one of the operations leaves and compares it with the promises.
+"""
 
 from __future__ import annotations
 
@@ -9,9 +16,9 @@ import traceback
 from random import Random
 from time import perf_counter
 
-from strandline.simulation.power_loss.log_check import LogRecording
-from strandline.simulation.power_loss.node_check import NodeRecording
-from strandline.simulation.power_loss.search import Recording, chosen_operations, draw, search
+from simulation.power_loss.log_check import LogRecording
+from simulation.power_loss.node_check import NodeRecording
+from simulation.power_loss.search import Recording, chosen_operations, draw, search
 from strandline.simulation.volume import Volume
 
 MODES = ("flush", "replicated")
@@ -65,7 +72,7 @@ def _many(recording: Recording, arguments: argparse.Namespace) -> int:
 
 
 def _one(recording: Recording, at: int) -> int:
-    """One place again, with the operations that led to it and the error as it was raised."""
+    """Repeats one power loss; prints the operations before it and raises the error as it is."""
     volume = Volume()
     for operation in recording.journal.moments(volume):
         if operation == at:
@@ -76,24 +83,24 @@ def _one(recording: Recording, at: int) -> int:
     for variant in range(100):
         random = draw(recording, at, variant)
         recording.check(volume.after_power_loss(random), at, random)
-    print(f"{recording.name}: nothing is broken by losing power here")
+    print(f"{recording.name}: a power loss here breaks no promise")
     return 0
 
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
-        prog="python -m strandline.simulation.power_loss", description="Power losses at the disk operations of a run."
+        prog="python -m simulation.power_loss", description="Tries power losses at the disk operations of a run."
     )
-    parser.add_argument("--layer", action="append", choices=LAYERS, help="what to run (default: everything)")
+    parser.add_argument("--layer", action="append", choices=LAYERS, help="what to run (default: both)")
     parser.add_argument("--mode", action="append", choices=MODES, help="when records are flushed (default: both)")
     parser.add_argument("--seed", type=int, default=1, help="the first seed")
     parser.add_argument("--seeds", type=int, default=1, help="how many seeds")
-    parser.add_argument("--operations", type=int, default=1000, help="operations of the run")
-    parser.add_argument("--sample", type=int, default=100, help="how many disk operations to lose the power at")
-    parser.add_argument("--all", action="store_true", help="lose the power at every disk operation")
-    parser.add_argument("--variants", type=int, default=2, help="how many outcomes to draw at each")
-    parser.add_argument("--at", type=int, help="one disk operation again, with what led to it")
-    parser.add_argument("--verbose", action="store_true", help="the node's log lines and stack traces")
+    parser.add_argument("--operations", type=int, default=1000, help="operations of the workload")
+    parser.add_argument("--sample", type=int, default=100, help="number of disk operations to lose power at")
+    parser.add_argument("--all", action="store_true", help="lose power at every disk operation")
+    parser.add_argument("--variants", type=int, default=2, help="number of outcomes to draw at each")
+    parser.add_argument("--at", type=int, help="repeat the power loss at one disk operation, with those before it")
+    parser.add_argument("--verbose", action="store_true", help="print log lines of the node and stack traces")
     return parser.parse_args()
 
 

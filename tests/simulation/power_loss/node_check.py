@@ -1,9 +1,9 @@
-"""Starts a node on what a power loss left and holds it against what its clients had been told.
+"""Starts a node on what a power loss left and compares it with the responses its clients had received.
 
-Committed metadata is there: topics with their ids, partitions and configurations; producer ids are not given twice.
-Each partition is an unbroken run of offsets; everything in it was sent, nothing idempotent is in it twice, and an
-acknowledged record is where it was said to be, or (unless every append is flushed) lies beyond the log's end. Then the
-node takes new records as if nothing had been.
+Committed metadata is present: topics with their ids, partitions and configs; producer ids are not allocated twice. Each
+partition has contiguous offsets; every record in it was sent, no idempotent record is in it twice, and an acknowledged
+record is at its acknowledged offset, or (unless every append is flushed) beyond the log end. Then the node accepts new
+records.
 """
 
 from __future__ import annotations
@@ -11,6 +11,9 @@ from __future__ import annotations
 import asyncio
 from random import Random
 
+from simulation.power_loss.log_check import BrokenPromise
+from simulation.power_loss.node_history import History, Sent, TopicState
+from simulation.power_loss.node_workload import BOOTSTRAP, NODE, NodeWorkload
 from strandline.client.admin.configs import ConfigSource, Resource, ResourceType
 from strandline.client.admin.offsets import EARLIEST, LATEST, ListedOffset
 from strandline.client.admin.topics import TopicDescription
@@ -20,43 +23,40 @@ from strandline.protocol.messages.producers import InitProducerIdRequest, InitPr
 from strandline.runtime.world import World
 from strandline.simulation.journal import Journal
 from strandline.simulation.nodes import node_program
-from strandline.simulation.power_loss.log_check import Broken
-from strandline.simulation.power_loss.node_history import History, Sent, TopicState
-from strandline.simulation.power_loss.node_story import BOOTSTRAP, NODE, NodeStory
 from strandline.simulation.volume import Volume
 from strandline.simulation.world import Simulation
 
 MAX_VIRTUAL_S = 300
-PATIENCE_S = 60
+TIMEOUT_S = 60
 
 
 class NodeRecording:
     def __init__(self, seed: int, mode: str, operations: int) -> None:
         self.name = f"node seed {seed} {mode}"
-        self.story = NodeStory(seed, mode)
-        self.story.run(operations)
+        self.workload = NodeWorkload(seed, mode)
+        self.workload.run(operations)
         self._everything_acknowledged = mode == "flush"
 
     @property
     def journal(self) -> Journal:
-        return self.story.journal
+        return self.workload.journal
 
     def check(self, found: Volume, operation: int, random: Random) -> None:
-        if operation < self.story.history.formatted_at:
+        if operation < self.workload.history.formatted_at:
             return
         with Simulation(random.randrange(1 << 32)) as simulation:
             machine = simulation.machine(NODE, volume=found)
             stop = asyncio.Event()
-            node = machine.boot(node_program(self.story.config, stop))
+            node = machine.boot(node_program(self.workload.config, stop))
 
             async def program(world: World) -> None:
                 async with Client(world, BOOTSTRAP) as client:
-                    reader = Reader(client, self.story.history, operation, self._everything_acknowledged)
+                    reader = Reader(client, self.workload.history, operation, self._everything_acknowledged)
                     try:
-                        async with asyncio.timeout(PATIENCE_S):
+                        async with asyncio.timeout(TIMEOUT_S):
                             await reader.check()
                     except TimeoutError:
-                        raise Broken(f"not read within {PATIENCE_S} s: {reader.doing}") from None
+                        raise BrokenPromise(f"not read within {TIMEOUT_S} s: {reader.doing}") from None
 
             async def scenario() -> None:
                 reader = simulation.machine("reader").boot(program)
@@ -65,7 +65,7 @@ class NodeRecording:
                     await reader
                 except asyncio.CancelledError:
                     await node
-                    raise Broken("the node stopped by itself") from None
+                    raise BrokenPromise("the node stopped by itself") from None
                 if random.random() < 0.2:
                     stop.set()
                     await node
@@ -94,14 +94,14 @@ class Reader:
             starts, values = await self._read(partitions)
             for partition in partitions:
                 self._check_partition(topics[partition.topic], partition, starts[partition], values[partition])
-            await self._check_goes_on(partitions)
+            await self._check_produce(partitions)
 
     async def _check_topics(self, topics: dict[str, TopicDescription]) -> None:
         for name in sorted({*topics, *self._history.topics}):
             possible = self._history.possible(name, self._operation)
             found = await self._state(topics[name]) if name in topics else None
-            if not any(_alike(found, state) for state in possible):
-                raise Broken(f"topic {name} is {found}, and could only be one of {possible}")
+            if not any(_matches(found, state) for state in possible):
+                raise BrokenPromise(f"topic {name} is {found}, expected one of {possible}")
 
     async def _state(self, topic: TopicDescription) -> TopicState:
         entries = await self._client.configs.describe(Resource(ResourceType.TOPIC, topic.name))
@@ -113,7 +113,7 @@ class Reader:
         answer = await self._client.router.call(request, InitProducerIdResponse)
         given = {producer_id for at, producer_id in self._history.producer_ids if at <= self._operation}
         if answer.error_code or answer.producer_id in given:
-            raise Broken(f"producer id {answer.producer_id} (error {answer.error_code}) was given before")
+            raise BrokenPromise(f"producer id {answer.producer_id} (error {answer.error_code}) was allocated before")
 
     def _check_partition(
         self, topic: TopicDescription, partition: TopicPartition, start: int, values: list[bytes]
@@ -121,15 +121,13 @@ class Reader:
         deletable = [
             deletion.before
             for deletion in self._history.deletions
-            if deletion.partition == partition
-            and deletion.topic_id == topic.id
-            and deletion.asked_at <= self._operation
+            if deletion.partition == partition and deletion.topic_id == topic.id and deletion.sent_at <= self._operation
         ]
         if start > max(deletable, default=0):
-            raise Broken(f"{partition} begins at {start}, nobody deleted beyond {max(deletable, default=0)}")
+            raise BrokenPromise(f"{partition} starts at {start}; deleted was up to {max(deletable, default=0)}")
         self._check_values(partition, topic, values, start)
         for sent in self._sent_to.get((topic.id, partition.partition), ()):
-            if sent.answered_at <= self._operation:
+            if sent.acknowledged_at <= self._operation:
                 self._check_acknowledged(partition, sent, values, start)
 
     def _check_values(
@@ -138,27 +136,27 @@ class Reader:
         seen: set[bytes] = set()
         for offset, value in enumerate(values, start):
             sent = self._sent_by_value.get(value)
-            if sent is None or sent.asked_at > self._operation or (sent.topic, sent.partition) != partition:
-                raise Broken(f"{partition} holds at {offset} what nobody sent there: {value[:20]!r}")
+            if sent is None or sent.sent_at > self._operation or (sent.topic, sent.partition) != partition:
+                raise BrokenPromise(f"{partition} has at {offset} a record that was not sent to it: {value[:20]!r}")
             if sent.topic_id is not None and sent.topic_id != topic.id:
-                raise Broken(f"{partition} holds at {offset} a record of the topic that had this name before")
+                raise BrokenPromise(f"{partition} has at {offset} a record of an earlier topic of this name")
             if sent.idempotent and value in seen:
-                raise Broken(f"{partition} holds {value[:20]!r} twice, the second time at {offset}")
+                raise BrokenPromise(f"{partition} holds {value[:20]!r} twice, the second time at {offset}")
             seen.add(value)
 
     def _check_acknowledged(self, partition: TopicPartition, sent: Sent, values: list[bytes], start: int) -> None:
         end = start + len(values)
         if sent.offset >= end:
             if self._flushed:
-                raise Broken(f"{partition} ends at {end}: acknowledged and lost is offset {sent.offset}")
+                raise BrokenPromise(f"{partition} ends at {end}: the acknowledged offset {sent.offset} is lost")
         elif sent.offset >= start and values[sent.offset - start] != sent.value:
             held = values[sent.offset - start][:20]
-            raise Broken(f"{partition} holds {held!r} at {sent.offset}, not {sent.value[:20]!r}")
+            raise BrokenPromise(f"{partition} holds {held!r} at {sent.offset}, not {sent.value[:20]!r}")
 
     async def _read(
         self, partitions: list[TopicPartition]
     ) -> tuple[dict[TopicPartition, int], dict[TopicPartition, list[bytes]]]:
-        """Log starts and all values; offsets must follow each other without a gap."""
+        """Log start offsets and all values; raises when offsets are not contiguous."""
         starts, ends = await self._offsets(partitions, EARLIEST), await self._offsets(partitions, LATEST)
         values: dict[TopicPartition, list[bytes]] = {partition: [] for partition in partitions}
         missing = {partition for partition in partitions if starts[partition] < ends[partition]}
@@ -173,7 +171,7 @@ class Reader:
                     for record in fetched.records():
                         due = starts[partition] + len(read)
                         if record.offset != due:
-                            raise Broken(f"{partition}: offset {record.offset} where {due} is due")
+                            raise BrokenPromise(f"{partition}: offset {record.offset} where {due} is expected")
                         read.append(record.value or b"")
                     if starts[partition] + len(read) >= ends[partition]:
                         missing.discard(partition)
@@ -188,20 +186,20 @@ class Reader:
             offsets[partition] = listed.offset
         return offsets
 
-    async def _check_goes_on(self, partitions: list[TopicPartition]) -> None:
+    async def _check_produce(self, partitions: list[TopicPartition]) -> None:
         async with self._client.producer() as producer:
             deliveries = [
                 await producer.send(partition.topic, b"afterwards", partition=partition.partition)
                 for partition in partitions
             ]
-            taken = [(await delivery).offset for delivery in deliveries]
+            offsets = [(await delivery).offset for delivery in deliveries]
         ends = await self._offsets(partitions, LATEST)
-        for partition, offset in zip(partitions, taken, strict=True):
+        for partition, offset in zip(partitions, offsets, strict=True):
             if ends[partition] != offset + 1:
-                raise Broken(f"{partition} took a record at {offset} and ends at {ends[partition]}")
+                raise BrokenPromise(f"{partition} appended a record at {offset} and ends at {ends[partition]}")
 
 
-def _alike(found: TopicState | None, possible: TopicState | None) -> bool:
+def _matches(found: TopicState | None, possible: TopicState | None) -> bool:
     if found is None or possible is None:
         return found is possible
     return found.like(possible)

@@ -1,7 +1,7 @@
-"""What clients asked of a node and what they were told, each with the number of disk operations done by then.
+"""Requests of the clients and the responses they received, each with the number of disk operations done by then.
 
-The order of disk operations is the clock of the whole matter: an answer heard after c of them is a promise for every
-power loss at operation c or later.
+Disk operations serve as the clock: a response received after c of them is a promise for every power loss at operation c
+or later.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ NEVER = 1 << 60
 
 @dataclass(frozen=True, slots=True)
 class TopicState:
-    id: Uuid | None  # None while nobody was told it
+    id: Uuid | None
+    """None until a response has named it."""
     partitions: int
     configs: tuple[tuple[str, str], ...]
 
@@ -26,12 +27,11 @@ class TopicState:
 
 @dataclass(slots=True)
 class TopicChange:
-    """None stands for a topic that does not exist."""
-
     doing: str
     after: TopicState | None
-    asked_at: int
-    answered_at: int = NEVER
+    """None: the topic does not exist."""
+    sent_at: int
+    acknowledged_at: int = NEVER
 
 
 @dataclass(slots=True)
@@ -39,8 +39,8 @@ class Sent:
     topic: str
     value: bytes
     idempotent: bool
-    asked_at: int
-    answered_at: int = NEVER
+    sent_at: int
+    acknowledged_at: int = NEVER
     partition: int = -1
     offset: int = -1
     topic_id: Uuid | None = None
@@ -53,7 +53,7 @@ class Deletion:
     topic_id: Uuid | None
     partition: TopicPartition
     before: int
-    asked_at: int
+    sent_at: int
 
 
 @dataclass(slots=True)
@@ -62,14 +62,16 @@ class History:
     topics: dict[str, list[TopicChange]] = field(default_factory=dict)
     sent: list[Sent] = field(default_factory=list)
     deletions: list[Deletion] = field(default_factory=list)
-    producer_ids: list[tuple[int, int]] = field(default_factory=list)  # (answered at, id)
+    producer_ids: list[tuple[int, int]] = field(default_factory=list)
+    """(Received at, id)."""
 
     def possible(self, topic: str, operation: int) -> list[TopicState | None]:
-        """What the topic may be after a power loss at this operation: as last answered, or as asked for since."""
+        """Allowed states of the topic after a power loss at this operation: as last acknowledged, or requested
+        since."""
         states: list[TopicState | None] = [None]
         for change in self.topics.get(topic, []):
-            if change.answered_at <= operation:
+            if change.acknowledged_at <= operation:
                 states = [change.after]
-            elif change.asked_at <= operation:
+            elif change.sent_at <= operation:
                 states.append(change.after)
         return states

@@ -1,8 +1,8 @@
-"""The story of one partition log: appends, flushes, rolls, deletions, truncations, reopenings; and what was promised.
+"""The workload of one partition log: appends, flushes, rolls, deletions, truncations, reopenings; and its promises.
 
-A `LogStory` drives a PartitionLog on a simulated disk as its owners do (replication and the store: checkpoints are
-written here as the store writes them) and writes down after each step what a power loss from then on may take. Several
-lineages may be alive at once: after a truncation that is not yet flushed, the end that was cut off may come back.
+A `LogWorkload` drives a PartitionLog on a simulated disk as replication and the log store do (checkpoints are written
+as the store writes them) and notes after each step what a power loss from then on may lose. Several lineages can be
+possible at once: until a truncation is flushed, the truncated end may reappear.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from strandline.simulation.disk import SimDisk
 from strandline.simulation.journal import Journal
 from strandline.simulation.volume import Volume
 
-PARTITION = TopicPartition("story", 0)
+PARTITION = TopicPartition("orders", 0)
 DATA = "/data"
-PATH = "/data/story-0"
+PATH = "/data/orders-0"
 RECOVERY_POINTS = f"{DATA}/{checkpoints.RECOVERY_POINTS}"
 LOG_STARTS = f"{DATA}/{checkpoints.LOG_STARTS}"
 CLEAN_SHUTDOWN = f"{DATA}/{checkpoints.CLEAN_SHUTDOWN}"
 
-# Small, so that everything that happens now and then in a large log happens all the time.
+# So small that rolls and index entries, rare in a large log, happen all the time.
 SETTINGS = LogSettings(segment_bytes=4000, index_interval_bytes=300, segment_index_bytes=120, retention_ms=-1)
 
 
@@ -40,19 +40,19 @@ class Batch(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Promise:
-    """What holds from disk operation `operation` on, until the next promise."""
+    """What is guaranteed from disk operation `operation` on, until the next promise."""
 
     operation: int
     doing: str
     durable_end: int
     log_start: int
     highest_log_start: int
-    # What the log may be a prefix of; the last is what it is.
     lineages: tuple[tuple[Batch, ...], ...]
+    """The log must be a prefix of one of these; the last is its current content."""
 
 
 def open_log(disk: SimDisk, wall_ms: int) -> PartitionLog:
-    """As the store does after a start: checkpoints first, and the mark of a clean shutdown is taken away."""
+    """As the store does at startup: reads the checkpoints and removes the clean shutdown file."""
     clean = checkpoints.read_clean_shutdown(disk, CLEAN_SHUTDOWN) is not None
     if clean:
         disk.remove(CLEAN_SHUTDOWN)
@@ -81,9 +81,9 @@ def open_log(disk: SimDisk, wall_ms: int) -> PartitionLog:
     return log
 
 
-class LogStory:
+class LogWorkload:
     def __init__(self, seed: int, *, flush_every_append: bool) -> None:
-        self.random = Random(f"{seed}/log story")
+        self.random = Random(f"{seed}/log story")  # tests name seeds: another string would give other runs
         self.flush_every_append = flush_every_append
         self.journal = Journal()
         self.start = Volume()
@@ -180,18 +180,18 @@ class LogStory:
             segment.remove()
 
     def _truncate(self) -> None:
-        # Between two batches: leader epochs, which truncation goes by, begin nowhere else.
+        # At a batch boundary: leader epochs, which determine truncation, start nowhere else.
         ends = [batch.base_offset for batch in self.batches if batch.base_offset >= self.log.log_start_offset]
         self.log.truncate_to(self.random.choice([*ends, self.log.log_end_offset]))
-        self._cut([batch for batch in self.batches if batch.next_offset <= self.log.log_end_offset])
+        self._truncated([batch for batch in self.batches if batch.next_offset <= self.log.log_end_offset])
         self.leader_epoch += 1
 
     def _restart(self) -> None:
         self.log.restart_at(self.log.log_end_offset + self.random.randint(0, 100))
-        self._cut([])
+        self._truncated([])
         self.leader_epoch += 1
 
-    def _cut(self, remaining: list[Batch]) -> None:
+    def _truncated(self, remaining: list[Batch]) -> None:
         self.abandoned = (*self.abandoned, self.batches)
         self.batches = tuple(remaining)
         self.sequences = {}
