@@ -210,7 +210,7 @@ class _Trouble:
 async def _resolved(
     client: Client, partitions: list[TopicPartition], offsets: OffsetRange, *, read_committed: bool
 ) -> dict[TopicPartition, PartitionRange]:
-    from strandline.client.admin.offsets import EARLIEST, LATEST
+    from strandline.protocol.messages.list_offsets import EARLIEST, LATEST
 
     starts = await _listed(client, partitions, EARLIEST, read_committed)
     ends = await _listed(client, partitions, LATEST, read_committed)

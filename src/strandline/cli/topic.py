@@ -160,8 +160,8 @@ def run_describe(arguments: argparse.Namespace) -> int:
 
 async def _described(client: Client, name: str) -> dict[str, Any]:
     from strandline.client.admin.configs import Resource, ResourceType
-    from strandline.client.admin.offsets import EARLIEST, LATEST
     from strandline.model.ids import TopicPartition
+    from strandline.protocol.messages.list_offsets import EARLIEST, LATEST
 
     topic = await client.topics.describe(name)
     entries = await client.configs.describe(Resource(ResourceType.TOPIC, name))

@@ -16,7 +16,7 @@ from collections import deque
 from types import TracebackType
 from typing import Self
 
-from strandline.client.admin.offsets import EARLIEST, LATEST, list_offsets
+from strandline.client.admin.offsets import list_offsets
 from strandline.client.core.cluster_metadata import BrokerMetadata
 from strandline.client.core.fetched_records import FetchedPartition, FetchPosition, read_fetched_records
 from strandline.client.errors import code_of, error_of
@@ -33,6 +33,7 @@ from strandline.protocol.messages.fetch import (
     ForgottenTopic,
     PartitionData,
 )
+from strandline.protocol.messages.list_offsets import EARLIEST, LATEST
 from strandline.runtime.tasks import TaskGroup
 
 # From this version on Fetch names topics by id.

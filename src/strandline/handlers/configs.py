@@ -12,7 +12,6 @@ from msgspec.structs import replace
 from strandline.handlers.broker_loggers import alter_loggers, describe_loggers
 from strandline.handlers.context import BrokerContext, Call, NodeContext
 from strandline.handlers.request_limits import check_request_limit
-from strandline.handlers.yielding import YieldCounter
 from strandline.metadata.effective_configs import (
     DescribedConfig,
     describe_broker,
@@ -47,7 +46,7 @@ from strandline.protocol.messages.configs import (
     ListConfigResourcesRequest,
     ListConfigResourcesResponse,
 )
-from strandline.runtime.tasks import yield_to_loop
+from strandline.runtime.tasks import YieldCounter, yield_to_loop
 
 _LISTABLE: Final = (
     TOPIC_RESOURCE,
@@ -64,7 +63,7 @@ async def handle_describe_configs(
     """A resource that is named twice with the same keys is described once: its description is far larger than its
     name."""
     results: dict[tuple[int, str, tuple[str, ...]], DescribeConfigsResult] = {}
-    turns = YieldCounter(call)
+    yields = YieldCounter(call)
     for resource in request.resources:
         key = resource.resource_type, resource.resource_name, tuple(resource.configuration_keys or ())
         if key in results:
@@ -77,7 +76,7 @@ async def handle_describe_configs(
             result.error_code = error.code
             result.error_message = error.why
         results[key] = result
-        if turns.over(1 + len(result.configs)):
+        if yields.due(1 + len(result.configs)):
             await yield_to_loop()
     return DescribeConfigsResponse(results=list(results.values()))
 

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from strandline.handlers.context import BrokerContext, Call
-from strandline.handlers.yielding import YieldCounter
 from strandline.model.errors import ErrorCode
 from strandline.protocol.messages.coordinators import (
     Coordinator,
     FindCoordinatorRequest,
     FindCoordinatorResponse,
 )
-from strandline.runtime.tasks import yield_to_loop
+from strandline.runtime.tasks import YieldCounter, yield_to_loop
 
 _KINDS = {0: "consumer groups are", 1: "transactions are", 2: "share groups are"}
 _SHARE_PARTITION = 2
@@ -24,9 +23,9 @@ async def handle_find_coordinator(
         code, why = _refusal(call, request.key_type, request.key)
         return FindCoordinatorResponse(error_code=code, error_message=why, node_id=-1, host="", port=-1)
     answers = []
-    turns = YieldCounter(call)
+    yields = YieldCounter(call)
     for key in request.coordinator_keys:
-        if turns.over():
+        if yields.due():
             await yield_to_loop()
         code, why = _refusal(call, request.key_type, key)
         answers.append(Coordinator(key=key, node_id=-1, host="", port=-1, error_code=code, error_message=why))

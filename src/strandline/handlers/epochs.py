@@ -5,7 +5,6 @@ Left out: being asked by a follower, which truncates by what Fetch tells it (KIP
 from __future__ import annotations
 
 from strandline.handlers.context import BrokerContext, Call
-from strandline.handlers.yielding import YieldCounter
 from strandline.model.errors import KafkaError
 from strandline.model.ids import ZERO_UUID
 from strandline.protocol.messages.epochs import (
@@ -14,18 +13,18 @@ from strandline.protocol.messages.epochs import (
     OffsetForLeaderEpochResponse,
     OffsetForLeaderTopicResult,
 )
-from strandline.runtime.tasks import yield_to_loop
+from strandline.runtime.tasks import YieldCounter, yield_to_loop
 
 
 async def handle_offset_for_leader_epoch(
     broker: BrokerContext, call: Call, request: OffsetForLeaderEpochRequest
 ) -> OffsetForLeaderEpochResponse:
     topics = []
-    turns = YieldCounter(call)
+    yields = YieldCounter(call)
     for topic in request.topics:
         answers = []
         for one in topic.partitions:
-            if turns.over():
+            if yields.due():
                 await yield_to_loop()
             answer = EpochEndOffset(partition=one.partition, leader_epoch=-1, end_offset=-1)
             try:

@@ -15,7 +15,6 @@ import msgspec
 
 from strandline.handlers.context import BrokerContext, Call
 from strandline.handlers.reachable_leaders import leader_addresses
-from strandline.handlers.yielding import YieldCounter
 from strandline.log.cold_reads import ColdRead
 from strandline.log.partition_log import PartitionLog
 from strandline.log.reading import Read
@@ -35,7 +34,7 @@ from strandline.replication.fetch_sessions import FetchSession, Wanted, wanted_b
 from strandline.replication.leader import Leader
 from strandline.replication.partition import Partition
 from strandline.replication.remote import RemoteReplica
-from strandline.runtime.tasks import yield_to_loop
+from strandline.runtime.tasks import YieldCounter, yield_to_loop
 from strandline.runtime.watermark import Wait, Watermark
 
 _READ_UNCOMMITTED = 0
@@ -136,9 +135,9 @@ def _reader(broker: BrokerContext, call: Call, request: FetchRequest, *, again: 
 
 async def _read_all(broker: BrokerContext, call: Call, reader: Reader, wanted: list[Wanted]) -> list[PartitionData]:
     answers = []
-    turns = YieldCounter(call)
+    yields = YieldCounter(call)
     for one in wanted:
-        if turns.over():
+        if yields.due():
             await yield_to_loop()
         try:
             answers.append(await _read(broker, reader, one))
@@ -264,9 +263,9 @@ async def _until_enough(
     broker: BrokerContext, call: Call, reader: Reader, wanted: list[Wanted], min_bytes: int, max_wait_ms: int
 ) -> None:
     wait = Wait(min_bytes)
-    turns = YieldCounter(call)
+    yields = YieldCounter(call)
     for one in wanted:
-        if turns.over():
+        if yields.due():
             await yield_to_loop()
         try:
             partition = broker.partitions.find(one.topic, one.topic_id, one.partition, by_id=call.version >= 13)
@@ -311,9 +310,9 @@ async def _response(
     call: Call, session: FetchSession | None, wanted: list[Wanted], answers: list[PartitionData], *, full: bool
 ) -> FetchResponse:
     topics: list[FetchableTopicResponse] = []
-    turns = YieldCounter(call)
+    yields = YieldCounter(call)
     for one, answer in zip(wanted, answers, strict=True):
-        if turns.over():
+        if yields.due():
             await yield_to_loop()
         has_news = session is None or session.has_news(one, answer)
         if not full and not has_news:

@@ -7,11 +7,16 @@ from __future__ import annotations
 from collections import Counter
 
 from strandline.handlers.context import BrokerContext, Call
-from strandline.handlers.yielding import YieldCounter
 from strandline.log.partition_log import PartitionLog
 from strandline.model.errors import ErrorCode, KafkaError
 from strandline.model.ids import ZERO_UUID
 from strandline.protocol.messages.list_offsets import (
+    EARLIEST,
+    EARLIEST_LOCAL,
+    EARLIEST_PENDING_UPLOAD,
+    LATEST,
+    LATEST_TIERED,
+    MAX_TIMESTAMP,
     ListOffsetsPartition,
     ListOffsetsPartitionResponse,
     ListOffsetsRequest,
@@ -19,14 +24,8 @@ from strandline.protocol.messages.list_offsets import (
     ListOffsetsTopicResponse,
 )
 from strandline.replication.leader import Leader
-from strandline.runtime.tasks import yield_to_loop
+from strandline.runtime.tasks import YieldCounter, yield_to_loop
 
-LATEST = -1
-EARLIEST = -2
-MAX_TIMESTAMP = -3
-EARLIEST_LOCAL = -4
-LATEST_TIERED = -5
-EARLIEST_PENDING_UPLOAD = -6
 _SINCE_VERSION = {MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9, EARLIEST_PENDING_UPLOAD: 11}
 _CONSUMER = -1
 _READ_UNCOMMITTED = 0
@@ -38,10 +37,10 @@ async def handle_list_offsets(broker: BrokerContext, call: Call, request: ListOf
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"there is no isolation level {request.isolation_level}")
     asked = Counter((topic.name, one.partition_index) for topic in request.topics for one in topic.partitions)
     topics: dict[str, ListOffsetsTopicResponse] = {}
-    turns = YieldCounter(call)
+    yields = YieldCounter(call)
     for topic in request.topics:
         for one in topic.partitions:
-            if turns.over():
+            if yields.due():
                 await yield_to_loop()
             times = asked.pop((topic.name, one.partition_index), 0)
             if times == 0:

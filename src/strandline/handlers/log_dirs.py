@@ -7,7 +7,6 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from strandline.handlers.context import BrokerContext, Call
-from strandline.handlers.yielding import YieldCounter
 from strandline.model.errors import ErrorCode
 from strandline.protocol.messages.log_dirs import (
     DescribeLogDirsPartition,
@@ -16,14 +15,14 @@ from strandline.protocol.messages.log_dirs import (
     DescribeLogDirsResult,
     DescribeLogDirsTopic,
 )
-from strandline.runtime.tasks import yield_to_loop
+from strandline.runtime.tasks import YieldCounter, yield_to_loop
 
 
 async def handle_describe_log_dirs(
     broker: BrokerContext, call: Call, request: DescribeLogDirsRequest
 ) -> DescribeLogDirsResponse:
     wanted = _filter(request)
-    turns = YieldCounter(call)
+    yields = YieldCounter(call)
     results = []
     for directory in await broker.world.offload.run(broker.log_directories):
         result = DescribeLogDirsResult(
@@ -36,7 +35,7 @@ async def handle_describe_log_dirs(
             result.error_code = ErrorCode.KAFKA_STORAGE_ERROR
         topics: dict[str, DescribeLogDirsTopic] = {}
         for replica, size_bytes in directory.replicas:
-            if turns.over():
+            if yields.due():
                 await yield_to_loop()
             if wanted(replica.topic, replica.partition):
                 topic = topics.setdefault(replica.topic, DescribeLogDirsTopic(name=replica.topic))

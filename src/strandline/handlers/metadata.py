@@ -13,7 +13,6 @@ from strandline.controller.decisions import MAX_RECORDS_PER_DECISION
 from strandline.handlers.authorized_operations import ALL_CLUSTER_OPERATIONS, ALL_TOPIC_OPERATIONS, NO_OPERATIONS
 from strandline.handlers.context import BrokerContext, Call
 from strandline.handlers.reachable_leaders import ReachableBrokers
-from strandline.handlers.yielding import YieldCounter
 from strandline.metadata.values import PartitionInfo, TopicInfo
 from strandline.metadata.views import View
 from strandline.model.errors import ErrorCode, KafkaError
@@ -29,7 +28,7 @@ from strandline.protocol.messages.metadata import (
     MetadataResponseTopic,
 )
 from strandline.protocol.messages.topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
-from strandline.runtime.tasks import yield_to_loop
+from strandline.runtime.tasks import YieldCounter, yield_to_loop
 
 
 async def handle_metadata(broker: BrokerContext, call: Call, request: MetadataRequest) -> MetadataResponse:
@@ -55,19 +54,19 @@ async def handle_metadata(broker: BrokerContext, call: Call, request: MetadataRe
 class _Describer:
     """Describes topics for one request, in turns."""
 
-    __slots__ = ("_broker", "_reach", "_turns", "_version")
+    __slots__ = ("_broker", "_reach", "_version", "_yields")
 
     def __init__(self, broker: BrokerContext, call: Call) -> None:
         self._broker = broker
         self._version = call.version
         self._reach = ReachableBrokers(broker.view, call.listener)
-        self._turns = YieldCounter(call)
+        self._yields = YieldCounter(call)
 
     async def topic_by_id(self, topic_id: Uuid) -> MetadataResponseTopic:
         known = self._broker.view.topic_by_id(topic_id)
         if known is not None:
             return await self.topic(known)
-        if self._turns.over():
+        if self._yields.due():
             await yield_to_loop()
         return MetadataResponseTopic(error_code=ErrorCode.UNKNOWN_TOPIC_ID, name=None, topic_id=topic_id)
 
@@ -75,7 +74,7 @@ class _Describer:
         known = self._broker.view.topic(name)
         if known is not None:
             return await self.topic(known)
-        if self._turns.over():
+        if self._yields.due():
             await yield_to_loop()
         code = refusal or absence(name)
         if code == ErrorCode.TOPIC_ALREADY_EXISTS:
@@ -85,7 +84,7 @@ class _Describer:
     async def topic(self, topic: TopicInfo) -> MetadataResponseTopic:
         described = MetadataResponseTopic(name=topic.name, topic_id=topic.id, is_internal=topic.name in INTERNAL_TOPICS)
         for index in range(topic.partition_count):
-            if self._turns.over():
+            if self._yields.due():
                 await yield_to_loop()
             info = self._broker.view.partition(topic.id, index)
             if info is None:  # deleted while others were served

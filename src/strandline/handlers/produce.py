@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 
 from strandline.handlers.context import BrokerContext, Call
 from strandline.handlers.reachable_leaders import leader_addresses
-from strandline.handlers.yielding import YieldCounter
 from strandline.log.appending import Appended
 from strandline.log.partition_log import PartitionLog
 from strandline.log.refusal import InvalidRecords
@@ -32,7 +31,7 @@ from strandline.protocol.messages.produce import (
 from strandline.records.batch import ATTRIBUTES_AT, HEADER_SIZE, MAGIC, MAGIC_AT, TRANSACTIONAL
 from strandline.replication.leader import Leader
 from strandline.replication.partition import Partition
-from strandline.runtime.tasks import yield_to_loop
+from strandline.runtime.tasks import YieldCounter, yield_to_loop
 from strandline.runtime.watermark import Wait
 
 _ACKS_ALL = -1
@@ -68,11 +67,11 @@ async def handle_produce(broker: BrokerContext, call: Call, request: ProduceRequ
         )
     production = _Production(broker, call, request, transactional)
     topics: list[TopicProduceResponse] = []
-    turns = YieldCounter(call)
+    yields = YieldCounter(call)
     for topic in request.topic_data:
         answers: list[PartitionProduceResponse] = []
         for data in topic.partition_data:
-            if turns.over():
+            if yields.due():
                 await yield_to_loop()
                 production.look_at_the_clock()
             answers.append(production.at_once(topic, data) or await production.after_a_wait(topic, data))

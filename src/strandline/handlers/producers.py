@@ -5,7 +5,6 @@ with the transaction coordinator; a client that asks for one is told that no coo
 from __future__ import annotations
 
 from strandline.handlers.context import BrokerContext, Call
-from strandline.handlers.yielding import YieldCounter
 from strandline.model.errors import ErrorCode, KafkaError
 from strandline.model.ids import ZERO_UUID
 from strandline.model.topic_names import check_topic_name
@@ -18,7 +17,7 @@ from strandline.protocol.messages.producers import (
     ProducerState,
     TopicResponse,
 )
-from strandline.runtime.tasks import yield_to_loop
+from strandline.runtime.tasks import YieldCounter, yield_to_loop
 
 
 async def handle_init_producer_id(
@@ -39,13 +38,13 @@ async def handle_describe_producers(
 ) -> DescribeProducersResponse:
     """A partition that is named twice is described once."""
     topics: dict[str, dict[int, PartitionResponse]] = {}
-    turns = YieldCounter(call)
+    yields = YieldCounter(call)
     for topic in request.topics:
         described = topics.setdefault(topic.name, {})
         for index in topic.partition_indexes:
             if index not in described:
                 described[index] = answer = await _active_producers(broker, topic.name, index)
-                if turns.over(1 + len(answer.active_producers)):
+                if yields.due(1 + len(answer.active_producers)):
                     await yield_to_loop()
     return DescribeProducersResponse(
         topics=[TopicResponse(name=name, partitions=list(described.values())) for name, described in topics.items()]

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from strandline.controller.quotas import CLIENT_ID, IP, USER
 from strandline.handlers.context import Call, NodeContext
-from strandline.handlers.yielding import YieldCounter
 from strandline.metadata.values import QuotaEntity
 from strandline.model.errors import ErrorCode, KafkaError
 from strandline.protocol.messages.quotas import (
@@ -19,7 +18,7 @@ from strandline.protocol.messages.quotas import (
     EntityData,
     ValueData,
 )
-from strandline.runtime.tasks import yield_to_loop
+from strandline.runtime.tasks import YieldCounter, yield_to_loop
 
 EXACTLY, DEFAULT, SPECIFIED = range(3)
 
@@ -36,9 +35,9 @@ async def handle_describe_client_quotas(
     entries: list[DescribeClientQuotasResponseEntryData] = []
     # A strict filter that names nothing would fit an entity of nothing.
     quotas = {} if request.strict and not wanted else node.view.quotas()
-    turns = YieldCounter(call)
+    yields = YieldCounter(call)
     for entity, values in quotas.items():
-        if turns.over():
+        if yields.due():
             await yield_to_loop()
         if _fits(entity, wanted) and not (request.strict and len(entity) != len(wanted)):
             entries.append(

@@ -8,7 +8,6 @@ from strandline.handlers.authorized_operations import ALL_TOPIC_OPERATIONS
 from strandline.handlers.context import BrokerContext, Call
 from strandline.handlers.metadata import absence
 from strandline.handlers.reachable_leaders import ReachableBrokers
-from strandline.handlers.yielding import YieldCounter
 from strandline.metadata.values import PartitionInfo, TopicInfo
 from strandline.model.errors import ErrorCode, KafkaError
 from strandline.model.ids import INTERNAL_TOPICS, ZERO_UUID
@@ -23,7 +22,7 @@ from strandline.protocol.messages.topics import (
     DescribeTopicPartitionsResponsePartition,
     DescribeTopicPartitionsResponseTopic,
 )
-from strandline.runtime.tasks import yield_to_loop
+from strandline.runtime.tasks import YieldCounter, yield_to_loop
 from strandline.runtime.watermark import Wait, WaitCondition
 
 
@@ -34,13 +33,13 @@ async def handle_describe_topic_partitions(
     names, first = _page(broker, request)
     left = max(1, min(request.response_partition_limit, broker.settings.get("max.request.partition.size.limit")))
     reach = ReachableBrokers(broker.view, call.listener)
-    turns = YieldCounter(call)
+    yields = YieldCounter(call)
     response = DescribeTopicPartitionsResponse(next_cursor=None)
     for name in names:
         if left == 0:
             response.next_cursor = Cursor(topic_name=name, partition_index=0)
             break
-        if turns.over():
+        if yields.due():
             await yield_to_loop()
         known = broker.view.topic(name)
         if known is None:
@@ -114,9 +113,9 @@ async def handle_delete_records(
     topics: dict[str, DeleteRecordsTopicResult] = {}
     waits: list[tuple[DeleteRecordsPartitionResult, WaitCondition]] = []
     wait = Wait(len(asked))
-    turns = YieldCounter(call)
+    yields = YieldCounter(call)
     for (name, index), offset in asked.items():
-        if turns.over():
+        if yields.due():
             await yield_to_loop()
         answer = DeleteRecordsPartitionResult(partition_index=index, low_watermark=-1)
         topics.setdefault(name, DeleteRecordsTopicResult(name=name)).partitions.append(answer)

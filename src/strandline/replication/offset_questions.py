@@ -8,6 +8,8 @@ from strandline.client.errors import code_of
 from strandline.model.errors import ErrorCode, KafkaError
 from strandline.model.ids import TopicPartition
 from strandline.protocol.messages.list_offsets import (
+    EARLIEST,
+    LATEST,
     ListOffsetsPartition,
     ListOffsetsRequest,
     ListOffsetsResponse,
@@ -15,16 +17,13 @@ from strandline.protocol.messages.list_offsets import (
 )
 from strandline.protocol.types import Message
 
-_LATEST = -1
-_EARLIEST = -2
-
 
 async def fetch_leader_offsets(
     ask: Callable[[Message], Awaitable[Message]], broker_id: int, topic_partition: TopicPartition, leader_epoch: int
 ) -> tuple[int, int]:
     """(log start, log end) of the leader. Raises KafkaError, or OSError when there is no answer."""
     found = []
-    for timestamp in (_EARLIEST, _LATEST):
+    for timestamp in (EARLIEST, LATEST):
         wanted = ListOffsetsPartition(
             partition_index=topic_partition.partition, current_leader_epoch=leader_epoch, timestamp=timestamp
         )

@@ -9,9 +9,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine, Generator
 from types import TracebackType, coroutine
-from typing import Any, Self, TypeVar
+from typing import Any, Protocol, Self, TypeVar
 
 T = TypeVar("T")
+
+ITEMS_PER_YIELD = 200  # about a millisecond of lookups and results
+LARGE_YIELDS = 10
 
 
 class TaskGroup:
@@ -100,6 +103,41 @@ class TaskGroup:
 def yield_to_loop() -> Generator[None, None, None]:
     """Lets the event loop run everything that is ready before the caller continues."""
     yield
+
+
+class LargeResult(Protocol):
+    offload_encoding: bool
+    """Whether the result is to be encoded in a thread."""
+
+
+class YieldCounter:
+    """Counts the items of a long loop, so that it yields to the event loop about once in a millisecond.
+
+        yields = YieldCounter(call)
+        for item in items:
+            if yields.due():
+                await yield_to_loop()
+
+    A result that takes many yields to build would take long to encode too: it is marked to be encoded in a thread.
+    """
+
+    __slots__ = ("_count", "_every", "_left", "_result")
+
+    def __init__(self, result: LargeResult | None = None, every: int = ITEMS_PER_YIELD) -> None:
+        self._result = result
+        self._every = self._left = every
+        self._count = 0
+
+    def due(self, items: int = 1) -> bool:
+        """Counts the items about to be processed; True when the loop must yield before them."""
+        self._left -= items
+        if self._left >= 0:
+            return False
+        self._left = self._every
+        self._count += 1
+        if self._count >= LARGE_YIELDS and self._result is not None:
+            self._result.offload_encoding = True
+        return True
 
 
 async def unless(interruption: Callable[[], Coroutine[Any, Any, Any]], work: Coroutine[Any, Any, T]) -> T | None:

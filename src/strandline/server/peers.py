@@ -36,7 +36,7 @@ class Lane(Enum):
     """What may wait for what, to one node."""
 
     ELECTION = "votes and the beginnings and ends of epochs: answered at once"
-    METADATA = "the metadata log and its snapshots: parked until there is something new"
+    FETCH = "Fetch and FetchSnapshot: parked until there are new records"
     HEARTBEAT = "signs of life: answered when committed, and never behind anything else"
     REQUEST = "everything else: answered when committed"
 
@@ -46,8 +46,8 @@ _LANES: Final = {
     ApiKey.BEGIN_QUORUM_EPOCH: Lane.ELECTION,
     ApiKey.END_QUORUM_EPOCH: Lane.ELECTION,
     ApiKey.API_VERSIONS: Lane.ELECTION,
-    ApiKey.FETCH: Lane.METADATA,
-    ApiKey.FETCH_SNAPSHOT: Lane.METADATA,
+    ApiKey.FETCH: Lane.FETCH,
+    ApiKey.FETCH_SNAPSHOT: Lane.FETCH,
     ApiKey.BROKER_HEARTBEAT: Lane.HEARTBEAT,
 }
 

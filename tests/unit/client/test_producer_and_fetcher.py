@@ -8,7 +8,6 @@ from typing import TypeVar
 
 import pytest
 
-from strandline.client.admin.offsets import EARLIEST, LATEST
 from strandline.client.client import Client
 from strandline.client.errors import (
     BrokerUnreachable,
@@ -22,6 +21,7 @@ from strandline.client.settings import ClientSettings, FetcherSettings, Producer
 from strandline.model.errors import ErrorCode, KafkaError
 from strandline.model.ids import TopicPartition
 from strandline.protocol.apis import ApiKey
+from strandline.protocol.messages.list_offsets import EARLIEST, LATEST
 from strandline.runtime.world import World
 from strandline.simulation.network import Weather
 from strandline.simulation.world import Simulation

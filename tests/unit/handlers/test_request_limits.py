@@ -8,34 +8,11 @@ from strandline.controller.decisions import MAX_RECORDS_PER_DECISION
 from strandline.handlers.coordinators import handle_find_coordinator
 from strandline.handlers.request_limits import check_request_limit
 from strandline.handlers.tables import FORWARDED
-from strandline.handlers.yielding import BULKY_YIELDS, ITEMS_PER_YIELD, YieldCounter
 from strandline.model.errors import ErrorCode, KafkaError
 from strandline.protocol.apis import API, ApiKey
 from strandline.protocol.messages.coordinators import FindCoordinatorRequest
 from strandline.protocol.messages.topics import CreatableTopic, CreateTopicsRequest, DeleteTopicsRequest
 from unit.handlers.metadata_broker import FakeCall, MetadataBroker, beside, run
-
-
-def test_a_turn_is_over_when_its_items_are_done() -> None:
-    call = FakeCall(ApiKey.METADATA, 12)
-    turns = YieldCounter(call)
-    over = [number for number in range(3 * ITEMS_PER_YIELD) if turns.over()]
-    assert over == [ITEMS_PER_YIELD, 2 * ITEMS_PER_YIELD + 1]
-    assert not call.offload_encoding
-
-
-def test_something_large_is_a_turn_of_its_own() -> None:
-    turns = YieldCounter(FakeCall(ApiKey.METADATA, 12))
-    assert [turns.over(ITEMS_PER_YIELD), turns.over(1), turns.over(1)] == [False, True, False]
-
-
-def test_what_takes_many_turns_is_marked_to_be_encoded_elsewhere() -> None:
-    call = FakeCall(ApiKey.METADATA, 12)
-    turns = YieldCounter(call)
-    for _ in range(BULKY_YIELDS):
-        assert not call.offload_encoding
-        turns.over(ITEMS_PER_YIELD + 1)
-    assert call.offload_encoding
 
 
 def test_others_are_served_while_many_keys_are_answered() -> None:

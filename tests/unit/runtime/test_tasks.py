@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from strandline.runtime.tasks import TaskGroup
+from strandline.runtime.tasks import ITEMS_PER_YIELD, LARGE_YIELDS, TaskGroup, YieldCounter
 
 
 def run(scenario: Callable[[], Awaitable[Any]]) -> Any:
@@ -246,3 +246,29 @@ def test_an_error_after_the_first_wait_fails_the_group() -> None:
                 group.start_eagerly(failing())
 
     run(scenario)
+
+
+class Result:
+    offload_encoding = False
+
+
+def test_a_yield_is_due_after_every_so_many_items() -> None:
+    result = Result()
+    yields = YieldCounter(result)
+    due = [number for number in range(3 * ITEMS_PER_YIELD) if yields.due()]
+    assert due == [ITEMS_PER_YIELD, 2 * ITEMS_PER_YIELD + 1]
+    assert not result.offload_encoding
+
+
+def test_one_large_item_makes_the_next_yield_due() -> None:
+    yields = YieldCounter(Result())
+    assert [yields.due(ITEMS_PER_YIELD), yields.due(1), yields.due(1)] == [False, True, False]
+
+
+def test_a_result_that_took_many_yields_is_marked_to_be_encoded_in_a_thread() -> None:
+    result = Result()
+    yields = YieldCounter(result)
+    for _ in range(LARGE_YIELDS):
+        assert not result.offload_encoding
+        yields.due(ITEMS_PER_YIELD + 1)
+    assert result.offload_encoding

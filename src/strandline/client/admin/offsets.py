@@ -18,9 +18,6 @@ from strandline.protocol.messages.list_offsets import (
 )
 
 # Times that mean a place.
-LATEST = -1
-EARLIEST = -2
-MAX_TIMESTAMP = -3
 EARLIEST_LOCAL = -4
 
 

@@ -6,6 +6,14 @@ from typing import Annotated
 
 from strandline.protocol.types import Message, Struct, i8, i16, i32, i64, ignorable, since, string
 
+# Special timestamps.
+LATEST = -1
+EARLIEST = -2
+MAX_TIMESTAMP = -3
+EARLIEST_LOCAL = -4
+LATEST_TIERED = -5
+EARLIEST_PENDING_UPLOAD = -6
+
 
 class ListOffsetsRequest(Message, api_key=2, versions=(1, 11), flexible=6):
     """v2 isolation level, v4 leader epoch (KIP-320), v6 flexible; special timestamps: v7 the largest (KIP-734), v8
@@ -26,7 +34,7 @@ class ListOffsetsTopic(Struct):
 class ListOffsetsPartition(Struct):
     partition_index: i32 = 0
     current_leader_epoch: Annotated[i32, since(4), ignorable] = -1
-    timestamp: i64 = 0  # -1 latest, -2 earliest, -3 largest timestamp, -4, -5, -6: see above
+    timestamp: i64 = 0
 
 
 class ListOffsetsResponse(Message, api_key=2, versions=(1, 11), flexible=6):

@@ -10,12 +10,13 @@ from __future__ import annotations
 import asyncio
 from functools import partial
 
-from strandline.client.admin.offsets import LATEST, ListedOffset
+from strandline.client.admin.offsets import ListedOffset
 from strandline.client.client import Client
 from strandline.client.producer import Delivered, Delivery, Producer
 from strandline.client.settings import ClientSettings, FetcherSettings, ProducerSettings
 from strandline.model.errors import ErrorCode, KafkaError
 from strandline.model.ids import TopicPartition
+from strandline.protocol.messages.list_offsets import LATEST
 from strandline.runtime.world import World
 from strandline.simulation.cluster.cluster import Cluster
 from strandline.simulation.cluster.record_history import Records
