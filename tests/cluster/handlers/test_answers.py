@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cluster.handlers import transcripts
+from cluster.handlers import expected_responses
 from cluster.handlers.scripts import running
 from cluster.handlers.talk import Target, Wire
 from strandline.protocol.apis import ApiKey
@@ -23,11 +23,11 @@ def test_every_api_that_is_advertised_has_a_script(controller: bool, our_node: T
 
 @pytest.mark.xdist_group("our_node")
 @pytest.mark.parametrize("module", running.modules())
-def test_our_node_answers_as_kafka_does(module: str, our_node: Target) -> None:
-    written = transcripts.load(module)
-    said = transcripts.of_notes(running.run(module, our_node), kafka=False)
-    if transcripts.REWRITE:
-        written = transcripts.merged(written, said, kafka=False)
-        transcripts.save(module, written)
-    differences = transcripts.differences(written, said, transcripts.ours)
+def test_our_node_answers_as_kafka_does(module: str, our_node: Target, rewrite: bool) -> None:
+    written = expected_responses.load(module)
+    said = expected_responses.of_notes(running.run(module, our_node), kafka=False)
+    if rewrite:
+        written = expected_responses.merged(written, said, kafka=False)
+        expected_responses.save(module, written)
+    differences = expected_responses.differences(written, said, expected_responses.ours)
     assert not differences, f"our node differs from {module}.txt:\n{differences}"

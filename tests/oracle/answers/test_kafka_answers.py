@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from cluster.handlers import transcripts
+from cluster.handlers import expected_responses
 from cluster.handlers.scripts import running
 from cluster.handlers.talk import SETTINGS, Target
 from oracle.kafka_server import kafka_server, node_of_its_own
@@ -25,11 +25,11 @@ def kafka_node(kafka_classpath: str, tmp_path_factory: pytest.TempPathFactory) -
 @pytest.mark.slow
 @pytest.mark.xdist_group("kafka_node")
 @pytest.mark.parametrize("module", running.modules())
-def test_kafka_gives_the_answers_that_are_written_down(module: str, kafka_node: Target) -> None:
-    written = transcripts.load(module)
-    said = transcripts.of_notes(running.run(module, kafka_node), kafka=True)
-    if transcripts.REWRITE:
-        written = transcripts.merged(written, said, kafka=True)
-        transcripts.save(module, written)
-    differences = transcripts.differences(written, said, transcripts.kafkas)
+def test_kafka_gives_the_answers_that_are_written_down(module: str, kafka_node: Target, rewrite: bool) -> None:
+    written = expected_responses.load(module)
+    said = expected_responses.of_notes(running.run(module, kafka_node), kafka=True)
+    if rewrite:
+        written = expected_responses.merged(written, said, kafka=True)
+        expected_responses.save(module, written)
+    differences = expected_responses.differences(written, said, expected_responses.kafkas)
     assert not differences, f"Apache Kafka differs from {module}.txt:\n{differences}"

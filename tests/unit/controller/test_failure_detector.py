@@ -1,20 +1,19 @@
 """Who is dead? Each file in `scenarios/` is a story: what happens at which millisecond, and what is done about it.
 
-    1 and 2 are registered…       broker ID @EPOCH LISTENERS in DIRECTORIES
-    MS verb ID@EPOCH …            an input of the machine
-      => effect                   what it wants done; `look again at MS` is its next deadline
+    broker ID@EPOCH LISTENERS in DIRECTORIES     a broker that is registered
+    MS verb ID@EPOCH …                           an input of the machine
 
-STRANDLINE_REWRITE_SCENARIOS=1 writes down what the machine does instead of comparing.
+Output is what the machine wants done; `look again at MS` is its next deadline. `transcripts.py` explains the format.
 """
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+import transcripts
 from strandline.controller.failure_detector import Effect, FailureDetector, Probe
 from strandline.controller.settings import ControllerSettings
 from strandline.metadata.image import Image
@@ -28,7 +27,6 @@ from strandline.protocol.messages.metadata_records import (
 from strandline.protocol.types import Message
 
 HERE = Path(__file__).parent / "scenarios"
-REWRITE = os.environ.get("STRANDLINE_REWRITE_SCENARIOS") == "1"
 
 
 class Story:
@@ -120,20 +118,10 @@ def described(effect: Effect | str) -> str:
 
 
 @pytest.mark.parametrize("path", sorted(HERE.glob("death-*.txt")), ids=lambda path: path.stem)
-def test_the_story_goes_as_it_is_told(path: Path) -> None:
+def test_a_transcript_says_what_happens(path: Path, rewrite: bool) -> None:
     written = path.read_text()
     story = Story(enabled="detection is off" not in written)
-    told = []
-    for line in written.splitlines():
-        if line.startswith("  =>"):
-            continue
-        told.append(line)
-        if line and not line.startswith("#"):
-            told += [f"  => {effect}" for effect in story.tell(line.partition("#")[0])]
-    text = "\n".join(told) + "\n"
-    if REWRITE:
-        path.write_text(text)
-    assert text == written
+    transcripts.check(path, transcripts.replay(written, story.tell), rewrite=rewrite)
 
 
 def test_there_are_stories() -> None:

@@ -1,4 +1,4 @@
-"""Every transcript in `scenarios/` still says what happens. `--rewrite` makes it say so: read the difference."""
+"""Every transcript in `scenarios/` still says what the raft machine does; `transcripts.py` explains the format."""
 
 from __future__ import annotations
 
@@ -6,19 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from unit.raft.transcript_player import play
+import transcripts
+from unit.raft.transcript_player import Stage
 
 _SCENARIOS = sorted((Path(__file__).parent / "scenarios").glob("*.txt"))
 
 
 @pytest.mark.parametrize("path", _SCENARIOS, ids=[path.stem for path in _SCENARIOS])
-def test_a_transcript_tells_what_happens(path: Path, pytestconfig: pytest.Config) -> None:
-    transcript = path.read_text()
-    played = play(transcript)
-    if pytestconfig.getoption("--rewrite", default=False):
-        path.write_text(played)
-    else:
-        assert played == transcript
+def test_a_transcript_says_what_happens(path: Path, rewrite: bool) -> None:
+    transcripts.check(path, transcripts.replay(path.read_text(), Stage().play), rewrite=rewrite)
 
 
 def test_there_are_transcripts() -> None:

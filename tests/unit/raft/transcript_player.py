@@ -1,8 +1,8 @@
 """Plays the transcripts of `scenarios/*.txt` on a `little_cluster`: verbs in, effects out.
 
-A transcript is prose, lines that begin with `> ` (verbs), and beneath each verb, indented, what came of it. Nodes do as
-they are told, in time that passes as it is told. Chance is replaced by character: node 1 always draws short times,
-node 2 longer ones, and so on, unless the transcript says otherwise (`patience`).
+`transcripts.py` explains the format. Nodes do as the verbs say, in time that passes as they say. Random times are
+replaced by fixed ones: node 1 always draws short times, node 2 longer ones, and so on, unless the transcript says
+otherwise (`patience`).
 
 Verbs:
 
@@ -321,17 +321,3 @@ class Stage(Cluster):
 
     def _do_show(self, words: list[str]) -> None:
         self.lines += table(list(self.nodes.values()))
-
-
-def play(transcript: str) -> str:
-    """The same transcript with what comes of its verbs today."""
-    stage, played, is_output = Stage(), [], False
-    for line in transcript.splitlines():
-        if line.startswith("> "):
-            played.append(line)
-            played += [f"    {told}" for told in stage.play(line[2:])]
-            is_output = True
-        elif not (is_output and line.startswith("    ")):
-            played.append(line)
-            is_output = False
-    return "\n".join(played) + "\n"

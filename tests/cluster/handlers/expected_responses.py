@@ -1,35 +1,33 @@
-"""Transcripts: what Apache Kafka 4.3.1 answers to every script in every version, as text files in `answers/`.
+"""The responses of Apache Kafka 4.3.1 to every script in every version, as transcripts in `answers/`.
 
-    == script: label
-    v0-3
-      error_code=NONE …
-    v4
-      …
+    > script: label
+        v0-3
+          error_code=NONE …
+        v4
+          …
 
-Where we answer otherwise on purpose, the reason and our own answers follow:
+Where our response differs on purpose, the reason and our own responses follow:
 
-    differs: why
-    ours v0-4
-      …
+        differs: why
+        ours v0-4
+          …
 
-The test beside this file holds our node to the files; the one under tests/oracle holds Apache Kafka to them, and
-writes them anew when STRANDLINE_REWRITE_ANSWERS=1.
+The test beside this file holds our node to the files; the one under tests/oracle holds Apache Kafka to them. Each
+rewrites its own side with `--rewrite`.
 """
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from difflib import unified_diff
 from itertools import groupby
 from pathlib import Path
 
+import transcripts
 from cluster.handlers.talk import Note
 
 DIRECTORY = Path(__file__).parent / "answers"
-REWRITE = os.environ.get("STRANDLINE_REWRITE_ANSWERS") == "1"
-_SECTION = "== "
 _DIFFERS = "differs: "
 _OURS = "ours "
 
@@ -71,24 +69,25 @@ def of_notes(notes: Iterable[Note], *, kafka: bool) -> Sections:
 def load(name: str) -> Sections:
     path = DIRECTORY / f"{name}.txt"
     sections: Sections = {}
-    lines: list[str] = []
-    for line in path.read_text().splitlines() if path.exists() else ():
-        if line.startswith(_SECTION):
-            section = sections[line.removeprefix(_SECTION)] = Section()
-            lines = section.kafka
-        elif line.startswith(_DIFFERS):
-            section.differs = line.removeprefix(_DIFFERS)
-            lines = section.ours
-        elif line:
-            lines.append(line)
+    for step in transcripts.parse(path.read_text()) if path.exists() else ():
+        if step.verb is None:
+            continue
+        section = sections[step.verb] = Section()
+        lines = section.kafka
+        for line in step.output:
+            if line.startswith(_DIFFERS):
+                section.differs = line.removeprefix(_DIFFERS)
+                lines = section.ours
+            else:
+                lines.append(line)
     return sections
 
 
 def save(name: str, sections: Sections) -> None:
-    texts = [
-        "\n".join([_SECTION + label, *section.lines()]) + "\n" for label, section in sections.items() if section.kafka
-    ]
-    (DIRECTORY / f"{name}.txt").write_text("\n".join(texts))
+    steps = [transcripts.Step([], label, list(section.lines())) for label, section in sections.items() if section.kafka]
+    for step in steps[1:]:
+        step.prose.append("")
+    (DIRECTORY / f"{name}.txt").write_text(transcripts.render(steps))
 
 
 def kafkas(section: Section) -> list[str]:
@@ -107,7 +106,7 @@ def differences(written: Sections, said: Sections, part: Callable[[Section], lis
         before = part(written.get(label, Section()))
         now = part(said.get(label, Section()))
         if before != now:
-            lines += [_SECTION + label, *list(unified_diff(before, now, "written", "said", lineterm="", n=9))[3:]]
+            lines += [label, *list(unified_diff(before, now, "written", "said", lineterm="", n=9))[3:]]
     return "\n".join(lines)
 
 
