@@ -14,18 +14,18 @@ from typing import Final, Protocol
 from strandline.controller.decisions import Decision, check_size
 from strandline.controller.election_rules import MIN_INSYNC_REPLICAS, cluster_layers, elr_enabled
 from strandline.controller.settings import ControllerSettings
-from strandline.metadata.broker_configs import broker_key, check_broker_configs
 from strandline.metadata.effective_configs import broker_value
-from strandline.metadata.group_configs import (
+from strandline.metadata.values import BROKER_RESOURCE, CLIENT_METRICS_RESOURCE, GROUP_RESOURCE, TOPIC_RESOURCE
+from strandline.metadata.views import View
+from strandline.model.config_keys.broker import broker_key, check_broker_configs
+from strandline.model.config_keys.group import (
     CLIENT_METRICS_KEYS,
     GROUP_KEYS,
     check_client_metrics_configs,
     check_group_configs,
 )
-from strandline.metadata.topic_configs import TOPIC_KEYS, check_topic_configs
-from strandline.metadata.values import BROKER_RESOURCE, CLIENT_METRICS_RESOURCE, GROUP_RESOURCE, TOPIC_RESOURCE
-from strandline.metadata.views import View
-from strandline.model.config_key import ConfigError, ConfigKey, ConfigKind
+from strandline.model.config_keys.key import ConfigError, ConfigKey, ConfigKind
+from strandline.model.config_keys.topic import TOPIC_KEYS, check_topic_configs
 from strandline.model.errors import ErrorCode, KafkaError
 from strandline.model.topic_names import check_topic_name
 from strandline.protocol.messages.configs import (

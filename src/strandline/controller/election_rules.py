@@ -10,10 +10,10 @@ from strandline.controller.partitions import ElectionRules
 from strandline.controller.unconfirmed_failures import UnconfirmedFailures
 from strandline.metadata.effective_configs import BrokerLayers, broker_value
 from strandline.metadata.features import ELIGIBLE_LEADER_REPLICAS
-from strandline.metadata.topic_configs import TOPIC_KEYS
 from strandline.metadata.values import PartitionInfo
 from strandline.metadata.views import View
-from strandline.model.config_key import ConfigError, ConfigValue
+from strandline.model.config_keys.key import ConfigError, ConfigValue
+from strandline.model.config_keys.topic import TOPIC_KEYS
 
 MIN_INSYNC_REPLICAS = "min.insync.replicas"
 UNCLEAN_LEADER_ELECTION = "unclean.leader.election.enable"

@@ -18,11 +18,11 @@ from strandline.controller.partitions import new_partition
 from strandline.controller.placement import Candidate, Striping
 from strandline.controller.settings import ControllerSettings
 from strandline.metadata.effective_configs import BrokerLayers, describe_topic
-from strandline.metadata.topic_configs import check_topic_configs
 from strandline.metadata.topics_image import partition_record
 from strandline.metadata.values import TOPIC_RESOURCE, BrokerInfo, TopicInfo
 from strandline.metadata.views import View
-from strandline.model.config_key import ConfigError
+from strandline.model.config_keys.key import ConfigError
+from strandline.model.config_keys.topic import check_topic_configs
 from strandline.model.errors import ErrorCode, KafkaError
 from strandline.model.ids import METADATA_TOPIC, ZERO_UUID, Uuid, random_uuid
 from strandline.model.topic_names import check_topic_name

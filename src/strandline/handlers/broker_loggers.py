@@ -12,7 +12,7 @@ from collections.abc import Collection
 from typing import Any, Final
 
 from strandline.metadata.effective_configs import DescribedConfig
-from strandline.model.config_key import ConfigKind, ConfigSource
+from strandline.model.config_keys.key import ConfigKind, ConfigSource
 from strandline.model.errors import ErrorCode, KafkaError
 
 _ROOT: Final = "root"

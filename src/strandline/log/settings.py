@@ -12,6 +12,9 @@ from typing import Any
 
 import msgspec
 
+from strandline.model.config_keys.broker import broker_default
+from strandline.model.config_keys.topic import topic_default
+
 MAX_LONG = (1 << 63) - 1
 MAX_INT = (1 << 31) - 1
 
@@ -19,33 +22,33 @@ MAX_INT = (1 << 31) - 1
 class LogSettings(msgspec.Struct, frozen=True):
     """Field names are Kafka's topic keys with underscores; `cleanup.policy` is split into its two words."""
 
-    segment_bytes: int = 1 << 30
-    segment_ms: int = 604_800_000
-    segment_jitter_ms: int = 0
-    segment_index_bytes: int = 10 << 20
-    index_interval_bytes: int = 4096
-    flush_messages: int = MAX_LONG
-    flush_ms: int = MAX_LONG
-    retention_bytes: int = -1
-    retention_ms: int = 604_800_000
-    file_delete_delay_ms: int = 60_000
-    preallocate: bool = False
-    max_message_bytes: int = 1_048_588
-    cleanup_delete: bool = True
-    cleanup_compact: bool = False
-    delete_retention_ms: int = 86_400_000
-    min_compaction_lag_ms: int = 0
-    max_compaction_lag_ms: int = MAX_LONG
-    min_cleanable_dirty_ratio: float = 0.5
-    message_timestamp_type: str = "CreateTime"
-    message_timestamp_before_max_ms: int = MAX_LONG
-    message_timestamp_after_max_ms: int = 3_600_000
-    compression_type: str = "producer"
-    compression_gzip_level: int = -1
-    compression_lz4_level: int = 9
-    compression_zstd_level: int = 3
-    min_insync_replicas: int = 1
-    producer_id_expiration_ms: int = 86_400_000
+    segment_bytes: int = topic_default("segment.bytes")
+    segment_ms: int = topic_default("segment.ms")
+    segment_jitter_ms: int = topic_default("segment.jitter.ms")
+    segment_index_bytes: int = topic_default("segment.index.bytes")
+    index_interval_bytes: int = topic_default("index.interval.bytes")
+    flush_messages: int = topic_default("flush.messages")
+    flush_ms: int = topic_default("flush.ms")
+    retention_bytes: int = topic_default("retention.bytes")
+    retention_ms: int = topic_default("retention.ms")
+    file_delete_delay_ms: int = topic_default("file.delete.delay.ms")
+    preallocate: bool = topic_default("preallocate")
+    max_message_bytes: int = topic_default("max.message.bytes")
+    cleanup_delete: bool = "delete" in topic_default("cleanup.policy")
+    cleanup_compact: bool = "compact" in topic_default("cleanup.policy")
+    delete_retention_ms: int = topic_default("delete.retention.ms")
+    min_compaction_lag_ms: int = topic_default("min.compaction.lag.ms")
+    max_compaction_lag_ms: int = topic_default("max.compaction.lag.ms")
+    min_cleanable_dirty_ratio: float = topic_default("min.cleanable.dirty.ratio")
+    message_timestamp_type: str = topic_default("message.timestamp.type")
+    message_timestamp_before_max_ms: int = topic_default("message.timestamp.before.max.ms")
+    message_timestamp_after_max_ms: int = topic_default("message.timestamp.after.max.ms")
+    compression_type: str = topic_default("compression.type")
+    compression_gzip_level: int = topic_default("compression.gzip.level")
+    compression_lz4_level: int = topic_default("compression.lz4.level")
+    compression_zstd_level: int = topic_default("compression.zstd.level")
+    min_insync_replicas: int = topic_default("min.insync.replicas")
+    producer_id_expiration_ms: int = broker_default("producer.id.expiration.ms")
 
     @property
     def stamps_append_time(self) -> bool:

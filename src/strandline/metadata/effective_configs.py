@@ -16,10 +16,10 @@ from typing import Final
 
 import msgspec
 
-from strandline.metadata.broker_configs import BROKER_KEYS, broker_key, broker_synonyms
-from strandline.metadata.group_configs import CLIENT_METRICS_KEYS, GROUP_KEYS
-from strandline.metadata.topic_configs import TOPIC_KEYS
-from strandline.model.config_key import ConfigError, ConfigKey, ConfigKind, ConfigSource, ConfigValue, text_of
+from strandline.model.config_keys.broker import BROKER_KEYS, broker_key, broker_synonyms
+from strandline.model.config_keys.group import CLIENT_METRICS_KEYS, GROUP_KEYS
+from strandline.model.config_keys.key import ConfigError, ConfigKey, ConfigKind, ConfigSource, ConfigValue, text_of
+from strandline.model.config_keys.topic import TOPIC_KEYS
 
 _FOR_EVER: Final = "-1"
 

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from strandline.metadata.broker_configs import BROKER_KEYS, OWN_KEYS, OWN_PREFIX, THROTTLE_KEYS, broker_key
-from strandline.metadata.config_keys.addresses import Voter, parse_address, parse_voter
-from strandline.model.config_key import ConfigError, ConfigValue
+from strandline.model.config_keys.addresses import Voter, parse_address, parse_voter
+from strandline.model.config_keys.broker import BROKER_KEYS, OWN_KEYS, OWN_PREFIX, THROTTLE_KEYS, broker_key
+from strandline.model.config_keys.key import ConfigError, ConfigValue
 from strandline.model.ids import Endpoint
 from strandline.node import config_rules
 from strandline.node.listeners import ListenerConfig, ListenerKeys, read_listeners

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
-from strandline.metadata.config_keys.addresses import Voter
-from strandline.model.config_key import ConfigValue
+from strandline.model.config_keys.addresses import Voter
+from strandline.model.config_keys.key import ConfigValue
 
 Lookup = Callable[[str], ConfigValue | None]
 

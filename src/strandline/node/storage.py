@@ -17,7 +17,6 @@ from random import Random
 import msgspec
 
 from strandline.metadata.cluster_image import METADATA_VERSION
-from strandline.metadata.config_keys.addresses import parse_voter
 from strandline.metadata.features import (
     ELIGIBLE_LEADER_REPLICAS,
     KRAFT_VERSION,
@@ -26,6 +25,7 @@ from strandline.metadata.features import (
     bootstrap_records,
 )
 from strandline.metadata.record_versions import ELR_SINCE
+from strandline.model.config_keys.addresses import parse_voter
 from strandline.model.ids import METADATA_PARTITION, Uuid, random_uuid
 from strandline.node.config import Config
 from strandline.node.meta_properties import (

@@ -7,18 +7,20 @@ from typing import Any
 
 import msgspec
 
+from strandline.model.config_keys.broker import broker_default
+
 
 class ReplicationSettings(msgspec.Struct, frozen=True):
     """Names are those of the keys, without their `replica.`."""
 
     listener: str = "PLAINTEXT"  # inter.broker.listener.name
-    fetch_wait_max_ms: int = 500
-    fetch_min_bytes: int = 1
-    fetch_max_bytes: int = 1 << 20  # of one partition
-    fetch_response_max_bytes: int = 10 << 20
-    fetch_backoff_ms: int = 1_000
-    socket_timeout_ms: int = 30_000
-    lag_time_max_ms: int = 30_000
+    fetch_wait_max_ms: int = broker_default("replica.fetch.wait.max.ms")
+    fetch_min_bytes: int = broker_default("replica.fetch.min.bytes")
+    fetch_max_bytes: int = broker_default("replica.fetch.max.bytes")  # of one partition
+    fetch_response_max_bytes: int = broker_default("replica.fetch.response.max.bytes")
+    fetch_backoff_ms: int = broker_default("replica.fetch.backoff.ms")
+    socket_timeout_ms: int = broker_default("replica.socket.timeout.ms")
+    lag_time_max_ms: int = broker_default("replica.lag.time.max.ms")
 
     @classmethod
     def of(cls, get: Callable[[str], Any], listener: str) -> ReplicationSettings:

@@ -10,32 +10,37 @@ from collections.abc import Mapping
 
 import msgspec
 
+from strandline.model.config_keys.broker import broker_default
+
 # What `queued.max.request.bytes=-1` ("no limit") means here: about five of the largest requests at once.
 UNSTATED_QUEUED_BYTES = 512 * 1024 * 1024
 
 
 class ServerSettings(msgspec.Struct, frozen=True):
-    handlers: int = 8  # num.io.threads: requests being decided at once
-    processors: int = 3  # num.network.threads: known, and ignored (docs/decisions/0006-process-model.md)
-    queued_max_requests: int = 500
-    queued_max_request_bytes: int = -1
-    max_request_bytes: int = 100 * 1024 * 1024  # socket.request.max.bytes
-    max_idle_ms: int = 600_000  # connections.max.idle.ms
+    handlers: int = broker_default("num.io.threads")
+    """Requests handled at the same time."""
+    processors: int = broker_default("num.network.threads")
+    """Accepted and ignored (docs/decisions/0006-process-model.md)."""
+    queued_max_requests: int = broker_default("queued.max.requests")
+    queued_max_request_bytes: int = broker_default("queued.max.request.bytes")
+    max_request_bytes: int = broker_default("socket.request.max.bytes")
+    max_idle_ms: int = broker_default("connections.max.idle.ms")
     max_connections: int = 10_000
     max_connections_per_ip: int = 5_000
     max_connections_per_ip_overrides: Mapping[str, int] = msgspec.field(default_factory=dict)
-    max_connection_creation_rate: int = 2**31 - 1  # a second, for each listener
-    backlog: int = 50  # socket.listen.backlog.size
+    max_connection_creation_rate: int = broker_default("max.connection.creation.rate")  # a second, for each listener
+    backlog: int = broker_default("socket.listen.backlog.size")
     # Ours, not Kafka's: requests that wait (acks=all, long polls) hold no handler, so they have limits of their own.
     # Beyond them a connection may hold one request at a time, as in Kafka.
-    parked_max_requests: int = 20_000
-    parked_max_bytes: int = 256 * 1024 * 1024
+    parked_max_requests: int = broker_default("strandline.parked.max.requests")
+    parked_max_bytes: int = broker_default("strandline.parked.max.bytes")
     # Elements of all lists of a request: room for every partition of a large cluster, named by a follower or an admin.
     max_request_elements: int = 250_000
-    pipelined: int = 10  # requests of one connection begun and not answered
+    pipelined: int = broker_default("strandline.connection.max.pipelined.requests")
+    """Requests of one connection that may be in progress at the same time."""
     # A frame that was begun must be finished within this, plus a second for every 64 KiB that arrived.
-    frame_timeout_ms: int = 30_000
-    metrics_page: bool = True
+    frame_timeout_ms: int = broker_default("strandline.frame.timeout.ms")
+    metrics_page: bool = broker_default("strandline.metrics.page.enable")
 
     @property
     def queued_bytes_limit(self) -> int:

@@ -23,7 +23,7 @@ from strandline.metadata.effective_configs import (
     describe_group,
     describe_topic,
 )
-from strandline.model.config_key import ConfigSource
+from strandline.model.config_keys.key import ConfigSource
 from strandline.node.config import Config
 from strandline.node.storage import FormatPlan, format_storage, open_storage, storage_info
 from strandline.runtime.disk import SystemDisk

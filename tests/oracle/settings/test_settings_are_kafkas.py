@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from strandline.metadata.broker_configs import BROKER_KEYS, THROTTLE_KEYS, broker_synonyms, check_broker_configs
-from strandline.metadata.group_configs import CLIENT_METRICS_KEYS, GROUP_KEYS
-from strandline.metadata.topic_configs import TOPIC_KEYS
-from strandline.model.config_key import ConfigError, ConfigKey, ConfigKind
+from strandline.model.config_keys.broker import BROKER_KEYS, THROTTLE_KEYS, broker_synonyms, check_broker_configs
+from strandline.model.config_keys.group import CLIENT_METRICS_KEYS, GROUP_KEYS
+from strandline.model.config_keys.key import ConfigError, ConfigKey, ConfigKind
+from strandline.model.config_keys.topic import TOPIC_KEYS
 
 # Kafka is asked once, by one worker.
 pytestmark = pytest.mark.xdist_group("kafka-settings")

@@ -17,8 +17,8 @@ from strandline.metadata.effective_configs import (
     describe_topic,
     effective_topic_config,
 )
-from strandline.metadata.topic_configs import TOPIC_KEYS
-from strandline.model.config_key import ConfigKind, ConfigSource
+from strandline.model.config_keys.key import ConfigKind, ConfigSource
+from strandline.model.config_keys.topic import TOPIC_KEYS
 
 DEFAULT, STATIC = ConfigSource.DEFAULT, ConfigSource.STATIC_BROKER
 

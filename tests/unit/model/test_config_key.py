@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from strandline.model.config_key import (
+from strandline.model.config_keys.key import (
     Between,
     ConfigError,
     ConfigKey,

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-from strandline.model.config_key import ConfigValue
+from strandline.model.config_keys.key import ConfigValue
 from strandline.model.ids import Endpoint
 
 _ADDRESS = re.compile(r"(?:\[([0-9a-zA-Z%._:-]+)\]|([^\[\]/@:\s]+)):([0-9]{1,5})")

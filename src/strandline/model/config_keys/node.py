@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from strandline.metadata.config_keys.notation import CLUSTER_WIDE, boolean, class_name, integer, listing, long, string
-from strandline.model.config_key import MAX_LONG, ConfigKey, Items, OneOf
+from strandline.model.config_keys.key import MAX_LONG, ConfigKey, Items, OneOf
+from strandline.model.config_keys.key_types import CLUSTER_WIDE, boolean, class_name, integer, listing, long, string
 
 KEYS: tuple[ConfigKey, ...] = (
     listing(

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from strandline.metadata.config_keys.notation import (
+from strandline.model.config_keys.key import MAX_LONG, ConfigKey, Items, OneOf
+from strandline.model.config_keys.key_types import (
     CLUSTER_WIDE,
     PER_BROKER,
     boolean,
@@ -12,7 +13,6 @@ from strandline.metadata.config_keys.notation import (
     long,
     string,
 )
-from strandline.model.config_key import MAX_LONG, ConfigKey, Items, OneOf
 
 KEYS: tuple[ConfigKey, ...] = (
     listing(

@@ -1,6 +1,6 @@
 """What a configuration key is: its name, type, default, allowed values, and whether it can change while a node runs.
 
-The tables of keys (`metadata/broker_configs`, `metadata/topic_configs`, `metadata/group_configs`) are made of these;
+The tables of keys (`model/config_keys/broker`, `model/config_keys/topic`, `model/config_keys/group`) are made of these;
 whoever reads a configuration file or an AlterConfigs request asks a key to `parse` or `check` a text. A key never
 guesses: a text is a value of its type within its bounds, or a `ConfigError` that names the key, the text and what is
 allowed. Parsing accepts and refuses the texts that Apache Kafka accepts and refuses (tests/oracle/settings), with two

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from strandline.metadata.config_keys.notation import (
+from strandline.model.config_keys.key import ConfigKey, Items, OneOf
+from strandline.model.config_keys.key_types import (
     PER_BROKER,
     boolean,
     class_name,
@@ -14,7 +15,6 @@ from strandline.metadata.config_keys.notation import (
     short,
     string,
 )
-from strandline.model.config_key import ConfigKey, Items, OneOf
 
 KEYS: tuple[ConfigKey, ...] = (
     listing(

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from strandline.metadata.broker_configs import (
+from strandline.model.config_keys.broker import (
     BROKER_KEYS,
     OWN_KEYS,
     OWN_PREFIX,
@@ -13,14 +13,14 @@ from strandline.metadata.broker_configs import (
     broker_synonyms,
     check_broker_configs,
 )
-from strandline.metadata.group_configs import (
+from strandline.model.config_keys.group import (
     CLIENT_METRICS_KEYS,
     GROUP_KEYS,
     check_client_metrics_configs,
     check_group_configs,
 )
-from strandline.metadata.topic_configs import TOPIC_KEYS, check_topic_configs
-from strandline.model.config_key import ConfigError, ConfigKey, ConfigMode, ConfigValue
+from strandline.model.config_keys.key import ConfigError, ConfigKey, ConfigMode, ConfigValue
+from strandline.model.config_keys.topic import TOPIC_KEYS, check_topic_configs
 
 ALL_TABLES: tuple[Mapping[str, ConfigKey], ...] = (
     BROKER_KEYS,

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from strandline.metadata.config_keys.addresses import servers_problem, voters_problem
-from strandline.metadata.config_keys.notation import boolean, integer, listing, long, string
-from strandline.model.config_key import ConfigKey, Items, Passing
+from strandline.model.config_keys.addresses import servers_problem, voters_problem
+from strandline.model.config_keys.key import ConfigKey, Items, Passing
+from strandline.model.config_keys.key_types import boolean, integer, listing, long, string
 
 KEYS: tuple[ConfigKey, ...] = (
     listing(

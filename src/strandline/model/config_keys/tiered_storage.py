@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from strandline.metadata.config_keys.notation import CLUSTER_WIDE, boolean, double, integer, long, string
-from strandline.model.config_key import MAX_LONG, ConfigKey, NonEmpty
+from strandline.model.config_keys.key import MAX_LONG, ConfigKey, NonEmpty
+from strandline.model.config_keys.key_types import CLUSTER_WIDE, boolean, double, integer, long, string
 
 KEYS: tuple[ConfigKey, ...] = (
     boolean("remote.log.storage.system.enable", False, "Whether tiered storage is available on this broker."),

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from strandline.metadata.config_keys.notation import CLUSTER_WIDE, integer, listing, short, string
-from strandline.model.config_key import ConfigKey, Items
+from strandline.model.config_keys.key import ConfigKey, Items
+from strandline.model.config_keys.key_types import CLUSTER_WIDE, integer, listing, short, string
 
 KEYS: tuple[ConfigKey, ...] = (
     integer(

@@ -1,13 +1,10 @@
-"""The words that tables of keys are written in: one function per type, so that a key is a line and not a paragraph.
-
-Used by the tables in this package and by `metadata/topic_configs` and `metadata/group_configs`.
-"""
+"""One function per type of config key, so that a row of a key table is a call."""
 
 from __future__ import annotations
 
-from typing import TypedDict, Unpack
+from typing import Final, TypedDict, Unpack
 
-from strandline.model.config_key import (
+from strandline.model.config_keys.key import (
     Allowed,
     Between,
     ConfigKey,
@@ -20,6 +17,8 @@ from strandline.model.config_key import (
 
 PER_BROKER = ConfigMode.PER_BROKER
 CLUSTER_WIDE = ConfigMode.CLUSTER_WIDE
+INHERITED: Final = None
+"""The default of a topic or group key whose synonyms state it: see `broker.inherit_defaults`."""
 
 
 class Traits(TypedDict, total=False):
@@ -35,12 +34,16 @@ class Bounds(Traits, total=False):
     also: int
 
 
-class Rules(Traits, total=False):
+class Restriction(Traits, total=False):
     allowed: Allowed
 
 
-def boolean(name: str, default: bool, doc: str, **traits: Unpack[Traits]) -> ConfigKey:
-    return ConfigKey(name, ConfigKind.BOOLEAN, text_of(default), doc, **traits)
+def synonym(name: str) -> tuple[Synonym, ...]:
+    return (Synonym(name),)
+
+
+def boolean(name: str, default: bool | None, doc: str, **traits: Unpack[Traits]) -> ConfigKey:
+    return ConfigKey(name, ConfigKind.BOOLEAN, _text(default), doc, **traits)
 
 
 def integer(name: str, default: int | None, doc: str, **bounds: Unpack[Bounds]) -> ConfigKey:
@@ -55,16 +58,16 @@ def long(name: str, default: int | None, doc: str, **bounds: Unpack[Bounds]) -> 
     return _number(ConfigKind.LONG, name, default, doc, bounds)
 
 
-def double(name: str, default: float, doc: str, **bounds: Unpack[Bounds]) -> ConfigKey:
+def double(name: str, default: float | None, doc: str, **bounds: Unpack[Bounds]) -> ConfigKey:
     return _number(ConfigKind.DOUBLE, name, default, doc, bounds)
 
 
-def string(name: str, default: str | None, doc: str, **rules: Unpack[Rules]) -> ConfigKey:
-    return ConfigKey(name, ConfigKind.STRING, default, doc, **rules)
+def string(name: str, default: str | None, doc: str, **restriction: Unpack[Restriction]) -> ConfigKey:
+    return ConfigKey(name, ConfigKind.STRING, default, doc, **restriction)
 
 
-def listing(name: str, default: str | None, doc: str, **rules: Unpack[Rules]) -> ConfigKey:
-    return ConfigKey(name, ConfigKind.LIST, default, doc, **rules)
+def listing(name: str, default: str | None, doc: str, **restriction: Unpack[Restriction]) -> ConfigKey:
+    return ConfigKey(name, ConfigKind.LIST, default, doc, **restriction)
 
 
 def class_name(name: str, default: str | None, doc: str, **traits: Unpack[Traits]) -> ConfigKey:
@@ -80,7 +83,7 @@ def _number(kind: ConfigKind, name: str, default: ConfigValue | None, doc: str, 
     return ConfigKey(
         name,
         kind,
-        None if default is None else text_of(default),
+        _text(default),
         doc,
         allowed=None if low is None and high is None else Between(low, high, also),
         mode=bounds.get("mode", ConfigMode.READ_ONLY),
@@ -88,3 +91,7 @@ def _number(kind: ConfigKind, name: str, default: ConfigValue | None, doc: str, 
         internal=bounds.get("internal", False),
         synonyms=bounds.get("synonyms", ()),
     )
+
+
+def _text(default: ConfigValue | None) -> str | None:
+    return None if default is None else text_of(default)

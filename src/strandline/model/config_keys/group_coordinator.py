@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from strandline.metadata.config_keys.notation import CLUSTER_WIDE, integer, listing, long, short, string
-from strandline.model.config_key import MAX_INT, ConfigKey, Items, OneOf
+from strandline.model.config_keys.key import MAX_INT, ConfigKey, Items, OneOf
+from strandline.model.config_keys.key_types import CLUSTER_WIDE, integer, listing, long, short, string
 
 KEYS: tuple[ConfigKey, ...] = (
     listing(

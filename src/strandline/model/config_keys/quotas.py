@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from strandline.metadata.config_keys.notation import class_name, integer
-from strandline.model.config_key import ConfigKey
+from strandline.model.config_keys.key import ConfigKey
+from strandline.model.config_keys.key_types import class_name, integer
 
 KEYS: tuple[ConfigKey, ...] = (
     integer("quota.window.num", 11, "Samples kept for clients' quotas.", at_least=1),

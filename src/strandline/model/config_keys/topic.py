@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Final
+from typing import Any, Final
 
-from strandline.metadata.config_keys.notation import boolean, double, integer, listing, long, string
-from strandline.model.config_key import (
-    MAX_LONG,
+from strandline.model.config_keys.broker import inherit_defaults
+from strandline.model.config_keys.key import (
     ConfigError,
     ConfigKey,
     ConfigValue,
@@ -22,6 +21,7 @@ from strandline.model.config_key import (
     Synonym,
     by_name,
 )
+from strandline.model.config_keys.key_types import INHERITED, boolean, double, integer, listing, long, string, synonym
 
 _MINUTE_MS: Final = 60_000
 _HOUR_MS: Final = 3_600_000
@@ -36,51 +36,47 @@ def _throttled_replicas_problem(value: ConfigValue) -> str | None:
     return "must be * for all replicas, or pairs partition:broker such as 0:101,1:102"
 
 
-def _of(name: str) -> tuple[Synonym, ...]:
-    return (Synonym(name),)
-
-
 _SIZE = (
     integer(
         "segment.bytes",
-        1_073_741_824,
+        INHERITED,
         "Size at which a segment is closed and the next begun.",
         at_least=1_048_576,
-        synonyms=_of("log.segment.bytes"),
+        synonyms=synonym("log.segment.bytes"),
     ),
     long(
         "segment.ms",
-        604_800_000,
+        INHERITED,
         "Age at which a segment is closed even if it is small.",
         at_least=1,
         synonyms=(Synonym("log.roll.ms"), Synonym("log.roll.hours", _HOUR_MS)),
     ),
     long(
         "segment.jitter.ms",
-        0,
+        INHERITED,
         "Random time taken off segment.ms, so that partitions do not roll all at once.",
         at_least=0,
         synonyms=(Synonym("log.roll.jitter.ms"), Synonym("log.roll.jitter.hours", _HOUR_MS)),
     ),
     integer(
         "segment.index.bytes",
-        10_485_760,
+        INHERITED,
         "Largest size of an index file; a full index rolls the segment.",
         at_least=4,
-        synonyms=_of("log.index.size.max.bytes"),
+        synonyms=synonym("log.index.size.max.bytes"),
     ),
     integer(
         "index.interval.bytes",
-        4_096,
+        INHERITED,
         "Bytes of log between two entries of the offset index.",
         at_least=0,
-        synonyms=_of("log.index.interval.bytes"),
+        synonyms=synonym("log.index.interval.bytes"),
     ),
     boolean(
         "preallocate",
-        False,
+        INHERITED,
         "Whether new segment files are given their full size at once.",
-        synonyms=_of("log.preallocate"),
+        synonyms=synonym("log.preallocate"),
     ),
     integer(
         "internal.segment.bytes",
@@ -93,14 +89,14 @@ _SIZE = (
 _FLUSH = (
     long(
         "flush.messages",
-        MAX_LONG,
+        INHERITED,
         "Messages appended before a partition is forced to disk.",
         at_least=1,
-        synonyms=_of("log.flush.interval.messages"),
+        synonyms=synonym("log.flush.interval.messages"),
     ),
     long(
         "flush.ms",
-        MAX_LONG,
+        INHERITED,
         "Time a record may wait before it is forced to disk.",
         at_least=0,
         synonyms=(Synonym("log.flush.interval.ms"), Synonym("log.flush.scheduler.interval.ms")),
@@ -110,20 +106,20 @@ _FLUSH = (
 _RETENTION = (
     listing(
         "cleanup.policy",
-        "delete",
+        INHERITED,
         "What becomes of old records: delete, compact, both, or nothing when empty.",
         allowed=Items(("compact", "delete")),
-        synonyms=_of("log.cleanup.policy"),
+        synonyms=synonym("log.cleanup.policy"),
     ),
     long(
         "retention.bytes",
-        -1,
+        INHERITED,
         "Size of a partition above which its oldest segments go; -1 sets no limit.",
-        synonyms=_of("log.retention.bytes"),
+        synonyms=synonym("log.retention.bytes"),
     ),
     long(
         "retention.ms",
-        604_800_000,
+        INHERITED,
         "How long records are kept; -1 forever.",
         at_least=-1,
         synonyms=(
@@ -134,118 +130,118 @@ _RETENTION = (
     ),
     long(
         "file.delete.delay.ms",
-        60_000,
+        INHERITED,
         "How long a deleted segment's files stay before they are unlinked.",
         at_least=0,
-        synonyms=_of("log.segment.delete.delay.ms"),
+        synonyms=synonym("log.segment.delete.delay.ms"),
     ),
     long(
         "delete.retention.ms",
-        86_400_000,
+        INHERITED,
         "How long tombstones stay readable after compaction.",
         at_least=0,
-        synonyms=_of("log.cleaner.delete.retention.ms"),
+        synonyms=synonym("log.cleaner.delete.retention.ms"),
     ),
     long(
         "min.compaction.lag.ms",
-        0,
+        INHERITED,
         "Age a record must reach before it may be compacted away.",
         at_least=0,
-        synonyms=_of("log.cleaner.min.compaction.lag.ms"),
+        synonyms=synonym("log.cleaner.min.compaction.lag.ms"),
     ),
     long(
         "max.compaction.lag.ms",
-        MAX_LONG,
+        INHERITED,
         "Age at which a record must have become eligible for compaction.",
         at_least=1,
-        synonyms=_of("log.cleaner.max.compaction.lag.ms"),
+        synonyms=synonym("log.cleaner.max.compaction.lag.ms"),
     ),
     double(
         "min.cleanable.dirty.ratio",
-        0.5,
+        INHERITED,
         "Share of a log that must be uncompacted before it is compacted.",
         at_least=0,
         at_most=1,
-        synonyms=_of("log.cleaner.min.cleanable.ratio"),
+        synonyms=synonym("log.cleaner.min.cleanable.ratio"),
     ),
 )
 
 _RECORDS = (
     integer(
         "max.message.bytes",
-        1_048_588,
+        INHERITED,
         "Largest record batch accepted, as it travels.",
         at_least=0,
-        synonyms=_of("message.max.bytes"),
+        synonyms=synonym("message.max.bytes"),
     ),
     string(
         "compression.type",
-        "producer",
+        INHERITED,
         "Codec that batches are stored with; `producer` keeps each batch as it came.",
         allowed=OneOf(("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer")),
-        synonyms=_of("compression.type"),
+        synonyms=synonym("compression.type"),
     ),
     integer(
         "compression.gzip.level",
-        -1,
+        INHERITED,
         "Effort of gzip when the broker compresses; -1 is the codec's own choice.",
         at_least=1,
         at_most=9,
         also=-1,
-        synonyms=_of("compression.gzip.level"),
+        synonyms=synonym("compression.gzip.level"),
     ),
     integer(
         "compression.lz4.level",
-        9,
+        INHERITED,
         "Effort of lz4 when the broker compresses.",
         at_least=1,
         at_most=17,
-        synonyms=_of("compression.lz4.level"),
+        synonyms=synonym("compression.lz4.level"),
     ),
     integer(
         "compression.zstd.level",
-        3,
+        INHERITED,
         "Effort of zstd when the broker compresses; negative levels trade size for speed.",
         at_least=-131_072,
         at_most=22,
-        synonyms=_of("compression.zstd.level"),
+        synonyms=synonym("compression.zstd.level"),
     ),
     string(
         "message.timestamp.type",
-        "CreateTime",
+        INHERITED,
         "Whether timestamps are the producer's or the time of appending.",
         allowed=OneOf(("CreateTime", "LogAppendTime")),
-        synonyms=_of("log.message.timestamp.type"),
+        synonyms=synonym("log.message.timestamp.type"),
     ),
     long(
         "message.timestamp.before.max.ms",
-        MAX_LONG,
+        INHERITED,
         "How far a record's timestamp may lie in the past.",
         at_least=0,
-        synonyms=_of("log.message.timestamp.before.max.ms"),
+        synonyms=synonym("log.message.timestamp.before.max.ms"),
     ),
     long(
         "message.timestamp.after.max.ms",
-        3_600_000,
+        INHERITED,
         "How far a record's timestamp may lie in the future.",
         at_least=0,
-        synonyms=_of("log.message.timestamp.after.max.ms"),
+        synonyms=synonym("log.message.timestamp.after.max.ms"),
     ),
 )
 
 _REPLICAS = (
     integer(
         "min.insync.replicas",
-        1,
+        INHERITED,
         "In-sync replicas an acks=all write needs to be accepted.",
         at_least=1,
-        synonyms=_of("min.insync.replicas"),
+        synonyms=synonym("min.insync.replicas"),
     ),
     boolean(
         "unclean.leader.election.enable",
-        False,
+        INHERITED,
         "Whether a replica that is not in sync may lead when no other can, losing records.",
-        synonyms=_of("unclean.leader.election.enable"),
+        synonyms=synonym("unclean.leader.election.enable"),
     ),
     listing(
         "leader.replication.throttled.replicas",
@@ -267,21 +263,28 @@ _TIERING = (
     boolean("remote.log.delete.on.disable", False, "Whether turning tiered storage off deletes what was copied."),
     long(
         "local.retention.ms",
-        -2,
+        INHERITED,
         "How long tiered segments stay local too; -2 means as long as retention.ms.",
         at_least=-2,
-        synonyms=_of("log.local.retention.ms"),
+        synonyms=synonym("log.local.retention.ms"),
     ),
     long(
         "local.retention.bytes",
-        -2,
+        INHERITED,
         "Local size of a tiered partition; -2 means the same as retention.bytes.",
         at_least=-2,
-        synonyms=_of("log.local.retention.bytes"),
+        synonyms=synonym("log.local.retention.bytes"),
     ),
 )
 
-TOPIC_KEYS: Final[Mapping[str, ConfigKey]] = by_name((*_SIZE, *_FLUSH, *_RETENTION, *_RECORDS, *_REPLICAS, *_TIERING))
+TOPIC_KEYS: Final[Mapping[str, ConfigKey]] = by_name(
+    inherit_defaults((*_SIZE, *_FLUSH, *_RETENTION, *_RECORDS, *_REPLICAS, *_TIERING))
+)
+
+
+def topic_default(name: str) -> Any:
+    """The parsed default of a topic key, for the typed slices of config."""
+    return TOPIC_KEYS[name].default_value()
 
 
 def check_topic_configs(configs: Mapping[str, str], defaults: Mapping[str, str] | None = None) -> None:

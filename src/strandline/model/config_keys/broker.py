@@ -1,6 +1,6 @@
 """Every key that a broker or controller can be configured with, and what may change while it runs.
 
-`BROKER_KEYS` is Kafka's table, put together from `metadata/config_keys`. `OWN_KEYS` are Strandline's own,
+`BROKER_KEYS` is Kafka's table, put together from `model/config_keys`. `OWN_KEYS` are Strandline's own,
 prefixed so that they are never taken for Kafka's, and described only where a file sets them. Callers:
 `node/config` (files), `controller/configs` (alterations), `metadata/effective_configs` (descriptions).
 """
@@ -8,11 +8,13 @@ prefixed so that they are never taken for Kafka's, and described only where a fi
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from typing import Final
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Final
 
-from strandline.metadata.config_keys import (
-    groups,
+from msgspec.structs import replace
+
+from strandline.model.config_keys import (
+    group_coordinator,
     log,
     network,
     node,
@@ -21,12 +23,12 @@ from strandline.metadata.config_keys import (
     replication,
     sasl,
     security,
-    share,
-    tiering,
+    share_groups,
+    tiered_storage,
     transactions,
 )
-from strandline.metadata.config_keys.notation import CLUSTER_WIDE, boolean, integer, long
-from strandline.model.config_key import MAX_LONG, ConfigError, ConfigKey, ConfigMode, by_name
+from strandline.model.config_keys.key import MAX_LONG, ConfigError, ConfigKey, ConfigMode, by_name, text_of
+from strandline.model.config_keys.key_types import CLUSTER_WIDE, boolean, integer, long
 
 BROKER_KEYS: Final[Mapping[str, ConfigKey]] = by_name(
     key
@@ -36,13 +38,13 @@ BROKER_KEYS: Final[Mapping[str, ConfigKey]] = by_name(
         quorum,
         log,
         replication,
-        groups,
-        share,
+        group_coordinator,
+        share_groups,
         transactions,
         quotas,
         security,
         sasl,
-        tiering,
+        tiered_storage,
     )
     for key in subject.KEYS
 )
@@ -138,6 +140,22 @@ _LIMITS_OF_LISTENER: Final = ("max.connections", "max.connection.creation.rate",
 _KEYS_AND_CERTIFICATES: Final = frozenset(
     name for name in BROKER_KEYS if re.match(r"ssl\.(key|keystore|truststore)\.", name)
 )
+
+
+def broker_default(name: str) -> Any:
+    """The parsed default of a broker key, for the typed slices of config."""
+    return (BROKER_KEYS.get(name) or OWN_KEYS[name]).default_value()
+
+
+def inherit_defaults(keys: Iterable[ConfigKey]) -> Iterator[ConfigKey]:
+    """A key of topics or groups takes its default from the first of its synonyms that has one."""
+    for key in keys:
+        for synonym in key.synonyms:
+            value = broker_default(synonym.name)
+            if value is not None:
+                key = replace(key, default=text_of(value if synonym.factor == 1 else value * synonym.factor))
+                break
+        yield key
 
 
 def broker_synonyms(name: str) -> tuple[str, ...]:

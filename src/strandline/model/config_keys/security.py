@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from strandline.metadata.config_keys.notation import PER_BROKER, boolean, class_name, listing, long, password, string
-from strandline.model.config_key import ConfigKey, Items, OneOf
+from strandline.model.config_keys.key import ConfigKey, Items, OneOf
+from strandline.model.config_keys.key_types import PER_BROKER, boolean, class_name, listing, long, password, string
 
 KEYS: tuple[ConfigKey, ...] = (
     string("authorizer.class.name", "", "Class that decides who may do what; empty allows everything."),
