@@ -1,6 +1,6 @@
-"""One node of a quorum on a simulated machine: the whole shell, real connections, and a controller of ten lines.
+"""One node of a quorum on a simulated machine: the whole Raft shell, real connections, and a minimal controller.
 
-A node that leads writes numbered settings, one after the other, as a controller does: reserve, replay, append, wait.
+The leader writes numbered configs one after the other, as a controller does: reserve, replay, append, wait.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from strandline.simulation.offload import SimOffload
 from strandline.simulation.world import Machine
 
 if TYPE_CHECKING:
-    from simulation.quorum_stage import Stage
+    from simulation.quorum_cluster import QuorumCluster
 
 HOME = "/data"
 PARTITION = f"{HOME}/{METADATA_PARTITION}"
@@ -60,17 +60,17 @@ RAFT_APIS = (
 TINY = StorageSettings(segment_bytes=1500, retention_bytes=3000)
 OFTEN = SnapshotSettings(max_bytes_between=2000, max_interval_ms=20_000)
 T = TypeVar("T")
-# Each number is a value of one of these keys, so that an image stays small however long a run is.
 KEYS = 23
+"""Each number is the value of one of so many keys, so that the image stays small in a long run."""
 
 
 def voter(number: int) -> Voter:
     return Voter(number, Uuid.of(7, 1000 + number), (("CONTROLLER", Endpoint(f"node{number}", PORT)),))
 
 
-class Holding:
-    """An offload that keeps back the next work of a certain name until it is released: as a busy thread would, or, when
-    it is done already, as a busy loop would the news of it."""
+class HoldingOffload:
+    """An offload that holds the next job of a given name until it is released: before it runs, as a busy thread would,
+    or `when_done`, as a busy event loop would delay its result."""
 
     def __init__(self, inner: Offload) -> None:
         self._inner = inner
@@ -105,10 +105,10 @@ class Holding:
         self._inner.close()
 
 
-class Node:
+class QuorumNode:
     def __init__(
         self,
-        stage: Stage,
+        cluster: QuorumCluster,
         number: int,
         *,
         storage: StorageSettings = TINY,
@@ -116,39 +116,39 @@ class Node:
         is_controller: bool = True,
     ) -> None:
         self.number = number
-        self.machine: Machine = stage.simulation.machine(f"node{number}")
+        self.machine: Machine = cluster.simulation.machine(f"node{number}")
         self.quorum: Quorum
         self.image: Image
         self.storage: MetadataStorage
-        self.offload: Holding
+        self.offload: HoldingOffload
         self.task: asyncio.Task[None] | None = None
         self.is_ready = False
         self.stop = asyncio.Event()
         self.pause_s = 0.02
         self.is_controller = is_controller
-        self._stage = stage
+        self._cluster = cluster
         self._settings = storage
         self._policy = policy
         self._writer: asyncio.Task[Any] | None = None
 
     @property
-    def is_alive(self) -> bool:
+    def is_running(self) -> bool:
         return self.machine.process is not None and self.machine.process.alive
 
     def boot(self) -> None:
-        self._stage.check_alive()
+        self._cluster.check_running()
         self.is_ready = False
         self.stop = asyncio.Event()
         self.task = self.machine.boot(self.run)
 
     async def run(self, world: World) -> None:
-        stage = self._stage
-        offload = self.offload = Holding(SimOffload(world.random, threads=2))
+        cluster = self._cluster
+        offload = self.offload = HoldingOffload(SimOffload(world.random, threads=2))
         if not world.disk.exists(HOME):
             world.disk.make_dirs(HOME)
             world.disk.sync_dir("/")
-            if stage.dynamic is not None:
-                write_first_voters(world.disk, PARTITION, stage.dynamic, wall_ms=world.clock.wall_ms())
+            if cluster.dynamic is not None:
+                write_first_voters(world.disk, PARTITION, cluster.dynamic, wall_ms=world.clock.wall_ms())
         self.image = Image()
         self.storage = await offload.run(
             partial(MetadataStorage.open, world.disk, HOME, wall_ms=world.clock.wall_ms(), settings=self._settings)
@@ -164,9 +164,9 @@ class Node:
             me=voter(self.number) if self.is_controller else Voter(self.number, Uuid.of(7, 1000 + self.number)),
             cluster_id=CLUSTER,
             is_controller=self.is_controller,
-            settings=stage.settings,
-            configured_voters=stage.configured,
-            bootstrap=stage.bootstrap,
+            settings=cluster.settings,
+            configured_voters=cluster.configured,
+            bootstrap=cluster.bootstrap,
             policy=self._policy,
         )
         quorum.on_commit = self._on_commit
@@ -201,10 +201,10 @@ class Node:
         return {**table, int(ApiKey.API_VERSIONS): Handler(API[ApiKey.API_VERSIONS], versions, _failure)}
 
     def _on_commit(self, touched: list[Touched]) -> None:
-        self._stage.ledger.on_committed(self.number, self.image)
+        self._cluster.history.on_commit(self.number, self.image)
 
     def _on_leading(self, epoch: int) -> None:
-        self._stage.ledger.on_leading(self.number, epoch)
+        self._cluster.history.on_leading(self.number, epoch)
         assert self.image.end_offset == self.image.committed.offset == self.quorum.committed.value
         self._writer = self._tasks.start(self._write(), "writer")
 
@@ -217,24 +217,24 @@ class Node:
     async def _write(self) -> None:
         while True:
             await asyncio.sleep(self.pause_s)
-            if self._stage.is_writing:
+            if self._cluster.is_writing:
                 await self.write_one()
 
     async def write_one(self) -> None:
-        ledger, quorum = self._stage.ledger, self.quorum
+        history, quorum = self._cluster.history, self.quorum
         try:
-            number = ledger.written
-            ledger.written += 1
+            number = history.written
+            history.written += 1
             committed = quorum.committed
             offset = append(quorum, self.image, number)
             await committed.reached(offset + 1)
-            ledger.acked[number] = offset
+            history.acked[number] = offset
         except KafkaError as error:
             assert error.code is ErrorCode.NOT_CONTROLLER
 
 
 def append(quorum: Quorum, image: Image, number: int) -> int:
-    """As a controller does it; the offset."""
+    """Appends as a controller does. Returns the offset."""
     base_offset = quorum.reserve()
     record = ConfigRecord(resource_type=2, resource_name="r", name=str(number % KEYS), value=str(number))
     image.mark(base_offset)
