@@ -1,5 +1,5 @@
-"""OffsetForLeaderEpoch (23), versions 2-4: where an epoch ended, so that a client sees whether its position is lost.
-Left out: being asked by a follower, which truncates by what Fetch tells it (KIP-595).
+"""OffsetForLeaderEpoch (23), versions 2-4: the end offset of an epoch, from which a client detects that its position
+was truncated. Left out: requests of followers, which truncate by the diverging epoch of a Fetch response (KIP-595).
 """
 
 from __future__ import annotations
@@ -22,18 +22,19 @@ async def handle_offset_for_leader_epoch(
     topics = []
     yields = YieldCounter(call)
     for topic in request.topics:
-        answers = []
-        for one in topic.partitions:
+        responses = []
+        for wanted in topic.partitions:
             if yields.due():
                 await yield_to_loop()
-            answer = EpochEndOffset(partition=one.partition, leader_epoch=-1, end_offset=-1)
+            response = EpochEndOffset(partition=wanted.partition, leader_epoch=-1, end_offset=-1)
             try:
-                partition = broker.partitions.find(topic.topic, ZERO_UUID, one.partition)
-                log = partition.log or await partition.ready()
-                partition.leading(one.current_leader_epoch)
-                answer.leader_epoch, answer.end_offset = log.epochs.end_offset_for(one.leader_epoch, log.log_end_offset)
+                _, _, log = await broker.partitions.find_leading(
+                    topic.topic, ZERO_UUID, wanted.partition, wanted.current_leader_epoch
+                )
+                end = log.epochs.end_offset_for(wanted.leader_epoch, log.log_end_offset)
+                response.leader_epoch, response.end_offset = end
             except KafkaError as error:
-                answer.error_code = error.code
-            answers.append(answer)
-        topics.append(OffsetForLeaderTopicResult(topic=topic.topic, partitions=answers))
+                response.error_code = error.code
+            responses.append(response)
+        topics.append(OffsetForLeaderTopicResult(topic=topic.topic, partitions=responses))
     return OffsetForLeaderEpochResponse(topics=topics)

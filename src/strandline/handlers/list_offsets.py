@@ -1,5 +1,5 @@
-"""ListOffsets (2), versions 1-11. Tiered storage does not exist here: earliest-local is earliest, latest-tiered and
-earliest-pending-upload have no answer (-1), as Apache Kafka says for a topic without remote storage.
+"""ListOffsets (2), versions 1-11. There is no tiered storage: earliest-local equals earliest, latest-tiered and
+earliest-pending-upload are -1, as in Apache Kafka for a topic without remote storage.
 """
 
 from __future__ import annotations
@@ -35,68 +35,70 @@ _READ_COMMITTED = 1
 async def handle_list_offsets(broker: BrokerContext, call: Call, request: ListOffsetsRequest) -> ListOffsetsResponse:
     if request.isolation_level not in (_READ_UNCOMMITTED, _READ_COMMITTED):
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"there is no isolation level {request.isolation_level}")
-    asked = Counter((topic.name, one.partition_index) for topic in request.topics for one in topic.partitions)
+    mentions = Counter(
+        (topic.name, partition.partition_index) for topic in request.topics for partition in topic.partitions
+    )
     topics: dict[str, ListOffsetsTopicResponse] = {}
     yields = YieldCounter(call)
     for topic in request.topics:
-        for one in topic.partitions:
+        for partition in topic.partitions:
             if yields.due():
                 await yield_to_loop()
-            times = asked.pop((topic.name, one.partition_index), 0)
+            times = mentions.pop((topic.name, partition.partition_index), 0)
             if times == 0:
-                continue  # named twice, and refused once already
-            answer = ListOffsetsPartitionResponse(partition_index=one.partition_index)
+                continue  # a duplicate, rejected at its first mention
+            response = ListOffsetsPartitionResponse(partition_index=partition.partition_index)
             try:
                 if times > 1:
-                    raise KafkaError(ErrorCode.INVALID_REQUEST, "the partition is named twice")
-                await _look_up(broker, call, request, topic.name, one, answer)
+                    raise KafkaError(ErrorCode.INVALID_REQUEST, "the request names the partition more than once")
+                await _list_offset(broker, call, request, topic.name, partition, response)
                 if call.version < 4:
-                    answer.leader_epoch = -1
+                    response.leader_epoch = -1
             except KafkaError as error:
-                answer.error_code = error.code
+                response.error_code = error.code
             named = topics.setdefault(topic.name, ListOffsetsTopicResponse(name=topic.name))
-            named.partitions.append(answer)
+            named.partitions.append(response)
     return ListOffsetsResponse(topics=list(topics.values()))
 
 
-async def _look_up(
+async def _list_offset(
     broker: BrokerContext,
     call: Call,
     request: ListOffsetsRequest,
     topic: str,
     wanted: ListOffsetsPartition,
-    answer: ListOffsetsPartitionResponse,
+    response: ListOffsetsPartitionResponse,
 ) -> None:
     timestamp = wanted.timestamp
     if timestamp < EARLIEST_PENDING_UPLOAD or call.version < _SINCE_VERSION.get(timestamp, 0):
-        raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"timestamp {timestamp} means nothing in this version")
-    partition = broker.partitions.find(topic, ZERO_UUID, wanted.partition_index)
-    log = partition.log or await partition.ready()
-    leader = partition.leading(wanted.current_leader_epoch)
+        raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"version {call.version} has no timestamp {timestamp}")
+    _, leader, log = await broker.partitions.find_leading(
+        topic, ZERO_UUID, wanted.partition_index, wanted.current_leader_epoch
+    )
     upper = _upper_offset(request, leader, log)
     if timestamp == LATEST:
-        _check_proven(request, call, leader)
-        answer.offset = upper
-        answer.leader_epoch = leader.leader_epoch
+        _check_high_watermark_known(request, call, leader)
+        response.offset = upper
+        response.leader_epoch = leader.leader_epoch
     elif timestamp in (EARLIEST, EARLIEST_LOCAL):
-        answer.offset = log.log_start_offset
-        answer.leader_epoch = log.epochs.epoch_for(answer.offset)
+        response.offset = log.log_start_offset
+        response.leader_epoch = log.epochs.epoch_for(response.offset)
     elif timestamp >= 0 or timestamp == MAX_TIMESTAMP:
         if timestamp == MAX_TIMESTAMP:
             found = await broker.world.offload.run(log.max_timestamp_offset, upper)
         else:
             found = await broker.world.offload.run(log.offset_for_timestamp, timestamp, upper)
         if found is None:
-            _check_proven(request, call, leader)
+            _check_high_watermark_known(request, call, leader)
         else:
-            answer.offset, answer.timestamp, answer.leader_epoch = found
+            response.offset, response.timestamp, response.leader_epoch = found
 
 
-def _check_proven(request: ListOffsetsRequest, call: Call, leader: Leader) -> None:
-    """A new leader does not know yet how far the last one's word went: an end told now could be a step back."""
+def _check_high_watermark_known(request: ListOffsetsRequest, call: Call, leader: Leader) -> None:
+    """The high watermark of a new leader may be behind the previous leader's: a consumer must not see it fall."""
     if request.replica_id == _CONSUMER and not leader.is_high_watermark_known:
         code = ErrorCode.OFFSET_NOT_AVAILABLE if call.version >= 5 else ErrorCode.LEADER_NOT_AVAILABLE
-        raise KafkaError(code, "the high watermark has not reached the beginning of the leader's epoch yet")
+        raise KafkaError(code, "the high watermark has not reached the start of the leader epoch yet")
 
 
 def _upper_offset(request: ListOffsetsRequest, leader: Leader, log: PartitionLog) -> int:

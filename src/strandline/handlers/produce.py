@@ -1,11 +1,12 @@
-"""Produce (0), versions 3-13. Left out: transactional batches, which come with the transaction coordinator: until
-then they are refused, since nobody could end a transaction that they begin.
+"""Produce (0), versions 3-13. Left out: transactional batches. They are rejected until there is a transaction
+coordinator, because nothing could end the transaction that they begin.
 
-The hot path: no step per record, one append per partition, and no wait unless a high watermark is still behind.
+The hot path: no step per record, one append per partition, and no wait unless the high watermark has to rise first.
 """
 
 from __future__ import annotations
 
+from collections.abc import Coroutine
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -14,7 +15,7 @@ from strandline.handlers.reachable_leaders import leader_addresses
 from strandline.log.appending import Appended
 from strandline.log.partition_log import PartitionLog
 from strandline.log.refusal import InvalidRecords
-from strandline.log.validation import is_heavy, validate
+from strandline.log.validation import Validated, is_heavy, validate
 from strandline.model.errors import ErrorCode, KafkaError
 from strandline.model.ids import INTERNAL_TOPICS
 from strandline.protocol.messages.produce import (
@@ -35,7 +36,7 @@ from strandline.runtime.tasks import YieldCounter, yield_to_loop
 from strandline.runtime.watermark import Wait
 
 _ACKS_ALL = -1
-# Errors that say nothing about the partition's log: with the others Kafka tells where it begins.
+# Errors of which Kafka does not report the log start offset.
 _WITHOUT_LOG_START = frozenset(
     {
         ErrorCode.NOT_LEADER_OR_FOLLOWER,
@@ -47,12 +48,19 @@ _WITHOUT_LOG_START = frozenset(
 )
 
 
-class _Pending(NamedTuple):
-    """An append that counts once the high watermark of the leadership that took it has passed it."""
+class _Unacknowledged(NamedTuple):
+    """An append that is acknowledged when the high watermark of its leader epoch has reached `offset`."""
 
-    answer: PartitionProduceResponse
+    response: PartitionProduceResponse
     leader: Leader
     offset: int
+
+
+class _Blocked(NamedTuple):
+    """An append that has to wait: for its log to be opened, or for its batch to be validated in a thread."""
+
+    log: PartitionLog | None
+    until: Coroutine[Any, Any, PartitionLog | Validated]
 
 
 async def handle_produce(broker: BrokerContext, call: Call, request: ProduceRequest) -> ProduceResponse | None:
@@ -65,27 +73,30 @@ async def handle_produce(broker: BrokerContext, call: Call, request: ProduceRequ
             ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
             "transactional records come without a transactional id",
         )
-    production = _Production(broker, call, request, transactional)
+    appends = _Appends(broker, call, request, transactional)
     topics: list[TopicProduceResponse] = []
     yields = YieldCounter(call)
     for topic in request.topic_data:
-        answers: list[PartitionProduceResponse] = []
+        responses: list[PartitionProduceResponse] = []
         for data in topic.partition_data:
             if yields.due():
                 await yield_to_loop()
-                production.look_at_the_clock()
-            answers.append(production.at_once(topic, data) or await production.after_a_wait(topic, data))
-        if answers:
-            topics.append(TopicProduceResponse(name=topic.name, topic_id=topic.topic_id, partition_responses=answers))
-    if production.pending:
+                appends.read_clock()
+            outcome = appends.append(topic, data)
+            if isinstance(outcome, _Blocked):
+                outcome = await appends.append_when_unblocked(topic, data, outcome)
+            responses.append(outcome)
+        if responses:
+            topics.append(TopicProduceResponse(name=topic.name, topic_id=topic.topic_id, partition_responses=responses))
+    if appends.unacknowledged:
         call.park()
-        production.refused |= not await _acknowledged(production.pending, request.timeout_ms)
+        appends.failed |= not await _acknowledge(appends.unacknowledged, request.timeout_ms)
     if request.acks == 0:
         _close_on_error(topics)
         return None
     response = ProduceResponse(responses=topics)
-    if production.refused and call.version >= 10:
-        _tell_leaders(broker, call, response)
+    if appends.failed and call.version >= 10:
+        _add_leader_hints(broker, call, response)
     return response
 
 
@@ -103,10 +114,10 @@ def _is_transactional(records: Any) -> bool:
     return bool(records[ATTRIBUTES_AT + 1] & TRANSACTIONAL)
 
 
-class _Production:
-    """One request on its way into the logs. Nearly always nothing has to be waited for before the append.
+class _Appends:
+    """The appends of one request.
 
-    The clock is read once for what is appended in one step of the event loop, and again after each wait.
+    The clock is read once for all appends of one step of the event loop, and again after each wait.
     """
 
     __slots__ = (
@@ -120,8 +131,8 @@ class _Production:
         "_transactional",
         "_version",
         "_wall_ms",
-        "pending",
-        "refused",
+        "failed",
+        "unacknowledged",
     )
 
     def __init__(self, broker: BrokerContext, call: Call, request: ProduceRequest, transactional: bool) -> None:
@@ -133,60 +144,61 @@ class _Production:
         self._partitions = broker.partitions
         self._clock = broker.world.clock
         self._offload = broker.world.offload
-        self.pending: list[_Pending] = []
-        self.refused = False
-        self.look_at_the_clock()
+        self.unacknowledged: list[_Unacknowledged] = []
+        self.failed = False
+        self.read_clock()
 
-    def look_at_the_clock(self) -> None:
+    def read_clock(self) -> None:
         self._wall_ms = self._clock.wall_ms()
         self._now_ms = self._clock.now_ms()
 
-    def at_once(self, topic: TopicProduceData, data: PartitionProduceData) -> PartitionProduceResponse | None:
-        """None when it takes a wait: the log is not open yet, or the records must be looked into."""
+    def append(
+        self, topic: TopicProduceData, data: PartitionProduceData, validated: Validated | None = None
+    ) -> PartitionProduceResponse | _Blocked:
+        """Validates and appends one partition's batch without waiting, unless that is impossible (`_Blocked`).
+
+        `validated`: the batch was validated in a thread; everything else is checked again after that wait."""
         log: PartitionLog | None = None
         try:
             partition = self._find(topic, data)
             log = partition.log
             if log is None:
-                return None
+                return _Blocked(None, partition.ready())
             records = self._admit(partition, data)
-            wall_ms = self._wall_ms
-            if is_heavy(records, log.settings, wall_ms):
-                return None
-            validated = validate(records, log.settings, wall_ms=wall_ms, api_version=self._version)
-            appended = partition.append_validated(validated, wall_ms=wall_ms, now_ms=self._now_ms)
+            if validated is None:
+                wall_ms, settings = self._wall_ms, log.settings
+                if is_heavy(records, settings, wall_ms):
+                    work = partial(validate, records, settings, wall_ms=wall_ms, api_version=self._version)
+                    return _Blocked(log, self._offload.run(work))
+                validated = validate(records, settings, wall_ms=wall_ms, api_version=self._version)
+            appended = partition.append_as_leader(validated, wall_ms=self._wall_ms, now_ms=self._now_ms)
         except KafkaError as error:
-            return self._refusal(data, error, log)
-        return self._answer(data, partition, log, appended)
+            return self._error(data, error, log)
+        return self._appended(data, partition, log, appended)
 
-    async def after_a_wait(self, topic: TopicProduceData, data: PartitionProduceData) -> PartitionProduceResponse:
-        log: PartitionLog | None = None
-        try:
-            partition = self._find(topic, data)
-            log = await partition.ready()
-            records = self._admit(partition, data)
-            self.look_at_the_clock()
-            wall_ms, version = self._wall_ms, self._version
-            if is_heavy(records, log.settings, wall_ms):
-                work = partial(validate, records, log.settings, wall_ms=wall_ms, api_version=version)
-                validated = await self._offload.run(work)
-                self.look_at_the_clock()
-            else:
-                validated = validate(records, log.settings, wall_ms=wall_ms, api_version=version)
-            appended = partition.append_validated(validated, wall_ms=self._wall_ms, now_ms=self._now_ms)
-        except KafkaError as error:
-            self.look_at_the_clock()
-            return self._refusal(data, error, log)
-        return self._answer(data, partition, log, appended)
+    async def append_when_unblocked(
+        self, topic: TopicProduceData, data: PartitionProduceData, blocked: _Blocked
+    ) -> PartitionProduceResponse:
+        while True:
+            try:
+                result = await blocked.until
+            except KafkaError as error:
+                self.read_clock()
+                return self._error(data, error, blocked.log)
+            self.read_clock()
+            outcome = self.append(topic, data, result if isinstance(result, Validated) else None)
+            if not isinstance(outcome, _Blocked):
+                return outcome
+            blocked = outcome
 
     def _find(self, topic: TopicProduceData, data: PartitionProduceData) -> Partition:
         partition = self._partitions.find(topic.name, topic.topic_id, data.index, by_id=self._by_id)
         if partition.topic_partition.topic in INTERNAL_TOPICS and self._call.client_id != "__admin_client":
-            raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, "internal topics are written by the brokers only")
+            raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, "only brokers write to internal topics")
         return partition
 
     def _admit(self, partition: Partition, data: PartitionProduceData) -> memoryview:
-        """The records, if this broker may take them now."""
+        """The records, if this broker may append them now."""
         leader = partition.leader or partition.leading()
         if self._acks == _ACKS_ALL:
             leader.check_enough_replicas()
@@ -197,75 +209,76 @@ class _Production:
             raise KafkaError(ErrorCode.INVALID_TXN_STATE, "transactions are not served by this release")
         return records if type(records) is memoryview else memoryview(records)  # type: ignore[arg-type]
 
-    def _answer(
+    def _appended(
         self, data: PartitionProduceData, partition: Partition, log: PartitionLog, appended: Appended
     ) -> PartitionProduceResponse:
         leader = partition.leader
-        answer = PartitionProduceResponse(
+        response = PartitionProduceResponse(
             data.index, 0, appended.base_offset, appended.log_append_time, log.log_start_offset
         )
-        # acks=1 waits too where `flush.messages=1` promised that an answer means "on disk".
+        # With `flush.messages=1` a response to acks=1 means "on disk", so that it has to wait too.
         waits = self._acks == _ACKS_ALL or (self._acks == 1 and log.settings.flush_messages == 1)
         if waits and leader is not None and leader.high_watermark.value <= appended.last_offset:
-            # Of this leadership, not of the one that may have followed it when the waiting begins.
-            self.pending.append(_Pending(answer, leader, appended.last_offset + 1))
-        return answer
+            # This leader epoch's watermark: another epoch may have begun when the wait starts.
+            self.unacknowledged.append(_Unacknowledged(response, leader, appended.last_offset + 1))
+        return response
 
-    def _refusal(
+    def _error(
         self, data: PartitionProduceData, error: KafkaError, log: PartitionLog | None
     ) -> PartitionProduceResponse:
-        self.refused = True
-        answer = PartitionProduceResponse(index=data.index, base_offset=-1, log_append_time_ms=-1)
-        answer.error_code = error.code
-        answer.error_message = error.why or None
+        self.failed = True
+        response = PartitionProduceResponse(index=data.index, base_offset=-1, log_append_time_ms=-1)
+        response.error_code = error.code
+        response.error_message = error.why or None
         if log is not None and error.code not in _WITHOUT_LOG_START:
-            answer.log_start_offset = log.log_start_offset
+            response.log_start_offset = log.log_start_offset
         if isinstance(error, InvalidRecords):
-            answer.record_errors = [
+            response.record_errors = [
                 BatchIndexAndErrorMessage(batch_index=index, batch_index_error_message=why)
                 for index, why in error.record_errors
             ]
-        return answer
+        return response
 
 
-async def _acknowledged(pending: list[_Pending], timeout_ms: int) -> bool:
-    """Whether all of them were; who was not is told so in its answer."""
-    wait = Wait(len(pending))
-    parts = [wait.reach(one.leader.high_watermark, one.offset) for one in pending]
+async def _acknowledge(unacknowledged: list[_Unacknowledged], timeout_ms: int) -> bool:
+    """Waits until the high watermarks have passed all appends, or the timeout; sets the errors of those that were not
+    acknowledged. False when there are any."""
+    wait = Wait(len(unacknowledged))
+    conditions = [wait.reach(append.leader.high_watermark, append.offset) for append in unacknowledged]
     await wait.done(timeout_ms)
-    well = True
-    for one, part in zip(pending, parts, strict=True):
-        if part.reached:
-            code = ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND if one.leader.lost_replicas else ErrorCode.NONE
+    acknowledged = True
+    for append, condition in zip(unacknowledged, conditions, strict=True):
+        if condition.reached:
+            code = ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND if append.leader.lost_replicas else ErrorCode.NONE
         else:
-            code = ErrorCode.REQUEST_TIMED_OUT if part.lost is None else ErrorCode.NOT_LEADER_OR_FOLLOWER
+            code = ErrorCode.REQUEST_TIMED_OUT if condition.lost is None else ErrorCode.NOT_LEADER_OR_FOLLOWER
         if code != ErrorCode.NONE:
-            well = False
-            one.answer.error_code = code
-            one.answer.base_offset = -1
-            one.answer.log_append_time_ms = -1
-    return well
+            acknowledged = False
+            append.response.error_code = code
+            append.response.base_offset = -1
+            append.response.log_append_time_ms = -1
+    return acknowledged
 
 
 def _close_on_error(topics: list[TopicProduceResponse]) -> None:
-    """With acks=0 nothing can be answered; closing is the only way to make the client look again."""
+    """A request with acks=0 has no response: closing the connection makes the client refresh its metadata."""
     for topic in topics:
-        for answer in topic.partition_responses:
-            if answer.error_code != ErrorCode.NONE:
-                code = ErrorCode(answer.error_code).name
-                raise ConnectionAbortedError(f"acks=0 produce to {topic.name}-{answer.index} failed with {code}")
+        for response in topic.partition_responses:
+            if response.error_code != ErrorCode.NONE:
+                code = ErrorCode(response.error_code).name
+                raise ConnectionAbortedError(f"acks=0 produce to {topic.name}-{response.index} failed with {code}")
 
 
-def _tell_leaders(broker: BrokerContext, call: Call, response: ProduceResponse) -> None:
-    """KIP-951: who leads instead, so that the client need not ask."""
+def _add_leader_hints(broker: BrokerContext, call: Call, response: ProduceResponse) -> None:
+    """KIP-951: the current leaders, so that the client need not request metadata."""
     moved: list[int] = []
     for topic in response.responses:
-        for answer in topic.partition_responses:
-            if answer.error_code != ErrorCode.NOT_LEADER_OR_FOLLOWER:
+        for partition in topic.partition_responses:
+            if partition.error_code != ErrorCode.NOT_LEADER_OR_FOLLOWER:
                 continue
-            info = broker.partitions.info(broker.view, topic.name, topic.topic_id, answer.index)
+            info = broker.partitions.info(broker.view, topic.name, topic.topic_id, partition.index)
             if info is not None:
-                answer.current_leader = LeaderIdAndEpoch(leader_id=info.leader, leader_epoch=info.leader_epoch)
+                partition.current_leader = LeaderIdAndEpoch(leader_id=info.leader, leader_epoch=info.leader_epoch)
                 moved.append(info.leader)
     if moved:
         response.node_endpoints = [NodeEndpoint(*address) for address in leader_addresses(broker, call.listener, moved)]

@@ -1,5 +1,5 @@
-"""InitProducerId (22) for idempotent producers, and DescribeProducers (61). Left out: transactional ids, which come
-with the transaction coordinator; a client that asks for one is told that no coordinator is available.
+"""InitProducerId (22) for idempotent producers, and DescribeProducers (61). Left out: transactional ids; without a
+transaction coordinator they are rejected with COORDINATOR_NOT_AVAILABLE.
 """
 
 from __future__ import annotations
@@ -36,15 +36,15 @@ async def handle_init_producer_id(
 async def handle_describe_producers(
     broker: BrokerContext, call: Call, request: DescribeProducersRequest
 ) -> DescribeProducersResponse:
-    """A partition that is named twice is described once."""
+    """A partition that the request names twice is described once."""
     topics: dict[str, dict[int, PartitionResponse]] = {}
     yields = YieldCounter(call)
     for topic in request.topics:
         described = topics.setdefault(topic.name, {})
         for index in topic.partition_indexes:
             if index not in described:
-                described[index] = answer = await _active_producers(broker, topic.name, index)
-                if yields.due(1 + len(answer.active_producers)):
+                described[index] = response = await _active_producers(broker, topic.name, index)
+                if yields.due(1 + len(response.active_producers)):
                     await yield_to_loop()
     return DescribeProducersResponse(
         topics=[TopicResponse(name=name, partitions=list(described.values())) for name, described in topics.items()]
@@ -52,17 +52,15 @@ async def handle_describe_producers(
 
 
 async def _active_producers(broker: BrokerContext, topic: str, index: int) -> PartitionResponse:
-    answer = PartitionResponse(partition_index=index)
+    response = PartitionResponse(partition_index=index)
     try:
         check_topic_name(topic)
-        partition = broker.partitions.find(topic, ZERO_UUID, index)
-        log = partition.log or await partition.ready()
-        partition.leading()
+        _, _, log = await broker.partitions.find_leading(topic, ZERO_UUID, index)
     except KafkaError as error:
-        answer.error_code = error.code
-        answer.error_message = error.why or None
-        return answer
-    answer.active_producers = [
+        response.error_code = error.code
+        response.error_message = error.why or None
+        return response
+    response.active_producers = [
         ProducerState(
             producer_id=producer.producer_id,
             producer_epoch=producer.producer_epoch,
@@ -73,4 +71,4 @@ async def _active_producers(broker: BrokerContext, topic: str, index: int) -> Pa
         )
         for producer in log.producers.all()
     ]
-    return answer
+    return response

@@ -1,4 +1,4 @@
-"""Who leads, as a client can reach them: alive, and with an address on the listener the client came by."""
+"""Leaders that a client can reach: unfenced, and with an endpoint on the listener that the client is connected to."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class LeaderAddress(NamedTuple):
 
 
 def leader_addresses(broker: BrokerContext, listener: str, leaders: Iterable[int]) -> list[LeaderAddress]:
-    """For answers that name another leader, so that the client need not ask for it (KIP-951)."""
+    """For responses that name another leader, so that the client need not request metadata (KIP-951)."""
     found = []
     for leader in sorted(set(leaders)):
         info = broker.view.broker(leader)
@@ -30,21 +30,21 @@ def leader_addresses(broker: BrokerContext, listener: str, leaders: Iterable[int
 
 
 class ReachableBrokers:
-    """The brokers that are alive, and those among them that this listener leads to; looked up once for a request."""
+    """The unfenced brokers, and those among them with an endpoint on this listener; looked up once for a request."""
 
-    __slots__ = ("_alive", "_on_listener")
+    __slots__ = ("_on_listener", "_unfenced")
 
     def __init__(self, view: View, listener: str) -> None:
-        alive = [info for info in view.brokers() if not info.fenced]
-        self._alive = frozenset(info.id for info in alive)
-        self._on_listener = frozenset(info.id for info in alive if info.endpoint(listener) is not None)
+        unfenced = [info for info in view.brokers() if not info.fenced]
+        self._unfenced = frozenset(info.id for info in unfenced)
+        self._on_listener = frozenset(info.id for info in unfenced if info.endpoint(listener) is not None)
 
     def leader(self, partition: PartitionInfo) -> tuple[ErrorCode, int]:
-        """The leader's id, or -1 and why there is none."""
+        """The leader's id, or -1 and the error code."""
         leader = partition.leader
         if leader in self._on_listener:
             return ErrorCode.NONE, leader
-        return ErrorCode.LISTENER_NOT_FOUND if leader in self._alive else ErrorCode.LEADER_NOT_AVAILABLE, -1
+        return ErrorCode.LISTENER_NOT_FOUND if leader in self._unfenced else ErrorCode.LEADER_NOT_AVAILABLE, -1
 
     def offline(self, replicas: Iterable[int]) -> list[int]:
-        return [replica for replica in replicas if replica not in self._alive]
+        return [replica for replica in replicas if replica not in self._unfenced]

@@ -1,5 +1,5 @@
 """DescribeTopicPartitions (75), version 0, from committed metadata; DeleteRecords (21), versions 0-2, by the leader of
-the partition. CreateTopics (19), DeleteTopics (20) and CreatePartitions (37) go to the active controller.
+the partition. CreateTopics (19), DeleteTopics (20) and CreatePartitions (37) are forwarded to the active controller.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ from strandline.runtime.watermark import Wait, WaitCondition
 async def handle_describe_topic_partitions(
     broker: BrokerContext, call: Call, request: DescribeTopicPartitionsRequest
 ) -> DescribeTopicPartitionsResponse:
-    """Topics in the order of their names, cut after the limit with a cursor to go on from."""
+    """Topics ordered by name, up to the limit of partitions, with a cursor for the next page."""
     names, first = _page(broker, request)
     left = max(1, min(request.response_partition_limit, broker.settings.get("max.request.partition.size.limit")))
-    reach = ReachableBrokers(broker.view, call.listener)
+    reachable = ReachableBrokers(broker.view, call.listener)
     yields = YieldCounter(call)
     response = DescribeTopicPartitionsResponse(next_cursor=None)
     for name in names:
@@ -49,7 +49,7 @@ async def handle_describe_topic_partitions(
                 )
             )
             continue
-        described = _describe(broker, reach, known, first, left)
+        described = _describe(broker, reachable, known, first, left)
         response.topics.append(described)
         left -= len(described.partitions)
         if first + len(described.partitions) < known.partition_count:
@@ -60,22 +60,22 @@ async def handle_describe_topic_partitions(
 
 
 def _page(broker: BrokerContext, request: DescribeTopicPartitionsRequest) -> tuple[list[str], int]:
-    """The names from the cursor on, and the partition to begin with in the first of them."""
-    asked = dict.fromkeys(topic.name for topic in request.topics)
-    names = sorted(asked or (topic.name for topic in broker.view.topics()))
+    """The topic names from the cursor on, and the first partition to describe of the first of them."""
+    named = dict.fromkeys(topic.name for topic in request.topics)
+    names = sorted(named or (topic.name for topic in broker.view.topics()))
     cursor = request.cursor
     if cursor is None:
         return names, 0
-    if cursor.partition_index < 0 or (asked and cursor.topic_name not in asked):
+    if cursor.partition_index < 0 or (named and cursor.topic_name not in named):
         where = f"{cursor.topic_name}-{cursor.partition_index}"
-        raise KafkaError(ErrorCode.INVALID_REQUEST, f"the cursor stands at {where}, which was not asked for")
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"the cursor is at {where}, which the request does not name")
     names = [name for name in names if name >= cursor.topic_name]
     # Without a list of topics, the one at the cursor may have been deleted since the last page.
     return names, cursor.partition_index if names and names[0] == cursor.topic_name else 0
 
 
 def _describe(
-    broker: BrokerContext, reach: ReachableBrokers, topic: TopicInfo, first: int, limit: int
+    broker: BrokerContext, reachable: ReachableBrokers, topic: TopicInfo, first: int, limit: int
 ) -> DescribeTopicPartitionsResponseTopic:
     indexes = range(first, min(first + limit, topic.partition_count))
     partitions = [(index, broker.view.partition(topic.id, index)) for index in indexes]
@@ -83,13 +83,15 @@ def _describe(
         name=topic.name,
         topic_id=topic.id,
         is_internal=topic.name in INTERNAL_TOPICS,
-        partitions=[_partition(reach, index, info) for index, info in partitions if info is not None],
+        partitions=[_partition(reachable, index, info) for index, info in partitions if info is not None],
         topic_authorized_operations=ALL_TOPIC_OPERATIONS,
     )
 
 
-def _partition(reach: ReachableBrokers, index: int, info: PartitionInfo) -> DescribeTopicPartitionsResponsePartition:
-    code, leader = reach.leader(info)
+def _partition(
+    reachable: ReachableBrokers, index: int, info: PartitionInfo
+) -> DescribeTopicPartitionsResponsePartition:
+    code, leader = reachable.leader(info)
     return DescribeTopicPartitionsResponsePartition(
         error_code=code,
         partition_index=index,
@@ -99,48 +101,45 @@ def _partition(reach: ReachableBrokers, index: int, info: PartitionInfo) -> Desc
         isr_nodes=list(info.isr),
         eligible_leader_replicas=list(info.elr),
         last_known_elr=list(info.last_known_elr),
-        offline_replicas=reach.offline(info.replicas),
+        offline_replicas=reachable.offline(info.replicas),
     )
 
 
 async def handle_delete_records(
     broker: BrokerContext, call: Call, request: DeleteRecordsRequest
 ) -> DeleteRecordsResponse:
-    """Moves log starts, then waits until every replica has followed: the low watermark.
-
-    A partition that is named twice is treated once, as it is named last."""
-    asked = {(topic.name, one.partition_index): one.offset for topic in request.topics for one in topic.partitions}
+    """Raises the log start offsets, then waits until the low watermarks have followed, that is until every replica in
+    the ISR has deleted the records. Of a partition that the request names twice the last offset counts."""
+    offsets = {(topic.name, each.partition_index): each.offset for topic in request.topics for each in topic.partitions}
     topics: dict[str, DeleteRecordsTopicResult] = {}
     waits: list[tuple[DeleteRecordsPartitionResult, WaitCondition]] = []
-    wait = Wait(len(asked))
+    wait = Wait(len(offsets))
     yields = YieldCounter(call)
-    for (name, index), offset in asked.items():
+    for (name, index), offset in offsets.items():
         if yields.due():
             await yield_to_loop()
-        answer = DeleteRecordsPartitionResult(partition_index=index, low_watermark=-1)
-        topics.setdefault(name, DeleteRecordsTopicResult(name=name)).partitions.append(answer)
+        result = DeleteRecordsPartitionResult(partition_index=index, low_watermark=-1)
+        topics.setdefault(name, DeleteRecordsTopicResult(name=name)).partitions.append(result)
         try:
-            waits.append((answer, await _delete_before(broker, wait, name, index, offset)))
+            waits.append((result, await _delete_before(broker, wait, name, index, offset)))
         except KafkaError as error:
-            answer.error_code = error.code
+            result.error_code = error.code
             wait.gained(1)
     call.park()
     await wait.done(request.timeout_ms)
-    for answer, part in waits:
-        if part.reached:
-            answer.low_watermark = part.watermark.value
+    for result, condition in waits:
+        if condition.reached:
+            result.low_watermark = condition.watermark.value
         else:
-            lost = part.lost is not None
-            answer.error_code = ErrorCode.NOT_LEADER_OR_FOLLOWER if lost else ErrorCode.REQUEST_TIMED_OUT
+            lost = condition.lost is not None
+            result.error_code = ErrorCode.NOT_LEADER_OR_FOLLOWER if lost else ErrorCode.REQUEST_TIMED_OUT
     return DeleteRecordsResponse(topics=list(topics.values()))
 
 
 async def _delete_before(broker: BrokerContext, wait: Wait, topic: str, index: int, offset: int) -> WaitCondition:
     if topic in INTERNAL_TOPICS:
-        raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, "records of internal topics are not deleted by hand")
-    partition = broker.partitions.find(topic, ZERO_UUID, index)
-    log = partition.log or await partition.ready()
-    leader = partition.leading()
+        raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, "records of internal topics cannot be deleted")
+    _, leader, log = await broker.partitions.find_leading(topic, ZERO_UUID, index)
     if not log.settings.cleanup_delete:
         raise KafkaError(ErrorCode.POLICY_VIOLATION, f"{topic} has no cleanup.policy=delete")
     before = leader.high_watermark.value if offset == -1 else offset

@@ -27,7 +27,7 @@ from strandline.log.appending import Appended
 from strandline.log.partition_log import PartitionLog
 from strandline.log.segment import Segment
 from strandline.log.truncation import FullTruncation, Truncation
-from strandline.log.validation import Validated, validate
+from strandline.log.validation import Validated
 from strandline.metadata.values import PartitionInfo
 from strandline.model.errors import ErrorCode, KafkaError
 from strandline.model.ids import TopicPartition, Uuid
@@ -239,14 +239,7 @@ class Partition:
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{self.topic_partition} is led by {self.info.leader}")
         return self.leader
 
-    def append(self, records: memoryview, *, api_version: int, wall_ms: int, now_ms: int) -> Appended:
-        """As leader; one batch, as a producer sent it."""
-        self.leading()
-        validated = validate(records, self._opened().settings, wall_ms=wall_ms, api_version=api_version)
-        return self.append_validated(validated, wall_ms=wall_ms, now_ms=now_ms)
-
-    def append_validated(self, validated: Validated, *, wall_ms: int, now_ms: int) -> Appended:
-        """For a batch whose validation may have been too heavy for the event loop, and took place elsewhere."""
+    def append_as_leader(self, validated: Validated, *, wall_ms: int, now_ms: int) -> Appended:
         leader, log = self.leader or self.leading(), self.log or self._opened()
         appended = log.append_validated(validated, leader_epoch=leader.leader_epoch, wall_ms=wall_ms)
         if log.flush_needed(now_ms):

@@ -17,7 +17,7 @@ from strandline.metadata.views import View
 from strandline.model.errors import ErrorCode, KafkaError
 from strandline.model.ids import TopicPartition, Uuid
 from strandline.replication.flusher import Flusher
-from strandline.replication.leader import IsrChange
+from strandline.replication.leader import IsrChange, Leader
 from strandline.replication.partition import Partition
 
 OpenLog = Callable[[TopicPartition, Uuid, LogSettings, Uuid | None], Awaitable[PartitionLog]]
@@ -135,6 +135,15 @@ class PartitionTable:
         partitions = self._by_id.get(topic_id) if by_id else self._by_name.get(topic)
         found = partitions.get(partition) if partitions is not None else None
         return found if found is not None else self._first_use(topic, topic_id, partition, by_id)
+
+    async def find_leading(
+        self, topic: str, topic_id: Uuid, partition: int, current_leader_epoch: int = -1, *, by_id: bool = False
+    ) -> tuple[Partition, Leader, PartitionLog]:
+        """A partition that this broker leads, in the client's leader epoch if that is known, with its open log. Raises
+        the KafkaError for the client otherwise."""
+        found = self.find(topic, topic_id, partition, by_id=by_id)
+        log = found.log or await found.ready()
+        return found, found.leading(current_leader_epoch), log
 
     def _first_use(self, topic: str, topic_id: Uuid, index: int, by_id: bool) -> Partition:
         view = self._image.committed

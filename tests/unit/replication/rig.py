@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from strandline.log.settings import LogSettings
 from strandline.log.store import LogStore
+from strandline.log.validation import validate
 from strandline.metadata.image import Image
 from strandline.model.ids import TopicPartition, Uuid
 from strandline.protocol.messages.metadata_records import PartitionRecord, RemoveTopicRecord, TopicRecord
@@ -68,7 +69,9 @@ class Rig:
         clock = self.world.clock
         records = [Record(index, clock.wall_ms(), key, value, ()) for index, value in enumerate(values)]
         batch = memoryview(encode_batch(records))
-        return partition.append(batch, api_version=13, wall_ms=clock.wall_ms(), now_ms=clock.now_ms()).base_offset
+        assert partition.log is not None
+        validated = validate(batch, partition.log.settings, wall_ms=clock.wall_ms(), api_version=13)
+        return partition.append_as_leader(validated, wall_ms=clock.wall_ms(), now_ms=clock.now_ms()).base_offset
 
 
 def on_virtual_time(scenario: Callable[[Rig], Awaitable[None]], seed: int = 1) -> None:

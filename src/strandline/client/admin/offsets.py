@@ -17,9 +17,6 @@ from strandline.protocol.messages.list_offsets import (
     ListOffsetsTopic,
 )
 
-# Times that mean a place.
-EARLIEST_LOCAL = -4
-
 
 @dataclass(frozen=True, slots=True)
 class ListedOffset:
@@ -37,7 +34,7 @@ async def list_offsets(
     read_committed: bool = False,
     timeout_ms: int | None = None,
 ) -> dict[TopicPartition, ListedOffset | KafkaError]:
-    """For each partition the first offset at or after a time in milliseconds, or one of the places above."""
+    """For each partition the first offset at or after a timestamp, or the offset of a special one (`LATEST`)."""
 
     async def ask(
         connection: Connection, partitions: list[TopicPartition]
