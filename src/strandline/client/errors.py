@@ -13,7 +13,7 @@ KafkaError
 
 from __future__ import annotations
 
-from strandline.model.errors import ErrorCode, KafkaError
+from strandline.model.errors import ErrorCode, KafkaError, code_of
 
 
 class BrokerUnreachable(KafkaError):
@@ -59,14 +59,6 @@ class RecordsRejected(KafkaError):
 
 # The answer never came or the broker is gone: asking another broker, or the same one again, may help.
 TRANSPORT_ERRORS = (BrokerUnreachable, ConnectionLost, RequestTimedOut)
-
-
-def code_of(number: int) -> ErrorCode:
-    """Brokers newer than us may answer codes we do not know."""
-    try:
-        return ErrorCode(number)
-    except ValueError:
-        return ErrorCode.UNKNOWN_SERVER_ERROR
 
 
 def error_of(number: int, why: str | None = None) -> KafkaError:

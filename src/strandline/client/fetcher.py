@@ -19,11 +19,11 @@ from typing import Self
 from strandline.client.admin.offsets import list_offsets
 from strandline.client.core.cluster_metadata import BrokerMetadata
 from strandline.client.core.fetched_records import FetchedPartition, FetchPosition, read_fetched_records
-from strandline.client.errors import code_of, error_of
+from strandline.client.errors import error_of
 from strandline.client.fetch_session import FetchSession, SessionRequest, Wanted
 from strandline.client.routing import WRONG_LEADER, Router
 from strandline.client.settings import FetcherSettings
-from strandline.model.errors import ErrorCode, KafkaError
+from strandline.model.errors import ErrorCode, KafkaError, code_of
 from strandline.model.ids import ZERO_UUID, Endpoint, TopicPartition
 from strandline.protocol.messages.fetch import (
     FetchPartition,

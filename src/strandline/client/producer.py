@@ -19,10 +19,10 @@ from strandline.client.connection import Connection
 from strandline.client.core.accumulator import Accumulator, Batch, ProducerId, record_size
 from strandline.client.core.cluster_metadata import BrokerMetadata, TopicMetadata
 from strandline.client.core.partitioner import Partitioner
-from strandline.client.errors import ConnectionLost, RecordsRejected, RecordTooLarge, RequestTimedOut, code_of, error_of
+from strandline.client.errors import ConnectionLost, RecordsRejected, RecordTooLarge, RequestTimedOut, error_of
 from strandline.client.routing import WRONG_LEADER, Router
 from strandline.client.settings import ProducerSettings
-from strandline.model.errors import ErrorCode, KafkaError
+from strandline.model.errors import ErrorCode, KafkaError, code_of
 from strandline.model.ids import ZERO_UUID, Endpoint, TopicPartition
 from strandline.protocol.messages.produce import (
     PartitionProduceData,

@@ -5,8 +5,10 @@ UpdateFeatures (57) and UnregisterBroker (64) go to the active controller.
 from __future__ import annotations
 
 from strandline.handlers.authorized_operations import ALL_CLUSTER_OPERATIONS, NO_OPERATIONS
-from strandline.handlers.context import BrokerContext, Call
+from strandline.handlers.context import BrokerContext, Call, ControllerContext
+from strandline.metadata.values import BrokerEndpoint
 from strandline.model.errors import ErrorCode, KafkaError
+from strandline.model.ids import Endpoint
 from strandline.protocol.messages.cluster import (
     DescribeClusterBroker,
     DescribeClusterRequest,
@@ -43,3 +45,37 @@ async def handle_describe_cluster(
         brokers=brokers,
         cluster_authorized_operations=ALL_CLUSTER_OPERATIONS if asked else NO_OPERATIONS,
     )
+
+
+async def handle_describe_quorum_nodes(
+    controller: ControllerContext, call: Call, request: DescribeClusterRequest
+) -> DescribeClusterResponse:
+    if call.version == 0:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "version 0 can only ask for brokers, and this is a controller")
+    if request.endpoint_type == BROKERS:
+        raise KafkaError(ErrorCode.MISMATCHED_ENDPOINT_TYPE, "this is a controller; ask a broker's listener instead")
+    if request.endpoint_type != CONTROLLERS:
+        raise KafkaError(ErrorCode.UNSUPPORTED_ENDPOINT_TYPE, f"there is no endpoint type {request.endpoint_type}")
+    asked = request.include_cluster_authorized_operations
+    return DescribeClusterResponse(
+        error_message=None,
+        endpoint_type=CONTROLLERS,
+        cluster_id=controller.cluster_id,
+        controller_id=controller.leader_id(),
+        brokers=_quorum_nodes(controller, call.listener),
+        cluster_authorized_operations=ALL_CLUSTER_OPERATIONS if asked else NO_OPERATIONS,
+    )
+
+
+def _quorum_nodes(controller: ControllerContext, listener: str) -> list[DescribeClusterBroker]:
+    """By id. A voter is listed before it has registered too: a client that is told of nobody has nobody left to ask."""
+    endpoints: dict[int, BrokerEndpoint | Endpoint | None] = {
+        voter.id: voter.endpoint_for(listener) for voter in controller.voters().voters
+    }
+    for registered in controller.view.controllers():
+        endpoints[registered.id] = registered.endpoint(listener)
+    return [
+        DescribeClusterBroker(broker_id=node_id, host=endpoint.host, port=endpoint.port)
+        for node_id, endpoint in sorted(endpoints.items())
+        if endpoint is not None
+    ]

@@ -29,7 +29,6 @@ from strandline.metadata.values import (
 )
 from strandline.model.errors import ErrorCode, KafkaError
 from strandline.model.topic_names import check_topic_name
-from strandline.protocol.apis import ApiKey
 from strandline.protocol.messages.configs import (
     AlterConfigsRequest,
     AlterConfigsResourceResponse,
@@ -133,47 +132,43 @@ def _shown(request: DescribeConfigsRequest, config: DescribedConfig) -> Describe
 
 
 async def handle_alter_configs(broker: BrokerContext, call: Call, request: AlterConfigsRequest) -> AlterConfigsResponse:
-    return AlterConfigsResponse(responses=await _alter(broker, call, ApiKey.ALTER_CONFIGS, request))
+    return AlterConfigsResponse(responses=await _alter(broker, call, request, AlterConfigsResponse))
 
 
 async def handle_incremental_alter_configs(
     broker: BrokerContext, call: Call, request: IncrementalAlterConfigsRequest
 ) -> IncrementalAlterConfigsResponse:
-    responses = await _alter(broker, call, ApiKey.INCREMENTAL_ALTER_CONFIGS, request)
+    responses = await _alter(broker, call, request, IncrementalAlterConfigsResponse)
     return IncrementalAlterConfigsResponse(responses=responses)
 
 
 async def _alter(
-    broker: BrokerContext, call: Call, api_key: ApiKey, request: AlterConfigsRequest | IncrementalAlterConfigsRequest
+    broker: BrokerContext,
+    call: Call,
+    request: AlterConfigsRequest | IncrementalAlterConfigsRequest,
+    response: type[AlterConfigsResponse | IncrementalAlterConfigsResponse],
 ) -> list[AlterConfigsResourceResponse]:
     """A broker's own settings are changed through that broker and no other, as its file is there; the controller is
     asked about what is not decided here."""
-    check_request_limit(api_key, request)
-    decided = [
-        _decided_here(broker, resource, incremental=api_key == ApiKey.INCREMENTAL_ALTER_CONFIGS, request=request)
-        for resource in request.resources
-    ]
+    check_request_limit(request)
+    decided = [_decided_here(broker, resource, request) for resource in request.resources]
     rest = [resource for resource, answer in zip(request.resources, decided, strict=True) if answer is None]
     if not rest:
         return [answer for answer in decided if answer is not None]
     call.park()
-    answered = iter((await broker.controller.forward(api_key, call, replace(request, resources=rest))).responses)
+    answered = iter((await broker.controller.forward(call, replace(request, resources=rest), response)).responses)
     return [next(answered) if answer is None else answer for answer in decided]
 
 
 def _decided_here(
-    broker: BrokerContext,
-    resource: Any,
-    *,
-    incremental: bool,
-    request: AlterConfigsRequest | IncrementalAlterConfigsRequest,
+    broker: BrokerContext, resource: Any, request: AlterConfigsRequest | IncrementalAlterConfigsRequest
 ) -> AlterConfigsResourceResponse | None:
     kind, name = resource.resource_type, resource.resource_name
     answer = AlterConfigsResourceResponse(resource_type=kind, resource_name=name, error_message=None)
     try:
         if kind == BROKER_RESOURCE and name not in ("", str(broker.node_id)):
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"this is broker {broker.node_id}; ask broker {name!r} itself")
-        if kind != BROKER_LOGGER_RESOURCE or not incremental:
+        if kind != BROKER_LOGGER_RESOURCE or not isinstance(request, IncrementalAlterConfigsRequest):
             return None
         alter_loggers(broker.node_id, resource, validate_only=request.validate_only)
     except KafkaError as error:

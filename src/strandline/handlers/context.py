@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from typing import Any, Protocol
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, Protocol, TypeVar
 
 import msgspec
 
 from strandline.metadata.effective_configs import BrokerLayers
 from strandline.metadata.image import Image
 from strandline.metadata.views import View
+from strandline.model.errors import ErrorCode
 from strandline.model.ids import TopicPartition
+from strandline.protocol.apis import ApiKey
 from strandline.protocol.types import Message
+from strandline.raft.machine.voters import VoterSet
 from strandline.replication.fetch_sessions import FetchSessionCache
 from strandline.replication.table import PartitionTable
 from strandline.runtime.world import World
+
+R = TypeVar("R", bound=Message)
 
 
 class Call(Protocol):
@@ -46,11 +51,27 @@ class Call(Protocol):
         ...
 
 
-class ActiveController(Protocol):
-    """Whoever leads the metadata quorum, wherever it is: requests that change metadata go through this door."""
+Handle = Callable[[Call, Any], Awaitable[Message | None]]
 
-    async def forward(self, api_key: int, call: Call, request: Message, *, version: int | None = None) -> Any:
-        """Asks in the name of the caller; in the version of the call, unless the request is not the call's own."""
+ErrorResponse = Callable[[Any, int, ErrorCode, str], Message | None]
+"""(request, version, error code, reason) → response; None when there is none to send."""
+
+ControllerMethod = Callable[[Any, int], Awaitable[Message]]
+"""(request, version) → response, of the controller or the quorum replica in this process."""
+
+
+class BoundApi(msgspec.Struct, frozen=True):
+    """An API as one listener serves it."""
+
+    handle: Handle
+    error_response: ErrorResponse
+
+
+class ActiveController(Protocol):
+    """The active controller, in this process or on another node."""
+
+    async def forward(self, call: Call, request: Message, response: type[R], *, version: int | None = None) -> R:
+        """Sends a request on behalf of the client of `call`; in the version of the call unless another is given."""
         ...
 
 
@@ -114,3 +135,14 @@ class BrokerContext(NodeContext, kw_only=True):
     def stop_serving(self) -> None:
         self.stopping = True
         self.serving.clear()
+
+
+class ControllerContext(NodeContext, kw_only=True):
+    methods: Mapping[ApiKey, ControllerMethod]
+    leader_id: Callable[[], int]
+    """Of the metadata quorum; -1 while no leader is known."""
+    voters: Callable[[], VoterSet]
+    broker_connection_lost: Callable[[int, int], None]
+    """Takes the id and the epoch of a broker whose heartbeats came over a connection that is lost."""
+    table: dict[ApiKey, BoundApi] = msgspec.field(default_factory=dict)
+    """What the listener serves; requests inside envelopes are served from it too."""

@@ -10,24 +10,19 @@ active controller instead of passing the answer on.
 from __future__ import annotations
 
 import struct
-from collections.abc import Awaitable, Callable, Mapping
-from typing import Any
+from collections.abc import Callable
 
 import msgspec
 
-from strandline.client.errors import code_of
-from strandline.handlers.context import Call
-from strandline.handlers.error_responses import error_response_of
-from strandline.model.errors import ErrorCode, KafkaError
-from strandline.protocol.apis import API, Api, ApiKey
+from strandline.handlers.context import Call, ControllerContext
+from strandline.model.errors import ErrorCode, KafkaError, code_of
+from strandline.protocol.apis import API, Api
 from strandline.protocol.codec import MalformedMessage, decode, encode_bytes
 from strandline.protocol.framing import decode_header, decode_response_header, request_parts, response_parts
 from strandline.protocol.messages.brokers import EnvelopeRequest, EnvelopeResponse
 from strandline.protocol.messages.principal import DefaultPrincipalData
 from strandline.protocol.types import Message
 from strandline.runtime.file_slice import FileSlice, Part
-
-Handle = Callable[[Call, Any], Awaitable[Message | None]]
 
 _VERSION = struct.Struct(">h")
 _SIZE_BYTES = 4
@@ -55,7 +50,7 @@ class ForwardedCall(msgspec.Struct):
         self.outer.on_connection_lost(purpose, tell)
 
 
-async def handle_envelope(table: Mapping[ApiKey, Handle], call: Call, request: EnvelopeRequest) -> EnvelopeResponse:
+async def handle_envelope(controller: ControllerContext, call: Call, request: EnvelopeRequest) -> EnvelopeResponse:
     import ipaddress  # slow to load, and a node that starts has no envelopes to open
 
     try:
@@ -65,8 +60,8 @@ async def handle_envelope(table: Mapping[ApiKey, Handle], call: Call, request: E
     except (MalformedMessage, ValueError) as error:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"the envelope cannot be opened: {error}") from error
     api = API.get(header.api_key)
-    handle = None if api is None else table.get(ApiKey(header.api_key))
-    if api is None or handle is None or not api.forwarded:
+    served = None if api is None else controller.table.get(api.key)
+    if api is None or served is None or not api.forwarded:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"api key {header.api_key} is not for envelopes")
     if not api.min_version <= header.api_version <= api.max_version:
         raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"{api.name} has no version {header.api_version} here")
@@ -76,11 +71,11 @@ async def handle_envelope(table: Mapping[ApiKey, Handle], call: Call, request: E
     except MalformedMessage as error:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"the {api.name} inside cannot be read: {error}") from error
     try:
-        answer = await handle(inner, asked)
+        answer = await served.handle(inner, asked)
     except KafkaError as error:
         if error.code is ErrorCode.NOT_CONTROLLER:
             raise
-        answer = error_response_of(api.key)(asked, header.api_version, error.code, error.why)
+        answer = served.error_response(asked, header.api_version, error.code, error.why)
     assert answer is not None, "every forwarded request has an answer"
     parts = response_parts(header.correlation_id, api, header.api_version, answer)
     return EnvelopeResponse(response_data=_joined(parts)[_SIZE_BYTES:])

@@ -1,294 +1,147 @@
-"""The error shape of every API: what a client is answered when a request cannot proceed as a whole.
+"""The response to a request that fails as a whole, derived from the declarations of its request and response.
 
-An API with an error of its own at the top gets it there; the others repeat it for every thing that was asked about.
+- A version whose response has an error code of its own carries the error there.
+- In other versions every topic, partition or resource of the request is repeated in the response, each with the error:
+  lists are paired when the elements of both identify the same thing (`_IDENTIFYING`), level by level, down to the first
+  struct with an error code.
+
+`handlers/tables` takes the derived response for every API unless its row has another one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Mapping
+from functools import cache
+from typing import Any, Final
 
-from strandline.handlers import metadata, produce
+import msgspec
+
+from strandline.handlers.context import ErrorResponse
 from strandline.model.errors import ErrorCode
-from strandline.protocol.apis import API, ApiKey
-from strandline.protocol.messages import (
-    acls,
-    configs,
-    coordinators,
-    elections,
-    epochs,
-    fetch,
-    list_offsets,
-    producers,
-    quotas,
-    scram,
-    topics,
-)
-from strandline.protocol.types import Message
+from strandline.protocol.apis import Api
+from strandline.protocol.messages import acls, scram
+from strandline.protocol.types import Field, Message, Primitive, Struct, layout
 
-Failure = Callable[[Any, int, ErrorCode, str], Message | None]
+# Fields that say which thing an element of a list is about. Requests and responses spell a partition's number in several
+# ways.
+_PARTITION: Final = ("partition", "partition_index", "partition_id")
+_IDENTIFYING: Final = ("name", "topic", "topic_id", "resource_type", "resource_name", "key", "entity", *_PARTITION)
 
 
-def error_response_of(api_key: int) -> Failure:
-    return _SHAPES.get(api_key) or _at_the_top(API[api_key].response)
+def derived_error_response(api: Api, fields: Mapping[str, Any] | None = None, *, repeat: bool = False) -> ErrorResponse:
+    """`fields` are values that differ from a field's default when there is an error (an offset of -1, say). `repeat`
+    repeats the error for every element of the request even where the response has an error code of its own."""
+    values = fields or {}
+
+    def error_response(request: Message, version: int, code: ErrorCode, why: str) -> Message:
+        response = api.response()
+        stated = _set_error(response, version, code, why, values)
+        if repeat or not stated:
+            for pair in _pairs(type(request), type(response), version):
+                setattr(response, pair.target, _repeated(request, pair, version, code, why, values))
+        return response
+
+    return error_response
 
 
-def _at_the_top(response: type[Message]) -> Failure:
-    def fail(request: Any, version: int, code: ErrorCode, why: str) -> Message:
-        answer = response()
-        message: Any = answer
-        message.error_code = code
-        if hasattr(message, "error_message"):
-            message.error_message = why or None
-        return answer
+class _Pair(msgspec.Struct, frozen=True):
+    """A list of the request and the list of the response that repeats its elements."""
 
-    return fail
+    source: str
+    target: str
+    element: type[Struct]
+    identity: tuple[tuple[str | None, str], ...]
+    """(field of the request's element, field of the response's); None for an element that is a plain value."""
+    inner: tuple[_Pair, ...] | None
+    """The lists one level below; None where the element itself has an error code."""
 
 
-def _fetch(request: Any, version: int, code: ErrorCode, why: str) -> Message:
-    if version >= 7:
-        return fetch.FetchResponse(error_code=code)
-    return fetch.FetchResponse(
-        responses=[
-            fetch.FetchableTopicResponse(
-                topic=topic.topic,
-                partitions=[
-                    fetch.PartitionData(
-                        partition_index=one.partition,
-                        error_code=code,
-                        high_watermark=-1,
-                        last_stable_offset=-1,
-                        records=b"",
-                    )
-                    for one in topic.partitions
-                ],
-            )
-            for topic in request.topics
-        ]
+def _set_error(struct: Struct, version: int, code: ErrorCode, why: str, values: Mapping[str, Any]) -> bool:
+    """Whether this version of the struct has an error code."""
+    stated = False
+    for field in layout(type(struct)):
+        if version in field.present:
+            if field.name == "error_code":
+                setattr(struct, field.name, code)
+                stated = True
+            elif field.name == "error_message":
+                setattr(struct, field.name, why or None)
+            elif field.name in values:
+                setattr(struct, field.name, values[field.name])
+    return stated
+
+
+def _repeated(
+    request: Any, pair: _Pair, version: int, code: ErrorCode, why: str, values: Mapping[str, Any]
+) -> list[Struct]:
+    elements = []
+    for asked in getattr(request, pair.source) or ():
+        element = pair.element()
+        for source, target in pair.identity:
+            setattr(element, target, asked if source is None else getattr(asked, source))
+        if pair.inner is None:
+            _set_error(element, version, code, why, values)
+        else:
+            for inner in pair.inner:
+                setattr(element, inner.target, _repeated(asked, inner, version, code, why, values))
+        elements.append(element)
+    return elements
+
+
+@cache
+def _pairs(request: type[Struct], response: type[Struct], version: int) -> tuple[_Pair, ...]:
+    pairs = []
+    for target in _lists(response, version):
+        element = target.kind
+        if isinstance(element, Primitive):
+            continue
+        for source in _lists(request, version):
+            identity = _identity(source.kind, element)
+            if not identity:
+                continue
+            inner: tuple[_Pair, ...] | None = None
+            if not any(field.name == "error_code" for field in layout(element)):
+                inner = () if isinstance(source.kind, Primitive) else _pairs(source.kind, element, version)
+            pairs.append(_Pair(source.name, target.name, element, identity, inner))
+    return tuple(pairs)
+
+
+def _lists(struct: type[Struct], version: int) -> list[Field]:
+    return [field for field in layout(struct) if field.is_list and version in field.present]
+
+
+def _identity(asked: Primitive | type[Struct], answered: type[Struct]) -> tuple[tuple[str | None, str], ...]:
+    targets = [field.name for field in layout(answered) if field.name in _IDENTIFYING]
+    if isinstance(asked, Primitive):
+        return ((None, targets[0]),) if targets else ()
+    sources = [field.name for field in layout(asked) if field.name in _IDENTIFYING]
+    return tuple(
+        (source, target)
+        for target in targets
+        for source in sources
+        if source == target or (source in _PARTITION and target in _PARTITION)
     )
 
 
-def _list_offsets(request: Any, version: int, code: ErrorCode, why: str) -> Message:
-    return list_offsets.ListOffsetsResponse(
-        topics=[
-            list_offsets.ListOffsetsTopicResponse(
-                name=topic.name,
-                partitions=[
-                    list_offsets.ListOffsetsPartitionResponse(partition_index=one.partition_index, error_code=code)
-                    for one in topic.partitions
-                ],
-            )
-            for topic in request.topics
-        ]
-    )
-
-
-def _offset_for_leader_epoch(request: Any, version: int, code: ErrorCode, why: str) -> Message:
-    return epochs.OffsetForLeaderEpochResponse(
-        topics=[
-            epochs.OffsetForLeaderTopicResult(
-                topic=topic.topic,
-                partitions=[
-                    epochs.EpochEndOffset(partition=one.partition, error_code=code) for one in topic.partitions
-                ],
-            )
-            for topic in request.topics
-        ]
-    )
-
-
-def _create_topics(request: Any, version: int, code: ErrorCode, why: str) -> Message:
-    return topics.CreateTopicsResponse(
-        topics=[
-            topics.CreatableTopicResult(name=topic.name, error_code=code, error_message=why or None)
-            for topic in request.topics
-        ]
-    )
-
-
-def _delete_topics(request: Any, version: int, code: ErrorCode, why: str) -> Message:
-    named = [(topic.name, topic.topic_id) for topic in request.topics] if version >= 6 else []
-    return topics.DeleteTopicsResponse(
-        responses=[
-            topics.DeletableTopicResult(name=name, topic_id=topic_id, error_code=code, error_message=why or None)
-            for name, topic_id in named
-        ]
-        or [
-            topics.DeletableTopicResult(name=name, error_code=code, error_message=why or None)
-            for name in request.topic_names
-        ]
-    )
-
-
-def _create_partitions(request: Any, version: int, code: ErrorCode, why: str) -> Message:
-    return topics.CreatePartitionsResponse(
-        results=[
-            topics.CreatePartitionsTopicResult(name=topic.name, error_code=code, error_message=why or None)
-            for topic in request.topics
-        ]
-    )
-
-
-def _delete_records(request: Any, version: int, code: ErrorCode, why: str) -> Message:
-    return topics.DeleteRecordsResponse(
-        topics=[
-            topics.DeleteRecordsTopicResult(
-                name=topic.name,
-                partitions=[
-                    topics.DeleteRecordsPartitionResult(
-                        partition_index=one.partition_index, low_watermark=-1, error_code=code
-                    )
-                    for one in topic.partitions
-                ],
-            )
-            for topic in request.topics
-        ]
-    )
-
-
-def _elect_leaders(request: Any, version: int, code: ErrorCode, why: str) -> Message:
-    """Version 0 has no error of its own at the top; the others say it there and everywhere."""
-    return elections.ElectLeadersResponse(
-        error_code=code if version > 0 else ErrorCode.NONE,
-        replica_election_results=[
-            elections.ReplicaElectionResult(
-                topic=topic.topic,
-                partition_result=[
-                    elections.PartitionResult(partition_id=index, error_code=code, error_message=why or None)
-                    for index in topic.partitions
-                ],
-            )
-            for topic in request.topic_partitions or ()
-        ],
-    )
-
-
-def _describe_topic_partitions(request: Any, version: int, code: ErrorCode, why: str) -> Message:
-    return topics.DescribeTopicPartitionsResponse(
-        topics=[
-            topics.DescribeTopicPartitionsResponseTopic(name=topic.name, error_code=code) for topic in request.topics
-        ]
-    )
-
-
-def _describe_configs(request: Any, version: int, code: ErrorCode, why: str) -> Message:
-    return configs.DescribeConfigsResponse(
-        results=[
-            configs.DescribeConfigsResult(
-                error_code=code,
-                error_message=why or None,
-                resource_type=resource.resource_type,
-                resource_name=resource.resource_name,
-            )
-            for resource in request.resources
-        ]
-    )
-
-
-def _alter_configs(response: Any, result: Any) -> Failure:
-    def fail(request: Any, version: int, code: ErrorCode, why: str) -> Message:
-        answer: Message = response(
-            responses=[
-                result(
-                    error_code=code,
-                    error_message=why or None,
-                    resource_type=resource.resource_type,
-                    resource_name=resource.resource_name,
-                )
-                for resource in request.resources
-            ]
-        )
-        return answer
-
-    return fail
-
-
-def _describe_producers(request: Any, version: int, code: ErrorCode, why: str) -> Message:
-    return producers.DescribeProducersResponse(
-        topics=[
-            producers.TopicResponse(
-                name=topic.name,
-                partitions=[
-                    producers.PartitionResponse(partition_index=index, error_code=code, error_message=why or None)
-                    for index in topic.partition_indexes
-                ],
-            )
-            for topic in request.topics
-        ]
-    )
-
-
-def _find_coordinator(request: Any, version: int, code: ErrorCode, why: str) -> Message:
-    if version < 4:
-        return coordinators.FindCoordinatorResponse(error_code=code, error_message=why or None, node_id=-1, port=-1)
-    return coordinators.FindCoordinatorResponse(
-        coordinators=[
-            coordinators.Coordinator(key=key, node_id=-1, port=-1, error_code=code, error_message=why or None)
-            for key in request.coordinator_keys
-        ]
-    )
-
-
-def _init_producer_id(request: Any, version: int, code: ErrorCode, why: str) -> Message:
-    return producers.InitProducerIdResponse(error_code=code, producer_id=-1, producer_epoch=-1)
-
-
-def _create_acls(request: Any, version: int, code: ErrorCode, why: str) -> Message:
+def create_acls_error(request: acls.CreateAclsRequest, version: int, code: ErrorCode, why: str) -> Message:
+    """Results have no names: they are in the order of the request."""
     result = acls.AclCreationResult(error_code=code, error_message=why or None)
     return acls.CreateAclsResponse(results=[result for _ in request.creations])
 
 
-def _delete_acls(request: Any, version: int, code: ErrorCode, why: str) -> Message:
+def delete_acls_error(request: acls.DeleteAclsRequest, version: int, code: ErrorCode, why: str) -> Message:
     result = acls.DeleteAclsFilterResult(error_code=code, error_message=why or None)
     return acls.DeleteAclsResponse(filter_results=[result for _ in request.filters])
 
 
-def _describe_client_quotas(request: Any, version: int, code: ErrorCode, why: str) -> Message:
-    return quotas.DescribeClientQuotasResponse(error_code=code, error_message=why or None, entries=None)
-
-
-def _alter_client_quotas(request: Any, version: int, code: ErrorCode, why: str) -> Message:
-    return quotas.AlterClientQuotasResponse(
-        entries=[
-            quotas.AlterClientQuotasResponseEntryData(error_code=code, error_message=why or None, entity=entry.entity)
-            for entry in request.entries
-        ]
-    )
-
-
-def _alter_user_scram_credentials(request: Any, version: int, code: ErrorCode, why: str) -> Message:
-    users = dict.fromkeys(each.name for each in (*request.deletions, *request.upsertions))
+def alter_user_scram_credentials_error(
+    request: scram.AlterUserScramCredentialsRequest, version: int, code: ErrorCode, why: str
+) -> Message:
+    """One result for each user, however many of its credentials the request names."""
+    users = dict.fromkeys([each.name for each in request.deletions] + [each.name for each in request.upsertions])
     return scram.AlterUserScramCredentialsResponse(
         results=[
             scram.AlterUserScramCredentialsResult(user=user, error_code=code, error_message=why or None)
             for user in users
         ]
     )
-
-
-_SHAPES: dict[int, Failure] = {
-    ApiKey.PRODUCE: lambda request, version, code, why: produce.failed(request, code, why),
-    ApiKey.METADATA: lambda request, version, code, why: metadata.failed(request, code),
-    ApiKey.FETCH: _fetch,
-    ApiKey.LIST_OFFSETS: _list_offsets,
-    ApiKey.OFFSET_FOR_LEADER_EPOCH: _offset_for_leader_epoch,
-    ApiKey.CREATE_TOPICS: _create_topics,
-    ApiKey.DELETE_TOPICS: _delete_topics,
-    ApiKey.CREATE_PARTITIONS: _create_partitions,
-    ApiKey.DELETE_RECORDS: _delete_records,
-    ApiKey.ELECT_LEADERS: _elect_leaders,
-    ApiKey.DESCRIBE_TOPIC_PARTITIONS: _describe_topic_partitions,
-    ApiKey.DESCRIBE_CONFIGS: _describe_configs,
-    ApiKey.ALTER_CONFIGS: _alter_configs(configs.AlterConfigsResponse, configs.AlterConfigsResourceResponse),
-    ApiKey.INCREMENTAL_ALTER_CONFIGS: _alter_configs(
-        configs.IncrementalAlterConfigsResponse, configs.AlterConfigsResourceResponse
-    ),
-    ApiKey.INIT_PRODUCER_ID: _init_producer_id,
-    ApiKey.DESCRIBE_PRODUCERS: _describe_producers,
-    ApiKey.FIND_COORDINATOR: _find_coordinator,
-    ApiKey.CREATE_ACLS: _create_acls,
-    ApiKey.DELETE_ACLS: _delete_acls,
-    ApiKey.DESCRIBE_CLIENT_QUOTAS: _describe_client_quotas,
-    ApiKey.ALTER_CLIENT_QUOTAS: _alter_client_quotas,
-    ApiKey.ALTER_USER_SCRAM_CREDENTIALS: _alter_user_scram_credentials,
-}

@@ -18,7 +18,6 @@ from strandline.metadata.views import View
 from strandline.model.errors import ErrorCode, KafkaError
 from strandline.model.ids import INTERNAL_TOPICS, ZERO_UUID, Uuid
 from strandline.model.topic_names import check_topic_name
-from strandline.protocol.apis import API, ApiKey
 from strandline.protocol.messages.metadata import (
     MetadataRequest,
     MetadataRequestTopic,
@@ -161,10 +160,8 @@ async def _create_missing(
     )
     call.park()
     try:
-        newest = API[ApiKey.CREATE_TOPICS].max_version
-        response: CreateTopicsResponse = await broker.controller.forward(
-            ApiKey.CREATE_TOPICS, call, creation, version=newest
-        )
+        newest = CreateTopicsRequest.versions[1]
+        response = await broker.controller.forward(call, creation, CreateTopicsResponse, version=newest)
     except KafkaError as error:  # the topics that are there can be told all the same
         return dict.fromkeys(missing, error.code)
     return {result.name: ErrorCode(result.error_code) for result in response.topics}
@@ -179,7 +176,7 @@ def absence(name: str) -> ErrorCode:
     return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
-def failed(request: MetadataRequest, code: ErrorCode) -> MetadataResponse:
+def metadata_error(request: MetadataRequest, version: int, code: ErrorCode, why: str) -> MetadataResponse:
     return MetadataResponse(
         controller_id=-1,
         topics=[

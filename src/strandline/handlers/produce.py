@@ -65,11 +65,14 @@ class _Blocked(NamedTuple):
 
 async def handle_produce(broker: BrokerContext, call: Call, request: ProduceRequest) -> ProduceResponse | None:
     if request.acks not in (_ACKS_ALL, 0, 1):
-        return failed(request, ErrorCode.INVALID_REQUIRED_ACKS, f"acks must be -1, 0 or 1, not {request.acks}")
+        return produce_error(
+            request, call.version, ErrorCode.INVALID_REQUIRED_ACKS, f"acks must be -1, 0 or 1, not {request.acks}"
+        )
     transactional = _has_transactional_records(request)
     if transactional and request.transactional_id is None:
-        return failed(
+        return produce_error(
             request,
+            call.version,
             ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
             "transactional records come without a transactional id",
         )
@@ -284,7 +287,7 @@ def _add_leader_hints(broker: BrokerContext, call: Call, response: ProduceRespon
         response.node_endpoints = [NodeEndpoint(*address) for address in leader_addresses(broker, call.listener, moved)]
 
 
-def failed(request: ProduceRequest, code: ErrorCode, why: str) -> ProduceResponse | None:
+def produce_error(request: ProduceRequest, version: int, code: ErrorCode, why: str) -> ProduceResponse | None:
     if request.acks == 0:
         raise ConnectionAbortedError(why)
     return ProduceResponse(

@@ -1,43 +1,50 @@
-"""How much one request may ask of the controller. It decides one thing after the other for the whole cluster, so what
-names more than a decision can hold is refused before it gets there, however cheap each name might be.
+"""How many topics, partitions or resources one request may name to the active controller.
+
+The controller makes one decision after the other for the whole cluster, so a request that names more than one decision
+can hold is rejected before it is queued there: by the broker that would forward it, and by the controller listener.
+The count is derived from the declaration of the request: the elements of its lists, and where a list is of topics with
+partitions, their partitions.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from functools import cache
 
 from strandline.controller.decisions import MAX_RECORDS_PER_DECISION
 from strandline.model.errors import ErrorCode, KafkaError
-from strandline.protocol.apis import ApiKey
-
-_NAMED: dict[int, Callable[[Any], int]] = {
-    ApiKey.CREATE_TOPICS: lambda request: len(request.topics),
-    ApiKey.DELETE_TOPICS: lambda request: len(request.topics) + len(request.topic_names),
-    ApiKey.CREATE_PARTITIONS: lambda request: len(request.topics),
-    ApiKey.ALTER_CONFIGS: lambda request: len(request.resources),
-    ApiKey.INCREMENTAL_ALTER_CONFIGS: lambda request: len(request.resources),
-    ApiKey.UPDATE_FEATURES: lambda request: len(request.feature_updates),
-    ApiKey.CREATE_ACLS: lambda request: len(request.creations),
-    ApiKey.DELETE_ACLS: lambda request: len(request.filters),
-    ApiKey.ALTER_CLIENT_QUOTAS: lambda request: len(request.entries),
-    ApiKey.ALTER_USER_SCRAM_CREDENTIALS: lambda request: len(request.deletions) + len(request.upsertions),
-    ApiKey.DESCRIBE_QUORUM: lambda request: len(request.topics),
-    ApiKey.ELECT_LEADERS: lambda request: _topics_and(request.topic_partitions, "partitions"),
-    ApiKey.ALTER_PARTITION_REASSIGNMENTS: lambda request: _topics_and(request.topics, "partitions"),
-    ApiKey.LIST_PARTITION_REASSIGNMENTS: lambda request: _topics_and(request.topics, "partition_indexes"),
-}
+from strandline.protocol.types import Message, Primitive, layout
 
 
-def _topics_and(topics: Sequence[Any] | None, partitions: str) -> int:
-    """A topic without partitions is a name as well. None stands for all there are, and names none."""
-    return sum(max(1, len(getattr(topic, partitions))) for topic in topics or ())
-
-
-def check_request_limit(key: ApiKey, request: Any) -> None:
-    count = _NAMED.get(key)
-    if count is not None and count(request) > MAX_RECORDS_PER_DECISION:
+def check_request_limit(request: Message) -> None:
+    """Raises POLICY_VIOLATION for a request that names too much for one decision."""
+    count = count_named(request)
+    if count > MAX_RECORDS_PER_DECISION:
         raise KafkaError(
             ErrorCode.POLICY_VIOLATION,
-            f"{count(request)} are more than the {MAX_RECORDS_PER_DECISION} that one request may name: ask in portions",
+            f"the request names {count} topics, partitions or resources; at most {MAX_RECORDS_PER_DECISION} are allowed "
+            "in one request: split it",
         )
+
+
+def count_named(request: Message) -> int:
+    """A topic without partitions counts as one. A null list stands for everything, and names nothing."""
+    count = 0
+    for name, partitions in _named_lists(type(request)):
+        elements = getattr(request, name) or ()
+        if partitions is None:
+            count += len(elements)
+        else:
+            count += sum(max(1, len(getattr(element, partitions))) for element in elements)
+    return count
+
+
+@cache
+def _named_lists(request: type[Message]) -> tuple[tuple[str, str | None], ...]:
+    """The lists of a request, each with the list of partitions that its elements have, if any."""
+    found = []
+    for field in layout(request):
+        if field.is_list:
+            inner = () if isinstance(field.kind, Primitive) else layout(field.kind)
+            partitions = (each.name for each in inner if each.is_list and each.name.startswith("partition"))
+            found.append((field.name, next(partitions, None)))
+    return tuple(found)

@@ -194,6 +194,14 @@ _RETRIABLE = frozenset(
 )
 
 
+def code_of(number: int) -> ErrorCode:
+    """An error code off the wire; UNKNOWN_SERVER_ERROR for one that only newer nodes know."""
+    try:
+        return ErrorCode(number)
+    except ValueError:
+        return ErrorCode.UNKNOWN_SERVER_ERROR
+
+
 class KafkaError(Exception):
     """A request that cannot proceed: the code for the wire, and a sentence for the person who reads it."""
 

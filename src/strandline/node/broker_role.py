@@ -29,7 +29,7 @@ from strandline.node.node_resources import NodeResources
 from strandline.node.previous_broker_epoch import PreviousBrokerEpoch
 from strandline.node.producer_ids import Block, ProducerIdBlocks
 from strandline.node.publisher import MetadataPublisher
-from strandline.protocol.apis import ApiKey
+from strandline.protocol.messages.brokers import AlterPartitionResponse
 from strandline.protocol.messages.producers import AllocateProducerIdsRequest, AllocateProducerIdsResponse
 from strandline.protocol.messages.quorum import (
     DescribeQuorumRequest,
@@ -78,7 +78,7 @@ class BrokerRole:
             base.image,
             store,
             fetchers,
-            partial(channel.send, ApiKey.ALTER_PARTITION),
+            lambda request: channel.send(request, AlterPartitionResponse),
             base.world,
             ReplicationSettings.of(base.settings.get, listener),
         )
@@ -133,7 +133,7 @@ class BrokerRole:
 
     async def _allocate_producer_ids(self) -> Block:
         request = AllocateProducerIdsRequest(broker_id=self._base.node_id, broker_epoch=self.broker_epoch)
-        response: AllocateProducerIdsResponse = await self._channel.send(ApiKey.ALLOCATE_PRODUCER_IDS, request)
+        response = await self._channel.send(request, AllocateProducerIdsResponse)
         return response.producer_id_start, response.producer_id_len
 
     async def start(self, listeners: Listeners, on_settings: Callable[[], None]) -> None:
@@ -180,8 +180,8 @@ class BrokerRole:
         committed = -1
         while committed < 0:  # a new leader does not know yet
             try:
-                described: DescribeQuorumResponse = await self._channel.send(
-                    ApiKey.DESCRIBE_QUORUM, DescribeQuorumRequest([topic]), timeout_ms=timeout_ms
+                described = await self._channel.send(
+                    DescribeQuorumRequest(topics=[topic]), DescribeQuorumResponse, timeout_ms=timeout_ms
                 )
             except KafkaError as error:
                 raise NodeFault(f"the cluster's metadata cannot be had: {error}") from error

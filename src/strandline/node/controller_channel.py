@@ -12,24 +12,24 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
-from typing import Any, Final, Protocol
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any, Final, Protocol, TypeVar
 
 import msgspec
 
-from strandline.client.errors import code_of
 from strandline.client.peers import Peers
-from strandline.handlers.context import Call
+from strandline.handlers.context import Call, ControllerMethod
 from strandline.handlers.envelope import unwrap, wrap
 from strandline.model.errors import ErrorCode, KafkaError
 from strandline.model.ids import Endpoint
-from strandline.protocol.apis import API, ApiKey
+from strandline.protocol.apis import API, Api, ApiKey
+from strandline.protocol.errors import response_error
 from strandline.protocol.messages.brokers import EnvelopeResponse
 from strandline.protocol.types import Message
 from strandline.runtime.clock import Clock
 from strandline.runtime.tasks import unless, yield_to_loop
 
-Method = Callable[[Any, int], Awaitable[Any]]
+R = TypeVar("R", bound=Message)
 
 # Whoever leads may need a moment to become active, a very short one when a node starts alone: so the first pauses are
 # short, and each is twice the one before. Another leader is told by `leader_other_than` at once.
@@ -55,7 +55,7 @@ class Leadership(Protocol):
 
 
 class _Question(msgspec.Struct, frozen=True):
-    api_key: ApiKey
+    api: Api
     request: Message
     version: int
     ask: Callable[[Endpoint, int], Coroutine[Any, Any, Message]]
@@ -69,7 +69,7 @@ class ControllerChannel:
         leadership: Leadership,
         peers: Peers,
         clock: Clock,
-        local: Mapping[ApiKey, Method],
+        local: Mapping[ApiKey, ControllerMethod],
         *,
         timeout_ms: int,
     ) -> None:
@@ -81,9 +81,9 @@ class ControllerChannel:
         self._local = local
         self._timeout_ms = timeout_ms
 
-    async def forward(self, api_key: int, call: Call, request: Message, *, version: int | None = None) -> Any:
+    async def forward(self, call: Call, request: Message, response: type[R], *, version: int | None = None) -> R:
         """A client's request, in the client's version; whatever the controller answers is for the client to read."""
-        api, spoken = API[api_key], call.version if version is None else version
+        api, spoken = _api(request), call.version if version is None else version
 
         async def ask(endpoint: Endpoint, timeout_ms: int) -> Message:
             envelope = wrap(call, api, spoken, request)
@@ -91,23 +91,24 @@ class ControllerChannel:
             assert isinstance(enveloped, EnvelopeResponse)
             return unwrap(api, spoken, enveloped)
 
-        return await self._asked(_Question(api.key, request, spoken, ask), self._timeout_ms)
+        return await self._asked(_Question(api, request, spoken, ask), response, self._timeout_ms)
 
-    async def send(self, api_key: ApiKey, request: Message, *, timeout_ms: int | None = None) -> Any:
+    async def send(self, request: Message, response: type[R], *, timeout_ms: int | None = None) -> R:
         """A request of this node's own, in the newest version; an error at the top of the answer is raised."""
 
         async def ask(endpoint: Endpoint, timeout_ms: int) -> Message:
             return await self._peers.call(endpoint, request, timeout_ms=timeout_ms)
 
-        question = _Question(api_key, request, API[api_key].max_version, ask)
-        answer = await self._asked(question, timeout_ms or self._timeout_ms)
-        code = _code(answer)
+        api = _api(request)
+        question = _Question(api, request, api.max_version, ask)
+        answer = await self._asked(question, response, timeout_ms or self._timeout_ms)
+        code = response_error(answer)
         if code is not ErrorCode.NONE:
             why = getattr(answer, "error_message", None)
-            raise KafkaError(code, why or f"the controller refused {API[api_key].name}")
+            raise KafkaError(code, why or f"the controller rejected {api.name}")
         return answer
 
-    async def _asked(self, question: _Question, timeout_ms: int) -> Any:
+    async def _asked(self, question: _Question, response: type[R], timeout_ms: int) -> R:
         deadline_ms = self._clock.now_ms() + timeout_ms
         why: object = "nobody is known to lead the quorum"
         pause_ms = _FIRST_RETRY_MS
@@ -115,7 +116,8 @@ class ControllerChannel:
             leader = self._leadership.leader
             try:
                 answer = await self._ask(leader, question, left_ms)
-                if answer is not None and _code(answer) not in _ELSEWHERE:
+                if answer is not None and response_error(answer) not in _ELSEWHERE:
+                    assert isinstance(answer, response)
                     return answer
             except (OSError, KafkaError) as error:
                 if isinstance(error, KafkaError) and error.code not in _ELSEWHERE:
@@ -123,16 +125,14 @@ class ControllerChannel:
                 why = error
             await self._look_around(leader, min(pause_ms, left_ms))
             pause_ms = min(2 * pause_ms, _RETRY_MS)
-        raise KafkaError(
-            ErrorCode.REQUEST_TIMED_OUT, f"no active controller took {API[question.api_key].name} in time: {why}"
-        )
+        raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, f"no active controller took {question.api.name} in time: {why}")
 
-    async def _ask(self, leader: Any, question: _Question, timeout_ms: int) -> Any:
+    async def _ask(self, leader: Any, question: _Question, timeout_ms: int) -> Message | None:
         """None when it is not known whom to ask, or when another took the lead before there was an answer."""
         if leader.id == self._node_id and self._local:
             await yield_to_loop()  # as in `_look_around`
             async with asyncio.timeout(timeout_ms / 1000):
-                return await self._local[question.api_key](question.request, question.version)
+                return await self._local[question.api.key](question.request, question.version)
         if leader.endpoint is None:
             await self._look_around(leader, timeout_ms)
             return None
@@ -151,5 +151,6 @@ class ControllerChannel:
                 await self._leadership.leader_other_than(leader)
 
 
-def _code(answer: Any) -> ErrorCode:
-    return code_of(getattr(answer, "error_code", 0))
+def _api(request: Message) -> Api:
+    assert request.api_key is not None
+    return API[request.api_key]

@@ -8,63 +8,25 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Mapping, Sequence
+from typing import Final
 
 from strandline.controller.controller import Controller
 from strandline.controller.settings import ControllerSettings
-from strandline.handlers.controllers import ControllerContext
+from strandline.handlers.context import ControllerContext, ControllerMethod
+from strandline.handlers.tables import controller_methods
 from strandline.metadata.features import bootstrap_records
 from strandline.metadata.record_versions import CONTROLLERS_SINCE
 from strandline.model.errors import ErrorCode, KafkaError
 from strandline.node.lifecycle import Listeners, Send, wire_features, wire_listeners
 from strandline.node.node_resources import NodeResources
 from strandline.protocol.apis import ApiKey
-from strandline.protocol.messages.brokers import ControllerRegistrationRequest
+from strandline.protocol.messages.brokers import ControllerRegistrationRequest, ControllerRegistrationResponse
 from strandline.protocol.types import Message
 
 logger = logging.getLogger(__name__)
 
-Method = Callable[[Any, int], Awaitable[Any]]
-
 _REGISTRATION_RETRY_MS: Final = 500
-
-# What brokers and tools ask of the active controller, by the name of its method.
-CONTROLLER_METHODS: Final[Mapping[ApiKey, str]] = {
-    ApiKey.CREATE_TOPICS: "create_topics",
-    ApiKey.DELETE_TOPICS: "delete_topics",
-    ApiKey.CREATE_PARTITIONS: "create_partitions",
-    ApiKey.ALTER_CONFIGS: "alter_configs",
-    ApiKey.INCREMENTAL_ALTER_CONFIGS: "incremental_alter_configs",
-    ApiKey.ALTER_CLIENT_QUOTAS: "alter_client_quotas",
-    ApiKey.ALTER_USER_SCRAM_CREDENTIALS: "alter_user_scram_credentials",
-    ApiKey.CREATE_ACLS: "create_acls",
-    ApiKey.DELETE_ACLS: "delete_acls",
-    ApiKey.UPDATE_FEATURES: "update_features",
-    ApiKey.UNREGISTER_BROKER: "unregister_broker",
-    ApiKey.BROKER_REGISTRATION: "register_broker",
-    ApiKey.BROKER_HEARTBEAT: "broker_heartbeat",
-    ApiKey.CONTROLLER_REGISTRATION: "register_controller",
-    ApiKey.ALLOCATE_PRODUCER_IDS: "allocate_producer_ids",
-    ApiKey.ALTER_PARTITION: "alter_partition",
-    ApiKey.ELECT_LEADERS: "elect_leaders",
-    ApiKey.ALTER_PARTITION_REASSIGNMENTS: "alter_partition_reassignments",
-    ApiKey.LIST_PARTITION_REASSIGNMENTS: "list_partition_reassignments",
-    ApiKey.ASSIGN_REPLICAS_TO_DIRS: "assign_replicas_to_dirs",
-}
-
-# What the quorum answers itself.
-QUORUM_KEYS: Final = (
-    ApiKey.FETCH,
-    ApiKey.VOTE,
-    ApiKey.BEGIN_QUORUM_EPOCH,
-    ApiKey.END_QUORUM_EPOCH,
-    ApiKey.DESCRIBE_QUORUM,
-    ApiKey.FETCH_SNAPSHOT,
-    ApiKey.ADD_RAFT_VOTER,
-    ApiKey.REMOVE_RAFT_VOTER,
-    ApiKey.UPDATE_RAFT_VOTER,
-)
 
 
 class ControllerRole:
@@ -81,10 +43,7 @@ class ControllerRole:
             base.metrics,
             base.peers,
         )
-        self.methods: Mapping[ApiKey, Method] = {
-            **{key: getattr(self.controller, name) for key, name in CONTROLLER_METHODS.items()},
-            **dict.fromkeys(QUORUM_KEYS, base.quorum.handle),
-        }
+        self.methods: Mapping[ApiKey, ControllerMethod] = controller_methods(self.controller, base.quorum.handle)
         base.quorum.on_leading = self._lead
         base.quorum.on_stepped_down = self.controller.renounce
 
@@ -103,7 +62,7 @@ class ControllerRole:
                 raise
             # The lead was lost before it was taken up.
 
-    def member(self) -> ControllerContext:
+    def context(self) -> ControllerContext:
         base = self._base
         return ControllerContext(
             node_id=base.node_id,
@@ -129,7 +88,7 @@ class ControllerRole:
             try:
                 # Older metadata has no place for it; an upgrade may come.
                 if self._base.image.committed.metadata_version >= CONTROLLERS_SINCE:
-                    await send(ApiKey.CONTROLLER_REGISTRATION, request)
+                    await send(request, ControllerRegistrationResponse)
                     return
             except KafkaError as error:
                 logger.warning("this controller is not registered yet: %s", error)

@@ -15,12 +15,10 @@ import logging
 from collections.abc import Callable
 from typing import Final
 
-from strandline.client.errors import code_of
 from strandline.metadata.image import Image
-from strandline.model.errors import ErrorCode, KafkaError
+from strandline.model.errors import ErrorCode, KafkaError, code_of
 from strandline.model.ids import DIRECTORY_LOST, Uuid
 from strandline.node.lifecycle import Send
-from strandline.protocol.apis import ApiKey
 from strandline.protocol.messages.brokers import (
     AssignReplicasToDirsRequest,
     AssignReplicasToDirsRequestDirectoryData,
@@ -96,10 +94,8 @@ class DirectoryAssignments:
         return info is not None and info.leader == self._broker_id
 
     async def _tell(self, portion: dict[Replica, Uuid]) -> AssignReplicasToDirsResponse:
-        response: AssignReplicasToDirsResponse = await self._send(
-            ApiKey.ASSIGN_REPLICAS_TO_DIRS, request_of(self._broker_id, self._broker_epoch(), portion)
-        )
-        return response
+        request = request_of(self._broker_id, self._broker_epoch(), portion)
+        return await self._send(request, AssignReplicasToDirsResponse)
 
     def _heard(self, portion: dict[Replica, Uuid], response: AssignReplicasToDirsResponse) -> None:
         """An error of a single replica is final (it is gone, or elsewhere by now): opening it again tells it again."""

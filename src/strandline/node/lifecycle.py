@@ -11,7 +11,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
-from typing import Any, Final, Protocol
+from typing import Final, Protocol, TypeVar
 
 import msgspec
 
@@ -20,7 +20,6 @@ from strandline.metadata.image import Image
 from strandline.metadata.record_versions import CORDONED_DIRECTORIES_SINCE, DIRECTORIES_SINCE
 from strandline.model.errors import ErrorCode, KafkaError, NodeFault
 from strandline.model.ids import Endpoint, Uuid
-from strandline.protocol.apis import ApiKey
 from strandline.protocol.messages.brokers import (
     BrokerHeartbeatRequest,
     BrokerHeartbeatResponse,
@@ -33,6 +32,8 @@ from strandline.protocol.types import Message
 from strandline.runtime.clock import Clock
 
 logger = logging.getLogger(__name__)
+
+R = TypeVar("R", bound=Message)
 
 SECURITY_PROTOCOLS: Mapping[str, int] = {"PLAINTEXT": 0, "SSL": 1, "SASL_PLAINTEXT": 2, "SASL_SSL": 3}
 
@@ -66,7 +67,7 @@ class Registration(msgspec.Struct, frozen=True):
 class Send(Protocol):
     """To the active controller (`node/controller_channel`), which is looked for until the time is up."""
 
-    def __call__(self, api_key: ApiKey, request: Message, *, timeout_ms: int | None = None) -> Awaitable[Any]: ...
+    def __call__(self, request: Message, response: type[R], *, timeout_ms: int | None = None) -> Awaitable[R]: ...
 
 
 class BrokerLifecycle:
@@ -134,9 +135,7 @@ class BrokerLifecycle:
         while True:
             left_ms = max(1, min(answer_ms, deadline_ms - self._clock.now_ms()))
             try:
-                response: BrokerRegistrationResponse = await self._send(
-                    ApiKey.BROKER_REGISTRATION, request, timeout_ms=left_ms
-                )
+                response = await self._send(request, BrokerRegistrationResponse, timeout_ms=left_ms)
                 break
             except KafkaError as error:
                 waits = error.code is ErrorCode.DUPLICATE_BROKER_REGISTRATION and self._clock.now_ms() < deadline_ms
@@ -223,8 +222,7 @@ class BrokerLifecycle:
             logger.warning("leaving without the controller's consent: %s", error)
 
     async def _heartbeat(self, *, timeout_ms: int | None = None) -> BrokerHeartbeatResponse:
-        response: BrokerHeartbeatResponse = await self._send(
-            ApiKey.BROKER_HEARTBEAT,
+        return await self._send(
             BrokerHeartbeatRequest(
                 broker_id=self._registration.broker_id,
                 broker_epoch=self.broker_epoch,
@@ -234,9 +232,9 @@ class BrokerLifecycle:
                 offline_log_dirs=self._offline_directories(),
                 cordoned_log_dirs=self._cordoned(),
             ),
+            BrokerHeartbeatResponse,
             timeout_ms=timeout_ms or self._session_ms,
         )
-        return response
 
     def _cordoned(self) -> list[Uuid] | None:
         """None where metadata has no place for it yet, or a controller before Kafka 4.3 could not read it."""

@@ -21,9 +21,7 @@ from functools import partial
 from typing import Final, TypeVar
 
 from strandline.handlers.context import NodeContext
-from strandline.handlers.controllers import controller_table
-from strandline.handlers.error_responses import error_response_of
-from strandline.handlers.tables import broker_table
+from strandline.handlers.tables import broker_table, controller_table
 from strandline.log.directory import DirectoryInUse
 from strandline.log.store import LogStore
 from strandline.metadata.image import Image
@@ -197,18 +195,18 @@ class Node:
         for listener in self.config.listeners:
             if listener.controller:
                 assert self.controller is not None, "the configuration has checked who may listen where"
-                controlling = self.controller.member()
-                member: NodeContext = controlling
+                controlling = self.controller.context()
+                context: NodeContext = controlling
                 served = controller_table(controlling)
             else:
                 assert self.broker is not None, "the configuration has checked who may listen where"
-                member = self.broker.broker
+                context = self.broker.broker
                 served = broker_table(self.broker.broker)
-            member.api_ranges[listener.name] = {
+            context.api_ranges[listener.name] = {
                 key: (API[key].advertised_min_version, API[key].advertised_max_version) for key in served
             }
             tables[listener.name] = {
-                int(key): Handler(API[key], handle, error_response_of(key)) for key, handle in served.items()
+                int(key): Handler(API[key], bound.handle, bound.error_response) for key, bound in served.items()
             }
         try:
             await server.start(tables)

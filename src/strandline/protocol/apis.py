@@ -130,8 +130,8 @@ class Api(msgspec.Struct, frozen=True, dict=True):
     controller: bool
     # Brokers hand it to the active controller (KIP-590).
     forwarded: bool
-    # None when we answer it; otherwise why not (yet).
-    served: str | None
+    not_served: str | None
+    """Why it is not served; None when it is."""
     # What we tell clients, where that differs from what we read.
     advertised_min_version: int
     advertised_max_version: int
@@ -147,6 +147,10 @@ class Api(msgspec.Struct, frozen=True, dict=True):
     def _message(self, suffix: str) -> type[Message]:
         found: type[Message] = getattr(import_module(f"strandline.protocol.messages.{self.module}"), self.name + suffix)
         return found
+
+    @property
+    def is_served(self) -> bool:
+        return self.not_served is None
 
     def supports(self, version: int) -> bool:
         return self.min_version <= version <= self.max_version
@@ -183,7 +187,7 @@ def _api(
     listener: Listener,
     *,
     forwarded: bool = False,
-    served: str | None = None,
+    not_served: str | None = None,
     advertised_from: int | None = None,
     stable_version: int | None = None,
 ) -> Api:
@@ -197,7 +201,7 @@ def _api(
         broker=listener is not CONTROLLER,
         controller=listener is not BROKER,
         forwarded=forwarded,
-        served=served,
+        not_served=not_served,
         advertised_min_version=versions[0] if advertised_from is None else advertised_from,
         advertised_max_version=versions[1] if stable_version is None else stable_version,
     )
@@ -209,16 +213,16 @@ _TABLE: Final = (
     _api(1, "Fetch", "fetch", (4, 18), 12, BOTH),
     _api(2, "ListOffsets", "list_offsets", (1, 11), 6, BROKER),
     _api(3, "Metadata", "metadata", (0, 13), 9, BROKER),
-    _api(8, "OffsetCommit", "offsets", (2, 10), 8, BROKER, served=GROUPS),
-    _api(9, "OffsetFetch", "offsets", (1, 10), 6, BROKER, served=GROUPS),
+    _api(8, "OffsetCommit", "offsets", (2, 10), 8, BROKER, not_served=GROUPS),
+    _api(9, "OffsetFetch", "offsets", (1, 10), 6, BROKER, not_served=GROUPS),
     _api(10, "FindCoordinator", "coordinators", (0, 6), 3, BROKER),
-    _api(11, "JoinGroup", "groups", (0, 9), 6, BROKER, served=GROUPS),
-    _api(12, "Heartbeat", "groups", (0, 4), 4, BROKER, served=GROUPS),
-    _api(13, "LeaveGroup", "groups", (0, 5), 4, BROKER, served=GROUPS),
-    _api(14, "SyncGroup", "groups", (0, 5), 4, BROKER, served=GROUPS),
-    _api(15, "DescribeGroups", "groups", (0, 6), 5, BROKER, served=GROUPS),
-    _api(16, "ListGroups", "groups", (0, 5), 3, BROKER, served=GROUPS),
-    _api(17, "SaslHandshake", "sasl", (0, 1), None, BOTH, served=SECURITY),
+    _api(11, "JoinGroup", "groups", (0, 9), 6, BROKER, not_served=GROUPS),
+    _api(12, "Heartbeat", "groups", (0, 4), 4, BROKER, not_served=GROUPS),
+    _api(13, "LeaveGroup", "groups", (0, 5), 4, BROKER, not_served=GROUPS),
+    _api(14, "SyncGroup", "groups", (0, 5), 4, BROKER, not_served=GROUPS),
+    _api(15, "DescribeGroups", "groups", (0, 6), 5, BROKER, not_served=GROUPS),
+    _api(16, "ListGroups", "groups", (0, 5), 3, BROKER, not_served=GROUPS),
+    _api(17, "SaslHandshake", "sasl", (0, 1), None, BOTH, not_served=SECURITY),
     _api(18, "ApiVersions", "api_versions", (0, 4), 3, BOTH),
     _api(19, "CreateTopics", "topics", (2, 7), 5, BOTH, forwarded=True),
     _api(20, "DeleteTopics", "topics", (1, 6), 4, BOTH, forwarded=True),
@@ -226,30 +230,30 @@ _TABLE: Final = (
     # Version 6 (two-phase commit, KIP-939) is still marked unstable by Kafka.
     _api(22, "InitProducerId", "producers", (0, 6), 2, BROKER, stable_version=5),
     _api(23, "OffsetForLeaderEpoch", "epochs", (2, 4), 4, BROKER),
-    _api(24, "AddPartitionsToTxn", "transactions", (0, 5), 3, BROKER, served=TRANSACTIONS),
-    _api(25, "AddOffsetsToTxn", "transactions", (0, 4), 3, BROKER, served=TRANSACTIONS),
-    _api(26, "EndTxn", "transactions", (0, 5), 3, BROKER, served=TRANSACTIONS),
-    _api(27, "WriteTxnMarkers", "transactions", (1, 2), 1, BROKER, served=TRANSACTIONS),
-    _api(28, "TxnOffsetCommit", "transactions", (0, 5), 3, BROKER, served=TRANSACTIONS),
+    _api(24, "AddPartitionsToTxn", "transactions", (0, 5), 3, BROKER, not_served=TRANSACTIONS),
+    _api(25, "AddOffsetsToTxn", "transactions", (0, 4), 3, BROKER, not_served=TRANSACTIONS),
+    _api(26, "EndTxn", "transactions", (0, 5), 3, BROKER, not_served=TRANSACTIONS),
+    _api(27, "WriteTxnMarkers", "transactions", (1, 2), 1, BROKER, not_served=TRANSACTIONS),
+    _api(28, "TxnOffsetCommit", "transactions", (0, 5), 3, BROKER, not_served=TRANSACTIONS),
     _api(29, "DescribeAcls", "acls", (1, 3), 2, BOTH),
     _api(30, "CreateAcls", "acls", (1, 3), 2, BOTH, forwarded=True),
     _api(31, "DeleteAcls", "acls", (1, 3), 2, BOTH, forwarded=True),
     _api(32, "DescribeConfigs", "configs", (1, 4), 4, BOTH),
     _api(33, "AlterConfigs", "configs", (0, 2), 2, BOTH, forwarded=True),
-    _api(34, "AlterReplicaLogDirs", "log_dirs", (1, 2), 2, BROKER, served=DIRECTORIES),
+    _api(34, "AlterReplicaLogDirs", "log_dirs", (1, 2), 2, BROKER, not_served=DIRECTORIES),
     _api(35, "DescribeLogDirs", "log_dirs", (1, 5), 2, BROKER),
-    _api(36, "SaslAuthenticate", "sasl", (0, 2), 2, BOTH, served=SECURITY),
+    _api(36, "SaslAuthenticate", "sasl", (0, 2), 2, BOTH, not_served=SECURITY),
     _api(37, "CreatePartitions", "topics", (0, 3), 2, BOTH, forwarded=True),
     _api(38, "CreateDelegationToken", "tokens", (1, 3), 2, BOTH, forwarded=True),
     _api(39, "RenewDelegationToken", "tokens", (1, 2), 2, BOTH, forwarded=True),
     _api(40, "ExpireDelegationToken", "tokens", (1, 2), 2, BOTH, forwarded=True),
     _api(41, "DescribeDelegationToken", "tokens", (1, 3), 2, BOTH),
-    _api(42, "DeleteGroups", "groups", (0, 2), 2, BROKER, served=GROUPS),
+    _api(42, "DeleteGroups", "groups", (0, 2), 2, BROKER, not_served=GROUPS),
     _api(43, "ElectLeaders", "elections", (0, 2), 2, BOTH, forwarded=True),
     _api(44, "IncrementalAlterConfigs", "configs", (0, 1), 1, BOTH, forwarded=True),
     _api(45, "AlterPartitionReassignments", "reassignments", (0, 1), 0, BOTH, forwarded=True),
     _api(46, "ListPartitionReassignments", "reassignments", (0, 0), 0, BOTH, forwarded=True),
-    _api(47, "OffsetDelete", "offsets", (0, 0), None, BROKER, served=GROUPS),
+    _api(47, "OffsetDelete", "offsets", (0, 0), None, BROKER, not_served=GROUPS),
     _api(48, "DescribeClientQuotas", "quotas", (0, 1), 1, BROKER),
     _api(49, "AlterClientQuotas", "quotas", (0, 1), 1, BOTH, forwarded=True),
     _api(50, "DescribeUserScramCredentials", "scram", (0, 0), 0, BOTH),
@@ -267,34 +271,34 @@ _TABLE: Final = (
     _api(62, "BrokerRegistration", "brokers", (0, 4), 0, CONTROLLER),
     _api(63, "BrokerHeartbeat", "brokers", (0, 2), 0, CONTROLLER),
     _api(64, "UnregisterBroker", "cluster", (0, 0), 0, BOTH, forwarded=True),
-    _api(65, "DescribeTransactions", "transactions", (0, 0), 0, BROKER, served=TRANSACTIONS),
-    _api(66, "ListTransactions", "transactions", (0, 2), 0, BROKER, served=TRANSACTIONS),
+    _api(65, "DescribeTransactions", "transactions", (0, 0), 0, BROKER, not_served=TRANSACTIONS),
+    _api(66, "ListTransactions", "transactions", (0, 2), 0, BROKER, not_served=TRANSACTIONS),
     _api(67, "AllocateProducerIds", "producers", (0, 0), 0, CONTROLLER),
-    _api(68, "ConsumerGroupHeartbeat", "consumer_groups", (0, 1), 0, BROKER, served=GROUPS),
-    _api(69, "ConsumerGroupDescribe", "consumer_groups", (0, 1), 0, BROKER, served=GROUPS),
+    _api(68, "ConsumerGroupHeartbeat", "consumer_groups", (0, 1), 0, BROKER, not_served=GROUPS),
+    _api(69, "ConsumerGroupDescribe", "consumer_groups", (0, 1), 0, BROKER, not_served=GROUPS),
     _api(70, "ControllerRegistration", "brokers", (0, 0), 0, CONTROLLER),
-    _api(71, "GetTelemetrySubscriptions", "telemetry", (0, 0), 0, BROKER, served=TELEMETRY),
-    _api(72, "PushTelemetry", "telemetry", (0, 0), 0, BROKER, served=TELEMETRY),
+    _api(71, "GetTelemetrySubscriptions", "telemetry", (0, 0), 0, BROKER, not_served=TELEMETRY),
+    _api(72, "PushTelemetry", "telemetry", (0, 0), 0, BROKER, not_served=TELEMETRY),
     _api(73, "AssignReplicasToDirs", "brokers", (0, 0), 0, CONTROLLER),
     _api(74, "ListConfigResources", "configs", (0, 1), 0, BROKER),
     _api(75, "DescribeTopicPartitions", "topics", (0, 0), 0, BROKER),
-    _api(76, "ShareGroupHeartbeat", "share", (1, 1), 0, BROKER, served=SHARE),
-    _api(77, "ShareGroupDescribe", "share", (1, 1), 0, BROKER, served=SHARE),
-    _api(78, "ShareFetch", "share", (1, 2), 0, BROKER, served=SHARE),
-    _api(79, "ShareAcknowledge", "share", (1, 2), 0, BROKER, served=SHARE),
+    _api(76, "ShareGroupHeartbeat", "share", (1, 1), 0, BROKER, not_served=SHARE),
+    _api(77, "ShareGroupDescribe", "share", (1, 1), 0, BROKER, not_served=SHARE),
+    _api(78, "ShareFetch", "share", (1, 2), 0, BROKER, not_served=SHARE),
+    _api(79, "ShareAcknowledge", "share", (1, 2), 0, BROKER, not_served=SHARE),
     _api(80, "AddRaftVoter", "quorum", (0, 1), 0, BOTH, forwarded=True),
     _api(81, "RemoveRaftVoter", "quorum", (0, 0), 0, BOTH, forwarded=True),
     _api(82, "UpdateRaftVoter", "quorum", (0, 0), 0, CONTROLLER),
-    _api(83, "InitializeShareGroupState", "share_state", (0, 0), 0, BROKER, served=SHARE),
-    _api(84, "ReadShareGroupState", "share_state", (0, 0), 0, BROKER, served=SHARE),
-    _api(85, "WriteShareGroupState", "share_state", (0, 1), 0, BROKER, served=SHARE),
-    _api(86, "DeleteShareGroupState", "share_state", (0, 0), 0, BROKER, served=SHARE),
-    _api(87, "ReadShareGroupStateSummary", "share_state", (0, 1), 0, BROKER, served=SHARE),
-    _api(88, "StreamsGroupHeartbeat", "streams", (0, 0), 0, BROKER, served=STREAMS),
-    _api(89, "StreamsGroupDescribe", "streams", (0, 0), 0, BROKER, served=STREAMS),
-    _api(90, "DescribeShareGroupOffsets", "share", (0, 1), 0, BROKER, served=SHARE),
-    _api(91, "AlterShareGroupOffsets", "share", (0, 0), 0, BROKER, served=SHARE),
-    _api(92, "DeleteShareGroupOffsets", "share", (0, 0), 0, BROKER, served=SHARE),
+    _api(83, "InitializeShareGroupState", "share_state", (0, 0), 0, BROKER, not_served=SHARE),
+    _api(84, "ReadShareGroupState", "share_state", (0, 0), 0, BROKER, not_served=SHARE),
+    _api(85, "WriteShareGroupState", "share_state", (0, 1), 0, BROKER, not_served=SHARE),
+    _api(86, "DeleteShareGroupState", "share_state", (0, 0), 0, BROKER, not_served=SHARE),
+    _api(87, "ReadShareGroupStateSummary", "share_state", (0, 1), 0, BROKER, not_served=SHARE),
+    _api(88, "StreamsGroupHeartbeat", "streams", (0, 0), 0, BROKER, not_served=STREAMS),
+    _api(89, "StreamsGroupDescribe", "streams", (0, 0), 0, BROKER, not_served=STREAMS),
+    _api(90, "DescribeShareGroupOffsets", "share", (0, 1), 0, BROKER, not_served=SHARE),
+    _api(91, "AlterShareGroupOffsets", "share", (0, 0), 0, BROKER, not_served=SHARE),
+    _api(92, "DeleteShareGroupOffsets", "share", (0, 0), 0, BROKER, not_served=SHARE),
 )
 
 API: Final[dict[int, Api]] = {int(api.key): api for api in _TABLE}

@@ -23,8 +23,8 @@ def page() -> str:
     return "\n".join(
         [
             _INTRODUCTION,
-            *_section("Answered", [api for api in API.values() if api.served is None]),
-            *_section("Understood, not yet answered", [api for api in API.values() if api.served is not None]),
+            *_section("Answered", [api for api in API.values() if api.is_served]),
+            *_section("Understood, not yet answered", [api for api in API.values() if not api.is_served]),
             "## What is left out, and why",
             "",
             *(f"- **{where}**: {what}" for where, what in LIMITATIONS),
@@ -45,8 +45,8 @@ def _section(title: str, apis: list[Api]) -> Iterator[str]:
 
 
 def _note(api: Api) -> str:
-    if api.served is not None:
-        return api.served
+    if api.not_served is not None:
+        return api.not_served
     return "sent on to the active controller" if api.forwarded else ""
 
 

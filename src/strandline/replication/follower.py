@@ -20,10 +20,9 @@ from __future__ import annotations
 
 import msgspec
 
-from strandline.client.errors import code_of
 from strandline.log.epochs import NO_EPOCH, UNDEFINED
 from strandline.log.partition_log import PartitionLog
-from strandline.model.errors import ErrorCode
+from strandline.model.errors import ErrorCode, code_of
 from strandline.protocol.messages.fetch import EpochEndOffset, FetchPartition, PartitionData
 from strandline.runtime.disk import Buffer
 from strandline.runtime.file_slice import FileSlice

@@ -8,8 +8,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 
-from strandline.client.errors import code_of
-from strandline.model.errors import ErrorCode, KafkaError
+from strandline.model.errors import ErrorCode, KafkaError, code_of
 from strandline.model.ids import Uuid
 from strandline.protocol.messages.brokers import (
     AlterPartitionRequest,

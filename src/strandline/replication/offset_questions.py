@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 
-from strandline.client.errors import code_of
-from strandline.model.errors import ErrorCode, KafkaError
+from strandline.model.errors import ErrorCode, KafkaError, code_of
 from strandline.model.ids import TopicPartition
 from strandline.protocol.messages.list_offsets import (
     EARLIEST,

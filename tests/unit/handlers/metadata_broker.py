@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar, cast
 
-from strandline.handlers.context import BrokerContext
+from strandline.handlers.context import BrokerContext, ControllerContext
 from strandline.metadata.image import Image
 from strandline.model.ids import Uuid
 from strandline.protocol.messages.metadata_records import (
@@ -18,6 +18,7 @@ from strandline.protocol.messages.metadata_records import (
     TopicRecord,
 )
 from strandline.protocol.types import Message
+from strandline.raft.machine.voters import Voter, VoterSet
 from strandline.simulation.loop import VirtualLoop
 
 T = TypeVar("T")
@@ -69,6 +70,20 @@ class MetadataBroker:
             settings=Settings(**{"auto_create_topics_enable": False, **settings}),
             fetch_sessions=nothing,
             log_directories=list,
+        )
+
+    def controller(self, *voters: Voter) -> ControllerContext:
+        """The controller of the same metadata, with these voters in its quorum."""
+        return ControllerContext(
+            node_id=1,
+            cluster_id="cluster",
+            image=self.image,
+            kraft_version=lambda: 1,
+            settings=self.broker.settings,
+            methods={},
+            leader_id=lambda: 1,
+            voters=lambda: VoterSet(voters),
+            broker_connection_lost=cast(Any, None),
         )
 
     def write(self, *records: Message) -> None:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any, cast
 
-from strandline.handlers.controllers import ControllerContext, controller_table
+from strandline.handlers.cluster import handle_describe_quorum_nodes
 from strandline.model.ids import Endpoint
 from strandline.protocol.apis import ApiKey
-from strandline.protocol.messages.cluster import DescribeClusterRequest, DescribeClusterResponse
+from strandline.protocol.messages.cluster import DescribeClusterRequest
 from strandline.protocol.messages.metadata_records import ControllerEndpoint, RegisterControllerRecord
-from strandline.raft.machine.voters import Voter, VoterSet
+from strandline.raft.machine.voters import Voter
 from unit.handlers.metadata_broker import FakeCall, MetadataBroker, run
 
 CONTROLLER = "CONTROLLER"
@@ -20,21 +20,8 @@ def voter(node_id: int, port: int) -> Voter:
 
 
 def told(scene: MetadataBroker, *voters: Voter) -> list[tuple[int, str, int]]:
-    member = ControllerContext(
-        node_id=1,
-        cluster_id="cluster",
-        image=scene.image,
-        kraft_version=lambda: 1,
-        settings=scene.broker.settings,
-        methods={},
-        leader_id=lambda: 1,
-        voters=lambda: VoterSet(voters),
-        broker_connection_lost=cast(Any, None),
-    )
-    describe = controller_table(member)[ApiKey.DESCRIBE_CLUSTER]
     call = cast(Any, FakeCall(ApiKey.DESCRIBE_CLUSTER, 1, listener=CONTROLLER))
-    answer = run(describe(call, DescribeClusterRequest(endpoint_type=2)))
-    assert isinstance(answer, DescribeClusterResponse)
+    answer = run(handle_describe_quorum_nodes(scene.controller(*voters), call, DescribeClusterRequest(endpoint_type=2)))
     return [(node.broker_id, node.host, node.port) for node in answer.brokers]
 
 

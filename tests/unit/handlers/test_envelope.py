@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
-from strandline.handlers.context import Call
+from strandline.handlers.context import BoundApi, Call
 from strandline.handlers.envelope import handle_envelope, unwrap, wrap
+from strandline.handlers.tables import ROWS
 from strandline.model.errors import ErrorCode, KafkaError
 from strandline.protocol.apis import API, ApiKey
 from strandline.protocol.messages.brokers import EnvelopeRequest, EnvelopeResponse
@@ -20,6 +21,7 @@ from strandline.protocol.messages.topics import (
     CreateTopicsRequest,
     CreateTopicsResponse,
 )
+from unit.handlers.metadata_broker import MetadataBroker
 
 
 @dataclass
@@ -42,7 +44,9 @@ REQUEST = CreateTopicsRequest(topics=[CreatableTopic(name="orders", num_partitio
 
 def _serve(handle: Any, envelope: EnvelopeRequest) -> EnvelopeResponse:
     outer = ClientCall(api_key=ApiKey.ENVELOPE, principal="User:broker", listener="CONTROLLER")
-    return asyncio.run(handle_envelope({ApiKey.CREATE_TOPICS: handle}, outer, envelope))
+    controller: Any = MetadataBroker().controller()
+    controller.table[ApiKey.CREATE_TOPICS] = BoundApi(handle, ROWS[ApiKey.CREATE_TOPICS].error_response)
+    return asyncio.run(handle_envelope(controller, outer, envelope))
 
 
 def test_the_controller_sees_the_request_as_its_client_made_it() -> None:

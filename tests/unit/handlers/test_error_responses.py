@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from strandline.handlers.error_responses import error_response_of
+from strandline.handlers.tables import ROWS
 from strandline.model.errors import ErrorCode
 from strandline.protocol.apis import API, Api
 from strandline.protocol.codec import decode, encode_bytes
 from strandline.protocol.types import Struct, layout
 from unit.protocol.random_messages import random_message
 
-SERVED = [api for api in API.values() if api.served is None]
+SERVED = [api for api in API.values() if api.is_served]
 # Lists whose elements are each answered, where the answer has no error of its own.
 NAMED = (
     "topics",
@@ -39,7 +39,7 @@ def test_a_failure_has_a_shape_in_every_version(api: Api) -> None:
         for request in (api.request(), *(random_message(api.request, version, random) for _ in range(20))):
             if hasattr(request, "acks"):
                 request.acks = -1
-            answer = error_response_of(api.key)(request, version, ErrorCode.NOT_CONTROLLER, "for a reason")
+            answer = ROWS[api.key].error_response(request, version, ErrorCode.NOT_CONTROLLER, "for a reason")
             assert answer is not None
             data = encode_bytes(answer, version)
             told, end = decode(api.response, version, data)
@@ -76,4 +76,4 @@ def test_a_failed_produce_without_acknowledgement_closes_the_connection() -> Non
     request: Any = api.request()
     request.acks = 0
     with pytest.raises(ConnectionAbortedError):
-        error_response_of(api.key)(request, 9, ErrorCode.NOT_CONTROLLER, "for a reason")
+        ROWS[api.key].error_response(request, 9, ErrorCode.NOT_CONTROLLER, "for a reason")

@@ -1,26 +1,97 @@
-"""What is served, what is advertised and what docs/SUPPORTED.md promises are one and the same."""
+"""Every API that `protocol/apis` declares as served has all that serving it takes, on every listener that it names."""
 
 from __future__ import annotations
 
-from strandline.handlers.controllers import OWN_KEYS
-from strandline.handlers.tables import BROKER_HANDLERS, FORWARDED
-from strandline.node.controller_role import CONTROLLER_METHODS, QUORUM_KEYS
-from strandline.protocol.apis import API
+from collections.abc import Iterator
+from inspect import unwrap
+from typing import Any, get_type_hints
+
+import pytest
+
+from strandline.controller.decisions import MAX_RECORDS_PER_DECISION
+from strandline.handlers.request_limits import check_request_limit
+from strandline.handlers.tables import ROWS, Row
+from strandline.model.errors import ErrorCode, KafkaError
+from strandline.protocol.apis import API, Api
+from strandline.protocol.codec import encode_bytes
+from strandline.protocol.errors import EncodeError
+from strandline.protocol.types import Primitive, layout
 
 
-def test_brokers_serve_what_the_table_of_apis_says() -> None:
-    promised = [key for key, api in API.items() if api.broker and api.served is None]
-    assert sorted({*BROKER_HANDLERS, *FORWARDED}) == sorted(promised)
+def test_every_served_api_lacks_nothing() -> None:
+    """The failure lists what is missing, API by API."""
+    assert [f"{api.name}: {lack}" for api in API.values() if api.is_served for lack in lacks(api)] == []
 
 
-def test_controllers_serve_what_the_table_of_apis_says() -> None:
-    promised = [key for key, api in API.items() if api.controller and api.served is None]
-    assert sorted({*CONTROLLER_METHODS, *QUORUM_KEYS, *OWN_KEYS}) == sorted(promised)
+def test_an_api_that_is_not_served_has_no_row() -> None:
+    assert [row.api.name for row in ROWS.values() if not row.api.is_served] == []
 
 
-def test_forwarded_apis_have_somebody_to_answer_them() -> None:
-    assert [key for key in FORWARDED if key not in (*CONTROLLER_METHODS, *QUORUM_KEYS)] == []
+def test_rows_are_in_the_order_of_their_keys() -> None:
+    assert list(ROWS) == sorted(ROWS)
 
 
-def test_what_is_forwarded_may_be_in_an_envelope() -> None:
-    assert [key for key in FORWARDED if not API[key].forwarded] == []
+def lacks(api: Api) -> Iterator[str]:
+    row = ROWS.get(api.key)
+    if row is None:
+        yield "a row in handlers/tables"
+        return
+    decided = row.decided_by is not None or row.quorum
+    if not (api.broker or api.controller):
+        yield "a listener in protocol/apis"
+    if api.broker and row.broker is None and not (api.forwarded and decided):
+        yield "a handler on broker listeners, or forwarding to a controller method"
+    if api.controller and row.controller is None and not decided:
+        yield "a handler on the controller listener, or a controller method"
+    if (row.broker is not None and not api.broker) or ((row.controller is not None or decided) and not api.controller):
+        yield "the listener in protocol/apis on which it is handled"
+    if api.forwarded and decided and not limited(api):
+        yield "a limit on how much one forwarded request may name"
+    yield from wrong_types(row)
+    yield from versions_without_error_response(row)
+
+
+def limited(api: Api) -> bool:
+    """A list of the request that is too long for one decision is rejected, whichever it is."""
+    for field in layout(api.request):
+        if field.is_list:
+            element: Any = "" if isinstance(field.kind, Primitive) else field.kind()
+            request: Any = api.request()
+            setattr(request, field.name, [element] * (MAX_RECORDS_PER_DECISION + 1))
+            try:
+                check_request_limit(request)
+            except KafkaError as error:
+                assert error.code is ErrorCode.POLICY_VIOLATION
+            else:
+                return False
+    return True
+
+
+def wrong_types(row: Row) -> Iterator[str]:
+    """mypy checks that the functions of a row fit together; this checks that they are for the API of the row."""
+    for function in (row.broker, row.controller, row.decided_by):
+        if function is not None:
+            hints = get_type_hints(unwrap(function))
+            if hints["request"] is not row.api.request:
+                yield f"a request of type {row.api.request.__name__} in {function.__name__}"
+            if hints["return"] not in (row.api.response, row.api.response | None):
+                yield f"a response of type {row.api.response.__name__} in {function.__name__}"
+
+
+def versions_without_error_response(row: Row) -> Iterator[str]:
+    for version in range(row.api.min_version, row.api.max_version + 1):
+        request: Any = row.api.request()
+        if hasattr(request, "acks"):
+            request.acks = -1
+        response = row.error_response(request, version, ErrorCode.NOT_CONTROLLER, "a reason")
+        try:
+            assert response is not None
+            encode_bytes(response, version)
+        except EncodeError as error:
+            yield f"an error response in version {version}: {error}"
+
+
+def test_a_missing_row_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+    api = API[19]
+    monkeypatch.delitem(ROWS, api.key)
+    assert list(lacks(api)) == ["a row in handlers/tables"]

@@ -86,7 +86,7 @@ def test_a_leader_in_this_process_is_called_directly() -> None:
     async def story(simulation: Simulation) -> None:
         network = Network()
         channel = _channel(simulation, Quorum(Leader(1, None)), network, method=method)
-        assert (await channel.send(ApiKey.BROKER_HEARTBEAT, REQUEST)).is_caught_up
+        assert (await channel.send(REQUEST, BrokerHeartbeatResponse)).is_caught_up
         assert network.asked == []
 
     _run(story)
@@ -103,7 +103,7 @@ def test_a_controller_that_is_active_in_a_moment_is_asked_again_in_a_moment() ->
 
         channel = _channel(simulation, Quorum(Leader(1, None)), Network(), method=method)
         active_at = loop.time() + 0.005
-        assert (await channel.send(ApiKey.BROKER_HEARTBEAT, REQUEST)).is_caught_up
+        assert (await channel.send(REQUEST, BrokerHeartbeatResponse)).is_caught_up
         return loop.time() - active_at
 
     assert _run(story) < 0.005
@@ -119,7 +119,7 @@ def test_who_does_not_lead_any_more_is_left_for_who_does() -> None:
 
         network = Network(two=two, three=lambda: BrokerHeartbeatResponse(is_caught_up=True))
         channel = _channel(simulation, quorum, network)
-        assert (await channel.send(ApiKey.BROKER_HEARTBEAT, REQUEST)).is_caught_up
+        assert (await channel.send(REQUEST, BrokerHeartbeatResponse)).is_caught_up
         return network.asked
 
     assert _run(story) == ["two", "three"]
@@ -134,7 +134,7 @@ def test_a_lost_connection_is_tried_again() -> None:
 
         network = Network(two=two)
         channel = _channel(simulation, Quorum(_leader(2, "two")), network)
-        assert (await channel.send(ApiKey.BROKER_HEARTBEAT, REQUEST)).is_caught_up
+        assert (await channel.send(REQUEST, BrokerHeartbeatResponse)).is_caught_up
         return network.asked
 
     assert _run(story) == ["two", "two", "two"]
@@ -146,7 +146,7 @@ def test_a_silent_leader_is_left_when_another_is_elected() -> None:
         network = Network(two=asyncio.Event, three=lambda: BrokerHeartbeatResponse(is_caught_up=True))
         channel = _channel(simulation, quorum, network)
         asyncio.get_running_loop().call_later(2, quorum.move, _leader(3, "three"))
-        assert (await channel.send(ApiKey.BROKER_HEARTBEAT, REQUEST)).is_caught_up
+        assert (await channel.send(REQUEST, BrokerHeartbeatResponse)).is_caught_up
         return network.asked
 
     assert _run(story) == ["two", "three"]
@@ -155,7 +155,7 @@ def test_a_silent_leader_is_left_when_another_is_elected() -> None:
 def test_a_refusal_that_is_final_is_raised() -> None:
     async def story(simulation: Simulation) -> None:
         network = Network(two=lambda: BrokerHeartbeatResponse(error_code=ErrorCode.STALE_BROKER_EPOCH))
-        await _channel(simulation, Quorum(_leader(2, "two")), network).send(ApiKey.BROKER_HEARTBEAT, REQUEST)
+        await _channel(simulation, Quorum(_leader(2, "two")), network).send(REQUEST, BrokerHeartbeatResponse)
 
     with pytest.raises(KafkaError) as refused:
         _run(story)
@@ -165,7 +165,7 @@ def test_a_refusal_that_is_final_is_raised() -> None:
 def test_without_a_leader_the_time_runs_out_and_the_error_says_so() -> None:
     async def story(simulation: Simulation) -> None:
         channel = _channel(simulation, Quorum(Leader(-1, None)), Network())
-        await channel.send(ApiKey.BROKER_HEARTBEAT, REQUEST, timeout_ms=4_000)
+        await channel.send(REQUEST, BrokerHeartbeatResponse, timeout_ms=4_000)
 
     with pytest.raises(KafkaError, match="nobody is known to lead") as refused:
         _run(story)
@@ -187,7 +187,7 @@ def test_a_handler_that_has_no_task_yet_may_find_that_its_own_controller_has_ste
         channel = _channel(simulation, quorum, network, method=method)
 
         async def handle() -> None:
-            answered.append(await channel.send(ApiKey.BROKER_HEARTBEAT, REQUEST))
+            answered.append(await channel.send(REQUEST, BrokerHeartbeatResponse))
 
         async with TaskGroup() as tasks:
             asyncio.get_running_loop().call_soon(lambda: tasks.start_eagerly(handle()))

@@ -10,7 +10,6 @@ from strandline.metadata.image import Image
 from strandline.model.errors import ErrorCode, KafkaError
 from strandline.model.ids import DIRECTORY_LOST, Uuid
 from strandline.node.directory_assignments import DirectoryAssignments
-from strandline.protocol.apis import ApiKey
 from strandline.protocol.messages.brokers import AssignReplicasToDirsRequest, AssignReplicasToDirsResponse
 from strandline.protocol.messages.metadata_records import PartitionChangeRecord, PartitionRecord, TopicRecord
 from strandline.protocol.types import Message
@@ -44,9 +43,9 @@ class Desk:
         self.image.replay_batch(self.image.end_offset, records)
         self.image.commit(self.image.end_offset)
 
-    async def send(self, api_key: ApiKey, request: Message, *, timeout_ms: int | None = None) -> Any:
+    async def send(self, request: Message, response: type[Any], *, timeout_ms: int | None = None) -> Any:
         await asyncio.sleep(0.001)
-        assert api_key is ApiKey.ASSIGN_REPLICAS_TO_DIRS and isinstance(request, AssignReplicasToDirsRequest)
+        assert isinstance(request, AssignReplicasToDirsRequest)
         assert (request.broker_id, request.broker_epoch) == (NODE, EPOCH)
         if self.refusals:
             raise KafkaError(self.refusals.pop(0))

@@ -32,8 +32,9 @@ class Controller:
         self.asked: list[ApiKey] = []
         self.requests: list[Any] = []
 
-    async def send(self, api_key: ApiKey, request: Message, *, timeout_ms: int | None = None) -> Any:
-        self.asked.append(api_key)
+    async def send(self, request: Message, response: type[Any], *, timeout_ms: int | None = None) -> Any:
+        assert request.api_key is not None
+        self.asked.append(ApiKey(request.api_key))
         self.requests.append(request)
         answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
         if isinstance(answer, KafkaError):

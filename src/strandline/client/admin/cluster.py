@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from strandline.client.errors import code_of, error_of
+from strandline.client.errors import error_of
 from strandline.client.routing import Router
-from strandline.model.errors import ErrorCode
+from strandline.model.errors import ErrorCode, code_of
 from strandline.model.ids import Endpoint, TopicPartition
 from strandline.protocol.messages.cluster import (
     DescribeClusterRequest,

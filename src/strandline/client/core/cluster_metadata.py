@@ -10,8 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from strandline.client.errors import code_of
-from strandline.model.errors import ErrorCode
+from strandline.model.errors import ErrorCode, code_of
 from strandline.model.ids import ZERO_UUID, Endpoint, TopicPartition, Uuid
 from strandline.protocol.messages.metadata import MetadataResponse, MetadataResponsePartition, MetadataResponseTopic
 
