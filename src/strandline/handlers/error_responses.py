@@ -22,8 +22,7 @@ from strandline.protocol.apis import Api
 from strandline.protocol.messages import acls, scram
 from strandline.protocol.types import Field, Message, Primitive, Struct, layout
 
-# Fields that say which thing an element of a list is about. Requests and responses spell a partition's number in several
-# ways.
+# Fields that say which thing an element of a list is about. A partition's number has several names.
 _PARTITION: Final = ("partition", "partition_index", "partition_id")
 _IDENTIFYING: Final = ("name", "topic", "topic_id", "resource_type", "resource_name", "key", "entity", *_PARTITION)
 

@@ -21,8 +21,8 @@ def check_request_limit(request: Message) -> None:
     if count > MAX_RECORDS_PER_DECISION:
         raise KafkaError(
             ErrorCode.POLICY_VIOLATION,
-            f"the request names {count} topics, partitions or resources; at most {MAX_RECORDS_PER_DECISION} are allowed "
-            "in one request: split it",
+            f"the request names {count} topics, partitions or resources; split it, one request may name "
+            f"{MAX_RECORDS_PER_DECISION}",
         )
 
 

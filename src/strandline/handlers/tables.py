@@ -11,10 +11,10 @@ To add an API:
      it; brokers forward the request to it if `protocol/apis` says so;
    - `quorum=True` hands the request to this node's replica of the metadata quorum in the same way.
 
-The rest is derived: the error response from the declared messages (`handlers/error_responses`; `error_fields` for values
-that differ from the defaults, `error_response` where nothing can be derived), the limit on the size of forwarded
-requests from the declared lists (`handlers/request_limits`). A test walks this table and `protocol/apis` and lists what
-an advertised API lacks. The operation that an authorizer checks will be one more column.
+The rest is derived: the error response from the declared messages (`handlers/error_responses`; `error_fields` for
+values other than the defaults, `error_response` replaces the derived one), and the limit on how much a forwarded
+request may name from its declared lists (`handlers/request_limits`). A test walks this table and `protocol/apis` and
+lists what an advertised API lacks. The operation that an authorizer checks will be one more column.
 
 `node` binds the rows to a broker and a controller, and what a listener's table contains is what that listener
 advertises.
