@@ -272,7 +272,7 @@ def test_the_last_log_directory_lost_stops_the_node() -> None:
 
         node = bench.boot()
         await bench.client("client", act)
-        with pytest.raises(NodeFault, match="no log directory is left"):
+        with pytest.raises(NodeFault, match="all log directories have failed"):
             await node
 
     Bench().run(scenario)

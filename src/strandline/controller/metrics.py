@@ -36,8 +36,8 @@ class ControllerMetrics:
         self._from_eligible = metrics.counter(STATISTICS + "ElectionFromEligibleLeaderReplicasPerSec")
         self.late_heartbeats = metrics.counter(CONTROLLER + "TimedOutBrokerHeartbeatCount")
         self.activations = metrics.counter(CONTROLLER + "NewActiveControllersCount")
-        CommitObserver(image, image.topics.topics, self._on_topic)
-        CommitObserver(image, image.topics.partitions, self._on_partition)
+        CommitObserver(image, image.topics.topics, self._on_topic).start()
+        CommitObserver(image, image.topics.partitions, self._on_partition).start()
         image.commit_listeners.append(self._on_commit)
         self._show(metrics, is_active)
 

@@ -1,8 +1,7 @@
 """Metadata as it changes, one committed step after the other: for whoever counts and would rather not scan.
 
-A `CommitObserver` shows everything that a map of the image holds once, as if it were new, and from then on what each
-commit
-makes of the keys it touches. It costs what a commit changes, and runs inside it.
+Once started, a `CommitObserver` reports everything that a map of the image holds, as if it were new, and from then on
+what each commit makes of the keys it touches. It costs what a commit changes, and runs inside it.
 """
 
 from __future__ import annotations
@@ -25,9 +24,11 @@ class CommitObserver(Generic[K, V]):
         self._image = image
         self._watched = watched
         self._on_step = on_step
-        for key, value in watched.items(image.committed.moment):
-            on_step(key, None, value)
-        image.commit_listeners.append(self._on_commit)
+
+    def start(self) -> None:
+        for key, value in self._watched.items(self._image.committed.moment):
+            self._on_step(key, None, value)
+        self._image.commit_listeners.append(self._on_commit)
 
     def _on_commit(self, touched: list[Touched]) -> None:
         watched, step = self._watched, self._on_step

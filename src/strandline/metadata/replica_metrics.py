@@ -31,7 +31,7 @@ class _Led(NamedTuple):
 
 
 class ReplicaMetrics:
-    def __init__(self, node_id: int, image: Image, metrics: Metrics, min_insync_replicas: Callable[[str], int]) -> None:
+    def __init__(self, node_id: int, image: Image, min_insync_replicas: Callable[[str], int]) -> None:
         """`min_insync_replicas` is asked by topic, with what counts right now."""
         self._node_id = node_id
         self._image = image
@@ -41,7 +41,11 @@ class ReplicaMetrics:
         self._led: Counter[_Led] = Counter()
         self._reassigning = 0
         self._lacking = 0
-        CommitObserver(image, image.topics.partitions, self._on_partition)
+
+    def register(self, metrics: Metrics) -> None:
+        """Counts the committed image, follows its commits from now on, and publishes the gauges."""
+        image = self._image
+        CommitObserver(image, image.topics.partitions, self._on_partition).start()
         metrics.gauge(_REPLICAS + "PartitionCount", self._hosted.total)
         metrics.gauge(_REPLICAS + "OfflineReplicaCount", self._offline)
         metrics.gauge(_REPLICAS + "LeaderCount", self._led.total)

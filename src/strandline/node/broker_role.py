@@ -1,8 +1,8 @@
-"""A node as a broker: logs, partitions, and what keeps them in step with committed metadata.
+"""The broker role of a node: builds the logs, the partitions and the parts that apply committed metadata to them.
 
-Made by `node`. Start: the broker registers with the active controller, waits until its own registration has come back
-to it through the metadata log, publishes everything, is unfenced; only then are clients answered. Stop is the same way
-back.
+Built and started by `node/node`. Start: the broker registers with the active controller, waits until its image contains
+its own registration, publishes all metadata to its parts and is unfenced; only then does it serve clients. Stop:
+controlled shutdown, then the logs are flushed and closed.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from strandline.node.directory_assignments import DirectoryAssignments
 from strandline.node.lifecycle import BrokerLifecycle, Listeners, Registration
 from strandline.node.node_resources import NodeResources
 from strandline.node.previous_broker_epoch import PreviousBrokerEpoch
-from strandline.node.producer_ids import Block, ProducerIdBlocks
+from strandline.node.producer_ids import ProducerIdBlock, ProducerIdBlocks
 from strandline.node.publisher import MetadataPublisher
 from strandline.protocol.messages.brokers import AlterPartitionResponse
 from strandline.protocol.messages.producers import AllocateProducerIdsRequest, AllocateProducerIdsResponse
@@ -47,194 +47,206 @@ from strandline.replication.partition import Partition
 from strandline.replication.settings import ReplicationSettings
 from strandline.replication.table import PartitionTable
 
-LEAVE_MS: Final = 30_000
+CONTROLLED_SHUTDOWN_MS: Final = 30_000
 _CLOSING_THREADS: Final = 4
 _CATCH_UP_RETRY_MS: Final = 10
 
 
 class BrokerRole:
-    def __init__(self, base: NodeResources, store: LogStore, channel: ControllerChannel, fetchers: Peers) -> None:
-        """`channel` leads to the active controller, `fetchers` to other brokers."""
-        self._base = base
+    def __init__(
+        self,
+        node: NodeResources,
+        store: LogStore,
+        channel: ControllerChannel,
+        fetch_peers: Peers,
+        on_config_changed: Callable[[], None],
+    ) -> None:
+        """`fetch_peers` reaches other brokers; `on_config_changed` is called after every change of dynamic configs."""
+        self._node = node
         self._store = store
         self._channel = channel
-        self._life: BrokerLifecycle | None = None
-        self._logs = HostedLogs(store, base.world)
-        self._recollection = PreviousBrokerEpoch(
-            base.node_id, store, base.image.committed, base.world, base.settings.log_settings, self._caught_up
+        self._on_config_changed = on_config_changed
+        self._lifecycle: BrokerLifecycle | None = None
+        self._logs = HostedLogs(store, node.world)
+        self._assignments = DirectoryAssignments(node.node_id, lambda: self.broker_epoch, node.image, channel.send)
+        world, configs = node.world, node.dynamic_config
+        self._replica_metrics = ReplicaMetrics(
+            node.node_id, node.image, lambda topic: configs.log_settings(topic).min_insync_replicas
         )
-        self._assignments = DirectoryAssignments(base.node_id, lambda: self.broker_epoch, base.image, channel.send)
-        self.broker = self._assembled()
-        ReplicaMetrics(
-            base.node_id,
-            base.image,
-            base.metrics,
-            lambda topic: base.settings.log_settings(topic).min_insync_replicas,
+        flusher = Flusher(world.offload, node.tasks)
+        self._partitions = PartitionTable(
+            node.node_id, node.image, self._open_log, configs.log_settings, flusher, self._hand_over
         )
-        listener = next(each.name for each in base.config.listeners if each.inter_broker)
+        self._maintenance = LogMaintenance(store, self._partitions, flusher, world, configs.get, configs.log_settings)
+        self._compaction = Compaction(store, self._partitions, world, configs.get)
         self._replication = BrokerReplication(
-            base.node_id,
-            self.broker.partitions,
-            base.image,
+            node.node_id,
+            self._partitions,
+            node.image,
             store,
-            fetchers,
+            fetch_peers,
             lambda request: channel.send(request, AlterPartitionResponse),
-            base.world,
-            ReplicationSettings.of(base.settings.get, listener),
+            world,
+            ReplicationSettings.of(configs.get, next(each.name for each in node.config.listeners if each.inter_broker)),
         )
+        self._publisher = MetadataPublisher(
+            node.node_id,
+            node.image,
+            configs,
+            self._partitions,
+            self._logs,
+            self._replication,
+            self._dynamic_configs_changed,
+        )
+        self.broker = self._handler_context()
 
     @property
     def broker_epoch(self) -> int:
         """Of the current registration; -1 before the first."""
-        return -1 if self._life is None else self._life.broker_epoch
+        return -1 if self._lifecycle is None else self._lifecycle.broker_epoch
 
-    def _assembled(self) -> BrokerContext:
-        base, store = self._base, self._store
-        world, settings, tasks = base.world, base.settings, base.tasks
-        flusher = Flusher(world.offload, tasks)
-        partitions = PartitionTable(
-            self._base.node_id, self._base.image, self._open_log, settings.log_settings, flusher
-        )
-        LogMaintenance(store, partitions, flusher, world, settings.get, settings.log_settings).start(tasks)
-        tasks.start(Compaction(store, partitions, world, settings.get).run(), "compaction")
-        partitions.on_hand_over = self._hand_over
-        tasks.start(
-            self._logs.run(lambda tp, _: partitions.find(tp.topic, ZERO_UUID, tp.partition).ready()), "log openings"
-        )
+    def _handler_context(self) -> BrokerContext:
+        node = self._node
         return BrokerContext(
-            node_id=self._base.node_id,
-            cluster_id=self._base.storage.cluster_id,
-            world=world,
-            image=self._base.image,
-            partitions=partitions,
+            node_id=node.node_id,
+            cluster_id=node.storage.cluster_id,
+            world=node.world,
+            image=node.image,
+            partitions=self._partitions,
             controller=self._channel,
-            kraft_version=lambda: self._base.quorum.kraft_version,
+            kraft_version=lambda: node.quorum.kraft_version,
             producer_ids=ProducerIdBlocks(self._allocate_producer_ids),
-            settings=settings,
+            settings=node.dynamic_config,
             fetch_sessions=FetchSessionCache(
-                self._base.config.integer("max.incremental.fetch.session.cache.slots"), world.random
+                node.config.integer("max.incremental.fetch.session.cache.slots"), node.world.random
             ),
-            log_directories=partial(describe_directories, store),
+            log_directories=partial(describe_directories, self._store),
         )
 
     async def _open_log(
         self, topic_partition: TopicPartition, topic_id: Uuid, settings: LogSettings, directory_id: Uuid | None
     ) -> PartitionLog:
         log = await self._logs.open(topic_partition, topic_id, settings, directory_id)
-        home = self._store.directory_of(topic_partition)
-        if home is not None:
-            self._assignments.opened(topic_id, topic_partition.partition, home.id)
+        directory = self._store.directory_of(topic_partition)
+        if directory is not None:
+            self._assignments.on_log_opened(topic_id, topic_partition.partition, directory.id)
         return log
 
-    def _hand_over(self, partition: Partition) -> None:
-        home = self._store.directory_of(partition.topic_partition)
-        if home is not None:
-            self._assignments.give_up(partition.topic_id, partition.topic_partition.partition, home.id)
+    async def _open_partition(self, topic_partition: TopicPartition, _: Uuid) -> object:
+        return await self._partitions.find(topic_partition.topic, ZERO_UUID, topic_partition.partition).ready()
 
-    async def _allocate_producer_ids(self) -> Block:
-        request = AllocateProducerIdsRequest(broker_id=self._base.node_id, broker_epoch=self.broker_epoch)
+    def _hand_over(self, partition: Partition) -> None:
+        directory = self._store.directory_of(partition.topic_partition)
+        if directory is not None:
+            self._assignments.on_damaged_leader(partition.topic_id, partition.topic_partition.partition, directory.id)
+
+    async def _allocate_producer_ids(self) -> ProducerIdBlock:
+        request = AllocateProducerIdsRequest(broker_id=self._node.node_id, broker_epoch=self.broker_epoch)
         response = await self._channel.send(request, AllocateProducerIdsResponse)
         return response.producer_id_start, response.producer_id_len
 
-    async def start(self, listeners: Listeners, on_settings: Callable[[], None]) -> None:
-        """Returns when clients are served. `on_settings` hears that dynamic settings may be different now."""
-        life = self._life = self._lifecycle(listeners, await self._recollection.previous_epoch())
-        self._note_cordons()
-        await life.register()
-        if self._base.settings.get("log.flush.interval.messages") == 1:
-            self._base.tasks.start(self._note_broker_epoch(life.broker_epoch), "broker epoch")
-        # Everything that was committed before it, and this broker's registration itself, is in our image then.
-        await self._base.quorum.high_watermark.reached(life.broker_epoch + 1)
-        # Before anything opens a log: one in a directory that is out of reach must not begin anew in another.
-        await self._match_logs_with_metadata()
-        partitions = self.broker.partitions
-        self._base.tasks.start(self._replication.run(), "replication")
-
-        def settings_changed() -> None:
-            on_settings()
-            self._note_cordons()
-            life.send_heartbeat_soon()
-
-        publisher = MetadataPublisher(
-            self._base.node_id,
-            self._base.image,
-            self._base.settings,
-            partitions,
-            self._logs,
-            self._replication,
-            settings_changed,
+    async def start(self, listeners: Listeners) -> None:
+        """Returns when this broker serves clients."""
+        node = self._node
+        self._replica_metrics.register(node.metrics)
+        self._maintenance.start(node.tasks)
+        node.tasks.start(self._compaction.run(), "compaction")
+        node.tasks.start(self._logs.run(self._open_partition), "log openings")
+        previous_epoch = PreviousBrokerEpoch(
+            node.node_id,
+            self._store,
+            node.image.committed,
+            node.world,
+            node.dynamic_config.log_settings,
+            self._catch_up,
         )
-        publisher.publish_everything()
-        self._base.quorum.on_commit = publisher.publish
-        await life.unfence()
+        lifecycle = self._lifecycle = self._new_lifecycle(listeners, await previous_epoch.determine())
+        self._update_cordoned_directories()
+        await lifecycle.register()
+        if node.dynamic_config.get("log.flush.interval.messages") == 1:
+            node.tasks.start(self._record_broker_epoch(lifecycle.broker_epoch), "broker epoch")
+        # The image then holds everything committed before the registration, and the registration itself.
+        await node.quorum.high_watermark.reached(lifecycle.broker_epoch + 1)
+        # Before any log is opened: a log in an offline directory must not be created again, empty, in another one.
+        await self._match_logs_with_metadata()
+        node.tasks.start(self._replication.run(), "replication")
+        self._publisher.publish_everything()
+        node.quorum.on_commit = self._publisher.publish
+        await lifecycle.unfence()
         self.broker.serving.set()
-        self._base.tasks.start(life.run(), "heartbeats")
-        self._base.tasks.start(self._assignments.run(), "directory assignments")
+        node.tasks.start(lifecycle.run(), "heartbeats")
+        node.tasks.start(self._assignments.run(), "directory assignments")
         for topic_partition in self._store.unrecovered():
             self._logs.open_soon(topic_partition, ZERO_UUID)
 
-    async def _caught_up(self) -> None:
-        """Everything that was committed when this was called is in our image."""
+    def _dynamic_configs_changed(self) -> None:
+        self._on_config_changed()
+        self._update_cordoned_directories()
+        if self._lifecycle is not None:
+            self._lifecycle.send_heartbeat_soon()
+
+    async def _catch_up(self) -> None:
+        """Returns when the image contains everything that was committed at the time of the call."""
         topic = DescribeQuorumRequestTopicData(METADATA_TOPIC, [DescribeQuorumRequestPartitionData(0)])
-        timeout_ms = self._base.config.integer("initial.broker.registration.timeout.ms")
+        timeout_ms = self._node.config.integer("initial.broker.registration.timeout.ms")
         committed = -1
-        while committed < 0:  # a new leader does not know yet
+        while committed < 0:  # a newly elected leader does not know its high watermark yet
             try:
                 described = await self._channel.send(
                     DescribeQuorumRequest(topics=[topic]), DescribeQuorumResponse, timeout_ms=timeout_ms
                 )
             except KafkaError as error:
-                raise NodeFault(f"the cluster's metadata cannot be had: {error}") from error
+                raise NodeFault(f"the metadata of the cluster cannot be fetched: {error}") from error
             committed = described.topics[0].partitions[0].high_watermark
             await asyncio.sleep(_CATCH_UP_RETRY_MS / 1000)
-        await self._base.quorum.high_watermark.reached(committed)
-        self._base.settings.changed()
+        await self._node.quorum.high_watermark.reached(committed)
+        self._node.dynamic_config.on_change()
 
-    async def _note_broker_epoch(self, broker_epoch: int) -> None:
-        """Nobody waits for it: a crash before it is written is one after which less is claimed than could be."""
+    async def _record_broker_epoch(self, broker_epoch: int) -> None:
+        """In the background: after a crash before it is written, the broker registers without a previous epoch."""
         for directory in self._store.directories:
             if directory.health.is_online:
-                # The directory's health says why it failed.
+                # `directory.health` records the failure.
                 with contextlib.suppress(KafkaError):
-                    await self._base.world.offload.run(partial(directory.record_broker_epoch, broker_epoch))
+                    await self._node.world.offload.run(partial(directory.record_broker_epoch, broker_epoch))
 
     async def _match_logs_with_metadata(self) -> None:
-        """Partitions that are nobody's here any more are set aside; those that are out of reach must not begin anew."""
-        view, store = self._base.image.committed, self._store
+        """Marks logs that metadata does not assign to this broker as stray, and notes the logs that are unreachable."""
+        view, store = self._node.image.committed, self._store
         expected: dict[TopicPartition, Uuid] = {
             TopicPartition(topic.name, index): topic.id
             for topic in view.topics()
             for index, info in enumerate(view.partitions(topic.id))
-            if self._base.node_id in info.replicas
+            if self._node.node_id in info.replicas
         }
-        await self._base.world.offload.run(store.mark_strays, expected)
-        if self._base.storage.offline or not all(directory.health.is_online for directory in store.directories):
+        await self._node.world.offload.run(store.mark_strays, expected)
+        if self._node.storage.offline or not all(directory.health.is_online for directory in store.directories):
             self._logs.unreachable = frozenset(
                 (topic_partition, topic_id)
                 for topic_partition, topic_id in expected.items()
                 if store.directory_of(topic_partition) is None
             )
 
-    def _lifecycle(self, listeners: Listeners, previous_broker_epoch: int) -> BrokerLifecycle:
-        config = self._base.config
+    def _new_lifecycle(self, listeners: Listeners, previous_broker_epoch: int) -> BrokerLifecycle:
+        config = self._node.config
         registration = Registration(
-            broker_id=self._base.node_id,
-            cluster_id=self._base.storage.cluster_id,
-            incarnation_id=self._base.incarnation_id,
+            broker_id=self._node.node_id,
+            cluster_id=self._node.storage.cluster_id,
+            incarnation_id=self._node.incarnation_id,
             listeners=listeners,
             rack=config.node.rack,
             directories=tuple(
-                self._base.storage.directory_ids[path]
+                self._node.storage.directory_ids[path]
                 for path in config.log_dirs
-                if path in self._base.storage.directory_ids
+                if path in self._node.storage.directory_ids
             ),
             previous_broker_epoch=previous_broker_epoch,
         )
         return BrokerLifecycle(
             registration,
-            self._base.image,
+            self._node.image,
             self._channel.send,
-            self._base.world.clock,
+            self._node.world.clock,
             heartbeat_interval_ms=config.integer("broker.heartbeat.interval.ms"),
             session_timeout_ms=config.integer("broker.session.timeout.ms"),
             registration_timeout_ms=config.integer("initial.broker.registration.timeout.ms"),
@@ -245,36 +257,36 @@ class BrokerRole:
     def _offline_directories(self) -> list[Uuid]:
         offline = [directory for directory in self._store.directories if not directory.health.is_online]
         if len(offline) == len(self._store.directories):
-            raise NodeFault(f"no log directory is left: {offline[0].health.reason}")
+            raise NodeFault(f"all log directories have failed: {offline[0].health.reason}")
         return [directory.id for directory in offline]
 
-    def _note_cordons(self) -> None:
-        named = self._base.settings.get("cordoned.log.dirs")
+    def _update_cordoned_directories(self) -> None:
+        named = self._node.dynamic_config.get("cordoned.log.dirs")
         self._store.cordoned = frozenset(
             directory.id for directory in self._store.directories if "*" in named or directory.path in named
         )
 
-    async def leave(self) -> None:
-        """In good order, as far as there is anybody to take over."""
-        if not any(other.active and other.id != self._base.node_id for other in self._base.image.committed.brokers()):
-            # Nobody can take over, so a request from now on would be refused for lack of brokers.
+    async def controlled_shutdown(self) -> None:
+        """Controlled shutdown: moves leaderships to other brokers, if there are any."""
+        if not any(other.active and other.id != self._node.node_id for other in self._node.image.committed.brokers()):
+            # No broker can take over: requests would fail for lack of brokers from now on.
             self.broker.stop_serving()
-        if self._life is not None:
-            await self._life.leave(LEAVE_MS)
+        if self._lifecycle is not None:
+            await self._lifecycle.controlled_shutdown(CONTROLLED_SHUTDOWN_MS)
 
     async def close(self) -> None:
-        """After every task has ended: logs are flushed and closed, so that the next start need not recover them."""
-        run = self._base.world.offload.run
+        """Flushes and closes the logs after every task has ended, so that the next start need not recover them."""
+        run = self._node.world.offload.run
         await asyncio.gather(
             *(run(maintenance.close_share, self._store, share, _CLOSING_THREADS) for share in range(_CLOSING_THREADS))
         )
-        # Who lacks records at this moment must not be taken for one that has kept them.
-        lacks_some = any(log.log_end_offset < log.lost_up_to for log in self._store.open_logs())
-        await run(partial(maintenance.close, self._store, -1 if lacks_some else self.broker_epoch))
+        # A broker that lacks acknowledged records must not register as one that has kept everything.
+        lacks_records = any(log.log_end_offset < log.lost_up_to for log in self._store.open_logs())
+        await run(partial(maintenance.close, self._store, -1 if lacks_records else self.broker_epoch))
 
 
 def describe_directories(store: LogStore) -> list[LogDirectoryInfo]:
-    """Blocking."""
+    """Reads sizes and free space; blocking."""
     described = []
     for directory in store.directories:
         total, usable, sizes = -1, -1, {}

@@ -69,7 +69,7 @@ class ControllerRole:
             cluster_id=base.storage.cluster_id,
             image=base.image,
             kraft_version=lambda: base.quorum.kraft_version,
-            settings=base.settings,
+            settings=base.dynamic_config,
             methods=self.methods,
             leader_id=lambda: base.quorum.leader.id,
             voters=lambda: base.quorum.voters,

@@ -1,11 +1,11 @@
-"""Telling the controller in which log directory this broker keeps a replica (AssignReplicasToDirs, KIP-858).
+"""Reports to the controller which log directory holds each replica (AssignReplicasToDirs, KIP-858).
 
-The controller knows it by itself where a broker has one directory. With several, the broker chooses when it makes the
-log, and must say so: otherwise nobody could tell which partitions a failed directory takes with it. Told once per
-replica, many in one request, again until it is heard.
+For a broker with a single directory the controller knows it. With several, the broker chooses the directory when it
+creates the log and reports it, so that the controller knows which replicas go offline with a failed directory. Each
+replica is reported once, many replicas per request, with retries until a controller responds.
 
-A replica that turned out to be damaged while it leads is given up in the same way: it is told to be in the directory
-LOST, upon which another one leads, and right after to be where it is (docs/decisions/0016).
+A leader whose log turned out to be damaged hands over in the same way: its replica is reported in the directory LOST,
+so that the controller elects another leader, and right after that in its real directory (docs/decisions/0016).
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ from strandline.protocol.messages.brokers import (
 
 logger = logging.getLogger(__name__)
 
-# Kafka's limit for one request.
-_MOST_AT_ONCE: Final = 2_250
+_MAX_REPLICAS_PER_REQUEST: Final = 2_250
+"""Kafka's limit."""
 _RETRY_MS: Final = 500
 
 Replica = tuple[Uuid, int]
@@ -43,22 +43,22 @@ class DirectoryAssignments:
         self._broker_epoch = broker_epoch
         self._image = image
         self._send = send
-        self._untold: dict[Replica, Uuid] = {}
-        # Those to be given up, and where they are.
+        self._unreported: dict[Replica, Uuid] = {}
         self._damaged: dict[Replica, Uuid] = {}
+        """Leaders that hand over, with their real directories."""
         self._work = asyncio.Event()
 
-    def opened(self, topic_id: Uuid, partition: int, directory_id: Uuid) -> None:
-        """A replica lives in this directory, whatever the metadata say."""
+    def on_log_opened(self, topic_id: Uuid, partition: int, directory_id: Uuid) -> None:
+        """Reports the directory unless committed metadata has it already."""
         info = self._image.committed.partition(topic_id, partition)
         if info is not None and info.directory_of(self._broker_id) not in (None, directory_id):
-            self._untold[topic_id, partition] = directory_id
+            self._unreported[topic_id, partition] = directory_id
             self._work.set()
 
-    def give_up(self, topic_id: Uuid, partition: int, directory_id: Uuid) -> None:
-        """A replica leads that should not: it is damaged, and others are not."""
+    def on_damaged_leader(self, topic_id: Uuid, partition: int, directory_id: Uuid) -> None:
+        """Another replica has to lead: the log of this one is damaged, and those of others are not."""
         if (topic_id, partition) not in self._damaged:
-            logger.error("%s-%d is damaged here: another replica has to lead", topic_id, partition)
+            logger.error("the log of %s-%d is damaged on this broker: another replica has to lead", topic_id, partition)
             self._damaged[topic_id, partition] = directory_id
             self._work.set()
 
@@ -67,52 +67,52 @@ class DirectoryAssignments:
         while True:
             await self._work.wait()
             self._work.clear()
-            while self._untold or self._damaged:
+            while self._unreported or self._damaged:
                 try:
-                    await self._give_up_damaged()
-                    portion = dict(list(self._untold.items())[:_MOST_AT_ONCE])
-                    self._heard(portion, await self._tell(portion))
+                    await self._hand_over_damaged()
+                    portion = dict(list(self._unreported.items())[:_MAX_REPLICAS_PER_REQUEST])
+                    self._on_response(portion, await self._report(portion))
                 except KafkaError as error:
-                    logger.warning("the controller does not know yet where replicas are: %s", error)
+                    logger.warning("reporting the directories of replicas failed: %s", error)
                     if error.code is ErrorCode.UNSUPPORTED_VERSION:
-                        # Metadata without directories has no word for a damaged replica: it goes on as it is.
+                        # Metadata that does not record directories cannot express LOST: the damaged leader stays.
                         self._damaged.clear()
                     await asyncio.sleep(_RETRY_MS / 1000)
 
-    async def _give_up_damaged(self) -> None:
-        portion = dict(list(self._damaged.items())[:_MOST_AT_ONCE])
+    async def _hand_over_damaged(self) -> None:
+        portion = dict(list(self._damaged.items())[:_MAX_REPLICAS_PER_REQUEST])
         led = [replica for replica in portion if self._leads(replica)]
         if led:
-            await self._tell(dict.fromkeys(led, DIRECTORY_LOST))
+            await self._report(dict.fromkeys(led, DIRECTORY_LOST))
         for replica, directory_id in portion.items():
             del self._damaged[replica]
-            self._untold[replica] = directory_id
+            self._unreported[replica] = directory_id
 
     def _leads(self, replica: Replica) -> bool:
-        """Asked again when it is told: what was handed over meanwhile may be whole by now."""
+        """Checked when the report is sent: a replica that no longer leads may have been repaired since."""
         info = self._image.committed.partition(*replica)
         return info is not None and info.leader == self._broker_id
 
-    async def _tell(self, portion: dict[Replica, Uuid]) -> AssignReplicasToDirsResponse:
+    async def _report(self, portion: dict[Replica, Uuid]) -> AssignReplicasToDirsResponse:
         request = request_of(self._broker_id, self._broker_epoch(), portion)
         return await self._send(request, AssignReplicasToDirsResponse)
 
-    def _heard(self, portion: dict[Replica, Uuid], response: AssignReplicasToDirsResponse) -> None:
-        """An error of a single replica is final (it is gone, or elsewhere by now): opening it again tells it again."""
+    def _on_response(self, portion: dict[Replica, Uuid], response: AssignReplicasToDirsResponse) -> None:
+        """Errors of single replicas are final (deleted or moved meanwhile); opening the log again reports it again."""
         for directory in response.directories:
             for topic in directory.topics:
                 for partition in topic.partitions:
                     if partition.error_code:
                         logger.info(
-                            "the controller does not take directory %s for %s-%d: %s",
+                            "the controller rejected directory %s for %s-%d: %s",
                             directory.id,
                             topic.topic_id,
                             partition.partition_index,
                             code_of(partition.error_code).name,
                         )
         for replica, directory_id in portion.items():
-            if self._untold.get(replica) == directory_id:
-                del self._untold[replica]
+            if self._unreported.get(replica) == directory_id:
+                del self._unreported[replica]
 
 
 def request_of(broker_id: int, broker_epoch: int, replicas: dict[Replica, Uuid]) -> AssignReplicasToDirsRequest:

@@ -1,7 +1,7 @@
-"""The configuration in force right now: the file, with the dynamic values of committed metadata on top.
+"""The broker configs in force now: the config file, overridden by the dynamic configs of committed metadata.
 
-Handlers and periodic work ask here each time, so that a change by IncrementalAlterConfigs takes effect at once.
-Parsed values and log settings are kept until `node/publisher` says that something they depend on changed.
+Handlers and periodic tasks read it each time, so an IncrementalAlterConfigs takes effect at once. Parsed values are
+cached until `node/publisher` reports a change of the configs they depend on.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ class DynamicConfig:
         self._static = static
         self._image = image
         self._values: dict[str, Any] = {}
-        # Topics with the same configuration share one object: thousands of partitions, a handful of settings.
         self._log_settings: dict[tuple[tuple[str, str], ...], LogSettings] = {}
+        """By the topic's own configs: thousands of partitions share a handful of objects."""
 
-    def changed(self) -> None:
-        """This broker's dynamic values, or the cluster's defaults, are different now."""
+    def on_change(self) -> None:
+        """Drops cached values after a change of this broker's dynamic configs or of the cluster-wide defaults."""
         self._values.clear()
         self._log_settings.clear()
 

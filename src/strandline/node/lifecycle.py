@@ -1,8 +1,7 @@
-"""The broker's life as the controller sees it: registered, unfenced once it has caught up, heard of every two seconds,
-and gone in good order.
+"""The broker's lifecycle with the controller: registration, unfencing, heartbeats, controlled shutdown.
 
-Registration carries the broker epoch since which this broker has kept everything, if it can say so: it tells the
-controller whether its replicas may still be trusted (KIP-966, `node/previous_broker_epoch`).
+Called by `node/broker_role`. A registration carries the previous broker epoch if this broker has kept every record
+since then: the controller learns whether its replicas are still eligible (KIP-966, `node/previous_broker_epoch`).
 """
 
 from __future__ import annotations
@@ -37,24 +36,21 @@ R = TypeVar("R", bound=Message)
 
 SECURITY_PROTOCOLS: Mapping[str, int] = {"PLAINTEXT": 0, "SSL": 1, "SASL_PLAINTEXT": 2, "SASL_SSL": 3}
 
-
-# How soon to ask again: for a registration while a predecessor may be alive, fenced, leaving.
 _REGISTRATION_RETRY_MS: Final = 100
+"""While a previous incarnation of this broker may still be alive."""
 _FENCED_RETRY_MS: Final = 20
-_LEAVE_RETRY_MS: Final = 50
-# Longer than a controller that resigns or is killed takes to be replaced.
-_SILENCE_WHEN_LEAVING_MS: Final = 1_200
+_SHUTDOWN_RETRY_MS: Final = 50
+_SHUTDOWN_HEARTBEAT_TIMEOUT_MS: Final = 1_200
+"""Longer than the failover from a controller that resigns or is killed."""
 
-# Another process has this broker's id, or it speaks to another cluster: no later registration ends otherwise.
-_INCURABLE: Final = frozenset({ErrorCode.DUPLICATE_BROKER_REGISTRATION, ErrorCode.INCONSISTENT_CLUSTER_ID})
+# Another process uses this broker's id, or this is another cluster: registering again cannot succeed.
+_FATAL_CODES: Final = frozenset({ErrorCode.DUPLICATE_BROKER_REGISTRATION, ErrorCode.INCONSISTENT_CLUSTER_ID})
 
-# (name, advertised address, security protocol)
 Listeners = tuple[tuple[str, Endpoint, str], ...]
+"""(name, advertised address, security protocol)"""
 
 
 class Registration(msgspec.Struct, frozen=True):
-    """What a broker says of itself when it registers."""
-
     broker_id: int
     cluster_id: str
     incarnation_id: Uuid
@@ -65,7 +61,7 @@ class Registration(msgspec.Struct, frozen=True):
 
 
 class Send(Protocol):
-    """To the active controller (`node/controller_channel`), which is looked for until the time is up."""
+    """Sends a request to the active controller (`node/controller_channel`), retrying until the timeout."""
 
     def __call__(self, request: Message, response: type[R], *, timeout_ms: int | None = None) -> Awaitable[R]: ...
 
@@ -94,31 +90,31 @@ class BrokerLifecycle:
         self._offline_directories = offline_directories
         self._cordoned_directories = cordoned_directories
         self.broker_epoch = -1
-        self._is_leaving = False
-        self._news = asyncio.Event()
+        self._is_shutting_down = False
+        self._heartbeat_wanted = asyncio.Event()
 
     def send_heartbeat_soon(self) -> None:
-        """There may be news for the controller, which should not have to wait for the next heartbeat."""
-        self._news.set()
+        """Does not wait for the heartbeat interval: the state that heartbeats report may have changed."""
+        self._heartbeat_wanted.set()
 
     async def register(self) -> None:
-        """A broker that starts: returns when the controller knows it. It stops if that does not come to pass."""
+        """Registers a starting broker. Raises NodeFault if the registration is rejected or times out."""
         try:
             await self._register(self._registration_ms)
         except KafkaError as error:
-            raise _unregistered(error) from error
+            raise _registration_fault(error) from error
 
     async def _register_again(self) -> None:
-        """A broker that runs can serve what it has while no controller answers: the next heartbeat tries again."""
+        """Registers a running broker. If no controller responds it goes on serving, and retries with a heartbeat."""
         try:
             await self._register(self._session_ms)
         except KafkaError as error:
-            if error.code in _INCURABLE:
-                raise _unregistered(error) from error
-            logger.warning("not registered again yet: %s. %s", error, _hint(error))
+            if error.code in _FATAL_CODES:
+                raise _registration_fault(error) from error
+            logger.warning("registering again failed: %s. %s", error, _hint(error))
 
-    async def _register(self, answer_ms: int) -> None:
-        """Waits so long for an answer; and longer for the controller to believe that a predecessor is dead."""
+    async def _register(self, response_timeout_ms: int) -> None:
+        """Waits up to the registration timeout until the controller has fenced a previous incarnation."""
         mine = self._registration
         request = BrokerRegistrationRequest(
             broker_id=mine.broker_id,
@@ -131,95 +127,94 @@ class BrokerLifecycle:
             previous_broker_epoch=mine.previous_broker_epoch,
         )
         deadline_ms = self._clock.now_ms() + self._registration_ms
-        told = False
+        is_logged = False
         while True:
-            left_ms = max(1, min(answer_ms, deadline_ms - self._clock.now_ms()))
+            left_ms = max(1, min(response_timeout_ms, deadline_ms - self._clock.now_ms()))
             try:
                 response = await self._send(request, BrokerRegistrationResponse, timeout_ms=left_ms)
                 break
             except KafkaError as error:
-                waits = error.code is ErrorCode.DUPLICATE_BROKER_REGISTRATION and self._clock.now_ms() < deadline_ms
-                if not waits:
+                may_retry = error.code is ErrorCode.DUPLICATE_BROKER_REGISTRATION and self._clock.now_ms() < deadline_ms
+                if not may_retry:
                     raise
-                if not told:
+                if not is_logged:
                     logger.warning("waiting to register as broker %d: %s. %s", mine.broker_id, error, _hint(error))
-                    told = True
+                    is_logged = True
             await asyncio.sleep(_REGISTRATION_RETRY_MS / 1000)
         self.broker_epoch = response.broker_epoch
         logger.info("registered as broker %d with epoch %d", mine.broker_id, self.broker_epoch)
 
     async def unfence(self) -> None:
-        """Returns when the controller lets this broker lead and clients see it."""
+        """Returns when the controller has unfenced this broker."""
         while await self._is_fenced():
             await asyncio.sleep(_FENCED_RETRY_MS / 1000)
 
     async def run(self) -> None:
-        """Heartbeats for as long as the broker lives. Ends by cancellation."""
-        pause_ms, soon_ms = self._interval_ms, _FENCED_RETRY_MS
+        """Sends heartbeats. Ends by cancellation."""
+        pause_ms, retry_ms = self._interval_ms, _FENCED_RETRY_MS
         while True:
             await self._pause(pause_ms)
-            if self._directories_are_untold():
+            if self._directories_are_unregistered():
                 await self._register_again()
-            if await self._is_fenced(if_not_heard=False):
-                # Taken for dead while it lives, or not caught up: the sooner it is heard again the better, at first.
-                pause_ms, soon_ms = min(self._interval_ms, soon_ms), soon_ms * 2
+            if await self._is_fenced(if_no_response=False):
+                # Fenced although it runs, or not caught up: the first heartbeats follow quickly, then at the interval.
+                pause_ms, retry_ms = min(self._interval_ms, retry_ms), retry_ms * 2
             else:
-                pause_ms, soon_ms = self._interval_ms, _FENCED_RETRY_MS
+                pause_ms, retry_ms = self._interval_ms, _FENCED_RETRY_MS
 
     async def _pause(self, length_ms: int) -> None:
         with suppress(TimeoutError):
             async with asyncio.timeout(length_ms / 1000):
-                await self._news.wait()
-        self._news.clear()
+                await self._heartbeat_wanted.wait()
+        self._heartbeat_wanted.clear()
 
-    def _directories_are_untold(self) -> bool:
-        """The cluster was upgraded to metadata that has a place for them: the same incarnation keeps its epoch."""
+    def _directories_are_unregistered(self) -> bool:
+        """After an upgrade to a metadata version that records directories. Registering again keeps the broker epoch."""
         view = self._image.committed
         mine = view.broker(self._registration.broker_id)
         if mine is None or mine.incarnation_id != self._registration.incarnation_id:
             return False
         return not mine.directories and view.metadata_version >= DIRECTORIES_SINCE
 
-    async def _is_fenced(self, *, if_not_heard: bool = True) -> bool:
-        """One heartbeat. A controller that does not answer may yet be replaced by one that does."""
+    async def _is_fenced(self, *, if_no_response: bool = True) -> bool:
+        """Sends one heartbeat."""
         try:
             return (await self._heartbeat()).is_fenced
         except KafkaError as error:
             if error.code is ErrorCode.STALE_BROKER_EPOCH:
-                await self._registered_anew(error)
+                await self._on_stale_epoch(error)
                 return True
             logger.warning("a heartbeat failed: %s", error)
-            return if_not_heard
+            return if_no_response
 
-    async def _registered_anew(self, error: KafkaError) -> None:
+    async def _on_stale_epoch(self, error: KafkaError) -> None:
         mine = self._registration
         known = self._image.committed.broker(mine.broker_id)
         is_other = known is not None and known.incarnation_id != mine.incarnation_id
-        # What a killed predecessor had sent may arrive after its successor has registered: no danger,
-        # for whoever was in these directories is gone since this process holds the lock on them.
+        # The registration of a killed previous process may arrive after this process has registered. That is harmless:
+        # the previous process used these directories, and this one holds the lock on them.
         if known is not None and is_other and not set(known.directories) & set(mine.directories):
             raise NodeFault("another process has registered under this broker's id") from error
-        who = "a predecessor was registered late" if is_other else "this broker was unregistered while it runs"
-        logger.warning("%s; it registers again", who)
+        why = "a previous process was registered late" if is_other else "this broker was unregistered while it runs"
+        logger.warning("%s; registering again", why)
         await self._register_again()
 
-    async def leave(self, timeout_ms: int) -> None:
-        """Controlled shutdown: leaderships go first, then the controller says that it is time.
+    async def controlled_shutdown(self, timeout_ms: int) -> None:
+        """Waits until the controller has moved this broker's leaderships and allows it to shut down.
 
-        Nobody is waited for who does not answer: when the controllers are stopped at the same time, there may soon be
-        too few of them to say anything.
+        Does not wait for a controller that does not respond: if all nodes stop together, the quorum may be gone.
         """
         deadline_ms = self._clock.now_ms() + timeout_ms
-        # From here on every heartbeat says so: a late one of `run` must not bring a broker back that has been let go.
-        self._is_leaving = True
+        # Set for the heartbeats of `run` as well: a late one without it would unfence the broker again.
+        self._is_shutting_down = True
         try:
             while self._clock.now_ms() < deadline_ms:
-                if (await self._heartbeat(timeout_ms=_SILENCE_WHEN_LEAVING_MS)).should_shut_down:
+                if (await self._heartbeat(timeout_ms=_SHUTDOWN_HEARTBEAT_TIMEOUT_MS)).should_shut_down:
                     return
-                await asyncio.sleep(_LEAVE_RETRY_MS / 1000)
-            logger.warning("leaving without the controller's consent: it did not come in time")
+                await asyncio.sleep(_SHUTDOWN_RETRY_MS / 1000)
+            logger.warning("controlled shutdown timed out after %d ms; stopping anyway", timeout_ms)
         except KafkaError as error:
-            logger.warning("leaving without the controller's consent: %s", error)
+            logger.warning("controlled shutdown failed; stopping anyway: %s", error)
 
     async def _heartbeat(self, *, timeout_ms: int | None = None) -> BrokerHeartbeatResponse:
         return await self._send(
@@ -228,7 +223,7 @@ class BrokerLifecycle:
                 broker_epoch=self.broker_epoch,
                 current_metadata_offset=self._image.committed.offset - 1,
                 want_fence=False,
-                want_shut_down=self._is_leaving,
+                want_shut_down=self._is_shutting_down,
                 offline_log_dirs=self._offline_directories(),
                 cordoned_log_dirs=self._cordoned(),
             ),
@@ -237,23 +232,23 @@ class BrokerLifecycle:
         )
 
     def _cordoned(self) -> list[Uuid] | None:
-        """None where metadata has no place for it yet, or a controller before Kafka 4.3 could not read it."""
+        """None before the metadata version that records it: a controller before Kafka 4.3 cannot read the field."""
         if self._image.committed.metadata_version < CORDONED_DIRECTORIES_SINCE:
             return None
         return self._cordoned_directories()
 
 
-def _unregistered(error: KafkaError) -> NodeFault:
-    return NodeFault(f"the controller does not register this broker: {error}. {_hint(error)}")
+def _registration_fault(error: KafkaError) -> NodeFault:
+    return NodeFault(f"the controller rejected the registration of this broker: {error}. {_hint(error)}")
 
 
 def _hint(error: KafkaError) -> str:
     if error.code is ErrorCode.DUPLICATE_BROKER_REGISTRATION:
-        return "Give this node a node.id of its own, or stop the other one"
+        return "Give this node a node.id of its own, or stop the other process"
     if error.code is ErrorCode.INCONSISTENT_CLUSTER_ID:
-        return "Point controller.quorum.bootstrap.servers at this node's own cluster, or format it for that one"
+        return "Point controller.quorum.bootstrap.servers at this node's own cluster, or format it for that cluster"
     if error.code is ErrorCode.REQUEST_TIMED_OUT:
-        return "See whether a majority of the controllers runs and can be reached from here"
+        return "Check that a majority of the controllers runs and is reachable from this node"
     return "See the controller's log"
 
 

@@ -1,4 +1,4 @@
-"""What a node says while it runs: one line per event on standard error, the way Kafka's readers know it."""
+"""Logging of a node process: one line per event on standard error, in the layout of Kafka's server.log."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TextIO
 
 
 class _StandardError(logging.StreamHandler[TextIO]):
-    """Whatever standard error is at the moment, which a program that embeds a node may change."""
+    """Looks `sys.stderr` up for each line: a program that embeds a node may replace it."""
 
     @property
     def stream(self) -> TextIO:

@@ -1,6 +1,6 @@
 """meta.properties: which cluster and node a directory belongs to, and the id of the directory itself.
 
-Read and written by `node/storage`. Version 1 is written; version 0 (broker.id, no directory.id) is still understood.
+Read and written by `node/storage`. Version 1 is written; version 0 (broker.id, no directory.id) can be read.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ META_PROPERTIES: Final = "meta.properties"
 
 
 class MetaProperties(msgspec.Struct, frozen=True):
-    """What a directory says of itself. An older program may have left any of it out."""
+    """The content of the file. Files of older versions may lack any field."""
 
     cluster_id: str | None
     node_id: int | None
@@ -29,7 +29,7 @@ class MetaProperties(msgspec.Struct, frozen=True):
 
 
 class MetaPropertiesUnreadable(Exception):
-    """A meta.properties that makes no sense; guessing could join a wrong cluster."""
+    """An invalid meta.properties: guessing its content could join the wrong cluster."""
 
 
 def read_meta_properties(disk: Disk, directory: str) -> MetaProperties | None:
@@ -43,7 +43,7 @@ def read_meta_properties(disk: Disk, directory: str) -> MetaProperties | None:
         if version is None:
             raise ValueError("it has no version")
         if version not in (0, 1):
-            raise ValueError(f"version {version} is newer than this program")
+            raise ValueError(f"version {version} is newer than this program supports")
         directory_id = properties.get("directory.id")
         return MetaProperties(
             cluster_id=properties.get("cluster.id", "").strip() or None,
@@ -51,7 +51,7 @@ def read_meta_properties(disk: Disk, directory: str) -> MetaProperties | None:
             directory_id=None if directory_id is None else Uuid.parse(directory_id.strip()),
         )
     except ValueError as error:
-        raise MetaPropertiesUnreadable(f"{path} cannot be understood: {error}. Restore it from a backup") from error
+        raise MetaPropertiesUnreadable(f"{path} is invalid: {error}. Restore it from a backup") from error
 
 
 def _number(properties: dict[str, str], key: str) -> int | None:

@@ -1,7 +1,7 @@
-"""This node's replica of the metadata quorum, made from its configuration and its directories.
+"""Opens this node's replica of the metadata quorum from its config and its directories.
 
-A voter whose metadata are damaged does not start: it answers for what it acknowledged. Who has no vote answers for
-nothing. It sets its copy aside, says so, and fetches everything anew before it registers as a broker.
+A controller whose metadata log is damaged does not start, since it may lack records that it acknowledged. A broker
+acknowledges nothing to the quorum: it renames the damaged log and fetches the metadata again before it registers.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ logger = logging.getLogger(__name__)
 async def open_quorum(
     config: Config, storage: Storage, world: World, image: Image, peers: Peers, metrics: Metrics
 ) -> Quorum:
-    """Opened and read from disk: the image shows what is known to be committed. It takes part when it is `run`."""
+    """Opens the quorum and replays what is known to be committed. It takes part in the quorum once it is `run`."""
     offload = world.metadata_offload or world.offload
     log = await offload.run(partial(open_metadata_log, config, storage.metadata_log_dir, world))
     quorum = Quorum(
@@ -40,10 +40,10 @@ async def open_quorum(
         offload,
         peers,
         world.random,
-        me=_myself(config, storage),
+        me=_local_voter(config, storage),
         cluster_id=storage.cluster_id,
         is_controller=config.node.is_controller,
-        settings=_patience(config),
+        settings=_quorum_settings(config),
         configured_voters=_configured_voters(config),
         bootstrap=config.quorum.bootstrap_servers,
         policy=SnapshotSettings(
@@ -58,8 +58,8 @@ async def open_quorum(
 
 
 def open_metadata_log(config: Config, directory: str, world: World) -> MetadataStorage:
-    """Blocking."""
-    opening = partial(
+    """Blocking disk access."""
+    open_log = partial(
         MetadataStorage.open,
         world.disk,
         directory,
@@ -72,24 +72,24 @@ def open_metadata_log(config: Config, directory: str, world: World) -> MetadataS
         ),
     )
     try:
-        return opening()
+        return open_log()
     except MetadataDamaged as damage:
         if config.node.is_controller:
             raise
-        # A name that neither we nor Kafka take for a log of this node.
+        # Neither Strandline nor Kafka opens a directory of this name as a log.
         aside = f"{directory}/{names.marked_directory(METADATA_PARTITION, names.STRAY_DIRECTORY, world.random)}"
-        logger.error("%s. It is %s now, and all metadata are fetched anew", damage.what, aside)
+        logger.error("%s. It is renamed to %s, and all metadata is fetched again", damage.what, aside)
         world.disk.rename(f"{directory}/{METADATA_PARTITION}", aside)
         world.disk.sync_dir(directory)
-        return opening()
+        return open_log()
 
 
-def _myself(config: Config, storage: Storage) -> Voter:
+def _local_voter(config: Config, storage: Storage) -> Voter:
     listeners = tuple((each.name, each.advertised(each.port)) for each in config.listeners if each.controller)
     return Voter(config.node.node_id, storage.directory_ids[storage.metadata_log_dir], listeners)
 
 
-def _patience(config: Config) -> QuorumSettings:
+def _quorum_settings(config: Config) -> QuorumSettings:
     return QuorumSettings(
         election_timeout_ms=config.integer("controller.quorum.election.timeout.ms"),
         fetch_timeout_ms=config.integer("controller.quorum.fetch.timeout.ms"),
@@ -103,7 +103,7 @@ def _patience(config: Config) -> QuorumSettings:
 
 
 def _configured_voters(config: Config) -> VoterSet | None:
-    """`controller.quorum.voters`, for a quorum whose voters are fixed by its configuration."""
+    """From `controller.quorum.voters`, for a quorum with static voters."""
     voters = sorted(config.quorum.voters)
     name = config.controller_listener_names[0]
     if not voters:

@@ -1,11 +1,11 @@
-"""Names of releases for metadata.version levels: what `--release-version` accepts and what reports print."""
+"""The release names of metadata.version levels: accepted by `--release-version` and printed in reports."""
 
 from __future__ import annotations
 
 import re
 from typing import Final
 
-# The increments of each release, in order; levels count on from 7.
+# The increments of each release, in order; the first is level 7, each next one a level higher.
 _INCREMENTS: Final = {
     "3.3": (3,),
     "3.4": (0,),

@@ -1,13 +1,12 @@
-"""One node: the composition root. Starts the parts in order, lets them meet, and takes them down again.
+"""One node: the composition root. Builds the parts, starts them in order and stops them in reverse.
 
     async with Node(config, world).running() as node: …
 
-Start: directories are verified and locked; the metadata log is opened and what is known to be committed is replayed;
-listeners open; the quorum begins to run. A controller stands by, or leads; a broker registers, catches up, is unfenced,
-and only then answers clients. Stop is the same way back. A `NodeFault` anywhere ends the node: who has lost its memory
-must not go on.
+Start: the directories are verified and locked; the metadata log is opened and its committed part replayed; the
+listeners open; the quorum runs. A controller is a standby or active; a broker registers, catches up, is unfenced and
+only then serves clients. A `NodeFault` anywhere stops the node: a node that may have lost state must not go on.
 
-Nothing here touches the operating system: `World` does, so the same node runs on virtual time.
+All access to the operating system goes through `World`, so the same node runs on virtual time.
 """
 
 from __future__ import annotations
@@ -20,6 +19,7 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from functools import partial
 from typing import Final, TypeVar
 
+from strandline.client.peers import Peers
 from strandline.handlers.context import NodeContext
 from strandline.handlers.tables import broker_table, controller_table
 from strandline.log.directory import DirectoryInUse
@@ -52,8 +52,8 @@ logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 DRAIN_MS: Final = 5_000
-# How long a controller that stops stays for brokers that are leaving at the same time.
-OTHERS_LEAVE_MS: Final = 2_000
+WAIT_FOR_SHUTDOWNS_MS: Final = 2_000
+"""How long a stopping controller waits for brokers in controlled shutdown."""
 
 
 class Node:
@@ -62,7 +62,7 @@ class Node:
         self.world = world
         self.metrics = Metrics()
         self.image = Image()
-        self.settings = DynamicConfig(config.node.node_id, config.static, self.image)
+        self.dynamic_config = DynamicConfig(config.node.node_id, config.static, self.image)
         self.ports: Mapping[str, int] = {}
         self.quorum: Quorum | None = None
         self.controller: ControllerRole | None = None
@@ -79,14 +79,14 @@ class Node:
         return self.config.node.node_id
 
     def log_metrics(self) -> None:
-        """On SIGUSR1: every metric, by Kafka's names where Kafka has one."""
+        """Logs every metric, under Kafka's name where Kafka has it; called on SIGUSR1."""
         for name, value in self.metrics.snapshot(self.world.clock.now_ms()).items():
             logger.info("metric %s = %g", name, value)
 
     async def run(self, stop: asyncio.Event, on_ready: Callable[[Node], None] | None = None) -> None:
-        """Starts, serves until `stop` is set, stops in good order. Raises NodeFault when it had to give up.
+        """Starts, serves until `stop` is set, then shuts down cleanly. Raises NodeFault if the node cannot go on.
 
-        A start may take as long as the rest of the cluster does, and can be stopped meanwhile.
+        Starting may wait for other nodes; `stop` also ends that.
         """
         async with contextlib.AsyncExitStack() as stack:
             started = await unless(stop.wait, stack.enter_async_context(self.running()))
@@ -98,7 +98,7 @@ class Node:
 
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[Node]:
-        """The node for the length of a `with`: serving when it is entered, stopped in good order when it is left."""
+        """The node as a context manager: it serves when the block is entered, and shuts down cleanly at its end."""
         for warning in self.config.warnings:
             logger.warning("%s", warning)
         storage = await self._offload(
@@ -111,17 +111,17 @@ class Node:
                 tasks.start(self._watch_for_faults(), "faults")
                 server = self._server()
                 peers = PeerConnections(self.world.network, f"raft-client-{self.node_id}")
-                fetchers = PeerConnections(self.world.network, f"broker-{self.node_id}-fetcher")
+                fetch_peers = PeerConnections(self.world.network, f"broker-{self.node_id}-fetcher")
                 try:
-                    await self._start(storage, store, server, peers, fetchers, tasks)
+                    await self._start(storage, store, server, peers, fetch_peers, tasks)
                     yield self
                     logger.info("node %d is stopping", self.node_id)
-                    await self._leave()
+                    await self._shut_down()
                 finally:
                     await server.stop(DRAIN_MS)
                     tasks.cancel()
                     peers.close()
-                    fetchers.close()
+                    fetch_peers.close()
             await self._close()
             logger.info("node %d has stopped; its logs are closed", self.node_id)
         finally:
@@ -147,18 +147,18 @@ class Node:
         storage: Storage,
         store: LogStore,
         server: Server,
-        peers: PeerConnections,
-        fetchers: PeerConnections,
+        peers: Peers,
+        fetch_peers: Peers,
         tasks: TaskGroup,
     ) -> None:
         roles = self.config.node
         quorum = self.quorum = await open_quorum(self.config, storage, self.world, self.image, peers, self.metrics)
-        base = NodeResources(
+        resources = NodeResources(
             self.config,
             self.world,
             storage,
             self.image,
-            self.settings,
+            self.dynamic_config,
             self.metrics,
             quorum,
             peers,
@@ -167,7 +167,7 @@ class Node:
         )
         if roles.is_controller:
             bootstrap = await self._offload(read_bootstrap_checkpoint, self.world.disk, storage.metadata_log_dir)
-            self.controller = ControllerRole(base, bootstrap)
+            self.controller = ControllerRole(resources, bootstrap)
         channel = ControllerChannel(
             self.node_id,
             quorum,
@@ -177,7 +177,13 @@ class Node:
             timeout_ms=self.config.integer("request.timeout.ms"),
         )
         if roles.is_broker:
-            self.broker = BrokerRole(base, store, channel, fetchers)
+            self.broker = BrokerRole(
+                resources,
+                store,
+                channel,
+                fetch_peers,
+                lambda: server.resize(self.dynamic_config.get("num.io.threads")),
+            )
         await self._listen(server)
         tasks.start(quorum.run(), "metadata quorum")
         if self.controller is not None:
@@ -185,21 +191,19 @@ class Node:
             registered = self.controller.register(channel.send, self._advertised(controllers=True))
             tasks.start(registered, "controller registration")
         if self.broker is not None:
-            await self.broker.start(
-                self._advertised(controllers=False), lambda: server.resize(self.settings.get("num.io.threads"))
-            )
+            await self.broker.start(self._advertised(controllers=False))
         freeze_long_lived_objects()
 
     async def _listen(self, server: Server) -> None:
         tables: dict[str, dict[int, Handler]] = {}
         for listener in self.config.listeners:
             if listener.controller:
-                assert self.controller is not None, "the configuration has checked who may listen where"
+                assert self.controller is not None, "config: only controllers have controller listeners"
                 controlling = self.controller.context()
                 context: NodeContext = controlling
                 served = controller_table(controlling)
             else:
-                assert self.broker is not None, "the configuration has checked who may listen where"
+                assert self.broker is not None, "config: only brokers have broker listeners"
                 context = self.broker.broker
                 served = broker_table(self.broker.broker)
             context.api_ranges[listener.name] = {
@@ -211,16 +215,18 @@ class Node:
         try:
             await server.start(tables)
         except OSError as error:
-            raise NodeFault(f"{error}. Name another address in `listeners`, or stop what uses this one") from error
+            raise NodeFault(
+                f"{error}. Set another address in `listeners`, or stop the process that uses this one"
+            ) from error
         self.ports = server.ports
 
-    async def _leave(self) -> None:
-        """The broker first: it needs the controllers. They stay a little for brokers that are leaving as well."""
+    async def _shut_down(self) -> None:
+        """The broker first, since it needs a controller; then the controller waits for other brokers' shutdowns."""
         if self.broker is not None:
-            await self.broker.leave()
+            await self.broker.controlled_shutdown()
         if self.controller is not None and self.quorum is not None:
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(OTHERS_LEAVE_MS / 1000):
+                async with asyncio.timeout(WAIT_FOR_SHUTDOWNS_MS / 1000):
                     while any(
                         other.in_controlled_shutdown and not other.fenced for other in self.image.committed.brokers()
                     ):
@@ -254,7 +260,7 @@ class Node:
 
 
 def run_node(path: str, overrides: Mapping[str, str] | None = None) -> int:
-    """One node in the foreground of this process, until SIGTERM or SIGINT."""
+    """Runs one node in this process until SIGTERM or SIGINT; returns the exit code."""
     configure_logging()
     config = Config.load(path, overrides)
     return run_event_loop(_run(config))
@@ -269,7 +275,7 @@ async def _run(config: Config) -> int:
     node = Node(config, world)
     loop.add_signal_handler(signal.SIGUSR1, node.log_metrics)
     try:
-        await node.run(stop, _say_ready)
+        await node.run(stop, _log_ready)
     except NodeFault as fault:
         logger.critical("the node stops: %s", fault)
         return 1
@@ -278,5 +284,5 @@ async def _run(config: Config) -> int:
     return 0
 
 
-def _say_ready(node: Node) -> None:
+def _log_ready(node: Node) -> None:
     logger.info("node %d serves on %s", node.node_id, ", ".join(f"{name} {port}" for name, port in node.ports.items()))

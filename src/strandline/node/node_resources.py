@@ -1,4 +1,4 @@
-"""What both roles of a node stand on, made once by `node` before either begins."""
+"""The parts that the broker role and the controller role of a node share, built by `node/node` before either role."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ class NodeResources(msgspec.Struct, frozen=True):
     world: World
     storage: Storage
     image: Image
-    settings: DynamicConfig
+    dynamic_config: DynamicConfig
     metrics: Metrics
     quorum: Quorum
     peers: Peers
-    """To the controllers of the cluster."""
+    """Connections to the controllers of the cluster."""
     incarnation_id: Uuid
-    """Of this process: whoever registers under the same node id with another one is another process."""
+    """Of this process: a registration of the same node id with another incarnation id is another process."""
     tasks: TaskGroup
-    """Everything that runs for as long as the node does."""
+    """Tasks that run until the node stops."""
 
     @property
     def node_id(self) -> int:

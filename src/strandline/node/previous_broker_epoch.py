@@ -1,11 +1,11 @@
-"""What a broker says about its memory when it registers: the broker epoch since which it has kept everything, or -1.
+"""The previous broker epoch of a registration: the epoch since which this broker has kept every record, or -1.
 
-Whoever says the epoch that the controller knows stays eligible where it was (KIP-966). After a shutdown in good order
-the logs are closed with that epoch, as in Kafka. After a crash Kafka says nothing, since un-synced records may be gone;
-so nobody is eligible when all replicas of a partition lose their power at once. But where every record is on disk
-before it counts (`log.flush.interval.messages=1`), a broker whose logs are all found whole has lost nothing, and says
-so (docs/decisions/0017). For that it reads its logs before it registers; how they are to be read only metadata can tell
-(a compacted log has gaps that are none), so it catches up with these first.
+A broker that registers with the epoch the controller knows stays an eligible leader replica (KIP-966). A clean shutdown
+closes the logs with that epoch, as in Kafka. After a crash Kafka's brokers register without one, since records that
+were not flushed may be lost; so no replica is eligible after a power failure of all replicas of a partition. But if
+every record is flushed before it is acknowledged (`log.flush.interval.messages=1`), a broker whose logs are all intact
+has lost nothing and registers with its epoch (docs/decisions/0017). It verifies its logs before it registers. Only
+metadata tells how to verify them (a compacted log has gaps), so the broker first catches up with the metadata log.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ from strandline.runtime.world import World
 logger = logging.getLogger(__name__)
 
 _THREADS: Final = 4
-_LOOKED_AT_PER_TURN: Final = 500
+_LOGS_PER_YIELD: Final = 500
 
 
-class Suspect(NamedTuple):
-    """A log that nobody has looked at since a crash."""
+class UncheckedLog(NamedTuple):
+    """A log that has not been verified since the crash."""
 
     topic_partition: TopicPartition
     topic_id: Uuid
@@ -49,79 +49,77 @@ class PreviousBrokerEpoch:
         view: View,
         world: World,
         log_settings: Callable[[str], LogSettings],
-        caught_up: Callable[[], Awaitable[None]],
+        catch_up: Callable[[], Awaitable[None]],
     ) -> None:
-        """`view` is committed metadata, and everything that was committed by now is in it when `caught_up` returns."""
-        self._caught_up = caught_up
+        """`view` is the committed metadata; `catch_up` returns once it contains all that was committed."""
+        self._catch_up = catch_up
         self._node_id = node_id
         self._store = store
         self._view = view
         self._world = world
         self._log_settings = log_settings
 
-    async def previous_epoch(self) -> int:
-        """Only if all directories remember the same one: what is in them belongs together."""
+    async def determine(self) -> int:
+        """-1 unless all directories recorded the same epoch."""
         directories = self._store.directories
         epochs = {each.clean_broker_epoch if each.is_clean else each.recorded_broker_epoch for each in directories}
         if len(epochs) != 1 or -1 in epochs:
             return -1
         if all(directory.is_clean for directory in directories):
             return epochs.pop()
-        why = await self._doubt()
+        why = await self._reason_against()
         if why is not None:
-            logger.info("after a crash this broker does not claim to have kept everything: %s", why)
+            logger.info("after a crash this broker registers without its previous epoch: %s", why)
             return -1
         return epochs.pop()
 
-    async def _doubt(self) -> str | None:
-        """Why something may be lost that this broker vouched for; None when every log was read and found whole."""
+    async def _reason_against(self) -> str | None:
+        """Why acknowledged records may be lost; None if every log was verified and is intact."""
         if not any(self._log_settings(each.topic).flush_messages == 1 for each in self._store.unrecovered()):
-            return "records are not synced with every append"
-        await self._caught_up()
+            return "records are not flushed with every append"
+        await self._catch_up()
         if self._view.features().get(ELIGIBLE_LEADER_REPLICAS, 0) < 1:
-            return "nobody would ask"
+            return "eligible leader replicas are not enabled"
         for topic_partition in [missing for each in self._store.directories for missing in each.missing]:
             if self._hosted_topic(topic_partition) is not None:
                 return f"{topic_partition} is missing"
-        suspects: list[Suspect] = []
+        unchecked: list[UncheckedLog] = []
         for number, topic_partition in enumerate(self._store.unrecovered()):
-            if number % _LOOKED_AT_PER_TURN == _LOOKED_AT_PER_TURN - 1:
+            if number % _LOGS_PER_YIELD == _LOGS_PER_YIELD - 1:
                 await yield_to_loop()
             topic = self._hosted_topic(topic_partition)
             if topic is None:
-                continue  # deleted, or moved to others: nobody counts on it
-            suspect = Suspect(topic_partition, topic.id, self._log_settings(topic.name))
-            if suspect.settings.flush_messages != 1:
-                return f"{topic_partition} is not synced with every append"
-            suspects.append(suspect)
+                continue  # deleted, or reassigned to other brokers
+            log = UncheckedLog(topic_partition, topic.id, self._log_settings(topic.name))
+            if log.settings.flush_messages != 1:
+                return f"{topic_partition} is not flushed with every append"
+            unchecked.append(log)
         run = self._world.offload.run
-        shares = [suspects[share::_THREADS] for share in range(_THREADS)]
-        found = await asyncio.gather(*(run(partial(self._first_hurt, share)) for share in shares))
+        shares = [unchecked[share::_THREADS] for share in range(_THREADS)]
+        found = await asyncio.gather(*(run(partial(self._first_damaged, share)) for share in shares))
         return next((why for why in found if why is not None), None)
 
     def _hosted_topic(self, topic_partition: TopicPartition) -> TopicInfo | None:
-        """The topic of a partition that this node is known to have."""
+        """The topic of a partition if metadata assigns a replica of it to this node."""
         topic = self._view.topic(topic_partition.topic)
         info = None if topic is None else self._view.partition(topic.id, topic_partition.partition)
         return topic if info is not None and self._node_id in info.replicas else None
 
-    def _first_hurt(self, suspects: list[Suspect]) -> str | None:
-        """Blocking."""
-        for suspect in suspects:
-            why = self._look_at(suspect)
+    def _first_damaged(self, unchecked: list[UncheckedLog]) -> str | None:
+        """Reads the logs; blocking."""
+        for log in unchecked:
+            why = self._verify(log)
             if why is not None:
-                return f"{suspect.topic_partition}: {why}"
+                return f"{log.topic_partition}: {why}"
         return None
 
-    def _look_at(self, suspect: Suspect) -> str | None:
-        store, topic_partition = self._store, suspect.topic_partition
-        home = store.directory_of(topic_partition)
+    def _verify(self, unchecked: UncheckedLog) -> str | None:
+        store, (topic_partition, topic_id, settings) = self._store, unchecked
+        directory = store.directory_of(topic_partition)
         try:
-            if home is None or home.topic_id(topic_partition) not in (None, suspect.topic_id):
-                return None  # a topic of the same name that was there before: nobody counts on it either
-            log = store.open_log(
-                topic_partition, suspect.topic_id, suspect.settings, wall_ms=self._world.clock.wall_ms()
-            )
+            if directory is None or directory.topic_id(topic_partition) not in (None, topic_id):
+                return None  # of a deleted topic of the same name
+            log = store.open_log(topic_partition, topic_id, settings, wall_ms=self._world.clock.wall_ms())
         except (CorruptCheckpoint, KafkaError, OSError) as error:
             return str(error)
         return None if log.is_intact else store.damaged.get(topic_partition, "it is damaged")

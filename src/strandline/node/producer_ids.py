@@ -1,20 +1,20 @@
-"""Producer ids for this broker, from blocks that the controller hands out: unique in the cluster, never used twice."""
+"""Assigns producer ids from blocks that the controller allocates to this broker: each id is used once."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
 
-# (first id, how many)
-Block = tuple[int, int]
+ProducerIdBlock = tuple[int, int]
+"""(first id, count)"""
 
 
 class ProducerIdBlocks:
-    def __init__(self, allocate: Callable[[], Awaitable[Block]]) -> None:
+    def __init__(self, allocate: Callable[[], Awaitable[ProducerIdBlock]]) -> None:
         self._allocate = allocate
         self._next = 0
         self._end = 0
-        self._asking = asyncio.Lock()
+        self._allocating = asyncio.Lock()
 
     async def next(self) -> int:
         while self._next >= self._end:
@@ -24,7 +24,7 @@ class ProducerIdBlocks:
         return allocated
 
     async def _refill(self) -> None:
-        async with self._asking:
+        async with self._allocating:
             if self._next < self._end:
                 return
             first, count = await self._allocate()

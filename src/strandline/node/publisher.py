@@ -1,10 +1,12 @@
-"""Committed metadata → the local parts. Belongs to the commit itself, and is done before anybody who waited for that is
-answered, so that a client which was told "created" finds the topic there.
+"""Applies committed metadata to the parts of this broker: partitions, logs, replication, dynamic configs.
 
-A large step is published in portions, with a breath after each: in between the image shows all of it while some
-partitions do not know yet, as if word reached them a little later. Nothing else is committed before the last portion.
-A step that deletes a topic and makes another of its name is published at once, however large: a client that asks for
-the new one must not find its log in the way of the old one's deletion. Only who was far behind sees both in one step.
+Called by the quorum as part of each commit, before requests that waited for the commit are answered: a client that
+received the response to CreateTopics finds the topic on this broker.
+
+Large changes are published in portions, yielding to the event loop after each. In between, the image shows the whole
+commit while some partitions still have the previous state; no other commit happens before the last portion. A commit
+that deletes a topic and creates another one of the same name is published in one portion: otherwise a client of the new
+topic could find the old log before its deletion. Only a broker that lagged far behind sees both in one commit.
 """
 
 from __future__ import annotations
@@ -29,29 +31,29 @@ class MetadataPublisher:
         self,
         node_id: int,
         image: Image,
-        settings: DynamicConfig,
+        dynamic_config: DynamicConfig,
         partitions: PartitionTable,
         logs: HostedLogs,
         replication: BrokerReplication,
-        on_settings: Callable[[], None],
+        on_config_changed: Callable[[], None],
     ) -> None:
-        """`on_settings` hears that this broker's dynamic settings may be different now."""
+        """`on_config_changed` is called after each change of this broker's dynamic configs."""
         self._node_id = node_id
         self._image = image
-        self._settings = settings
+        self._dynamic_config = dynamic_config
         self._partitions = partitions
         self._logs = logs
         self._replication = replication
-        self._on_settings = on_settings
+        self._on_config_changed = on_config_changed
 
     def publish_everything(self) -> Changes:
-        """Once, when the broker starts."""
+        """The whole image, once, when the broker starts."""
         changes = everything(self._image, self._node_id)
         self._apply(changes)
         return changes
 
     def publish(self, touched: list[Touched]) -> Iterator[None]:
-        """What the last commit of the image touched. A small step is done with the first `next`."""
+        """What the last commit touched. A small change is complete after the first `next`."""
         if recreates_a_topic(self._image, touched):
             self._apply(changes_of(self._image, touched, self._node_id))
             return
@@ -63,18 +65,18 @@ class MetadataPublisher:
 
     def _apply(self, changes: Changes) -> None:
         if changes.broker_config or changes.default_broker_config:
-            self._settings.changed()
-            self._on_settings()
+            self._dynamic_config.on_change()
+            self._on_config_changed()
         for step in changes.dropped:
             self._partitions.drop(step.topic_id, step.partition)
-            delay_ms = self._settings.get("log.segment.delete.delay.ms")
+            delay_ms = self._dynamic_config.get("log.segment.delete.delay.ms")
             self._logs.delete_soon(TopicPartition(step.topic, step.partition), delay_ms)
         for step in (*changes.leadership, *changes.membership):
             if step.new is not None:
                 self._partitions.on_metadata(step.topic_id, step.partition, step.new)
         self._replication.on_metadata(changes)
         if not changes.whole:
-            # New partitions get their directories soon; those of a node that starts have theirs.
+            # Creates the logs of new partitions in the background; at the start the logs exist already.
             for step in changes.hosted:
                 self._logs.open_soon(TopicPartition(step.topic, step.partition), step.topic_id)
         if changes.broker_config or changes.default_broker_config:

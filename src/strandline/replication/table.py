@@ -46,13 +46,14 @@ class PartitionTable:
         open_log: OpenLog,
         log_settings: Callable[[str], LogSettings],
         flusher: Flusher,
+        on_hand_over: Callable[[Partition], None] | None = None,
     ) -> None:
+        """`on_hand_over` asks the controller to elect another leader, as the replica on this broker is damaged."""
         self.node_id = node_id
         self.brokers = KnownBrokers(image)
         # Who carries proposals to the controller; a sole replica never has any.
         self.on_proposal: Callable[[Partition, IsrChange], None] = _nobody
-        # Who tells the controller that another replica has to lead, as this one is lost.
-        self.on_hand_over: Callable[[Partition], None] = _no_one
+        self.on_hand_over = on_hand_over or _no_one
         self._image = image
         self._open_log = open_log
         self._log_settings = log_settings

@@ -183,4 +183,4 @@ def test_a_broker_without_a_vote_sets_damaged_metadata_aside_and_fetches_them_an
         assert [each.name for each in Path(victim.data).glob("__cluster_metadata-0.*-stray")]
         assert not list(Path(victim.data).glob("kept-*-stray"))
         told = [line for line in Path(victim.log).read_text().splitlines() if "ERROR" in line]
-        assert "is damaged at byte" in told[-1] and "all metadata are fetched anew" in told[-1]
+        assert "is damaged at byte" in told[-1] and "all metadata is fetched again" in told[-1]

@@ -53,8 +53,8 @@ class Counted:
         self.metrics = Metrics()
         self.active = active
         ControllerMetrics(image, self.clock, self.metrics, lambda: self.active)
-        ReplicaMetrics(node_id, image, self.metrics, self.min_insync_replicas)
         self.min_insync = 2
+        ReplicaMetrics(node_id, image, self.min_insync_replicas).register(self.metrics)
 
     def min_insync_replicas(self, topic: str) -> int:
         return self.min_insync

@@ -67,8 +67,8 @@ def at_a_desk(scenario: Callable[[Desk], Awaitable[None]]) -> None:
 
 def test_a_damaged_replica_is_lost_and_then_where_it_was() -> None:
     async def scenario(desk: Desk) -> None:
-        desk.assignments.give_up(TOPIC_ID, 0, HOME)
-        desk.assignments.give_up(TOPIC_ID, 0, HOME)
+        desk.assignments.on_damaged_leader(TOPIC_ID, 0, HOME)
+        desk.assignments.on_damaged_leader(TOPIC_ID, 0, HOME)
         await asyncio.sleep(1)
         assert desk.told == [DIRECTORY_LOST, HOME]
 
@@ -78,7 +78,7 @@ def test_a_damaged_replica_is_lost_and_then_where_it_was() -> None:
 def test_it_is_told_until_a_controller_hears_it() -> None:
     async def scenario(desk: Desk) -> None:
         desk.refusals = [ErrorCode.REQUEST_TIMED_OUT] * 2
-        desk.assignments.give_up(TOPIC_ID, 0, HOME)
+        desk.assignments.on_damaged_leader(TOPIC_ID, 0, HOME)
         await asyncio.sleep(5)
         assert desk.told == [DIRECTORY_LOST, HOME]
 
@@ -88,7 +88,7 @@ def test_it_is_told_until_a_controller_hears_it() -> None:
 def test_who_does_not_lead_any_more_when_it_is_told_is_not_lost() -> None:
     async def scenario(desk: Desk) -> None:
         desk.refusals = [ErrorCode.REQUEST_TIMED_OUT]
-        desk.assignments.give_up(TOPIC_ID, 0, HOME)
+        desk.assignments.on_damaged_leader(TOPIC_ID, 0, HOME)
         await asyncio.sleep(0.1)
         desk.write(PartitionChangeRecord(topic_id=TOPIC_ID, partition_id=0, leader=2))
         await asyncio.sleep(5)
@@ -100,7 +100,7 @@ def test_who_does_not_lead_any_more_when_it_is_told_is_not_lost() -> None:
 def test_metadata_that_knows_no_directories_is_not_asked_for_ever() -> None:
     async def scenario(desk: Desk) -> None:
         desk.refusals = [ErrorCode.UNSUPPORTED_VERSION]
-        desk.assignments.give_up(TOPIC_ID, 0, HOME)
+        desk.assignments.on_damaged_leader(TOPIC_ID, 0, HOME)
         await asyncio.sleep(5)
         assert desk.told == []
 

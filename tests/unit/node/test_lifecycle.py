@@ -148,7 +148,7 @@ def test_a_broker_that_leaves_asks_until_it_may_go() -> None:
     controller = Controller(BrokerHeartbeatResponse(), BrokerHeartbeatResponse(should_shut_down=True))
 
     async def story(life: BrokerLifecycle, now_ms: Callable[[], int]) -> None:
-        await life.leave(30_000)
+        await life.controlled_shutdown(30_000)
 
     assert _tell(story, controller) < 1_000
     assert len(controller.asked) == 2
@@ -158,7 +158,7 @@ def test_a_broker_that_nobody_answers_leaves_all_the_same() -> None:
     controller = Controller(_refusal(ErrorCode.REQUEST_TIMED_OUT))
 
     async def story(life: BrokerLifecycle, now_ms: Callable[[], int]) -> None:
-        await life.leave(30_000)
+        await life.controlled_shutdown(30_000)
 
     _tell(story, controller)
     assert len(controller.asked) == 1
@@ -223,7 +223,7 @@ def test_a_broker_that_runs_stops_when_it_can_never_be_registered_again(code: Er
     async def story(life: BrokerLifecycle, now_ms: Callable[[], int]) -> None:
         await life.run()
 
-    with pytest.raises(NodeFault, match="does not register"):
+    with pytest.raises(NodeFault, match="rejected the registration"):
         _tell(story, controller)
 
 
@@ -313,7 +313,7 @@ def test_a_broker_that_was_let_go_does_not_come_back_by_a_late_heartbeat() -> No
 
     async def story(life: BrokerLifecycle, now_ms: Callable[[], int]) -> None:
         task = asyncio.get_running_loop().create_task(life.run())
-        await life.leave(30_000)
+        await life.controlled_shutdown(30_000)
         while len(controller.asked) < 3:
             await asyncio.sleep(0.01)
         task.cancel()

@@ -66,7 +66,7 @@ class Past:
         self.opened = self.store()
         return await PreviousBrokerEpoch(
             NODE, self.opened, self.image.committed, self.world, lambda _: self.settings, caught_up
-        ).previous_epoch()
+        ).determine()
 
     def path(self, topic_partition: TopicPartition) -> str:
         return next(path for home in HOMES if self.world.disk.exists(path := f"{home}/{topic_partition}"))

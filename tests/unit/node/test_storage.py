@@ -282,7 +282,7 @@ def test_a_damaged_identity_is_not_a_reason_to_format() -> None:
     with pytest.raises(StorageError) as refusal:
         opened(disk)
     assert "version 7 is newer" in str(refusal.value) and "storage format" not in str(refusal.value)
-    with pytest.raises(StorageError, match="cannot be understood"):
+    with pytest.raises(StorageError, match="is invalid"):
         formatted(disk, ignore_formatted=True)
 
 
