@@ -6,27 +6,27 @@ from collections.abc import Mapping
 
 import msgspec
 
-from strandline.model.config_keys.broker import broker_default
+from strandline.model.config_keys.broker import broker_default, config_field
 from strandline.model.ids import Uuid
 
 
 class ControllerSettings(msgspec.Struct, frozen=True):
     node_id: int
     cluster_id: str
-    num_partitions: int = broker_default("num.partitions")
-    default_replication_factor: int = broker_default("default.replication.factor")
-    broker_session_timeout_ms: int = broker_default("broker.session.timeout.ms")
-    broker_heartbeat_interval_ms: int = broker_default("broker.heartbeat.interval.ms")
-    delete_topic_enable: bool = broker_default("delete.topic.enable")
-    max_idle_interval_ms: int = broker_default("metadata.max.idle.interval.ms")
+    num_partitions: int = config_field("num.partitions")
+    default_replication_factor: int = config_field("default.replication.factor")
+    broker_session_timeout_ms: int = config_field("broker.session.timeout.ms")
+    broker_heartbeat_interval_ms: int = config_field("broker.heartbeat.interval.ms")
+    delete_topic_enable: bool = config_field("delete.topic.enable")
+    max_idle_interval_ms: int = config_field("metadata.max.idle.interval.ms")
     """`metadata.max.idle.interval.ms`: how long the log may stand still before a NoOp shows that it is led; 0: ever."""
-    auto_leader_rebalance_enable: bool = broker_default("auto.leader.rebalance.enable")
+    auto_leader_rebalance_enable: bool = config_field("auto.leader.rebalance.enable")
     leader_imbalance_check_interval_ms: int = broker_default("leader.imbalance.check.interval.seconds") * 1000
-    unclean_leader_election_interval_ms: int = broker_default("unclean.leader.election.interval.ms")
-    token_expiry_check_interval_ms: int = broker_default("delegation.token.expiry.check.interval.ms")
+    unclean_leader_election_interval_ms: int = config_field("unclean.leader.election.interval.ms")
+    token_expiry_check_interval_ms: int = config_field("delegation.token.expiry.check.interval.ms")
     authorizer: bool = False
     """Whether somebody judges by ACLs; without it they are neither shown nor changed."""
-    failure_detection: bool = broker_default("strandline.broker.death.detection.enable")
+    failure_detection: bool = config_field("strandline.broker.death.detection.enable")
     """`strandline.broker.death.detection.enable`: see `controller.failure_detector`."""
     incarnation_id: Uuid | None = None
     """Under which the broker of this process registers, if it has one: any other under its id is a predecessor."""

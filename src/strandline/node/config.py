@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import msgspec
 
@@ -24,6 +24,8 @@ from strandline.server.settings import ListenerSpec, ServerSettings
 
 if TYPE_CHECKING:
     from strandline.runtime.disk import Disk
+
+S = TypeVar("S", bound=msgspec.Struct)
 
 # Keys under these prefixes belong to plugins: nobody can know them all.
 _PLUGIN_PREFIXES: Final = ("rsm.config.", "rlmm.config.", "config.providers.")
@@ -60,7 +62,6 @@ class QuorumConfig(msgspec.Struct, frozen=True):
 
     voters: tuple[Voter, ...]
     bootstrap_servers: tuple[Endpoint, ...]
-    auto_join: bool
 
 
 class Config(msgspec.Struct, frozen=True):
@@ -130,11 +131,16 @@ class Config(msgspec.Struct, frozen=True):
             quorum=QuorumConfig(
                 voters,
                 tuple(parse_address(text) for text in _items(value("controller.quorum.bootstrap.servers"))),
-                value("controller.quorum.auto.join.enable") is True,
             ),
             log_dirs=log_dirs,
             metadata_log_dir=_optional(value("metadata.log.dir")) or log_dirs[0],
-            server=_server_settings(static, problems),
+            server=settings_of(
+                ServerSettings,
+                static,
+                max_connections_per_ip_overrides=_per_ip_overrides(
+                    _optional(value("max.connections.per.ip.overrides")) or "", problems
+                ),
+            ),
             static=static,
             warnings=(*_unknown_keys(static), *config_rules.warnings_about(value, static)),
             source=where,
@@ -149,6 +155,10 @@ class Config(msgspec.Struct, frozen=True):
 
     def boolean(self, name: str) -> bool:
         return self.value(name) is True
+
+    def settings(self, settings_type: type[S], **others: Any) -> S:
+        """A typed slice of this config; `others` are the fields that do not come from a key of the same unit."""
+        return settings_of(settings_type, self.static, **others)
 
     def listener_specs(self) -> tuple[ListenerSpec, ...]:
         return tuple(
@@ -172,6 +182,13 @@ def static_value(name: str, static: Mapping[str, str]) -> ConfigValue | None:
         raise KeyError(name)
     text = static.get(name)
     return key.default_value() if text is None else key.parse(text)
+
+
+def settings_of(settings_type: type[S], static: Mapping[str, str], **others: Any) -> S:
+    """Fields for keys that the file does not set keep the default of the slice."""
+    fields = msgspec.structs.fields(settings_type)
+    given = {field.name: static_value(field.encode_name, static) for field in fields if field.encode_name in static}
+    return settings_type(**{**given, **others})
 
 
 # The keys that decide which rules apply to the others.
@@ -253,34 +270,6 @@ def _listener_keys(static: Mapping[str, str], hostname: str) -> ListenerKeys:
         inter_broker_protocol=_optional(given("security.inter.broker.protocol")),
         hostname=hostname,
     )
-
-
-def _server_settings(static: Mapping[str, str], problems: list[str]) -> ServerSettings:
-    """What the file leaves out keeps the server's own default: some of Kafka's limits are infinite, ours are not."""
-    given: dict[str, int] = {
-        field: _integer(static_value(name, static)) for field, name in _SERVER_KEYS.items() if name in static
-    }
-    overrides = _per_ip_overrides(_optional(static_value("max.connections.per.ip.overrides", static)) or "", problems)
-    shown = bool(static_value("strandline.metrics.page.enable", static))
-    return ServerSettings(max_connections_per_ip_overrides=overrides, metrics_page=shown, **given)
-
-
-_SERVER_KEYS: Final = {
-    "handlers": "num.io.threads",
-    "processors": "num.network.threads",
-    "queued_max_requests": "queued.max.requests",
-    "queued_max_request_bytes": "queued.max.request.bytes",
-    "max_request_bytes": "socket.request.max.bytes",
-    "max_idle_ms": "connections.max.idle.ms",
-    "max_connections": "max.connections",
-    "max_connections_per_ip": "max.connections.per.ip",
-    "max_connection_creation_rate": "max.connection.creation.rate",
-    "backlog": "socket.listen.backlog.size",
-    "parked_max_requests": "strandline.parked.max.requests",
-    "parked_max_bytes": "strandline.parked.max.bytes",
-    "pipelined": "strandline.connection.max.pipelined.requests",
-    "frame_timeout_ms": "strandline.frame.timeout.ms",
-}
 
 
 def _per_ip_overrides(text: str, problems: list[str]) -> dict[str, int]:

@@ -95,23 +95,14 @@ class ControllerRole:
             await asyncio.sleep(_REGISTRATION_RETRY_MS / 1000)
 
 
-def controller_settings(base: NodeResources) -> ControllerSettings:
-    config = base.config
-    return ControllerSettings(
-        node_id=base.node_id,
-        cluster_id=base.storage.cluster_id,
-        num_partitions=config.integer("num.partitions"),
-        default_replication_factor=config.integer("default.replication.factor"),
-        broker_session_timeout_ms=config.integer("broker.session.timeout.ms"),
-        broker_heartbeat_interval_ms=config.integer("broker.heartbeat.interval.ms"),
-        delete_topic_enable=config.boolean("delete.topic.enable"),
-        max_idle_interval_ms=config.integer("metadata.max.idle.interval.ms"),
-        auto_leader_rebalance_enable=config.boolean("auto.leader.rebalance.enable"),
+def controller_settings(node: NodeResources) -> ControllerSettings:
+    config = node.config
+    return config.settings(
+        ControllerSettings,
+        node_id=node.node_id,
+        cluster_id=node.storage.cluster_id,
         leader_imbalance_check_interval_ms=config.integer("leader.imbalance.check.interval.seconds") * 1000,
-        unclean_leader_election_interval_ms=config.integer("unclean.leader.election.interval.ms"),
-        token_expiry_check_interval_ms=config.integer("delegation.token.expiry.check.interval.ms"),
-        failure_detection=config.boolean("strandline.broker.death.detection.enable"),
-        incarnation_id=base.incarnation_id if config.node.is_broker else None,
+        incarnation_id=node.incarnation_id if config.node.is_broker else None,
         configured_voters=tuple(sorted(voter.id for voter in config.quorum.voters)),
         static=config.static,
     )

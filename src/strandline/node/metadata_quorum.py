@@ -43,13 +43,10 @@ async def open_quorum(
         me=_local_voter(config, storage),
         cluster_id=storage.cluster_id,
         is_controller=config.node.is_controller,
-        settings=_quorum_settings(config),
+        settings=config.settings(QuorumSettings),
         configured_voters=_configured_voters(config),
         bootstrap=config.quorum.bootstrap_servers,
-        policy=SnapshotSettings(
-            config.integer("metadata.log.max.record.bytes.between.snapshots"),
-            config.integer("metadata.log.max.snapshot.interval.ms"),
-        ),
+        policy=config.settings(SnapshotSettings),
         append_linger_ms=config.integer("controller.quorum.append.linger.ms"),
         metrics=metrics,
     )
@@ -64,12 +61,7 @@ def open_metadata_log(config: Config, directory: str, world: World) -> MetadataS
         world.disk,
         directory,
         wall_ms=world.clock.wall_ms(),
-        settings=StorageSettings(
-            segment_bytes=config.integer("metadata.log.segment.bytes"),
-            segment_ms=config.integer("metadata.log.segment.ms"),
-            retention_bytes=config.integer("metadata.max.retention.bytes"),
-            retention_ms=config.integer("metadata.max.retention.ms"),
-        ),
+        settings=config.settings(StorageSettings),
     )
     try:
         return open_log()
@@ -87,19 +79,6 @@ def open_metadata_log(config: Config, directory: str, world: World) -> MetadataS
 def _local_voter(config: Config, storage: Storage) -> Voter:
     listeners = tuple((each.name, each.advertised(each.port)) for each in config.listeners if each.controller)
     return Voter(config.node.node_id, storage.directory_ids[storage.metadata_log_dir], listeners)
-
-
-def _quorum_settings(config: Config) -> QuorumSettings:
-    return QuorumSettings(
-        election_timeout_ms=config.integer("controller.quorum.election.timeout.ms"),
-        fetch_timeout_ms=config.integer("controller.quorum.fetch.timeout.ms"),
-        election_backoff_max_ms=config.integer("controller.quorum.election.backoff.max.ms"),
-        request_timeout_ms=config.integer("controller.quorum.request.timeout.ms"),
-        retry_backoff_ms=config.integer("controller.quorum.retry.backoff.ms"),
-        fetch_max_bytes=config.integer("controller.quorum.fetch.max.bytes"),
-        fetch_snapshot_max_bytes=config.integer("controller.quorum.fetch.snapshot.max.bytes"),
-        auto_join=config.quorum.auto_join,
-    )
 
 
 def _configured_voters(config: Config) -> VoterSet | None:

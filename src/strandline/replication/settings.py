@@ -7,31 +7,23 @@ from typing import Any
 
 import msgspec
 
-from strandline.model.config_keys.broker import broker_default
+from strandline.model.config_keys.broker import config_field
 
 
 class ReplicationSettings(msgspec.Struct, frozen=True):
     """Names are those of the keys, without their `replica.`."""
 
     listener: str = "PLAINTEXT"  # inter.broker.listener.name
-    fetch_wait_max_ms: int = broker_default("replica.fetch.wait.max.ms")
-    fetch_min_bytes: int = broker_default("replica.fetch.min.bytes")
-    fetch_max_bytes: int = broker_default("replica.fetch.max.bytes")  # of one partition
-    fetch_response_max_bytes: int = broker_default("replica.fetch.response.max.bytes")
-    fetch_backoff_ms: int = broker_default("replica.fetch.backoff.ms")
-    socket_timeout_ms: int = broker_default("replica.socket.timeout.ms")
-    lag_time_max_ms: int = broker_default("replica.lag.time.max.ms")
+    fetch_wait_max_ms: int = config_field("replica.fetch.wait.max.ms")
+    fetch_min_bytes: int = config_field("replica.fetch.min.bytes")
+    fetch_max_bytes: int = config_field("replica.fetch.max.bytes")  # of one partition
+    fetch_response_max_bytes: int = config_field("replica.fetch.response.max.bytes")
+    fetch_backoff_ms: int = config_field("replica.fetch.backoff.ms")
+    socket_timeout_ms: int = config_field("replica.socket.timeout.ms")
+    lag_time_max_ms: int = config_field("replica.lag.time.max.ms")
 
     @classmethod
     def of(cls, get: Callable[[str], Any], listener: str) -> ReplicationSettings:
         """`get` gives the effective value of a broker key."""
-        return cls(
-            listener,
-            get("replica.fetch.wait.max.ms"),
-            get("replica.fetch.min.bytes"),
-            get("replica.fetch.max.bytes"),
-            get("replica.fetch.response.max.bytes"),
-            get("replica.fetch.backoff.ms"),
-            get("replica.socket.timeout.ms"),
-            get("replica.lag.time.max.ms"),
-        )
+        fields = msgspec.structs.fields(cls)
+        return cls(listener, *(get(field.encode_name) for field in fields if field.name != "listener"))

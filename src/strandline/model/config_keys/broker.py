@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
+import msgspec
 from msgspec.structs import replace
 
 from strandline.model.config_keys import (
@@ -145,6 +146,12 @@ _KEYS_AND_CERTIFICATES: Final = frozenset(
 def broker_default(name: str) -> Any:
     """The parsed default of a broker key, for the typed slices of config."""
     return (BROKER_KEYS.get(name) or OWN_KEYS[name]).default_value()
+
+
+def config_field(name: str, default: Any = None) -> Any:
+    """A field of a typed slice of config: it carries the name of its broker key, and the key's default unless the slice
+    has another one. `node/config` fills such fields from the file."""
+    return msgspec.field(name=name, default=broker_default(name) if default is None else default)
 
 
 def inherit_defaults(keys: Iterable[ConfigKey]) -> Iterator[ConfigKey]:

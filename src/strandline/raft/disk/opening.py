@@ -18,7 +18,7 @@ from strandline.log.flushing import write_again
 from strandline.log.integrity_check import IntactPrefix, intact_prefix
 from strandline.log.partition_log import PartitionLog
 from strandline.log.settings import LogSettings
-from strandline.model.config_keys.broker import broker_default
+from strandline.model.config_keys.broker import config_field
 from strandline.model.ids import METADATA_PARTITION, METADATA_TOPIC_ID
 from strandline.raft.disk.committed_offset import read_committed_offset
 from strandline.raft.disk.examination import MetadataDamaged, refuse_lost_metadata
@@ -39,10 +39,10 @@ logger = logging.getLogger(__name__)
 
 
 class StorageSettings(msgspec.Struct, frozen=True):
-    segment_bytes: int = broker_default("metadata.log.segment.bytes")
-    segment_ms: int = broker_default("metadata.log.segment.ms")
-    retention_bytes: int = broker_default("metadata.max.retention.bytes")
-    retention_ms: int = broker_default("metadata.max.retention.ms")
+    segment_bytes: int = config_field("metadata.log.segment.bytes")
+    segment_ms: int = config_field("metadata.log.segment.ms")
+    retention_bytes: int = config_field("metadata.max.retention.bytes")
+    retention_ms: int = config_field("metadata.max.retention.ms")
 
 
 def open_log(

@@ -4,23 +4,23 @@ from __future__ import annotations
 
 import msgspec
 
-from strandline.model.config_keys.broker import broker_default
+from strandline.model.config_keys.broker import config_field
 
 
 class QuorumSettings(msgspec.Struct, frozen=True):
-    election_timeout_ms: int = broker_default("controller.quorum.election.timeout.ms")
+    election_timeout_ms: int = config_field("controller.quorum.election.timeout.ms")
     """Randomised to once up to twice as long, every time."""
-    fetch_timeout_ms: int = broker_default("controller.quorum.fetch.timeout.ms")
+    fetch_timeout_ms: int = config_field("controller.quorum.fetch.timeout.ms")
     """A follower that has not heard from its leader for so long looks for another."""
-    election_backoff_max_ms: int = broker_default("controller.quorum.election.backoff.max.ms")
-    request_timeout_ms: int = broker_default("controller.quorum.request.timeout.ms")
-    retry_backoff_ms: int = broker_default("controller.quorum.retry.backoff.ms")
+    election_backoff_max_ms: int = config_field("controller.quorum.election.backoff.max.ms")
+    request_timeout_ms: int = config_field("controller.quorum.request.timeout.ms")
+    retry_backoff_ms: int = config_field("controller.quorum.retry.backoff.ms")
     """After the first failure; it doubles while failures follow one another."""
     retry_backoff_max_ms: int = 500
     fetch_max_wait_ms: int = 500
-    fetch_max_bytes: int = broker_default("controller.quorum.fetch.max.bytes")
-    fetch_snapshot_max_bytes: int = broker_default("controller.quorum.fetch.snapshot.max.bytes")
-    auto_join: bool = broker_default("controller.quorum.auto.join.enable")
+    fetch_max_bytes: int = config_field("controller.quorum.fetch.max.bytes")
+    fetch_snapshot_max_bytes: int = config_field("controller.quorum.fetch.snapshot.max.bytes")
+    auto_join: bool = config_field("controller.quorum.auto.join.enable")
     failed_leader_delay_ms: int = 150
     """A follower that knows its leader to be gone stands for election after up to so long, at random."""
     observer_timeout_ms: int = 300_000

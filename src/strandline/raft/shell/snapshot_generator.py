@@ -18,6 +18,7 @@ import msgspec
 from strandline.log.cold_reads import ColdRead
 from strandline.metadata.image import Image
 from strandline.metadata.views import View
+from strandline.model.config_keys.broker import config_field
 from strandline.model.errors import KafkaError
 from strandline.protocol.types import Message
 from strandline.raft.disk.snapshots import SnapshotWriter
@@ -38,8 +39,8 @@ logger = logging.getLogger(__name__)
 
 
 class SnapshotSettings(msgspec.Struct, frozen=True):
-    max_bytes_between: int = 20_971_520  # metadata.log.max.record.bytes.between.snapshots
-    max_interval_ms: int = 3_600_000  # metadata.log.max.snapshot.interval.ms
+    max_bytes_between: int = config_field("metadata.log.max.record.bytes.between.snapshots")
+    max_interval_ms: int = config_field("metadata.log.max.snapshot.interval.ms")
 
 
 class SnapshotGenerator:
