@@ -18,9 +18,9 @@ from typing import Self
 
 from strandline.client.admin.offsets import list_offsets
 from strandline.client.core.cluster_metadata import BrokerMetadata
+from strandline.client.core.fetch_session import FetchSession, PartitionKey
 from strandline.client.core.fetched_records import FetchedPartition, FetchPosition, read_fetched_records
 from strandline.client.errors import error_of
-from strandline.client.fetch_session import FetchSession, SessionRequest, Wanted
 from strandline.client.routing import WRONG_LEADER, Router
 from strandline.client.settings import FetcherSettings
 from strandline.model.errors import ErrorCode, KafkaError, code_of
@@ -29,8 +29,6 @@ from strandline.protocol.messages.fetch import (
     FetchPartition,
     FetchRequest,
     FetchResponse,
-    FetchTopic,
-    ForgottenTopic,
     PartitionData,
 )
 from strandline.protocol.messages.list_offsets import EARLIEST, LATEST
@@ -177,7 +175,7 @@ class Fetcher:
         try:
             answer = await self._ask(leader, session, self._wanted(partitions))
         except KafkaError as error:
-            session.on_lost()
+            session.reset()
             for partition in partitions:
                 self._router.view.on_wrong_leader(partition.topic)
                 self._back_off(partition)
@@ -191,36 +189,38 @@ class Fetcher:
             self._busy.pop(leader, None)
             self._arrived.set()
 
-    def _wanted(self, partitions: list[TopicPartition]) -> dict[TopicPartition, Wanted]:
+    def _wanted(self, partitions: list[TopicPartition]) -> dict[PartitionKey, FetchPartition]:
         view = self._router.view
         wanted = {}
         for partition in partitions:
             position = self._positions.get(partition)
             leader = view.leader_of(partition)
             if position is not None and leader is not None:
-                wanted[partition] = Wanted(
-                    view.id_of(partition.topic), position.offset, leader[1], self._settings.partition_max_bytes
+                wanted[view.id_of(partition.topic), partition.topic, partition.partition] = FetchPartition(
+                    partition=partition.partition,
+                    current_leader_epoch=leader[1],
+                    fetch_offset=position.offset,
+                    partition_max_bytes=self._settings.partition_max_bytes,
                 )
         return wanted
 
-    async def _ask(self, leader: int, session: FetchSession, wanted: dict[TopicPartition, Wanted]) -> FetchResponse:
+    async def _ask(
+        self, leader: int, session: FetchSession, wanted: dict[PartitionKey, FetchPartition]
+    ) -> FetchResponse:
         connection = await self._router.broker(leader, LANE)
-        by_id = all(want.topic_id != ZERO_UUID for want in wanted.values())
+        by_id = all(topic_id != ZERO_UUID for topic_id, _, _ in wanted)
         version = connection.versions.newest_common_version(FetchRequest, None if by_id else BY_TOPIC_ID - 1)
-        asked = session.next_request(wanted)
         request = FetchRequest(
             max_wait_ms=self._settings.max_wait_ms,
             min_bytes=self._settings.min_bytes,
             max_bytes=self._settings.max_bytes,
             isolation_level=int(self._settings.read_committed),
-            session_id=asked.session_id,
-            session_epoch=asked.epoch,
-            topics=_fetch_topics(asked),
-            forgotten_topics_data=_forgotten_topics(asked),
         )
+        session.want_only(wanted)
+        session.fill(request)
         timeout_ms = self._settings.max_wait_ms + self._router.settings.request_timeout_ms
         answer = await connection.call(request, FetchResponse, version=version, timeout_ms=timeout_ms)
-        session.on_answer(code_of(answer.error_code), answer.session_id)
+        session.on_response(answer)
         if answer.error_code:
             raise error_of(answer.error_code, f"fetching from broker {leader}")
         return answer
@@ -303,28 +303,3 @@ class Fetcher:
             self._back_off(partition)
         else:
             position.offset = listed.offset
-
-
-def _fetch_topics(asked: SessionRequest) -> list[FetchTopic]:
-    topics: dict[tuple[str, bytes], FetchTopic] = {}
-    for partition, want in asked.send.items():
-        topic = topics.setdefault(
-            (partition.topic, want.topic_id), FetchTopic(topic=partition.topic, topic_id=want.topic_id)
-        )
-        topic.partitions.append(
-            FetchPartition(
-                partition=partition.partition,
-                current_leader_epoch=want.leader_epoch,
-                fetch_offset=want.offset,
-                partition_max_bytes=want.max_bytes,
-            )
-        )
-    return list(topics.values())
-
-
-def _forgotten_topics(asked: SessionRequest) -> list[ForgottenTopic]:
-    topics: dict[tuple[str, bytes], ForgottenTopic] = {}
-    for partition, topic_id in asked.forget:
-        topic = topics.setdefault((partition.topic, topic_id), ForgottenTopic(topic=partition.topic, topic_id=topic_id))
-        topic.partitions.append(partition.partition)
-    return list(topics.values())

@@ -24,7 +24,7 @@ from strandline.metadata.image import Image
 from strandline.metadata.values import PartitionKey
 from strandline.model.errors import KafkaError
 from strandline.model.ids import Endpoint
-from strandline.replication.fetcher import Fetcher, FetcherContext, Following
+from strandline.replication.fetcher import Fetcher, FetcherContext, FollowedPartition
 from strandline.replication.follower import Follower
 from strandline.replication.isr import IsrChanges, Send
 from strandline.replication.settings import ReplicationSettings
@@ -137,7 +137,7 @@ class BrokerReplication:
             return  # overtaken; what overtook it has its own place in the queue
         settings = self._settings
         follower = Follower(log, leader_epoch, max_bytes=settings.fetch_max_bytes, backoff_ms=settings.fetch_backoff_ms)
-        self._fetcher(leader_id).follow(Following(partition, log, follower))
+        self._fetcher(leader_id).follow(FollowedPartition(partition, log, follower))
 
     def _fetcher(self, leader_id: int) -> Fetcher:
         fetcher = self._fetchers.get(leader_id)

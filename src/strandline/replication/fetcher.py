@@ -1,11 +1,10 @@
-"""The shell around the followers of one leader: one fetch under way at a time, shared by all partitions it leads.
+"""The shell around the followers of one leader: one fetch in flight, shared by all partitions that the leader leads.
 
-`replication/broker_replication` owns one for each leader and tells it which partitions to follow. While an answer is
-awaited a new
-leadership may take a partition away: so every answer is matched with the very following that asked, and what comes too
-late is dropped.
+`replication/broker_replication` owns one fetcher for each leader and assigns the partitions. A new leader epoch may
+take a partition away while a response is awaited, so every response is matched with the followed partition that
+requested it; a response that comes too late is dropped.
 
-A turn costs what has changed: a partition that was not answered wants what it wanted before, and is not looked at.
+A round costs what has changed: a partition that the response does not name is fetched as before, without any work here.
 """
 
 from __future__ import annotations
@@ -16,15 +15,23 @@ from collections.abc import Callable
 
 import msgspec
 
+from strandline.client.core.fetch_session import FetchSession
 from strandline.client.peers import Peers
 from strandline.log.partition_log import PartitionLog
 from strandline.log.segment import Segment
 from strandline.metadata.values import PartitionKey
-from strandline.model.errors import ErrorCode, KafkaError
+from strandline.model.errors import ErrorCode, KafkaError, code_of
 from strandline.model.ids import Endpoint
-from strandline.protocol.messages.fetch import FetchPartition, FetchResponse
+from strandline.protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, ReplicaState
+from strandline.protocol.messages.list_offsets import (
+    EARLIEST,
+    LATEST,
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopic,
+)
 from strandline.protocol.types import Message
-from strandline.replication.conversation import Conversation, Manners
 from strandline.replication.follower import (
     Append,
     Effect,
@@ -36,20 +43,26 @@ from strandline.replication.follower import (
     Truncate,
     TruncateFully,
 )
-from strandline.replication.offset_questions import fetch_leader_offsets
-from strandline.replication.partition import Begin, Partition
+from strandline.replication.partition import BeginTruncation, Partition
 from strandline.replication.settings import ReplicationSettings
-from strandline.runtime.tasks import yield_to_loop
+from strandline.runtime.tasks import YieldCounter, yield_to_loop
 from strandline.runtime.world import World
 
 logger = logging.getLogger(__name__)
 
-# Then others have their turn: to check and write this much takes about a millisecond.
-_BYTES_PER_TURN = 512 * 1024
-_LOOKED_AT_PER_TURN = 200
+# Checking and writing this much takes about a millisecond.
+_BYTES_PER_YIELD = 512 * 1024
+# The leader has no such session any more: the next request, which creates one, may follow at once.
+_SESSION_LOST = frozenset(
+    {
+        ErrorCode.FETCH_SESSION_ID_NOT_FOUND,
+        ErrorCode.INVALID_FETCH_SESSION_EPOCH,
+        ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR,
+    }
+)
 
 
-class Following:
+class FollowedPartition:
     """A partition that is followed in one leader epoch."""
 
     __slots__ = ("follower", "log", "partition", "started")
@@ -73,173 +86,186 @@ class FetcherContext(msgspec.Struct):
     peers: Peers
     settings: ReplicationSettings
     registered_epoch: Callable[[int], int]
-    """Of a broker, by committed metadata; -1 when it has no registration."""
+    """The broker epoch in committed metadata; -1 when the broker is not registered."""
     endpoint: Callable[[int], Endpoint | None]
-    """Of another broker; None when it cannot be reached now."""
+    """Of another broker; None when it has none at the moment."""
     removed: Callable[[list[Segment]], None]
-    """Hears which segments a truncation has taken out of a log."""
+    """Receives the segments that a truncation has removed from a log."""
 
 
 class Fetcher:
-    def __init__(self, leader_id: int, equipment: FetcherContext) -> None:
+    def __init__(self, leader_id: int, context: FetcherContext) -> None:
         self._leader_id = leader_id
-        self._equipment = equipment
-        settings = equipment.settings
-        manners = Manners(settings.fetch_wait_max_ms, settings.fetch_min_bytes, settings.fetch_response_max_bytes)
-        self._conversation = Conversation(equipment.broker_id, manners)
-        self._followed: dict[PartitionKey, Following] = {}
-        # Those that may want something else by now than what the conversation knows.
-        self._to_look_at: dict[PartitionKey, None] = {}
-        self._changed = asyncio.Event()
-        # Whom the fetch under way was sent to: where, and under which broker epoch.
-        self._asked: tuple[Endpoint, int] | None = None
-        self._silent = False
-        self._bytes_in_turn = 0
+        self._context = context
+        self._session = FetchSession()
+        self._followed: dict[PartitionKey, FollowedPartition] = {}
+        # Partitions that may have to be fetched differently from what the session says.
+        self._changed: dict[PartitionKey, None] = {}
+        self._woken = asyncio.Event()
+        # The endpoint and the broker epoch of the leader that the fetch in flight was sent to.
+        self._in_flight: tuple[Endpoint, int] | None = None
+        self._failing = False
+        self._bytes_since_yield = 0
 
     def __len__(self) -> int:
         return len(self._followed)
 
-    def follow(self, following: Following) -> None:
-        self._followed[following.key] = following
-        self._to_look_at[following.key] = None
-        self._changed.set()
+    def follow(self, followed: FollowedPartition) -> None:
+        self._followed[followed.key] = followed
+        self._changed[followed.key] = None
+        self._woken.set()
 
     def unfollow(self, key: PartitionKey) -> None:
         self._followed.pop(key, None)
-        self._conversation.want(key, None)
+        self._want(key, None)
 
     def on_brokers_changed(self) -> None:
-        """The leader may be back, or somewhere else. If it was started anew, nobody is left who could answer: where its
-        host went down, not even the connection would tell."""
-        self._changed.set()
-        if self._asked is not None:
-            endpoint, epoch = self._asked
-            if self._equipment.registered_epoch(self._leader_id) != epoch:
-                self._equipment.peers.disconnect(endpoint)
+        """The leader may have a new endpoint or a new registration. If it has restarted, the fetch in flight will never
+        be answered, and where its host failed the connection does not report that: it is closed."""
+        self._woken.set()
+        if self._in_flight is not None:
+            endpoint, epoch = self._in_flight
+            if self._context.registered_epoch(self._leader_id) != epoch:
+                self._context.peers.disconnect(endpoint)
 
     async def run(self) -> None:
         while True:
-            self._changed.clear()
-            await self._look_at_changed()
-            endpoint = self._equipment.endpoint(self._leader_id)
-            if not self._conversation.wanted or endpoint is None:
-                await self._pause()
+            self._woken.clear()
+            await self._prepare_changed()
+            endpoint = self._context.endpoint(self._leader_id)
+            if not self._session.wanted or endpoint is None:
+                await self._wait_for_changes()
                 continue
             response = await self._fetch(endpoint)
             if response is None:
-                await self._trouble()
+                await self._on_fetch_failed()
             else:
-                await self._work_off(response)
+                await self._process(response)
 
-    async def _look_at_changed(self) -> None:
-        """Who wants nothing for now (delayed, or about to be cut) is looked at again in the next turn."""
-        looked_at, self._to_look_at = self._to_look_at, {}
-        for number, key in enumerate(looked_at):
-            if number % _LOOKED_AT_PER_TURN == _LOOKED_AT_PER_TURN - 1:
+    def _want(self, key: PartitionKey, wanted: FetchPartition | None) -> None:
+        self._session.want((key[0], "", key[1]), wanted)
+
+    async def _prepare_changed(self) -> None:
+        """A partition that cannot be fetched now (delayed, or to be truncated) is prepared again in the next round."""
+        changed, self._changed = self._changed, {}
+        yields = YieldCounter()
+        for key in changed:
+            if yields.due():
                 await yield_to_loop()
-            following = self._followed.get(key)
-            wanted = await self._prepare(following) if following is not None else None
-            if following is None or not self._is_current(following):
+            followed = self._followed.get(key)
+            wanted = await self._prepare(followed) if followed is not None else None
+            if followed is None or not self._is_current(followed):
                 continue
-            self._conversation.want(key, wanted)
-            if wanted is None and not isinstance(following.follower.state, Failed):
-                self._to_look_at[key] = None
+            self._want(key, wanted)
+            if wanted is None and not isinstance(followed.follower.state, Failed):
+                self._changed[key] = None
 
-    async def _prepare(self, following: Following) -> FetchPartition | None:
-        """Its part in the next request, after everything that comes before."""
-        if not following.started:
-            following.started = True
-            await self._perform(following, following.follower.start())
-        if following.partition.is_truncating:
+    async def _prepare(self, followed: FollowedPartition) -> FetchPartition | None:
+        """What to fetch next, after everything that has to be done before."""
+        if not followed.started:
+            followed.started = True
+            await self._perform(followed, followed.follower.start())
+        if followed.partition.is_truncating:
             return None
-        if following.log.damage is not None:
-            await self._perform(following, following.follower.mend())
-        if following.follower.must_flush:
-            await self._flush(following)
-        return following.follower.wanted(following.key[1], self._equipment.world.clock.now_ms())
+        if followed.log.damage is not None:
+            await self._perform(followed, followed.follower.truncate_damage())
+        if followed.follower.must_flush:
+            await self._flush(followed)
+        return followed.follower.next_fetch(followed.key[1], self._context.world.clock.now_ms())
 
-    async def _pause(self) -> None:
-        """Until there is something new, or a delayed partition may be tried again."""
+    async def _wait_for_changes(self) -> None:
+        """Until something changed, or a delayed partition may be fetched again."""
         try:
-            async with asyncio.timeout(self._equipment.settings.fetch_backoff_ms / 1000):
-                await self._changed.wait()
+            async with asyncio.timeout(self._context.settings.fetch_backoff_ms / 1000):
+                await self._woken.wait()
         except TimeoutError:
             return
 
     async def _fetch(self, endpoint: Endpoint) -> FetchResponse | None:
-        registered_epoch = self._equipment.registered_epoch
-        self._asked = endpoint, registered_epoch(self._leader_id)
+        """None when the fetch failed."""
+        self._in_flight = endpoint, self._context.registered_epoch(self._leader_id)
         try:
-            own_epoch = registered_epoch(self._equipment.broker_id)
-            response = await self._call(endpoint, self._conversation.request(own_epoch))
+            response = await self._call(endpoint, self._request())
             assert isinstance(response, FetchResponse)
-            believed = self._conversation.on_answer(response)
+            self._session.on_response(response)
+            if response.error_code not in (ErrorCode.NONE, *_SESSION_LOST):
+                raise KafkaError(code_of(response.error_code), "the leader rejected the fetch")
         except (OSError, KafkaError) as error:
-            self._conversation.begin_anew()
-            if not self._silent:
-                self._silent = True
-                logger.warning("broker %d, which is followed, does not answer: %s", self._leader_id, error)
+            self._session.reset()
+            if not self._failing:
+                self._failing = True
+                logger.warning("fetching from leader %d fails: %s", self._leader_id, error)
             return None
         finally:
-            self._asked = None
-        self._silent = False
-        return response if believed else FetchResponse()
+            self._in_flight = None
+        self._failing = False
+        return response
+
+    def _request(self) -> FetchRequest:
+        context, settings = self._context, self._context.settings
+        broker_epoch = context.registered_epoch(context.broker_id)
+        request = FetchRequest(
+            replica_state=ReplicaState(replica_id=context.broker_id, replica_epoch=broker_epoch),
+            max_wait_ms=settings.fetch_wait_max_ms,
+            min_bytes=settings.fetch_min_bytes,
+            max_bytes=settings.fetch_response_max_bytes,
+        )
+        self._session.fill(request)
+        return request
 
     async def _call(self, endpoint: Endpoint, request: Message) -> Message:
-        return await self._equipment.peers.call(
-            endpoint, request, timeout_ms=self._equipment.settings.socket_timeout_ms
-        )
+        return await self._context.peers.call(endpoint, request, timeout_ms=self._context.settings.socket_timeout_ms)
 
-    async def _work_off(self, response: FetchResponse) -> None:
-        to_flush: list[Following] = []
-        answers = ((topic.topic_id, answer) for topic in response.responses for answer in topic.partitions)
-        for number, (topic_id, answer) in enumerate(answers):
-            if number % _LOOKED_AT_PER_TURN == _LOOKED_AT_PER_TURN - 1:
+    async def _process(self, response: FetchResponse) -> None:
+        to_flush: list[FollowedPartition] = []
+        yields = YieldCounter()
+        for topic_id, data in ((topic.topic_id, data) for topic in response.responses for data in topic.partitions):
+            if yields.due():
                 await yield_to_loop()
-            following = self._followed.get((topic_id, answer.partition_index))
-            if following is None:
+            followed = self._followed.get((topic_id, data.partition_index))
+            if followed is None:
                 continue
-            self._to_look_at[following.key] = None
-            # One that came while another's answer was under way has not asked yet, and is not answered either.
-            now_ms = self._equipment.world.clock.now_ms()
-            await self._perform(following, following.follower.on_answer(answer, now_ms))
-            if following.follower.must_flush:
-                to_flush.append(following)
-        # Together, which is quicker than one by one when it is their turn to ask again.
-        await asyncio.gather(*(self._flush(following) for following in to_flush))
+            self._changed[followed.key] = None
+            # A partition that was added while the response was awaited has not fetched yet, and ignores the response.
+            now_ms = self._context.world.clock.now_ms()
+            await self._perform(followed, followed.follower.on_response(data, now_ms))
+            if followed.follower.must_flush:
+                to_flush.append(followed)
+        # In parallel, which is faster than one by one before each one's next fetch.
+        await asyncio.gather(*(self._flush(followed) for followed in to_flush))
 
-    def _is_current(self, following: Following) -> bool:
-        return self._followed.get(following.key) is following
+    def _is_current(self, followed: FollowedPartition) -> bool:
+        return self._followed.get(followed.key) is followed
 
-    async def _perform(self, following: Following, effects: list[Effect]) -> None:
+    async def _perform(self, followed: FollowedPartition, effects: list[Effect]) -> None:
         try:
             for effect in effects:
-                if not self._is_current(following):
+                if not self._is_current(followed):
                     return
-                await self._perform_one(following, effect)
+                await self._perform_one(followed, effect)
         except (OSError, KafkaError) as error:
-            if not self._is_current(following):
+            if not self._is_current(followed):
                 return
-            if following.log.health.is_online:
-                logger.warning("%r cannot follow broker %d for now: %s", following.log, self._leader_id, error)
-                following.follower.on_fetch_failed(self._equipment.world.clock.now_ms())
+            if followed.log.health.is_online:
+                logger.warning("%r cannot follow broker %d for now: %s", followed.log, self._leader_id, error)
+                followed.follower.on_fetch_failed(self._context.world.clock.now_ms())
             else:
-                following.follower.on_log_failed(str(error))
+                followed.follower.on_log_failed(str(error))
 
-    async def _perform_one(self, following: Following, effect: Effect) -> None:
-        world, log = self._equipment.world, following.log
+    async def _perform_one(self, followed: FollowedPartition, effect: Effect) -> None:
+        world, log = self._context.world, followed.log
         match effect:
             case Append(records, offset):
-                following.partition.append_as_follower(
+                followed.partition.append_as_follower(
                     memoryview(records),
-                    leader_epoch=following.follower.leader_epoch,
+                    leader_epoch=followed.follower.leader_epoch,
                     offset=offset,
                     wall_ms=world.clock.wall_ms(),
                     now_ms=world.clock.now_ms(),
                 )
-                self._bytes_in_turn += len(records)
-                if self._bytes_in_turn >= _BYTES_PER_TURN:
-                    self._bytes_in_turn = 0
+                self._bytes_since_yield += len(records)
+                if self._bytes_since_yield >= _BYTES_PER_YIELD:
+                    self._bytes_since_yield = 0
                     await yield_to_loop()
             case RaiseHighWatermark(offset):
                 log.advance_high_watermark(offset)
@@ -247,44 +273,56 @@ class Fetcher:
                 log.delete_records_before(min(offset, log.high_watermark))
             case Truncate(offset):
                 level = logging.WARNING if offset < log.high_watermark else logging.INFO
-                logger.log(level, "%r, shown up to %d, is cut back to %d", log, log.high_watermark, offset)
-                await self._cut(following, lambda log: log.begin_truncation(offset))
+                logger.log(level, "%r with high watermark %d is truncated to %d", log, log.high_watermark, offset)
+                await self._truncate(followed, lambda log: log.begin_truncation(offset))
             case TruncateFully(offset):
-                logger.warning("%r begins again, empty, at %d", log, offset)
-                await self._cut(following, lambda log: log.begin_full_truncation(offset))
+                logger.warning("%r is truncated fully and starts at %d", log, offset)
+                await self._truncate(followed, lambda log: log.begin_full_truncation(offset))
             case FetchLeaderOffsets():
-                await self._ask(following)
+                await self._fetch_leader_offsets(followed)
 
-    async def _cut(self, following: Following, begin: Begin) -> None:
-        follower, offload = following.follower, self._equipment.world.offload
-        self._equipment.removed(await following.partition.cut(begin, offload, follower.leader_epoch))
+    async def _truncate(self, followed: FollowedPartition, begin: BeginTruncation) -> None:
+        follower, offload = followed.follower, self._context.world.offload
+        self._context.removed(await followed.partition.truncate(begin, offload, follower.leader_epoch))
         follower.on_truncated()
 
-    async def _ask(self, following: Following) -> None:
-        follower = following.follower
-        endpoint = self._equipment.endpoint(self._leader_id)
+    async def _fetch_leader_offsets(self, followed: FollowedPartition) -> None:
+        earliest = await self._list_offset(followed, EARLIEST)
+        latest = await self._list_offset(followed, LATEST)
+        if self._is_current(followed):
+            await self._perform(followed, followed.follower.on_leader_offsets(earliest, latest))
+
+    async def _list_offset(self, followed: FollowedPartition, timestamp: int) -> int:
+        endpoint = self._context.endpoint(self._leader_id)
         if endpoint is None:
-            raise KafkaError(ErrorCode.BROKER_NOT_AVAILABLE, f"broker {self._leader_id} cannot be reached")
-        earliest, latest = await fetch_leader_offsets(
-            lambda request: self._call(endpoint, request),
-            self._equipment.broker_id,
-            following.partition.topic_partition,
-            follower.leader_epoch,
+            raise KafkaError(ErrorCode.BROKER_NOT_AVAILABLE, f"broker {self._leader_id} has no endpoint")
+        topic_partition = followed.partition.topic_partition
+        wanted = ListOffsetsPartition(
+            partition_index=topic_partition.partition,
+            current_leader_epoch=followed.follower.leader_epoch,
+            timestamp=timestamp,
         )
-        if self._is_current(following):
-            await self._perform(following, follower.on_offsets(earliest, latest))
+        topic = ListOffsetsTopic(name=topic_partition.topic, partitions=[wanted])
+        request = ListOffsetsRequest(replica_id=self._context.broker_id, topics=[topic])
+        response = await self._call(endpoint, request)
+        assert isinstance(response, ListOffsetsResponse)
+        listed = response.topics[0].partitions[0]
+        if listed.error_code != ErrorCode.NONE:
+            raise KafkaError(code_of(listed.error_code), f"the leader rejected ListOffsets for {topic_partition}")
+        return listed.offset
 
-    async def _flush(self, following: Following) -> None:
+    async def _flush(self, followed: FollowedPartition) -> None:
         try:
-            await self._equipment.world.offload.run(following.log.flush)
+            await self._context.world.offload.run(followed.log.flush)
         except KafkaError as error:
-            following.follower.on_log_failed(str(error))
+            followed.follower.on_log_failed(str(error))
 
-    async def _trouble(self) -> None:
-        for number, key in enumerate(list(self._conversation.wanted)):
-            if number % _LOOKED_AT_PER_TURN == _LOOKED_AT_PER_TURN - 1:
+    async def _on_fetch_failed(self) -> None:
+        yields = YieldCounter()
+        for topic_id, _, index in list(self._session.wanted):
+            if yields.due():
                 await yield_to_loop()
-            following = self._followed.get(key)
-            if following is not None and following.follower.asked is not None:
-                following.follower.on_fetch_failed(self._equipment.world.clock.now_ms())
-                self._to_look_at[key] = None
+            followed = self._followed.get((topic_id, index))
+            if followed is not None and followed.follower.last_fetch is not None:
+                followed.follower.on_fetch_failed(self._context.world.clock.now_ms())
+                self._changed[followed.key] = None

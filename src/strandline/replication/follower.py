@@ -1,19 +1,19 @@
-"""One partition that this broker follows, as a machine: what to ask the leader for, and what its answers mean.
+"""One partition that this broker follows, as a machine: what to fetch from the leader, and what its responses mean.
 
-    Fetching   ── records, a high watermark, a log start ──▶  Fetching
-    Fetching   ── the histories part at an epoch's end ──▶  Truncating   (until they agree, KIP-101 and KIP-595)
-    Fetching   ── the offset is out of the leader's range ──▶  FetchingOffsets
-    Fetching   ── records here are found to be damaged ──▶  Truncating   (the leader has them whole)
-    FetchingOffsets     ── the leader's log begins and ends there ──▶  Truncating, or Fetching
-    Truncating    ── done ──▶  Fetching
-    any        ── an error that passes ──▶  Delayed  ── its time ──▶  Fetching
-    any        ── an error that only new metadata can mend ──▶  Failed
+    Fetching         ── records, a high watermark, a log start ──▶  Fetching
+    Fetching         ── the logs diverge at the end of an epoch ──▶  Truncating  (until they agree, KIP-101 and KIP-595)
+    Fetching         ── the fetch offset is outside the leader's log ──▶  FetchingOffsets
+    Fetching         ── records of this log are damaged ──▶  Truncating  (the leader has them undamaged)
+    FetchingOffsets  ── the leader's earliest and latest offset ──▶  Truncating, or Fetching
+    Truncating       ── done ──▶  Fetching
+    any              ── a transient error ──▶  Delayed  ── backoff has passed ──▶  Fetching
+    any              ── an error that only new metadata resolves ──▶  Failed
 
-The log is cut where the *leader epochs* say that the histories part, never at the high watermark: a follower that cuts
-to its own high watermark may drop what was acknowledged, and one that does not cut at all may keep what never was. Only
-a log that knows no epochs (of an ancient format, or empty) has nothing better to go by.
+The log is truncated where the *leader epochs* show that it diverges, never at the high watermark: truncation to the
+follower's own high watermark may remove acknowledged records, and no truncation may keep records that were never
+committed. Only a log without epochs (empty, or of an old format) has nothing better than the high watermark.
 
-The machine holds no records. Its effects are performed in order by `replication/fetcher`, which tells it the outcome.
+The machine holds no records. `replication/fetcher` performs its effects in order and reports the outcome.
 """
 
 from __future__ import annotations
@@ -29,38 +29,38 @@ from strandline.runtime.file_slice import FileSlice
 
 
 class Append(msgspec.Struct, frozen=True):
-    """The leader's batches, as they are, to a log that ends at this offset."""
+    """Append the leader's batches unchanged to the log, which ends at this offset."""
 
     records: Buffer
     offset: int
 
 
 class Truncate(msgspec.Struct, frozen=True):
-    """Drop everything from this offset on."""
+    """Remove all records from this offset on."""
 
     offset: int
 
 
 class TruncateFully(msgspec.Struct, frozen=True):
-    """Drop everything; the log begins at this offset."""
+    """Remove all records; the log starts at this offset."""
 
     offset: int
 
 
 class RaiseHighWatermark(msgspec.Struct, frozen=True):
-    """To this offset, as far as the log goes."""
+    """To this offset, at most to the log end."""
 
     offset: int
 
 
 class RaiseLogStart(msgspec.Struct, frozen=True):
-    """The leader has dropped what is below this offset."""
+    """The leader has deleted the records below this offset."""
 
     offset: int
 
 
 class FetchLeaderOffsets(msgspec.Struct, frozen=True):
-    """Where the leader's log begins and ends; to be answered with `on_offsets`."""
+    """Request the leader's earliest and latest offset; `on_leader_offsets` receives them."""
 
 
 Effect = Append | Truncate | TruncateFully | RaiseHighWatermark | RaiseLogStart | FetchLeaderOffsets
@@ -98,7 +98,7 @@ TRANSITIONS: dict[type[State], frozenset[type[State]]] = {
 
 
 class Follower:
-    __slots__ = ("_backoff_ms", "_log", "_max_bytes", "asked", "leader_epoch", "state")
+    __slots__ = ("_backoff_ms", "_log", "_max_bytes", "last_fetch", "leader_epoch", "state")
 
     def __init__(self, log: PartitionLog, leader_epoch: int, *, max_bytes: int, backoff_ms: int) -> None:
         self._log = log
@@ -106,20 +106,19 @@ class Follower:
         self._backoff_ms = backoff_ms
         self.leader_epoch = leader_epoch
         self.state: State = Fetching()
-        # What was last asked for.
-        self.asked: FetchPartition | None = None
+        self.last_fetch: FetchPartition | None = None
 
     def start(self) -> list[Effect]:
-        """Before the first fetch. With epochs the first fetch finds out what to cut; without, only the high watermark
-        is known to be of the leader's history."""
+        """Before the first fetch. With epochs the first fetch detects divergence; without, only the records below the
+        high watermark are known to be in the leader's log."""
         log = self._log
         if log.epochs.latest == NO_EPOCH and log.high_watermark < log.log_end_offset:
             return self._become_truncating(Truncate(log.high_watermark))
         return []
 
-    def mend(self) -> list[Effect]:
-        """Before a fetch. What is damaged is cut off with all that is behind it, to be fetched again. Until then this
-        log ends before what it once vouched for: it is not to lead."""
+    def truncate_damage(self) -> list[Effect]:
+        """Before a fetch. Damaged records and all behind them are truncated and fetched again. Until then the log lacks
+        records that it has acknowledged, and must not lead."""
         log, damaged_at = self._log, self._log.damaged_at
         if damaged_at is None or not isinstance(self.state, Fetching):
             return []
@@ -128,19 +127,18 @@ class Follower:
 
     @property
     def must_flush(self) -> bool:
-        """Whether something is to reach the disk before the next fetch. To ask for what comes after a record is to
-        vouch for it; and where every record must be on the disk, that is where it must be. What an earlier following,
-        or a leadership, appended here is vouched for by this one."""
+        """Whether the log must be flushed before the next fetch. A fetch offset acknowledges all records below it, and
+        with `flush.messages=1` only flushed records may be acknowledged, also those appended in an earlier epoch."""
         return self._log.settings.flush_messages == 1 and self._log.flushed_offset < self._log.log_end_offset
 
-    def wanted(self, partition: int, now_ms: int) -> FetchPartition | None:
-        """Its part in the next request; None while there is something else to do first."""
+    def next_fetch(self, partition: int, now_ms: int) -> FetchPartition | None:
+        """This partition in the next request; None while it cannot be fetched."""
         if isinstance(self.state, Delayed) and now_ms >= self.state.until_ms:
             self._become(Fetching())
         if not isinstance(self.state, Fetching) or self.must_flush:
             return None
         log = self._log
-        self.asked = FetchPartition(
+        self.last_fetch = FetchPartition(
             partition=partition,
             current_leader_epoch=self.leader_epoch,
             fetch_offset=log.log_end_offset,
@@ -148,42 +146,42 @@ class Follower:
             log_start_offset=log.log_start_offset,
             partition_max_bytes=self._max_bytes,
         )
-        return self.asked
+        return self.last_fetch
 
-    def on_answer(self, answer: PartitionData, now_ms: int) -> list[Effect]:
-        """The leader's answer to what `wanted` asked for. It speaks of the log as it was then: of one that has changed
-        since (a cut that an earlier following began has ended meanwhile) it says nothing."""
-        if not isinstance(self.state, Fetching) or not self._is_as_asked():
+    def on_response(self, response: PartitionData, now_ms: int) -> list[Effect]:
+        """The leader's response to `next_fetch`. It is ignored if the log has changed since the request (a truncation
+        of an earlier leader epoch has ended meanwhile)."""
+        if not isinstance(self.state, Fetching) or not self._is_log_unchanged():
             return []
-        if answer.error_code != ErrorCode.NONE:
-            return self._on_error(code_of(answer.error_code), now_ms)
-        if answer.diverging_epoch.epoch >= 0:
-            return self._become_truncating(Truncate(self._common_end(answer.diverging_epoch)))
+        if response.error_code != ErrorCode.NONE:
+            return self._on_error(code_of(response.error_code), now_ms)
+        if response.diverging_epoch.epoch >= 0:
+            return self._become_truncating(Truncate(self._common_end(response.diverging_epoch)))
         effects: list[Effect] = []
         end_offset = self._log.log_end_offset
-        records = answer.records
+        records = response.records
         if records is not None and len(records) > 0:
             assert not isinstance(records, FileSlice)  # decoded, so never a slice of a file
             first = int.from_bytes(records[:8], "big")
             if first < end_offset and self._log.log_start_offset == end_offset:
-                # The leader's first batch reaches over where it says that its log begins, and nothing is here yet.
+                # The leader's first batch begins below its log start offset, and this log is empty.
                 effects.append(TruncateFully(first))
                 end_offset = first
             effects.append(Append(records, end_offset))
-        effects.append(RaiseHighWatermark(answer.high_watermark))
-        if answer.log_start_offset > self._log.log_start_offset:
-            effects.append(RaiseLogStart(answer.log_start_offset))
+        effects.append(RaiseHighWatermark(response.high_watermark))
+        if response.log_start_offset > self._log.log_start_offset:
+            effects.append(RaiseLogStart(response.log_start_offset))
         return effects
 
-    def _is_as_asked(self) -> bool:
-        asked, log = self.asked, self._log
-        if asked is None:
+    def _is_log_unchanged(self) -> bool:
+        fetch, log = self.last_fetch, self._log
+        if fetch is None:
             return False
-        return asked.fetch_offset == log.log_end_offset and asked.last_fetched_epoch == log.epochs.latest
+        return fetch.fetch_offset == log.log_end_offset and fetch.last_fetched_epoch == log.epochs.latest
 
     def _common_end(self, diverging: EpochEndOffset) -> int:
-        """The end of what both logs have. The leader's largest epoch not above our latest is `diverging.epoch`; when we
-        lack that one, we cut back to an older epoch of ours and ask again with it."""
+        """Where the logs diverge. `diverging.epoch` is the leader's largest epoch not above the latest one here; if
+        this log lacks it, the log is truncated to the end of an older epoch and fetched again with that one."""
         log = self._log
         known = log.epochs.end_offset_for(diverging.epoch, log.log_end_offset)
         if known == UNDEFINED:
@@ -192,18 +190,18 @@ class Follower:
             return min(known.end_offset, diverging.end_offset, log.log_end_offset)
         return min(known.end_offset, log.log_end_offset)
 
-    def on_offsets(self, earliest: int, latest: int) -> list[Effect]:
-        """Where the leader's log begins and ends, asked because our end is outside of it."""
+    def on_leader_offsets(self, earliest: int, latest: int) -> list[Effect]:
+        """The range of the leader's log, requested because the end of this log is outside of it."""
         if not isinstance(self.state, FetchingOffsets):
             return []
         end_offset = self._log.log_end_offset
         if latest < end_offset:
-            # An unclean election: what the leader never had is lost.
+            # An unclean election: records that the leader never had are lost.
             return self._become_truncating(Truncate(latest))
         if earliest > end_offset:
             return self._become_truncating(TruncateFully(earliest))
         self._become(Fetching())
-        # A leader's log never begins above its high watermark.
+        # The log start offset of a leader is never above its high watermark.
         return [RaiseHighWatermark(earliest), RaiseLogStart(earliest)] if earliest > self._log.log_start_offset else []
 
     def on_truncated(self) -> None:
@@ -211,12 +209,12 @@ class Follower:
             self._become(Fetching())
 
     def on_fetch_failed(self, now_ms: int) -> None:
-        """No answer, or one that could not be used: again after a while."""
+        """No response, or one that could not be used: fetched again after the backoff."""
         if not isinstance(self.state, Failed | Delayed):
             self._become(Delayed(now_ms + self._backoff_ms))
 
     def on_log_failed(self, why: str) -> None:
-        """The log cannot be written any more."""
+        """The log can no longer be written."""
         if not isinstance(self.state, Failed):
             self._become(Failed(why))
 
@@ -225,15 +223,15 @@ class Follower:
             self._become(FetchingOffsets())
             return [FetchLeaderOffsets()]
         if code == ErrorCode.FENCED_LEADER_EPOCH:
-            # The leader is ahead of us: the metadata that tells of its epoch begins a new following.
-            self._become(Failed(f"the leader has left epoch {self.leader_epoch}"))
+            # The leader is ahead of this broker's metadata: its new epoch will arrive and replace this follower.
+            self._become(Failed(f"the leader is in an epoch after {self.leader_epoch}"))
         else:
             self.on_fetch_failed(now_ms)
         return []
 
-    def _become_truncating(self, cut: Truncate | TruncateFully) -> list[Effect]:
+    def _become_truncating(self, truncation: Truncate | TruncateFully) -> list[Effect]:
         self._become(Truncating())
-        return [cut]
+        return [truncation]
 
     def _become(self, state: State) -> None:
         assert type(state) in TRANSITIONS[type(self.state)], f"{self.state} cannot become {state}"

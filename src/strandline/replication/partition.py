@@ -39,7 +39,7 @@ from strandline.runtime.tasks import uninterrupted
 logger = logging.getLogger(__name__)
 
 Opener = Callable[[], Awaitable[PartitionLog]]
-Begin = Callable[[PartitionLog], Truncation | FullTruncation]
+BeginTruncation = Callable[[PartitionLog], Truncation | FullTruncation]
 
 
 class HostBroker(Protocol):
@@ -196,13 +196,13 @@ class Partition:
         """Whether the end of the log is about to be another one."""
         return self._truncations > 0
 
-    async def cut(self, begin: Begin, offload: Offload, leader_epoch: int) -> list[Segment]:
+    async def truncate(self, begin: BeginTruncation, offload: Offload, leader_epoch: int) -> list[Segment]:
         """A follower's truncation, or its new beginning, as decided in this leader epoch; the segments to be removed
         from the disk. Once begun it ends: files and memory must not part. Raises KafkaError when the epoch is over."""
         self._truncations += 1
-        return await uninterrupted(self._cut(begin, offload, leader_epoch))
+        return await uninterrupted(self._truncate(begin, offload, leader_epoch))
 
-    async def _cut(self, begin: Begin, offload: Offload, leader_epoch: int) -> list[Segment]:
+    async def _truncate(self, begin: BeginTruncation, offload: Offload, leader_epoch: int) -> list[Segment]:
         try:
             async with self.changing:
                 self._check_follows(leader_epoch)

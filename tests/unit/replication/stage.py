@@ -138,7 +138,7 @@ class Stage:
         broker_epoch = int(words[1]) if words else self.registry.epochs[replica.broker_id]
         follower, info = replica.follower, replica.info
         assert info is not None
-        wanted = follower.wanted(0, self.now_ms) if follower is not None else None
+        wanted = follower.next_fetch(0, self.now_ms) if follower is not None else None
         if follower is None or wanted is None:
             yield f"{broker_id} does not fetch"
             return
@@ -151,7 +151,7 @@ class Stage:
             answer = PartitionData(error_code=error.code)
             yield f"{info.leader} answers {error.code.name}"
         yield from self._announce()
-        yield from self._perform(replica, follower.on_answer(answer, self.now_ms))
+        yield from self._perform(replica, follower.on_response(answer, self.now_ms))
 
     def _answer(self, leading: Replica, broker_id: int, broker_epoch: int, wanted: FetchPartition) -> PartitionData:
         """What `handlers/fetch` does for a follower."""
@@ -209,7 +209,7 @@ class Stage:
                     assert replica.info is not None
                     other = self.replicas[replica.info.leader].log
                     yield f"{name} asks where the log begins and ends: {other.log_start_offset}, {other.log_end_offset}"
-                    more = follower.on_offsets(other.log_start_offset, other.log_end_offset)
+                    more = follower.on_leader_offsets(other.log_start_offset, other.log_end_offset)
                     yield from self._perform(replica, more)
 
     def do_time(self, later_ms: str) -> Iterator[str]:

@@ -17,7 +17,7 @@ from strandline.protocol.messages.fetch import (
     PartitionData,
 )
 from strandline.protocol.types import Message
-from strandline.replication.fetcher import Fetcher, FetcherContext, Following
+from strandline.replication.fetcher import Fetcher, FetcherContext, FollowedPartition
 from strandline.replication.follower import Follower
 from strandline.replication.partition import Partition
 from strandline.replication.settings import ReplicationSettings
@@ -31,9 +31,9 @@ FETCHES = 50
 class CountedFollower(Follower):
     looks = 0
 
-    def wanted(self, partition: int, now_ms: int) -> FetchPartition | None:
+    def next_fetch(self, partition: int, now_ms: int) -> FetchPartition | None:
         CountedFollower.looks += 1
-        return super().wanted(partition, now_ms)
+        return super().next_fetch(partition, now_ms)
 
 
 class OneAtATime:
@@ -110,7 +110,7 @@ def follow(rig: Rig, fetcher: Fetcher, index: int, kind: type[Follower]) -> None
 
     info = PartitionInfo((NODE, LEADER), (LEADER,), leader=LEADER)
     partition = Partition(TopicPartition("t", index), TOPIC_ID, info, open_log, rig.partitions)
-    fetcher.follow(Following(partition, log, kind(log, 0, max_bytes=1 << 20, backoff_ms=1_000)))
+    fetcher.follow(FollowedPartition(partition, log, kind(log, 0, max_bytes=1 << 20, backoff_ms=1_000)))
 
 
 def test_a_fetch_costs_what_has_changed_and_not_what_is_followed() -> None:

@@ -6,11 +6,10 @@ import pytest
 
 from strandline.log.settings import LogSettings
 from strandline.metadata.values import PartitionInfo
-from strandline.model.errors import ErrorCode, KafkaError
+from strandline.model.errors import ErrorCode
 from strandline.model.ids import Uuid
-from strandline.protocol.messages.fetch import FetchRequest, FetchResponse, PartitionData
+from strandline.protocol.messages.fetch import PartitionData
 from strandline.records.batch import Record, encode_batch
-from strandline.replication.conversation import Conversation, Manners
 from strandline.replication.follower import (
     Append,
     Delayed,
@@ -46,10 +45,10 @@ def test_a_log_without_epochs_is_cut_to_its_high_watermark_before_the_first_fetc
     made.log.advance_high_watermark(2)
     following = follower(made)
     assert following.start() == [Truncate(2)]
-    assert following.wanted(0, now_ms=0) is None
+    assert following.next_fetch(0, now_ms=0) is None
     made.log.truncate_to(2)
     following.on_truncated()
-    wanted = following.wanted(0, now_ms=0)
+    wanted = following.next_fetch(0, now_ms=0)
     assert wanted is not None and wanted.fetch_offset == 2
 
 
@@ -63,9 +62,11 @@ def test_a_follower_that_has_more_than_its_leader_cuts_and_one_that_has_less_goe
     ]
     for earliest, latest, effects in cases:
         following = follower(made)
-        following.wanted(0, now_ms=0)
-        assert following.on_answer(PartitionData(error_code=ErrorCode.OFFSET_OUT_OF_RANGE), 0) == [FetchLeaderOffsets()]
-        assert following.on_offsets(earliest, latest) == effects
+        following.next_fetch(0, now_ms=0)
+        assert following.on_response(PartitionData(error_code=ErrorCode.OFFSET_OUT_OF_RANGE), 0) == [
+            FetchLeaderOffsets()
+        ]
+        assert following.on_leader_offsets(earliest, latest) == effects
 
 
 @pytest.mark.parametrize(
@@ -80,20 +81,20 @@ def test_a_follower_that_has_more_than_its_leader_cuts_and_one_that_has_less_goe
 )
 def test_errors_pass_or_wait_for_metadata(code: int, becomes: type) -> None:
     following = follower(replica("a", leader_epoch=5))
-    following.wanted(0, now_ms=100)
-    assert following.on_answer(PartitionData(error_code=code), now_ms=100) == []
+    following.next_fetch(0, now_ms=100)
+    assert following.on_response(PartitionData(error_code=code), now_ms=100) == []
     assert isinstance(following.state, becomes)
-    assert following.wanted(0, now_ms=1099) is None
-    assert (following.wanted(0, now_ms=1100) is not None) is (becomes is Delayed)
+    assert following.next_fetch(0, now_ms=1099) is None
+    assert (following.next_fetch(0, now_ms=1100) is not None) is (becomes is Delayed)
 
 
 def test_an_answer_that_comes_while_something_else_is_done_means_nothing() -> None:
     following = follower(replica("a", leader_epoch=5))
-    following.wanted(0, now_ms=0)
+    following.next_fetch(0, now_ms=0)
     following.on_fetch_failed(now_ms=0)
-    assert following.on_answer(PartitionData(high_watermark=1), now_ms=0) == []
+    assert following.on_response(PartitionData(high_watermark=1), now_ms=0) == []
     following.on_log_failed("the disk")
-    assert following.on_offsets(0, 0) == []
+    assert following.on_leader_offsets(0, 0) == []
     assert following.state == Failed("the disk")
     assert follower(replica()).state == Fetching()
 
@@ -103,25 +104,25 @@ def test_an_answer_means_nothing_for_a_log_that_has_changed_since_it_was_asked_f
     following = follower(made)
     records = encode_batch([Record(0, WALL_MS, None, b"c", ())], base_offset=2, leader_epoch=5)
     answer = PartitionData(high_watermark=3, records=records)
-    assert following.on_answer(answer, now_ms=0) == []  # nothing was asked for yet
-    following.wanted(0, now_ms=0)
+    assert following.on_response(answer, now_ms=0) == []  # nothing was asked for yet
+    following.next_fetch(0, now_ms=0)
     made.log.truncate_to(1)
-    assert following.on_answer(answer, now_ms=0) == []
-    following.wanted(0, now_ms=0)
+    assert following.on_response(answer, now_ms=0) == []
+    following.next_fetch(0, now_ms=0)
     made.log.epochs.assign(6, 1)
-    assert following.on_answer(answer, now_ms=0) == []
-    wanted = following.wanted(0, now_ms=0)
+    assert following.on_response(answer, now_ms=0) == []
+    wanted = following.next_fetch(0, now_ms=0)
     assert wanted is not None and (wanted.fetch_offset, wanted.last_fetched_epoch) == (1, 6)
-    assert following.on_answer(answer, now_ms=0) == [Append(records, 1), RaiseHighWatermark(3)]
+    assert following.on_response(answer, now_ms=0) == [Append(records, 1), RaiseHighWatermark(3)]
 
 
 def test_where_every_record_must_be_on_disk_a_follower_vouches_for_none_that_is_not() -> None:
     made = replica("a", leader_epoch=5)
     made.log.settings = LogSettings(flush_messages=1)
     following = follower(made)  # a new one, of what another has appended
-    assert following.must_flush and following.wanted(0, now_ms=0) is None
+    assert following.must_flush and following.next_fetch(0, now_ms=0) is None
     made.log.flush()
-    wanted = following.wanted(0, now_ms=0)
+    wanted = following.next_fetch(0, now_ms=0)
     assert wanted is not None and wanted.fetch_offset == 1
 
 
@@ -226,45 +227,3 @@ def test_a_follower_that_had_everything_until_an_append_has_the_whole_time_to_fo
     assert leading.on_time(1_030_000, lag_time_max_ms=30_000) is None
     late = leading.on_time(1_030_001, lag_time_max_ms=30_000)
     assert late is not None and late.isr == (1,)
-
-
-def ask(conversation: Conversation, *offsets: int) -> tuple[FetchRequest, list[int]]:
-    """The request for partitions 0, 1, … of a topic, whose logs end at these offsets; and which of them it names."""
-    for key in list(conversation.wanted)[len(offsets) :]:
-        conversation.want(key, None)
-    for index, offset in enumerate(offsets):
-        wanted = follower(replica(*"abcdef"[:offset], leader_epoch=5)).wanted(index, now_ms=0)
-        assert wanted is not None
-        conversation.want((TOPIC_ID, index), wanted)
-    request = conversation.request(7)
-    return request, [one.partition for topic in request.topics for one in topic.partitions]
-
-
-def test_a_conversation_names_only_what_changed_and_begins_anew_after_trouble() -> None:
-    conversation = Conversation(2, Manners(500, 1, 1000))
-    request, named = ask(conversation, 0, 0)
-    assert named == [0, 1] and request.session_epoch == 0
-    assert conversation.on_answer(FetchResponse(session_id=9))
-    request, named = ask(conversation, 0, 1)
-    assert named == [1] and (request.session_id, request.session_epoch) == (9, 1)
-    conversation.on_answer(FetchResponse(session_id=9))
-    request, named = ask(conversation, 0)
-    assert named == [] and request.forgotten_topics_data[0].partitions == [1]
-    assert not conversation.on_answer(FetchResponse(error_code=ErrorCode.FETCH_SESSION_ID_NOT_FOUND))
-    assert ask(conversation, 0)[1] == [0]
-    conversation.on_answer(FetchResponse(session_id=0))  # none was granted
-    assert ask(conversation, 0)[1] == [0]
-    with pytest.raises(KafkaError):
-        conversation.on_answer(FetchResponse(error_code=ErrorCode.UNKNOWN_SERVER_ERROR))
-
-
-def test_what_is_dropped_while_the_first_request_is_under_way_is_forgotten_with_the_next() -> None:
-    conversation = Conversation(2, Manners(500, 1, 1000))
-    ask(conversation, 0, 0)
-    conversation.want((TOPIC_ID, 1), None)
-    conversation.on_answer(FetchResponse(session_id=9))
-    assert conversation.request(7).forgotten_topics_data[0].partitions == [1]
-    conversation.begin_anew()
-    conversation.want((TOPIC_ID, 0), None)
-    request = conversation.request(7)
-    assert request.topics == [] and request.forgotten_topics_data == []

@@ -178,7 +178,7 @@ def test_a_log_that_is_cut_while_it_is_compacted_is_compacted_no_further() -> No
         while not partition.changing.locked():
             await asyncio.sleep(1e-5)
         # In the middle of the last segment that is compacted: all segments are there, one is shorter.
-        segments = await partition.cut(lambda log: log.begin_truncation(37), rig.world.offload, 1)
+        segments = await partition.truncate(lambda log: log.begin_truncation(37), rig.world.offload, 1)
         assert len(segments) == 1 and not cleaning.done()
         await cleaning
         held = [header.base_offset for segment in log.segments for header in headers_of(rig, segment)]

@@ -38,7 +38,7 @@ async def follower(rig: Rig) -> tuple[Partition, PartitionLog]:
 
 def cut(rig: Rig, partition: Partition, offset: int) -> asyncio.Future[object]:
     return asyncio.ensure_future(
-        partition.cut(lambda log: log.begin_truncation(offset), rig.world.offload, partition.info.leader_epoch)
+        partition.truncate(lambda log: log.begin_truncation(offset), rig.world.offload, partition.info.leader_epoch)
     )
 
 
