@@ -1,4 +1,4 @@
-"""`python -m strandline`: the command line, loaded as late as possible so that `--version` answers at once."""
+"""`python -m strandline`: imports the command line late, so that `--version` is fast."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""`strandline broker`: list them, empty one before it goes, forget one that is gone."""
+"""`strandline broker`: lists brokers, drains one before its removal, unregisters a removed one."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from strandline.cli.errors import CommandFailed
+from strandline.cli.options import add_client_options, add_json_option
 from strandline.cli.output import hint, print_json, print_table
 from strandline.cli.reassign import as_plan
 from strandline.cli.reassignment_run import ReassignmentRun
-from strandline.cli.with_client import add_client_options, add_json_option, with_client
+from strandline.cli.with_client import with_client
 from strandline.model.ids import TopicPartition
 
 if TYPE_CHECKING:
@@ -22,17 +23,17 @@ if TYPE_CHECKING:
 
 CORDON = "cordoned.log.dirs"
 DRAIN = """\
-Moves every replica, and with it every leadership, from the broker to others: to other racks than those of the
-partition's other replicas where there are any, then to whoever has the least. The broker serves until all has arrived,
-and gets nothing new: its directories are cordoned (cordoned.log.dirs=*), before and after.
-Interrupted, what was begun goes on; the same command continues.
+Moves every replica of the broker to other brokers: if possible to racks without a replica of the partition, then to the
+brokers with the fewest replicas. The broker serves until all moves have completed, and gets no new replicas: its log
+directories are cordoned (cordoned.log.dirs=*), and stay so.
+Moves that were started continue if the command is interrupted; run it again to continue with the others.
 
 examples:
   strandline broker drain 3 --dry-run
   strandline broker drain 3
 """
 UNREGISTER = """\
-Makes the cluster forget a broker that will not come back. It must be stopped, and hold nothing: see `broker drain`.
+Removes the registration of a broker that will not return. It must be stopped and hold no replicas: see `broker drain`.
 """
 
 
@@ -40,20 +41,20 @@ def configure(parser: argparse.ArgumentParser) -> None:
     verbs = parser.add_subparsers(metavar="VERB", required=True)
     style = argparse.RawDescriptionHelpFormatter
 
-    listing = verbs.add_parser("list", help="list brokers, their state and what they hold", allow_abbrev=False)
+    listing = verbs.add_parser("list", help="list brokers with their state and replicas", allow_abbrev=False)
     listing.set_defaults(run=run_list)
 
     drain = verbs.add_parser(
-        "drain", help="move everything away from a broker", epilog=DRAIN, formatter_class=style, allow_abbrev=False
+        "drain", help="move all replicas away from a broker", epilog=DRAIN, formatter_class=style, allow_abbrev=False
     )
     drain.add_argument("--dry-run", action="store_true", help="print the plan (JSON as for `topic reassign --file`)")
-    drain.add_argument("--no-wait", action="store_true", help="begin all moves and return")
+    drain.add_argument("--no-wait", action="store_true", help="start all moves and return")
     drain.set_defaults(run=run_drain)
 
     unregister = verbs.add_parser(
-        "unregister", help="forget a broker that is gone for good", epilog=UNREGISTER, formatter_class=style
+        "unregister", help="remove the registration of a broker", epilog=UNREGISTER, formatter_class=style
     )
-    unregister.add_argument("--force", action="store_true", help="even if it runs or holds replicas")
+    unregister.add_argument("--force", action="store_true", help="even if the broker is active or holds replicas")
     unregister.set_defaults(run=run_unregister)
 
     for verb in (drain, unregister):
@@ -69,7 +70,7 @@ def run_list(arguments: argparse.Namespace) -> int:
         topics = await client.topics.list()
         return _listed(cluster, topics)
 
-    brokers = with_client(arguments, work, "asking for the brokers")
+    brokers = with_client(arguments, work, "listing the brokers")
     if arguments.json:
         print_json(brokers)
         return 0
@@ -107,7 +108,7 @@ def run_drain(arguments: argparse.Namespace) -> int:
         if arguments.dry_run:
             return moves
         await _cordon(client, arguments.id)
-        # What was placed on it before everybody knew is found at the second look.
+        # Replicas may have been placed on the broker before it was cordoned: plan again after each round.
         more: Moves = moves or await _planned(client, arguments.id)
         while more:
             moving.append(ReassignmentRun(more))
@@ -119,14 +120,14 @@ def run_drain(arguments: argparse.Namespace) -> int:
         return moves
 
     def progress_text() -> str:
-        return moving[-1].progress_text() if moving else f"looking at what broker {arguments.id} holds"
+        return moving[-1].progress_text() if moving else f"listing the replicas of broker {arguments.id}"
 
     try:
         moves = with_client(arguments, work, progress_text)
     except KeyboardInterrupt:
         raise CommandFailed(
-            "interrupted: the moves that were begun go on (`strandline topic reassign --status`, --cancel); "
-            "the same command continues"
+            "interrupted: moves that were started continue (`strandline topic reassign --status`, --cancel); "
+            "run the same command again for the others"
         ) from None
     if arguments.dry_run:
         print_json(as_plan(moves))
@@ -138,9 +139,9 @@ def run_drain(arguments: argparse.Namespace) -> int:
     print_table(("BROKER", "STATUS", "PARTITIONS MOVED"), [(arguments.id, status, len(moves))])
     if status == "empty":
         hint(
-            f"nothing new is placed on it (until `strandline config unset broker {arguments.id} {CORDON}`): stop it, "
-            f"then `strandline broker unregister {arguments.id}` (and `strandline quorum remove {arguments.id}` for a "
-            "voter)"
+            f"the broker gets no new replicas (until `strandline config unset broker {arguments.id} {CORDON}`): stop "
+            f"it, then `strandline broker unregister {arguments.id}` (and `strandline quorum remove {arguments.id}` if "
+            "it is a voter)"
         )
     return 0
 
@@ -153,7 +154,7 @@ async def _planned(client: Client, broker_id: int) -> Moves:
 
 
 async def _cordon(client: Client, broker_id: int) -> None:
-    """Nothing new for this broker. One that is down gets nothing as it is; an older cluster may not know how."""
+    """Keeps new replicas away. A stopped broker gets none anyway; an older cluster may not support the config."""
     from strandline.client.admin.configs import Resource, ResourceType
     from strandline.model.errors import KafkaError
 
@@ -164,7 +165,7 @@ async def _cordon(client: Client, broker_id: int) -> None:
 
 
 async def _placement(client: Client) -> dict[TopicPartition, tuple[int, ...]]:
-    """Where every partition lives, or is on its way to."""
+    """The replicas of every partition, or the target of its reassignment."""
     targets = {each.partition: each.target for each in await client.reassignments.under_way()}
     placement = {}
     for topic in await client.topics.list():
@@ -186,10 +187,10 @@ def _drain_plan(
     others = [each.id for each in active if each.id != broker_id]
     fewer = ",".join(str(each) for each in placement[first] if each != broker_id) or "…"
     raise CommandFailed(
-        f"broker {broker_id} cannot be emptied: {len(plan.stuck)} partitions, such as {first}, have "
-        f"{len(placement[first])} replicas, and without it only {len(others)} active brokers are left "
+        f"broker {broker_id} cannot be drained: {len(plan.stuck)} partitions, such as {first}, have "
+        f"{len(placement[first])} replicas, and without it only {len(others)} active brokers remain "
         f"({', '.join(map(str, others)) or 'none'}). Nothing was moved. Add a broker (`strandline up --nodes …`), or "
-        f"let them have fewer replicas first (`strandline topic reassign {first.topic}:{first.partition} --to {fewer}`)"
+        f"reduce their replicas first (`strandline topic reassign {first.topic}:{first.partition} --to {fewer}`)"
     )
 
 
@@ -219,7 +220,7 @@ def run_unregister(arguments: argparse.Namespace) -> int:
 async def _reject_if_in_use(client: Client, broker: BrokerDescription) -> None:
     if not broker.fenced:
         raise CommandFailed(
-            f"broker {broker.id} is active: stop it first, or it registers again (--force unregisters it all the same)"
+            f"broker {broker.id} is active: stop it first, or it registers again (--force unregisters it anyway)"
         )
     held = [each for each, replicas in (await _placement(client)).items() if broker.id in replicas]
     if held:

@@ -1,4 +1,4 @@
-"""`strandline cluster`: describe (brokers, quorum, features) and health (is all well? the exit code tells)."""
+"""`strandline cluster`: describe (brokers, quorum, features) and health (also as the exit code)."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ import argparse
 from typing import TYPE_CHECKING, Any
 
 from strandline.cli.errors import UsageError
+from strandline.cli.options import add_client_options, add_json_option
 from strandline.cli.output import bold, print_facts, print_json, print_section, print_table, styled
 from strandline.cli.quorum import member_rows, quorum_as_json
-from strandline.cli.with_client import add_client_options, add_json_option, with_client
+from strandline.cli.with_client import with_client
 from strandline.model.errors import KafkaError
 
 if TYPE_CHECKING:
@@ -16,11 +17,11 @@ if TYPE_CHECKING:
     from strandline.client.core.health import Health
 
 WAIT_SECONDS = 60.0
-# A question about health is answered soon, even if the answer is bad.
+# Shorter than for other commands: an unhealthy cluster should be reported soon.
 HEALTH_TIMEOUT_MS = 5_000
 HEALTH = """\
-Exit code 0: an active controller, no fenced broker, every partition led and fully replicated, every voter heard from.
-Exit code 1: something of that is not so, or nobody answers.
+Exit code 0: an active controller, no fenced broker, every partition with a leader and all replicas in sync, every voter
+fetching. Exit code 1: one of these is not the case, or no broker responds.
 
 examples:
   strandline cluster health
@@ -35,7 +36,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
     health = verbs.add_parser(
         "health",
-        help="say whether all is well; the exit code tells",
+        help="check the health of the cluster (exit code 0 or 1)",
         epilog=HEALTH,
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
@@ -46,7 +47,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         type=float,
         nargs="?",
         const=WAIT_SECONDS,
-        help=f"wait until all is well (default: at most {WAIT_SECONDS:g} s)",
+        help=f"wait until the cluster is healthy (default: at most {WAIT_SECONDS:g} s)",
     )
     health.set_defaults(run=run_health)
 
@@ -56,7 +57,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run_describe(arguments: argparse.Namespace) -> int:
-    described = with_client(arguments, _described, "asking the cluster about itself")
+    described = with_client(arguments, _described, "describing the cluster")
     if arguments.json:
         print_json(described)
         return 0
@@ -89,7 +90,7 @@ async def _described(client: Client) -> dict[str, Any]:
     try:
         quorum = quorum_as_json(await client.quorum.describe())
     except KafkaError:
-        # A cluster that does not tell clients about its quorum.
+        # The cluster does not serve DescribeQuorum.
         quorum = None
     return {
         "cluster_id": cluster.cluster_id,
@@ -114,12 +115,12 @@ async def _described(client: Client) -> dict[str, Any]:
 def run_health(arguments: argparse.Namespace) -> int:
     seconds = arguments.wait or 0.0
     if seconds < 0:
-        raise UsageError(f"--wait {seconds:g}: it must not be negative")
+        raise UsageError(f"--wait {seconds:g}: must not be negative")
 
     async def work(client: Client) -> Health:
         return await client.until_healthy(int(seconds * 1000))
 
-    health = with_client(arguments, work, "waiting for the cluster to be well", timeout_ms=HEALTH_TIMEOUT_MS)
+    health = with_client(arguments, work, "waiting until the cluster is healthy", timeout_ms=HEALTH_TIMEOUT_MS)
     if arguments.json:
         print_json(
             {"healthy": health.is_healthy, "facts": health.facts, "problems": health.problems, "notes": health.notes}

@@ -1,7 +1,7 @@
-"""Which commands there are, and how one is read from the words of a command line.
+"""The table of commands, and the parser of the command line.
 
-Only the module of the chosen command is imported, and that imports what is heavy only when it runs: `--help` must
-answer at once.
+Only the module of the chosen command is imported, and it imports large modules only when it runs, so that `--help` is
+fast.
 """
 
 from __future__ import annotations
@@ -13,22 +13,22 @@ from typing import Any
 from strandline import __version__
 
 COMMANDS = {
-    "up": ("strandline.cli.up", "start a cluster on this machine, or bring one back"),
-    "down": ("strandline.cli.down", "stop the cluster of a data directory"),
+    "up": ("strandline.cli.up", "start a cluster on this machine, or restart one"),
+    "down": ("strandline.cli.down", "stop the cluster in a data directory"),
     "server": ("strandline.cli.server", "run one node in the foreground from a server.properties"),
-    "storage": ("strandline.cli.storage", "format a node's directories, or say what is in them"),
+    "storage": ("strandline.cli.storage", "format the directories of a node, or show their state"),
     "topic": ("strandline.cli.topic", "create, list, describe, alter, reassign and delete topics"),
     "produce": ("strandline.cli.produce", "write lines as records"),
     "consume": ("strandline.cli.consume", "read records"),
-    "config": ("strandline.cli.config", "describe, set and unset settings of topics and brokers"),
-    "cluster": ("strandline.cli.cluster", "describe the cluster, or say whether it is healthy"),
+    "config": ("strandline.cli.config", "describe, set and unset configs of topics and brokers"),
+    "cluster": ("strandline.cli.cluster", "describe the cluster, or check its health"),
     "broker": ("strandline.cli.broker", "list, drain and unregister brokers"),
     "leader": ("strandline.cli.leader", "elect partition leaders"),
-    "quorum": ("strandline.cli.quorum", "describe the quorum of controllers, add and remove voters"),
+    "quorum": ("strandline.cli.quorum", "describe the metadata quorum, add and remove voters"),
     "feature": ("strandline.cli.feature", "describe, upgrade and downgrade features"),
-    "metadata": ("strandline.cli.metadata", "look into the cluster's metadata: as a tree, or record by record"),
-    "log": ("strandline.cli.log", "look into log files without a server"),
-    "sim": ("strandline.simulation.command", "run whole clusters on virtual time, with faults, from seeds"),
+    "metadata": ("strandline.cli.metadata", "show the metadata of a node: as a tree, or record by record"),
+    "log": ("strandline.cli.log", "print the contents of log files without a server"),
+    "sim": ("strandline.simulation.command", "simulate whole clusters with faults, on virtual time, from seeds"),
 }
 EXAMPLES = """\
 try:
@@ -40,10 +40,10 @@ try:
 
 
 class _Parser(argparse.ArgumentParser):
-    """Parsers of commands are of this class too."""
+    """Also the class of the subparsers."""
 
     def _get_values(self, action: argparse.Action, arg_strings: list[str]) -> Any:
-        # argparse drops `--` even where it is an option's value, and hands out an empty list instead.
+        # argparse drops `--` even where it is the value of an option, and returns an empty list instead.
         if arg_strings == ["--"] and action.option_strings and action.nargs is None:
             value = self._get_value(action, "--")
             self._check_value(action, value)
@@ -52,7 +52,7 @@ class _Parser(argparse.ArgumentParser):
 
 
 def parse(argv: list[str]) -> argparse.Namespace | None:
-    """The command, as `run` of the answer; None when nothing was asked for, and the help has been printed."""
+    """The parsed arguments, with the command as `run`; None without arguments, after printing the help."""
     parser = _Parser(
         prog="strandline",
         description="A Kafka-compatible cluster in Python.",
@@ -63,7 +63,7 @@ def parse(argv: list[str]) -> argparse.Namespace | None:
     parser.add_argument("--version", action="version", version=f"strandline {__version__}")
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
     chosen = next((word for word in argv if not word.startswith("-")), None)
-    # A parser takes its time to be made, and the others are of use to nobody but who asks which there are.
+    # Building parsers is slow, and those of the other commands are needed only for the list of commands.
     offered = {chosen: COMMANDS[chosen]} if argv and chosen == argv[0] and chosen in COMMANDS else COMMANDS
     for name, (module, summary) in offered.items():
         command = commands.add_parser(
@@ -77,7 +77,7 @@ def parse(argv: list[str]) -> argparse.Namespace | None:
     return parser.parse_args(_values_joined(argv))
 
 
-# Options whose value may begin with a dash, as in `-o -100:end`; argparse would take such a value for an option.
+# Options whose value may start with a dash, as in `-o -100:end`; argparse would take such a value for an option.
 _DASH_VALUES = {"-o": "-o", "--offset": "--offset=", "-k": "-k", "--key": "--key=", "-f": "-f", "--format": "--format="}
 
 

@@ -1,5 +1,4 @@
-"""`strandline consume TOPIC`: records from where to where (`cli/offset_range`), printed as asked
-(`cli/record_format`)."""
+"""`strandline consume TOPIC`: reads a range of offsets (`cli/offset_range`) and prints it (`cli/record_format`)."""
 
 from __future__ import annotations
 
@@ -20,10 +19,11 @@ from strandline.cli.offset_range import (
     OffsetSpec,
     parse_offsets,
 )
+from strandline.cli.options import add_client_options, add_json_option
 from strandline.cli.output import Progress, hint
 from strandline.cli.record_format import InvalidFormat
 from strandline.cli.record_printer import Printer, make_printer
-from strandline.cli.with_client import add_client_options, add_json_option, with_client
+from strandline.cli.with_client import with_client
 from strandline.model.errors import ErrorCode, KafkaError
 from strandline.model.ids import TopicPartition
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from strandline.client.fetcher import Fetcher
 
 POLL_MS = 500
-TROUBLE_SECONDS = 2.0
+REPORT_AFTER_SECONDS = 2.0
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -41,16 +41,18 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.epilog = HELP
     parser.add_argument("topic", metavar="TOPIC")
     parser.add_argument(
-        "-o", "--offset", metavar="OFFSETS", default="start", help="where to begin and end (default: start)"
+        "-o", "--offset", metavar="OFFSETS", default="start", help="where to start and end (default: start)"
     )
     parser.add_argument("-n", "--num", metavar="N", type=int, help="stop after N records")
     parser.add_argument(
         "-f", "--format", metavar="FORMAT", default="json", help="how to print a record (default: json)"
     )
     parser.add_argument("-p", "--partition", metavar="P", help="only these partitions, separated by commas")
-    parser.add_argument("--read-committed", action="store_true", help="leave out what transactions have not committed")
+    parser.add_argument(
+        "--read-committed", action="store_true", help="skip records of transactions that are not committed"
+    )
     parser.add_argument("--print-control-records", action="store_true", help="also print transaction markers")
-    parser.add_argument("--meta-only", action="store_true", help="with json: the size of values instead of values")
+    parser.add_argument("--meta-only", action="store_true", help="with json: the sizes of values instead of values")
     add_client_options(parser)
     add_json_option(parser)
     parser.set_defaults(run=run)
@@ -58,7 +60,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 HELP = f"""\
 offsets:  {EXAMPLES}
-  start and end are where the partition begins and ends now; N:M stops before M; @T is a time: milliseconds,
+  start and end are the current first and next offset of the partition; N:M stops before M; @T is a time: milliseconds,
   seconds, YYYY-MM-DD, YYYY-MM-DDTHH:MM:SSZ, or a duration from now (-1h) or, after a colon, from the first time
 
 formats:  json, or text with verbs: %t topic  %p partition  %o offset  %k key  %v value  %d timestamp  %e leader epoch
@@ -70,7 +72,7 @@ formats:  json, or text with verbs: %t topic  %p partition  %o offset  %k key  %
 
 @dataclass(slots=True)
 class PartitionRange:
-    """What to read of one partition: from `start`; shown from `floor` on; until `end`, if there is one."""
+    """What to read of one partition: from `start`, printed from `floor` on, until `end` (exclusive) if there is one."""
 
     start: int
     floor: int
@@ -88,7 +90,7 @@ def run(arguments: argparse.Namespace) -> int:
     except (InvalidOffsets, InvalidFormat) as error:
         raise UsageError(str(error)) from error
     if arguments.num is not None and arguments.num < 1:
-        raise UsageError(f"-n {arguments.num}: it must be at least 1")
+        raise UsageError(f"-n {arguments.num}: must be at least 1")
     consuming = _ConsumeRun(arguments, offsets, _partitions(arguments.partition), printer)
     try:
         with_client(arguments, consuming.run, None)
@@ -102,7 +104,7 @@ def _partitions(text: str | None) -> list[int] | None:
         return None
     numbers = text.split(",")
     if not all(number.strip().isdigit() for number in numbers):
-        raise UsageError(f"-p {text!r}: write a partition's number, or several separated by commas")
+        raise UsageError(f"-p {text!r}: give one or more partition numbers separated by commas")
     return sorted({int(number) for number in numbers})
 
 
@@ -119,7 +121,7 @@ class _ConsumeRun:
     async def run(self, client: Client) -> None:
         from strandline.client.settings import FetcherSettings
 
-        with Progress("looking for the topic"):
+        with Progress("describing the topic"):
             spans = await self._spans(client)
         settings = FetcherSettings(
             read_committed=self._arguments.read_committed,
@@ -138,8 +140,8 @@ class _ConsumeRun:
                 if error.code not in (ErrorCode.CORRUPT_MESSAGE, ErrorCode.KAFKA_STORAGE_ERROR):
                     raise
                 raise CommandFailed(
-                    f"{error.why} ({error.code.name}): the broker's log says more; -o with a later offset reads what "
-                    "comes after"
+                    f"{error.why} ({error.code.name}): see the log of the broker; -o with a later offset skips these "
+                    "records"
                 ) from error
 
     async def _spans(self, client: Client) -> dict[TopicPartition, PartitionRange]:
@@ -149,7 +151,7 @@ class _ConsumeRun:
         except KafkaError as error:
             if error.code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
                 raise
-            raise CommandFailed(f"there is no topic {name!r}: `strandline topic list` shows what there is") from error
+            raise CommandFailed(f"there is no topic {name!r}: `strandline topic list` lists the topics") from error
         numbers = [each.index for each in topic.partitions]
         unknown = [number for number in self._partitions or [] if number not in numbers]
         if unknown:
@@ -158,7 +160,7 @@ class _ConsumeRun:
         return await _resolved(client, chosen, self._offsets, read_committed=self._arguments.read_committed)
 
     async def _read(self, fetcher: Fetcher, spans: dict[TopicPartition, PartitionRange]) -> None:
-        last_error = _Trouble()
+        last_error = _FetchErrorReporter()
         while spans:
             for fetched in await fetcher.poll(POLL_MS):
                 self._show(fetched, spans)
@@ -188,22 +190,22 @@ class _ConsumeRun:
                         return
 
 
-class _Trouble:
-    """A reader who waits for records must be told when it waits for a broker instead."""
+class _FetchErrorReporter:
+    """Prints a hint if no broker can be fetched from, which otherwise looks like a topic without new records."""
 
     def __init__(self) -> None:
         self._since: float | None = None
-        self._told = False
+        self._reported = False
 
     def tell(self, last_error: KafkaError | None) -> None:
         if last_error is None:
-            if self._told:
-                hint("… and back")
-            self._since, self._told = None, False
+            if self._reported:
+                hint("the broker responds again")
+            self._since, self._reported = None, False
             return
         self._since = self._since or time.monotonic()
-        if not self._told and time.monotonic() - self._since > TROUBLE_SECONDS:
-            self._told = True
+        if not self._reported and time.monotonic() - self._since > REPORT_AFTER_SECONDS:
+            self._reported = True
             hint(f"waiting: {last_error.why or last_error.code.name}")
 
 

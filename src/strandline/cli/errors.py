@@ -1,15 +1,15 @@
-"""The two ways a command can end badly, as exit codes and sentences: 1 failed, 2 misused."""
+"""The errors by which a command ends: the message goes to standard error, the exit code is 1 (failed) or 2 (usage)."""
 
 from __future__ import annotations
 
 
 class CommandFailed(Exception):
-    """What was asked could not be done; the message says why, and what to do about it."""
+    """The command could not be carried out; the message gives the reason and what to do about it."""
 
     exit_code = 1
 
 
 class UsageError(CommandFailed):
-    """What was asked makes no sense; the message says what would."""
+    """The arguments are invalid; the message says what is valid."""
 
     exit_code = 2

@@ -1,4 +1,4 @@
-"""`strandline feature`: which levels of which features the cluster has agreed on, and raising or lowering them."""
+"""`strandline feature`: describes, upgrades and downgrades the feature levels of the cluster."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ import argparse
 from typing import TYPE_CHECKING
 
 from strandline.cli.errors import UsageError
+from strandline.cli.options import add_client_options, add_json_option, parse_pairs
 from strandline.cli.output import print_json, print_table
-from strandline.cli.with_client import add_client_options, add_json_option, parse_pairs, with_client
+from strandline.cli.with_client import with_client
 
 if TYPE_CHECKING:
     from strandline.client.admin.features import Feature, UpgradeType
@@ -15,12 +16,12 @@ if TYPE_CHECKING:
 
 METADATA_VERSION = "metadata.version"
 LEVELS = """\
-A level is a number; that of metadata.version may be written as a release, such as 4.3 or 4.3-IV0.
+A level is a number; for metadata.version also a release, such as 4.3 or 4.3-IV0.
 
 examples:
   strandline feature describe
   strandline feature upgrade metadata.version=4.3
-  strandline feature downgrade metadata.version=4.2-IV1 --dry-run    (says why not, if it cannot be)
+  strandline feature downgrade metadata.version=4.2-IV1 --dry-run    (prints why, if it is not possible)
   strandline feature disable eligible.leader.replicas.version
 """
 
@@ -33,21 +34,21 @@ def configure(parser: argparse.ArgumentParser) -> None:
     describe.set_defaults(run=run_describe)
 
     upgrade = verbs.add_parser(
-        "upgrade", help="raise features", epilog=LEVELS, formatter_class=style, allow_abbrev=False
+        "upgrade", help="raise feature levels", epilog=LEVELS, formatter_class=style, allow_abbrev=False
     )
     upgrade.add_argument("levels", metavar="NAME=LEVEL", nargs="*")
-    upgrade.add_argument("-r", "--release-version", metavar="RELEASE", help="metadata.version as of this release")
+    upgrade.add_argument("-r", "--release-version", metavar="RELEASE", help="the metadata.version of this release")
     upgrade.set_defaults(run=run_upgrade)
 
     downgrade = verbs.add_parser(
-        "downgrade", help="lower features", epilog=LEVELS, formatter_class=style, allow_abbrev=False
+        "downgrade", help="lower feature levels", epilog=LEVELS, formatter_class=style, allow_abbrev=False
     )
     downgrade.add_argument("levels", metavar="NAME=LEVEL", nargs="*")
-    downgrade.add_argument("-r", "--release-version", metavar="RELEASE", help="metadata.version as of this release")
+    downgrade.add_argument("-r", "--release-version", metavar="RELEASE", help="the metadata.version of this release")
     downgrade.set_defaults(run=run_downgrade)
 
     disable = verbs.add_parser(
-        "disable", help="take features out of use", epilog=LEVELS, formatter_class=style, allow_abbrev=False
+        "disable", help="set feature levels to 0", epilog=LEVELS, formatter_class=style, allow_abbrev=False
     )
     disable.add_argument("names", metavar="NAME", nargs="+")
     disable.set_defaults(run=run_disable)
@@ -56,10 +57,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
         verb.add_argument(
             "--unsafe",
             action="store_true",
-            help="even if metadata would be lost (controllers refuse that, Kafka's too)",
+            help="even if metadata would be lost (controllers reject that, Kafka's too)",
         )
     for verb in (upgrade, downgrade, disable):
-        verb.add_argument("--dry-run", action="store_true", help="only check whether it would be accepted")
+        verb.add_argument("--dry-run", action="store_true", help="only check whether the change would be accepted")
     for verb in (describe, upgrade, downgrade, disable):
         add_client_options(verb)
         add_json_option(verb)
@@ -69,7 +70,7 @@ def run_describe(arguments: argparse.Namespace) -> int:
     async def work(client: Client) -> list[Feature]:
         return await client.features.describe()
 
-    features = with_client(arguments, work, "asking about features")
+    features = with_client(arguments, work, "describing features")
     if arguments.json:
         print_json(
             [
@@ -114,7 +115,7 @@ def parse_levels(words: list[str], release: str | None) -> dict[str, int]:
     if release is not None:
         pairs[METADATA_VERSION] = release
     if not pairs:
-        raise UsageError("which feature? Give NAME=LEVEL; `strandline feature describe` shows what there is")
+        raise UsageError("give NAME=LEVEL; `strandline feature describe` lists the features")
     return {name: _level(name, text) for name, text in pairs.items()}
 
 

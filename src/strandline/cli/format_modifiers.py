@@ -1,6 +1,6 @@
-"""How a value is written by a format verb's modifier: numbers in any width, texts as hex or base64, times by layout.
+"""Modifiers of format verbs: numbers in a fixed width, text as hex or base64, timestamps by a layout.
 
-Called by `cli/record_format` while a format is compiled; each function answers None for a modifier it does not know.
+Called by `cli/record_format` while it compiles a format; each function returns None for an unknown modifier.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _FIXED = {
 
 
 def number_modifier(name: str) -> WriteNumber | None:
-    """Numbers are cut to the width asked for."""
+    """Numbers keep only the low bits that fit the requested width."""
     if name == "ascii":
         return lambda number: b"%d" % number
     if name == "bool":
@@ -61,7 +61,7 @@ _UNPACKED_SIZES = {"b": 1, "h": 2, "i": 4, "q": 8, "c": 1, ".": 1}
 
 
 def _unpack(layout: str, text: bytes) -> bytes:
-    """Little endian until a `>` says otherwise, as rpk has it."""
+    """Little endian until a `>`, as in rpk."""
     written = bytearray()
     big, position = False, 0
     for step in layout:
@@ -106,7 +106,7 @@ def _instant(timestamp_ms: int) -> datetime:
 
 GoStep = Callable[[datetime], str]
 
-# Go writes layouts as how it would print one particular moment; longer spellings come first so that they win.
+# A Go layout is one reference time as Go would print it; longer tokens come first so that they match first.
 _GO_WORDS: dict[str, GoStep] = {
     "January": lambda at: at.strftime("%B"),
     "Jan": lambda at: at.strftime("%b"),
@@ -156,7 +156,7 @@ def _constant(text: str) -> GoStep:
 
 
 def _fraction(token: str) -> GoStep:
-    """`.000` prints the digits, `.999` leaves trailing zeros (and a lone point) out."""
+    """`.000` prints all digits, `.999` omits trailing zeros (and a point without digits)."""
 
     def write(at: datetime) -> str:
         digits = f"{at.microsecond:06}000"[: len(token) - 1]

@@ -1,4 +1,4 @@
-"""`strandline leader elect`: the preferred replicas lead again, or, as a last resort, any replica that lives."""
+"""`strandline leader elect`: elects preferred leaders, or, as a last resort, unclean ones."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ import argparse
 from typing import TYPE_CHECKING
 
 from strandline.cli.errors import CommandFailed, UsageError
+from strandline.cli.options import add_client_options, add_json_option
 from strandline.cli.output import hint, print_json, print_table
 from strandline.cli.partition_arguments import WORDS, named_topics
-from strandline.cli.with_client import add_client_options, add_json_option, with_client
+from strandline.cli.with_client import with_client
 from strandline.model.errors import ErrorCode
 
 if TYPE_CHECKING:
@@ -17,8 +18,8 @@ if TYPE_CHECKING:
     from strandline.model.ids import TopicPartition
 
 HELP = """\
-The preferred leader of a partition is the first of its replicas. An unclean election makes a leader of a replica that
-may lack acknowledged records: they are lost then, so it is only held for partitions that have no leader.
+The preferred leader of a partition is the first of its replicas. An unclean election may choose a replica without some
+acknowledged records, which are then lost; so it is only held for partitions without a leader.
 
 examples:
   strandline leader elect --all
@@ -41,7 +42,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     kind = elect.add_mutually_exclusive_group()
     kind.add_argument("--preferred", action="store_true", help="the preferred replica, if it is in sync (default)")
     kind.add_argument(
-        "--unclean", action="store_true", help="any live replica where there is no leader: records may be lost"
+        "--unclean", action="store_true", help="any live replica of partitions without a leader: records may be lost"
     )
     add_client_options(elect)
     add_json_option(elect)
@@ -52,7 +53,7 @@ def run_elect(arguments: argparse.Namespace) -> int:
     from strandline.client.admin.elections import Election
 
     if bool(arguments.words) == arguments.all:
-        raise UsageError(f"whose leaders? Give {WORDS}, or --all")
+        raise UsageError(f"give {WORDS}, or --all")
     election = Election.UNCLEAN if arguments.unclean else Election.PREFERRED
 
     async def work(client: Client) -> dict[TopicPartition, KafkaError | None]:

@@ -1,4 +1,4 @@
-"""`strandline log dump FILE`: what is in a log's files, without a server."""
+"""`strandline log dump FILE`: prints the files of a log, without a server."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from collections.abc import Iterator
 from typing import Any
 
 from strandline.cli.errors import CommandFailed, UsageError
+from strandline.cli.options import add_json_option
 from strandline.cli.output import bold, faint, print_json_line, styled
-from strandline.cli.with_client import add_json_option
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     verbs = parser.add_subparsers(metavar="VERB", required=True)
     dump = verbs.add_parser("dump", help="print batches, records, index entries, snapshots, checkpoints")
-    dump.add_argument("files", metavar="FILE", nargs="+", help="a file of a log, or a partition's directory")
+    dump.add_argument("files", metavar="FILE", nargs="+", help="a file of a log, or a partition directory")
     dump.add_argument("-r", "--records", action="store_true", help="also the records in each batch")
     dump.add_argument("-n", "--num", metavar="N", type=int, help="stop after N entries of each file")
     add_json_option(dump)
@@ -28,7 +28,7 @@ def run_dump(arguments: argparse.Namespace) -> int:
     from strandline.cli.log_dump import NotALogFile, dump
 
     if arguments.num is not None and arguments.num < 1:
-        raise UsageError(f"-n {arguments.num}: it must be at least 1")
+        raise UsageError(f"-n {arguments.num}: must be at least 1")
     files = [file for path in arguments.files for file in _files(path)]
     damaged = 0
     for file in files:
@@ -52,7 +52,7 @@ def run_dump(arguments: argparse.Namespace) -> int:
 
 
 def _files(path: str) -> Iterator[str]:
-    """The file itself, or the segments and metadata snapshots of a partition's directory."""
+    """The file itself, or the segments and metadata snapshots in a partition directory."""
     if not os.path.exists(path):
         raise CommandFailed(f"{path}: no such file or directory")
     if not os.path.isdir(path):
@@ -60,7 +60,7 @@ def _files(path: str) -> Iterator[str]:
         return
     names = [name for name in sorted(os.listdir(path)) if name.endswith((".log", ".checkpoint"))]
     if not names:
-        raise CommandFailed(f"{path} holds no *.log: is it a partition's directory, such as DIR/orders-0?")
+        raise CommandFailed(f"{path} holds no *.log: is it a partition directory, such as DIR/orders-0?")
     for name in names:
         yield os.path.join(path, name)
 

@@ -1,7 +1,7 @@
-"""Reading log files offline, one entry at a time: batches and records, indexes, snapshots, checkpoints.
+"""Decodes the files of a log for `log dump`: batches and records, indexes, snapshots, checkpoints.
 
-Gives plain values (dictionaries that print as text or as JSON) to `cli/log`. Every file is read as it lies there; what
-is wrong in it is an entry of its own, with the position, and the reading goes on where that is possible.
+Yields entries (dictionaries that print as text or as JSON). Damage is an entry of its own, with its position; decoding
+continues behind it where possible.
 """
 
 from __future__ import annotations
@@ -12,6 +12,8 @@ import struct
 from collections.abc import Iterator
 from typing import Any, BinaryIO
 
+from strandline.cli.output import text_field
+from strandline.log import offset_index, time_index, transaction_index
 from strandline.model.ids import METADATA_TOPIC, Uuid
 from strandline.protocol.errors import MalformedMessage
 from strandline.protocol.types import Message, Struct
@@ -19,6 +21,7 @@ from strandline.records.batch import (
     HEADER_SIZE,
     LOG_OVERHEAD,
     BatchHeader,
+    Codec,
     ControlType,
     CorruptBatch,
     Record,
@@ -29,16 +32,13 @@ from strandline.records.batch import (
 )
 
 Entry = dict[str, Any]
-# A length beyond this is damage, not a batch.
+_CODECS = frozenset(Codec)
+# A larger length is damage, not a batch.
 MAX_BATCH_BYTES = 1 << 30
-_CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
-_OFFSET_ENTRY = struct.Struct(">ii")
-_TIME_ENTRY = struct.Struct(">qi")
-_TXN_ENTRY = struct.Struct(">hqqqq")
 
 
 class NotALogFile(Exception):
-    """The name of the file does not say that it is one of ours."""
+    """The file name is none of a log's file names."""
 
 
 def dump(path: str, *, records: bool) -> Iterator[Entry]:
@@ -60,7 +60,7 @@ def dump(path: str, *, records: bool) -> Iterator[Entry]:
         yield from _lines(path)
     else:
         raise NotALogFile(
-            f"{path} is not a file that can be shown: *.log, *.index, *.timeindex, *.txnindex, *.snapshot, "
+            f"{path} is not a file of a log: *.log, *.index, *.timeindex, *.txnindex, *.snapshot, "
             "*.checkpoint, *-checkpoint, partition.metadata, meta.properties, quorum-state, or a partition's directory"
         )
 
@@ -120,7 +120,7 @@ def _batch(header: BatchHeader, batch: bytes, position: int) -> Entry:
         "position": position,
         "size": header.batch_length + LOG_OVERHEAD,
         "leader_epoch": header.partition_leader_epoch,
-        "codec": _CODECS[codec] if codec < len(_CODECS) else codec,
+        "codec": Codec(codec).name.lower() if codec in _CODECS else codec,
         "timestamp_type": "append" if header.is_log_append_time else "create",
         "base_timestamp": header.base_timestamp,
         "max_timestamp": header.max_timestamp,
@@ -149,9 +149,9 @@ def record_entries(header: BatchHeader, batch: bytes, *, is_metadata: bool) -> I
         elif is_metadata:
             entry |= _metadata(record)
         else:
-            entry |= {**_text("key", record.key), **_text("value", record.value)}
+            entry |= {**text_field("key", record.key), **text_field("value", record.value)}
         if record.headers:
-            entry["headers"] = [{"key": name, **_text("value", value)} for name, value in record.headers]
+            entry["headers"] = [{"key": name, **text_field("value", value)} for name, value in record.headers]
         yield entry
 
 
@@ -171,10 +171,10 @@ def _control(record: Record) -> Entry:
     try:
         kind = ControlType(control_record_type(record.key))
     except (ValueError, CorruptBatch) as error:
-        return {"control": str(error), **_text("value", record.value)}
+        return {"control": str(error), **text_field("value", record.value)}
     value = record.value or b""
     schema = schemas[kind]
-    # Transaction markers begin with their version; the others repeat it as a field of their own.
+    # Transaction markers start with a version; the other control records have it as their first field.
     version = int.from_bytes(value[:2], "big")
     position = 2 if kind in (ControlType.ABORT, ControlType.COMMIT) else 0
     try:
@@ -191,12 +191,12 @@ def _metadata(record: Record) -> Entry:
     try:
         message, version = decode_record_and_version(record.value or b"")
     except MalformedMessage as error:
-        return {"damage": str(error), **_text("value", record.value)}
+        return {"damage": str(error), **text_field("value", record.value)}
     return {"record": type(message).__name__, "version": version, "fields": plain(message)}
 
 
 def plain(value: Any) -> Any:
-    """A message as dictionaries, lists and texts."""
+    """A message as dictionaries, lists, strings and numbers."""
     if isinstance(value, Struct):
         names = [name for name in value.__struct_fields__ if name != "unknown_tags"]
         return {name: plain(getattr(value, name)) for name in names}
@@ -209,42 +209,30 @@ def plain(value: Any) -> Any:
     return value
 
 
-def _text(name: str, data: bytes | None) -> Entry:
-    if data is None:
-        return {name: None}
-    try:
-        return {name: data.decode()}
-    except UnicodeDecodeError:
-        return {f"{name}_base64": base64.b64encode(data).decode()}
-
-
-def _entries(path: str, form: struct.Struct) -> Iterator[tuple[int, tuple[int, ...]]]:
-    """(position, fields) of each entry; the zeros behind the last one, where the file is preallocated, are left out."""
+def _entries(path: str, form: struct.Struct) -> Iterator[tuple[int, ...]]:
+    """The fields of each entry, without the zeros at the end of a preallocated file."""
     with open(path, "rb") as file:
-        position = 0
         while len(data := file.read(form.size)) == form.size:
-            if position and not any(data):
+            if not any(data) and file.tell() > form.size:
                 return
-            yield position, form.unpack(data)
-            position += form.size
+            yield form.unpack(data)
 
 
 def _offset_index(path: str) -> Iterator[Entry]:
     base_offset = _base_offset(path)
-    for _, (relative, position) in _entries(path, _OFFSET_ENTRY):
+    for relative, position in _entries(path, offset_index.ENTRY):
         yield {"type": "index", "offset": base_offset + relative, "position": position}
 
 
 def _time_index(path: str) -> Iterator[Entry]:
     base_offset = _base_offset(path)
-    for _, (timestamp, relative) in _entries(path, _TIME_ENTRY):
+    for timestamp, relative in _entries(path, time_index.ENTRY):
         yield {"type": "timeindex", "timestamp": timestamp, "offset": base_offset + relative}
 
 
 def _txn_index(path: str) -> Iterator[Entry]:
-    names = ("version", "producer_id", "first_offset", "last_offset", "last_stable_offset")
-    for _, fields in _entries(path, _TXN_ENTRY):
-        yield {"type": "txnindex", **dict(zip(names, fields, strict=True))}
+    for version, *fields in _entries(path, transaction_index.ENTRY):
+        yield {"type": "txnindex", "version": version, **transaction_index.AbortedTransaction(*fields)._asdict()}
 
 
 def _producer_snapshot(path: str) -> Iterator[Entry]:

@@ -1,6 +1,6 @@
-"""The command line: `run(argv)` calls one command, and turns whatever happened into an exit code.
+"""The entry point: `run(argv)` runs one command and returns its exit code.
 
-Exit codes are a contract: 0 done, 1 failed, 2 misused. A stack trace means a bug of ours and says so.
+Exit codes are a contract: 0 success, 1 failure, 2 invalid usage. A stack trace is printed only for bugs in Strandline.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from strandline.cli.errors import CommandFailed
 
 
 def run(argv: Sequence[str]) -> int:
-    # A caller that has closed them does not want to hear from us; everything below may still print.
+    # The caller may have closed them; the code below prints in any case.
     sys.stdout = sys.stdout or open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
     sys.stderr = sys.stderr or open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
     try:
@@ -28,11 +28,11 @@ def run(argv: Sequence[str]) -> int:
         _print_error("interrupted")
         return 1
     except BrokenPipeError:
-        # Whoever read our output has seen enough; let nothing complain about that while we leave.
+        # The reader has closed the pipe: avoid another error when the interpreter flushes standard output.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
-    except SystemExit as left:
-        return left.code if isinstance(left.code, int) else 1
+    except SystemExit as exit_:
+        return exit_.code if isinstance(exit_.code, int) else 1
     except Exception:
         import traceback
 
@@ -43,7 +43,7 @@ def run(argv: Sequence[str]) -> int:
 
 def _run(argv: list[str]) -> int:
     if len(argv) == 2 and argv[0] == "server" and not argv[1].startswith("-"):
-        # As nodes are started: nothing is left to parse, and what parses takes time to load.
+        # How nodes are started: there is nothing to parse, and importing argparse takes time.
         from strandline.cli.server import serve
 
         return serve(argv[1])

@@ -1,6 +1,6 @@
-"""`strandline metadata`: what a node knows of the cluster, as a tree at any retained offset, or record by record.
+"""`strandline metadata`: prints the metadata of a node, as a tree at any retained offset, or record by record.
 
-Both read the files of a node that may be running or not; see `cli/metadata_files`.
+Both commands read the files of a node, which may be running; see `cli/metadata_files`.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from strandline.cli.errors import CommandFailed, UsageError
-from strandline.cli.output import faint, print_facts, print_json, print_json_line
-from strandline.cli.with_client import DEFAULT_DATA, add_json_option
+from strandline.cli.options import DEFAULT_DATA, add_json_option
+from strandline.cli.output import cell_text, faint, print_facts, print_json, print_json_line
 
 if TYPE_CHECKING:
     from strandline.cli.metadata_files import MetadataFiles
@@ -27,17 +27,17 @@ WHERE = (
 )
 SHOW = """\
 The tree: /acls /brokers/ID /configs/KIND/NAME /controllers/ID /features /offset /producer-ids /quorum /quotas /scram
-/tokens /topic-ids /topics/NAME/PARTITION. In a path * ? and […] stand for names.
+/tokens /topic-ids /topics/NAME/PARTITION. A path may contain the patterns * ? and […].
 
 examples:
   strandline metadata show /
   strandline metadata show /topics/orders/0/isr
   strandline metadata show '/topics/*/*/leader'
-  strandline metadata show --at 1234 /brokers/2/fenced     as it was when record 1234 had been written
+  strandline metadata show --at 1234 /brokers/2/fenced     the state after record 1234
   strandline metadata show -r /configs --json
 """
 LOG = """\
-One line for each record: offset, epoch, type, fields. What is not known to be committed is left out.
+One line for each record: offset, epoch, type, fields. Records that are not known to be committed are left out.
 
 examples:
   strandline metadata log
@@ -50,26 +50,29 @@ def configure(parser: argparse.ArgumentParser) -> None:
     verbs = parser.add_subparsers(metavar="VERB", required=True)
     style = argparse.RawDescriptionHelpFormatter
 
-    show = verbs.add_parser(
-        "show", help="walk through the metadata like a file tree", epilog=SHOW, formatter_class=style
+    show = verbs.add_parser("show", help="print the metadata as a tree", epilog=SHOW, formatter_class=style)
+    show.add_argument("path", metavar="PATH", nargs="?", default="/", help="a path in the tree (default: /)")
+    show.add_argument(
+        "--at", metavar="OFFSET", type=int, help="the state at this offset (default: the last committed one)"
     )
-    show.add_argument("path", metavar="PATH", nargs="?", default="/", help="where to look (default: /)")
-    show.add_argument("--at", metavar="OFFSET", type=int, help="as of this offset (default: the last committed one)")
     show.add_argument("-r", "--recursive", action="store_true", help="everything below, one line for each leaf")
     show.set_defaults(run=run_show)
 
     log = verbs.add_parser(
         "log", help="print the metadata log, record by record", epilog=LOG, formatter_class=style, allow_abbrev=False
     )
-    log.add_argument("--from", dest="start", metavar="OFFSET", type=int, default=0, help="begin here (default: 0)")
+    log.add_argument("--from", dest="start", metavar="OFFSET", type=int, default=0, help="start here (default: 0)")
     log.add_argument("-n", "--num", metavar="N", type=int, help="stop after N records")
-    log.add_argument("--follow", action="store_true", help="go on as records are written, until Ctrl-C")
+    log.add_argument("--follow", action="store_true", help="continue as records are written, until Ctrl-C")
     log.set_defaults(run=run_log)
 
     for verb in (show, log):
         verb.add_argument("--data", metavar="DIR|FILE", default=DEFAULT_DATA, help=WHERE)
         verb.add_argument(
-            "--node", metavar="ID", type=int, help="which node's files (default: the one that is furthest)"
+            "--node",
+            metavar="ID",
+            type=int,
+            help="the node whose files to read (default: the one with the highest offset)",
         )
         add_json_option(verb)
 
@@ -80,12 +83,12 @@ def run_show(arguments: argparse.Namespace) -> int:
     from strandline.cli.metadata_tree import find, metadata_tree
 
     if arguments.at is not None and arguments.at < 0:
-        raise UsageError(f"--at {arguments.at}: offsets begin at 0")
+        raise UsageError(f"--at {arguments.at}: offsets start at 0")
     files = find_metadata(arguments.data, arguments.node)
     image, quorum = image_at(files, arguments.at)
     found = list(find(metadata_tree(image, quorum), arguments.path))
     if not found:
-        raise CommandFailed(f"there is nothing at {arguments.path}: `strandline metadata show /` is where to begin")
+        raise CommandFailed(f"there is nothing at {arguments.path}: start with `strandline metadata show /`")
     if sys.stderr.isatty():
         print(faint(f"{files.directory} at offset {image.end_offset - 1}"), file=sys.stderr)
     _print_found(found, arguments)
@@ -102,13 +105,13 @@ def _print_found(found: list[tuple[str, Node]], arguments: argparse.Namespace) -
     if arguments.recursive:
         for path, node in found:
             for each, value in leaves(node, path):
-                print(f"{each}\t{_shown(value)}")
+                print(f"{each}\t{cell_text(value)}")
         return
     if single and isinstance(found[0][1], Branch):
         _print_listing(found[0][1])
         return
     for path, node in found:
-        text = "" if isinstance(node, Branch) else _shown(node)
+        text = "" if isinstance(node, Branch) else cell_text(node)
         print(text if single else f"{path}{'/' if isinstance(node, Branch) else ''}\t{text}".rstrip())
 
 
@@ -118,27 +121,17 @@ def _print_listing(branch: Branch) -> None:
     facts: list[tuple[str, object]] = []
     for name in branch.children:
         node = branch.child(name)
-        facts.append((f"{name}/", "") if isinstance(node, Branch) else (name, _shown(node)))
+        facts.append((f"{name}/", "") if isinstance(node, Branch) else (name, cell_text(node)))
     print_facts(facts)
-
-
-def _shown(value: Any) -> str:
-    if value is None:
-        return "-"
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if isinstance(value, list):
-        return ",".join(str(each) for each in value) or "-"
-    return str(value)
 
 
 def run_log(arguments: argparse.Namespace) -> int:
     from strandline.cli.metadata_files import find_metadata
 
     if arguments.num is not None and arguments.num < 1:
-        raise UsageError(f"-n {arguments.num}: it must be at least 1")
+        raise UsageError(f"-n {arguments.num}: must be at least 1")
     if arguments.start < 0:
-        raise UsageError(f"--from {arguments.start}: offsets begin at 0")
+        raise UsageError(f"--from {arguments.start}: offsets start at 0")
     files = find_metadata(arguments.data, arguments.node)
     printer = _LogPrinter(arguments)
     try:
@@ -159,10 +152,10 @@ class _LogPrinter:
         self._remaining = arguments.num
 
     def print_from(self, files: MetadataFiles) -> bool:
-        """Whatever is new; whether there may be more to print."""
+        """Prints new records; returns False once `--num` records are printed."""
         if files.snapshot_only is not None:
             raise UsageError(
-                "a snapshot is no log: `strandline metadata show` and `strandline log dump -r` read snapshots"
+                "this is a snapshot, not a log: `strandline metadata show` and `strandline log dump -r` read snapshots"
             )
         end = files.committed()
         return all(self._print_batch(header, batch, end) for header, batch in files.batches(self._next, end))
@@ -197,12 +190,12 @@ class _LogPrinter:
                 }
             )
             return
-        told = " ".join(f"{name}={_field(value)}" for name, value in _changed_fields(kind, fields).items())
-        print(f"{entry['offset']} {epoch} {kind} {told}".rstrip())
+        text = " ".join(f"{name}={_field(value)}" for name, value in _changed_fields(kind, fields).items())
+        print(f"{entry['offset']} {epoch} {kind} {text}".rstrip())
 
 
 def _changed_fields(kind: str, fields: dict[str, Any]) -> dict[str, Any]:
-    """Without what is not there; of a record that changes something, only what it changes."""
+    """The fields to print: without nulls, and of a change record only the ids and what it changes."""
     from strandline.cli.log_dump import plain
     from strandline.protocol.messages import metadata_records
 

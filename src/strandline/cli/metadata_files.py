@@ -1,8 +1,8 @@
-"""The metadata of a node as it lies on disk: found, and read without changing a byte of it.
+"""Finds the metadata files of a node and reads them without changing them, for `cli/metadata`.
 
-For `cli/metadata`. The node may be running: its log grows, is cut at either end, and its last batch may be half
-written while we look. So nothing is locked, nothing is opened for writing, and a batch that is not whole is the end.
-Nodes of ours note how far their log is committed; what lies behind that is not shown.
+The node may be running: its log grows, is truncated at either end, and its last batch may be incomplete. So nothing is
+locked, nothing is opened for writing, and an incomplete batch is the end. Strandline stores the committed offset of the
+log; records behind it are not shown.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from strandline.cli.errors import CommandFailed
+from strandline.cli.log_dump import MAX_BATCH_BYTES
 from strandline.model.errors import NodeFault
 from strandline.model.ids import METADATA_TOPIC
 from strandline.raft.disk.committed_offset import read_committed_offset
@@ -22,13 +23,12 @@ from strandline.raft.machine.values import SnapshotId
 from strandline.records.batch import HEADER_SIZE, BatchHeader, CorruptBatch, crc_ok, read_header
 from strandline.runtime.disk import SystemDisk
 
-MAX_BATCH_BYTES = 1 << 30
 PARTITION = f"{METADATA_TOPIC}-0"
 
 
 @dataclass(frozen=True)
 class MetadataFiles:
-    """Either a partition's directory, or one snapshot in it."""
+    """A metadata partition directory, or one snapshot in it."""
 
     directory: str
     snapshot_only: SnapshotId | None = None
@@ -38,7 +38,7 @@ class MetadataFiles:
         return SystemDisk()
 
     def snapshots(self) -> list[SnapshotId]:
-        """Oldest first, without the one that only names the first voters."""
+        """Oldest first, without bootstrap snapshots, which hold only the first voters."""
         if self.snapshot_only is not None:
             return [self.snapshot_only]
         return [each for each in list_snapshots(self.disk, self.directory) if not each.is_bootstrap]
@@ -54,19 +54,19 @@ class MetadataFiles:
         return sorted(int(name[:20]) for name in names if name.endswith(".log") and name[:20].isdigit())
 
     def committed(self) -> int | None:
-        """The first offset not known to be committed; None where nobody keeps note of that."""
-        note = read_committed_offset(self.disk, self.directory)
-        if note is None:
+        """The first offset that is not known to be committed; None if the node does not store it."""
+        stored = read_committed_offset(self.disk, self.directory)
+        if stored is None:
             return None
         try:
-            # Another program (Apache Kafka) that wrote here since has begun an epoch of its own, but no note.
-            kept = note.epoch >= read_quorum_state(self.disk, self.directory).epoch
+            # If Apache Kafka has run here since, the quorum has a later epoch than the stored offset.
+            is_current = stored.epoch >= read_quorum_state(self.disk, self.directory).epoch
         except NodeFault:
-            kept = True
-        return note.offset if kept else None
+            is_current = True
+        return stored.offset if is_current else None
 
     def batches(self, start: int, end: int | None = None) -> Iterator[tuple[BatchHeader, bytes]]:
-        """Whole batches that hold anything from `start` up to (not including) `end`, as far as the log goes."""
+        """Complete batches with any offset from `start` up to (not including) `end`."""
         bases = self.segments()
         first = max((index for index, base in enumerate(bases) if base <= start), default=0)
         for base in bases[first:]:
@@ -78,7 +78,7 @@ class MetadataFiles:
                 yield header, batch
 
     def end_offset(self) -> int:
-        """Where the log ends, or the latest snapshot if that is further."""
+        """The end of the log or of the latest snapshot, whichever is higher."""
         bases = self.segments()
         end = max([0, *(each.end_offset for each in self.snapshots())])
         for header, _ in self.batches(bases[-1]) if bases else ():
@@ -102,7 +102,7 @@ def _segment(path: str, start: int) -> Iterator[tuple[BatchHeader, bytes]]:
                     return
                 yield header, batch
     except (FileNotFoundError, CorruptBatch):
-        # Removed behind a new snapshot, or not written to its end yet.
+        # The segment was deleted after a new snapshot, or its last batch is incomplete.
         return
 
 
@@ -112,7 +112,7 @@ def find_metadata(path: str, node_id: int | None = None) -> MetadataFiles:
     if os.path.isfile(path):
         return _of_file(path)
     if not os.path.isdir(path):
-        raise CommandFailed(f"{path}: no such file or directory; say where the metadata is with --data")
+        raise CommandFailed(f"{path}: no such file or directory; give the directory of the metadata with --data")
     if os.path.exists(os.path.join(path, "cluster.json")):
         return _of_cluster(path, node_id)
     if node_id is not None:
@@ -127,7 +127,7 @@ def _of_file(path: str) -> MetadataFiles:
     snapshot = parse_snapshot_name(name)
     if snapshot is None and not name.endswith(".log"):
         raise CommandFailed(
-            f"{path} is no metadata: name a .log or .checkpoint in a {PARTITION} directory, or the directory"
+            f"{path} is not a metadata file: give a .log or .checkpoint in a {PARTITION} directory, or the directory"
         )
     return MetadataFiles(os.path.dirname(path), snapshot)
 
@@ -139,11 +139,11 @@ def _of_directory(path: str) -> MetadataFiles:
     names = os.listdir(path)
     if any((name.endswith(".log") and name[:20].isdigit()) or parse_snapshot_name(name) for name in names):
         return MetadataFiles(path)
-    raise CommandFailed(f"{path} holds no metadata: there is no {PARTITION} in it. Has its node never run?")
+    raise CommandFailed(f"{path} holds no metadata: there is no {PARTITION} in it. Has its node been started?")
 
 
 def _of_cluster(directory: str, node_id: int | None) -> MetadataFiles:
-    """The node asked for, or the one that is furthest."""
+    """The node with this id, or the one with the highest offset."""
     from strandline.launch.cluster_state import StateUnreadable, read_state
 
     try:
@@ -163,7 +163,7 @@ def _of_cluster(directory: str, node_id: int | None) -> MetadataFiles:
         if os.path.isdir(partition):
             found.append(MetadataFiles(partition))
     if not found:
-        raise CommandFailed(f"no node of {directory} has any metadata yet: have they never run?")
+        raise CommandFailed(f"no node of {directory} has any metadata yet: have they been started?")
     return found[0] if len(found) == 1 else max(found, key=lambda files: files.committed() or files.end_offset())
 
 

@@ -1,6 +1,6 @@
-"""The metadata image as it was at an offset, rebuilt from a node's files: the last snapshot before it, then the log.
+"""Rebuilds the metadata image at an offset from the files of a node: the last snapshot before it, then the log.
 
-For `cli/metadata`, which walks through it. Within a batch too: whoever looks wants to see what each record did.
+For `cli/metadata`. The offset may be inside a batch, so that the effect of each record can be seen.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from strandline.raft.machine.values import SnapshotId
 
 
 def image_at(files: MetadataFiles, at: int | None) -> tuple[Image, QuorumFacts]:
-    """Everything up to and including the record at this offset; without one, everything known to be committed."""
+    """The image after the record at this offset; with None, after the last record known to be committed."""
     image, quorum = Image(), QuorumFacts()
     end = files.committed() if at is None else at + 1
     try:
@@ -32,7 +32,7 @@ def image_at(files: MetadataFiles, at: int | None) -> tuple[Image, QuorumFacts]:
 
 
 def _load_snapshot(files: MetadataFiles, image: Image, quorum: QuorumFacts, end: int | None) -> int:
-    """The offset from which on the log is to be replayed."""
+    """Loads the snapshot; returns the offset from which to replay the log."""
     snapshots = files.snapshots()
     usable = [each for each in snapshots if end is None or each.end_offset <= end]
     segments = files.segments()
@@ -40,7 +40,7 @@ def _load_snapshot(files: MetadataFiles, image: Image, quorum: QuorumFacts, end:
         raise CommandFailed(
             f"{files.directory} holds no metadata"
             if not snapshots
-            else f"what was at that offset is not retained: the oldest snapshot in {files.directory} is of offset "
+            else f"that offset is not retained: the oldest snapshot in {files.directory} is at offset "
             f"{snapshots[0].end_offset - 1}"
         )
     base = usable[-1] if usable else SnapshotId(0, 0)

@@ -1,7 +1,6 @@
-"""The metadata image as a tree of names: `/topics/orders/0/isr`, `/brokers/1/endpoints/PLAINTEXT`.
+"""The metadata image as a tree: `/topics/orders/0/isr`, `/brokers/1/endpoints/PLAINTEXT`.
 
-For `cli/metadata`. Branches are made when somebody looks into them, so that one leaf among a hundred thousand
-partitions costs one leaf.
+For `cli/metadata`. Branches are built on access, so that one leaf among a hundred thousand partitions costs one leaf.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ from strandline.protocol.types import Message
 from strandline.raft.machine.voters import VoterSet
 
 Leaf = str | int | float | bool | list[Any] | None
-Grow = Callable[[], "Node"]
+Build = Callable[[], "Node"]
 DEFAULT = "(default)"
 _CONFIG_KINDS = {
     "topics": TOPIC_RESOURCE,
@@ -42,13 +41,13 @@ _CONFIG_KINDS = {
 
 @dataclass(frozen=True, slots=True)
 class Branch:
-    """Names, each with what grows there when it is looked at."""
+    """Child names, each with the function that builds the child."""
 
-    children: Mapping[str, Grow]
+    children: Mapping[str, Build]
 
     def child(self, name: str) -> Node | None:
-        grow = self.children.get(name)
-        return None if grow is None else grow()
+        build = self.children.get(name)
+        return None if build is None else build()
 
 
 Node = Branch | Leaf
@@ -56,7 +55,7 @@ Node = Branch | Leaf
 
 @dataclass(slots=True)
 class QuorumFacts:
-    """What the control records of the log say about the quorum itself."""
+    """The state of the quorum, from the control records of the log."""
 
     kraft_version: int = 0
     voters: VoterSet | None = None
@@ -102,14 +101,14 @@ def _leaves(values: Mapping[str, Leaf]) -> Branch:
 
 
 def _topics(view: View) -> Branch:
-    def grow(topic: TopicInfo) -> Grow:
+    def build(topic: TopicInfo) -> Build:
         return lambda: _topic(view, topic)
 
-    return Branch({topic.name: grow(topic) for topic in view.topics()})
+    return Branch({topic.name: build(topic) for topic in view.topics()})
 
 
 def _topic(view: View, topic: TopicInfo) -> Branch:
-    children: dict[str, Grow] = {"id": lambda: str(topic.id)}
+    children: dict[str, Build] = {"id": lambda: str(topic.id)}
     for index, partition in enumerate(view.partitions(topic.id)):
         children[str(index)] = lambda partition=partition: _partition(partition)  # type: ignore[misc]
     return Branch(children)
@@ -133,8 +132,8 @@ def _partition(partition: PartitionInfo) -> Branch:
     )
 
 
-def _members(members: Iterable[Any], grow: Callable[[Any], Branch]) -> Branch:
-    return _branch({str(each.id): grow(each) for each in members})
+def _members(members: Iterable[Any], build: Callable[[Any], Branch]) -> Branch:
+    return _branch({str(each.id): build(each) for each in members})
 
 
 def _broker(broker: BrokerInfo) -> Branch:
@@ -173,7 +172,7 @@ def _supported(features: Iterable[tuple[str, int, int]]) -> Branch:
 
 
 def _configs(view: View) -> Branch:
-    def kind(resource_type: int) -> Grow:
+    def kind(resource_type: int) -> Build:
         return lambda: _branch(
             {
                 name or DEFAULT: _leaves(view.configs(resource_type, name))
@@ -197,7 +196,7 @@ def _acls(view: View) -> Branch:
 
 
 def _scram(view: View) -> Branch:
-    """Who has credentials, not what they are."""
+    """Users and mechanisms, without the credentials."""
     mechanisms = {1: "SCRAM-SHA-256", 2: "SCRAM-SHA-512"}
     users: dict[str, dict[str, Node]] = {}
     for each in view.scram_credentials():
@@ -233,7 +232,7 @@ def _quorum(quorum: QuorumFacts) -> Branch:
 
 
 def find(tree: Branch, path: str) -> Iterator[tuple[str, Node]]:
-    """What lies at the path; `*`, `?` and `[…]` stand for names."""
+    """The nodes that match the path, which may contain `*`, `?` and `[…]`."""
     parts = [part for part in path.split("/") if part]
     yield from _find(tree, "", parts)
 
@@ -254,7 +253,7 @@ def _find(node: Node, path: str, parts: list[str]) -> Iterator[tuple[str, Node]]
 
 
 def leaves(node: Node, path: str) -> Iterator[tuple[str, Leaf]]:
-    """Everything below, in order."""
+    """All leaves below, in order."""
     if not isinstance(node, Branch):
         yield path, node
         return
@@ -263,7 +262,7 @@ def leaves(node: Node, path: str) -> Iterator[tuple[str, Leaf]]:
 
 
 def document(node: Node) -> Any:
-    """As JSON has it."""
+    """As a JSON document."""
     if not isinstance(node, Branch):
         return node
     return {name: document(node.child(name)) for name in node.children}

@@ -1,7 +1,7 @@
-"""The offset language of `consume -o`: where to begin in each partition and, if asked, where to stop.
+"""The offset language of `consume -o`: where to start in each partition and, optionally, where to stop.
 
-Owns the grammar only; `cli/consume` turns a `OffsetSpec` into an offset by asking the cluster. The language is rpk's
-(start, end, +N, -N, N, N:M, :M, N:end, @time, @time:time), and each half may be of any kind.
+Owns the grammar only; `cli/consume` resolves an `OffsetSpec` to an offset by ListOffsets. The language is rpk's (start,
+end, +N, -N, N, N:M, :M, N:end, @time, @time:time), and each half may be of any kind.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ EXAMPLES = "start, end, :end, 47, 100:200, +10, -100, -100:end, @-1h, @2024-02-1
 
 @dataclass(frozen=True, slots=True)
 class AfterStart:
-    """So many offsets after the first one the partition still holds."""
+    """This many offsets after the log start offset."""
 
     count: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class BeforeEnd:
-    """So many offsets before the end the partition has when we look."""
+    """This many offsets before the current end of the partition."""
 
     count: int = 0
 
@@ -34,7 +34,7 @@ class AtOffset:
 
 @dataclass(frozen=True, slots=True)
 class AtTime:
-    """The first record that is not older."""
+    """The first record with this timestamp or a later one."""
 
     timestamp_ms: int
 
@@ -45,11 +45,12 @@ OffsetSpec = AfterStart | BeforeEnd | AtOffset | AtTime
 @dataclass(frozen=True, slots=True)
 class OffsetRange:
     start: OffsetSpec
-    end: OffsetSpec | None  # None: go on as records arrive
+    end: OffsetSpec | None
+    """None: continue as records arrive."""
 
 
 class InvalidOffsets(ValueError):
-    """The text is not in the language; the message says what would be."""
+    """The text is not a valid range of offsets; the message gives examples."""
 
 
 _START_WORDS = ("start", "oldest")
@@ -76,7 +77,7 @@ _LEGACY_RANGE = re.compile(r"(\d+)-(\d+|end)")
 
 
 def parse_offsets(text: str, wall_ms: int) -> OffsetRange:
-    """`wall_ms` is now: durations count from it, or from the first time of a range."""
+    """`wall_ms` is the current time: durations count from it, or from the first time of a range."""
     legacy = _LEGACY_RANGE.fullmatch(text)
     if legacy:
         text = f"{legacy[1]}:{legacy[2]}"
@@ -89,7 +90,7 @@ def parse_offsets(text: str, wall_ms: int) -> OffsetRange:
             raise InvalidOffsets(_unreadable(text))
         found = OffsetRange(start, _parse_end(rest, text, wall_ms, None) if colon else None)
     if isinstance(found.start, AtOffset) and isinstance(found.end, AtOffset) and found.end.offset <= found.start.offset:
-        raise InvalidOffsets(f"offsets {text!r} end at or before their start: give the smaller one first")
+        raise InvalidOffsets(f"offsets {text!r} end at or before their start: give the smaller offset first")
     return found
 
 
@@ -118,7 +119,7 @@ def _parse_end(rest: str, text: str, wall_ms: int, since_ms: int | None, *, in_t
     rest = rest.removeprefix("@")
     length, timestamp_ms, _ = _parse_time(rest, text, wall_ms if since_ms is None else since_ms)
     if length != len(rest):
-        raise InvalidOffsets(f"offsets {text!r}: {rest[length:]!r} is left over after the end time")
+        raise InvalidOffsets(f"offsets {text!r}: unexpected {rest[length:]!r} after the end time")
     return AtTime(timestamp_ms)
 
 
@@ -137,7 +138,7 @@ def _parse_offset(half: str, text: str) -> OffsetSpec:
 
 
 def _parse_time(rest: str, text: str, origin_ms: int) -> tuple[int, int, bool]:
-    """(characters read, milliseconds since the epoch, whether it was a point in time and not a duration)."""
+    """(characters read, milliseconds since the epoch, whether the text was a time and not a duration)."""
     if found := _MILLISECONDS.match(rest):
         return len(found[0]), int(found[0]), True
     if found := _SECONDS.match(rest):
@@ -174,4 +175,4 @@ def _duration_ms(written: str, text: str) -> int:
 
 
 def _unreadable(text: str) -> str:
-    return f"offsets {text!r} cannot be read; examples: {EXAMPLES}"
+    return f"offsets {text!r} are invalid; examples: {EXAMPLES}"

@@ -1,10 +1,11 @@
-"""What commands print: tables and colour on a terminal, tab-separated lines in a pipe, JSON when asked.
+"""How commands print: tables and colour on a terminal, tab-separated lines in a pipe, JSON with --json.
 
 Data goes to standard output; progress and hints go to standard error, so that a pipe carries data only.
 """
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 import sys
@@ -44,10 +45,10 @@ def print_json_line(document: Any) -> None:
 
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]], kind: str | None = None) -> None:
-    """Aligned under headings on a terminal; in a pipe one line per row, separated by tabs, without headings.
+    """Aligned columns with headings on a terminal; in a pipe one tab-separated line per row, without headings.
 
-    Where a command prints several tables, `kind` begins each line of a pipe, so that they can be told apart."""
-    texts = [[_cell(value) for value in row] for row in rows]
+    If a command prints several tables, `kind` is the first field of each line in a pipe and identifies the table."""
+    texts = [[cell_text(value) for value in row] for row in rows]
     if not sys.stdout.isatty():
         for row in texts:
             print("\t".join(row if kind is None else [kind, *row]))
@@ -60,7 +61,7 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]], kind: 
 
 def print_facts(facts: Iterable[tuple[str, object]]) -> None:
     """Names and values: aligned on a terminal, tab-separated in a pipe."""
-    pairs = [(name, _cell(value)) for name, value in facts]
+    pairs = [(name, cell_text(value)) for name, value in facts]
     if not sys.stdout.isatty():
         for name, text in pairs:
             print(f"{name}\t{text}")
@@ -71,16 +72,26 @@ def print_facts(facts: Iterable[tuple[str, object]]) -> None:
 
 
 def print_section(title: str) -> None:
-    """A heading between tables, for eyes only."""
+    """A heading between tables, on a terminal only."""
     if sys.stdout.isatty():
         print(f"\n{bold(title)}")
+
+
+def text_field(name: str, data: bytes | None) -> dict[str, str | None]:
+    """A JSON field with these bytes as text; bytes that are not UTF-8 in base64, as `{name}_base64`."""
+    if data is None:
+        return {name: None}
+    try:
+        return {name: data.decode()}
+    except UnicodeDecodeError:
+        return {f"{name}_base64": base64.b64encode(data).decode()}
 
 
 def hint(message: str) -> None:
     print(styled(message, "2", sys.stderr), file=sys.stderr)
 
 
-def _cell(value: object) -> str:
+def cell_text(value: object) -> str:
     if value is None:
         return "-"
     if isinstance(value, bool):
@@ -91,7 +102,7 @@ def _cell(value: object) -> str:
 
 
 class Progress:
-    """Says what is going on once it has taken two seconds, and then now and again.
+    """Prints what the command is doing after two seconds, and repeatedly after that.
 
     with Progress("waiting for the broker"):
         …

@@ -1,4 +1,4 @@
-"""Partitions as words on the command line: `orders`, `orders:0`, `orders:0,2`; and what there is behind them."""
+"""Topics, partitions and brokers as arguments: `orders`, `orders:0`, `orders:0,2`; checked with the cluster."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ WORDS = "TOPIC[:P,…]"
 
 
 def parse_partitions(words: list[str]) -> dict[str, list[int] | None]:
-    """The partitions that are named of each topic; None for all of them."""
+    """The partitions named for each topic; None for all of them."""
     found: dict[str, list[int] | None] = {}
     for word in words:
         topic, colon, numbers = word.partition(":")
@@ -32,7 +32,7 @@ def parse_partitions(words: list[str]) -> dict[str, list[int] | None]:
 
 
 async def named_topics(client: Client, words: list[str]) -> list[tuple[TopicDescription, list[TopicPartition]]]:
-    """The topics that the words name (without words: all), each with the partitions that are meant."""
+    """The topics that the arguments name (all topics without arguments), each with the named partitions."""
     named = parse_partitions(words)
     if not named:
         topics = await client.topics.list()
@@ -40,12 +40,12 @@ async def named_topics(client: Client, words: list[str]) -> list[tuple[TopicDesc
         topics = [await _topic(client, name) for name in named]
     found = []
     for topic in topics:
-        there = [each.index for each in topic.partitions]
+        existing = [each.index for each in topic.partitions]
         indexes = named.get(topic.name)
-        missing = [index for index in indexes or () if index not in there]
+        missing = [index for index in indexes or () if index not in existing]
         if missing:
-            raise CommandFailed(f"topic {topic.name!r} has {len(there)} partitions, and no {missing[0]} among them")
-        partitions = [TopicPartition(topic.name, index) for index in (there if indexes is None else sorted(indexes))]
+            raise CommandFailed(f"topic {topic.name!r} has {len(existing)} partitions, but no partition {missing[0]}")
+        partitions = [TopicPartition(topic.name, index) for index in (existing if indexes is None else sorted(indexes))]
         found.append((topic, partitions))
     return found
 
@@ -56,7 +56,7 @@ async def _topic(client: Client, name: str) -> TopicDescription:
     except KafkaError as error:
         if error.code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
             raise
-        raise CommandFailed(f"there is no topic {name!r}: `strandline topic list` shows what there is") from error
+        raise CommandFailed(f"there is no topic {name!r}: `strandline topic list` lists the topics") from error
 
 
 def parse_brokers(text: str, option: str) -> list[int]:

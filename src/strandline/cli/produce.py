@@ -1,4 +1,4 @@
-"""`strandline produce TOPIC`: every line of the input becomes a record."""
+"""`strandline produce TOPIC`: writes every line of the input as a record."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ from collections.abc import AsyncIterator, Iterator
 from typing import TYPE_CHECKING
 
 from strandline.cli.errors import CommandFailed, UsageError
+from strandline.cli.options import add_client_options, add_json_option
 from strandline.cli.output import hint, print_json_line
-from strandline.cli.with_client import add_client_options, add_json_option, with_client
+from strandline.cli.with_client import with_client
 from strandline.model.errors import ErrorCode, KafkaError
 from strandline.runtime.tasks import yield_to_loop
 
@@ -24,9 +25,9 @@ if TYPE_CHECKING:
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 CHUNK_BYTES = 256 << 10
-# Deliveries that were not printed yet; reading pauses there so that a slow cluster does not fill our memory.
+# Records not yet acknowledged and printed; reading pauses at this number, which bounds the memory.
 MAX_UNREPORTED = 20_000
-# How large a record may be is for the broker to say; this is only what fits into a request at its default limit.
+# The broker limits the size of records; this is only what fits into a request at the default request limit.
 MAX_RECORD_BYTES = (100 << 20) - (64 << 10)
 
 
@@ -38,16 +39,16 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--file", metavar="FILE", help="read lines from FILE instead of standard input")
     parser.add_argument(
-        "-p", "--partition", type=int, help="the partition (default: by key, or whatever fills batches)"
+        "-p", "--partition", type=int, help="the partition (default: by key, or the one that fills batches)"
     )
-    parser.add_argument("-z", "--compression", choices=CODECS, default="none", help="how batches are compressed")
+    parser.add_argument("-z", "--compression", choices=CODECS, default="none", help="the compression of batches")
     parser.add_argument(
-        "--acks", choices=("all", "-1", "1", "0"), default="all", help="whom to wait for (default: all)"
+        "--acks", choices=("all", "-1", "1", "0"), default="all", help="the replicas to wait for (default: all)"
     )
     parser.add_argument(
         "-Z", "--tombstone", action="store_true", help="an empty line is a null value, not an empty one"
     )
-    parser.add_argument("-q", "--quiet", action="store_true", help="do not print where each record went")
+    parser.add_argument("-q", "--quiet", action="store_true", help="do not print partition and offset of each record")
     add_client_options(parser)
     add_json_option(parser)
     parser.set_defaults(run=run)
@@ -63,9 +64,9 @@ def run(arguments: argparse.Namespace) -> int:
             hint("one record per line; Ctrl-D ends")
         producing = _ProduceRun(arguments, headers, source)
         try:
-            # Where each line is told, or typed, no other sign of life is needed.
-            told = typed or (sys.stdout.isatty() and not arguments.quiet)
-            doing = None if told else producing.progress
+            # No progress is printed where each record is printed, or where the user types the records.
+            is_visible = typed or (sys.stdout.isatty() and not arguments.quiet)
+            doing = None if is_visible else producing.progress
             with_client(arguments, producing.run, doing)
         except KeyboardInterrupt:
             hint(f"interrupted after {producing.delivered} records")
@@ -84,7 +85,7 @@ def _header(pair: str) -> tuple[str, bytes]:
 def _opened(path: str | None) -> Iterator[int]:
     if path is None or path == "-":
         if sys.stdin is None:
-            raise UsageError("standard input is closed: there are no lines to write; give --file FILE")
+            raise UsageError("standard input is closed: give --file FILE")
         yield sys.stdin.fileno()
         return
     if os.path.isdir(path):
@@ -110,7 +111,7 @@ class _ProduceRun:
 
     def progress(self) -> str:
         last_error = self._producer.last_error if self._producer is not None else None
-        why = f" (trying again: {last_error})" if last_error is not None else ""
+        why = f" (retrying: {last_error})" if last_error is not None else ""
         return f"{self.delivered} records written to {self._arguments.topic}{why}"
 
     async def run(self, client: Client) -> None:
@@ -133,7 +134,7 @@ class _ProduceRun:
                         self._report_delivered()
                 self._report_delivered()
                 if len(lines) < 10:
-                    # Somebody is typing, or a program that waits for us: say at once where the lines went.
+                    # The input is interactive, or a program that waits for the output: report before reading on.
                     await self._report_all()
             await self._report_all()
 
@@ -145,7 +146,7 @@ class _ProduceRun:
                 await asyncio.gather(self._unreported[0], return_exceptions=True)
 
     def _report_delivered(self) -> None:
-        """Prints what was delivered, in the order of the input."""
+        """Prints the delivered records, in the order of the input."""
         while self._unreported and self._unreported[0].done():
             self._print(self._unreported.popleft().result())
             self.delivered += 1
@@ -190,19 +191,19 @@ def _explain_error(error: KafkaError, topic: str) -> Exception:
     from strandline.client.errors import RecordTooLarge
 
     if isinstance(error, RecordTooLarge):
-        return CommandFailed(f"{error.why}: brokers take no larger requests, so cut it into several records")
+        return CommandFailed(f"{error.why}: brokers accept no larger requests, so split it into several records")
     if error.code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
         return error
     if "has partitions" in error.why:
         return CommandFailed(f"{error.why}: give -p one of them")
     return CommandFailed(
-        f"topic {topic!r} does not exist: `strandline topic create {topic}` makes it, `strandline topic list` shows "
-        "what there is"
+        f"topic {topic!r} does not exist: `strandline topic create {topic}` creates it, `strandline topic list` lists "
+        "the topics"
     )
 
 
 async def _lines(source: int) -> AsyncIterator[list[bytes]]:
-    """Lines without their ends, in bunches as they arrive; a last line needs no end."""
+    """Lines without their newlines, in chunks as they arrive; the last line needs no newline."""
     rest: list[bytes] = []
     while chunk := await _read(source):
         first, *lines = chunk.split(b"\n")
@@ -216,7 +217,7 @@ async def _lines(source: int) -> AsyncIterator[list[bytes]]:
 
 
 async def _read(source: int) -> bytes:
-    """Waits without holding the event loop up where the operating system can tell us (not for regular files)."""
+    """Waits until the input is readable without blocking the event loop; regular files are always readable."""
     loop = asyncio.get_running_loop()
     readable = asyncio.Event()
     try:
@@ -231,4 +232,4 @@ async def _read(source: int) -> bytes:
     try:
         return os.read(source, CHUNK_BYTES)
     except OSError as error:
-        raise CommandFailed(f"the lines cannot be read: {error.strerror}") from error
+        raise CommandFailed(f"the input cannot be read: {error.strerror}") from error

@@ -1,4 +1,4 @@
-"""`strandline quorum`: who votes on metadata, how far everybody is; voters added and removed."""
+"""`strandline quorum`: describes the metadata quorum, adds and removes voters."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ import re
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from strandline.cli.errors import CommandFailed, UsageError
+from strandline.cli.options import add_client_options, add_json_option
 from strandline.cli.output import print_facts, print_json, print_section, print_table
-from strandline.cli.with_client import add_client_options, add_json_option, with_client
+from strandline.cli.with_client import with_client
 
 if TYPE_CHECKING:
     from strandline.client.admin.quorum import QuorumDescription, QuorumMember
@@ -18,17 +19,17 @@ if TYPE_CHECKING:
 _NEW_VOTER = re.compile(r"(\d+)(?:@(.+):(\d{1,5}):([A-Za-z0-9_-]{22}))?")
 _VOTER = re.compile(r"(\d+)(?::([A-Za-z0-9_-]{22}))?")
 ADD = """\
-A controller that is to vote must run and follow the quorum first: one that `strandline up` has started, or a
-`strandline server` whose directory was formatted with --no-initial-controllers. It is known by its id; where the
-cluster cannot tell its address and directory, give them as ID@HOST:PORT:DIRECTORY (directory.id in meta.properties).
+The controller must run as an observer of the quorum: one that `strandline up` has started, or a `strandline server`
+whose directory was formatted with --no-initial-controllers. Its id is enough unless the cluster does not know its
+address and directory; then give them as ID@HOST:PORT:DIRECTORY (directory.id in meta.properties).
 
 examples:
   strandline quorum add 4
   strandline quorum add 4@10.0.0.4:9093:JEXY6aqzQY-32P5TStzaFg
 """
 REMOVE = """\
-Removes a vote, not the node: it goes on as an observer if it runs. A voter whose disk is lost must be removed before a
-new node takes its place: it would otherwise count as a voter that never answers.
+Removes the vote, not the node: if it runs, it becomes an observer. A voter whose disk is lost must be removed before a
+new node replaces it; otherwise it counts as a voter that never responds.
 
 examples:
   strandline quorum remove 2
@@ -50,14 +51,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
     describe.set_defaults(run=run_describe)
 
     add = verbs.add_parser(
-        "add", help="give a controller a vote", epilog=ADD, formatter_class=style, allow_abbrev=False
+        "add", help="make a controller a voter", epilog=ADD, formatter_class=style, allow_abbrev=False
     )
     add.add_argument("voter", metavar="ID[@HOST:PORT:DIRECTORY]")
     add.set_defaults(run=run_add)
 
-    remove = verbs.add_parser(
-        "remove", help="take a vote away", epilog=REMOVE, formatter_class=style, allow_abbrev=False
-    )
+    remove = verbs.add_parser("remove", help="remove a voter", epilog=REMOVE, formatter_class=style, allow_abbrev=False)
     remove.add_argument("voter", metavar="ID[:DIRECTORY]")
     remove.set_defaults(run=run_remove)
 
@@ -70,7 +69,7 @@ def run_describe(arguments: argparse.Namespace) -> int:
     async def work(client: Client) -> QuorumDescription:
         return await client.quorum.describe()
 
-    quorum = quorum_as_json(with_client(arguments, work, "asking about the quorum"))
+    quorum = quorum_as_json(with_client(arguments, work, "describing the quorum"))
     if arguments.json:
         print_json(quorum)
         return 0
@@ -113,7 +112,7 @@ def quorum_as_json(quorum: QuorumDescription) -> dict[str, Any]:
 
 
 def _ago(then_ms: int, now_ms: int) -> int | None:
-    """By the leader's clock, which gave both times."""
+    """Both times are from the leader's clock."""
     return None if then_ms < 0 or now_ms < 0 else max(0, now_ms - then_ms)
 
 
@@ -156,24 +155,24 @@ def parse_new_voter(text: str) -> NewVoter:
 
 
 def run_add(arguments: argparse.Namespace) -> int:
-    asked = parse_new_voter(arguments.voter)
+    new = parse_new_voter(arguments.voter)
 
     async def work(client: Client) -> dict[str, Any]:
         quorum = await client.quorum.describe()
-        voter = quorum.voter(asked.id)
-        if voter is not None and asked.directory_id in (None, voter.directory_id):
-            return {"id": asked.id, "directory_id": str(voter.directory_id), "added": False}
-        directory_id = asked.directory_id or _observed_directory(quorum, asked.id)
-        endpoint = asked.endpoint or await _registered_endpoint(client, asked.id)
-        await client.quorum.add(asked.id, directory_id, [(_listener_name(quorum), endpoint)])
-        return {"id": asked.id, "directory_id": str(directory_id), "added": True}
+        voter = quorum.voter(new.id)
+        if voter is not None and new.directory_id in (None, voter.directory_id):
+            return {"id": new.id, "directory_id": str(voter.directory_id), "added": False}
+        directory_id = new.directory_id or _observed_directory(quorum, new.id)
+        endpoint = new.endpoint or await _registered_endpoint(client, new.id)
+        await client.quorum.add(new.id, directory_id, [(_listener_name(quorum), endpoint)])
+        return {"id": new.id, "directory_id": str(directory_id), "added": True}
 
-    added = with_client(arguments, work, f"adding voter {asked.id}")
+    added = with_client(arguments, work, f"adding voter {new.id}")
     if arguments.json:
         print_json(added)
     else:
-        status = "votes now" if added["added"] else "is a voter already"
-        print_table(("NODE", "STATUS", "DIRECTORY"), [(asked.id, status, added["directory_id"])])
+        status = "is a voter now" if added["added"] else "was a voter already"
+        print_table(("NODE", "STATUS", "DIRECTORY"), [(new.id, status, added["directory_id"])])
     return 0
 
 
@@ -184,8 +183,8 @@ def _observed_directory(quorum: QuorumDescription, node_id: int) -> Uuid:
     if observer is None or observer.directory_id == ZERO_UUID:
         seen = ", ".join(str(each.id) for each in quorum.observers) or "none"
         raise CommandFailed(
-            f"the active controller does not see node {node_id} follow the quorum (observers: {seen}): start it first, "
-            f"or say what it is with {node_id}@HOST:PORT:DIRECTORY"
+            f"node {node_id} is not an observer of the quorum (observers: {seen}): start it first, or give its address "
+            f"and directory with {node_id}@HOST:PORT:DIRECTORY"
         )
     return observer.directory_id
 
@@ -195,13 +194,13 @@ async def _registered_endpoint(client: Client, node_id: int) -> Endpoint:
     if endpoint is None:
         raise CommandFailed(
             f"node {node_id} is not registered as a controller: it needs controller in process.roles; if it has that, "
-            f"say where it is with {node_id}@HOST:PORT:DIRECTORY"
+            f"give its address with {node_id}@HOST:PORT:DIRECTORY"
         )
     return endpoint
 
 
 def _listener_name(quorum: QuorumDescription) -> str:
-    """All controllers name their listener alike."""
+    """All controllers use the same listener name."""
     listeners = quorum.listeners.get(quorum.leader_id)
     return listeners[0][0] if listeners else "CONTROLLER"
 
@@ -213,18 +212,18 @@ def run_remove(arguments: argparse.Namespace) -> int:
     if found is None:
         raise UsageError(f"{arguments.voter!r} is not ID or ID:DIRECTORY, for example 2 or 2:JEXY6aqzQY-32P5TStzaFg")
     voter_id = int(found[1])
-    asked_directory = Uuid.parse(found[2]) if found[2] else None
+    directory = Uuid.parse(found[2]) if found[2] else None
 
     async def work(client: Client) -> Uuid:
         quorum = await client.quorum.describe()
         voter = quorum.voter(voter_id)
-        if voter is None or asked_directory not in (None, voter.directory_id):
+        if voter is None or directory not in (None, voter.directory_id):
             voters = ", ".join(f"{each.id}:{each.directory_id}" for each in quorum.voters)
-            raise CommandFailed(f"{arguments.voter} is no voter: the voters are {voters}")
+            raise CommandFailed(f"{arguments.voter} is not a voter: the voters are {voters}")
         if voter.directory_id == ZERO_UUID:
             raise CommandFailed(
-                "the voters of this cluster are those of controller.quorum.voters in its nodes' files: let the log say "
-                "who votes with `strandline feature upgrade kraft.version=1`, and they can be changed"
+                "the voters of this cluster are static (controller.quorum.voters): `strandline feature upgrade "
+                "kraft.version=1` makes them dynamic, so that they can be changed"
             )
         await client.quorum.remove(voter_id, voter.directory_id)
         return voter.directory_id
@@ -233,5 +232,5 @@ def run_remove(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print_json({"id": voter_id, "directory_id": str(directory_id), "removed": True})
     else:
-        print_table(("NODE", "STATUS", "DIRECTORY"), [(voter_id, "does not vote any more", str(directory_id))])
+        print_table(("NODE", "STATUS", "DIRECTORY"), [(voter_id, "is no longer a voter", str(directory_id))])
     return 0

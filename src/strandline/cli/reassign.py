@@ -1,4 +1,4 @@
-"""`strandline topic reassign`: where the replicas of partitions live, changed while they serve."""
+"""`strandline topic reassign`: moves replicas of partitions to other brokers."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from strandline.cli.errors import CommandFailed, UsageError
+from strandline.cli.options import add_client_options, add_json_option
 from strandline.cli.output import hint, print_json, print_table
 from strandline.cli.partition_arguments import WORDS, named_topics, parse_brokers
 from strandline.cli.reassignment_run import ReassignmentRun
-from strandline.cli.with_client import add_client_options, add_json_option, with_client
+from strandline.cli.with_client import with_client
 from strandline.model.ids import TopicPartition
 
 if TYPE_CHECKING:
@@ -21,15 +22,15 @@ if TYPE_CHECKING:
     from strandline.client.core.replica_placement import Moves
 
 HELP = """\
-A plan is JSON as Kafka's tools have it:
+A plan is JSON in the format of Kafka's tools:
   {"version": 1, "partitions": [{"topic": "orders", "partition": 0, "replicas": [1, 2, 3]}]}
-The first replica is the preferred leader. A move that was begun goes on by itself; --wait watches it.
+The first replica is the preferred leader. Moves continue after the command returns; --wait waits for them.
 
 examples:
-  strandline topic reassign orders:0 --to 2,3,4        partition 0 on these brokers, 2 being preferred to lead
-  strandline topic reassign orders --to 2,3,4 --wait   all partitions, led in turn
-  strandline topic reassign --status                   what is being moved
-  strandline topic reassign orders --cancel            back to where they were
+  strandline topic reassign orders:0 --to 2,3,4        partition 0 to these brokers, preferred leader 2
+  strandline topic reassign orders --to 2,3,4 --wait   all partitions, preferred leaders in turn
+  strandline topic reassign --status                   the moves in progress
+  strandline topic reassign orders --cancel            back to the original replicas
   strandline topic reassign --generate --to 1,2,3,4 > plan.json
   strandline topic reassign --file plan.json --wait
 """
@@ -39,15 +40,15 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.epilog = HELP
     parser.add_argument("words", metavar=WORDS, nargs="*", help="topics, or some of their partitions")
-    parser.add_argument("--to", metavar="ID,…", help="the brokers; as many replicas as there are brokers")
+    parser.add_argument("--to", metavar="ID,…", help="the brokers, one replica on each")
     action = parser.add_mutually_exclusive_group()
-    action.add_argument("--file", metavar="PLAN", help="move as this plan says (- for standard input)")
-    action.add_argument("--status", action="store_true", help="show what is being moved")
-    action.add_argument("--cancel", action="store_true", help="stop moving and go back (--all: everywhere)")
+    action.add_argument("--file", metavar="PLAN", help="carry out this plan (- for standard input)")
+    action.add_argument("--status", action="store_true", help="show the moves in progress")
+    action.add_argument("--cancel", action="store_true", help="cancel moves in progress (--all: all of them)")
     action.add_argument("--generate", action="store_true", help="print a plan that spreads topics evenly over --to")
-    parser.add_argument("-r", "--replicas", type=int, help="with --generate: how many copies (default: as many as now)")
-    parser.add_argument("--all", action="store_true", help="with --cancel: every partition that is being moved")
-    parser.add_argument("--wait", action="store_true", help="until everything has arrived")
+    parser.add_argument("-r", "--replicas", type=int, help="with --generate: the replication factor (default: as now)")
+    parser.add_argument("--all", action="store_true", help="with --cancel: all moves in progress")
+    parser.add_argument("--wait", action="store_true", help="wait until all moves have completed")
     add_client_options(parser)
     add_json_option(parser)
     parser.set_defaults(run=run)
@@ -62,10 +63,10 @@ def run(arguments: argparse.Namespace) -> int:
         return _run_generate(arguments)
     if arguments.file is not None:
         if arguments.words or arguments.to:
-            raise UsageError("--file says which partitions go where: give no topics and no --to beside it")
+            raise UsageError("--file cannot be combined with topics or --to")
         return _run_moves(arguments, parse_plan(_read(arguments.file), arguments.file))
     if not arguments.words or not arguments.to:
-        raise UsageError(f"what should go where? Give {WORDS} and --to ID,…, or --file, --status, --cancel, --generate")
+        raise UsageError(f"give {WORDS} and --to ID,…, or --file, --status, --cancel, --generate")
     return _run_moves(arguments, None)
 
 
@@ -89,7 +90,7 @@ def parse_plan(text: str, where: str) -> Moves:
             for entry in entries
         }
     except (ValueError, KeyError, TypeError) as error:
-        missing = f"an entry has no {error.args[0]}" if isinstance(error, KeyError) else "it is not such JSON"
+        missing = f"an entry has no {error.args[0]}" if isinstance(error, KeyError) else "it is not JSON of this format"
         raise UsageError(f"{where} is not a plan ({missing}); `strandline topic reassign --help` shows one") from error
     if not moves:
         raise UsageError(f"{where} moves nothing")
@@ -131,7 +132,7 @@ def _run_moves(arguments: argparse.Namespace, planned: Moves | None) -> int:
         return moves, before
 
     def progress_text() -> str:
-        return moving[0].progress_text() if moving else "looking at the topics"
+        return moving[0].progress_text() if moving else "describing the topics"
 
     moves, before = with_client(arguments, work, progress_text)
     status = "moved" if arguments.wait else "begun"
@@ -146,7 +147,7 @@ def _run_moves(arguments: argparse.Namespace, planned: Moves | None) -> int:
     rows = [(each.topic, each.partition, before.get(each), to, status) for each, to in sorted(moves.items())]
     print_table(("TOPIC", "PARTITION", "FROM", "TO", "STATUS"), rows)
     if not arguments.wait:
-        hint("`strandline topic reassign --status` shows what is still on its way, --cancel takes it back")
+        hint("`strandline topic reassign --status` shows the moves in progress, --cancel cancels them")
     return 0
 
 
@@ -157,7 +158,7 @@ def _run_status(arguments: argparse.Namespace) -> int:
         topics = await named_topics(client, arguments.words)
         return await client.reassignments.under_way([each for _, partitions in topics for each in partitions])
 
-    under_way = with_client(arguments, work, "asking what is being moved")
+    under_way = with_client(arguments, work, "listing the moves in progress")
     if arguments.json:
         print_json(
             [
@@ -173,7 +174,7 @@ def _run_status(arguments: argparse.Namespace) -> int:
         )
         return 0
     if not under_way:
-        hint("nothing is being moved")
+        hint("no moves are in progress")
         return 0
     rows = [(*each.partition, each.replicas, each.adding, each.removing) for each in under_way]
     print_table(("TOPIC", "PARTITION", "REPLICAS", "ADDING", "REMOVING"), rows)
@@ -182,18 +183,18 @@ def _run_status(arguments: argparse.Namespace) -> int:
 
 def _run_cancel(arguments: argparse.Namespace) -> int:
     if not arguments.words and not arguments.all:
-        raise UsageError(f"cancel what? Give {WORDS}, or --all")
+        raise UsageError(f"give {WORDS}, or --all")
 
     async def work(client: Client) -> list[TopicPartition]:
-        meant = None
+        named = None
         if arguments.words:
             topics = await named_topics(client, arguments.words)
-            meant = [each for _, partitions in topics for each in partitions]
-        under_way = [each.partition for each in await client.reassignments.under_way(meant)]
-        refused = await client.reassignments.cancel(under_way) if under_way else {}
-        if refused:
-            told = "; ".join(f"{partition}: {error}" for partition, error in list(refused.items())[:5])
-            raise CommandFailed(f"{len(refused)} moves could not be cancelled: {told}")
+            named = [each for _, partitions in topics for each in partitions]
+        under_way = [each.partition for each in await client.reassignments.under_way(named)]
+        rejected = await client.reassignments.cancel(under_way) if under_way else {}
+        if rejected:
+            reasons = "; ".join(f"{partition}: {error}" for partition, error in list(rejected.items())[:5])
+            raise CommandFailed(f"{len(rejected)} moves could not be cancelled: {reasons}")
         return under_way
 
     cancelled = with_client(arguments, work, "cancelling")
@@ -201,7 +202,7 @@ def _run_cancel(arguments: argparse.Namespace) -> int:
         print_json([{"topic": each.topic, "partition": each.partition, "status": "cancelled"} for each in cancelled])
         return 0
     if not cancelled:
-        hint("nothing is being moved")
+        hint("no moves are in progress")
         return 0
     print_table(("TOPIC", "PARTITION", "STATUS"), [(*each, "cancelled") for each in cancelled])
     return 0
@@ -212,14 +213,14 @@ def _run_generate(arguments: argparse.Namespace) -> int:
 
     allowed = None if arguments.to is None else parse_brokers(arguments.to, "--to")
     if arguments.replicas is not None and arguments.replicas < 1:
-        raise UsageError(f"-r {arguments.replicas}: it must be at least 1")
+        raise UsageError(f"-r {arguments.replicas}: must be at least 1")
 
     async def work(client: Client) -> Moves:
         brokers = (await client.cluster.describe()).brokers
         known = {broker.id for broker in brokers}
         unknown = [each for each in allowed or () if each not in known]
         if unknown:
-            raise CommandFailed(f"there is no broker {unknown[0]}: `strandline broker list` shows which there are")
+            raise CommandFailed(f"there is no broker {unknown[0]}: `strandline broker list` lists the brokers")
         topics = await named_topics(client, arguments.words)
         placement = {
             TopicPartition(topic.name, each.index): each.replicas
@@ -233,6 +234,6 @@ def _run_generate(arguments: argparse.Namespace) -> int:
         except ValueError as error:
             raise CommandFailed(str(error)) from error
 
-    # The plan is what the next command reads, so it is JSON in any case.
+    # The plan is the input of the next command, so it is always JSON.
     print_json(as_plan(with_client(arguments, work, "planning")))
     return 0

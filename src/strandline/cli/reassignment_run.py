@@ -1,6 +1,6 @@
-"""Replicas on the move: begun a few hundred at a time and followed until they have arrived.
+"""Runs reassignments: starts a few hundred at a time and waits until they have completed.
 
-`topic reassign` and `broker drain` share it. Whoever stops watching stops nothing: what was begun goes on without us.
+Used by `topic reassign` and `broker drain`. Reassignments that were started continue when the command is interrupted.
 """
 
 from __future__ import annotations
@@ -22,41 +22,41 @@ MAX_CONCURRENT_MOVES = 200
 
 
 class ReassignmentRun:
-    """What has become of a set of moves; `progress_text` is what to show meanwhile."""
+    """A set of moves and their state; `progress_text` is printed meanwhile."""
 
     def __init__(self, moves: Mapping[TopicPartition, Sequence[int]]) -> None:
         self._moves = moves
         self._started = 0
-        self._under_way = 0
+        self._in_progress = 0
 
     def progress_text(self) -> str:
-        return (
-            f"{self._started - self._under_way} of {len(self._moves)} partitions moved, {self._under_way} on their way"
-        )
+        moved = self._started - self._in_progress
+        return f"{moved} of {len(self._moves)} partitions moved, {self._in_progress} in progress"
 
     async def start_all(self, client: Client) -> None:
-        """Without waiting for any of them."""
-        await self._begin(client, list(self._moves))
+        """Starts all moves without waiting for their completion."""
+        await self._start(client, list(self._moves))
 
     async def run(self, client: Client) -> None:
-        """A slice at a time, so that the cluster is not asked to copy everything at once."""
+        """Runs all moves, MAX_CONCURRENT_MOVES at a time, so that the cluster does not copy everything at once."""
         partitions = list(self._moves)
         for first in range(0, len(partitions), MAX_CONCURRENT_MOVES):
             slice_ = partitions[first : first + MAX_CONCURRENT_MOVES]
-            await self._begin(client, slice_)
+            await self._start(client, slice_)
             await self.follow(client, slice_)
 
     async def follow(self, client: Client, partitions: Sequence[TopicPartition]) -> None:
         while True:
-            self._under_way = len(await client.reassignments.under_way(partitions))
-            if not self._under_way:
+            self._in_progress = len(await client.reassignments.under_way(partitions))
+            if not self._in_progress:
                 break
             await client.router.sleep(POLL_MS)
         await self._until_visible(client, partitions)
 
     async def _until_visible(self, client: Client, partitions: Sequence[TopicPartition]) -> None:
-        """That all have arrived the controller knows first. Who looks next asks a broker, and should find what we said;
-        but what somebody else has changed meanwhile is never shown, so there is an end to it."""
+        """Waits until the broker's metadata shows the new replicas. The controller knows of the completion first, and
+        the next command may read from a broker. A concurrent change may replace these replicas, so the wait is
+        limited."""
         router = client.router
         topics = sorted({each.topic for each in partitions})
         deadline_ms = router.deadline_ms(VISIBLE_TIMEOUT_MS)
@@ -67,16 +67,16 @@ class ReassignmentRun:
             await router.sleep(VISIBLE_POLL_MS)
 
     def _is_visible(self, view: ClusterMetadata, each: TopicPartition) -> bool:
-        """What is gone need not be shown."""
+        """Deleted partitions count as visible."""
         topic = view.topics.get(each.topic)
         partition = topic.partitions.get(each.partition) if topic is not None else None
         return partition is None or list(partition.replicas) == list(self._moves[each])
 
-    async def _begin(self, client: Client, partitions: Sequence[TopicPartition]) -> None:
-        refused = await client.reassignments.begin({each: self._moves[each] for each in partitions})
-        self._started += len(partitions) - len(refused)
-        self._under_way += len(partitions) - len(refused)
-        if refused:
-            told = "; ".join(f"{partition}: {error}" for partition, error in list(refused.items())[:5])
-            begun = f" ({self._started} others were accepted)" if self._started else ""
-            raise CommandFailed(f"{len(refused)} moves were refused{begun}: {told}")
+    async def _start(self, client: Client, partitions: Sequence[TopicPartition]) -> None:
+        rejected = await client.reassignments.begin({each: self._moves[each] for each in partitions})
+        self._started += len(partitions) - len(rejected)
+        self._in_progress += len(partitions) - len(rejected)
+        if rejected:
+            reasons = "; ".join(f"{partition}: {error}" for partition, error in list(rejected.items())[:5])
+            accepted = f" ({self._started} others were accepted)" if self._started else ""
+            raise CommandFailed(f"{len(rejected)} moves were rejected{accepted}: {reasons}")

@@ -1,7 +1,7 @@
-"""The format language of `consume -f`: percent verbs with brace modifiers, rpk's.
+"""The format language of `consume -f`, which is rpk's: percent verbs with modifiers in braces.
 
-Owns the grammar and the rendering of one record; a format is compiled once into a list of small functions, so that a
-long consume pays for no parsing. `%h{…}` holds a format of its own in which `%k` and `%v` are a header's.
+Owns the grammar and the rendering of one record. A format is compiled once into a list of functions, so that rendering
+parses nothing. `%h{…}` contains a format in which `%k` and `%v` are the key and value of a header.
 """
 
 from __future__ import annotations
@@ -12,11 +12,12 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from strandline.cli.format_modifiers import Encode, number_modifier, text_modifier, timestamp_modifier
+from strandline.records.compression import Codec
 
 
 @dataclass(slots=True)
 class RecordFields:
-    """Everything a verb can ask for: one record and what is known of its batch and partition."""
+    """The values that verbs print: one record with its batch and partition."""
 
     topic: bytes = b""
     partition: int = 0
@@ -40,7 +41,7 @@ Piece = Callable[[RecordFields], bytes]
 
 
 class InvalidFormat(ValueError):
-    """The text is not in the language; the message says where it stops being so."""
+    """The text is not a valid format; the message says where and why."""
 
 
 _TEXTS: dict[str, Callable[[RecordFields], bytes]] = {
@@ -65,7 +66,7 @@ _NUMBERS: dict[str, Callable[[RecordFields], int]] = {
 }
 _LITERALS = {"%": b"%", "{": b"{", "}": b"}"}
 _ESCAPES = {"t": b"\t", "n": b"\n", "r": b"\r", "\\": b"\\"}
-_CODECS = (b"none", b"gzip", b"snappy", b"lz4", b"zstd")
+_CODECS = {int(codec): codec.name.lower().encode() for codec in Codec}
 _ATTRIBUTES: dict[str, Callable[[int], int]] = {
     "compression": lambda attributes: attributes & 7,
     "timestamp-type": lambda attributes: attributes >> 3 & 1,
@@ -77,7 +78,7 @@ _CLOSERS = {"[": "]", "{": "}", "#": "#"}
 
 
 class RecordFormat:
-    """A compiled format: `render(record)` gives the bytes to print."""
+    """A compiled format: `render(record)` returns the bytes to print."""
 
     def __init__(self, text: str) -> None:
         self._pieces = _compile(text)
@@ -131,7 +132,7 @@ def _escape(text: str, position: int) -> tuple[bytes, int]:
 
 
 def _modifier(text: str, position: int) -> tuple[str | None, int]:
-    """What stands in the braces after a verb, if there are any: (modifier, position behind it)."""
+    """The text in the braces after a verb, if there are any: (modifier, position after it)."""
     if text[position : position + 1] != "{":
         return None, position
     wrapped = _WRAPPED.match(text, position + 1)
@@ -146,7 +147,7 @@ def _modifier(text: str, position: int) -> tuple[str | None, int]:
     end = position
     while end < len(text):
         if text[end] == "%":
-            end += 1  # %{ and %} are literal braces, and %% hides a brace behind it from nobody
+            end += 1  # %{ and %} are literal braces; %% does not escape a brace that follows it
         elif text[end] == "{":
             depth += 1
         elif text[end] == "}":
@@ -201,7 +202,7 @@ def _attribute_piece(modifier: str | None) -> Piece:
         raise InvalidFormat(f"%a needs one of {{{'}, {'.join(_ATTRIBUTES)}}}")
     select = _ATTRIBUTES[name]
     if name == "compression" and not number:
-        return lambda record: _CODECS[select(record.attributes)] if select(record.attributes) < 5 else b"unknown"
+        return lambda record: _CODECS.get(select(record.attributes), b"unknown")
     plain = "ascii" if number in ("", "number") else number
     write = _known(number_modifier(plain), number, "a number modifier such as big64, hex8 or bool")
     return lambda record: write(select(record.attributes))
@@ -219,7 +220,7 @@ def _header_piece(modifier: str | None) -> Piece:
 
 
 def _unwrapped(modifier: str) -> tuple[str, str]:
-    """`strftime##%F##` → ("strftime", "%F"); a modifier without wrapping is its own name."""
+    """`strftime##%F##` → ("strftime", "%F"); a modifier without a wrapped text → (modifier, "")."""
     wrapped = _WRAPPED.match(modifier)
     if wrapped is None:
         return modifier, ""

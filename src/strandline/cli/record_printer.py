@@ -1,14 +1,14 @@
-"""Records on standard output, for `consume`: by a format, or as JSON; written in large pieces."""
+"""Prints records for `consume`: by a format or as JSON, buffered into large writes."""
 
 from __future__ import annotations
 
 import argparse
-import base64
 import json
 import select
 import sys
 from typing import TYPE_CHECKING, Any, Protocol
 
+from strandline.cli.output import text_field
 from strandline.cli.record_format import RecordFields, RecordFormat
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ BUFFER_BYTES = 256 << 10
 class Printer(Protocol):
     def show(self, fetched: FetchedPartition, batch: FetchedBatch, record: Record) -> None: ...
     def flush(self) -> None:
-        """Raises BrokenPipeError when nobody reads any more, even if there was nothing to write."""
+        """Raises BrokenPipeError if the reader has closed the pipe, even if there was nothing to write."""
         ...
 
 
@@ -85,7 +85,7 @@ class _FormatPrinter(_Output):
 
 
 class _JsonPrinter(_Output):
-    """One object per record; bytes that are no text appear in base64, under a name that says so."""
+    """One object per record; bytes that are not UTF-8 are printed in base64, as `key_base64` or `value_base64`."""
 
     def __init__(self, *, pretty: bool, meta_only: bool) -> None:
         super().__init__()
@@ -93,13 +93,13 @@ class _JsonPrinter(_Output):
         self._meta_only = meta_only
 
     def show(self, fetched: FetchedPartition, batch: FetchedBatch, record: Record) -> None:
-        document: dict[str, Any] = {"topic": fetched.partition.topic, **_text("key", record.key)}
+        document: dict[str, Any] = {"topic": fetched.partition.topic, **text_field("key", record.key)}
         if self._meta_only:
             document["value_size"] = len(record.value or b"")
         else:
-            document |= _text("value", record.value)
+            document |= text_field("value", record.value)
         if record.headers:
-            document["headers"] = [{"key": name, **_text("value", value)} for name, value in record.headers]
+            document["headers"] = [{"key": name, **text_field("value", value)} for name, value in record.headers]
         document |= {
             "timestamp": record.timestamp,
             "partition": fetched.partition.partition,
@@ -113,19 +113,10 @@ class _JsonPrinter(_Output):
 
 
 def _reader_has_closed() -> bool:
-    """Of a pipe: `consume | head -1` should end with head, not with the next record."""
+    """`consume | head -1` should exit when head does, not with the next record."""
     try:
         watched = select.poll()
         watched.register(sys.stdout.fileno(), 0)
         return any(event & (select.POLLERR | select.POLLNVAL) for _, event in watched.poll(0))
     except (OSError, ValueError, AttributeError):
         return False
-
-
-def _text(name: str, data: bytes | None) -> dict[str, str | None]:
-    if data is None:
-        return {name: None}
-    try:
-        return {name: data.decode()}
-    except UnicodeDecodeError:
-        return {f"{name}_base64": base64.b64encode(data).decode()}

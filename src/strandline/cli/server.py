@@ -1,21 +1,21 @@
-"""`strandline server FILE.properties`: one node in the foreground, with Kafka's configuration keys."""
+"""`strandline server FILE.properties`: runs one node in the foreground, with Kafka's config keys."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from strandline.cli.errors import CommandFailed
-from strandline.cli.preconditions import reject_windows
-from strandline.cli.with_client import check_file, parse_pairs
+from strandline.cli.options import parse_pairs
+from strandline.cli.preconditions import check_file, reject_windows
 
 if TYPE_CHECKING:
     import argparse
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("file", metavar="FILE", help="a server.properties as Kafka has them")
+    parser.add_argument("file", metavar="FILE", help="a server.properties file with Kafka's configs")
     parser.add_argument(
-        "--override", metavar="KEY=VALUE", action="append", default=[], help="instead of what FILE says"
+        "--override", metavar="KEY=VALUE", action="append", default=[], help="override a config of FILE"
     )
     parser.add_argument(
         "--auto-format",

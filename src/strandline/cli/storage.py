@@ -1,4 +1,4 @@
-"""`strandline storage`: format a node's directories for its first start, or say what is in them."""
+"""`strandline storage`: formats the directories of a node before its first start, or describes them."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from strandline.cli.errors import CommandFailed, UsageError
+from strandline.cli.options import add_json_option, parse_pairs
 from strandline.cli.output import hint, print_facts, print_json, print_table
-from strandline.cli.preconditions import reject_windows
-from strandline.cli.with_client import add_json_option, check_file, parse_pairs
+from strandline.cli.preconditions import check_file, reject_windows
 
 if TYPE_CHECKING:
     from strandline.node.config import Config
@@ -19,29 +19,29 @@ if TYPE_CHECKING:
 def configure(parser: argparse.ArgumentParser) -> None:
     verbs = parser.add_subparsers(metavar="VERB", required=True)
 
-    formatting = verbs.add_parser("format", help="make empty directories ready for a node's first start")
+    formatting = verbs.add_parser("format", help="format empty directories before the first start of a node")
     formatting.add_argument(
         "-t",
         "--cluster-id",
         metavar="ID",
         required=True,
-        help="the cluster (`strandline storage random-uuid` makes ids)",
+        help="the cluster id (`strandline storage random-uuid` generates one)",
     )
     how = formatting.add_mutually_exclusive_group()
     how.add_argument("-s", "--standalone", action="store_true", help="this node is the first and only controller")
     how.add_argument("-I", "--initial-controllers", metavar="ID@HOST:PORT:DIRECTORY,…", help="the first controllers")
     how.add_argument("-N", "--no-initial-controllers", action="store_true", help="a controller that joins later")
     formatting.add_argument(
-        "-g", "--ignore-formatted", action="store_true", help="leave formatted directories as they are"
+        "-g", "--ignore-formatted", action="store_true", help="skip directories that are already formatted"
     )
     formatting.add_argument("-r", "--release-version", metavar="VERSION", help="features as of this release of Kafka")
     formatting.add_argument("--feature", metavar="NAME=LEVEL", action="append", default=[], help="a feature's level")
     formatting.set_defaults(run=run_format)
 
-    info = verbs.add_parser("info", help="show what a node's directories hold")
+    info = verbs.add_parser("info", help="show the state of a node's directories")
     info.set_defaults(run=run_info)
 
-    uuid = verbs.add_parser("random-uuid", help="print an id for a new cluster")
+    uuid = verbs.add_parser("random-uuid", help="generate an id for a new cluster")
     uuid.set_defaults(run=run_random_uuid)
 
     for verb in (formatting, info):
@@ -107,7 +107,7 @@ def run_format(arguments: argparse.Namespace) -> int:
 def _features(pairs: list[str]) -> dict[str, int] | None:
     levels = parse_pairs(pairs, "--feature")
     if not all(level.isdigit() for level in levels.values()):
-        raise UsageError("--feature takes NAME=LEVEL, and a level is a number")
+        raise UsageError("--feature takes NAME=LEVEL, where LEVEL is a number")
     return {name: int(level) for name, level in levels.items()} or None
 
 

@@ -1,4 +1,4 @@
-"""`strandline topic`: create, list, describe, alter, delete (and `reassign`, in a module of its own)."""
+"""`strandline topic`: create, list, describe, alter, delete; `cli/reassign` is its subcommand `reassign`."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from strandline.cli import reassign
 from strandline.cli.errors import CommandFailed, UsageError
+from strandline.cli.options import add_client_options, add_json_option, parse_pairs
 from strandline.cli.output import print_facts, print_json, print_section, print_table
-from strandline.cli.with_client import add_client_options, add_json_option, explain_error, parse_pairs, with_client
+from strandline.cli.with_client import explain_error, with_client
 from strandline.model.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
@@ -22,31 +23,35 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
     create = verbs.add_parser("create", help="create topics", allow_abbrev=False)
     create.add_argument("names", metavar="NAME", nargs="+")
-    create.add_argument("-p", "--partitions", type=int, default=-1, help="how many (default: num.partitions)")
-    create.add_argument("-r", "--replicas", type=int, default=-1, help="copies (default: default.replication.factor)")
-    create.add_argument("-c", "--config", metavar="KEY=VALUE", action="append", default=[], help="a topic setting")
-    create.add_argument("--if-not-exists", action="store_true", help="a topic that exists is no failure")
-    create.add_argument("--dry-run", action="store_true", help="only check whether it would be accepted")
+    create.add_argument(
+        "-p", "--partitions", type=int, default=-1, help="number of partitions (default: num.partitions)"
+    )
+    create.add_argument(
+        "-r", "--replicas", type=int, default=-1, help="replication factor (default: default.replication.factor)"
+    )
+    create.add_argument("-c", "--config", metavar="KEY=VALUE", action="append", default=[], help="a topic config")
+    create.add_argument("--if-not-exists", action="store_true", help="do not fail if the topic exists")
+    create.add_argument("--dry-run", action="store_true", help="only check whether the topic would be accepted")
     create.set_defaults(run=run_create)
 
     listing = verbs.add_parser("list", help="list topics", allow_abbrev=False)
-    listing.add_argument("-i", "--internal", action="store_true", help="also the cluster's own topics")
+    listing.add_argument("-i", "--internal", action="store_true", help="also internal topics")
     listing.set_defaults(run=run_list)
 
-    describe = verbs.add_parser("describe", help="show a topic's partitions, offsets and settings", allow_abbrev=False)
+    describe = verbs.add_parser("describe", help="show partitions, offsets and configs of topics", allow_abbrev=False)
     describe.add_argument("names", metavar="NAME", nargs="+")
     describe.set_defaults(run=run_describe)
 
-    alter = verbs.add_parser("alter", help="add partitions, change settings", allow_abbrev=False)
+    alter = verbs.add_parser("alter", help="add partitions, change configs", allow_abbrev=False)
     alter.add_argument("name", metavar="NAME")
-    alter.add_argument("-p", "--partitions", type=int, help="grow to this many")
-    alter.add_argument("-c", "--config", metavar="KEY=VALUE", action="append", default=[], help="set a topic setting")
-    alter.add_argument("--unset", metavar="KEY", action="append", default=[], help="return a setting to its default")
+    alter.add_argument("-p", "--partitions", type=int, help="the new number of partitions")
+    alter.add_argument("-c", "--config", metavar="KEY=VALUE", action="append", default=[], help="set a topic config")
+    alter.add_argument("--unset", metavar="KEY", action="append", default=[], help="reset a config to its default")
     alter.set_defaults(run=run_alter)
 
     delete = verbs.add_parser("delete", help="delete topics and all their records", allow_abbrev=False)
     delete.add_argument("names", metavar="NAME", nargs="+")
-    delete.add_argument("--if-exists", action="store_true", help="a topic that does not exist is no failure")
+    delete.add_argument("--if-exists", action="store_true", help="do not fail if the topic does not exist")
     delete.set_defaults(run=run_delete)
 
     reassign.configure(verbs.add_parser("reassign", help="move replicas to other brokers", allow_abbrev=False))
@@ -59,7 +64,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run_create(arguments: argparse.Namespace) -> int:
     for option, number in (("-p", arguments.partitions), ("-r", arguments.replicas)):
         if number != -1 and number < 1:
-            raise UsageError(f"{option} {number}: it must be at least 1")
+            raise UsageError(f"{option} {number}: must be at least 1")
     configs: dict[str, str | None] = {**parse_pairs(arguments.config, "-c")}
 
     async def work(client: Client) -> list[dict[str, Any]]:
@@ -109,7 +114,7 @@ def _status(result: dict[str, Any]) -> str:
 
 
 async def _until_led(client: Client, name: str) -> None:
-    """The next command may produce at once: wait the moment until every partition has a leader."""
+    """Waits until every partition has a leader, because the next command may produce to the topic."""
     topic = await client.router.topic(name)
     if any(partition.leader < 0 for partition in topic.partitions.values()):
         client.router.view.on_wrong_leader(name)
@@ -230,24 +235,24 @@ def _print_described(topic: dict[str, Any]) -> None:
 
 
 def run_alter(arguments: argparse.Namespace) -> int:
-    settings = parse_pairs(arguments.config, "-c")
-    if arguments.partitions is None and not settings and not arguments.unset:
+    configs = parse_pairs(arguments.config, "-c")
+    if arguments.partitions is None and not configs and not arguments.unset:
         raise UsageError("nothing to change: give -p N, -c key=value or --unset key")
 
     async def work(client: Client) -> None:
         from strandline.client.admin.configs import Resource, ResourceType
 
         await client.topics.describe(arguments.name)
-        if settings or arguments.unset:
+        if configs or arguments.unset:
             resource = Resource(ResourceType.TOPIC, arguments.name)
-            await client.configs.alter(resource, set=settings, unset=arguments.unset)
+            await client.configs.alter(resource, set=configs, unset=arguments.unset)
         if arguments.partitions is not None:
             await client.topics.grow(arguments.name, arguments.partitions)
 
     with_client(arguments, work, f"altering {arguments.name}")
     if arguments.json:
         print_json(
-            {"name": arguments.name, "partitions": arguments.partitions, "set": settings, "unset": arguments.unset}
+            {"name": arguments.name, "partitions": arguments.partitions, "set": configs, "unset": arguments.unset}
         )
     else:
         print_table(("TOPIC", "STATUS"), [(arguments.name, "altered")])
@@ -274,9 +279,9 @@ def run_delete(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print_json(results)
     else:
-        rows = [(each["name"], "deleted" if each["deleted"] else each.get("why", "not there")) for each in results]
+        rows = [(each["name"], "deleted" if each["deleted"] else each.get("why", "does not exist")) for each in results]
         print_table(("TOPIC", "STATUS"), rows)
     failed = [each for each in results if "error" in each]
     if failed:
-        raise CommandFailed("; ".join(each["why"] for each in failed) + ": `strandline topic list` shows what there is")
+        raise CommandFailed("; ".join(each["why"] for each in failed) + ": `strandline topic list` lists the topics")
     return 0

@@ -1,4 +1,4 @@
-"""`strandline up`: a cluster of node processes on this machine, new or brought back."""
+"""`strandline up`: starts or restarts a cluster of node processes on this machine."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ import time
 from typing import TYPE_CHECKING
 
 from strandline.cli.errors import CommandFailed, UsageError
+from strandline.cli.options import DEFAULT_BOOTSTRAP, DEFAULT_DATA, add_json_option, parse_pairs
 from strandline.cli.output import bold, hint, print_facts, print_json
 from strandline.cli.preconditions import reject_windows
-from strandline.cli.with_client import DEFAULT_BOOTSTRAP, DEFAULT_DATA, add_json_option, parse_pairs
 
 if TYPE_CHECKING:
     from strandline.launch.cluster import Cluster
@@ -24,32 +24,38 @@ EXAMPLES = """\
 examples:
   strandline up                              one node, until Ctrl-C
   strandline up --nodes 3 --detach           three nodes, each a broker and a controller (of more than five nodes
-                                             the first five are controllers)
-  strandline up --controllers 3 --brokers 4  seven nodes, each one or the other
-  strandline up --nodes 5                    on the directory of the three: two more nodes join them
+                                             only the first five are controllers)
+  strandline up --controllers 3 --brokers 4  seven nodes with one role each
+  strandline up --nodes 5                    in the directory of the three: adds two nodes
 
-The same command on the same directory brings the same cluster back, after `strandline down` as after kill -9; what
-runs already is left alone. DIR/cluster.json says which nodes there are, where they listen, and their process ids.
+The same command in the same directory restarts the same cluster, after `strandline down` as after kill -9; nodes that
+are running are not touched. DIR/cluster.json lists the nodes with their addresses and process ids.
 """
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.epilog = EXAMPLES
-    parser.add_argument("--nodes", metavar="N", type=int, help="nodes that are broker and controller (default: 1)")
+    parser.add_argument("--nodes", metavar="N", type=int, help="nodes that are brokers and controllers (default: 1)")
     parser.add_argument("--controllers", metavar="C", type=int, help="with --brokers: nodes that are only controllers")
     parser.add_argument("--brokers", metavar="B", type=int, help="with --controllers: nodes that are only brokers")
-    parser.add_argument("--port", type=int, help=f"new nodes take the free ports from here (default: {DEFAULT_PORT})")
-    parser.add_argument("--data", metavar="DIR", default=DEFAULT_DATA, help=f"where it lives (default: {DEFAULT_DATA})")
-    parser.add_argument("--detach", action="store_true", help="return when it is ready; `strandline down` stops it")
-    parser.add_argument("--set", metavar="KEY=VALUE", action="append", default=[], help="a setting for every node")
+    parser.add_argument(
+        "--port", type=int, help=f"new nodes take free ports from this one on (default: {DEFAULT_PORT})"
+    )
+    parser.add_argument(
+        "--data", metavar="DIR", default=DEFAULT_DATA, help=f"the data directory (default: {DEFAULT_DATA})"
+    )
+    parser.add_argument(
+        "--detach", action="store_true", help="return when the cluster is ready; `strandline down` stops it"
+    )
+    parser.add_argument("--set", metavar="KEY=VALUE", action="append", default=[], help="a config for every node")
     parser.add_argument(
         "--replace",
         metavar="ID",
         type=int,
         action="append",
         default=[],
-        help="let this node, whose disk was lost, begin with nothing and without a vote",
+        help="format the disk of this node again, which was lost; the node joins without a vote",
     )
     add_json_option(parser)
     parser.set_defaults(run=run)
@@ -58,7 +64,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     port = DEFAULT_PORT if arguments.port is None else arguments.port
     if not 1 <= port <= 65_535:
-        raise UsageError(f"--port {arguments.port}: ports go from 1 to 65535")
+        raise UsageError(f"--port {arguments.port}: a port is between 1 and 65535")
     settings = parse_pairs(arguments.set, "--set")
     reject_windows("up")
     from strandline.launch.cluster import Cluster
@@ -83,7 +89,7 @@ def run(arguments: argparse.Namespace) -> int:
                 _warn_of_kept_ports(before, arguments.port)
             _announce(cluster, started, time.monotonic() - began, arguments)
             if started and not arguments.detach:
-                _stay(cluster)
+                _run_in_foreground(cluster)
         except (ConfigOverrideRejected, InvalidTopology) as error:
             raise UsageError(str(error)) from error
         except (LaunchError, NoPortFree, StateUnreadable) as error:
@@ -98,7 +104,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _warn_of_kept_ports(before: ClusterState, asked: int) -> None:
-    """Clients and other nodes know a node by its port, so it keeps the one it was made with."""
+    """A node keeps its ports, because clients and other nodes know it by them."""
     if before.nodes and asked not in [port for node in before.nodes for port in node.ports]:
         kept = ", ".join(f"node {node.id} on {node.ports[0]}" for node in before.nodes)
         hint(f"--port {asked} is ignored: nodes keep the ports that cluster.json lists ({kept})")
@@ -114,7 +120,7 @@ def _announce(cluster: Cluster, started: list[NodeState], seconds: float, argume
         number = f"{len(started)} node{'s' if len(started) > 1 else ''}"
         print(bold(f"Strandline is ready: {number} started in {seconds:.2f} s"))
     else:
-        print(bold("Strandline is running already"))
+        print(bold("Strandline is already running"))
     log = state.nodes[0].log if len(state.nodes) == 1 else os.path.join(cluster.directory, "node-*.log")
     print_facts([("bootstrap", state.bootstrap or None), *_nodes(state), ("data", cluster.directory), ("log", log)])
     first = state.bootstrap.partition(",")[0]
@@ -127,8 +133,8 @@ def _announce(cluster: Cluster, started: list[NodeState], seconds: float, argume
         )
         if len(state.nodes) > 1:
             print(f"  strandline cluster health{where}")
-    stays = bool(started) and not arguments.detach
-    print("\nCtrl-C stops it." if stays else f"\n`strandline down{data}` stops it.")
+    in_foreground = bool(started) and not arguments.detach
+    print("\nCtrl-C stops it." if in_foreground else f"\n`strandline down{data}` stops it.")
     sys.stdout.flush()
 
 
@@ -140,18 +146,18 @@ def _nodes(state: ClusterState) -> list[tuple[str, object]]:
     return [("nodes", f"{len(state.nodes)}: {brokers} brokers, {controllers} controllers")]
 
 
-def _stay(cluster: Cluster) -> None:
-    """Until Ctrl-C, or until nothing of what we started runs any more; a node that dies does not take others along."""
+def _run_in_foreground(cluster: Cluster) -> None:
+    """Waits until Ctrl-C, or until all nodes started here have exited; a failed node does not stop the others."""
     last: NodeExited | None = None
     while cluster.has_started:
         time.sleep(0.2)
-        for died in cluster.exited_nodes():
-            if died.asked:
-                hint(f"node {died.node_id} was stopped")
+        for exited in cluster.exited_nodes():
+            if exited.asked:
+                hint(f"node {exited.node_id} was stopped")
                 continue
-            last = died
+            last = exited
             if cluster.has_started:
-                hint(f"{died}\nThe others keep running; the same `strandline up` in another terminal brings it back.")
+                hint(f"{exited}\nThe other nodes keep running; `strandline up` in another terminal restarts this one.")
     if last is not None:
         raise last
 
@@ -161,13 +167,13 @@ def _stop(cluster: Cluster) -> None:
     try:
         cluster.stop_started()
     except KeyboardInterrupt:
-        hint("once more: killing")
+        hint("interrupted again: killing the nodes")
         cluster.stop_started(timeout_seconds=0)
     hint("stopped")
 
 
 class _signals_interrupt:
-    """A terminal that is closed and a polite kill end `up` as Ctrl-C does."""
+    """SIGTERM and SIGHUP (the terminal was closed) stop `up` as Ctrl-C does."""
 
     def __enter__(self) -> None:
         self._before = {number: signal.signal(number, self._raise) for number in (signal.SIGTERM, signal.SIGHUP)}

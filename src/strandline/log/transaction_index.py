@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 from strandline.runtime.disk import Disk
 
-_ENTRY = struct.Struct(">hqqqq")
-ENTRY_SIZE = _ENTRY.size
+ENTRY = struct.Struct(">hqqqq")
+ENTRY_SIZE = ENTRY.size
 _VERSION = 0
 
 
@@ -30,7 +30,7 @@ def append(disk: Disk, path: str, count: int, aborted: AbortedTransaction) -> No
     """Add an entry behind the `count` there are."""
     file = disk.open(path, create=True)
     try:
-        file.write_at(count * ENTRY_SIZE, _ENTRY.pack(_VERSION, *aborted))
+        file.write_at(count * ENTRY_SIZE, ENTRY.pack(_VERSION, *aborted))
     finally:
         file.close()
 
@@ -50,7 +50,7 @@ def rewrite(disk: Disk, path: str, entries: tuple[AbortedTransaction, ...]) -> N
         file = disk.open(path, create=True)
         try:
             file.truncate(0)
-            file.write_at(0, b"".join(_ENTRY.pack(_VERSION, *entry) for entry in entries))
+            file.write_at(0, b"".join(ENTRY.pack(_VERSION, *entry) for entry in entries))
             file.sync()
         finally:
             file.close()
@@ -62,7 +62,7 @@ def rewrite(disk: Disk, path: str, entries: tuple[AbortedTransaction, ...]) -> N
 def sane_prefix(data: bytes, base_offset: int, end_offset: int) -> tuple[AbortedTransaction, ...]:
     entries: list[AbortedTransaction] = []
     last_offset = base_offset - 1
-    for version, *fields in _ENTRY.iter_unpack(data[: len(data) - len(data) % ENTRY_SIZE]):
+    for version, *fields in ENTRY.iter_unpack(data[: len(data) - len(data) % ENTRY_SIZE]):
         entry = AbortedTransaction(*fields)
         ordered = 0 <= entry.first_offset < entry.last_offset and last_offset < entry.last_offset < end_offset
         if version != _VERSION or not ordered or not 0 <= entry.last_stable_offset <= entry.last_offset + 1:

@@ -21,11 +21,11 @@ READINGS = {
 
 
 @pytest.mark.parametrize("words", READINGS)
-def test_the_first_words_say_whose_settings(words: tuple[str, ...]) -> None:
+def test_the_first_arguments_name_the_resource(words: tuple[str, ...]) -> None:
     assert parse_resource(list(words)) == READINGS[words]
 
 
 @pytest.mark.parametrize("words", [["topic"], ["broker"], ["broker", "x"], ["broker/x"]])
-def test_an_incomplete_resource_is_misuse(words: list[str]) -> None:
+def test_an_incomplete_resource_is_invalid_usage(words: list[str]) -> None:
     with pytest.raises(UsageError):
         parse_resource(words)

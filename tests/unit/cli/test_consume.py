@@ -1,4 +1,4 @@
-"""From a place in the offset language to what is read of each partition, and from records to what is printed."""
+"""Resolving offset ranges to offsets of a partition, and printing records."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ async def filled(client: Client) -> None:
             await producer.send("t", b"%d" % number, key=b"k", headers=[("h", b"x")], timestamp_ms=number)
 
 
-SPANS = {
+RANGES = {
     "start": PartitionRange(0, 0, None),
     "end": PartitionRange(10, 10, None),
     ":end": PartitionRange(0, 0, 10),
@@ -51,7 +51,7 @@ SPANS = {
     "-4": PartitionRange(6, 6, None),
     "-40": PartitionRange(0, 0, None),
     "5": PartitionRange(5, 5, None),
-    "50": PartitionRange(10, 50, None),  # not there yet: waits at the end and shows nothing before 50
+    "50": PartitionRange(10, 50, None),  # beyond the end: waits at the end and prints nothing before 50
     "2:6": PartitionRange(2, 2, 6),
     "2:60": PartitionRange(2, 2, 10),
     "-4:-2": PartitionRange(6, 6, 8),
@@ -59,8 +59,8 @@ SPANS = {
 }
 
 
-@pytest.mark.parametrize("text", SPANS)
-def test_places_become_offsets(text: str) -> None:
+@pytest.mark.parametrize("text", RANGES)
+def test_offset_specs_are_resolved_to_offsets(text: str) -> None:
     async def program(world: World) -> dict[TopicPartition, PartitionRange]:
         async with Client(world, f"broker:{PORT}") as client:
             await filled(client)
@@ -68,12 +68,12 @@ def test_places_become_offsets(text: str) -> None:
 
     with Simulation(1) as simulation:
         simulation.machine("broker").boot(FakeBroker("broker", {"t": 1}).run)
-        spans = simulation.run(simulation.machine("client").boot(program))
-    assert spans == {PARTITION: SPANS[text]}
+        ranges = simulation.run(simulation.machine("client").boot(program))
+    assert ranges == {PARTITION: RANGES[text]}
 
 
 @pytest.mark.parametrize(
-    ("span", "empty"),
+    ("range_", "empty"),
     [
         (PartitionRange(0, 0, None), False),
         (PartitionRange(3, 3, 3), True),
@@ -81,8 +81,8 @@ def test_places_become_offsets(text: str) -> None:
         (PartitionRange(2, 2, 3), False),
     ],
 )
-def test_an_empty_span_is_not_waited_for(span: PartitionRange, empty: bool) -> None:
-    assert span.is_empty is empty
+def test_an_empty_range_is_not_consumed(range_: PartitionRange, empty: bool) -> None:
+    assert range_.is_empty is empty
 
 
 def consumed(monkeypatch: pytest.MonkeyPatch, offsets: str, broker: FakeBroker | None = None, **given: object) -> str:
@@ -102,13 +102,13 @@ def consumed(monkeypatch: pytest.MonkeyPatch, offsets: str, broker: FakeBroker |
     return screen.read()
 
 
-def test_reading_ends_at_the_end_that_was_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_consuming_stops_at_the_end_offset(monkeypatch: pytest.MonkeyPatch) -> None:
     assert consumed(monkeypatch, "2:5", format="%o=%v ") == "2=2 3=3 4=4 "
     assert consumed(monkeypatch, "-2:end", format="%k%v%h{%k%v}\\n") == "k8hx\nk9hx\n"
 
 
 @pytest.mark.parametrize("code", [ErrorCode.CORRUPT_MESSAGE, ErrorCode.KAFKA_STORAGE_ERROR])
-def test_damage_ends_the_reading_with_its_place_and_what_to_do(
+def test_a_damaged_batch_stops_consuming_with_its_offset_and_advice(
     monkeypatch: pytest.MonkeyPatch, code: ErrorCode
 ) -> None:
     broker = FakeBroker("broker", {"t": 1})
@@ -117,7 +117,7 @@ def test_damage_ends_the_reading_with_its_place_and_what_to_do(
         consumed(monkeypatch, "start", broker, format="%v ")
 
 
-def test_reading_ends_after_the_number_that_was_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_consuming_stops_after_the_number_of_records(monkeypatch: pytest.MonkeyPatch) -> None:
     assert consumed(monkeypatch, "start", format="%v ", num=3) == "0 1 2 "
 
 

@@ -59,7 +59,9 @@ def test_metadata_and_control_records_are_decoded(tmp_path: Path) -> None:
     assert (found[3]["control"], found[3]["fields"]["coordinator_epoch"]) == ("ABORT", 3)
 
 
-def test_damage_is_shown_where_it_is_and_fails_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_damage_is_shown_with_its_position_and_fails_the_command(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     data = bytearray(batch(0, b"aaaa") + batch(1, b"b"))
     data[70] ^= 1
     path = segment(tmp_path, bytes(data[:-1]))
@@ -71,7 +73,7 @@ def test_damage_is_shown_where_it_is_and_fails_the_command(tmp_path: Path, capsy
     assert "2 damaged entries" in capsys.readouterr().err
 
 
-def test_preallocated_zeros_are_no_damage(tmp_path: Path) -> None:
+def test_preallocated_zeros_are_not_damage(tmp_path: Path) -> None:
     path = segment(tmp_path, batch(0, b"a") + bytes(500))
     assert [entry["type"] for entry in entries(path)] == ["batch", "zeros"]
 
@@ -95,7 +97,7 @@ def test_indexes_are_read_with_their_base_offset_up_to_the_zeros(tmp_path: Path)
     }
 
 
-def test_checkpoints_are_shown_as_they_are_and_other_files_refused(tmp_path: Path) -> None:
+def test_checkpoints_are_shown_unchanged_and_other_files_are_rejected(tmp_path: Path) -> None:
     path = tmp_path / "recovery-point-offset-checkpoint"
     path.write_text("0\n1\nt 0 5\n")
     assert [entry["text"] for entry in entries(path)] == ["0", "1", "t 0 5"]
@@ -103,7 +105,7 @@ def test_checkpoints_are_shown_as_they_are_and_other_files_refused(tmp_path: Pat
         entries(tmp_path / "something.txt")
 
 
-def test_a_partition_directory_stands_for_its_segments(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_partition_directory_is_dumped_as_its_segments(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     segment(tmp_path, batch(0, b"a"))
     segment(tmp_path, batch(1, b"b"), name="00000000000000000001.log")
     assert run(["log", "dump", "--json", str(tmp_path / "t-0")]) == 0

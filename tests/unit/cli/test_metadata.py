@@ -1,4 +1,4 @@
-"""Metadata read from a node's files, which may be growing, cut or torn while we look."""
+"""Metadata read from the files of a node, which may be appended to, truncated or incomplete at the same time."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def written(directory: Path, *batches: bytes, base: int = 0) -> Path:
 
 
 def history(directory: Path) -> Path:
-    """0 leader and voters · 2 features · 3 a topic · 5 its ISR shrinks · 6 a setting."""
+    """0 leader and voters · 2 features · 3 a topic · 5 its ISR shrinks · 6 a config."""
     leader = encode_control_batch(
         [LeaderChangeMessage(version=0, leader_id=1), VOTERS.record()], base_offset=0, epoch=1, timestamp=1_000
     )
@@ -75,7 +75,9 @@ def shown(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
     return capsys.readouterr().out
 
 
-def test_a_leaf_is_its_value_and_a_branch_its_names(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_leaf_prints_its_value_and_a_branch_its_child_names(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     where = ["--data", str(history(tmp_path))]
     assert shown(capsys, "show", *where, "/topics/orders/0/isr") == "1\n"
     assert shown(capsys, "show", *where, "topics/orders") == f"id\t{TOPIC_ID}\n0/\t\n"
@@ -84,7 +86,7 @@ def test_a_leaf_is_its_value_and_a_branch_its_names(tmp_path: Path, capsys: pyte
     assert json.loads(shown(capsys, "show", *where, "/topics/orders/0", "--json"))["replicas"] == [1, 2]
 
 
-def test_the_past_is_shown_as_it_was(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_earlier_offset_shows_the_state_at_that_offset(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     where = ["--data", str(history(tmp_path))]
     isr = "/topics/orders/0/isr"
     assert [shown(capsys, "show", *where, "--at", at, isr) for at in ("4", "5", "6")] == ["1,2\n", "1\n", "1\n"]
@@ -93,7 +95,7 @@ def test_the_past_is_shown_as_it_was(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert shown(capsys, "show", *where, "--at", "4", "/offset") == "5\n"
 
 
-def test_names_may_be_patterns(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_path_may_contain_patterns(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     where = ["--data", str(history(tmp_path))]
     assert shown(capsys, "show", *where, "/topics/*/?/leader*") == (
         "/topics/orders/0/leader\t1\n/topics/orders/0/leader-epoch\t1\n"
@@ -102,7 +104,7 @@ def test_names_may_be_patterns(tmp_path: Path, capsys: pytest.CaptureFixture[str
     assert "nothing at /topics/x*" in capsys.readouterr().err
 
 
-def test_a_snapshot_stands_for_what_was_before_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_snapshot_replaces_the_log_before_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     partition = written(tmp_path, data(100, [RemoveTopicRecord(topic_id=TOPIC_ID)]), base=100)
     snapshot = SnapshotId(100, 3)
     writer = SnapshotWriter(SystemDisk(), f"{partition}/{snapshot.file_name}", epoch=3, metadata_version=30)
@@ -121,7 +123,7 @@ def test_a_snapshot_stands_for_what_was_before_it(tmp_path: Path, capsys: pytest
     assert "not written yet" in capsys.readouterr().err
 
 
-def test_records_are_lines(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_record_is_printed_as_a_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     where = ["--data", str(history(tmp_path))]
     lines = shown(capsys, "log", *where).splitlines()
     assert [line.split()[:3] for line in lines] == [
@@ -145,9 +147,7 @@ def test_records_are_lines(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     }
 
 
-def test_a_batch_that_is_still_being_written_is_not_there_yet(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_incomplete_last_batch_is_ignored(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     partition = history(tmp_path)
     log = partition / f"{0:020d}.log"
     whole = log.read_bytes()
@@ -157,21 +157,21 @@ def test_a_batch_that_is_still_being_written_is_not_there_yet(
     assert shown(capsys, "show", "--data", str(partition), "/offset") == "7\n"
 
 
-def test_what_is_not_known_to_be_committed_is_left_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_records_not_known_to_be_committed_are_left_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     partition = history(tmp_path)
-    note = {"leaderEpoch": 2, "committedOffset": 6, "data_version": 0}
-    (partition / "committed-offset").write_text(json.dumps(note))
+    stored = {"leaderEpoch": 2, "committedOffset": 6, "data_version": 0}
+    (partition / "committed-offset").write_text(json.dumps(stored))
     state = {"leaderId": 1, "leaderEpoch": 2, "votedId": -1, "votedDirectoryId": str(TOPIC_ID), "data_version": 1}
     (partition / "quorum-state").write_text(json.dumps(state))
     assert shown(capsys, "show", "--data", str(partition), "/offset") == "6\n"
     assert "ConfigRecord" not in shown(capsys, "log", "--data", str(partition))
     assert shown(capsys, "show", "--data", str(partition), "--at", "6", "/offset") == "7\n"
-    # Somebody who keeps no note, such as Apache Kafka, has led an epoch since.
+    # Apache Kafka, which stores no committed offset, has started an epoch since.
     (partition / "quorum-state").write_text(json.dumps({**state, "leaderEpoch": 3}))
     assert shown(capsys, "show", "--data", str(partition), "/offset") == "7\n"
 
 
-def test_reading_changes_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_reading_changes_no_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     partition = history(tmp_path)
     before = {path: (path.read_bytes(), path.stat().st_mtime_ns) for path in partition.iterdir()}
     shown(capsys, "show", "-r", "--data", str(tmp_path))
@@ -179,39 +179,39 @@ def test_reading_changes_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert {path: (path.read_bytes(), path.stat().st_mtime_ns) for path in partition.iterdir()} == before
 
 
-def test_of_a_cluster_the_node_that_is_furthest_is_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_node_with_the_highest_offset_of_a_cluster_is_read(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     nodes = [
         NodeState(number, None, "127.0.0.1", 9091 + number, 19091 + number, str(tmp_path / f"node-{number}"), "log")
         for number in (1, 2, 3)
     ]
     write_state(str(tmp_path), ClusterState("c", nodes))
     assert run(["metadata", "show", "--data", str(tmp_path)]) == 1
-    assert "have they never run?" in capsys.readouterr().err
+    assert "have they been started?" in capsys.readouterr().err
     written(tmp_path / "node-1", data(0, [FeatureLevelRecord(name="metadata.version", feature_level=30)]))
-    furthest = history(tmp_path / "node-2")
-    assert find_metadata(str(tmp_path)).directory == str(furthest)
+    expected = history(tmp_path / "node-2")
+    assert find_metadata(str(tmp_path)).directory == str(expected)
     assert shown(capsys, "show", "--data", str(tmp_path), "/offset") == "7\n"
     assert shown(capsys, "show", "--data", str(tmp_path), "--node", "1", "/offset") == "1\n"
     assert run(["metadata", "show", "--data", str(tmp_path), "--node", "9"]) == 1
     assert "the nodes are 1, 2, 3" in capsys.readouterr().err
 
 
-def test_what_is_no_metadata_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_path_without_metadata_is_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for path in (str(tmp_path), "/etc/passwd", os.devnull):
         assert run(["metadata", "show", "--data", path]) == 1
-        assert path in (told := capsys.readouterr().err) and "Traceback" not in told
+        assert path in (message := capsys.readouterr().err) and "Traceback" not in message
 
 
-def test_a_record_that_fits_nothing_before_it_is_told_with_its_place(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_record_that_cannot_be_replayed_is_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     partition = written(tmp_path, data(0, [PARTITION]))
     assert run(["metadata", "show", "--data", str(partition)]) == 1
     assert "which does not exist" in capsys.readouterr().err
     assert shown(capsys, "log", "--data", str(partition)).startswith("0 1 PartitionRecord")
 
 
-def test_every_kind_of_thing_has_its_place(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_brokers_configs_and_features_are_in_the_tree(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     partition = written(
         tmp_path,
         data(0, [FeatureLevelRecord(name="metadata.version", feature_level=30)]),
@@ -225,7 +225,7 @@ def test_every_kind_of_thing_has_its_place(tmp_path: Path, capsys: pytest.Captur
     assert shown(capsys, "show", *where, "/features") == "metadata.version\t30\n"
 
 
-def test_voters_of_the_log_are_the_voters(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_voters_are_those_of_the_last_voters_record(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     two = VoterSet((*VOTERS.voters, Voter(2, TOPIC_ID, (("CONTROLLER", Endpoint("h2", 9093)),))))
     records: list[VotersRecord] = [VOTERS.record(), two.record()]
     batches = [

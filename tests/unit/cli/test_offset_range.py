@@ -16,7 +16,7 @@ NOW_MS = 1_700_000_000_000
 HOUR_MS = 3_600_000
 VALENTINE_MS = 1_644_796_800_000  # 2022-02-14T00:00:00Z
 
-READINGS = {
+PARSED = {
     "start": OffsetRange(AfterStart(), None),
     "oldest": OffsetRange(AfterStart(), None),
     "end": OffsetRange(BeforeEnd(), None),
@@ -61,9 +61,9 @@ READINGS = {
 }
 
 
-@pytest.mark.parametrize("text", READINGS)
-def test_every_form_of_the_language_is_read(text: str) -> None:
-    assert parse_offsets(text, NOW_MS) == READINGS[text]
+@pytest.mark.parametrize("text", PARSED)
+def test_every_form_of_the_language_is_parsed(text: str) -> None:
+    assert parse_offsets(text, NOW_MS) == PARSED[text]
 
 
 @pytest.mark.parametrize(
@@ -85,12 +85,12 @@ def test_every_form_of_the_language_is_read(text: str) -> None:
         "@1h:end:end",
     ],
 )
-def test_anything_else_is_refused_with_the_text_in_the_message(text: str) -> None:
-    with pytest.raises(InvalidOffsets, match="offsets ") as refusal:
+def test_other_text_is_rejected_with_the_text_in_the_message(text: str) -> None:
+    with pytest.raises(InvalidOffsets, match="offsets ") as error:
         parse_offsets(text, NOW_MS)
-    assert repr(text) in str(refusal.value)
+    assert repr(text) in str(error.value)
 
 
-def test_an_end_before_the_start_is_refused() -> None:
-    with pytest.raises(InvalidOffsets, match="smaller one first"):
+def test_an_end_before_the_start_is_rejected() -> None:
+    with pytest.raises(InvalidOffsets, match="smaller offset first"):
         parse_offsets("200:100", NOW_MS)

@@ -1,4 +1,4 @@
-"""From the bytes of the input to records, and what a record that is too large is answered."""
+"""Splitting the input into records, and the errors for records that are too large."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from unit.client.fake_broker import PORT, FakeBroker
     ],
 )
 @pytest.mark.parametrize("chunk_bytes", [1, 3, 1_000])
-def test_lines_are_found_wherever_the_chunks_end(
+def test_lines_are_split_independently_of_chunk_borders(
     content: bytes, expected: list[bytes], chunk_bytes: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(produce, "CHUNK_BYTES", chunk_bytes)
@@ -69,7 +69,7 @@ def produced(monkeypatch: pytest.MonkeyPatch, broker: FakeBroker, *lines: bytes)
         simulation.run(simulation.machine("client").boot(program), max_virtual_s=60)
 
 
-def test_how_large_a_record_may_be_is_for_the_broker_to_say(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_broker_limits_the_size_of_a_record(monkeypatch: pytest.MonkeyPatch) -> None:
     broker = FakeBroker("broker", {"t": 1})
     produced(monkeypatch, broker, b"x" * 2_000_000)
     assert [len(record.value or b"") for record in broker.records(TopicPartition("t", 0))] == [2_000_000]
@@ -79,7 +79,7 @@ def test_how_large_a_record_may_be_is_for_the_broker_to_say(monkeypatch: pytest.
     assert "raise max.message.bytes of the topic" in str(explain_error(refused.value, "-"))
 
 
-def test_what_no_broker_takes_is_not_blamed_on_the_topic() -> None:
-    told = _explain_error(RecordTooLarge(200_000_000, 100_000_000), "t")
-    assert isinstance(told, CommandFailed)
-    assert "cut it into several records" in str(told) and "max" not in str(told)
+def test_a_record_larger_than_any_request_is_not_attributed_to_the_topic() -> None:
+    error = _explain_error(RecordTooLarge(200_000_000, 100_000_000), "t")
+    assert isinstance(error, CommandFailed)
+    assert "split it into several records" in str(error) and "max" not in str(error)

@@ -1,4 +1,4 @@
-"""Replicas on the move: when the command says that they have arrived, the broker that it asks says so too."""
+"""A reassignment is reported as completed only when the broker's metadata shows it."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from unit.client.fake_broker import PORT, TOPIC_ID
 MOVED = TopicPartition("t", 0)
 
 
-def shown(*replicas: int) -> metadata.MetadataResponse:
-    """No replicas: the topic is not there."""
+def metadata_response(*replicas: int) -> metadata.MetadataResponse:
+    """The metadata of the topic with these replicas; without replicas, of a topic that does not exist."""
     topic = metadata.MetadataResponseTopic(name="t", error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     if replicas:
         partition = metadata.MetadataResponsePartition(leader_id=1, replica_nodes=list(replicas))
@@ -27,12 +27,11 @@ def shown(*replicas: int) -> metadata.MetadataResponse:
     return metadata.MetadataResponse(brokers=[broker], controller_id=1, topics=[topic])
 
 
-def moved(*told: Sequence[int]) -> tuple[int, int]:
-    """To brokers 3 and 1, while the broker tells these replicas one after the other: how often it was asked, and how
-    long that took."""
+def moved(*returned: Sequence[int]) -> tuple[int, int]:
+    """Moves to brokers 3 and 1, while the broker returns these replicas in turn: number of Metadata requests, time."""
     broker = Scripted(
         "b",
-        METADATA=[shown(), *(shown(*replicas) for replicas in told)],
+        METADATA=[metadata_response(), *(metadata_response(*replicas) for replicas in returned)],
         ALTER_PARTITION_REASSIGNMENTS=[reassignments.AlterPartitionReassignmentsResponse()],
         LIST_PARTITION_REASSIGNMENTS=[reassignments.ListPartitionReassignmentsResponse()],
     )
@@ -47,18 +46,18 @@ def moved(*told: Sequence[int]) -> tuple[int, int]:
 
 
 @pytest.mark.parametrize("lag", [0, 1, 3])
-def test_what_has_arrived_is_waited_for_until_the_broker_shows_it(lag: int) -> None:
-    asked, took_ms = moved(*[[1, 2]] * lag, [3, 1], [1, 2])
-    # Once for who the controller is.
-    assert asked == 1 + lag + 1
+def test_a_completed_move_is_awaited_until_the_broker_shows_it(lag: int) -> None:
+    requests, took_ms = moved(*[[1, 2]] * lag, [3, 1], [1, 2])
+    # One request finds the controller.
+    assert requests == 1 + lag + 1
     assert took_ms < 2_000
 
 
-def test_what_somebody_else_has_moved_meanwhile_is_not_waited_for_for_ever() -> None:
+def test_a_concurrent_reassignment_ends_the_wait_after_the_timeout() -> None:
     _, took_ms = moved([2, 4])
     assert VISIBLE_TIMEOUT_MS <= took_ms < 2 * VISIBLE_TIMEOUT_MS
 
 
-def test_what_is_gone_is_not_waited_for() -> None:
-    asked, took_ms = moved([])
-    assert asked == 2 and took_ms < 2_000
+def test_a_deleted_topic_is_not_awaited() -> None:
+    requests, took_ms = moved([])
+    assert requests == 2 and took_ms < 2_000

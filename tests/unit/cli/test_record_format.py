@@ -64,7 +64,7 @@ def test_every_verb_and_modifier_is_rendered(text: str) -> None:
     assert RecordFormat(text).render(RECORD) == RENDERINGS[text]
 
 
-def test_a_null_key_and_value_print_as_nothing() -> None:
+def test_a_null_key_and_value_print_as_empty_text() -> None:
     assert RecordFormat("[%k|%v|%K]").render(RecordFields()) == b"[||0]"
 
 
@@ -85,7 +85,7 @@ def test_a_null_key_and_value_print_as_nothing() -> None:
         ("%a{colour}", "%a needs one of"),
     ],
 )
-def test_a_format_that_cannot_be_read_says_why(text: str, why: str) -> None:
-    with pytest.raises(InvalidFormat) as refusal:
+def test_an_invalid_format_is_rejected_with_the_reason(text: str, why: str) -> None:
+    with pytest.raises(InvalidFormat) as error:
         RecordFormat(text)
-    assert why in str(refusal.value)
+    assert why in str(error.value)
