@@ -1,4 +1,4 @@
-"""One listener: accepts connections as far as the limits allow, and says why it refused the others.
+"""One listener: accepts connections within the limits, and logs why it rejected others.
 
 The limits on connections are the node's, so the acceptors of all listeners share one `ConnectionCounts`.
 """
@@ -15,21 +15,21 @@ from strandline.server.dispatch import Routes
 from strandline.server.processor import Processor
 from strandline.server.settings import ListenerSpec, ServerSettings
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
-REFUSALS_LOGGED_EVERY_MS = 1_000
+REJECTION_LOG_INTERVAL_MS = 1_000
 
 
 class ConnectionCounts:
-    """How many connections there are, in all and for each address."""
+    """The number of connections, in total and for each address."""
 
     def __init__(self, settings: ServerSettings) -> None:
         self._settings = settings
         self._by_host: dict[str, int] = {}
         self._all = 0
 
-    def refusal(self, host: str, listener: ListenerSpec) -> str | None:
-        """Why one more connection from this address must not be; None when it may."""
+    def limit_reached(self, host: str, listener: ListenerSpec) -> str | None:
+        """Which limit forbids one more connection from this address; None if none does."""
         settings = self._settings
         limit = settings.max_connections_per_ip_overrides.get(host, settings.max_connections_per_ip)
         if self._by_host.get(host, 0) >= limit:
@@ -60,8 +60,8 @@ class Acceptor:
         self._processor = processor
         self._counts = counts
         self._clock = clock
-        self._refusals = RefusalLog(clock)
-        self._turn_ms = float("-inf")  # when the rate of new connections allows the next one
+        self._rejections = RejectionLog(clock)
+        self._next_allowed_ms = float("-inf")  # when the connection creation rate allows the next one
         self._listening: Listener | None = None
 
     async def start(self, network: Network, backlog: int) -> int:
@@ -77,46 +77,48 @@ class Acceptor:
         return Connection(self._processor, self.listener, self._routes, self)
 
     def admit(self, connection: Connection) -> bool:
-        refusal = self._counts.refusal(connection.client_host, self.listener)
-        if refusal is None and self._processor.draining:
-            refusal = "the server is stopping"
-        if refusal is not None:
-            self._refusals.add(f"{self.listener.name}: connection refused: {refusal}")
+        reason = self._counts.limit_reached(connection.client_host, self.listener)
+        if reason is None and self._processor.draining:
+            reason = "the server is stopping"
+        if reason is not None:
+            self._rejections.add(f"{self.listener.name}: connection rejected: {reason}")
             return False
         self._counts.add(connection.client_host)
-        self._processor.joined(connection)
+        self._processor.add(connection)
         delay_ms = self._delay_ms()
         if delay_ms > 0:
-            connection.hold()
-            asyncio.get_running_loop().call_later(delay_ms / 1000, connection.unhold)
+            connection.throttle()
+            asyncio.get_running_loop().call_later(delay_ms / 1000, connection.unthrottle)
         return True
 
-    def left(self, connection: Connection) -> None:
+    def on_admitted_lost(self, connection: Connection) -> None:
         self._counts.remove(connection.client_host)
-        self._processor.left(connection)
+        self._processor.remove(connection)
 
     def _delay_ms(self) -> float:
-        """max.connection.creation.rate: a connection above it is not served until its turn comes."""
+        """max.connection.creation.rate: for how long a connection above the rate is not served."""
         now_ms = self._clock.now_ms()
         interval_ms = 1000 / self._processor.settings.max_connection_creation_rate
-        # A second's worth may come at once, as the rate is meant as an average.
-        self._turn_ms = max(self._turn_ms, now_ms - 1000) + interval_ms
-        return self._turn_ms - now_ms
+        # The rate is an average over a second, so the connections of one second may come at once.
+        self._next_allowed_ms = max(self._next_allowed_ms, now_ms - 1000) + interval_ms
+        return self._next_allowed_ms - now_ms
 
 
-class RefusalLog:
-    """Reasons for refusals, at most one a second: a flood of connections must not become a flood of lines."""
+class RejectionLog:
+    """Logs the reason of a rejection, at most once a second: a flood of connections must not flood the log."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._quiet_until_ms = -1
-        self._unsaid = 0
+        self._next_line_ms = -1
+        self._suppressed = 0
 
     def add(self, reason: str) -> None:
         now_ms = self._clock.now_ms()
-        if now_ms < self._quiet_until_ms:
-            self._unsaid += 1
+        if now_ms < self._next_line_ms:
+            self._suppressed += 1
             return
-        self._quiet_until_ms = now_ms + REFUSALS_LOGGED_EVERY_MS
-        unsaid, self._unsaid = self._unsaid, 0
-        log.warning("%s%s", reason, f" ({unsaid} more were refused before)" if unsaid else "")
+        self._next_line_ms = now_ms + REJECTION_LOG_INTERVAL_MS
+        suppressed, self._suppressed = self._suppressed, 0
+        logger.warning(
+            "%s%s", reason, f" ({suppressed} more were rejected since the last such line)" if suppressed else ""
+        )

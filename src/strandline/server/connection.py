@@ -1,21 +1,21 @@
-"""One connection: frames in, answers out, in the order of the requests.
+"""One connection: frames in, responses out, in the order of the requests.
 
-Requests are served one at a time, as Kafka does it, with one exception: a Produce may begin while earlier Produces of
-the same connection wait for their acknowledgements. So a long poll holds its own connection and nobody else's.
+Requests are served one at a time, as in Kafka, with one exception: a Produce may start while earlier Produces of the
+same connection wait for their acknowledgements. So a long poll blocks its own connection only.
 
-A request that is complete but may not begin is kept, and while one is kept nothing more is read (the connection is
-muted). It may not begin when
+A complete request that may not start yet is kept in `_next`, and meanwhile nothing more is read (the connection is
+muted). It may not start while
 
-- an earlier one has not been answered (or, for a Produce behind Produces, has not parked yet);
-- `pipelined` requests are in work, or the node has too many parked requests for anybody to have more than one;
-- the request queue is full, by number or by bytes, or new connections come faster than they may;
-- the client does not read its answers.
+- an earlier request has no response (or, for a Produce behind Produces, has not parked);
+- `pipelined` requests are in flight, or the node's limit of parked requests leaves one to each connection;
+- the request queue is full, by number or by bytes, or the connection exceeds the connection creation rate;
+- the client does not read its responses.
 
-Besides, a connection is muted for a turn when its buffer has more requests than one step may take, and for as long as
-the node holds too many bytes when it has begun a frame.
+A connection is also muted until the next step when its buffer has more requests than one step serves, and at the start
+of a frame while the node holds too many bytes of requests.
 
-What a connection can hold is therefore a receive buffer while a frame is incomplete, one complete frame, the calls in
-work, and what `Outbox` allows for answers; one that is idle holds nothing.
+A connection therefore holds at most a receive buffer with an incomplete frame, one complete frame, the calls in flight,
+and what `Outbox` allows for responses; an idle connection holds nothing.
 """
 
 from __future__ import annotations
@@ -34,25 +34,25 @@ from strandline.runtime.network import no_delay
 from strandline.server.dispatch import RejectedFrame, Routes
 from strandline.server.metrics_page import GET_AS_FRAME_SIZE, metrics_page
 from strandline.server.outbox import HIGH_WATER_BYTES, LOW_WATER_BYTES, Outbox
-from strandline.server.requests import OVER, PARKED, Call
+from strandline.server.requests import DONE, PARKED, Call
 from strandline.server.settings import ListenerSpec
 
 if TYPE_CHECKING:
     from strandline.server.processor import Processor
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
-FRAMES_PER_STEP = 32  # then other connections have their turn
-MAX_UNSENT_RESPONSE_BYTES = 64 * 1024  # answers gathered in one step before the socket must take them
-LINGER_MS = 5_000  # how long a closed connection may take to hand over its last answers
-SLOWEST_BYTES_PER_MS = 64  # what a frame must arrive at, once its first allowance of time is used up
+FRAMES_PER_STEP = 32  # then the event loop serves other connections
+MAX_UNSENT_RESPONSE_BYTES = 64 * 1024  # responses gathered in one step before the socket must take them
+LINGER_MS = 5_000  # how long a closed connection may take to send its last responses
+MIN_FRAME_BYTES_PER_MS = 64  # the rate at which a frame must arrive after `frame_timeout_ms`
 
 
 class Admission(Protocol):
-    """Who counts connections: asked when one is made, told when an admitted one is lost."""
+    """Enforces the limits on connections; implemented by the acceptor."""
 
     def admit(self, connection: Connection) -> bool: ...
-    def left(self, connection: Connection) -> None: ...
+    def on_admitted_lost(self, connection: Connection) -> None: ...
 
 
 class Connection(asyncio.BufferedProtocol):
@@ -64,23 +64,23 @@ class Connection(asyncio.BufferedProtocol):
         self._admission = admission
         self._routes = routes
         self._parser = FrameParser(processor.settings.max_request_bytes, processor.receive_buffer)
-        self._pending: deque[Call] = deque()  # begun and not answered, or answered behind one that is not
-        self._next: Call | None = None  # complete, and not allowed to begin yet
+        self._pending: deque[Call] = deque()  # submitted, and the response not yet in the outbox
+        self._next: Call | None = None  # received completely, and not allowed to start yet
         self._proceeding = False
         self._waking = False
-        self._more = False  # there may be more frames in the buffer than one step may take
+        self._more = False  # the buffer may have more frames than one step serves
         self._wants_room = False
         self._wants_bytes = False
         self._muted = False
-        self._held = False  # not its turn yet to be served
+        self._throttled = False  # above the connection creation rate
         self._admitted = False
         self._ended = False  # the client will send no more
         self._closing_ms = -1
-        self._frame_since_ms = -1  # when the frame that is arriving was begun
+        self._frame_since_ms = -1  # when the first bytes of the incomplete frame arrived
         self._active_ms = processor.clock.now_ms()
-        self._arriving_bytes = 0  # of a frame not submitted yet, as the queue knows it
+        self._arriving_bytes = 0  # of the frame not submitted yet, as counted by the request queue
         self._lost = False
-        self._when_lost: dict[str, Callable[[], None]] = {}
+        self._lost_callbacks: dict[str, Callable[[], None]] = {}
         self.listener = listener
         self.client_host = ""
         self.closed = False
@@ -88,7 +88,7 @@ class Connection(asyncio.BufferedProtocol):
     def __repr__(self) -> str:
         return f"{self.client_host} on {self.listener.name}"
 
-    # What the transport tells.
+    # Called by the transport.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         # uvloop's transports are asyncio's in shape only.
@@ -98,13 +98,13 @@ class Connection(asyncio.BufferedProtocol):
         transport.set_write_buffer_limits(HIGH_WATER_BYTES, LOW_WATER_BYTES)
         processor = self._processor
         self._outbox = Outbox(
-            transport, processor.offload, processor.tasks, processor.backlog, self.close, self._wake_soon
+            transport, processor.offload, processor.tasks, processor.unsent, self.close, self._wake_soon
         )
         self._admitted = self._admission.admit(self)
         if not self._admitted:
             self.abort()
             return
-        with contextlib.suppress(OSError):  # some systems refuse when the client has gone already
+        with contextlib.suppress(OSError):  # some systems fail when the client has disconnected already
             no_delay(transport)
 
     def get_buffer(self, sizehint: int) -> memoryview:
@@ -115,7 +115,7 @@ class Connection(asyncio.BufferedProtocol):
         self._active_ms = processor.clock.now_ms()
         parser.buffer_updated(nbytes)
         if parser.is_amid_frame and self._frame_since_ms >= 0:
-            # More of a large frame that was let in: nothing can begin before its end.
+            # More bytes of a large frame that is admitted: no request can start before its end.
             self._account_for_arriving(parser.held_bytes)
             return
         begin = processor.lag.begin()
@@ -126,9 +126,9 @@ class Connection(asyncio.BufferedProtocol):
         processor.lag.end(begin)
 
     def eof_received(self) -> bool:
-        """What was sent before is still served (acks=0 producers send and leave); long polls are not."""
+        """Earlier requests are still served (acks=0 producers send and disconnect); long polls are cancelled."""
         self._ended = True
-        self._abandon_long_polls()
+        self._cancel_long_polls()
         self._wake_soon()
         return True
 
@@ -145,51 +145,53 @@ class Connection(asyncio.BufferedProtocol):
         self._outbox.end()
         self._next = None
         self._account_for_arriving(0)
-        self._abandon_long_polls()
-        self._parser.drop()  # whoever still knows this connection keeps no frame with it
+        self._cancel_long_polls()
+        self._parser.drop()  # references to this connection that remain keep no frame alive
         self._pending.clear()
         if self._admitted:
-            self._admission.left(self)
+            self._admission.on_admitted_lost(self)
         self._lost = True
-        for tell in self._when_lost.values():
-            tell()
+        for callback in self._lost_callbacks.values():
+            callback()
 
-    # What the calls tell.
+    # Called for the calls of this connection (`server/requests`).
 
-    def answered(self, call: Call, parts: list[Part] | None) -> None:
-        call.has_answer = True
-        call.answer = parts
+    def respond(self, call: Call, parts: list[Part] | None) -> None:
+        call.has_response = True
+        call.response = parts
         if self.closed:
             return
         pending = self._pending
-        while pending and pending[0].has_answer:
-            answer = pending.popleft().answer
-            if answer is not None:
-                self._outbox.put(answer)
+        while pending and pending[0].has_response:
+            response = pending.popleft().response
+            if response is not None:
+                self._outbox.put(response)
         if not self._proceeding:
             self._active_ms = self._processor.clock.now_ms()
             self._wake_soon()
 
-    def moved(self) -> None:
+    def on_parked(self) -> None:
         if self._next is not None and not self._proceeding:
             self._wake_soon()
 
-    def on_connection_lost(self, purpose: str, tell: Callable[[], None]) -> None:
-        self._when_lost[purpose] = tell
+    def on_connection_lost(self, purpose: str, callback: Callable[[], None]) -> None:
+        self._lost_callbacks[purpose] = callback
         if self._lost:
-            tell()
+            callback()
 
     def close(self, reason: str) -> None:
-        """For a peer that broke a rule, or a request that ends in a disconnect: the reason is logged, once."""
+        """After a protocol violation, or for a request that ends in a disconnect: the reason is logged once."""
         if not self.closed:
-            # A client that said goodbye in mid-poll broke no rule.
-            log.log(logging.DEBUG if self._ended else logging.WARNING, "closing the connection of %r: %s", self, reason)
-            self.shut()
+            # Disconnecting during a long poll is no violation.
+            logger.log(
+                logging.DEBUG if self._ended else logging.WARNING, "closing the connection of %r: %s", self, reason
+            )
+            self.close_quietly()
 
-    # What the processor tells.
+    # Called by the processor and the acceptor.
 
-    def shut(self) -> None:
-        """Closes without a word; answers given so far still leave, as far as the client takes them."""
+    def close_quietly(self) -> None:
+        """Closes without a log line. Responses in the outbox are still sent, as far as the client reads them."""
         if not self.closed:
             self.closed = True
             self._closing_ms = self._processor.clock.now_ms()
@@ -202,38 +204,39 @@ class Connection(asyncio.BufferedProtocol):
         self._transport.abort()
 
     def drain(self) -> None:
-        """The server stops: what is in work is answered, long polls are let go, nothing new begins."""
-        self._abandon_long_polls()
+        """The server stops: requests in flight get their responses, long polls are cancelled, no request starts."""
+        self._cancel_long_polls()
         self._wake_soon()
 
-    def hold(self) -> None:
-        self._held = True
+    def throttle(self) -> None:
+        self._throttled = True
 
-    def unhold(self) -> None:
-        self._held = False
+    def unthrottle(self) -> None:
+        self._throttled = False
         self._wake_soon()
 
     def check(self, now_ms: int) -> None:
-        """Looked at about once a second: is anybody there, and does what was begun make progress?"""
+        """Closes the connection if it is idle, or if a frame or the last responses take too long. About once a
+        second."""
         if self.closed:
             if now_ms - self._closing_ms >= LINGER_MS:
                 self._transport.abort()
             return
         if self._frame_since_ms >= 0 and not self._muted:
             allowed_ms = self._processor.settings.frame_timeout_ms
-            allowed_ms += self._parser.waiting_bytes // SLOWEST_BYTES_PER_MS
+            allowed_ms += self._parser.waiting_bytes // MIN_FRAME_BYTES_PER_MS
             if now_ms - self._frame_since_ms >= allowed_ms:
-                self.close(f"a frame was begun and not finished within {allowed_ms} ms")
+                self.close(f"an incomplete frame did not arrive within {allowed_ms} ms")
                 return
         idle_ms = now_ms - self._active_ms
         if idle_ms >= self._processor.settings.max_idle_ms and not self._pending:
-            log.info("closing the connection of %r: idle for %d ms", self, idle_ms)
-            self.shut()
+            logger.info("closing the connection of %r: idle for %d ms", self, idle_ms)
+            self.close_quietly()
 
-    # Order.
+    # The order of requests.
 
     def _proceed(self) -> None:
-        """Begins every request that may begin, then hands the answers over together."""
+        """Submits every request that may start, then sends the responses together."""
         if self._proceeding or self.closed:
             return
         self._proceeding = True
@@ -243,7 +246,7 @@ class Connection(asyncio.BufferedProtocol):
                 call = self._next or self._receive()
                 if call is None:
                     break
-                if not self._may_begin(call):
+                if not self._may_start(call):
                     self._next = call
                     break
                 self._next = None
@@ -267,26 +270,26 @@ class Connection(asyncio.BufferedProtocol):
                 return None
             self._frame_since_ms = -1
             processor = self._processor
-            call = processor.dispatch.open(self._routes, self, frame, self._active_ms)
+            call = processor.dispatch.parse_call(self._routes, self, frame, self._active_ms)
         except (MalformedMessage, RejectedFrame) as error:
-            self._refuse(error)
+            self._reject(error)
             return None
         call.listener = self.listener.name
         call.client_host = self.client_host
         return call
 
-    def _refuse(self, error: MalformedMessage | RejectedFrame) -> None:
-        """What cannot be followed; but who speaks HTTP is shown the metrics before the connection ends."""
+    def _reject(self, error: MalformedMessage | RejectedFrame) -> None:
+        """Closes the connection; a client that speaks HTTP gets the metrics page first."""
         processor = self._processor
         is_http = isinstance(error, InvalidFrameSize) and error.size == GET_AS_FRAME_SIZE
         if is_http and processor.settings.metrics_page:
             self._outbox.put([metrics_page(processor.metrics.snapshot(processor.clock.now_ms()))])
-            self.shut()
+            self.close_quietly()
         else:
             self.close(str(error))
 
-    def _may_begin(self, call: Call) -> bool:
-        if self._outbox.bytes >= MAX_UNSENT_RESPONSE_BYTES or self.closed or self._held:
+    def _may_start(self, call: Call) -> bool:
+        if self._outbox.bytes >= MAX_UNSENT_RESPONSE_BYTES or self.closed or self._throttled:
             return False
         processor = self._processor
         if processor.draining:
@@ -296,7 +299,7 @@ class Connection(asyncio.BufferedProtocol):
             last = pending[-1]
             if not (call.route.pipelined and last.route.pipelined):
                 return False
-            if last.stage is not PARKED and last.stage is not OVER:
+            if last.stage is not PARKED and last.stage is not DONE:
                 return False
             if len(pending) >= processor.settings.pipelined or processor.queue.over_parked_limit:
                 return False
@@ -304,30 +307,29 @@ class Connection(asyncio.BufferedProtocol):
         if not queue.has_room(self.listener.controller):
             if not self._wants_room:
                 self._wants_room = True
-                queue.notify_when_room(self.listener.controller, self._room)
+                queue.notify_when_room(self.listener.controller, self._on_room)
             return False
         return True
 
     def _settle(self) -> None:
-        """After a step: mute or not, note a frame that has begun, and go when all is said."""
+        """After a step: mutes or unmutes, admits an incomplete frame, and closes when all responses are sent."""
         kept = self._next
         if kept is not None:
-            if self._may_begin(kept):
-                self._wake_soon()  # the outbox was in the way and is no more
+            if self._may_start(kept):
+                self._wake_soon()  # the outbox was full and has been emptied
             self._mute()
         elif self._more:
             self._mute()
-        elif self._may_go_on_reading() and self._muted and not self._ended:
+        elif self._admit_arriving() and self._muted and not self._ended:
             self._muted = False
             self._transport.resume_reading()
         if (self._ended or self._processor.draining) and self._is_done():
-            self.shut()
+            self.close_quietly()
 
-    def _may_go_on_reading(self) -> bool:
-        """Notes a frame that has begun to arrive; one that would be too much for the node has to wait.
+    def _admit_arriving(self) -> bool:
+        """Whether reading may continue: an incomplete frame must be admitted by the queue's limit of bytes.
 
-        Only frames that were let in are counted, and those are read to their end: nobody waits for bytes of somebody
-        who waits for bytes.
+        Only admitted frames are counted, and they are read to their end, so no two frames can wait for each other.
         """
         arriving = self._parser.held_bytes if self._parser.waiting_bytes else 0
         if not arriving:
@@ -340,11 +342,11 @@ class Connection(asyncio.BufferedProtocol):
                 self._mute()
                 if not self._wants_bytes:
                     self._wants_bytes = True
-                    queue.notify_when_may_receive(self._bytes)
+                    queue.notify_when_may_receive(self._on_bytes_free)
                 return False
             self._frame_since_ms = self._processor.clock.now_ms()
         elif self._muted:
-            self._frame_since_ms = self._processor.clock.now_ms()  # the time in which we did not listen is not its own
+            self._frame_since_ms = self._processor.clock.now_ms()  # the time while muted does not count
         self._account_for_arriving(arriving)
         return True
 
@@ -353,11 +355,11 @@ class Connection(asyncio.BufferedProtocol):
             self._muted = True
             self._transport.pause_reading()
 
-    def _room(self) -> None:
+    def _on_room(self) -> None:
         self._wants_room = False
         self._proceed()
 
-    def _bytes(self) -> None:
+    def _on_bytes_free(self) -> None:
         self._wants_bytes = False
         self._proceed()
 
@@ -378,7 +380,7 @@ class Connection(asyncio.BufferedProtocol):
         self._proceed()
         lag.end(begin)
 
-    def _abandon_long_polls(self) -> None:
+    def _cancel_long_polls(self) -> None:
         for call in self._pending:
             if call.stage is PARKED and call.route.cancelled_on_disconnect and call.task is not None:
                 call.task.cancel()

@@ -1,18 +1,19 @@
-"""From a frame to an answer: header, handler, body, authorisation, handling, encoding; and the one error boundary.
+"""From a frame to a response: header, handler, body, authorisation, handling, encoding; and the one error boundary.
 
-`node` gives every listener a table *api key → Handler*. A connection has its frames opened here (`open`) and submits
-the calls to the request queue, which runs `serve` on them. What can go wrong has one outcome each:
+`node` gives every listener a table *api key → Handler*. A connection has its frames parsed here (`parse_call`) and
+submits the calls to the request queue, which runs `serve` on them. Every kind of failure has one outcome:
 
-- a frame that is no request of this listener's table, or a body that does not parse: the connection is closed, the
-  reason logged; only an ApiVersions of an unknown version is answered, in version 0: so clients find a common one;
-- `KafkaError`: answered in the API's error shape (`Handler.error_response`);
-- `ConnectionAbortedError`: the handler wants the connection closed (acks=0 has no other way to say that it failed);
-- any other exception is a bug: logged once with its request, answered in the error shape as UNKNOWN_SERVER_ERROR,
-  except Produce, which is disconnected since its append may have happened;
+- a frame that is no request of this listener's table, or a body that does not parse: the connection is closed and the
+  reason logged; only ApiVersions in an unknown version gets a response, in version 0, so that clients find a common
+  one;
+- `KafkaError`: the API's error response (`Handler.error_response`);
+- `ConnectionAbortedError`: the connection is closed (the only way to report that an acks=0 Produce failed);
+- any other exception is a bug: logged once with its request; the response is UNKNOWN_SERVER_ERROR, except for Produce,
+  which is disconnected since its append may have happened;
 - `NodeFault` stops the node; `CancelledError` passes.
 
-Reading and writing messages is quick unless they have very many elements: those are taken apart and put together in a
-thread, and beyond a limit not at all, since two bytes on the wire can be a hundred in memory.
+Messages with very many elements are decoded and encoded in a thread, and requests beyond a limit are rejected, since
+two bytes on the wire can be a hundred in memory.
 """
 
 from __future__ import annotations
@@ -36,16 +37,14 @@ from strandline.runtime.metrics import Metrics
 from strandline.runtime.offload import Offload
 from strandline.server.requests import Call, Caller, RequestQueue
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 # The ways in which APIs differ for the server; everything else about them is in their handlers.
-PIPELINED = frozenset({ApiKey.PRODUCE})  # may begin while earlier ones of the connection wait
-CANCELLED_ON_DISCONNECT = frozenset(
-    {ApiKey.FETCH, ApiKey.SHARE_FETCH}
-)  # changes nothing while it waits: cancelled with its connection
+PIPELINED = frozenset({ApiKey.PRODUCE})  # may start while earlier ones of the connection are parked
+CANCELLED_ON_DISCONNECT = frozenset({ApiKey.FETCH, ApiKey.SHARE_FETCH})  # long polls, which change nothing
 DISCONNECT_ON_UNEXPECTED_ERROR = frozenset({ApiKey.PRODUCE})
 
-ELEMENTS_PER_STEP = 5_000  # what the event loop decodes in one step: some milliseconds
+ELEMENTS_PER_STEP = 5_000  # decoded in one step of the event loop: some milliseconds
 
 
 class Handler(msgspec.Struct, frozen=True):
@@ -55,11 +54,11 @@ class Handler(msgspec.Struct, frozen=True):
 
 
 class RejectedFrame(Exception):
-    """No request of this listener: the connection is closed with this reason."""
+    """The frame is no request that this listener serves: the connection is closed with this reason."""
 
 
 class Route:
-    """A handler as one listener serves it, with what the hot path needs at hand."""
+    """A handler of one listener, with the attributes that the hot path reads."""
 
     __slots__ = (
         "api",
@@ -88,7 +87,7 @@ Routes = Mapping[int, Route]
 
 
 class Dispatch:
-    """One for the whole server. `queue` is set by the server, which builds the two around each other."""
+    """One for the whole server, which sets `queue` after it has built both."""
 
     queue: RequestQueue
 
@@ -106,13 +105,13 @@ class Dispatch:
         self._max_elements = max_elements
         self._metrics = metrics
         self._on_fault = on_fault
-        self._authorise = authorise  # raises KafkaError to refuse
+        self._authorise = authorise  # raises KafkaError to deny
 
     def routes(self, handlers: Mapping[int, Handler]) -> Routes:
         return {int(key): Route(handler, self._metrics) for key, handler in handlers.items()}
 
-    def open(self, routes: Routes, caller: Caller, frame: bytearray, now_ms: int) -> Call:
-        """The call that a frame asks for; raises RejectedFrame."""
+    def parse_call(self, routes: Routes, caller: Caller, frame: bytearray, now_ms: int) -> Call:
+        """The call that a frame carries, its body not decoded yet; raises RejectedFrame."""
         try:
             header, body_position = decode_header(frame)
         except MalformedMessage as error:
@@ -130,7 +129,7 @@ class Dispatch:
     async def serve(self, call: Call) -> None:
         route = call.route
         try:
-            call.caller.answered(call, await self._answer(call, route))
+            call.caller.respond(call, await self._response(call, route))
         except MalformedMessage as error:
             call.caller.close(f"malformed {route.api.name} v{call.version} request: {error}")
         except ConnectionAbortedError as error:
@@ -139,19 +138,19 @@ class Dispatch:
             call.caller.close(f"{call!r}: the node stops: {fault}")
             self._on_fault(fault)
         except Exception:
-            log.exception("the server itself failed at %r from %s", call, call.client_host)
+            logger.exception("unexpected error of the server at %r from %s", call, call.client_host)
         finally:
-            if not call.has_answer:
-                # Closed above already, unless what the handler waited for was cancelled under it.
-                call.caller.close(f"{call!r}: ended without an answer")
+            if not call.has_response:
+                # Closed above already, unless the handler was cancelled while it waited.
+                call.caller.close(f"{call!r}: ended without a response")
             self.queue.release(call)
             now_ms = self._clock.now_ms()
             route.time_ms.record(now_ms - call.received_ms, now_ms)
 
-    async def _answer(self, call: Call, route: Route) -> list[Part] | None:
+    async def _response(self, call: Call, route: Route) -> list[Part] | None:
         api = route.api
         if not route.min_version <= call.version <= route.max_version:
-            return response_parts(call.correlation_id, api, 0, _versions_to_try(route))
+            return response_parts(call.correlation_id, api, 0, _unsupported_version(route))
         frame, call.frame = call.frame, None
         assert frame is not None
         try:
@@ -170,18 +169,18 @@ class Dispatch:
                 return await self._offload.run(response_parts, call.correlation_id, api, call.version, response)
             return response_parts(call.correlation_id, api, call.version, response)
         except KafkaError as error:
-            return await self._refusal(call, route, request, error)
+            return await self._error_response(call, route, request, error)
         except (ConnectionAbortedError, NodeFault):
             raise
         except Exception as error:
             route.errors.add()
-            log.exception("a bug met %s %r from %s", api.name, call, call.client_host)
+            logger.exception("unexpected error in the handler of %s %r from %s", api.name, call, call.client_host)
             if api.key in DISCONNECT_ON_UNEXPECTED_ERROR:
                 raise ConnectionAbortedError("failed unexpectedly, and its records may have been appended") from error
             unexpected = KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, _UNEXPECTED)
-            return await self._refusal(call, route, request, unexpected)
+            return await self._error_response(call, route, request, unexpected)
 
-    async def _refusal(self, call: Call, route: Route, request: Any, error: KafkaError) -> list[Part]:
+    async def _error_response(self, call: Call, route: Route, request: Any, error: KafkaError) -> list[Part]:
         route.errors.add()
         try:
             if call.offload_encoding:
@@ -191,8 +190,8 @@ class Dispatch:
         except ConnectionAbortedError:
             raise
         except Exception as bug:
-            log.exception("a bug met the error answer of %s %r", route.api.name, call)
-            raise ConnectionAbortedError(f"no answer can tell {error}") from bug
+            logger.exception("unexpected error in the error response of %s %r", route.api.name, call)
+            raise ConnectionAbortedError(f"no response can carry {error}") from bug
         if parts is None:
             raise ConnectionAbortedError(str(error))
         return parts
@@ -203,10 +202,10 @@ def _error_parts(call: Call, route: Route, request: Any, error: KafkaError) -> l
     return None if response is None else response_parts(call.correlation_id, route.api, call.version, response)
 
 
-_UNEXPECTED = "the broker met an unexpected error; its log has the details"
+_UNEXPECTED = "unexpected error in the broker; its log has the details"
 
 
-def _versions_to_try(route: Route) -> Message:
-    """For a client newer than we are: the range of ApiVersions itself, in the layout of version 0."""
+def _unsupported_version(route: Route) -> Message:
+    """For a newer client: the supported range of ApiVersions itself, in the layout of version 0."""
     own = ApiVersion(api_key=route.api.key, min_version=route.min_version, max_version=route.max_version)
     return ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=[own])

@@ -1,10 +1,10 @@
-"""What a connection is shown that asks in HTTP: the numbers of the node, once, and then the connection ends.
+"""The response to an HTTP request on a Kafka listener: the metrics of the node, after which the connection is closed.
 
     curl http://127.0.0.1:9092/metrics
 
-needs no port of its own, because nobody can take one for the other: a Kafka frame begins with its size, and as a size
-the letters `GET ` would be 1.2 GB, which a listener refuses (unless `socket.request.max.bytes` is set beyond that, and
-then there is no page). Whatever the path, the answer is the same.
+It needs no port of its own because the protocols cannot be confused: a Kafka frame begins with its size, and the
+letters `GET ` as a size are 1.2 GB, which a listener rejects (with a `socket.request.max.bytes` above that there is no
+page). The path of the request is ignored.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""Answers on their way to one socket: buffers and file slices in order, read and written as the socket drains.
+"""Responses on their way to one socket: buffers and file slices in order, read and written as the socket drains.
 
-A connection puts the parts of its answers in and calls `pump` whenever the transport may take more. Invariant: beyond
-what answers already hold in memory, at most one chunk is read ahead of the transport's high-water mark, so a reader
-that stalls on a 50 MB answer costs about half a mebibyte.
+A connection puts in the parts of its responses and calls `pump` whenever the transport may take more. Invariant: beyond
+the buffers of the responses, at most one chunk is read ahead of the transport's high-water mark, so a client that
+stalls on a 50 MB response costs about half a mebibyte.
 
-A chunk is tried from the page cache first; one that is not there is read by a thread, and the connection waits for it
-alone. A slice that cannot be read ends the connection: the size of the answer is on the wire already.
+A chunk is read from the page cache if it is there, otherwise by a thread while only this connection waits. A slice that
+cannot be read closes the connection: the size of the response is on the wire already.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from strandline.runtime.tasks import TaskGroup
 CHUNK_BYTES = 256 * 1024
 HIGH_WATER_BYTES = 256 * 1024
 LOW_WATER_BYTES = 64 * 1024
-JOIN_BYTES = 64 * 1024  # up to here one copy costs less than a list of buffers for the kernel
-STEP_BYTES = 1024 * 1024  # then other connections have their turn
+JOIN_BYTES = 64 * 1024  # up to here a copy costs less than a list of buffers for the kernel
+STEP_BYTES = 1024 * 1024  # then the event loop serves other connections
 
 
-class Backlog:
-    """Bytes of all answers not handed to a transport yet, for the metric."""
+class UnsentBytes:
+    """Bytes in the outboxes of all connections, for the metric."""
 
     __slots__ = ("bytes",)
 
@@ -37,16 +37,16 @@ class Backlog:
 
 class Outbox:
     __slots__ = (
-        "_backlog",
         "_cold",
-        "_emptied",
         "_fail",
         "_offload",
+        "_on_empty",
         "_parts",
         "_pumping_soon",
         "_reading",
         "_tasks",
         "_transport",
+        "_unsent",
         "bytes",
         "paused",
     )
@@ -56,22 +56,22 @@ class Outbox:
         transport: asyncio.Transport,
         offload: Offload,
         tasks: TaskGroup,
-        backlog: Backlog,
+        unsent: UnsentBytes,
         fail: Callable[[str], None],
-        emptied: Callable[[], None],
+        on_empty: Callable[[], None],
     ) -> None:
         self._transport = transport
         self._offload = offload
         self._tasks = tasks
-        self._backlog = backlog
+        self._unsent = unsent
         self._fail = fail
-        self._emptied = emptied  # called when it ran empty in a step of its own, outside the connection's
+        self._on_empty = on_empty  # called when it became empty outside a step of the connection
         self._parts: deque[Part] = deque()
-        self._cold = False  # the part in front is not in the page cache
-        self._reading = False  # a thread is reading the chunk that comes next
+        self._cold = False  # the first part is not in the page cache
+        self._reading = False  # a thread is reading the next chunk
         self._pumping_soon = False
-        self.bytes = 0  # put in and not yet handed to the transport
-        self.paused = False  # the transport holds enough for now
+        self.bytes = 0  # not yet written to the transport
+        self.paused = False  # the transport's buffer is full
 
     def put(self, parts: list[Part]) -> None:
         size = 0
@@ -79,23 +79,23 @@ class Outbox:
             size += len(part)
         self._parts.extend(parts)
         self.bytes += size
-        self._backlog.bytes += size
+        self._unsent.bytes += size
 
     def drop(self) -> None:
         self._parts.clear()
-        self._backlog.bytes -= self.bytes
+        self._unsent.bytes -= self.bytes
         self.bytes = 0
 
     def end(self) -> None:
-        """Nobody is there any more to take an answer, or to be told: who had this is freed without a collector."""
+        """The connection is lost. Drops the callbacks too, so that it is freed without the cyclic collector."""
         self.drop()
-        self._fail = self._emptied = _tell_nobody
+        self._fail = self._on_empty = _ignore
 
     def pump(self) -> None:
-        """Hands over as much as the transport takes without filling up, a bounded amount in one step."""
+        """Writes as much as the transport takes without filling its buffer, a bounded amount in one step."""
         if len(self._parts) == 1 and not self.paused and not self._reading:
             alone = self._parts[0]
-            if type(alone) is bytes:  # one answer from memory, as most are
+            if type(alone) is bytes:  # one response from memory, the usual case
                 self._parts.clear()
                 self._write([alone], self.bytes)
                 return
@@ -107,7 +107,7 @@ class Outbox:
             try:
                 run, size = self._next_run()
             except OSError as error:
-                self._give_up(error)
+                self._read_failed(error)
                 return
             if size:
                 budget -= size
@@ -115,10 +115,10 @@ class Outbox:
             if self._cold:
                 self._read_front()
 
-    def _give_up(self, error: OSError) -> None:
-        """What comes behind the gap must not be sent: it would be taken for what belongs into it."""
+    def _read_failed(self, error: OSError) -> None:
+        """Drops the rest: the client would take the bytes behind the gap for those that are missing."""
         self.drop()
-        self._fail(f"an answer could not be read from disk: {error}")
+        self._fail(f"a response could not be read from disk: {error}")
 
     def _pump_soon(self) -> None:
         if not self._pumping_soon:
@@ -129,10 +129,10 @@ class Outbox:
         self._pumping_soon = False
         self.pump()
         if not self._parts and not self._reading:
-            self._emptied()
+            self._on_empty()
 
     def _next_run(self) -> tuple[list[Buffer], int]:
-        """Whole buffers and pieces of slices from the front, about a chunk of them."""
+        """Buffers and parts of slices from the front, about a chunk in total."""
         parts = self._parts
         run: list[Buffer] = []
         size = 0
@@ -167,18 +167,18 @@ class Outbox:
                 raise _ended_early(piece, len(data))
         except OSError as error:
             piece.failed(error)
-            self._give_up(error)
+            self._read_failed(error)
             return
         finally:
             self._reading = False
         if not self.bytes:
-            return  # dropped meanwhile
+            return  # dropped during the read
         self._write([data], len(data))
         self._pump_soon()
 
     def _write(self, run: list[Buffer], size: int) -> None:
         self.bytes -= size
-        self._backlog.bytes -= size
+        self._unsent.bytes -= size
         if len(run) == 1:
             self._transport.write(run[0])
         elif size <= JOIN_BYTES:
@@ -187,7 +187,7 @@ class Outbox:
             self._transport.writelines(run)
 
 
-def _tell_nobody(*_: object) -> None:
+def _ignore(*_: object) -> None:
     return
 
 
@@ -203,4 +203,4 @@ def _cached(piece: FileSlice) -> Buffer | None:
 
 
 def _ended_early(piece: FileSlice, got: int) -> OSError:
-    return OSError(f"{piece.file.path} gave {got} of {piece.size} bytes at {piece.position}")
+    return OSError(f"read {got} of {piece.size} bytes at {piece.position} of {piece.file.path}")

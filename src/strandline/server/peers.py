@@ -6,7 +6,7 @@ receiver do not share one with those that must not: each lane to a node is a con
 parked Fetch never delays a Vote, and a heartbeat's connection carries nothing but heartbeats, so that its end is
 evidence about the process at either side.
 
-Which version is spoken is learnt from each connection's first answer (ApiVersions).
+The version of a request is negotiated by each connection (ApiVersions).
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ from strandline.protocol.errors import EncodeError
 from strandline.protocol.types import Message
 from strandline.runtime.network import Network
 
-# How long a dial that only asks whether anybody is there may take: a refusal comes at once or not at all.
-_REFUSAL_MS: Final = 1_000
+# The timeout of a probe: a refused connection is reported at once or not at all.
+_PROBE_TIMEOUT_MS: Final = 1_000
 
 
 class Lane(Enum):
-    """What may wait for what, to one node."""
+    """Groups of requests that share a connection to a node."""
 
-    ELECTION = "votes and the beginnings and ends of epochs: answered at once"
+    ELECTION = "Vote, BeginQuorumEpoch, EndQuorumEpoch: answered at once"
     FETCH = "Fetch and FetchSnapshot: parked until there are new records"
-    HEARTBEAT = "signs of life: answered when committed, and never behind anything else"
+    HEARTBEAT = "BrokerHeartbeat: answered when committed, never behind another request"
     REQUEST = "everything else: answered when committed"
 
 
@@ -59,28 +59,28 @@ class PeerConnections(Peers):
         self._pool: ConnectionPool[Lane] = ConnectionPool(network, ClientSettings(client_id=client_id))
 
     async def call(self, endpoint: Endpoint, request: Message, *, timeout_ms: int) -> Message:
-        """The answer to a request, within `timeout_ms` from now, dialling included. Raises KafkaError (`client.errors`
-        says which) when there is none."""
+        """The response, within `timeout_ms` from now, connecting included. Raises a KafkaError of `client.errors` when
+        there is none."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + timeout_ms / 1000
         try:
             async with asyncio.timeout_at(deadline):
                 connection = await self._pool.connection(endpoint, _lane(request))
-            # The connection keeps this time: it ends itself when an answer is missing, for later ones come behind it.
+            # The connection enforces the rest: it closes when a response is late, since later ones come behind it.
             left_ms = max(1, round((deadline - loop.time()) * 1000))
             return await connection.call(request, Message, timeout_ms=left_ms)
         except TimeoutError:
-            raise RequestTimedOut(f"{endpoint} did not answer {_name(request)} within {timeout_ms} ms") from None
+            raise RequestTimedOut(f"no response to {_name(request)} from {endpoint} within {timeout_ms} ms") from None
         except UnsupportedVersion as error:
             raise UnsupportedVersion(f"{endpoint} is too old for this node, or too new: {error.why}") from error
         except EncodeError as error:
             raise UnsupportedVersion(
-                f"{endpoint} is too old for this node: {_name(request)} cannot be said: {error}"
+                f"{endpoint} is too old for this node: {_name(request)} cannot be encoded: {error}"
             ) from error
 
     async def refuses_connections(self, endpoint: Endpoint) -> bool:
         try:
-            async with asyncio.timeout(_REFUSAL_MS / 1000):
+            async with asyncio.timeout(_PROBE_TIMEOUT_MS / 1000):
                 transport = await self._network.connect(endpoint.host, endpoint.port, asyncio.Protocol)
         except INVALID_ADDRESS_ERRORS:
             return False
@@ -107,7 +107,7 @@ def _name(request: Message) -> str:
 
 
 def _is_refusal(error: OSError) -> bool:
-    """asyncio tells of a name with several addresses in one sentence without a number: then all must have refused."""
+    """For a name with several addresses asyncio raises one error without errno: then all of them must have refused."""
     if isinstance(error, ConnectionRefusedError):
         return True
     numbers = re.findall(r"\[Errno (\d+)\]", str(error))

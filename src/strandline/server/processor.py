@@ -1,4 +1,4 @@
-"""The connections of a node, whichever listener they came by: what they share, their idle sweep, and their drain.
+"""The connections of all listeners of a node: what they share, the check for idle ones, and draining them at the end.
 
 There is one processor, on the one event loop: docs/decisions/0006-process-model.md says why `num.network.threads` does
 not change that.
@@ -17,12 +17,12 @@ from strandline.runtime.offload import Offload
 from strandline.runtime.tasks import TaskGroup, yield_to_loop
 from strandline.server.connection import Connection
 from strandline.server.dispatch import Dispatch
-from strandline.server.outbox import Backlog
+from strandline.server.outbox import UnsentBytes
 from strandline.server.requests import RequestQueue
 from strandline.server.settings import ServerSettings
 
-SWEEP_MS = 1_000
-SWEPT_PER_STEP = 1_000
+CHECK_INTERVAL_MS = 1_000
+CHECKS_PER_STEP = 1_000
 
 
 class Processor:
@@ -45,49 +45,50 @@ class Processor:
         self.lag = lag
         self.queue = queue
         self.dispatch = dispatch
-        self.backlog = Backlog()
-        # All connections read into it, one after the other, and leave nothing there.
+        self.unsent = UnsentBytes()
+        # All connections receive into this buffer, one after the other, and leave nothing in it.
         self.receive_buffer = bytearray(RECEIVE_BUFFER_BYTES)
         self.draining = False
         self._connections: dict[Connection, None] = {}
         self._when_empty: asyncio.Future[None] | None = None
         metrics.gauge("kafka.server:type=socket-server-metrics,name=connection-count", self.count)
-        metrics.gauge("strandline.server:type=Requests,name=ResponseQueueBytes", lambda: self.backlog.bytes)
+        metrics.gauge("strandline.server:type=Requests,name=ResponseQueueBytes", lambda: self.unsent.bytes)
 
     def count(self) -> int:
         return len(self._connections)
 
-    def joined(self, connection: Connection) -> None:
+    def add(self, connection: Connection) -> None:
         self._connections[connection] = None
 
-    def left(self, connection: Connection) -> None:
+    def remove(self, connection: Connection) -> None:
         self._connections.pop(connection, None)
         if not self._connections and self._when_empty is not None and not self._when_empty.done():
             self._when_empty.set_result(None)
 
-    async def sweep(self) -> None:
-        """Every connection is looked at about once a second, a bounded number in one step."""
+    async def check_connections(self) -> None:
+        """Checks every connection about once a second, a bounded number of them in one step."""
         while True:
-            await asyncio.sleep(SWEEP_MS / 1000)
-            await self._look_at_all(lambda connection: connection.check(self.clock.now_ms()))
+            await asyncio.sleep(CHECK_INTERVAL_MS / 1000)
+            await self._for_each(lambda connection: connection.check(self.clock.now_ms()))
 
     async def drain(self, timeout_ms: int) -> None:
-        """Nothing new begins; returns when every connection has had its answers, or cuts the rest after the time."""
+        """No request starts any more. Returns when all responses are sent; aborts connections that are left after
+        `timeout_ms`."""
         self.draining = True
-        await self._look_at_all(Connection.drain)
+        await self._for_each(Connection.drain)
         if self._connections:
             loop = asyncio.get_running_loop()
             self._when_empty = empty = loop.create_future()
             timer = loop.call_later(max(timeout_ms, 0) / 1000, _finish, empty)
             await empty
             timer.cancel()
-        await self._look_at_all(Connection.abort)
+        await self._for_each(Connection.abort)
 
-    async def _look_at_all(self, look: Callable[[Connection], None]) -> None:
+    async def _for_each(self, action: Callable[[Connection], None]) -> None:
         for number, connection in enumerate(list(self._connections)):
-            if number % SWEPT_PER_STEP == SWEPT_PER_STEP - 1:
+            if number % CHECKS_PER_STEP == CHECKS_PER_STEP - 1:
                 await yield_to_loop()
-            look(connection)
+            action(connection)
 
 
 def _finish(future: asyncio.Future[None]) -> None:

@@ -1,15 +1,15 @@
-"""The bounded request queue and its handler slots: how much work is begun at once, and what waits.
+"""The bounded request queue and its handler slots: how many requests run at once, and which wait.
 
-A connection submits a `Call`; it runs at once if a slot is free and nobody is ahead of it, else it is queued, and the
-connection asks `has_room` before it submits the next. A slot is held only while deciding: a handler about to wait for
-others calls `call.park()`, which gives the slot back and counts the call against the separate limits for parked
-requests. Without that, parked produces would starve the follower fetches that release them.
+A connection submits a `Call`; it runs at once if a slot is free and no call is queued before it, else it is queued, and
+the connection checks `has_room` before it submits the next. A call holds its slot only while it runs: a handler that is
+about to wait (for replicas, for new records) calls `call.park()`, which frees the slot and counts the call against the
+separate limits for parked requests. Otherwise parked produces would starve the follower fetches that complete them.
 
-Work of controller listeners has a lane of its own, which is served first, has slots of its own and is never refused
-for the bytes of others: clients that fill theirs must not keep a quorum from electing.
+Requests of controller listeners have their own queue and slots, are served first and do not count against the limit of
+bytes: clients that fill the other queue must not keep the quorum from electing a leader.
 
-Invariants: held slots of a lane <= slots, except right after `resize` lowered them; while a call is queued, either all
-slots of its lane are held or a step is due; calls of one lane begin in the order of submission; every submitted call is
+Invariants: running calls of a queue <= slots, except right after `resize` lowered them; while a call is queued, either
+all slots are taken or a step is scheduled; calls of one queue start in the order of submission; every submitted call is
 released exactly once, by `server/dispatch`.
 """
 
@@ -32,25 +32,25 @@ from strandline.server.settings import ServerSettings
 if TYPE_CHECKING:
     from strandline.server.dispatch import Route
 
-# One step of the event loop serves no more queued calls than this, nor goes on for longer.
+# One step of the event loop starts no more queued calls than this, and lasts no longer.
 CALLS_PER_STEP = 32
 STEP_MS = 4
 
 
 class Caller(Protocol):
-    """The connection a call came from, as far as the call needs it."""
+    """The connection that a call came from."""
 
-    def answered(self, call: Call, parts: list[Part] | None) -> None:
-        """The call is over; None when it has no answer."""
+    def respond(self, call: Call, parts: list[Part] | None) -> None:
+        """Ends the call; None when it has no response (acks=0)."""
         ...
 
-    def moved(self) -> None:
-        """A call of this connection was parked: the next one may be allowed now."""
+    def on_parked(self) -> None:
+        """A call of this connection was parked: the next one may be allowed to start."""
         ...
 
     def close(self, reason: str) -> None: ...
 
-    def on_connection_lost(self, purpose: str, tell: Callable[[], None]) -> None: ...
+    def on_connection_lost(self, purpose: str, callback: Callable[[], None]) -> None: ...
 
 
 class Stage(Enum):
@@ -58,19 +58,18 @@ class Stage(Enum):
     QUEUED = 1
     RUNNING = 2  # holds a slot
     PARKED = 3
-    OVER = 4
+    DONE = 4
 
 
-# Looked up once: a member of an enum costs as much as a call, and every request goes through these.
-RECEIVED, QUEUED, RUNNING, PARKED, OVER = Stage
+# Looked up once: access to a member of an enum costs as much as a call, and every request needs these.
+RECEIVED, QUEUED, RUNNING, PARKED, DONE = Stage
 
 
 class Call:
-    """One request, from its frame to its answer. Handlers read the public attributes and may `park`."""
+    """One request, from its frame to its response. Handlers read the public attributes and may `park`."""
 
     __slots__ = (
         "_queue",
-        "answer",
         "api_key",
         "body_position",
         "caller",
@@ -78,12 +77,13 @@ class Call:
         "client_id",
         "correlation_id",
         "frame",
-        "has_answer",
-        "lane",
+        "has_response",
         "listener",
+        "listener_queue",
         "offload_encoding",
         "principal",
         "received_ms",
+        "response",
         "route",
         "size_bytes",
         "stage",
@@ -115,42 +115,42 @@ class Call:
         self.listener = ""
         self.client_host = ""
         self.stage = RECEIVED
-        self.lane: _Lane
+        self.listener_queue: _ListenerQueue
         self.task: asyncio.Task[Any] | None = None
-        self.offload_encoding = False  # so many elements that the answer is encoded elsewhere; handlers may set it
-        self.has_answer = False
-        self.answer: list[Part] | None = None
+        self.offload_encoding = False  # encode the response in a thread: it is large; handlers may set it
+        self.has_response = False
+        self.response: list[Part] | None = None
         self._queue = queue
 
-    def on_connection_lost(self, purpose: str, tell: Callable[[], None]) -> None:
-        """Calls `tell` when the connection of this call ends, whoever ended it; the last `tell` of a purpose counts."""
-        self.caller.on_connection_lost(purpose, tell)
+    def on_connection_lost(self, purpose: str, callback: Callable[[], None]) -> None:
+        """Calls `callback` when the connection of this call ends for any reason. It replaces an earlier callback of
+        the same purpose."""
+        self.caller.on_connection_lost(purpose, callback)
 
     def park(self) -> None:
-        """To be called right before an await that may take long: gives the handler slot back. Once is enough.
+        """Frees the handler slot. To be called right before an await that may take long; repeating it does nothing.
 
-        For Produce it also says "my records are appended": the connection's next Produce may begin from here on, so
-        a handler must not park before its append.
+        From here on the connection's next Produce may start, so a Produce must not park before its append.
         """
         if self.stage is RUNNING:
             self._queue.park(self)
 
     def __repr__(self) -> str:
-        # Goes into logs: nothing of the payload, and a client id that cannot forge a line.
+        # Appears in logs: nothing of the payload, and a client id that cannot forge a line.
         return (
             f"api {self.api_key} v{self.version} of client {self.client_id[:100]!r}, correlation {self.correlation_id}"
         )
 
 
-class _Lane:
-    """Calls of one kind of listener, with as many handler slots as the other: neither waits for the other's."""
+class _ListenerQueue:
+    """The queue of client listeners or of controller listeners. Each has its own handler slots."""
 
-    __slots__ = ("calls", "held", "wants_room")
+    __slots__ = ("calls", "running", "waiting_for_room")
 
     def __init__(self) -> None:
         self.calls: deque[Call] = deque()
-        self.held = 0
-        self.wants_room: deque[Callable[[], None]] = deque()
+        self.running = 0
+        self.waiting_for_room: deque[Callable[[], None]] = deque()
 
 
 class RequestQueue:
@@ -172,12 +172,12 @@ class RequestQueue:
         self._max_bytes = settings.queued_bytes_limit
         self._max_parked = settings.parked_max_requests
         self._max_parked_bytes = settings.parked_max_bytes
-        self._client_lane = _Lane()
-        self._controller_lane = _Lane()
+        self._client_queue = _ListenerQueue()
+        self._controller_queue = _ListenerQueue()
         self._stepping = False
-        self._wants_bytes: deque[Callable[[], None]] = deque()
-        self.bytes = 0  # of calls queued and being decided
-        self.arriving_bytes = 0  # of frames being received, or waiting for room
+        self._waiting_for_bytes: deque[Callable[[], None]] = deque()
+        self.bytes = 0  # of calls queued and running
+        self.arriving_bytes = 0  # of frames being received, or waiting for room in the queue
         self.parked = 0
         self.parked_bytes = 0
         channel = "kafka.network:type=RequestChannel"
@@ -187,66 +187,66 @@ class RequestQueue:
         metrics.gauge("strandline.server:type=Requests,name=QueuedBytes", lambda: self.bytes + self.arriving_bytes)
         pool = "kafka.server:type=KafkaRequestHandlerPool"
         metrics.gauge(
-            f"{pool},name=RequestHandlerAvgIdlePercent", lambda: max(0.0, 1 - self._client_lane.held / self._slots)
+            f"{pool},name=RequestHandlerAvgIdlePercent", lambda: max(0.0, 1 - self._client_queue.running / self._slots)
         )
 
     def queued(self) -> int:
-        return len(self._client_lane.calls) + len(self._controller_lane.calls)
+        return len(self._client_queue.calls) + len(self._controller_queue.calls)
 
     @property
     def over_parked_limit(self) -> bool:
-        """So much is parked that a connection may hold only one request."""
+        """Whether so much is parked that each connection may have only one request in flight."""
         return self.parked >= self._max_parked or self.parked_bytes >= self._max_parked_bytes
 
     def resize(self, handlers: int) -> None:
-        """num.io.threads changed. Slots above a lowered number go as their calls end."""
+        """num.io.threads changed. Slots above a lower number are removed as their calls end."""
         self._slots = handlers
         self._step_soon()
 
     def has_room(self, controller: bool) -> bool:
         if controller:
-            return len(self._controller_lane.calls) < self._max_calls
-        return len(self._client_lane.calls) < self._max_calls and self.bytes < self._max_bytes
+            return len(self._controller_queue.calls) < self._max_calls
+        return len(self._client_queue.calls) < self._max_calls and self.bytes < self._max_bytes
 
     def notify_when_room(self, controller: bool, wake: Callable[[], None]) -> None:
-        """Calls `wake` once when there may be room again; it has to ask anew."""
-        (self._controller_lane if controller else self._client_lane).wants_room.append(wake)
+        """Calls `wake` once when there may be room again; it has to check `has_room`."""
+        (self._controller_queue if controller else self._client_queue).waiting_for_room.append(wake)
 
     def may_receive(self, controller: bool) -> bool:
-        """Whether a frame that has begun may be read on."""
+        """Whether the rest of an incomplete frame may be read."""
         return controller or self.bytes + self.arriving_bytes < self._max_bytes
 
     def notify_when_may_receive(self, wake: Callable[[], None]) -> None:
-        self._wants_bytes.append(wake)
+        self._waiting_for_bytes.append(wake)
 
     def receiving(self, size_bytes: int) -> None:
-        """So many more bytes of a frame have arrived; negative when it was submitted or given up."""
+        """Adds the bytes of a frame that have arrived; negative when it was submitted or dropped."""
         self.arriving_bytes += size_bytes
-        if size_bytes < 0 and self._wants_bytes:
+        if size_bytes < 0 and self._waiting_for_bytes:
             self._step_soon()
 
     def submit(self, call: Call, controller: bool) -> None:
         self.bytes += call.size_bytes
-        lane = call.lane = self._controller_lane if controller else self._client_lane
-        if lane.held < self._slots and not lane.calls:
+        queue = call.listener_queue = self._controller_queue if controller else self._client_queue
+        if queue.running < self._slots and not queue.calls:
             self._run(call)
             return
         call.stage = QUEUED
-        lane.calls.append(call)
+        queue.calls.append(call)
 
     def park(self, call: Call) -> None:
         call.stage = PARKED
-        call.lane.held -= 1
+        call.listener_queue.running -= 1
         self.parked += 1
         self.parked_bytes += call.size_bytes
         self._freed(call.size_bytes)
-        call.caller.moved()
+        call.caller.on_parked()
 
     def release(self, call: Call) -> None:
-        """The call is over, however it ended."""
-        stage, call.stage = call.stage, OVER
+        """The call has ended, with a response or without."""
+        stage, call.stage = call.stage, DONE
         if stage is RUNNING:
-            call.lane.held -= 1
+            call.listener_queue.running -= 1
             self._freed(call.size_bytes)
         elif stage is PARKED:
             self.parked -= 1
@@ -254,24 +254,24 @@ class RequestQueue:
 
     def _freed(self, size_bytes: int) -> None:
         self.bytes -= size_bytes
-        client = self._client_lane
-        if client.calls or self._controller_lane.calls or client.wants_room or self._wants_bytes:
+        client = self._client_queue
+        if client.calls or self._controller_queue.calls or client.waiting_for_room or self._waiting_for_bytes:
             self._step_soon()
 
     def _run(self, call: Call) -> None:
         call.stage = RUNNING
-        call.lane.held += 1
+        call.listener_queue.running += 1
         try:
             call.task = self._tasks.start_eagerly(self._serve(call))
         except asyncio.CancelledError:
-            # What the handler waited for was cancelled under it; dispatch has closed the connection already.
+            # The handler was cancelled while it waited; dispatch has closed the connection already.
             call.task = None
 
-    def _ready_lane(self) -> _Lane | None:
-        """Whose next call may begin: the controller listeners' first."""
-        for lane in (self._controller_lane, self._client_lane):
-            if lane.calls and lane.held < self._slots:
-                return lane
+    def _ready_queue(self) -> _ListenerQueue | None:
+        """The queue whose next call may start, that of the controller listeners first."""
+        for queue in (self._controller_queue, self._client_queue):
+            if queue.calls and queue.running < self._slots:
+                return queue
         return None
 
     def _step_soon(self) -> None:
@@ -280,25 +280,25 @@ class RequestQueue:
             asyncio.get_running_loop().call_soon(self._step)
 
     def _step(self) -> None:
-        """Runs what is queued while slots are free, then lets in who waits for room. Never from inside a handler."""
+        """Runs queued calls while slots are free, then wakes connections that wait for room. Never inside a handler."""
         begin = self._lag.begin()
         self._stepping = False
         until_ms = self._clock.now_ms() + STEP_MS
         for _ in range(CALLS_PER_STEP):
-            lane = self._ready_lane()
-            if lane is None:
+            queue = self._ready_queue()
+            if queue is None:
                 break
-            self._run(lane.calls.popleft())
+            self._run(queue.calls.popleft())
             if self._clock.now_ms() >= until_ms:
                 break
-        self._let_in(self._controller_lane.wants_room, lambda: self.has_room(True), until_ms)
-        self._let_in(self._client_lane.wants_room, lambda: self.has_room(False), until_ms)
-        self._let_in(self._wants_bytes, lambda: self.may_receive(False), until_ms)
-        if self._ready_lane() is not None:
+        self._wake_waiting(self._controller_queue.waiting_for_room, lambda: self.has_room(True), until_ms)
+        self._wake_waiting(self._client_queue.waiting_for_room, lambda: self.has_room(False), until_ms)
+        self._wake_waiting(self._waiting_for_bytes, lambda: self.may_receive(False), until_ms)
+        if self._ready_queue() is not None:
             self._step_soon()
         self._lag.end(begin)
 
-    def _let_in(self, waiting: deque[Callable[[], None]], may: Callable[[], bool], until_ms: int) -> None:
+    def _wake_waiting(self, waiting: deque[Callable[[], None]], may: Callable[[], bool], until_ms: int) -> None:
         for _ in range(CALLS_PER_STEP):
             if not waiting or not may():
                 return

@@ -1,7 +1,7 @@
-"""The server of one node: listeners, connections, request queue and dispatch, built and taken down in one place.
+"""The server of one node: listeners, connections, request queue and dispatch, built, started and stopped in one place.
 
-`node` makes one, gives `start` a table of handlers for each listener, and calls `stop` at the end. Nothing runs before
-`start`, and nothing after `stop`.
+`node` constructs it, gives `start` a table of handlers for each listener, and calls `stop` at the end. Nothing runs
+before `start`, and nothing after `stop`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from strandline.server.processor import Processor
 from strandline.server.requests import Call, RequestQueue
 from strandline.server.settings import ListenerSpec, ServerSettings
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
 class Server:
@@ -55,8 +55,10 @@ class Server:
         self.ports: dict[str, int] = {}  # by listener name, known once started
 
     async def start(self, handlers: Mapping[str, Mapping[int, Handler]]) -> None:
-        """Listens. When one listener fails, those that had begun are closed again."""
-        log.info("one event loop serves all connections: num.network.threads=%d is ignored", self._settings.processors)
+        """Listens. When one listener fails, those that were started are closed again."""
+        logger.info(
+            "one event loop serves all connections: num.network.threads=%d is ignored", self._settings.processors
+        )
         counts = ConnectionCounts(self._settings)
         try:
             for listener in self._listeners:
@@ -67,11 +69,12 @@ class Server:
         except BaseException:
             await self._stop_accepting()
             raise
-        self._tasks.start(self._guarded(self._processor.sweep), "server.sweep")
+        self._tasks.start(self._guarded(self._processor.check_connections), "server.check_connections")
         self._tasks.start(self._guarded(self.lag.watch), "server.loop_lag")
 
     async def stop(self, drain_ms: int) -> None:
-        """Stops accepting, lets what is in work be answered for at most `drain_ms`, then cuts what is left."""
+        """Stops accepting, waits at most `drain_ms` for the responses to requests in flight, then aborts
+        connections."""
         await self._stop_accepting()
         try:
             await self._processor.drain(drain_ms)
@@ -84,16 +87,16 @@ class Server:
         self._queue.resize(handlers)
 
     async def _guarded(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        """A background task that ends by itself would leave a server that looks alive: better none."""
+        """A background task that fails stops the node: a server without it would only look alive."""
         try:
             await work()
         except Exception as error:
-            log.exception("a background task of the server failed")
+            logger.exception("a background task of the server failed")
             self._on_fault(NodeFault(f"a background task of the server failed: {error!r}"))
 
     def _failed(self, error: BaseException) -> None:
-        """A connection's task ended in a way nobody foresaw: its group is cancelled, so the server is none any more."""
-        log.error("a task of the server failed", exc_info=error)
+        """A connection's task failed unexpectedly, which cancels the task group: the server cannot continue."""
+        logger.error("a task of the server failed", exc_info=error)
         self._on_fault(NodeFault(f"a task of the server failed: {error!r}"))
 
     async def _stop_accepting(self) -> None:
@@ -103,4 +106,4 @@ class Server:
 
 
 def _log_fault(fault: NodeFault) -> None:
-    log.critical("the node must stop: %s", fault)
+    logger.critical("the node must stop: %s", fault)

@@ -1,7 +1,7 @@
-"""What the server is told: the values that `node/config` reads from Kafka's keys, and nothing else.
+"""The config of the server, which `node/config` reads from Kafka's keys.
 
-Kafka leaves several limits infinite. A promise of ours is that every one is finite by default, so that a hostile or
-broken client meets a limit and not the end of the memory; the defaults below are those.
+Limits that Kafka leaves infinite are finite here by default, so that a hostile or broken client reaches a limit before
+the node runs out of memory.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ import msgspec
 
 from strandline.model.config_keys.broker import config_field
 
-# What `queued.max.request.bytes=-1` ("no limit") means here: about five of the largest requests at once.
-UNSTATED_QUEUED_BYTES = 512 * 1024 * 1024
+# `queued.max.request.bytes=-1` ("no limit") means about five of the largest requests at once.
+DEFAULT_QUEUED_BYTES = 512 * 1024 * 1024
 
 
 class ServerSettings(msgspec.Struct, frozen=True):
@@ -28,30 +28,33 @@ class ServerSettings(msgspec.Struct, frozen=True):
     max_connections: int = config_field("max.connections", 10_000)
     max_connections_per_ip: int = config_field("max.connections.per.ip", 5_000)
     max_connections_per_ip_overrides: Mapping[str, int] = msgspec.field(default_factory=dict)
-    max_connection_creation_rate: int = config_field("max.connection.creation.rate")  # a second, for each listener
+    max_connection_creation_rate: int = config_field("max.connection.creation.rate")
+    """Per second and listener."""
     backlog: int = config_field("socket.listen.backlog.size")
-    # Ours, not Kafka's: requests that wait (acks=all, long polls) hold no handler, so they have limits of their own.
-    # Beyond them a connection may hold one request at a time, as in Kafka.
     parked_max_requests: int = config_field("strandline.parked.max.requests")
+    """Requests that wait (acks=all, long polls) hold no handler slot, so they have a limit of their own. Above it a
+    connection may have one request in flight, as in Kafka."""
     parked_max_bytes: int = config_field("strandline.parked.max.bytes")
-    # Elements of all lists of a request: room for every partition of a large cluster, named by a follower or an admin.
     max_request_elements: int = 250_000
+    """Elements of all lists of a request: enough for every partition of a large cluster."""
     pipelined: int = config_field("strandline.connection.max.pipelined.requests")
-    """Requests of one connection that may be in progress at the same time."""
-    # A frame that was begun must be finished within this, plus a second for every 64 KiB that arrived.
+    """Requests of one connection that may be in flight at the same time."""
     frame_timeout_ms: int = config_field("strandline.frame.timeout.ms")
+    """A frame must arrive completely within this, plus a second for every 64 KiB of it."""
     metrics_page: bool = config_field("strandline.metrics.page.enable")
 
     @property
     def queued_bytes_limit(self) -> int:
-        return self.queued_max_request_bytes if self.queued_max_request_bytes > 0 else UNSTATED_QUEUED_BYTES
+        return self.queued_max_request_bytes if self.queued_max_request_bytes > 0 else DEFAULT_QUEUED_BYTES
 
 
 class ListenerSpec(msgspec.Struct, frozen=True):
-    """Where to listen. Port 0 takes a free one; the server says which."""
+    """A listener. Port 0 binds a free port (`Server.ports`)."""
 
     name: str
     host: str
     port: int
-    controller: bool = False  # its requests have a queue of their own, served first
-    protected: bool = False  # between nodes: never refused because clients took all of max.connections
+    controller: bool = False
+    """Its requests have their own queue, which is served first."""
+    protected: bool = False
+    """For other nodes: not subject to max.connections."""

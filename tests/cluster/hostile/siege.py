@@ -57,7 +57,7 @@ class Besieged:
     def bugs_since(self, mark: int) -> str:
         """What it wrote from the first stack trace or bug on; nothing, it is hoped."""
         said = self.said_since(mark)
-        found = re.search(r"a bug met|Traceback", said)
+        found = re.search(r"unexpected error|Traceback", said)
         return "" if found is None else said[max(0, found.start() - 300) :][:5000]
 
     def mark(self) -> int:

@@ -27,7 +27,7 @@ from strandline.server.dispatch import Handler
 from strandline.server.requests import Call
 from strandline.server.server import Server
 from strandline.server.settings import ListenerSpec, ServerSettings
-from unit.server.memory_server import fetch, handlers, metadata, produce, say_metadata, say_produced
+from unit.server.memory_server import fetch, handle_metadata, handle_produce, handlers, metadata, produce
 
 MIB = 1024 * 1024
 CONNECTIONS = "kafka.server:type=socket-server-metrics,name=connection-count"
@@ -71,7 +71,7 @@ async def answer(reader: asyncio.StreamReader) -> tuple[int, bytes]:
 
 def test_requests_in_any_segments_are_answered_in_order(run: Run) -> None:
     async def scenario() -> None:
-        async with serving(handlers(METADATA=say_metadata, PRODUCE=say_produced)) as server:
+        async with serving(handlers(METADATA=handle_metadata, PRODUCE=handle_produce)) as server:
             reader, writer = await asyncio.open_connection("127.0.0.1", server.ports["B"])
             stream = b"".join(metadata(n) if n % 2 else produce(n) for n in range(300))
             for begin in range(0, len(stream), 777):
@@ -117,7 +117,7 @@ def test_a_slow_reader_of_a_large_file_holds_less_than_a_mebibyte_and_gets_every
 
         metrics = Metrics()
         backlog = "strandline.server:type=Requests,name=ResponseQueueBytes"
-        async with serving(handlers(FETCH=read, METADATA=say_metadata), world, metrics) as server:
+        async with serving(handlers(FETCH=read, METADATA=handle_metadata), world, metrics) as server:
             client = socket.socket()
             client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 64 * 1024)
             client.connect(("127.0.0.1", server.ports["B"]))
@@ -156,7 +156,7 @@ def test_a_reset_in_the_middle_of_an_answer_disturbs_nobody(run: Run, tmp_path: 
             return FetchResponse(responses=[FetchableTopicResponse(topic="t", partitions=[partition])])
 
         metrics = Metrics()
-        async with serving(handlers(FETCH=read, METADATA=say_metadata), world, metrics) as server:
+        async with serving(handlers(FETCH=read, METADATA=handle_metadata), world, metrics) as server:
             client = socket.create_connection(("127.0.0.1", server.ports["B"]))
             client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
             client.sendall(fetch(1))
@@ -173,7 +173,7 @@ def test_a_reset_in_the_middle_of_an_answer_disturbs_nobody(run: Run, tmp_path: 
 
 def test_garbage_is_disconnected(run: Run) -> None:
     async def scenario() -> None:
-        async with serving(handlers(METADATA=say_metadata)) as server:
+        async with serving(handlers(METADATA=handle_metadata)) as server:
             for garbage in (b"PUT / HTTP/1.1\r\n\r\n", b"\xff" * 100, bytes(100), b"\x16\x03\x01\x02\x00\x01\x00"):
                 reader, writer = await asyncio.open_connection("127.0.0.1", server.ports["B"])
                 writer.write(garbage)
@@ -186,7 +186,7 @@ def test_garbage_is_disconnected(run: Run) -> None:
 
 def test_the_metrics_of_a_node_are_read_at_its_listener_and_of_anything_else_there_are_none(run: Run) -> None:
     async def scenario() -> None:
-        async with serving(handlers(METADATA=say_metadata)) as server:
+        async with serving(handlers(METADATA=handle_metadata)) as server:
             network, here = SystemNetwork(), Endpoint("127.0.0.1", server.ports["B"])
             numbers = await read_metrics(network, here, 10_000)
             assert numbers["kafka_server_socket_server_metrics_connection_count"] == 1
@@ -215,7 +215,7 @@ def test_a_connection_that_has_ended_is_freed_without_a_collector(run: Run) -> N
         return sum(type(each) is Connection for each in gc.get_objects())
 
     async def scenario() -> None:
-        async with serving(handlers(METADATA=say_metadata)) as server:
+        async with serving(handlers(METADATA=handle_metadata)) as server:
             gc.collect()
             before = connections()
             for number in range(5):

@@ -1,9 +1,8 @@
-"""The other end of the wire for the server's tests: a transport in memory, and a server that listens on it.
+"""A server on a network in memory, and transports through which tests act as its clients.
 
-`MemoryTransport` is the transport of the server and the test's client at once: `send` delivers bytes (kept back
-while the
-server has paused reading), `received` is what the client has read. A client that does not read (`reading = False`)
-makes the transport's buffer grow, with the usual calls of pause_writing and resume_writing.
+`MemoryTransport` is the server's transport and the client at once: `send` delivers bytes (held back while the server
+has paused reading), `received` is what the client has read. While the client does not read (`reading = False`) the
+transport's buffer grows, with the usual calls of pause_writing and resume_writing.
 """
 
 from __future__ import annotations
@@ -45,7 +44,7 @@ def run(scenario: Coroutine[Any, Any, T], within_s: float = 3600) -> T:
 
 
 async def settle(rounds: int = 20) -> None:
-    """Lets everything that is ready run, without moving time."""
+    """Runs everything that is ready, without advancing time."""
     for _ in range(rounds):
         await asyncio.sleep(0)
 
@@ -59,7 +58,7 @@ class LoopClock:
 
 
 class InlineOffload:
-    """Runs blocking work one turn of the loop later."""
+    """Runs blocking work in a later step of the event loop."""
 
     def __init__(self) -> None:
         self.runs = 0
@@ -99,7 +98,7 @@ class MemoryTransport(asyncio.Transport):
         self._deliver()
 
     def finish(self) -> None:
-        """The client has nothing more to say (FIN)."""
+        """The client shuts down its sending side (FIN)."""
         self._eof = True
         self._deliver()
 
@@ -107,7 +106,7 @@ class MemoryTransport(asyncio.Transport):
         self._lose(ConnectionResetError("reset by peer"))
 
     def read(self, size: int) -> None:
-        """The client takes this much of what waits for it."""
+        """The client reads this much of the transport's buffer."""
         taken = self._buffered[:size]
         del self._buffered[:size]
         self.received += taken
@@ -123,7 +122,7 @@ class MemoryTransport(asyncio.Transport):
 
     @property
     def unsent_bytes(self) -> int:
-        """What the server has not taken yet."""
+        """What the server has not read yet."""
         return len(self._undelivered)
 
     def frames(self) -> list[bytes]:
@@ -238,7 +237,7 @@ Handle = Callable[[Call, Any], Awaitable[Any]]
 
 
 class MemoryServer:
-    """A server with two listeners (clients on 1, the controller's on 2) and the world it runs in."""
+    """A server with two listeners (clients on port 1, controller on port 2)."""
 
     def __init__(self, settings: ServerSettings | None = None, **options: Any) -> None:
         self.network = MemoryNetwork()
@@ -247,14 +246,14 @@ class MemoryServer:
         self.faults: list[NodeFault] = []
         world = World(LoopClock(), SystemDisk(), self.network, self.offload, random.Random(1))
         listeners = [ListenerSpec("CLIENTS", "", 1), ListenerSpec("CONTROLLER", "", 2, controller=True)]
-        self.server = Server(
+        self.inner = Server(
             listeners, world, settings or ServerSettings(), self.metrics, on_fault=self.faults.append, **options
         )
 
     async def start(
         self, clients: Mapping[int, Handler], controller: Mapping[int, Handler] | None = None
     ) -> MemoryServer:
-        await self.server.start({"CLIENTS": clients, "CONTROLLER": controller or {}})
+        await self.inner.start({"CLIENTS": clients, "CONTROLLER": controller or {}})
         return self
 
     def connect(self, host: str = "10.0.0.1", port: int = 1) -> MemoryTransport:
@@ -267,7 +266,7 @@ class MemoryServer:
 
 
 def error_response(request: Any, version: int, code: ErrorCode, why: str) -> Any:
-    """An error shape for the APIs the tests use."""
+    """The error response of the APIs that the tests use."""
     match request:
         case FetchRequest():
             return FetchResponse(error_code=code)
@@ -289,15 +288,15 @@ def handlers(**handles: Handle) -> dict[int, Handler]:
     return table
 
 
-async def say_produced(call: Call, request: ProduceRequest) -> ProduceResponse | None:
+async def handle_produce(call: Call, request: ProduceRequest) -> ProduceResponse | None:
     return ProduceResponse() if request.acks else None
 
 
-async def say_metadata(call: Call, request: MetadataRequest) -> MetadataResponse:
+async def handle_metadata(call: Call, request: MetadataRequest) -> MetadataResponse:
     return MetadataResponse(cluster_id=call.client_id)
 
 
-async def say_versions(call: Call, request: ApiVersionsRequest) -> ApiVersionsResponse:
+async def handle_api_versions(call: Call, request: ApiVersionsRequest) -> ApiVersionsResponse:
     return ApiVersionsResponse(api_keys=[ApiVersion(api_key=18, min_version=0, max_version=4)])
 
 
@@ -321,5 +320,5 @@ def api_versions(correlation: int, version: int = 3) -> bytes:
     return _frame(ApiKey.API_VERSIONS, version, correlation, ApiVersionsRequest())
 
 
-def metadata_answer(frame: bytes) -> MetadataResponse:
+def decode_metadata(frame: bytes) -> MetadataResponse:
     return decode(MetadataResponse, 9, frame, 5)[0]

@@ -1,4 +1,4 @@
-"""The one error boundary: whatever a request brings about, it has one outcome, and others are unharmed."""
+"""The error boundary: every kind of failure has one outcome, and other connections are not affected."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from unit.server.memory_server import (
     MemoryServer,
     MemoryTransport,
     api_versions,
+    decode_metadata,
     fetch,
+    handle_api_versions,
+    handle_metadata,
+    handle_produce,
     handlers,
     metadata,
-    metadata_answer,
     produce,
     run,
-    say_metadata,
-    say_produced,
-    say_versions,
     settle,
 )
 
@@ -38,29 +38,31 @@ def reasons(caplog: pytest.LogCaptureFixture) -> list[str]:
 
 
 def exchange(table: Any, *sent: bytes, **options: Any) -> tuple[MemoryTransport, MemoryServer]:
-    """One connection sends this; what came of it."""
+    """Sends frames over one connection."""
 
     async def scenario() -> tuple[MemoryTransport, MemoryServer]:
-        house = await MemoryServer(**options).start(table)
-        wire = house.connect()
+        server = await MemoryServer(**options).start(table)
+        connection = server.connect()
         for frame in sent:
-            wire.send(frame)
+            connection.send(frame)
             await settle()
-        return wire, house
+        return connection, server
 
     return run(scenario())
 
 
-def test_an_unknown_version_of_api_versions_is_answered_in_version_0_with_its_own_range() -> None:
-    frame = struct.pack(">hhih", 18, 99, 5, 4) + b"test" + b"\0" + b"whatever newer clients say"
-    wire, _ = exchange(handlers(API_VERSIONS=say_versions), struct.pack(">i", len(frame)) + frame, api_versions(6))
-    first, second = wire.frames()
+def test_an_unknown_version_of_api_versions_gets_the_supported_range_in_version_0() -> None:
+    frame = struct.pack(">hhih", 18, 99, 5, 4) + b"test" + b"\0" + b"a field of a newer version"
+    connection, _ = exchange(
+        handlers(API_VERSIONS=handle_api_versions), struct.pack(">i", len(frame)) + frame, api_versions(6)
+    )
+    first, second = connection.frames()
     answer, end = decode(ApiVersionsResponse, 0, first, 4)
     assert struct.unpack_from(">i", first) == (5,)
     assert answer.error_code == ErrorCode.UNSUPPORTED_VERSION
     assert [(key.api_key, key.min_version, key.max_version) for key in answer.api_keys] == [(18, 0, 4)]
     assert end == len(first)
-    assert decode(ApiVersionsResponse, 3, second, 4)[0].error_code == 0, "the connection goes on"
+    assert decode(ApiVersionsResponse, 3, second, 4)[0].error_code == 0, "the connection stays open"
 
 
 @pytest.mark.parametrize(
@@ -77,55 +79,57 @@ def test_an_api_or_version_that_is_not_served_closes_the_connection(
     key: int, version: int, reason: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     frame = struct.pack(">hhih", key, version, 5, 4) + b"test" + bytes(20)
-    wire, _ = exchange(handlers(METADATA=say_metadata), struct.pack(">i", len(frame)) + frame)
-    assert wire.lost
-    assert wire.received == b""
+    connection, _ = exchange(handlers(METADATA=handle_metadata), struct.pack(">i", len(frame)) + frame)
+    assert connection.lost
+    assert connection.received == b""
     assert len(reasons(caplog)) == 1
     assert reason in reasons(caplog)[0]
 
 
 @pytest.mark.parametrize("frame", [b"", b"\0", b"\0\3\0\1\0\0\0\1\x7f\xff", b"\0\3\0\11\0\0\0\1\0\2\xff\xfe\0"])
 def test_a_malformed_header_closes_the_connection(frame: bytes, caplog: pytest.LogCaptureFixture) -> None:
-    wire, _ = exchange(handlers(METADATA=say_metadata), struct.pack(">i", len(frame)) + frame)
-    assert wire.lost
-    assert wire.received == b""
+    connection, _ = exchange(handlers(METADATA=handle_metadata), struct.pack(">i", len(frame)) + frame)
+    assert connection.lost
+    assert connection.received == b""
     assert len(reasons(caplog)) == 1
 
 
 def test_a_malformed_body_closes_the_connection_and_frees_its_slot(caplog: pytest.LogCaptureFixture) -> None:
     frame = struct.pack(">hhih", 3, 1, 5, 4) + b"test" + struct.pack(">i", 2**31 - 1)
-    wire, house = exchange(handlers(METADATA=say_metadata), struct.pack(">i", len(frame)) + frame)
-    assert wire.lost
+    connection, server = exchange(handlers(METADATA=handle_metadata), struct.pack(">i", len(frame)) + frame)
+    assert connection.lost
     assert "malformed Metadata v1 request" in reasons(caplog)[0]
     pool = "kafka.server:type=KafkaRequestHandlerPool,name=RequestHandlerAvgIdlePercent"
-    assert house.metrics.snapshot(0)[pool] == 1.0
+    assert server.metrics.snapshot(0)[pool] == 1.0
 
 
-def test_a_kafka_error_is_answered_in_the_shape_of_its_api() -> None:
-    async def refuse(call: Call, request: Any) -> MetadataResponse:
+def test_a_kafka_error_becomes_the_error_response_of_the_api() -> None:
+    async def reject(call: Call, request: Any) -> MetadataResponse:
         raise KafkaError(ErrorCode.INVALID_REQUEST, "not like this")
 
-    wire, _ = exchange(handlers(METADATA=refuse), metadata(1), metadata(2))
-    assert [metadata_answer(frame).cluster_id for frame in wire.frames()] == ["INVALID_REQUEST: not like this"] * 2
-    assert not wire.closing
+    connection, _ = exchange(handlers(METADATA=reject), metadata(1), metadata(2))
+    assert [decode_metadata(frame).cluster_id for frame in connection.frames()] == [
+        "INVALID_REQUEST: not like this"
+    ] * 2
+    assert not connection.closing
 
 
-def test_a_bug_is_logged_once_with_its_request_and_answered_as_an_unknown_error(
+def test_an_unexpected_error_is_logged_once_with_its_request_and_returned_as_unknown_server_error(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    async def stumble(call: Call, request: Any) -> MetadataResponse:
+    async def fail(call: Call, request: Any) -> MetadataResponse:
         call.park()
         await asyncio.sleep(1)
         return {}["secret payload"]  # type: ignore[no-any-return]
 
     async def scenario() -> None:
-        house = await MemoryServer().start(handlers(METADATA=stumble))
-        wire = house.connect()
-        wire.send(metadata(41, client_id="the\nclient"))
+        server = await MemoryServer().start(handlers(METADATA=fail))
+        connection = server.connect()
+        connection.send(metadata(41, client_id="the\nclient"))
         await asyncio.sleep(2)
-        assert str(metadata_answer(wire.frames()[0]).cluster_id).startswith("UNKNOWN_SERVER_ERROR")
-        assert not wire.closing
-        assert house.number(PARKED) == 0
+        assert str(decode_metadata(connection.frames()[0]).cluster_id).startswith("UNKNOWN_SERVER_ERROR")
+        assert not connection.closing
+        assert server.number(PARKED) == 0
 
     run(scenario())
     (reason,) = reasons(caplog)
@@ -134,54 +138,54 @@ def test_a_bug_is_logged_once_with_its_request_and_answered_as_an_unknown_error(
     assert caplog.records[-1].exc_info is not None
 
 
-def test_a_bug_in_produce_is_a_disconnect(caplog: pytest.LogCaptureFixture) -> None:
-    async def stumble(call: Call, request: Any) -> Any:
+def test_an_unexpected_error_in_produce_closes_the_connection(caplog: pytest.LogCaptureFixture) -> None:
+    async def fail(call: Call, request: Any) -> Any:
         raise RuntimeError("after the append, perhaps")
 
-    wire, _ = exchange(handlers(PRODUCE=stumble), produce(1))
-    assert wire.lost
-    assert wire.received == b""
+    connection, _ = exchange(handlers(PRODUCE=fail), produce(1))
+    assert connection.lost
+    assert connection.received == b""
     assert len([record for record in caplog.records if record.exc_info]) == 1
 
 
-def test_an_answer_that_cannot_be_encoded_is_a_bug_like_any_other() -> None:
-    async def nonsense(call: Call, request: Any) -> MetadataResponse:
+def test_a_response_that_cannot_be_encoded_is_an_unexpected_error() -> None:
+    async def handle(call: Call, request: Any) -> MetadataResponse:
         return MetadataResponse(cluster_id=object())  # type: ignore[arg-type]
 
-    wire, _ = exchange(handlers(METADATA=nonsense), metadata(1))
-    assert str(metadata_answer(wire.frames()[0]).cluster_id).startswith("UNKNOWN_SERVER_ERROR")
+    connection, _ = exchange(handlers(METADATA=handle), metadata(1))
+    assert str(decode_metadata(connection.frames()[0]).cluster_id).startswith("UNKNOWN_SERVER_ERROR")
 
 
-def test_an_error_that_has_no_answer_is_a_disconnect(caplog: pytest.LogCaptureFixture) -> None:
-    async def refuse(call: Call, request: Any) -> Any:
+def test_an_error_of_a_request_without_response_closes_the_connection(caplog: pytest.LogCaptureFixture) -> None:
+    async def reject(call: Call, request: Any) -> Any:
         raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "gone")
 
-    wire, _ = exchange(handlers(PRODUCE=refuse), produce(1, acks=0))
-    assert wire.lost
+    connection, _ = exchange(handlers(PRODUCE=reject), produce(1, acks=0))
+    assert connection.lost
     assert "NOT_LEADER_OR_FOLLOWER: gone" in reasons(caplog)[0]
 
 
-def test_a_handler_can_ask_for_a_disconnect(caplog: pytest.LogCaptureFixture) -> None:
-    async def leave(call: Call, request: Any) -> Any:
-        raise ConnectionAbortedError("a partition failed and acks=0 has no answer")
+def test_a_handler_can_close_the_connection(caplog: pytest.LogCaptureFixture) -> None:
+    async def abort(call: Call, request: Any) -> Any:
+        raise ConnectionAbortedError("a partition failed and acks=0 has no response")
 
-    wire, _ = exchange(handlers(PRODUCE=leave), produce(1, acks=0))
-    assert wire.lost
-    assert reasons(caplog)[0].endswith("a partition failed and acks=0 has no answer")
+    connection, _ = exchange(handlers(PRODUCE=abort), produce(1, acks=0))
+    assert connection.lost
+    assert reasons(caplog)[0].endswith("a partition failed and acks=0 has no response")
 
 
-def test_a_fault_of_the_node_is_handed_on() -> None:
-    fault = NodeFault("the metadata directory is gone")
+def test_a_node_fault_in_a_handler_reaches_the_node() -> None:
+    fault = NodeFault("the metadata directory failed")
 
-    async def break_down(call: Call, request: Any) -> Any:
+    async def fail(call: Call, request: Any) -> Any:
         raise fault
 
-    wire, house = exchange(handlers(METADATA=break_down), metadata(1))
-    assert house.faults == [fault]
-    assert wire.lost
+    connection, server = exchange(handlers(METADATA=fail), metadata(1))
+    assert server.faults == [fault]
+    assert connection.lost
 
 
-def test_a_wait_that_is_cancelled_under_its_handler_closes_the_connection() -> None:
+def test_a_handler_whose_wait_is_cancelled_closes_the_connection() -> None:
     async def scenario() -> None:
         future = asyncio.get_running_loop().create_future()
 
@@ -189,8 +193,8 @@ def test_a_wait_that_is_cancelled_under_its_handler_closes_the_connection() -> N
             call.park()
             await future
 
-        house = await MemoryServer().start(handlers(METADATA=wait, FETCH=wait))
-        waiting, late = house.connect(), house.connect()
+        server = await MemoryServer().start(handlers(METADATA=wait, FETCH=wait))
+        waiting, late = server.connect(), server.connect()
         waiting.send(metadata(1))
         future.cancel()
         await settle()
@@ -198,12 +202,12 @@ def test_a_wait_that_is_cancelled_under_its_handler_closes_the_connection() -> N
         late.send(metadata(2))
         await settle()
         assert late.lost
-        assert house.number(PARKED) == 0
+        assert server.number(PARKED) == 0
 
     run(scenario())
 
 
-def test_a_request_can_be_refused_before_its_handler_sees_it() -> None:
+def test_a_request_that_is_not_authorised_does_not_reach_its_handler() -> None:
     seen: list[int] = []
 
     async def handle(call: Call, request: Any) -> MetadataResponse:
@@ -214,13 +218,13 @@ def test_a_request_can_be_refused_before_its_handler_sees_it() -> None:
         if call.principal != "User:ANONYMOUS" or call.correlation_id == 1:
             raise KafkaError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, "no")
 
-    wire, _ = exchange(handlers(METADATA=handle), metadata(1), metadata(2), authorise=authorise)
-    answers = [metadata_answer(frame).cluster_id for frame in wire.frames()]
+    connection, _ = exchange(handlers(METADATA=handle), metadata(1), metadata(2), authorise=authorise)
+    answers = [decode_metadata(frame).cluster_id for frame in connection.frames()]
     assert answers == ["CLUSTER_AUTHORIZATION_FAILED: no", "yes"]
     assert seen == [2]
 
 
-def test_a_handler_sees_who_asks() -> None:
+def test_a_call_has_the_client_and_the_listener_of_its_request() -> None:
     seen: list[Call] = []
 
     async def handle(call: Call, request: Any) -> MetadataResponse:
@@ -242,11 +246,11 @@ def test_requests_are_counted_and_timed_by_their_api() -> None:
             await asyncio.sleep(0.3)
             raise KafkaError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
 
-        house = await MemoryServer().start(handlers(PRODUCE=say_produced, FETCH=poll))
-        wire = house.connect()
-        wire.send(produce(1) + produce(2, acks=0) + fetch(3))
+        server = await MemoryServer().start(handlers(PRODUCE=handle_produce, FETCH=poll))
+        connection = server.connect()
+        connection.send(produce(1) + produce(2, acks=0) + fetch(3))
         await asyncio.sleep(1)
-        return house.metrics.snapshot(1000)
+        return server.metrics.snapshot(1000)
 
     numbers = run(scenario())
     time_ms = "kafka.network:type=RequestMetrics,name=TotalTimeMs,request="

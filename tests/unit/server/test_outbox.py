@@ -1,4 +1,4 @@
-"""Answers as the socket drains: what a slow reader costs, cold files, and files that fail."""
+"""Sending responses as the socket drains: slow readers, files outside the page cache, and disk errors."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from unit.server.memory_server import (
     MemoryServer,
     MemoryTransport,
     fetch,
+    handle_metadata,
     handlers,
     metadata,
     run,
-    say_metadata,
     settle,
 )
 
@@ -26,7 +26,7 @@ RESPONSE_BYTES = "strandline.server:type=Requests,name=ResponseQueueBytes"
 
 
 class CountedFile:
-    """A file of any size whose bytes are computed, and that knows how far it was read."""
+    """A file with computed content that records how far it was read."""
 
     def __init__(self, size: int, *, cached: bool = True, fails_at: int | None = None) -> None:
         self.path = "00000000000000000000.log"
@@ -51,25 +51,25 @@ class CountedFile:
         return self.read_at(position, size) if self._cached else None
 
 
-def answering(file: CountedFile, size: int) -> Any:
+def serving_slice(file: CountedFile, size: int) -> Any:
     async def handle(call: Call, request: Any) -> FetchResponse:
         records: Any = FileSlice(file, 0, size, file.failed)  # type: ignore[arg-type]
         partition = PartitionData(partition_index=0, records=records)
         return FetchResponse(responses=[FetchableTopicResponse(topic="t", partitions=[partition])])
 
-    return handlers(FETCH=handle, METADATA=say_metadata)
+    return handlers(FETCH=handle, METADATA=handle_metadata)
 
 
-def test_a_slow_reader_of_a_large_answer_holds_less_than_a_mebibyte() -> None:
+def test_a_slow_reader_of_a_large_response_holds_less_than_a_mebibyte() -> None:
     async def scenario() -> None:
         file = CountedFile(50 * MIB)
-        house = await MemoryServer().start(answering(file, 50 * MIB))
-        slow, other = house.connect(), house.connect()
+        server = await MemoryServer().start(serving_slice(file, 50 * MIB))
+        slow, other = server.connect(), server.connect()
         slow.reading = False
         slow.send(fetch(1))
         await settle()
         assert file.read_up_to <= MIB
-        while house.number(RESPONSE_BYTES) or slow.get_write_buffer_size():
+        while server.number(RESPONSE_BYTES) or slow.get_write_buffer_size():
             slow.read(100_000)
             await settle(3)
             assert file.read_up_to - len(slow.received) <= MIB
@@ -82,42 +82,42 @@ def test_a_slow_reader_of_a_large_answer_holds_less_than_a_mebibyte() -> None:
     run(scenario())
 
 
-def test_a_fast_reader_gets_a_large_answer_in_several_steps() -> None:
+def test_a_large_response_is_sent_to_a_fast_reader_in_several_steps() -> None:
     async def scenario() -> None:
         file = CountedFile(20 * MIB)
-        house = await MemoryServer().start(answering(file, 20 * MIB))
-        wire = house.connect()
-        wire.send(fetch(1) + metadata(2))
-        assert len(wire.received) <= 2 * MIB, "one step sends a bounded amount"
+        server = await MemoryServer().start(serving_slice(file, 20 * MIB))
+        connection = server.connect()
+        connection.send(fetch(1) + metadata(2))
+        assert len(connection.received) <= 2 * MIB, "one step sends a bounded amount"
         await settle(100)
-        assert wire.correlations() == [1, 2]
+        assert connection.correlations() == [1, 2]
 
     run(scenario())
 
 
-def test_a_small_slice_leaves_with_its_header_in_one_write() -> None:
+def test_a_small_slice_and_its_header_are_sent_in_one_write() -> None:
     async def scenario() -> None:
-        house = await MemoryServer().start(answering(CountedFile(500), 500))
-        wire = house.connect()
-        wire.send(fetch(1))
-        assert wire.writes == 1
-        assert len(wire.frames()) == 1
+        server = await MemoryServer().start(serving_slice(CountedFile(500), 500))
+        connection = server.connect()
+        connection.send(fetch(1))
+        assert connection.writes == 1
+        assert len(connection.frames()) == 1
 
     run(scenario())
 
 
-def test_what_is_not_in_memory_is_read_away_from_the_loop_and_keeps_its_place() -> None:
+def test_a_slice_that_is_not_in_the_page_cache_is_read_in_a_thread_and_sent_in_order() -> None:
     async def scenario() -> None:
         warm, cold = CountedFile(3 * MIB), CountedFile(3 * MIB, cached=False)
         frames = []
         for file in (warm, cold):
-            house = await MemoryServer().start(answering(file, 3 * MIB))
-            wire = house.connect()
-            wire.send(fetch(1) + metadata(2))
+            server = await MemoryServer().start(serving_slice(file, 3 * MIB))
+            connection = server.connect()
+            connection.send(fetch(1) + metadata(2))
             await settle(200)
-            assert wire.correlations() == [1, 2]
-            frames.append(wire.frames())
-            assert house.offload.runs == (0 if file is warm else 13)
+            assert connection.correlations() == [1, 2]
+            frames.append(connection.frames())
+            assert server.offload.runs == (0 if file is warm else 13)
         assert frames[0] == frames[1]
 
     run(scenario())
@@ -125,19 +125,19 @@ def test_what_is_not_in_memory_is_read_away_from_the_loop_and_keeps_its_place() 
 
 @pytest.mark.parametrize("cached", [True, False])
 @pytest.mark.parametrize("size", [50 * 1024, 5 * MIB])
-def test_a_disk_error_in_the_middle_of_an_answer_closes_the_connection(
+def test_a_disk_error_in_the_middle_of_a_response_closes_the_connection(
     cached: bool, size: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def scenario() -> None:
         file = CountedFile(size, cached=cached, fails_at=size // 2)
-        house = await MemoryServer().start(answering(file, size))
-        wire, other = house.connect(), house.connect()
-        wire.send(fetch(1))
+        server = await MemoryServer().start(serving_slice(file, size))
+        connection, other = server.connect(), server.connect()
+        connection.send(fetch(1))
         await settle(100)
-        assert wire.lost
+        assert connection.lost
         other.send(metadata(1))
         assert other.correlations() == [1]
-        assert house.number(RESPONSE_BYTES) == 0
+        assert server.number(RESPONSE_BYTES) == 0
         assert len(file.failures) == 1 and "Input/output error" in file.failures[0]
 
     run(scenario())
@@ -145,42 +145,42 @@ def test_a_disk_error_in_the_middle_of_an_answer_closes_the_connection(
 
 
 @pytest.mark.parametrize("cached", [True, False])
-def test_a_file_that_became_shorter_closes_the_connection(cached: bool, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_truncated_file_closes_the_connection(cached: bool, caplog: pytest.LogCaptureFixture) -> None:
     async def scenario() -> MemoryTransport:
         file = CountedFile(1000, cached=cached)
-        house = await MemoryServer().start(answering(file, 2000))
-        wire = house.connect()
-        wire.send(fetch(1))
+        server = await MemoryServer().start(serving_slice(file, 2000))
+        connection = server.connect()
+        connection.send(fetch(1))
         await settle()
         assert file.failures == []
-        return wire
+        return connection
 
     assert run(scenario()).lost
-    assert any("gave 1000 of 2000 bytes" in record.getMessage() for record in caplog.records)
+    assert any("read 1000 of 2000 bytes" in record.getMessage() for record in caplog.records)
 
 
-def test_a_client_that_leaves_in_the_middle_of_a_cold_read_disturbs_nobody() -> None:
+def test_a_connection_lost_during_a_cold_read_leaves_no_unsent_bytes() -> None:
     async def scenario() -> None:
-        house = await MemoryServer().start(answering(CountedFile(5 * MIB, cached=False), 5 * MIB))
-        wire = house.connect()
-        wire.send(fetch(1))
-        wire.reset()
+        server = await MemoryServer().start(serving_slice(CountedFile(5 * MIB, cached=False), 5 * MIB))
+        connection = server.connect()
+        connection.send(fetch(1))
+        connection.reset()
         await settle()
-        assert house.number(RESPONSE_BYTES) == 0
+        assert server.number(RESPONSE_BYTES) == 0
 
     run(scenario())
 
 
-def test_a_reader_that_stopped_for_good_is_closed_as_idle() -> None:
+def test_a_connection_whose_client_stopped_reading_is_closed_as_idle() -> None:
     async def scenario() -> None:
-        house = await MemoryServer().start(answering(CountedFile(50 * MIB), 50 * MIB))
-        wire = house.connect()
-        wire.reading = False
-        wire.send(fetch(1))
+        server = await MemoryServer().start(serving_slice(CountedFile(50 * MIB), 50 * MIB))
+        connection = server.connect()
+        connection.reading = False
+        connection.send(fetch(1))
         await asyncio.sleep(599)
-        assert not wire.closing
+        assert not connection.closing
         await asyncio.sleep(10)
-        assert wire.lost
-        assert house.number(RESPONSE_BYTES) == 0
+        assert connection.lost
+        assert server.number(RESPONSE_BYTES) == 0
 
     run(scenario())

@@ -1,4 +1,4 @@
-"""Calls between nodes: lanes, shared and lost connections, versions, and who is refused. On a simulated network."""
+"""Calls between nodes on a simulated network: lanes, shared and lost connections, versions and probes."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ from strandline.server.server import Server
 from strandline.server.settings import ListenerSpec, ServerSettings
 from strandline.simulation.world import Machine, Simulation
 
-FRIEND = Endpoint("friend", 9093)
+PEER = Endpoint("peer", 9093)
 
 
-class Friend:
-    """The other node: parks every Fetch until told, answers the rest at once, and remembers who asked."""
+class FakePeer:
+    """The other node: parks every Fetch until its event is set, and responds to other requests at once."""
 
     def __init__(self, vote_versions: tuple[int, int] = (0, 2)) -> None:
         self.fetches: list[asyncio.Event] = []
@@ -63,9 +63,9 @@ class Friend:
         return ApiVersionsResponse(api_keys=[*ranges, ApiVersion(ApiKey.VOTE, *self._vote_versions)])
 
     async def _fetch(self, call: Call, request: FetchRequest) -> FetchResponse:
-        parked = asyncio.Event()
-        self.fetches.append(parked)
-        await parked.wait()
+        fetch_parked = asyncio.Event()
+        self.fetches.append(fetch_parked)
+        await fetch_parked.wait()
         return FetchResponse(session_id=request.max_bytes)
 
     async def _vote(self, call: Call, request: VoteRequest) -> VoteResponse:
@@ -86,16 +86,16 @@ def vote(number: int, *, pre_vote: bool = False) -> VoteRequest:
     return VoteRequest(voter_id=number, topics=[VoteRequestTopicData(partitions=[partition])])
 
 
-def play(scene: Callable[[PeerConnections, Simulation, Machine], Awaitable[None]], friend: Friend) -> None:
+def run_scenario(exchange: Callable[[PeerConnections, Simulation, Machine], Awaitable[None]], peer: FakePeer) -> None:
     with Simulation(seed=1) as simulation:
-        there = simulation.machine("friend")
+        there = simulation.machine("peer")
         here = simulation.machine("here")
-        there.boot(friend.run)
+        there.boot(peer.run)
 
         async def program(world: World) -> None:
             peers = PeerConnections(world.network, "raft-client-1")
             try:
-                await scene(peers, simulation, there)
+                await exchange(peers, simulation, there)
             finally:
                 peers.close()
 
@@ -109,142 +109,142 @@ def connections(simulation: Simulation) -> int:
     return sum("connected here" in line for line in simulation.trace.lines)
 
 
-async def parked(friend: Friend) -> None:
-    while not friend.fetches:
+async def fetch_parked(peer: FakePeer) -> None:
+    while not peer.fetches:
         await asyncio.sleep(0.001)
 
 
-def test_a_vote_passes_a_parked_fetch_and_a_heartbeat_passes_both() -> None:
-    friend = Friend()
+def test_votes_and_heartbeats_do_not_wait_behind_a_parked_fetch() -> None:
+    peer = FakePeer()
 
-    async def scene(peers: PeerConnections, simulation: Simulation, there: Machine) -> None:
-        fetch = asyncio.create_task(peers.call(FRIEND, FetchRequest(max_bytes=77), timeout_ms=2000))
-        await parked(friend)
-        assert await peers.call(FRIEND, vote(4), timeout_ms=2000) == VoteResponse(error_code=4)
-        beat = await peers.call(FRIEND, BrokerHeartbeatRequest(broker_id=5), timeout_ms=2000)
+    async def exchange(peers: PeerConnections, simulation: Simulation, there: Machine) -> None:
+        fetch = asyncio.create_task(peers.call(PEER, FetchRequest(max_bytes=77), timeout_ms=2000))
+        await fetch_parked(peer)
+        assert await peers.call(PEER, vote(4), timeout_ms=2000) == VoteResponse(error_code=4)
+        beat = await peers.call(PEER, BrokerHeartbeatRequest(broker_id=5), timeout_ms=2000)
         assert beat == BrokerHeartbeatResponse(error_code=5)
         assert not fetch.done()
-        friend.fetches[0].set()
+        peer.fetches[0].set()
         assert await fetch == FetchResponse(session_id=77)
-        assert friend.client_ids == ["raft-client-1"]
+        assert peer.client_ids == ["raft-client-1"]
 
-    play(scene, friend)
+    run_scenario(exchange, peer)
 
 
-def test_calls_at_once_share_one_connection_and_each_gets_its_own_answer() -> None:
-    async def scene(peers: PeerConnections, simulation: Simulation, there: Machine) -> None:
-        calls = [peers.call(FRIEND, vote(number), timeout_ms=2000) for number in range(1, 30)]
+def test_concurrent_calls_share_one_connection_and_each_gets_its_response() -> None:
+    async def exchange(peers: PeerConnections, simulation: Simulation, there: Machine) -> None:
+        calls = [peers.call(PEER, vote(number), timeout_ms=2000) for number in range(1, 30)]
         answers = await asyncio.gather(*calls)
         assert answers == [VoteResponse(error_code=number) for number in range(1, 30)]
         assert connections(simulation) == 1
 
-    play(scene, Friend())
+    run_scenario(exchange, FakePeer())
 
 
-def test_a_lost_connection_fails_its_calls_and_the_next_call_dials_again() -> None:
-    friend = Friend()
+def test_a_lost_connection_fails_its_calls_and_the_next_call_reconnects() -> None:
+    peer = FakePeer()
 
-    async def scene(peers: PeerConnections, simulation: Simulation, there: Machine) -> None:
-        fetch = asyncio.create_task(peers.call(FRIEND, FetchRequest(), timeout_ms=2000))
-        await parked(friend)
+    async def exchange(peers: PeerConnections, simulation: Simulation, there: Machine) -> None:
+        fetch = asyncio.create_task(peers.call(PEER, FetchRequest(), timeout_ms=2000))
+        await fetch_parked(peer)
         there.kill()
         with pytest.raises(ConnectionLost):
             await fetch
         with pytest.raises(BrokerUnreachable):
-            await peers.call(FRIEND, vote(1), timeout_ms=2000)
-        there.boot(Friend().run)
-        assert await peers.call(FRIEND, vote(2), timeout_ms=2000) == VoteResponse(error_code=2)
+            await peers.call(PEER, vote(1), timeout_ms=2000)
+        there.boot(FakePeer().run)
+        assert await peers.call(PEER, vote(2), timeout_ms=2000) == VoteResponse(error_code=2)
 
-    play(scene, friend)
+    run_scenario(exchange, peer)
 
 
-def test_hanging_up_ends_what_is_under_way_and_the_next_call_dials_anew() -> None:
-    friend = Friend()
+def test_disconnecting_fails_calls_in_flight_and_the_next_call_reconnects() -> None:
+    peer = FakePeer()
 
-    async def scene(peers: PeerConnections, simulation: Simulation, there: Machine) -> None:
-        fetch = asyncio.create_task(peers.call(FRIEND, FetchRequest(), timeout_ms=30_000))
-        await parked(friend)
+    async def exchange(peers: PeerConnections, simulation: Simulation, there: Machine) -> None:
+        fetch = asyncio.create_task(peers.call(PEER, FetchRequest(), timeout_ms=30_000))
+        await fetch_parked(peer)
         peers.disconnect(Endpoint("elsewhere", 1))
         await asyncio.sleep(0.1)
         assert not fetch.done()
-        peers.disconnect(FRIEND)
+        peers.disconnect(PEER)
         with pytest.raises(ConnectionLost):
             await fetch
-        assert await peers.call(FRIEND, vote(2), timeout_ms=2000) == VoteResponse(error_code=2)
+        assert await peers.call(PEER, vote(2), timeout_ms=2000) == VoteResponse(error_code=2)
 
-    play(scene, friend)
+    run_scenario(exchange, peer)
 
 
-def test_a_killed_process_refuses_while_silence_and_a_living_one_do_not() -> None:
-    async def scene(peers: PeerConnections, simulation: Simulation, there: Machine) -> None:
-        assert not await peers.refuses_connections(FRIEND)
-        simulation.fabric.partition(("here",), ("friend",))
-        assert not await peers.refuses_connections(FRIEND)
+def test_only_a_machine_whose_process_was_killed_refuses_connections() -> None:
+    async def exchange(peers: PeerConnections, simulation: Simulation, there: Machine) -> None:
+        assert not await peers.refuses_connections(PEER)
+        simulation.fabric.partition(("here",), ("peer",))
+        assert not await peers.refuses_connections(PEER)
         simulation.fabric.heal()
         there.kill()
-        assert await peers.refuses_connections(FRIEND)
-        there.boot(Friend().run)
+        assert await peers.refuses_connections(PEER)
+        there.boot(FakePeer().run)
         there.lose_power()
-        assert not await peers.refuses_connections(FRIEND)
+        assert not await peers.refuses_connections(PEER)
 
-    play(scene, Friend())
+    run_scenario(exchange, FakePeer())
 
 
-def test_an_answer_that_does_not_come_ends_the_connection_and_not_the_lane() -> None:
-    friend = Friend()
+def test_a_late_response_closes_the_connection_and_the_lane_reconnects() -> None:
+    peer = FakePeer()
 
-    async def scene(peers: PeerConnections, simulation: Simulation, there: Machine) -> None:
+    async def exchange(peers: PeerConnections, simulation: Simulation, there: Machine) -> None:
         loop = asyncio.get_running_loop()
-        began = loop.time()
+        started = loop.time()
         with pytest.raises(RequestTimedOut, match="Fetch"):
-            await peers.call(FRIEND, FetchRequest(), timeout_ms=300)
-        assert loop.time() - began == pytest.approx(0.3, abs=0.01)
-        fetch = asyncio.create_task(peers.call(FRIEND, FetchRequest(max_bytes=3), timeout_ms=2000))
-        while len(friend.fetches) < 2:
+            await peers.call(PEER, FetchRequest(), timeout_ms=300)
+        assert loop.time() - started == pytest.approx(0.3, abs=0.01)
+        fetch = asyncio.create_task(peers.call(PEER, FetchRequest(max_bytes=3), timeout_ms=2000))
+        while len(peer.fetches) < 2:
             await asyncio.sleep(0.001)
-        friend.fetches[1].set()
+        peer.fetches[1].set()
         assert await fetch == FetchResponse(session_id=3)
 
-    play(scene, friend)
+    run_scenario(exchange, peer)
 
 
-def test_the_time_to_dial_counts_and_those_who_wait_for_the_dial_keep_their_own_time() -> None:
-    async def scene(peers: PeerConnections, simulation: Simulation, there: Machine) -> None:
-        simulation.fabric.partition(("here",), ("friend",))
+def test_connecting_counts_against_the_timeout_of_each_call_that_waits_for_it() -> None:
+    async def exchange(peers: PeerConnections, simulation: Simulation, there: Machine) -> None:
+        simulation.fabric.partition(("here",), ("peer",))
         loop = asyncio.get_running_loop()
-        began = loop.time()
-        patient = asyncio.create_task(peers.call(FRIEND, vote(1), timeout_ms=5000))
+        started = loop.time()
+        longer = asyncio.create_task(peers.call(PEER, vote(1), timeout_ms=5000))
         with pytest.raises(RequestTimedOut, match="within 400 ms"):
-            await peers.call(FRIEND, vote(2), timeout_ms=400)
-        assert loop.time() - began == pytest.approx(0.4, abs=0.01)
+            await peers.call(PEER, vote(2), timeout_ms=400)
+        assert loop.time() - started == pytest.approx(0.4, abs=0.01)
         simulation.fabric.heal()
-        assert await patient == VoteResponse(error_code=1)
+        assert await longer == VoteResponse(error_code=1)
 
-    play(scene, Friend())
-
-
-def test_an_older_node_is_spoken_to_in_its_version_as_far_as_that_can_say_it() -> None:
-    friend = Friend(vote_versions=(0, 1))
-
-    async def scene(peers: PeerConnections, simulation: Simulation, there: Machine) -> None:
-        assert await peers.call(FRIEND, vote(1), timeout_ms=2000) == VoteResponse(error_code=1)
-        with pytest.raises(UnsupportedVersion, match=r"friend:9093 is too old for this node: Vote cannot be said"):
-            await peers.call(FRIEND, vote(2, pre_vote=True), timeout_ms=2000)
-        assert [request.voter_id for request in friend.votes] == [1]
-
-    play(scene, friend)
+    run_scenario(exchange, FakePeer())
 
 
-def test_a_node_without_a_common_version_is_named_with_what_it_speaks() -> None:
-    async def scene(peers: PeerConnections, simulation: Simulation, there: Machine) -> None:
-        with pytest.raises(UnsupportedVersion, match=r"friend:9093 .* speaks Vote 7 to 9, we 0 to 2"):
-            await peers.call(FRIEND, vote(1), timeout_ms=2000)
+def test_a_request_that_the_version_of_an_older_node_cannot_express_is_not_sent() -> None:
+    peer = FakePeer(vote_versions=(0, 1))
 
-    play(scene, Friend(vote_versions=(7, 9)))
+    async def exchange(peers: PeerConnections, simulation: Simulation, there: Machine) -> None:
+        assert await peers.call(PEER, vote(1), timeout_ms=2000) == VoteResponse(error_code=1)
+        with pytest.raises(UnsupportedVersion, match=r"peer:9093 is too old for this node: Vote cannot be encoded"):
+            await peers.call(PEER, vote(2, pre_vote=True), timeout_ms=2000)
+        assert [request.voter_id for request in peer.votes] == [1]
+
+    run_scenario(exchange, peer)
 
 
-class Deaf:
-    """A network on which every dial fails in one way."""
+def test_without_a_common_version_the_error_names_the_node_and_both_ranges() -> None:
+    async def exchange(peers: PeerConnections, simulation: Simulation, there: Machine) -> None:
+        with pytest.raises(UnsupportedVersion, match=r"peer:9093 .* speaks Vote 7 to 9, we 0 to 2"):
+            await peers.call(PEER, vote(1), timeout_ms=2000)
+
+    run_scenario(exchange, FakePeer(vote_versions=(7, 9)))
+
+
+class FailingNetwork:
+    """A network on which every connection attempt fails with the same error."""
 
     def __init__(self, error: OSError) -> None:
         self._error = error
@@ -266,12 +266,12 @@ class Deaf:
         (TimeoutError(errno.ETIMEDOUT, "no answer"), False),
     ],
 )
-def test_of_a_name_with_several_addresses_all_must_refuse(error: OSError, refused: bool) -> None:
-    assert asyncio.run(PeerConnections(Deaf(error), "raft-client-1").refuses_connections(FRIEND)) is refused
+def test_all_addresses_of_a_name_must_refuse(error: OSError, refused: bool) -> None:
+    assert asyncio.run(PeerConnections(FailingNetwork(error), "raft-client-1").refuses_connections(PEER)) is refused
 
 
 @pytest.mark.parametrize("endpoint", [Endpoint("127.0.0.1", 70_000), Endpoint("a..b", 9093), Endpoint("a\0b", 9093)])
-def test_what_is_no_address_is_out_of_reach_and_nothing_worse(endpoint: Endpoint) -> None:
+def test_an_invalid_address_is_unreachable(endpoint: Endpoint) -> None:
     async def scenario() -> None:
         peers = PeerConnections(SystemNetwork(), "raft-client-1")
         with pytest.raises(BrokerUnreachable):
