@@ -21,7 +21,7 @@ from strandline.log.settings import LogSettings
 from strandline.log.store import LogStore
 from strandline.metadata.replica_metrics import ReplicaMetrics
 from strandline.model.errors import KafkaError, NodeFault
-from strandline.model.ids import METADATA_TOPIC, ZERO_UUID, TopicPartition, Uuid
+from strandline.model.ids import METADATA_TOPIC, TopicPartition, Uuid
 from strandline.node.controller_channel import ControllerChannel
 from strandline.node.directory_assignments import DirectoryAssignments
 from strandline.node.lifecycle import BrokerLifecycle, Listeners, Registration
@@ -42,10 +42,11 @@ from strandline.replication.compaction import Compaction
 from strandline.replication.fetch_sessions import FetchSessionCache
 from strandline.replication.flusher import Flusher
 from strandline.replication.hosted_logs import HostedLogs
+from strandline.replication.isr import IsrProposals
 from strandline.replication.maintenance import LogMaintenance
 from strandline.replication.partition import Partition
 from strandline.replication.settings import ReplicationSettings
-from strandline.replication.table import PartitionTable
+from strandline.replication.table import KnownBrokers, PartitionTable
 
 CONTROLLED_SHUTDOWN_MS: Final = 30_000
 _CLOSING_THREADS: Final = 4
@@ -74,18 +75,20 @@ class BrokerRole:
             node.node_id, node.image, lambda topic: configs.log_settings(topic).min_insync_replicas
         )
         flusher = Flusher(world.offload, node.tasks)
+        isr = IsrProposals(
+            node.node_id, KnownBrokers(node.image), lambda request: channel.send(request, AlterPartitionResponse)
+        )
         self._partitions = PartitionTable(
-            node.node_id, node.image, self._open_log, configs.log_settings, flusher, self._hand_over
+            node.node_id, node.image, self._open_log, configs.log_settings, flusher, isr.propose, self._hand_over
         )
         self._maintenance = LogMaintenance(store, self._partitions, flusher, world, configs.get, configs.log_settings)
         self._compaction = Compaction(store, self._partitions, world, configs.get)
         self._replication = BrokerReplication(
             node.node_id,
             self._partitions,
-            node.image,
+            isr,
             store,
             fetch_peers,
-            lambda request: channel.send(request, AlterPartitionResponse),
             world,
             ReplicationSettings.of(configs.get, next(each.name for each in node.config.listeners if each.inter_broker)),
         )
@@ -132,9 +135,6 @@ class BrokerRole:
             self._assignments.on_log_opened(topic_id, topic_partition.partition, directory.id)
         return log
 
-    async def _open_partition(self, topic_partition: TopicPartition, _: Uuid) -> object:
-        return await self._partitions.find(topic_partition.topic, ZERO_UUID, topic_partition.partition).ready()
-
     def _hand_over(self, partition: Partition) -> None:
         directory = self._store.directory_of(partition.topic_partition)
         if directory is not None:
@@ -151,7 +151,7 @@ class BrokerRole:
         self._replica_metrics.register(node.metrics)
         self._maintenance.start(node.tasks)
         node.tasks.start(self._compaction.run(), "compaction")
-        node.tasks.start(self._logs.run(self._open_partition), "log openings")
+        node.tasks.start(self._logs.run(), "log deletions")
         previous_epoch = PreviousBrokerEpoch(
             node.node_id,
             self._store,
@@ -177,7 +177,7 @@ class BrokerRole:
         node.tasks.start(lifecycle.run(), "heartbeats")
         node.tasks.start(self._assignments.run(), "directory assignments")
         for topic_partition in self._store.unrecovered():
-            self._logs.open_soon(topic_partition, ZERO_UUID)
+            self._replication.open_soon(topic_partition)
 
     def _dynamic_configs_changed(self) -> None:
         self._on_config_changed()

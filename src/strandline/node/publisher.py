@@ -75,10 +75,6 @@ class MetadataPublisher:
             if step.new is not None:
                 self._partitions.on_metadata(step.topic_id, step.partition, step.new)
         self._replication.on_metadata(changes)
-        if not changes.whole:
-            # Creates the logs of new partitions in the background; at the start the logs exist already.
-            for step in changes.hosted:
-                self._logs.open_soon(TopicPartition(step.topic, step.partition), step.topic_id)
         if changes.broker_config or changes.default_broker_config:
             self._partitions.all_settings_changed()
         else:

@@ -1,18 +1,18 @@
-"""Opening and deleting logs, away from the event loop and in an order that is safe: one at a time for each partition.
+"""Opening and deleting logs in threads and in a safe order: one operation at a time for each partition.
 
-A deletion is noted the moment its metadata is committed and carried out soon after. Whoever opens the partition earlier
-(a topic of the same name was created at once) carries it out first, so that the new topic never sees the old records:
+A deletion is noted when its metadata is committed and carried out soon after. A request that opens the partition
+earlier, because a topic of the same name was created at once, carries the deletion out first, so that the new topic
+never sees the old records:
 
-1. `orders` is deleted: noted. 2. `orders` is created anew. 3. A producer opens orders-0: the noted deletion of the old
-directory comes first, then the new log is made. 4. The worker finds nothing left to delete.
+1. `orders` is deleted: noted. 2. `orders` is created again. 3. A producer opens orders-0: the old directory is deleted,
+then the new log is created. 4. `run` finds nothing left to delete.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import partial
 
@@ -30,21 +30,20 @@ class HostedLogs:
     def __init__(self, store: LogStore, world: World) -> None:
         self._store = store
         self._world = world
-        # Partitions that were there before this start and are in no directory that can be read.
+        # Partitions that existed before this start and are in no online directory.
         self.unreachable: frozenset[tuple[TopicPartition, Uuid]] = frozenset()
         self._locks: dict[TopicPartition, tuple[asyncio.Lock, int]] = {}
-        # Noted deletions, with the delay after which files go for good.
+        # Noted deletions, with the delay after which the files are removed.
         self._to_delete: dict[TopicPartition, int] = {}
-        self._to_open: deque[tuple[TopicPartition, Uuid]] = deque()
-        self._work = asyncio.Event()
+        self._deletion_noted = asyncio.Event()
 
     async def open(
         self, topic_partition: TopicPartition, topic_id: Uuid, settings: LogSettings, directory_id: Uuid | None = None
     ) -> PartitionLog:
-        async with self._alone(topic_partition):
+        async with self._exclusive(topic_partition):
             await self._carry_out_deletion(topic_partition)
             if (topic_partition, topic_id) in self.unreachable:
-                # It must not begin anew, empty, in another directory.
+                # It must not be created again, empty, in another directory.
                 raise KafkaError(
                     ErrorCode.KAFKA_STORAGE_ERROR, f"{topic_partition} is in a log directory that is offline"
                 )
@@ -59,34 +58,23 @@ class HostedLogs:
                 )
             )
 
-    def open_soon(self, topic_partition: TopicPartition, topic_id: Uuid) -> None:
-        """In the background, when nobody asks for it earlier."""
-        self._to_open.append((topic_partition, topic_id))
-        self._work.set()
-
     def delete_soon(self, topic_partition: TopicPartition, file_delete_delay_ms: int) -> None:
         self._to_delete[topic_partition] = file_delete_delay_ms
-        self._work.set()
+        self._deletion_noted.set()
 
-    async def run(self, ready: Callable[[TopicPartition, Uuid], Awaitable[object]]) -> None:
-        """The background: deletions first, then openings, one after the other so that requests are hardly delayed.
-
-        `ready` opens a partition the way a request does (through `replication/table`)."""
+    async def run(self) -> None:
+        """Carries out noted deletions, one after the other so that requests are hardly delayed."""
         while True:
-            await self._work.wait()
-            self._work.clear()
-            while self._to_delete or self._to_open:
+            await self._deletion_noted.wait()
+            self._deletion_noted.clear()
+            while self._to_delete:
+                topic_partition = next(iter(self._to_delete))
                 try:
-                    if self._to_delete:
-                        topic_partition = next(iter(self._to_delete))
-                        async with self._alone(topic_partition):
-                            await self._carry_out_deletion(topic_partition)
-                    else:
-                        topic_partition, topic_id = self._to_open.popleft()
-                        await ready(topic_partition, topic_id)
+                    async with self._exclusive(topic_partition):
+                        await self._carry_out_deletion(topic_partition)
                 except KafkaError as error:
-                    # Deleted meanwhile, or its directory is offline, which has been said once already.
-                    logger.debug("%s is left alone: %s", topic_partition, error)
+                    # Its directory is offline, which has been logged.
+                    logger.debug("%s is not deleted: %s", topic_partition, error)
 
     async def _carry_out_deletion(self, topic_partition: TopicPartition) -> None:
         delay_ms = self._to_delete.get(topic_partition)
@@ -96,11 +84,11 @@ class HostedLogs:
         try:
             await self._world.offload.run(partial(self._store.delete_log, topic_partition, remove_at_ms=remove_at_ms))
         finally:
-            # What could not be renamed is still told apart by its topic id, and set aside when the name is used again.
+            # A directory that could not be renamed has another topic id, and is set aside when the name is used again.
             self._to_delete.pop(topic_partition, None)
 
     @asynccontextmanager
-    async def _alone(self, topic_partition: TopicPartition) -> AsyncIterator[None]:
+    async def _exclusive(self, topic_partition: TopicPartition) -> AsyncIterator[None]:
         lock, users = self._locks.get(topic_partition, (asyncio.Lock(), 0))
         self._locks[topic_partition] = lock, users + 1
         try:

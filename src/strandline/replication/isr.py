@@ -1,5 +1,5 @@
-"""Proposals on their way to the controller: gathered while one request is under way, sent together, asked again until
-they are answered or overtaken. The shell of `leader.IsrChange`.
+"""ISR proposals on their way to the controller: collected while one AlterPartition request is in flight, sent together,
+retried until they are answered or superseded. The shell of `leader.IsrChange`.
 """
 
 from __future__ import annotations
@@ -18,27 +18,27 @@ from strandline.protocol.messages.brokers import (
     AlterPartitionResponsePartitionData,
     BrokerState,
 )
-from strandline.replication.leader import IsrChange, Verdict
+from strandline.replication.leader import Brokers, IsrChange, ProposalOutcome
 from strandline.replication.partition import Partition
 
 logger = logging.getLogger(__name__)
 
 _RETRY_MS = 50
-# One request names no more, so that a broker that leads tens of thousands does not ask for all of them at once.
+# Bounds the request of a broker that leads tens of thousands of partitions.
 _PER_REQUEST = 1_000
 
 Send = Callable[[AlterPartitionRequest], Awaitable[AlterPartitionResponse]]
-Answers = dict[tuple[Uuid, int], AlterPartitionResponsePartitionData]
-Waiting = dict[tuple[Uuid, int], tuple[Partition, IsrChange]]
+Responses = dict[tuple[Uuid, int], AlterPartitionResponsePartitionData]
+Proposals = dict[tuple[Uuid, int], tuple[Partition, IsrChange]]
 
 
-class IsrChanges:
-    def __init__(self, node_id: int, send: Send, broker_epoch: Callable[[], int]) -> None:
-        """`send` reaches the active controller, wherever it is; raises KafkaError or OSError when it cannot."""
+class IsrProposals:
+    def __init__(self, node_id: int, brokers: Brokers, send: Send) -> None:
+        """`send` calls the active controller; it raises KafkaError or OSError when that fails."""
         self._node_id = node_id
         self._send = send
-        self._broker_epoch = broker_epoch
-        self._waiting: Waiting = {}
+        self._brokers = brokers
+        self._waiting: Proposals = {}
         self._work = asyncio.Event()
 
     def propose(self, partition: Partition, change: IsrChange) -> None:
@@ -53,46 +53,44 @@ class IsrChanges:
                 del self._waiting[key]
             if not self._waiting:
                 self._work.clear()
-            if sent and not await self._ask(sent):
+            if sent and not await self._send_proposals(sent):
                 await asyncio.sleep(_RETRY_MS / 1000)
 
-    async def _ask(self, sent: Waiting) -> bool:
-        """False when something has to be asked again."""
+    async def _send_proposals(self, sent: Proposals) -> bool:
+        """False when a proposal has to be retried."""
         try:
             response = await self._send(self._request(sent))
         except (OSError, KafkaError) as error:
-            logger.debug("the controller does not answer a proposal: %s", error)
+            logger.debug("the controller did not respond to ISR proposals: %s", error)
             return self._settle(sent, {}, ErrorCode.NETWORK_EXCEPTION)
         code = code_of(response.error_code)
-        answers = {
-            (topic.topic_id, answer.partition_index): answer for topic in response.topics for answer in topic.partitions
+        responses = {
+            (topic.topic_id, each.partition_index): each for topic in response.topics for each in topic.partitions
         }
-        return self._settle(sent, answers, code)
+        return self._settle(sent, responses, code)
 
-    def _settle(
-        self, sent: Waiting, answers: dict[tuple[Uuid, int], AlterPartitionResponsePartitionData], code: ErrorCode
-    ) -> bool:
+    def _settle(self, sent: Proposals, responses: Responses, code: ErrorCode) -> bool:
         done = True
         for key, (partition, change) in sent.items():
-            answer = answers.get(key)
+            response = responses.get(key)
             if partition.leader is None or partition.leader.leader_epoch != change.leader_epoch:
                 continue
-            if answer is None:
-                # Refused as a whole, or left out: it is not known what became of it.
+            if response is None:
+                # The whole request failed, or the response lacks the partition: the outcome is unknown.
                 error = code if code != ErrorCode.NONE else ErrorCode.UNKNOWN_SERVER_ERROR
-                verdict = partition.leader.on_answer(change, error)
+                outcome = partition.leader.on_proposal_response(change, error)
             else:
-                verdict = partition.leader.on_answer(
-                    change, code_of(answer.error_code), tuple(answer.isr), answer.partition_epoch
+                outcome = partition.leader.on_proposal_response(
+                    change, code_of(response.error_code), tuple(response.isr), response.partition_epoch
                 )
-                _report(partition, change, code_of(answer.error_code))
-            if verdict is Verdict.AGAIN:
+                _report(partition, change, code_of(response.error_code))
+            if outcome is ProposalOutcome.RETRY:
                 done = False
                 self._waiting.setdefault(key, (partition, change))
                 self._work.set()
         return done
 
-    def _request(self, sent: Waiting) -> AlterPartitionRequest:
+    def _request(self, sent: Proposals) -> AlterPartitionRequest:
         topics: dict[Uuid, AlterPartitionRequestTopicData] = {}
         for (topic_id, index), (_, change) in sent.items():
             topic = topics.setdefault(topic_id, AlterPartitionRequestTopicData(topic_id=topic_id))
@@ -105,16 +103,18 @@ class IsrChanges:
                 )
             )
         return AlterPartitionRequest(
-            broker_id=self._node_id, broker_epoch=self._broker_epoch(), topics=list(topics.values())
+            broker_id=self._node_id,
+            broker_epoch=self._brokers.registered_epoch(self._node_id),
+            topics=list(topics.values()),
         )
 
     def _member(self, broker_id: int, broker_epoch: int) -> BrokerState:
-        epoch = self._broker_epoch() if broker_id == self._node_id else broker_epoch
+        epoch = self._brokers.registered_epoch(broker_id) if broker_id == self._node_id else broker_epoch
         return BrokerState(broker_id=broker_id, broker_epoch=epoch)
 
 
 def _report(partition: Partition, change: IsrChange, code: ErrorCode) -> None:
     if code == ErrorCode.NONE:
-        logger.info("%s has the ISR %s now", partition.topic_partition, list(change.isr))
+        logger.info("%s has the ISR %s", partition.topic_partition, list(change.isr))
     else:
-        logger.info("%s does not get the ISR %s: %s", partition.topic_partition, list(change.isr), code.name)
+        logger.info("%s: the ISR %s was rejected: %s", partition.topic_partition, list(change.isr), code.name)

@@ -54,11 +54,11 @@ class IsrChange(NamedTuple):
         return tuple(broker_id for broker_id, _ in self.members)
 
 
-class Verdict(Enum):
+class ProposalOutcome(Enum):
     """What an answer to a proposal means for who sent it."""
 
     DONE = "nothing is left to do"
-    AGAIN = "send it again"
+    RETRY = "send it again"
 
 
 # The controller refused for the sake of a member: the ISR stays as it was.
@@ -261,7 +261,7 @@ class Leader:
         the follower holds is of this history (KIP-101)."""
         return remote.log_end_offset >= max(self.high_watermark.value, self.epoch_start_offset)
 
-    def on_time(self, now_ms: int, lag_time_max_ms: int) -> IsrChange | None:
+    def check_lag(self, now_ms: int, lag_time_max_ms: int) -> IsrChange | None:
         """Looked at from time to time: a proposal to leave out who has not been caught up for too long."""
         end = self._log.log_end_offset
         for remote in self.remotes.values():
@@ -292,21 +292,21 @@ class Leader:
         self.proposed = IsrChange(self.leader_epoch, self.partition_epoch, members)
         return self.proposed
 
-    def on_answer(
+    def on_proposal_response(
         self, change: IsrChange, error: ErrorCode, isr: tuple[int, ...] = (), partition_epoch: int = -1
-    ) -> Verdict:
+    ) -> ProposalOutcome:
         """The controller's word on a proposal; on another one than the current it means nothing any more."""
         if change is not self.proposed:
-            return Verdict.DONE
+            return ProposalOutcome.DONE
         if error == ErrorCode.NONE:
             self.isr, self.partition_epoch, self.proposed = isr, partition_epoch, None
         elif error in _ROLLED_BACK:
             self.proposed = None
         else:
-            return Verdict.DONE if error in _OUTDATED else Verdict.AGAIN
+            return ProposalOutcome.DONE if error in _OUTDATED else ProposalOutcome.RETRY
         self._has_news(at_once=False)
         self.on_progress()
-        return Verdict.DONE
+        return ProposalOutcome.DONE
 
     def on_metadata(self, info: PartitionInfo) -> None:
         """A committed change within this leader epoch. What we proposed comes back this way too: the answer told the

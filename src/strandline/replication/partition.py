@@ -58,16 +58,16 @@ class HostBroker(Protocol):
         """To the controller, until it has answered."""
         ...
 
-    def hand_over(self, partition: Partition) -> None:
+    def hand_over_leadership(self, partition: Partition) -> None:
         """The controller hears that this replica is lost, and has another one lead."""
         ...
 
 
 class Partition:
     __slots__ = (
-        "_around",
         "_changing",
         "_dropped",
+        "_host",
         "_open",
         "_opening",
         "_truncations",
@@ -84,14 +84,14 @@ class Partition:
         topic_id: Uuid,
         info: PartitionInfo,
         open_log: Opener,
-        around: HostBroker,
+        host: HostBroker,
     ) -> None:
         self.topic_partition = topic_partition
         self.topic_id = topic_id
         self.info = info
         self.log: PartitionLog | None = None
         self.leader: Leader | None = None
-        self._around = around
+        self._host = host
         self._open = open_log
         self._opening: asyncio.Future[None] | None = None
         self._changing: asyncio.Lock | None = None
@@ -101,7 +101,7 @@ class Partition:
 
     @property
     def leads(self) -> bool:
-        return self.info.leader == self._around.node_id
+        return self.info.leader == self._host.node_id
 
     async def ready(self) -> PartitionLog:
         """The open log. Many may ask at once; it is opened once, and a failure is told to all who asked."""
@@ -137,7 +137,7 @@ class Partition:
             return
         changed = info.leader_epoch != self.info.leader_epoch
         refused = self.refuses_to_lead
-        if self.log is not None and self._around.node_id in info.isr and self._around.node_id not in self.info.isr:
+        if self.log is not None and self._host.node_id in info.isr and self._host.node_id not in self.info.isr:
             self.log.lost_up_to = 0
         self.info = info
         if changed:
@@ -159,14 +159,14 @@ class Partition:
     @property
     def _others_have_it(self) -> bool:
         """Whoever is in sync or eligible has everything that was committed."""
-        return any(replica != self._around.node_id for replica in (*self.info.isr, *self.info.elr))
+        return any(replica != self._host.node_id for replica in (*self.info.isr, *self.info.elr))
 
     def hand_over_leadership_if_due(self) -> bool:
         """Whether somebody else should lead, and can."""
         log = self.log
         due = self.leads and not self._dropped and log is not None and not log.is_intact and self._others_have_it
         if due:
-            self._around.hand_over(self)
+            self._host.hand_over_leadership(self)
         return due
 
     def _lead_if_due(self, previous: Leader | None = None) -> None:
@@ -179,7 +179,7 @@ class Partition:
         if log.log_end_offset < log.lost_up_to:
             logger.error("%s, and nobody in sync has them: it leads without", self._loss(log))
             log.lost_up_to = 0
-        self.leader = Leader(log, self.info, self._around.node_id, self._around.brokers, previous)
+        self.leader = Leader(log, self.info, self._host.node_id, self._host.brokers, previous)
 
     def _loss(self, log: PartitionLog) -> str:
         return f"{self.topic_partition} has lost committed records: from {log.log_end_offset} up to {log.lost_up_to}"
@@ -243,7 +243,7 @@ class Partition:
         leader, log = self.leader or self.leading(), self.log or self._opened()
         appended = log.append_validated(validated, leader_epoch=leader.leader_epoch, wall_ms=wall_ms)
         if log.flush_needed(now_ms):
-            self._around.flush(self)
+            self._host.flush(self)
         leader.on_append(now_ms)
         return appended
 
@@ -260,7 +260,7 @@ class Partition:
             )
         log.append_as_follower(records, wall_ms=wall_ms)
         if log.flush_needed(now_ms):
-            self._around.flush(self)
+            self._host.flush(self)
 
     def on_fetch(
         self, remote: RemoteReplica, broker_epoch: int, offset: int, log_start_offset: int, now_ms: int
@@ -268,14 +268,14 @@ class Partition:
         """A follower's fetch has been found to be in order."""
         change = self.leading().on_fetch(remote, broker_epoch, offset, log_start_offset, now_ms)
         if change is not None:
-            self._around.propose(self, change)
+            self._host.propose(self, change)
 
-    def on_time(self, now_ms: int, lag_time_max_ms: int) -> None:
+    def check_lag(self, now_ms: int, lag_time_max_ms: int) -> None:
         self.hand_over_leadership_if_due()
         if self.leader is not None and self.leader.remotes:
-            change = self.leader.on_time(now_ms, lag_time_max_ms)
+            change = self.leader.check_lag(now_ms, lag_time_max_ms)
             if change is not None:
-                self._around.propose(self, change)
+                self._host.propose(self, change)
 
     def _opened(self) -> PartitionLog:
         if self.log is None:

@@ -1,8 +1,8 @@
-"""The partitions of this broker, by name and by id. Handlers look partitions up in it; `node/publisher` tells it of
-committed changes. A partition gets its object on first use, so that ten thousand idle ones cost nothing: of those it
-follows that is at once, of those it leads when the first follower or client asks.
+"""The partitions of this broker, by topic name and by topic id. Handlers find partitions here; `node/publisher` passes
+committed changes. A `Partition` is constructed on first use, so that ten thousand idle ones cost nothing: at once if
+this broker follows it, with the first request of a follower or client if it leads.
 
-After an await, ask again: a partition may have been dropped meanwhile.
+After an await find the partition again: it may have been dropped meanwhile.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from strandline.metadata.image import Image
 from strandline.metadata.values import PartitionInfo
 from strandline.metadata.views import View
 from strandline.model.errors import ErrorCode, KafkaError
-from strandline.model.ids import TopicPartition, Uuid
+from strandline.model.ids import Endpoint, TopicPartition, Uuid
 from strandline.replication.flusher import Flusher
 from strandline.replication.leader import IsrChange, Leader
 from strandline.replication.partition import Partition
@@ -24,7 +24,7 @@ OpenLog = Callable[[TopicPartition, Uuid, LogSettings, Uuid | None], Awaitable[P
 
 
 class KnownBrokers:
-    """Other brokers, as committed metadata knows them."""
+    """The registrations of other brokers in committed metadata."""
 
     def __init__(self, image: Image) -> None:
         self._image = image
@@ -37,6 +37,11 @@ class KnownBrokers:
         info = self._image.committed.broker(broker_id)
         return info is not None and info.active and info.epoch == broker_epoch
 
+    def endpoint(self, listener: str, broker_id: int) -> Endpoint | None:
+        info = self._image.committed.broker(broker_id)
+        found = info.endpoint(listener) if info is not None else None
+        return Endpoint(found.host, found.port) if found is not None else None
+
 
 class PartitionTable:
     def __init__(
@@ -46,14 +51,15 @@ class PartitionTable:
         open_log: OpenLog,
         log_settings: Callable[[str], LogSettings],
         flusher: Flusher,
-        on_hand_over: Callable[[Partition], None] | None = None,
+        on_proposal: Callable[[Partition, IsrChange], None],
+        on_hand_over: Callable[[Partition], None],
     ) -> None:
-        """`on_hand_over` asks the controller to elect another leader, as the replica on this broker is damaged."""
+        """`on_proposal` sends an ISR to the controller; `on_hand_over` requests another leader from it, because the
+        replica on this broker is damaged."""
         self.node_id = node_id
         self.brokers = KnownBrokers(image)
-        # Who carries proposals to the controller; a sole replica never has any.
-        self.on_proposal: Callable[[Partition, IsrChange], None] = _nobody
-        self.on_hand_over = on_hand_over or _no_one
+        self._on_proposal = on_proposal
+        self._on_hand_over = on_hand_over
         self._image = image
         self._open_log = open_log
         self._log_settings = log_settings
@@ -75,7 +81,7 @@ class PartitionTable:
         return partition if partition is not None and partition.log is log else None
 
     def on_metadata(self, topic_id: Uuid, partition: int, info: PartitionInfo) -> None:
-        """A committed change to a partition that somebody has used; of others the image is memory enough."""
+        """A committed change. A partition that was never used has no object yet, and reads the image on first use."""
         known = self._by_id.get(topic_id, {}).get(partition)
         if known is not None:
             known.on_metadata(info)
@@ -96,13 +102,13 @@ class PartitionTable:
         self._flusher.request(partition)
 
     def propose(self, partition: Partition, change: IsrChange) -> None:
-        self.on_proposal(partition, change)
+        self._on_proposal(partition, change)
 
-    def hand_over(self, partition: Partition) -> None:
-        self.on_hand_over(partition)
+    def hand_over_leadership(self, partition: Partition) -> None:
+        self._on_hand_over(partition)
 
     def drop(self, topic_id: Uuid, partition: int) -> Partition | None:
-        """The broker no longer holds it: whoever waits on it is told at once. The caller deletes the log."""
+        """This broker no longer hosts the partition: its waiters fail at once. The caller deletes the log."""
         partitions = self._by_id.get(topic_id)
         dropped = partitions.pop(partition, None) if partitions is not None else None
         if dropped is None:
@@ -111,7 +117,7 @@ class PartitionTable:
         if not partitions:
             del self._by_id[topic_id]
             topic = dropped.topic_partition.topic
-            # A topic of the same name but another id may have taken the name already.
+            # A recreated topic with another id may have taken the name already.
             if self._by_name.get(topic) is partitions:
                 del self._by_name[topic]
         return dropped
@@ -123,7 +129,7 @@ class PartitionTable:
             if log is not None:
                 log.settings = settings
                 if settings.flush_messages == 1 and log.flushed_offset < log.log_end_offset:
-                    # From now on everything here is held to be on disk.
+                    # From now on only flushed records count.
                     self.flush(partition)
             if partition.leader is not None:
                 partition.leader.on_progress()  # with another min.insync.replicas more may be committed
@@ -162,11 +168,3 @@ class PartitionTable:
     def info(view: View, topic: str, topic_id: Uuid, partition: int) -> PartitionInfo | None:
         known = view.topic(topic) if topic else view.topic_by_id(topic_id)
         return view.partition(known.id, partition) if known is not None else None
-
-
-def _nobody(partition: Partition, change: IsrChange) -> None:
-    """Until `replication/broker_replication` takes over, ISRs stay as they are."""
-
-
-def _no_one(partition: Partition) -> None:
-    """Until somebody does, who leads goes on leading."""

@@ -38,12 +38,12 @@ class Parts:
 
     def on_metadata(self, *what: Any) -> None:
         self.told += 1
-        if not isinstance(what[0], Changes):
+        if isinstance(what[0], Changes):
+            for step in what[0].hosted:
+                self.logs[TopicPartition(step.topic, step.partition)] = step.topic_id
+        else:
             _, partition, info = cast(tuple[Uuid, int, PartitionInfo], what)
             self.led[partition] = info.leader
-
-    def open_soon(self, topic_partition: TopicPartition, topic_id: Uuid) -> None:
-        self.logs[topic_partition] = topic_id
 
     def delete_soon(self, topic_partition: TopicPartition, delay_ms: int) -> None:
         self.logs.pop(topic_partition, None)

@@ -45,9 +45,10 @@ from strandline.replication.broker_replication import BrokerReplication
 from strandline.replication.fetch_sessions import FetchSessionCache
 from strandline.replication.flusher import Flusher
 from strandline.replication.hosted_logs import HostedLogs
+from strandline.replication.isr import IsrProposals
 from strandline.replication.partition import Partition
 from strandline.replication.settings import ReplicationSettings
-from strandline.replication.table import PartitionTable
+from strandline.replication.table import KnownBrokers, PartitionTable
 from strandline.runtime.tasks import TaskGroup
 from strandline.runtime.world import World
 from strandline.simulation.world import Simulation
@@ -69,12 +70,18 @@ class Replicator:
         world.disk.make_dirs(path)
         self.store = LogStore.open(world.disk, {path: Uuid.of(9, broker_id)}, world.random)
         self.logs = HostedLogs(self.store, world)
+        self.isr = IsrProposals(broker_id, KnownBrokers(cluster.image), cluster.alter_partition)
+        self.on_hand_over: Callable[[Partition], None] = lambda partition: None
         self.table = PartitionTable(
-            broker_id, cluster.image, self.logs.open, lambda _: cluster.settings, Flusher(world.offload, tasks)
+            broker_id,
+            cluster.image,
+            self.logs.open,
+            lambda _: cluster.settings,
+            Flusher(world.offload, tasks),
+            self.isr.propose,
+            lambda partition: self.on_hand_over(partition),
         )
-        self.engine = BrokerReplication(
-            broker_id, self.table, cluster.image, self.store, cluster, cluster.alter_partition, world, SETTINGS
-        )
+        self.replication = BrokerReplication(broker_id, self.table, self.isr, self.store, cluster, world, SETTINGS)
         nothing = cast(Any, None)
         self.context = BrokerContext(
             node_id=broker_id,
@@ -130,7 +137,7 @@ class Cluster:
         self.unreachable: set[int] = set()
         for broker_id in (1, 2, 3):
             self.brokers[broker_id] = Replicator(broker_id, self, tasks)
-            tasks.start(self.brokers[broker_id].engine.run())
+            tasks.start(self.brokers[broker_id].replication.run())
             self.register(broker_id)
 
     def write(self, *records: Message) -> None:
@@ -141,7 +148,7 @@ class Cluster:
             for step in (*changes.leadership, *changes.membership):
                 assert step.new is not None
                 broker.table.on_metadata(step.topic_id, step.partition, step.new)
-            broker.engine.on_metadata(changes)
+            broker.replication.on_metadata(changes)
 
     def register(self, broker_id: int) -> None:
         endpoint = BrokerEndpoint(name=LISTENER, host="h", port=broker_id)

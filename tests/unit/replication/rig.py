@@ -34,6 +34,7 @@ class Rig:
     partitions: PartitionTable
     tasks: TaskGroup
     settings: dict[str, LogSettings]
+    handed_over: list[Partition]
 
     def create(self, topic: str, topic_id: Uuid = TOPIC_ID, leader_epoch: int = 0) -> None:
         offset = self.image.end_offset
@@ -87,6 +88,15 @@ async def _program(world: World, scenario: Callable[[Rig], Awaitable[None]]) -> 
     async with TaskGroup() as tasks:
         image, logs = Image(), HostedLogs(store, world)
         flusher = Flusher(world.offload, tasks)
-        partitions = PartitionTable(NODE, image, logs.open, lambda topic: settings.get(topic, LogSettings()), flusher)
-        await scenario(Rig(world, image, store, logs, partitions, tasks, settings))
+        handed_over: list[Partition] = []
+        partitions = PartitionTable(
+            NODE,
+            image,
+            logs.open,
+            lambda topic: settings.get(topic, LogSettings()),
+            flusher,
+            lambda partition, change: None,
+            handed_over.append,
+        )
+        await scenario(Rig(world, image, store, logs, partitions, tasks, settings, handed_over))
         tasks.cancel()

@@ -39,7 +39,7 @@ from strandline.replication.follower import (
     Truncate,
     TruncateFully,
 )
-from strandline.replication.leader import IsrChange, Leader, Verdict
+from strandline.replication.leader import IsrChange, Leader, ProposalOutcome
 from strandline.simulation.disk import SimDisk
 from strandline.simulation.volume import Volume
 
@@ -216,7 +216,7 @@ class Stage:
         self.now_ms += int(later_ms)
         for replica in self.replicas.values():
             if replica.leader is not None:
-                change = replica.leader.on_time(self.now_ms, LAG_TIME_MAX_MS)
+                change = replica.leader.check_lag(self.now_ms, LAG_TIME_MAX_MS)
                 if change is not None:
                     self.proposals.append((replica, change))
         yield from self._announce()
@@ -231,14 +231,14 @@ class Stage:
         replica, change = self._oldest_proposal()
         self._change(isr=change.isr)
         assert replica.leader is not None
-        replica.leader.on_answer(change, ErrorCode.NONE, change.isr, self.info.partition_epoch)
+        replica.leader.on_proposal_response(change, ErrorCode.NONE, change.isr, self.info.partition_epoch)
         yield f"the ISR is {listed(change.isr)}"
 
     def do_refuse(self, error: str) -> Iterator[str]:
         replica, change = self._oldest_proposal()
         assert replica.leader is not None
-        verdict = replica.leader.on_answer(change, ErrorCode[error])
-        if verdict is Verdict.AGAIN:
+        outcome = replica.leader.on_proposal_response(change, ErrorCode[error])
+        if outcome is ProposalOutcome.RETRY:
             self.proposals.append((replica, change))
             yield f"{replica.broker_id} asks again"
         elif replica.leader.proposed is None:

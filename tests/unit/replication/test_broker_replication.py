@@ -85,11 +85,11 @@ def test_who_was_about_to_join_and_is_fenced_holds_nobody_up() -> None:
 
         leader = cluster.brokers[1].partition
         await leader.ready()
-        cluster.brokers[1].engine._isr._send = nobody_answers
+        cluster.brokers[1].isr._send = nobody_answers
         await asyncio.sleep(2)
         proposed = leader.leading().proposed
         assert proposed is not None
-        leader.leading().on_answer(proposed, ErrorCode.INELIGIBLE_REPLICA)
+        leader.leading().on_proposal_response(proposed, ErrorCode.INELIGIBLE_REPLICA)
         joining = [remote.broker_id for remote in leader.leading().remotes.values() if remote.joining]
         assert joining == [2, 3]
         cluster.unreachable |= {2, 3}

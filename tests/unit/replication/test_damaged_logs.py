@@ -36,7 +36,7 @@ def hands_over(cluster: Cluster, to: int) -> None:
             cluster.elect(to, [member for member in cluster.isr if member != cluster.leader])
 
     for broker in cluster.brokers.values():
-        broker.table.on_hand_over = elect
+        broker.on_hand_over = elect
 
 
 async def consume(broker: Replicator, offset: int) -> PartitionData:
@@ -93,7 +93,7 @@ def test_a_damaged_leader_that_nobody_can_replace_says_what_is_damaged_and_serve
         cluster.unreachable |= {2, 3}
         for value in VALUES:
             await cluster.brokers[1].produce(value, acks=1)
-        cluster.brokers[1].table.on_hand_over = lambda partition: (_ for _ in ()).throw(AssertionError(partition))
+        cluster.brokers[1].on_hand_over = lambda partition: (_ for _ in ()).throw(AssertionError(partition))
         damage(await cluster.brokers[1].partition.ready())
         read = await consume(cluster.brokers[1], 10)
         assert read.error_code in (ErrorCode.CORRUPT_MESSAGE, ErrorCode.NONE)
@@ -129,7 +129,7 @@ def test_who_has_cut_off_damage_does_not_lead_before_it_has_everything_back() ->
         await asyncio.sleep(1)
         broker, asked = cluster.brokers[3], cast(list[Partition], [])
         log = await broker.partition.ready()
-        broker.table.on_hand_over = asked.append
+        broker.on_hand_over = asked.append
         log.publish_damage(7, "found", log.generation)
         cluster.unreachable.add(1)
         cluster.elect(1)
@@ -162,8 +162,6 @@ def test_damage_seen_by_a_reader_while_the_log_is_cut_is_none() -> None:
 
 def test_a_broker_that_is_eligible_elsewhere_is_reason_enough_not_to_lead_without_what_was_lost() -> None:
     async def scenario(rig: Rig) -> None:
-        asked: list[Partition] = []
-        rig.partitions.on_hand_over = asked.append
         rig.store.directories[0].missing[TopicPartition("t", 0)] = 10
         rig.create("t")
         partition = rig.partition("t")
@@ -171,7 +169,7 @@ def test_a_broker_that_is_eligible_elsewhere_is_reason_enough_not_to_lead_withou
             PartitionInfo((NODE, 2), (NODE,), leader=NODE, leader_epoch=1, partition_epoch=5, elr=(2,))
         )
         await partition.ready()
-        assert asked == [partition]
+        assert rig.handed_over == [partition]
         try:
             partition.leading()
         except KafkaError as error:

@@ -22,7 +22,7 @@ from strandline.replication.follower import (
     Truncate,
     TruncateFully,
 )
-from strandline.replication.leader import Leader, Verdict
+from strandline.replication.leader import Leader, ProposalOutcome
 from unit.replication.stage import WALL_MS, Registry, Replica
 
 TOPIC_ID = Uuid.of(1, 1)
@@ -139,7 +139,7 @@ def test_news_that_is_older_than_the_controllers_answer_is_ignored() -> None:
     assert remote is not None
     change = leading.on_fetch(remote, 7, 0, 0, now_ms=0)
     assert change is not None and change.members == ((1, -1), (2, -1), (3, 7))
-    assert leading.on_answer(change, ErrorCode.NONE, (1, 2, 3), 4) is Verdict.DONE
+    assert leading.on_proposal_response(change, ErrorCode.NONE, (1, 2, 3), 4) is ProposalOutcome.DONE
     leading.on_metadata(PartitionInfo((1, 2, 3), (1, 2), leader=1, leader_epoch=5, partition_epoch=3))
     assert leading.isr == (1, 2, 3) and leading.partition_epoch == 4
 
@@ -151,7 +151,7 @@ def test_an_answer_to_a_proposal_that_metadata_has_overtaken_means_nothing() -> 
     change = leading.on_fetch(remote, 7, 0, 0, now_ms=0)
     assert change is not None
     leading.on_metadata(PartitionInfo((1, 2, 3), (1,), leader=1, leader_epoch=5, partition_epoch=4))
-    assert leading.on_answer(change, ErrorCode.NONE, (1, 2, 3), 4) is Verdict.DONE
+    assert leading.on_proposal_response(change, ErrorCode.NONE, (1, 2, 3), 4) is ProposalOutcome.DONE
     assert leading.isr == (1,) and leading.proposed is None
 
 
@@ -178,7 +178,7 @@ def test_the_low_watermark_waits_for_everybody_in_the_isr_and_for_nobody_else() 
     leading.on_fetch(remote, 7, 1, 1, now_ms=0)
     assert leading.low_watermark.value == 0  # 3 was asked for, so it may be in the ISR
     assert leading.proposed is not None
-    leading.on_answer(leading.proposed, ErrorCode.INELIGIBLE_REPLICA)
+    leading.on_proposal_response(leading.proposed, ErrorCode.INELIGIBLE_REPLICA)
     leading.on_log_start_moved()
     assert leading.low_watermark.value == 1
 
@@ -224,6 +224,6 @@ def test_a_follower_that_had_everything_until_an_append_has_the_whole_time_to_fo
     leading.on_fetch(remote, 7, 0, 0, now_ms=0)
     leading._log.append_as_follower(encode_batch([Record(0, WALL_MS, None, b"a", ())], leader_epoch=5))
     leading.on_append(now_ms=1_000_000)
-    assert leading.on_time(1_030_000, lag_time_max_ms=30_000) is None
-    late = leading.on_time(1_030_001, lag_time_max_ms=30_000)
+    assert leading.check_lag(1_030_000, lag_time_max_ms=30_000) is None
+    late = leading.check_lag(1_030_001, lag_time_max_ms=30_000)
     assert late is not None and late.isr == (1,)

@@ -150,7 +150,7 @@ def test_a_topic_recreated_at_once_never_sees_the_records_of_the_old_one() -> No
         assert log.log_end_offset == 0
         rig.append(new, b"new")
         # The background, which comes later, must find nothing left to delete.
-        rig.tasks.start(rig.logs.run(lambda tp, _: new.ready()))
+        rig.tasks.start(rig.logs.run())
         await asyncio.sleep(1)
         assert rig.store.log(TopicPartition("t", 0)) is log and log.log_end_offset == 1
         assert [name for name in rig.world.disk.list("/data") if name == "t-0"] == ["t-0"]
