@@ -1,6 +1,6 @@
-"""One async function per API. Here the engines meet: a handler asks one, tells another, and builds the answer.
+"""One async function per API: it calls the engines (`replication`, `controller` …) and builds the response.
 
-Every handler has the shape `async def handle_x(broker, call, request) -> response`. Same file names as
-`protocol/messages`. `None` means that no response is sent; raising `KafkaError` answers in the API's error shape;
-raising `ConnectionAbortedError` closes the connection with the reason logged.
+`async def handle_x(broker, call, request) -> response`, in the files of the same names as in `protocol/messages`;
+`tables` has one row per API. A response of `None` is not sent; a `KafkaError` becomes the error response of the API; a
+`ConnectionAbortedError` closes the connection with the reason logged.
 """

@@ -1,5 +1,5 @@
-"""DescribeAcls (29). Without an authorizer there is nothing that entries would say; creating and deleting them goes to
-the controller, which answers the same."""
+"""DescribeAcls (29): SECURITY_DISABLED, since there is no authorizer. The controller returns the same for CreateAcls
+and DeleteAcls."""
 
 from __future__ import annotations
 

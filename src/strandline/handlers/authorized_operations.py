@@ -1,4 +1,4 @@
-"""Authorized operations, as the bit fields in which clients are told of them (KIP-430).
+"""Authorized operations as bit fields in responses (KIP-430).
 
 Without an authorizer every operation that exists on a resource is allowed.
 """
@@ -9,7 +9,7 @@ from enum import IntEnum
 
 
 class Operation(IntEnum):
-    """Kafka's numbers; a field has bit n set when operation n is allowed."""
+    """Kafka's numbers; bit n of a field is set when operation n is allowed."""
 
     READ = 3
     WRITE = 4
@@ -27,7 +27,7 @@ def _field(*operations: Operation) -> int:
     return sum(1 << operation for operation in operations)
 
 
-# What stands for "nobody asked".
+# The value of the field when the request does not ask for operations.
 NO_OPERATIONS = -(2**31)
 
 ALL_CLUSTER_OPERATIONS = _field(

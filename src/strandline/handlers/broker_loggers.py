@@ -1,8 +1,8 @@
-"""Loggers as configuration (resources of type BROKER_LOGGER, KIP-412): how much this very process says, by topic.
+"""Log levels as config resources of type BROKER_LOGGER (KIP-412).
 
-A logger is named as a module is (`strandline.server.connection`), or as a package, whose level its modules have unless
-they have one of their own; `root` is what all others go by. Levels go by Kafka's names. They are the process's own: the
-controller never hears of them, and a restart forgets them.
+A logger has the name of a module (`strandline.server.connection`) or of a package; without a level of its own it has
+that of the package above it, in the end that of `root`. Levels have Kafka's names. They belong to this process: the
+controller does not know them, and a restart resets them.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ def describe_loggers(node_id: int, name: str, names: Collection[str] | None) -> 
 
 
 def alter_loggers(node_id: int, resource: Any, *, validate_only: bool) -> None:
-    """All changes of a resource, or none: raises KafkaError before anything is changed."""
+    """Makes all changes of a resource or, raising KafkaError, none."""
     _check_node(node_id, resource.resource_name)
     changes = [_checked(config) for config in resource.configs]
     if len({logger for logger, _ in changes}) < len(changes):
-        raise KafkaError(ErrorCode.INVALID_REQUEST, "a logger is named twice")
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "the request names a logger twice")
     if not validate_only:
         for logger, level in changes:
             logging.getLogger(None if logger == _ROOT else logger).setLevel(level)
@@ -51,16 +51,19 @@ def alter_loggers(node_id: int, resource: Any, *, validate_only: bool) -> None:
 
 def _check_node(node_id: int, name: str) -> None:
     if name != str(node_id):
-        raise KafkaError(ErrorCode.INVALID_REQUEST, f"this is node {node_id}; ask node {name!r} about its loggers")
+        raise KafkaError(
+            ErrorCode.INVALID_REQUEST,
+            f"this is node {node_id}; send the request to node {name!r}",
+        )
 
 
 def _checked(config: Any) -> tuple[str, int]:
-    """The logger, and the level it is to have."""
+    """The logger and its new level."""
     logger, operation = config.name, config.config_operation
     if operation in (_APPEND, _SUBTRACT) or operation not in (_SET, _DELETE):
-        raise KafkaError(ErrorCode.INVALID_REQUEST, "the level of a logger can be set or deleted")
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "the level of a logger can only be set or deleted")
     if operation == _SET and config.value is None:
-        raise KafkaError(ErrorCode.INVALID_REQUEST, f"there is no level for {logger!r}")
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"the level for {logger!r} is missing")
     if logger not in _known():
         raise KafkaError(ErrorCode.INVALID_CONFIG, f"there is no logger {logger!r}")
     if operation == _DELETE:
@@ -69,17 +72,17 @@ def _checked(config: Any) -> tuple[str, int]:
         return logger, logging.NOTSET
     level = _LEVELS.get(config.value)
     if level is None:
-        raise KafkaError(ErrorCode.INVALID_CONFIG, f"{config.value!r} is no level, unlike {', '.join(_LEVELS)}")
+        raise KafkaError(ErrorCode.INVALID_CONFIG, f"{config.value!r} is not one of the levels {', '.join(_LEVELS)}")
     return logger, level
 
 
 def _known() -> dict[str, Any]:
-    """Those of modules, and of the packages above them, which have no logger of their own yet."""
+    """The loggers of modules and of the packages above them (which may be placeholders)."""
     return {_ROOT: logging.root, **logging.root.manager.loggerDict}
 
 
 def _level(name: str) -> int:
-    """In force for a logger: its own, or that of the nearest one above it."""
+    """The effective level: the logger's own, or that of the nearest one above it."""
     known = _known()
     while name:
         found = known.get(name)

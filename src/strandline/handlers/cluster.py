@@ -1,5 +1,5 @@
-"""DescribeCluster (60), versions 0-2, on a broker's listener; `controllers` answers it on a controller's.
-UpdateFeatures (57) and UnregisterBroker (64) go to the active controller.
+"""DescribeCluster (60), versions 0-2: the brokers, or on the controller listener the nodes of the metadata quorum
+(KIP-919).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ async def handle_describe_cluster(
     broker: BrokerContext, call: Call, request: DescribeClusterRequest
 ) -> DescribeClusterResponse:
     if request.endpoint_type == CONTROLLERS:
-        raise KafkaError(ErrorCode.MISMATCHED_ENDPOINT_TYPE, "this is a broker; ask a controller listener instead")
+        raise KafkaError(ErrorCode.MISMATCHED_ENDPOINT_TYPE, "this is a broker, not a controller listener")
     if request.endpoint_type != BROKERS:
         raise KafkaError(ErrorCode.UNSUPPORTED_ENDPOINT_TYPE, f"there is no endpoint type {request.endpoint_type}")
     brokers = []
@@ -36,14 +36,14 @@ async def handle_describe_cluster(
                 broker_id=info.id, host=endpoint.host, port=endpoint.port, rack=info.rack, is_fenced=info.fenced
             )
         )
-    asked = request.include_cluster_authorized_operations
+    include_operations = request.include_cluster_authorized_operations
     return DescribeClusterResponse(
         error_message=None,
         endpoint_type=BROKERS,
         cluster_id=broker.cluster_id,
         controller_id=broker.node_id,
         brokers=brokers,
-        cluster_authorized_operations=ALL_CLUSTER_OPERATIONS if asked else NO_OPERATIONS,
+        cluster_authorized_operations=ALL_CLUSTER_OPERATIONS if include_operations else NO_OPERATIONS,
     )
 
 
@@ -51,24 +51,24 @@ async def handle_describe_quorum_nodes(
     controller: ControllerContext, call: Call, request: DescribeClusterRequest
 ) -> DescribeClusterResponse:
     if call.version == 0:
-        raise KafkaError(ErrorCode.INVALID_REQUEST, "version 0 can only ask for brokers, and this is a controller")
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "version 0 describes brokers, and this is a controller")
     if request.endpoint_type == BROKERS:
-        raise KafkaError(ErrorCode.MISMATCHED_ENDPOINT_TYPE, "this is a controller; ask a broker's listener instead")
+        raise KafkaError(ErrorCode.MISMATCHED_ENDPOINT_TYPE, "this is a controller, not a broker listener")
     if request.endpoint_type != CONTROLLERS:
         raise KafkaError(ErrorCode.UNSUPPORTED_ENDPOINT_TYPE, f"there is no endpoint type {request.endpoint_type}")
-    asked = request.include_cluster_authorized_operations
+    include_operations = request.include_cluster_authorized_operations
     return DescribeClusterResponse(
         error_message=None,
         endpoint_type=CONTROLLERS,
         cluster_id=controller.cluster_id,
         controller_id=controller.leader_id(),
         brokers=_quorum_nodes(controller, call.listener),
-        cluster_authorized_operations=ALL_CLUSTER_OPERATIONS if asked else NO_OPERATIONS,
+        cluster_authorized_operations=ALL_CLUSTER_OPERATIONS if include_operations else NO_OPERATIONS,
     )
 
 
 def _quorum_nodes(controller: ControllerContext, listener: str) -> list[DescribeClusterBroker]:
-    """By id. A voter is listed before it has registered too: a client that is told of nobody has nobody left to ask."""
+    """By id. Voters that have not registered are included: otherwise a client of a new quorum would find no node."""
     endpoints: dict[int, BrokerEndpoint | Endpoint | None] = {
         voter.id: voter.endpoint_for(listener) for voter in controller.voters().voters
     }

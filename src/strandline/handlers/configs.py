@@ -1,5 +1,5 @@
 """DescribeConfigs (32) and ListConfigResources (74) from committed metadata; AlterConfigs (33) and
-IncrementalAlterConfigs (44) go to the active controller, but for what is this broker's own: its loggers.
+IncrementalAlterConfigs (44) are forwarded to the active controller, except for the log levels of this broker.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ _LISTABLE: Final = (
 async def handle_describe_configs(
     broker: NodeContext, call: Call, request: DescribeConfigsRequest
 ) -> DescribeConfigsResponse:
-    """A resource that is named twice with the same keys is described once: its description is far larger than its
+    """A resource that is named twice with the same keys is described once, since a description is far larger than a
     name."""
     results: dict[tuple[int, str, tuple[str, ...]], DescribeConfigsResult] = {}
     yields = YieldCounter(call)
@@ -81,7 +81,7 @@ async def handle_describe_configs(
 
 
 def _describe(broker: NodeContext, resource: DescribeConfigsResource) -> list[DescribedConfig]:
-    # No keys mean all of them, whether they are null or none.
+    # Null and an empty list both mean all keys.
     name, names = resource.resource_name, frozenset(resource.configuration_keys or ()) or None
     layers = broker.settings.layers()
     if resource.resource_type == TOPIC_RESOURCE:
@@ -95,22 +95,20 @@ def _describe(broker: NodeContext, resource: DescribeConfigsResource) -> list[De
         return describe_loggers(broker.node_id, name, names)
     if resource.resource_type == GROUP_RESOURCE:
         if not name:
-            raise KafkaError(ErrorCode.INVALID_REQUEST, "a group's name may not be empty")
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "the name of a group may not be empty")
         return describe_group(broker.view.configs(GROUP_RESOURCE, name), layers, names)
     if resource.resource_type == CLIENT_METRICS_RESOURCE:
         if not name:
-            raise KafkaError(ErrorCode.INVALID_REQUEST, "a metrics subscription's name may not be empty")
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "the name of a metrics subscription may not be empty")
         return describe_client_metrics(broker.view.configs(CLIENT_METRICS_RESOURCE, name), names)
-    raise KafkaError(
-        ErrorCode.INVALID_REQUEST, f"resources of type {resource.resource_type} have no configuration here"
-    )
+    raise KafkaError(ErrorCode.INVALID_REQUEST, f"resources of type {resource.resource_type} have no configs")
 
 
 def _describe_broker(broker: NodeContext, name: str, names: Collection[str] | None) -> list[DescribedConfig]:
     if name == "":
         return describe_cluster_defaults(broker.view.broker_configs(None), names)
     if name != str(broker.node_id):
-        raise KafkaError(ErrorCode.INVALID_REQUEST, f"this is broker {broker.node_id}; ask broker {name!r} itself")
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"this is broker {broker.node_id}, not broker {name!r}")
     return describe_broker(broker.settings.layers(), names)
 
 
@@ -148,38 +146,38 @@ async def _alter(
     request: AlterConfigsRequest | IncrementalAlterConfigsRequest,
     response: type[AlterConfigsResponse | IncrementalAlterConfigsResponse],
 ) -> list[AlterConfigsResourceResponse]:
-    """A broker's own settings are changed through that broker and no other, as its file is there; the controller is
-    asked about what is not decided here."""
+    """Forwards what is not handled here. The configs of a broker are altered through that broker only, since they are
+    validated against its file."""
     check_request_limit(request)
-    decided = [_decided_here(broker, resource, request) for resource in request.resources]
-    rest = [resource for resource, answer in zip(request.resources, decided, strict=True) if answer is None]
+    handled = [_handled_here(broker, resource, request) for resource in request.resources]
+    rest = [resource for resource, result in zip(request.resources, handled, strict=True) if result is None]
     if not rest:
-        return [answer for answer in decided if answer is not None]
+        return [result for result in handled if result is not None]
     call.park()
-    answered = iter((await broker.controller.forward(call, replace(request, resources=rest), response)).responses)
-    return [next(answered) if answer is None else answer for answer in decided]
+    forwarded = iter((await broker.controller.forward(call, replace(request, resources=rest), response)).responses)
+    return [next(forwarded) if result is None else result for result in handled]
 
 
-def _decided_here(
+def _handled_here(
     broker: BrokerContext, resource: Any, request: AlterConfigsRequest | IncrementalAlterConfigsRequest
 ) -> AlterConfigsResourceResponse | None:
     kind, name = resource.resource_type, resource.resource_name
-    answer = AlterConfigsResourceResponse(resource_type=kind, resource_name=name, error_message=None)
+    result = AlterConfigsResourceResponse(resource_type=kind, resource_name=name, error_message=None)
     try:
         if kind == BROKER_RESOURCE and name not in ("", str(broker.node_id)):
-            raise KafkaError(ErrorCode.INVALID_REQUEST, f"this is broker {broker.node_id}; ask broker {name!r} itself")
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"this is broker {broker.node_id}, not broker {name!r}")
         if kind != BROKER_LOGGER_RESOURCE or not isinstance(request, IncrementalAlterConfigsRequest):
             return None
         alter_loggers(broker.node_id, resource, validate_only=request.validate_only)
     except KafkaError as error:
-        answer.error_code, answer.error_message = error.code, error.why
-    return answer
+        result.error_code, result.error_message = error.code, error.why
+    return result
 
 
 async def handle_list_config_resources(
     broker: BrokerContext, call: Call, request: ListConfigResourcesRequest
 ) -> ListConfigResourcesResponse:
-    """Version 0 knows metrics subscriptions only; an empty list of types asks for all of them."""
+    """Version 0 lists metrics subscriptions only; an empty list of types means all types."""
     types = [CLIENT_METRICS_RESOURCE] if call.version == 0 else list(request.resource_types) or list(_LISTABLE)
     unknown = [kind for kind in types if kind not in _LISTABLE]
     if unknown:

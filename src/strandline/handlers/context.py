@@ -1,4 +1,4 @@
-"""What a handler may reach: the call it answers, and the broker it runs on."""
+"""The arguments of handlers: the call, and the broker or controller on which it is handled."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ R = TypeVar("R", bound=Message)
 
 
 class Call(Protocol):
-    """Who asks, in which version, and through which door."""
+    """One request's header, client and listener; implemented by `server/requests`."""
 
-    # To be set when the answer has so many elements that it is better encoded away from the event loop.
     offload_encoding: bool
+    """Set by a handler to have a large response encoded in a thread instead of on the event loop."""
 
     @property
     def api_key(self) -> int: ...
@@ -43,11 +43,11 @@ class Call(Protocol):
     def client_host(self) -> str: ...
 
     def park(self) -> None:
-        """About to wait for long: the handler slot goes back to those who decide."""
+        """Frees the handler slot. To be called before an await that may take long."""
         ...
 
-    def on_connection_lost(self, purpose: str, tell: Callable[[], None]) -> None:
-        """Calls `tell` when the connection of this call ends; the last `tell` of a purpose counts."""
+    def on_connection_lost(self, purpose: str, callback: Callable[[], None]) -> None:
+        """Calls `callback` when the connection of this call ends. It replaces an earlier one of the same purpose."""
         ...
 
 
@@ -80,7 +80,7 @@ class ProducerIds(Protocol):
 
 
 class Settings(Protocol):
-    """Effective configuration of this broker: static file, then dynamic defaults, then its own dynamic values."""
+    """The effective config of this broker: its file, then dynamic cluster defaults, then its own dynamic values."""
 
     def get(self, key: str) -> Any: ...
     def layers(self) -> BrokerLayers: ...
@@ -99,19 +99,19 @@ class LogDirectoryInfo(msgspec.Struct, frozen=True):
 
 
 class NodeContext(msgspec.Struct, kw_only=True):
-    """A node of the cluster, whatever its roles: what anybody may ask of it."""
+    """What brokers and controllers have in common."""
 
     node_id: int
     cluster_id: str
     image: Image
     kraft_version: Callable[[], int]
     settings: Settings
-    # Advertised API ranges of each listener, filled in when the handler tables exist: listener → key → (min, max).
     api_ranges: dict[str, dict[int, tuple[int, int]]] = msgspec.field(default_factory=dict)
+    """Listener → API key → (min, max version) that ApiVersions advertises. `node` sets it from the handler tables."""
 
     @property
     def view(self) -> View:
-        """Committed metadata: a node never acts on anything else."""
+        """Committed metadata."""
         return self.image.committed
 
 
@@ -122,12 +122,12 @@ class BrokerContext(NodeContext, kw_only=True):
     producer_ids: ProducerIds
     fetch_sessions: FetchSessionCache
     log_directories: Callable[[], list[LogDirectoryInfo]]
-    # Set once the controller lets clients see this broker; requests that come earlier wait, as in a full backlog.
     serving: asyncio.Event = msgspec.field(default_factory=asyncio.Event)
+    """Set once the controller has unfenced this broker. Earlier requests wait for it."""
     stopping: bool = False
 
     async def wait_until_serving(self) -> None:
-        """A node that stops takes nothing more: a closed connection makes clients look for another, or for it again."""
+        """Closes the connection when the node is stopping, so that clients use another broker or reconnect later."""
         if self.stopping:
             raise ConnectionAbortedError("the node is stopping")
         await self.serving.wait()

@@ -1,4 +1,5 @@
-"""FindCoordinator (10), versions 0-6. No coordinator lives here yet: every key is told so, with the reason."""
+"""FindCoordinator (10), versions 0-6. There are no coordinators yet: COORDINATOR_NOT_AVAILABLE for every key, with the
+reason."""
 
 from __future__ import annotations
 
@@ -20,21 +21,21 @@ async def handle_find_coordinator(
     broker: BrokerContext, call: Call, request: FindCoordinatorRequest
 ) -> FindCoordinatorResponse:
     if call.version < 4:
-        code, why = _refusal(call, request.key_type, request.key)
+        code, why = _error(call, request.key_type, request.key)
         return FindCoordinatorResponse(error_code=code, error_message=why, node_id=-1, host="", port=-1)
-    answers = []
+    coordinators = []
     yields = YieldCounter(call)
     for key in request.coordinator_keys:
         if yields.due():
             await yield_to_loop()
-        code, why = _refusal(call, request.key_type, key)
-        answers.append(Coordinator(key=key, node_id=-1, host="", port=-1, error_code=code, error_message=why))
-    return FindCoordinatorResponse(coordinators=answers)
+        code, why = _error(call, request.key_type, key)
+        coordinators.append(Coordinator(key=key, node_id=-1, host="", port=-1, error_code=code, error_message=why))
+    return FindCoordinatorResponse(coordinators=coordinators)
 
 
-def _refusal(call: Call, kind: int, key: str) -> tuple[ErrorCode, str]:
+def _error(call: Call, kind: int, key: str) -> tuple[ErrorCode, str]:
     if kind not in _KINDS or (kind == _SHARE_PARTITION and call.version < _FIRST_VERSION_WITH_SHARES):
         return ErrorCode.INVALID_REQUEST, f"there is no coordinator type {kind} in version {call.version}"
     if kind == _SHARE_PARTITION and key.count(":") < 2:
-        return ErrorCode.INVALID_REQUEST, "a share partition is asked for as group:topic id:partition"
+        return ErrorCode.INVALID_REQUEST, "the key of a share partition is group:topic id:partition"
     return ErrorCode.COORDINATOR_NOT_AVAILABLE, f"{_KINDS[kind]} not served by this release"

@@ -1,10 +1,11 @@
-"""Envelope (58): a client's request that a broker sends on to the active controller, with the client's name on it.
+"""Envelope (58): a client's request that a broker forwards to the active controller, with the client's principal
+(KIP-590).
 
-The inner request is served by the table of the listener it came in by, as if the client had asked here. Its answer,
-errors included, travels back inside; only NOT_CONTROLLER is told on the outside, so that the broker looks for the
-active controller instead of passing the answer on.
+The request inside is served from the table of the controller listener, as if the client had sent it there. Its
+response, errors included, is returned inside; only NOT_CONTROLLER is the error of the envelope itself, so that the
+broker looks for the active controller instead of returning the response to its client.
 
-`wrap` and `unwrap` are the broker's side of it.
+`wrap` and `unwrap` are used by the broker (`node/controller_channel`).
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ _SIZE_BYTES = 4
 
 
 class ForwardedCall(msgspec.Struct):
-    """A call as its client made it, at another node."""
+    """The call of a client of another node."""
 
     outer: Call
     api_key: int
@@ -46,43 +47,43 @@ class ForwardedCall(msgspec.Struct):
     def park(self) -> None:
         self.outer.park()
 
-    def on_connection_lost(self, purpose: str, tell: Callable[[], None]) -> None:
-        self.outer.on_connection_lost(purpose, tell)
+    def on_connection_lost(self, purpose: str, callback: Callable[[], None]) -> None:
+        self.outer.on_connection_lost(purpose, callback)
 
 
 async def handle_envelope(controller: ControllerContext, call: Call, request: EnvelopeRequest) -> EnvelopeResponse:
-    import ipaddress  # slow to load, and a node that starts has no envelopes to open
+    import ipaddress  # slow to import, and not needed while a node starts
 
     try:
         header, position = decode_header(request.request_data)
         principal = _principal(request.request_principal)
         client_host = str(ipaddress.ip_address(request.client_host_address))
     except (MalformedMessage, ValueError) as error:
-        raise KafkaError(ErrorCode.INVALID_REQUEST, f"the envelope cannot be opened: {error}") from error
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"malformed envelope: {error}") from error
     api = API.get(header.api_key)
     served = None if api is None else controller.table.get(api.key)
     if api is None or served is None or not api.forwarded:
-        raise KafkaError(ErrorCode.INVALID_REQUEST, f"api key {header.api_key} is not for envelopes")
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"api key {header.api_key} is not forwarded in envelopes")
     if not api.min_version <= header.api_version <= api.max_version:
-        raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"{api.name} has no version {header.api_version} here")
+        raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"{api.name} version {header.api_version} is not supported")
     inner = ForwardedCall(call, api.key, header.api_version, header.client_id, principal, client_host)
     try:
-        asked, _ = decode(api.request, header.api_version, request.request_data, position)
+        inner_request, _ = decode(api.request, header.api_version, request.request_data, position)
     except MalformedMessage as error:
-        raise KafkaError(ErrorCode.INVALID_REQUEST, f"the {api.name} inside cannot be read: {error}") from error
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"malformed {api.name} in the envelope: {error}") from error
     try:
-        answer = await served.handle(inner, asked)
+        response = await served.handle(inner, inner_request)
     except KafkaError as error:
         if error.code is ErrorCode.NOT_CONTROLLER:
             raise
-        answer = served.error_response(asked, header.api_version, error.code, error.why)
-    assert answer is not None, "every forwarded request has an answer"
-    parts = response_parts(header.correlation_id, api, header.api_version, answer)
+        response = served.error_response(inner_request, header.api_version, error.code, error.why)
+    assert response is not None, "every forwarded request has a response"
+    parts = response_parts(header.correlation_id, api, header.api_version, response)
     return EnvelopeResponse(response_data=_joined(parts)[_SIZE_BYTES:])
 
 
 def wrap(call: Call, api: Api, version: int, request: Message) -> EnvelopeRequest:
-    """What a broker sends for its client; the correlation id inside is ours alone, so any will do."""
+    """The request of a broker for its client. The correlation id inside is not used."""
     parts = request_parts(api, version, 0, call.client_id, request)
     kind, _, name = call.principal.partition(":")
     newest = DefaultPrincipalData.versions[1]
@@ -95,28 +96,28 @@ def wrap(call: Call, api: Api, version: int, request: Message) -> EnvelopeReques
 
 
 def unwrap(api: Api, version: int, response: EnvelopeResponse) -> Message:
-    """The answer inside; raises KafkaError when the envelope itself was refused."""
+    """The response inside; raises KafkaError when the envelope itself was rejected."""
     code = code_of(response.error_code)
     if code is not ErrorCode.NONE or response.response_data is None:
-        raise KafkaError(code, f"the controller did not take the forwarded {api.name}")
+        raise KafkaError(code, f"the controller rejected the forwarded {api.name}")
     _, position = decode_response_header(response.response_data, api, version)
-    answer: Message = decode(api.response, version, response.response_data, position)[0]
-    return answer
+    inner: Message = decode(api.response, version, response.response_data, position)[0]
+    return inner
 
 
 def _principal(data: bytes | None) -> str:
     if data is None or len(data) < _VERSION.size:
-        raise MalformedMessage("there is no principal")
+        raise MalformedMessage("the principal is missing")
     version = _VERSION.unpack_from(data)[0]
     low, high = DefaultPrincipalData.versions
     if not low <= version <= high:
-        raise MalformedMessage(f"the principal has version {version}")
+        raise MalformedMessage(f"unsupported version {version} of the principal")
     principal, _ = decode(DefaultPrincipalData, version, data, _VERSION.size)
     return f"{principal.type}:{principal.name}"
 
 
 def _address(host: str) -> bytes:
-    """As bytes; clients in a simulation have names only."""
+    """0.0.0.0 for clients in a simulation, which have names only."""
     import ipaddress
 
     try:

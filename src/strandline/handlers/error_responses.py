@@ -74,15 +74,15 @@ def _repeated(
     request: Any, pair: _Pair, version: int, code: ErrorCode, why: str, values: Mapping[str, Any]
 ) -> list[Struct]:
     elements = []
-    for asked in getattr(request, pair.source) or ():
+    for named in getattr(request, pair.source) or ():
         element = pair.element()
         for source, target in pair.identity:
-            setattr(element, target, asked if source is None else getattr(asked, source))
+            setattr(element, target, named if source is None else getattr(named, source))
         if pair.inner is None:
             _set_error(element, version, code, why, values)
         else:
             for inner in pair.inner:
-                setattr(element, inner.target, _repeated(asked, inner, version, code, why, values))
+                setattr(element, inner.target, _repeated(named, inner, version, code, why, values))
         elements.append(element)
     return elements
 
@@ -109,11 +109,11 @@ def _lists(struct: type[Struct], version: int) -> list[Field]:
     return [field for field in layout(struct) if field.is_list and version in field.present]
 
 
-def _identity(asked: Primitive | type[Struct], answered: type[Struct]) -> tuple[tuple[str | None, str], ...]:
-    targets = [field.name for field in layout(answered) if field.name in _IDENTIFYING]
-    if isinstance(asked, Primitive):
+def _identity(requested: Primitive | type[Struct], returned: type[Struct]) -> tuple[tuple[str | None, str], ...]:
+    targets = [field.name for field in layout(returned) if field.name in _IDENTIFYING]
+    if isinstance(requested, Primitive):
         return ((None, targets[0]),) if targets else ()
-    sources = [field.name for field in layout(asked) if field.name in _IDENTIFYING]
+    sources = [field.name for field in layout(requested) if field.name in _IDENTIFYING]
     return tuple(
         (source, target)
         for target in targets

@@ -1,5 +1,5 @@
-"""DescribeLogDirs (35), versions 1-5: what each directory holds, how full it is, whether it still works, and whether
-it is cordoned (KIP-1066). Left out: replicas on their way to another directory, of which there are none yet.
+"""DescribeLogDirs (35), versions 1-5: the replicas of each log directory, its free space, and whether it is offline or
+cordoned (KIP-1066). Future replicas (moves between directories) do not exist yet.
 """
 
 from __future__ import annotations

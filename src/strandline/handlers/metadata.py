@@ -1,8 +1,8 @@
-"""Metadata (3), versions 0-13: brokers, topics and who leads them, as committed.
+"""Metadata (3), versions 0-13: the brokers, topics and partition leaders of committed metadata.
 
-A topic that does not exist and may be created on demand is created before the answer, so that the client need not ask
-again; creation that fails answers with its own reason. A request that names more topics than one decision could make
-creates none.
+A topic that does not exist and may be auto-created is created before the response, so that the client need not retry;
+the topic's error is that of a failed creation. A request that names more topics than one decision of the controller
+can create creates none.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from strandline.handlers.context import BrokerContext, Call
 from strandline.handlers.reachable_leaders import ReachableBrokers
 from strandline.metadata.values import PartitionInfo, TopicInfo
 from strandline.metadata.views import View
-from strandline.model.errors import ErrorCode, KafkaError
+from strandline.model.errors import ErrorCode, KafkaError, code_of
 from strandline.model.ids import INTERNAL_TOPICS, ZERO_UUID, Uuid
 from strandline.model.topic_names import check_topic_name
 from strandline.protocol.messages.metadata import (
@@ -35,23 +35,23 @@ async def handle_metadata(broker: BrokerContext, call: Call, request: MetadataRe
     if request.topics is None or (call.version == 0 and not request.topics):
         topics = [await describer.topic(known) for known in broker.view.topics()]
     else:
-        topics = await _asked_topics(broker, call, request, request.topics, describer)
+        topics = await _named_topics(broker, call, request, request.topics, describer)
     if request.include_topic_authorized_operations:
         for topic in topics:
             if topic.name is not None:
                 topic.topic_authorized_operations = ALL_TOPIC_OPERATIONS
-    asked = request.include_cluster_authorized_operations
+    include_operations = request.include_cluster_authorized_operations
     return MetadataResponse(
         brokers=_brokers(broker.view, call.listener),
         cluster_id=broker.cluster_id,
-        controller_id=_any_live_broker(broker),
+        controller_id=_controller_for_clients(broker),
         topics=topics,
-        cluster_authorized_operations=ALL_CLUSTER_OPERATIONS if asked else NO_OPERATIONS,
+        cluster_authorized_operations=ALL_CLUSTER_OPERATIONS if include_operations else NO_OPERATIONS,
     )
 
 
 class _Describer:
-    """Describes topics for one request, in turns."""
+    """Describes topics for one request, yielding to the event loop."""
 
     __slots__ = ("_broker", "_reach", "_version", "_yields")
 
@@ -69,15 +69,15 @@ class _Describer:
             await yield_to_loop()
         return MetadataResponseTopic(error_code=ErrorCode.UNKNOWN_TOPIC_ID, name=None, topic_id=topic_id)
 
-    async def topic_by_name(self, name: str, refusal: ErrorCode | None) -> MetadataResponseTopic:
+    async def topic_by_name(self, name: str, creation_error: ErrorCode | None) -> MetadataResponseTopic:
         known = self._broker.view.topic(name)
         if known is not None:
             return await self.topic(known)
         if self._yields.due():
             await yield_to_loop()
-        code = refusal or absence(name)
+        code = creation_error or absence(name)
         if code == ErrorCode.TOPIC_ALREADY_EXISTS:
-            code = ErrorCode.LEADER_NOT_AVAILABLE  # somebody made it and unmade it meanwhile
+            code = ErrorCode.LEADER_NOT_AVAILABLE  # created and deleted meanwhile
         return MetadataResponseTopic(error_code=code, name=name, is_internal=name in INTERNAL_TOPICS)
 
     async def topic(self, topic: TopicInfo) -> MetadataResponseTopic:
@@ -86,7 +86,7 @@ class _Describer:
             if self._yields.due():
                 await yield_to_loop()
             info = self._broker.view.partition(topic.id, index)
-            if info is None:  # deleted while others were served
+            if info is None:  # deleted while this handler yielded
                 return await self.topic_by_name(topic.name, None)
             described.partitions.append(self._partition(index, info))
         return described
@@ -117,30 +117,31 @@ def _brokers(view: View, listener: str) -> list[MetadataResponseBroker]:
     return found
 
 
-def _any_live_broker(broker: BrokerContext) -> int:
-    """In KRaft clients send admin requests to any broker, which forwards them: itself, if it is alive."""
+def _controller_for_clients(broker: BrokerContext) -> int:
+    """The broker that clients take for the controller: in KRaft any broker forwards admin requests, so this one, unless
+    it is fenced."""
     own = broker.view.broker(broker.node_id)
     if own is not None and not own.fenced:
         return own.id
     return next((info.id for info in broker.view.brokers() if not info.fenced), -1)
 
 
-async def _asked_topics(
+async def _named_topics(
     broker: BrokerContext,
     call: Call,
     request: MetadataRequest,
-    asked: list[MetadataRequestTopic],
+    named: list[MetadataRequestTopic],
     describer: _Describer,
 ) -> list[MetadataResponseTopic]:
-    """One answer for each topic that was asked for, however often and by whichever name. Where any is asked for by id,
-    all are, and names are ignored."""
-    by_id = any(topic.topic_id != ZERO_UUID or topic.name is None for topic in asked)
+    """One description for each topic, however often it is named. If any topic is given by id, all must be, and names
+    are ignored."""
+    by_id = any(topic.topic_id != ZERO_UUID or topic.name is None for topic in named)
     if by_id and call.version < 12:
-        raise KafkaError(ErrorCode.INVALID_REQUEST, "topics are asked for by id only from version 12 on")
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "topic ids are not supported before version 12")
     if by_id:
-        ids = dict.fromkeys(topic.topic_id for topic in asked if topic.topic_id != ZERO_UUID or topic.name is None)
+        ids = dict.fromkeys(topic.topic_id for topic in named if topic.topic_id != ZERO_UUID or topic.name is None)
         return [await describer.topic_by_id(topic_id) for topic_id in ids]
-    names = dict.fromkeys(topic.name for topic in asked if topic.name is not None)
+    names = dict.fromkeys(topic.name for topic in named if topic.name is not None)
     created = await _create_missing(broker, call, request, names)
     return [await describer.topic_by_name(name, created.get(name)) for name in names]
 
@@ -162,13 +163,13 @@ async def _create_missing(
     try:
         newest = CreateTopicsRequest.versions[1]
         response = await broker.controller.forward(call, creation, CreateTopicsResponse, version=newest)
-    except KafkaError as error:  # the topics that are there can be told all the same
+    except KafkaError as error:  # the topics that exist are described nevertheless
         return dict.fromkeys(missing, error.code)
-    return {result.name: ErrorCode(result.error_code) for result in response.topics}
+    return {result.name: code_of(result.error_code) for result in response.topics}
 
 
 def absence(name: str) -> ErrorCode:
-    """Why a topic is not there: no topic can have that name, or none has."""
+    """The error for a topic that does not exist: whether its name is invalid, or only unknown."""
     try:
         check_topic_name(name)
     except KafkaError as error:
@@ -180,7 +181,7 @@ def metadata_error(request: MetadataRequest, version: int, code: ErrorCode, why:
     return MetadataResponse(
         controller_id=-1,
         topics=[
-            # Before version 12 a name cannot be null in an answer, though it can in a question.
+            # Before version 12 the name of a response cannot be null, while that of a request can.
             MetadataResponseTopic(error_code=code, name=topic.name or "", topic_id=topic.topic_id)
             for topic in request.topics or []
         ],

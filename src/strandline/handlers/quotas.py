@@ -1,7 +1,7 @@
 """DescribeClientQuotas (48), from committed metadata.
 
-A filter names some types of entities and for each a name, the default, or any name. An entity is described if it fits
-every part of the filter; a strict filter wants it to have no other parts.
+A filter has components: an entity type with a name, the default, or any name. An entity is described if it matches
+every component; with a strict filter it must have no other components.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from strandline.protocol.messages.quotas import (
 )
 from strandline.runtime.tasks import YieldCounter, yield_to_loop
 
-EXACTLY, DEFAULT, SPECIFIED = range(3)
+EXACT, DEFAULT, SPECIFIED = range(3)
 
 
 async def handle_describe_client_quotas(
@@ -31,15 +31,15 @@ async def handle_describe_client_quotas(
         _check(component, wanted)
         wanted[component.entity_type] = component
     if IP in wanted and len(wanted) > 1:
-        raise _invalid("addresses have quotas of their own, never together with users or client ids")
+        raise _invalid("ip quotas cannot be combined with users or client ids")
     entries: list[DescribeClientQuotasResponseEntryData] = []
-    # A strict filter that names nothing would fit an entity of nothing.
+    # A strict filter without components matches nothing: every entity has at least one.
     quotas = {} if request.strict and not wanted else node.view.quotas()
     yields = YieldCounter(call)
     for entity, values in quotas.items():
         if yields.due():
             await yield_to_loop()
-        if _fits(entity, wanted) and not (request.strict and len(entity) != len(wanted)):
+        if _matches(entity, wanted) and not (request.strict and len(entity) != len(wanted)):
             entries.append(
                 DescribeClientQuotasResponseEntryData(
                     entity=[EntityData(entity_type=kind, entity_name=name) for kind, name in entity],
@@ -52,23 +52,23 @@ async def handle_describe_client_quotas(
 def _check(component: ComponentData, before: dict[str, ComponentData]) -> None:
     kind = component.entity_type
     if not kind:
-        raise _invalid("a part of the filter names no type of entities")
+        raise _invalid("a component of the filter has no entity type")
     if kind in before:
-        raise _invalid(f"{kind} is in the filter twice")
+        raise _invalid(f"the filter has two components of type {kind}")
     if kind not in (USER, CLIENT_ID, IP):
-        raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"there are no entities of type {kind!r}")
-    if component.match_type not in (EXACTLY, DEFAULT, SPECIFIED):
-        raise _invalid(f"{component.match_type} is not a way to match")
-    if (component.match is None) == (component.match_type == EXACTLY):
-        raise _invalid("a name belongs to an exact match, and only to that")
+        raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"unknown entity type {kind!r}")
+    if component.match_type not in (EXACT, DEFAULT, SPECIFIED):
+        raise _invalid(f"unknown match type {component.match_type}")
+    if (component.match is None) == (component.match_type == EXACT):
+        raise _invalid("an exact match needs a name, and other matches must not have one")
 
 
-def _fits(entity: QuotaEntity, wanted: dict[str, ComponentData]) -> bool:
+def _matches(entity: QuotaEntity, wanted: dict[str, ComponentData]) -> bool:
     names = dict(entity)
     for kind, component in wanted.items():
         if kind not in names:
             return False
-        # For the default `match` is None, as the name of the default entity is.
+        # For the default `match` is None, which is also the name of the default entity.
         if component.match_type != SPECIFIED and names[kind] != component.match:
             return False
     return True

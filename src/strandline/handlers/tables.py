@@ -211,8 +211,7 @@ def broker_table(broker: BrokerContext) -> dict[ApiKey, BoundApi]:
 
 
 def controller_table(controller: ControllerContext) -> dict[ApiKey, BoundApi]:
-    """What the controller listener serves. It answers for the whole process, whether it is the active controller or
-    not: one that is not answers NOT_CONTROLLER."""
+    """What the controller listener serves. A controller that is not active returns NOT_CONTROLLER."""
     for key, row in ROWS.items():
         if row.api.controller:
             handle: Handle

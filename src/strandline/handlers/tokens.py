@@ -1,5 +1,5 @@
-"""Delegation tokens: Create (38), Renew (39), Expire (40), Describe (41). All refused: a token vouches for somebody who
-has proven who he is, and over listeners without authentication nobody has."""
+"""Delegation tokens: Create (38), Renew (39), Expire (40), Describe (41). All are rejected: a token is issued to an
+authenticated principal, and there are only listeners without authentication."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from strandline.protocol.messages.tokens import (
     RenewDelegationTokenResponse,
 )
 
-_REFUSED: Final = ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED
+_NOT_ALLOWED: Final = ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED
 _NO_TIME: Final = -1
 
 
@@ -26,10 +26,10 @@ async def handle_create_delegation_token(
     node: NodeContext, call: Call, request: CreateDelegationTokenRequest
 ) -> CreateDelegationTokenResponse:
     kind, _, name = call.principal.partition(":")
-    # Before version 3 one could ask for oneself only.
+    # Before version 3 a token was always for the requester itself.
     requester = (kind, name) if call.version >= 3 else ("", "")
     return CreateDelegationTokenResponse(
-        error_code=_REFUSED,
+        error_code=_NOT_ALLOWED,
         principal_type=kind,
         principal_name=name,
         token_requester_principal_type=requester[0],
@@ -43,16 +43,16 @@ async def handle_create_delegation_token(
 async def handle_renew_delegation_token(
     node: NodeContext, call: Call, request: RenewDelegationTokenRequest
 ) -> RenewDelegationTokenResponse:
-    return RenewDelegationTokenResponse(error_code=_REFUSED, expiry_timestamp_ms=_NO_TIME)
+    return RenewDelegationTokenResponse(error_code=_NOT_ALLOWED, expiry_timestamp_ms=_NO_TIME)
 
 
 async def handle_expire_delegation_token(
     node: NodeContext, call: Call, request: ExpireDelegationTokenRequest
 ) -> ExpireDelegationTokenResponse:
-    return ExpireDelegationTokenResponse(error_code=_REFUSED, expiry_timestamp_ms=_NO_TIME)
+    return ExpireDelegationTokenResponse(error_code=_NOT_ALLOWED, expiry_timestamp_ms=_NO_TIME)
 
 
 async def handle_describe_delegation_token(
     node: NodeContext, call: Call, request: DescribeDelegationTokenRequest
 ) -> DescribeDelegationTokenResponse:
-    return DescribeDelegationTokenResponse(error_code=_REFUSED)
+    return DescribeDelegationTokenResponse(error_code=_NOT_ALLOWED)

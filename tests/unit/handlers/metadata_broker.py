@@ -1,4 +1,4 @@
-"""A broker for handlers that answer from metadata: an image as the test wrote it, and nothing that could be reached."""
+"""The context of a broker, or of a controller, with metadata that the test writes and nothing else."""
 
 from __future__ import annotations
 
@@ -27,8 +27,6 @@ CLIENTS, BROKERS = "CLIENTS", "BROKERS"  # names of listeners
 
 @dataclass
 class FakeCall:
-    """A call as handlers see it."""
-
     api_key: int
     version: int
     listener: str = CLIENTS
@@ -111,13 +109,13 @@ class MetadataBroker:
             PartitionRecord(
                 partition_id=index,
                 topic_id=topic_id,
-                replicas=those,
-                isr=those,
-                leader=those[0],
+                replicas=brokers,
+                isr=brokers,
+                leader=brokers[0],
                 leader_epoch=3,
                 partition_epoch=0,
             )
-            for index, those in enumerate(replicas)
+            for index, brokers in enumerate(replicas)
         ]
         self.write(TopicRecord(name=name, topic_id=topic_id), *partitions)
         return topic_id
@@ -131,19 +129,19 @@ def run(awaited: Awaitable[T]) -> T:
         loop.close()
 
 
-async def beside(awaited: Awaitable[T]) -> tuple[T, int]:
-    """The result, and how many turns others had meanwhile."""
-    turns = 0
+async def count_yields(awaited: Awaitable[T]) -> tuple[T, int]:
+    """The result, and how often another task ran before it."""
+    yields = 0
     done = False
 
-    async def others() -> None:
-        nonlocal turns
+    async def other_task() -> None:
+        nonlocal yields
         while not done:
-            turns += 1
+            yields += 1
             await asyncio.sleep(0)
 
-    busy = asyncio.ensure_future(others())
+    other = asyncio.ensure_future(other_task())
     result = await awaited
     done = True
-    await busy
-    return result, turns
+    await other
+    return result, yields

@@ -1,4 +1,4 @@
-"""Loggers as configuration: levels of this process, by Kafka's names."""
+"""BROKER_LOGGER resources: the log levels of this process, with Kafka's names."""
 
 from __future__ import annotations
 
@@ -37,27 +37,27 @@ def alter(*changes: tuple[str, int, str | None], node: str = "1", validate_only:
     alter_loggers(1, resource, validate_only=validate_only)
 
 
-def shown(*names: str) -> list[str | None]:
+def levels_of(*names: str) -> list[str | None]:
     described = {config.name: config.value for config in describe_loggers(1, "1", None)}
     return [described[name] for name in names]
 
 
-def test_a_module_goes_by_its_package_and_that_by_the_root_unless_they_have_levels_of_their_own() -> None:
-    assert shown("root", PACKAGE, MODULE) == ["INFO", "INFO", "INFO"]
+def test_a_logger_without_a_level_of_its_own_has_the_level_of_its_package_or_of_the_root() -> None:
+    assert levels_of("root", PACKAGE, MODULE) == ["INFO", "INFO", "INFO"]
     alter((PACKAGE, SET, "DEBUG"))
-    assert shown("root", PACKAGE, MODULE) == ["INFO", "DEBUG", "DEBUG"]
+    assert levels_of("root", PACKAGE, MODULE) == ["INFO", "DEBUG", "DEBUG"]
     assert logging.getLogger(MODULE).isEnabledFor(logging.DEBUG)
     alter((MODULE, SET, "FATAL"), ("root", SET, "TRACE"))
-    assert shown("root", PACKAGE, MODULE) == ["TRACE", "DEBUG", "FATAL"]
+    assert levels_of("root", PACKAGE, MODULE) == ["TRACE", "DEBUG", "FATAL"]
     alter((MODULE, DELETE, None))
-    assert shown(MODULE) == ["DEBUG"]
+    assert levels_of(MODULE) == ["DEBUG"]
 
 
-def test_nothing_changes_when_it_is_only_validated_or_when_one_of_several_changes_cannot_be() -> None:
+def test_no_level_changes_with_validate_only_or_when_one_change_is_invalid() -> None:
     alter((MODULE, SET, "ERROR"), validate_only=True)
     with pytest.raises(KafkaError):
         alter((MODULE, SET, "ERROR"), ("no.such.logger", SET, "ERROR"))
-    assert shown(MODULE) == ["INFO"]
+    assert levels_of(MODULE) == ["INFO"]
 
 
 @pytest.mark.parametrize(
@@ -71,13 +71,13 @@ def test_nothing_changes_when_it_is_only_validated_or_when_one_of_several_change
         (("root", DELETE, None), ErrorCode.INVALID_REQUEST),
     ],
 )
-def test_what_cannot_be_is_refused(change: tuple[str, int, str | None], code: ErrorCode) -> None:
+def test_an_invalid_change_is_rejected(change: tuple[str, int, str | None], code: ErrorCode) -> None:
     with pytest.raises(KafkaError) as raised:
         alter(change)
     assert raised.value.code == code
 
 
-def test_only_this_node_s_loggers_are_here() -> None:
+def test_loggers_of_another_node_are_rejected() -> None:
     for node in ("2", "", "one"):
         with pytest.raises(KafkaError) as raised:
             describe_loggers(1, node, None)

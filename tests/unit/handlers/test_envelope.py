@@ -1,4 +1,4 @@
-"""Requests inside envelopes: what goes in at a broker comes out at a controller, and the answer travels back."""
+"""Envelopes: a broker forwards a client's request to the controller and gets the response back."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def _serve(handle: Any, envelope: EnvelopeRequest) -> EnvelopeResponse:
     return asyncio.run(handle_envelope(controller, outer, envelope))
 
 
-def test_the_controller_sees_the_request_as_its_client_made_it() -> None:
+def test_the_controller_receives_the_request_with_its_client_and_principal() -> None:
     seen: list[tuple[Call, CreateTopicsRequest]] = []
 
     async def handle(call: Call, request: CreateTopicsRequest) -> CreateTopicsResponse:
@@ -57,34 +57,34 @@ def test_the_controller_sees_the_request_as_its_client_made_it() -> None:
         return CreateTopicsResponse(topics=[CreatableTopicResult(name="orders", num_partitions=3)])
 
     client = ClientCall()
-    answer = unwrap(CREATE, 5, _serve(handle, wrap(client, CREATE, 5, REQUEST)))
+    response = unwrap(CREATE, 5, _serve(handle, wrap(client, CREATE, 5, REQUEST)))
     call, request = seen[0]
     assert (call.principal, call.client_id, call.client_host, call.version) == ("User:ada", "shop", "10.1.2.3", 5)
     assert call.listener == "CONTROLLER"
     assert request.topics[0].name == "orders"
-    assert isinstance(answer, CreateTopicsResponse)
-    assert answer.topics[0].num_partitions == 3
+    assert isinstance(response, CreateTopicsResponse)
+    assert response.topics[0].num_partitions == 3
 
 
-def test_a_refusal_is_told_inside_in_the_shape_of_the_api() -> None:
+def test_an_error_is_returned_inside_as_the_error_response_of_the_api() -> None:
     async def handle(call: Call, request: CreateTopicsRequest) -> CreateTopicsResponse:
         raise KafkaError(ErrorCode.POLICY_VIOLATION, "too many")
 
     client = ClientCall()
-    response = _serve(handle, wrap(client, CREATE, 5, REQUEST))
-    assert response.error_code == 0
-    answer = unwrap(CREATE, 5, response)
-    assert isinstance(answer, CreateTopicsResponse)
-    assert [(topic.name, topic.error_code) for topic in answer.topics] == [("orders", ErrorCode.POLICY_VIOLATION)]
+    envelope = _serve(handle, wrap(client, CREATE, 5, REQUEST))
+    assert envelope.error_code == 0
+    response = unwrap(CREATE, 5, envelope)
+    assert isinstance(response, CreateTopicsResponse)
+    assert [(topic.name, topic.error_code) for topic in response.topics] == [("orders", ErrorCode.POLICY_VIOLATION)]
 
 
-def test_a_controller_that_does_not_lead_says_so_on_the_outside() -> None:
+def test_not_controller_is_the_error_of_the_envelope_itself() -> None:
     async def handle(call: Call, request: CreateTopicsRequest) -> CreateTopicsResponse:
-        raise KafkaError(ErrorCode.NOT_CONTROLLER, "not me")
+        raise KafkaError(ErrorCode.NOT_CONTROLLER, "another node is active")
 
-    with pytest.raises(KafkaError) as refused:
+    with pytest.raises(KafkaError) as rejected:
         _serve(handle, wrap(ClientCall(), CREATE, 5, REQUEST))
-    assert refused.value.code is ErrorCode.NOT_CONTROLLER
+    assert rejected.value.code is ErrorCode.NOT_CONTROLLER
     with pytest.raises(KafkaError) as unwrapped:
         unwrap(CREATE, 5, EnvelopeResponse(error_code=ErrorCode.NOT_CONTROLLER))
     assert unwrapped.value.code is ErrorCode.NOT_CONTROLLER
@@ -106,12 +106,12 @@ def test_a_controller_that_does_not_lead_says_so_on_the_outside() -> None:
             client_host_address=b"\x7f\0\0\1",
         ),
     ],
-    ids=["empty", "header cut off", "principal from the future", "body cut off"],
+    ids=["empty", "truncated header", "newer principal", "truncated body"],
 )
-def test_an_envelope_that_cannot_be_opened_is_refused(envelope: EnvelopeRequest) -> None:
+def test_a_malformed_envelope_is_rejected(envelope: EnvelopeRequest) -> None:
     async def handle(call: Call, request: CreateTopicsRequest) -> CreateTopicsResponse:
-        raise AssertionError("nobody should get here")
+        raise AssertionError("not reached")
 
-    with pytest.raises(KafkaError) as refused:
+    with pytest.raises(KafkaError) as rejected:
         _serve(handle, envelope)
-    assert refused.value.code is ErrorCode.INVALID_REQUEST
+    assert rejected.value.code is ErrorCode.INVALID_REQUEST
