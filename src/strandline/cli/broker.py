@@ -166,7 +166,7 @@ async def _cordon(client: Client, broker_id: int) -> None:
 
 async def _placement(client: Client) -> dict[TopicPartition, tuple[int, ...]]:
     """The replicas of every partition, or the target of its reassignment."""
-    targets = {each.partition: each.target for each in await client.reassignments.under_way()}
+    targets = {each.partition: each.target for each in await client.reassignments.ongoing()}
     placement = {}
     for topic in await client.topics.list():
         for each in topic.partitions:

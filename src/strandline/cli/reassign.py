@@ -154,9 +154,9 @@ def _run_moves(arguments: argparse.Namespace, planned: Moves | None) -> int:
 def _run_status(arguments: argparse.Namespace) -> int:
     async def work(client: Client) -> list[Reassignment]:
         if not arguments.words:
-            return await client.reassignments.under_way()
+            return await client.reassignments.ongoing()
         topics = await named_topics(client, arguments.words)
-        return await client.reassignments.under_way([each for _, partitions in topics for each in partitions])
+        return await client.reassignments.ongoing([each for _, partitions in topics for each in partitions])
 
     under_way = with_client(arguments, work, "listing the moves in progress")
     if arguments.json:
@@ -190,7 +190,7 @@ def _run_cancel(arguments: argparse.Namespace) -> int:
         if arguments.words:
             topics = await named_topics(client, arguments.words)
             named = [each for _, partitions in topics for each in partitions]
-        under_way = [each.partition for each in await client.reassignments.under_way(named)]
+        under_way = [each.partition for each in await client.reassignments.ongoing(named)]
         rejected = await client.reassignments.cancel(under_way) if under_way else {}
         if rejected:
             reasons = "; ".join(f"{partition}: {error}" for partition, error in list(rejected.items())[:5])

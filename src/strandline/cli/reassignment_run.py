@@ -47,7 +47,7 @@ class ReassignmentRun:
 
     async def follow(self, client: Client, partitions: Sequence[TopicPartition]) -> None:
         while True:
-            self._in_progress = len(await client.reassignments.under_way(partitions))
+            self._in_progress = len(await client.reassignments.ongoing(partitions))
             if not self._in_progress:
                 break
             await client.router.sleep(POLL_MS)
@@ -62,7 +62,7 @@ class ReassignmentRun:
         deadline_ms = router.deadline_ms(VISIBLE_TIMEOUT_MS)
         while True:
             await router.retrying(lambda: router.refresh(topics), deadline_ms)
-            if all(self._is_visible(router.view, each) for each in partitions) or router.now_ms() >= deadline_ms:
+            if all(self._is_visible(router.metadata, each) for each in partitions) or router.now_ms() >= deadline_ms:
                 return
             await router.sleep(VISIBLE_POLL_MS)
 
@@ -73,7 +73,7 @@ class ReassignmentRun:
         return partition is None or list(partition.replicas) == list(self._moves[each])
 
     async def _start(self, client: Client, partitions: Sequence[TopicPartition]) -> None:
-        rejected = await client.reassignments.begin({each: self._moves[each] for each in partitions})
+        rejected = await client.reassignments.start({each: self._moves[each] for each in partitions})
         self._started += len(partitions) - len(rejected)
         self._in_progress += len(partitions) - len(rejected)
         if rejected:

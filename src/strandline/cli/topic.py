@@ -117,7 +117,7 @@ async def _until_led(client: Client, name: str) -> None:
     """Waits until every partition has a leader, because the next command may produce to the topic."""
     topic = await client.router.topic(name)
     if any(partition.leader < 0 for partition in topic.partitions.values()):
-        client.router.view.on_wrong_leader(name)
+        client.router.metadata.on_wrong_leader(name)
         await client.router.sleep(50)
         await client.router.topic(name)
 

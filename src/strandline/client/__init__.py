@@ -1,4 +1,4 @@
-"""One client for all of us: command line, simulator, tests, later Spark.
+"""The Kafka client of the command line, the simulator and the tests.
 
     async with Client(world, "127.0.0.1:9092") as client:
         await client.topics.create("orders", partitions=3)
@@ -8,7 +8,7 @@
             fetcher.assign(TopicPartition("orders", 0), 0)
             fetched = await fetcher.poll(500)
 
-Cores (`wire`, `versions`, `view`, `accumulator`, `session`, `positions`, `partitioner`) decide and know no clock,
-socket or task; shells (`connection`, `routing`, `producer`, `fetcher`, and the admin calls) carry bytes and time to
-them through a `World`, so that the same client runs on virtual time.
+Cores (`core/`, `fetch_session`) make the decisions, without clock, sockets or tasks. Shells (`connection`,
+`connection_pool`, `routing`, `producer`, `fetcher`, and the requests in `admin/`) do the IO through a `World`, so that
+the same client runs on virtual time. `peers` is the port through which nodes call each other.
 """

@@ -1,4 +1,4 @@
-"""Bootstrap strings: `host:port,host:port`, with brackets around an IPv6 address."""
+"""Parses bootstrap servers: `host:port,host:port`, with brackets around an IPv6 address."""
 
 from __future__ import annotations
 

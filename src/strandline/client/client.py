@@ -1,4 +1,4 @@
-"""The client as one object: addresses in, everything else out of it."""
+"""The entry point of the client: one object per cluster, from which producers, fetchers and admin calls are made."""
 
 from __future__ import annotations
 
@@ -66,14 +66,14 @@ class Client:
         return await elect_leaders(self.router, election, partitions)
 
     async def until_healthy(self, timeout_ms: int) -> Health:
-        """What is found when all is well, or when time is up; raises KafkaError only if no broker answers."""
+        """Polls until the cluster is healthy or the timeout has passed. Raises KafkaError if no broker responds."""
         deadline_ms = self.router.now_ms() + timeout_ms
         while True:
             try:
                 described = cluster, quorum, _, _ = await self._described()
                 if assess(*described).is_healthy or self.router.now_ms() + HEALTH_POLL_MS > deadline_ms:
-                    # Only now, and not with every look: other clusters log a complaint when they are asked in HTTP.
-                    return assess(*described, shown=await self._metrics(cluster, quorum))
+                    # Not with every poll: brokers without a metrics page log a warning about an HTTP request.
+                    return assess(*described, metrics=await self._metrics(cluster, quorum))
             except KafkaError:
                 if self.router.now_ms() + HEALTH_POLL_MS > deadline_ms:
                     raise
@@ -82,19 +82,19 @@ class Client:
     async def _described(
         self,
     ) -> tuple[ClusterDescription, QuorumDescription | str, list[TopicDescription], Sequence[Reassignment]]:
-        """The quorum by a sentence when nobody can describe it."""
+        """Instead of the quorum, the reason why no node could describe it."""
         cluster = await self.cluster.describe()
         topics = await self.topics.list()
         try:
             quorum = await self.quorum.describe()
         except KafkaError as error:
             return cluster, error.why or error.code.name, topics, ()
-        return cluster, quorum, topics, await self.reassignments.under_way()
+        return cluster, quorum, topics, await self.reassignments.ongoing()
 
     async def _metrics(
         self, cluster: ClusterDescription, quorum: QuorumDescription | str
     ) -> dict[int, dict[str, float]]:
-        """Of the brokers that serve and the active controller, by node id."""
+        """Of the unfenced brokers and the active controller, by node id."""
         endpoints = {broker.id: broker.endpoint for broker in cluster.brokers if not broker.fenced}
         if isinstance(quorum, QuorumDescription):
             for _, endpoint in quorum.listeners.get(quorum.leader_id, [])[:1]:

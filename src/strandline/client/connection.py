@@ -1,7 +1,7 @@
-"""One connection to one broker: the asyncio shell around `wire`.
+"""One connection to one node: the asyncio shell around `core/request_codec`.
 
-Answers are awaited by their callers; a caller that is cancelled leaves its answer to be dropped when it comes. When a
-call runs out of time the whole connection is closed, since every later answer would be queued behind the missing one.
+Callers await their responses; the response to a cancelled call is dropped when it arrives. When a call times out the
+whole connection is closed, since responses arrive in order and every later one would wait for the missing one.
 """
 
 from __future__ import annotations
@@ -34,28 +34,28 @@ class Connection(asyncio.BufferedProtocol):
     def __init__(self, endpoint: Endpoint, settings: ClientSettings) -> None:
         self.endpoint = endpoint
         self._settings = settings
-        self._wire = RequestCodec(settings.client_id, settings.max_response_bytes)
+        self._codec = RequestCodec(settings.client_id, settings.max_response_bytes)
         self._transport: asyncio.Transport | None = None
-        self._answers: dict[int, asyncio.Future[Message]] = {}
+        self._pending: dict[int, asyncio.Future[Message]] = {}
         self._closed: KafkaError | None = None
         self._writable: asyncio.Future[None] | None = None
         self._versions: BrokerVersions | None = None
 
     @classmethod
     async def open(cls, network: Network, endpoint: Endpoint, settings: ClientSettings) -> Connection:
-        """Connects and learns what the broker speaks."""
+        """Connects and negotiates API versions."""
         connection = cls(endpoint, settings)
         try:
             async with asyncio.timeout(settings.connect_timeout_ms / 1000):
                 await network.connect(endpoint.host, endpoint.port, lambda: connection)
                 await connection._negotiate()
         except TimeoutError as error:
-            connection.close("it did not answer in time")
-            raise BrokerUnreachable(f"{endpoint} did not answer in {settings.connect_timeout_ms} ms") from error
+            connection.close("it did not response in time")
+            raise BrokerUnreachable(f"{endpoint} did not respond in {settings.connect_timeout_ms} ms") from error
         except OSError as error:
             raise BrokerUnreachable(f"{endpoint}: {_reason(error)}") from error
         except INVALID_ADDRESS_ERRORS as error:
-            raise BrokerUnreachable(f"{endpoint} is no address: {error}") from error
+            raise BrokerUnreachable(f"{endpoint} is not a valid address: {error}") from error
         except BaseException:
             connection.close("negotiation failed")
             raise
@@ -67,51 +67,54 @@ class Connection(asyncio.BufferedProtocol):
 
     @property
     def versions(self) -> BrokerVersions:
-        assert self._versions is not None, "a connection is handed out only after it has negotiated"
+        assert self._versions is not None, "`open` returns a connection after it has negotiated"
         return self._versions
 
     async def call(
-        self, request: Message, response: type[R], *, version: int | None = None, timeout_ms: int | None = None
+        self, request: Message, response_type: type[R], *, version: int | None = None, timeout_ms: int | None = None
     ) -> R:
-        """The answer to `request`, sent at `version` or at the newest that both sides speak."""
-        spoken = self.versions.newest_common_version(type(request)) if version is None else version
-        answer = await self._ask(request, spoken, timeout_ms or self._settings.request_timeout_ms)
-        assert isinstance(answer, response)
-        return answer
+        """The response to `request`, sent in `version` or in the newest version that both sides support."""
+        if version is None:
+            version = self.versions.newest_common_version(type(request))
+        response = await self._send(request, version, timeout_ms or self._settings.request_timeout_ms)
+        assert isinstance(response, response_type)
+        return response
 
-    async def tell(self, request: Message, version: int) -> None:
-        """Sends what is not answered: a produce with acks=0."""
+    async def send_without_response(self, request: Message, version: int) -> None:
+        """For a produce with acks=0."""
         await self._ready_to_write()
-        _, parts = self._wire.ask(request, version, answered=False)
+        _, parts = self._codec.encode_request(request, version, expects_response=False)
         self._write(parts)
 
     def close(self, why: str = "closed by us") -> None:
         self._end(ConnectionLost(f"{self.endpoint}: {why}"))
 
     async def _negotiate(self) -> None:
-        answer = await self._hello(ApiVersionsRequest.versions[1])
-        if answer.error_code == ErrorCode.UNSUPPORTED_VERSION:
-            answer = await self._hello(retry_version(answer, ApiKey.API_VERSIONS, ApiVersionsRequest.versions))
-        if answer.error_code:
-            raise error_of(answer.error_code, f"{self.endpoint} refused to say which versions it speaks")
-        self._versions = BrokerVersions(answer)
+        response = await self._request_versions(ApiVersionsRequest.versions[1])
+        if response.error_code == ErrorCode.UNSUPPORTED_VERSION:
+            response = await self._request_versions(
+                retry_version(response, ApiKey.API_VERSIONS, ApiVersionsRequest.versions)
+            )
+        if response.error_code:
+            raise error_of(response.error_code, f"{self.endpoint} rejected the ApiVersions request")
+        self._versions = BrokerVersions(response)
 
-    async def _hello(self, version: int) -> ApiVersionsResponse:
+    async def _request_versions(self, version: int) -> ApiVersionsResponse:
         request = ApiVersionsRequest(client_software_name=SOFTWARE_NAME, client_software_version=__version__)
-        answer = await self._ask(request, version, self._settings.connect_timeout_ms)
-        assert isinstance(answer, ApiVersionsResponse)
-        return answer
+        response = await self._send(request, version, self._settings.connect_timeout_ms)
+        assert isinstance(response, ApiVersionsResponse)
+        return response
 
-    async def _ask(self, request: Message, version: int, timeout_ms: int) -> Message:
+    async def _send(self, request: Message, version: int, timeout_ms: int) -> Message:
         await self._ready_to_write()
-        correlation_id, parts = self._wire.ask(request, version)
+        correlation_id, parts = self._codec.encode_request(request, version)
         loop = asyncio.get_running_loop()
-        answer: asyncio.Future[Message] = loop.create_future()
-        self._answers[correlation_id] = answer
-        timer = loop.call_later(timeout_ms / 1000, self._out_of_time, correlation_id, type(request), timeout_ms)
+        response: asyncio.Future[Message] = loop.create_future()
+        self._pending[correlation_id] = response
+        timer = loop.call_later(timeout_ms / 1000, self._on_timeout, correlation_id, type(request), timeout_ms)
         try:
             self._write(parts)
-            return await answer
+            return await response
         finally:
             timer.cancel()
 
@@ -127,12 +130,12 @@ class Connection(asyncio.BufferedProtocol):
         assert self._transport is not None
         self._transport.writelines([part.read() if isinstance(part, FileSlice) else part for part in parts])
 
-    def _out_of_time(self, correlation_id: int, request: type[Message], timeout_ms: int) -> None:
-        answer = self._answers.pop(correlation_id, None)
-        if answer is not None and not answer.done():
+    def _on_timeout(self, correlation_id: int, request: type[Message], timeout_ms: int) -> None:
+        response = self._pending.pop(correlation_id, None)
+        if response is not None and not response.done():
             name = request.__name__.removesuffix("Request")
-            answer.set_exception(RequestTimedOut(f"{self.endpoint} did not answer {name} within {timeout_ms} ms"))
-        self.close("an earlier request ran out of time")
+            response.set_exception(RequestTimedOut(f"{self.endpoint} did not respond to {name} within {timeout_ms} ms"))
+        self.close("an earlier request timed out")
 
     def _end(self, error: KafkaError) -> None:
         if self._closed is not None:
@@ -140,33 +143,33 @@ class Connection(asyncio.BufferedProtocol):
         self._closed = error
         if self._transport is not None:
             self._transport.abort()
-        answers, self._answers = self._answers, {}
-        for answer in answers.values():
-            if not answer.done():
-                answer.set_exception(error)
-                answer.exception()  # its caller may be gone; that is no news worth a warning
+        pending, self._pending = self._pending, {}
+        for response in pending.values():
+            if not response.done():
+                response.set_exception(error)
+                response.exception()  # marks it as retrieved: its caller may have been cancelled
         self.resume_writing()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        # uvloop's transports are asyncio's in shape only.
+        # uvloop's transports do not inherit from asyncio's.
         transport = cast(asyncio.Transport, transport)
         self._transport = transport
         if self._closed is not None:
             transport.abort()
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        return self._wire.get_buffer(sizehint)
+        return self._codec.get_buffer(sizehint)
 
     def buffer_updated(self, nbytes: int) -> None:
         try:
-            answered = self._wire.buffer_updated(nbytes)
+            completed = self._codec.buffer_updated(nbytes)
         except ProtocolViolation as violation:
             self._end(ProtocolViolation(f"{self.endpoint}: {violation.why}"))
             return
-        for correlation_id, message in answered:
-            answer = self._answers.pop(correlation_id, None)
-            if answer is not None and not answer.done():
-                answer.set_result(message)
+        for correlation_id, message in completed:
+            response = self._pending.pop(correlation_id, None)
+            if response is not None and not response.done():
+                response.set_result(message)
 
     def connection_lost(self, error: Exception | None) -> None:
         self._end(ConnectionLost(f"{self.endpoint} closed the connection{f' ({error})' if error else ''}"))
@@ -182,7 +185,7 @@ class Connection(asyncio.BufferedProtocol):
 
 
 def _reason(error: OSError) -> str:
-    """What the operating system says, without asyncio's story around it."""
+    """The error of the operating system, without the text that asyncio adds."""
     if error.errno is not None and error.errno > 0:
         return os.strerror(error.errno)
     return error.strerror or str(error)

@@ -1,14 +1,14 @@
-"""What a caller of the client can meet beyond the errors that a broker answers: each still carries an `ErrorCode`.
+"""Errors that the client raises besides those of responses; each carries an `ErrorCode`.
 
 KafkaError
-├─ BrokerUnreachable   nobody answered at any address we know
-├─ ConnectionLost      the connection ended before the answer came: what was asked may or may not have been done
-├─ RequestTimedOut        no answer in time, with the same uncertainty
-├─ UnsupportedVersion        this broker does not speak the API, or no version of it that we speak
-│  └─ NotABroker       a controller's listener, where clients have nothing to look for
-├─ ProtocolViolation           the peer does not speak Kafka's protocol
-├─ RecordTooLarge      this producer does not send records of this size; no broker was asked
-└─ RecordsRejected      a broker refused a batch; `record_errors` says which records and why
+├─ BrokerUnreachable   no broker responded at any known address
+├─ ConnectionLost      the connection ended before the response arrived: the request may or may not have taken effect
+├─ RequestTimedOut     no response in time, with the same uncertainty
+├─ UnsupportedVersion  the broker does not serve the API, or no version of it that this client supports
+│  └─ NotABroker       this is a controller listener
+├─ ProtocolViolation   the peer does not speak Kafka's protocol
+├─ RecordTooLarge      above the producer's own limit; the record was not sent
+└─ RecordsRejected     a broker rejected a batch; `record_errors` has the reason by record
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class RecordsRejected(KafkaError):
         self.record_errors = record_errors
 
 
-# The answer never came or the broker is gone: asking another broker, or the same one again, may help.
+# No response arrived: a retry, at the same or another broker, may succeed.
 TRANSPORT_ERRORS = (BrokerUnreachable, ConnectionLost, RequestTimedOut)
 
 

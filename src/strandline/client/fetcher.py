@@ -1,12 +1,12 @@
-"""Reading records of assigned partitions: the shell around `session` and `positions`.
+"""Fetches records of assigned partitions: the shell around `fetch_session` and `core/fetched_records`.
 
     async with Fetcher(router) as fetcher:
         fetcher.assign(TopicPartition("orders", 0), 0)
         for fetched in await fetcher.poll(500):
             for record in fetched.records(): ...
 
-One question is under way per broker, on a connection of its own; a partition whose records were not taken yet is not
-asked for again, so a slow reader holds at most one answer per broker. Group membership will stand on top of this.
+At most one fetch per broker is in flight, on a connection of its own. A partition is not fetched again before its
+records were returned by `poll`, so a slow reader holds at most one response per broker.
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ from strandline.protocol.messages.fetch import (
 from strandline.protocol.messages.list_offsets import EARLIEST, LATEST
 from strandline.runtime.tasks import TaskGroup
 
-# From this version on Fetch names topics by id.
 BY_TOPIC_ID = 13
+"""The first version of Fetch that identifies topics by id."""
 LANE = "fetch"
-# The broker cannot read its own disk. Another leader may be able to, so we try again, but not for ever.
+# The leader cannot read its log. Another leader may be elected that can, so these are retried a few times.
 DAMAGED = {
-    ErrorCode.CORRUPT_MESSAGE: "the broker finds damaged records there and does not hand them out",
+    ErrorCode.CORRUPT_MESSAGE: "the broker found damaged records there and does not return them",
     ErrorCode.KAFKA_STORAGE_ERROR: "the broker cannot read them from its disk",
 }
-DAMAGED_TRIES = 5
+MAX_DAMAGED_ATTEMPTS = 5
 
 
 class Fetcher:
@@ -55,12 +55,14 @@ class Fetcher:
         self._ready: deque[FetchedPartition] = deque()
         self._tasks = TaskGroup()
         self._arrived = asyncio.Event()
-        self._trouble: KafkaError | None = None
+        self._fetch_error: KafkaError | None = None
 
     @property
     def last_error(self) -> KafkaError | None:
-        """Why nothing comes at the moment, when that is so; polling goes on trying."""
-        return self._trouble or next((each.last_error for each in self._positions.values() if each.last_error), None)
+        """Why no records arrive at the moment, if there is a reason; `poll` keeps retrying."""
+        return self._fetch_error or next(
+            (each.last_error for each in self._positions.values() if each.last_error), None
+        )
 
     async def __aenter__(self) -> Self:
         await self._tasks.__aenter__()
@@ -73,7 +75,7 @@ class Fetcher:
         await self._tasks.__aexit__(None, None, None)
 
     def assign(self, partition: TopicPartition, offset: int) -> None:
-        """Reads this partition too, from `offset`; a partition that is read already is moved there."""
+        """Fetches this partition too, from `offset`; for an assigned partition this is a seek."""
         self.unassign(partition)
         self._positions[partition] = FetchPosition(offset)
 
@@ -85,18 +87,18 @@ class Fetcher:
         return self._positions[partition]
 
     async def poll(self, timeout_ms: int) -> list[FetchedPartition]:
-        """What has arrived, or what arrives within the time; raises what can only be mended by the caller."""
+        """Records that have arrived, or that arrive within the timeout. Raises errors that retries cannot solve."""
         loop = asyncio.get_running_loop()
         deadline_ms = self._router.now_ms() + timeout_ms
         while True:
             self._raise_errors()
             if self._ready:
-                return self._take()
+                return self._take_ready()
             remaining_ms = deadline_ms - self._router.now_ms()
             if remaining_ms <= 0:
                 return []
             self._arrived.clear()
-            await self._ask_idle_brokers()
+            await self._fetch_from_idle_brokers()
             if self._ready or self._arrived.is_set():
                 continue
             wake_ms = min(remaining_ms, self._shortest_backoff_ms())
@@ -106,7 +108,7 @@ class Fetcher:
             finally:
                 timer.cancel()
 
-    def _take(self) -> list[FetchedPartition]:
+    def _take_ready(self) -> list[FetchedPartition]:
         taken, self._ready = list(self._ready), deque()
         for fetched in taken:
             position = self._positions[fetched.partition]
@@ -125,7 +127,7 @@ class Fetcher:
         waits = [each.not_before_ms - now_ms for each in self._positions.values() if each.not_before_ms > now_ms]
         return min(waits, default=1 << 30)
 
-    async def _ask_idle_brokers(self) -> None:
+    async def _fetch_from_idle_brokers(self) -> None:
         now_ms = self._router.now_ms()
         idle = [
             partition
@@ -137,7 +139,7 @@ class Fetcher:
         except KafkaError as error:
             if not error.code.retriable:
                 raise
-            self._trouble = error
+            self._fetch_error = error
             leaders = {}
         by_leader: dict[int, list[TopicPartition]] = {}
         for partition in idle:
@@ -150,10 +152,10 @@ class Fetcher:
             self._tasks.start(self._fetch(leader, partitions), name=f"fetch from {leader}")
 
     def _without_leader(self, partition: TopicPartition) -> None:
-        topic = self._router.view.topics.get(partition.topic)
+        topic = self._router.metadata.topics.get(partition.topic)
         if topic is None or topic.error:
             code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if topic is None else topic.error
-            self._trouble = self._trouble or KafkaError(code, f"topic {partition.topic!r} is not there")
+            self._fetch_error = self._fetch_error or KafkaError(code, f"topic {partition.topic!r} does not exist")
         elif partition.partition not in topic.partitions:
             why = f"topic {partition.topic!r} has partitions 0 to {len(topic.partitions) - 1}"
             self._positions[partition].error = KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, why)
@@ -162,41 +164,41 @@ class Fetcher:
             self._positions[partition].last_error = KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, why)
         self._back_off(partition)
 
-    def _back_off(self, partition: TopicPartition, tries: int = 0) -> None:
+    def _back_off(self, partition: TopicPartition, attempts: int = 0) -> None:
         position = self._positions.get(partition)
         if position is not None:
             settings = self._router.settings
-            pause_ms = min(settings.retry_backoff_ms << min(tries, 16), settings.retry_backoff_max_ms)
+            pause_ms = min(settings.retry_backoff_ms << min(attempts, 16), settings.retry_backoff_max_ms)
             position.not_before_ms = self._router.now_ms() + pause_ms
 
     async def _fetch(self, leader: int, partitions: list[TopicPartition]) -> None:
         session = self._sessions.setdefault(leader, FetchSession(enabled=self._settings.use_sessions))
-        asked = {each: self._positions[each].offset for each in partitions if each in self._positions}
+        requested = {each: self._positions[each].offset for each in partitions if each in self._positions}
         try:
-            answer = await self._ask(leader, session, self._wanted(partitions))
+            response = await self._send(leader, session, self._wanted(partitions))
         except KafkaError as error:
             session.reset()
             for partition in partitions:
-                self._router.view.on_wrong_leader(partition.topic)
+                self._router.metadata.on_wrong_leader(partition.topic)
                 self._back_off(partition)
-            self._trouble = error
+            self._fetch_error = error
             if not error.code.retriable and partitions[0] in self._positions:
                 self._positions[partitions[0]].error = error
         else:
-            self._trouble = None
-            await self._answered(answer, asked)
+            self._fetch_error = None
+            await self._on_response(response, requested)
         finally:
             self._busy.pop(leader, None)
             self._arrived.set()
 
     def _wanted(self, partitions: list[TopicPartition]) -> dict[PartitionKey, FetchPartition]:
-        view = self._router.view
+        metadata = self._router.metadata
         wanted = {}
         for partition in partitions:
             position = self._positions.get(partition)
-            leader = view.leader_of(partition)
+            leader = metadata.leader_of(partition)
             if position is not None and leader is not None:
-                wanted[view.id_of(partition.topic), partition.topic, partition.partition] = FetchPartition(
+                wanted[metadata.id_of(partition.topic), partition.topic, partition.partition] = FetchPartition(
                     partition=partition.partition,
                     current_leader_epoch=leader[1],
                     fetch_offset=position.offset,
@@ -204,7 +206,7 @@ class Fetcher:
                 )
         return wanted
 
-    async def _ask(
+    async def _send(
         self, leader: int, session: FetchSession, wanted: dict[PartitionKey, FetchPartition]
     ) -> FetchResponse:
         connection = await self._router.broker(leader, LANE)
@@ -219,39 +221,39 @@ class Fetcher:
         session.want_only(wanted)
         session.fill(request)
         timeout_ms = self._settings.max_wait_ms + self._router.settings.request_timeout_ms
-        answer = await connection.call(request, FetchResponse, version=version, timeout_ms=timeout_ms)
-        session.on_response(answer)
-        if answer.error_code:
-            raise error_of(answer.error_code, f"fetching from broker {leader}")
-        return answer
+        response = await connection.call(request, FetchResponse, version=version, timeout_ms=timeout_ms)
+        session.on_response(response)
+        if response.error_code:
+            raise error_of(response.error_code, f"fetching from broker {leader}")
+        return response
 
-    async def _answered(self, answer: FetchResponse, asked: dict[TopicPartition, int]) -> None:
-        view = self._router.view
-        for endpoint in answer.node_endpoints:
-            view.brokers[endpoint.node_id] = BrokerMetadata(
+    async def _on_response(self, response: FetchResponse, requested: dict[TopicPartition, int]) -> None:
+        metadata = self._router.metadata
+        for endpoint in response.node_endpoints:
+            metadata.brokers[endpoint.node_id] = BrokerMetadata(
                 endpoint.node_id, Endpoint(endpoint.host, endpoint.port), endpoint.rack
             )
-        mentioned = set()
-        for topic in answer.responses:
-            name = topic.topic or view.names.get(topic.topic_id, "")
+        included = set()
+        for topic in response.responses:
+            name = topic.topic or metadata.names.get(topic.topic_id, "")
             for data in topic.partitions:
                 partition = TopicPartition(name, data.partition_index)
-                mentioned.add(partition)
+                included.add(partition)
                 position = self._positions.get(partition)
-                # Assigned anew, or elsewhere, while the answer was under way: what it says is about the past.
-                if position is not None and asked.get(partition) == position.offset and not position.buffered:
-                    await self._received(partition, position, data)
-        for partition in asked:
-            # In a session only what has news is mentioned, and a refusal would be.
-            if partition not in mentioned and partition in self._positions:
-                self._positions[partition].served()
+                # Ignores a response to a fetch from before the last `assign` or `unassign`.
+                if position is not None and requested.get(partition) == position.offset and not position.buffered:
+                    await self._on_partition_data(partition, position, data)
+        for partition in requested:
+            # A fetch session omits partitions without new records; errors are always included.
+            if partition not in included and partition in self._positions:
+                self._positions[partition].on_served()
 
-    async def _received(self, partition: TopicPartition, position: FetchPosition, data: PartitionData) -> None:
+    async def _on_partition_data(self, partition: TopicPartition, position: FetchPosition, data: PartitionData) -> None:
         code = code_of(data.error_code)
         if code != ErrorCode.NONE:
-            await self._refused(partition, position, data, code)
+            await self._on_error(partition, position, data, code)
             return
-        position.served()
+        position.on_served()
         position.high_watermark = data.high_watermark
         position.last_stable_offset = data.last_stable_offset
         position.log_start_offset = data.log_start_offset
@@ -271,21 +273,21 @@ class Fetcher:
             position.buffered = True
             self._ready.append(fetched)
 
-    async def _refused(
+    async def _on_error(
         self, partition: TopicPartition, position: FetchPosition, data: PartitionData, code: ErrorCode
     ) -> None:
         if code == ErrorCode.OFFSET_OUT_OF_RANGE:
             await self._reset(partition, position)
-        elif code in DAMAGED and position.refusals + 1 >= DAMAGED_TRIES:
-            position.refusals = 0
+        elif code in DAMAGED and position.failed_attempts + 1 >= MAX_DAMAGED_ATTEMPTS:
+            position.failed_attempts = 0
             position.error = KafkaError(code, f"{partition} from offset {position.offset}: {DAMAGED[code]}")
         elif code in WRONG_LEADER or code.retriable:
             leader = data.current_leader
-            if not self._router.view.on_leader_hint(partition, leader.leader_id, leader.leader_epoch, None):
-                self._router.view.on_wrong_leader(partition.topic)
-                self._back_off(partition, position.refusals)
-                position.refusals += 1
-                why = DAMAGED.get(code, "the broker does not serve it at the moment")
+            if not self._router.metadata.on_leader_hint(partition, leader.leader_id, leader.leader_epoch, None):
+                self._router.metadata.on_wrong_leader(partition.topic)
+                self._back_off(partition, position.failed_attempts)
+                position.failed_attempts += 1
+                why = DAMAGED.get(code, "the broker cannot serve it at the moment")
                 position.last_error = KafkaError(
                     code, f"{partition} from offset {position.offset}: {why} ({code.name})"
                 )
@@ -297,8 +299,8 @@ class Fetcher:
             why = f"{partition} does not hold offset {position.offset}"
             position.error = KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, why)
             return
-        place = EARLIEST if self._settings.out_of_range == "earliest" else LATEST
-        listed = (await list_offsets(self._router, {partition: place}))[partition]
+        timestamp = EARLIEST if self._settings.out_of_range == "earliest" else LATEST
+        listed = (await list_offsets(self._router, {partition: timestamp}))[partition]
         if isinstance(listed, KafkaError):
             self._back_off(partition)
         else:

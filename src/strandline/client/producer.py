@@ -1,19 +1,20 @@
-"""Writing records: the shell around `accumulator`. One sender task takes what is ready and hands it to its leaders.
+"""Produces records: the shell around `core/accumulator`. One sender task sends ready batches to their leaders.
 
     async with Producer(router) as producer:
-        delivery = await producer.send("orders", b"value", key=b"key")   # waits only for metadata and for room
+        delivery = await producer.send("orders", b"value", key=b"key")   # waits only for metadata and buffer space
         print(await delivery)                                           # Delivered(topic, partition, offset, …)
 
-Leaving the `async with` waits for everything sent; an error inside it drops what is not delivered yet.
+Leaving the `async with` flushes; an exception inside it drops the records that are not delivered yet.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
+
+import msgspec
 
 from strandline.client.connection import Connection
 from strandline.client.core.accumulator import Accumulator, Batch, ProducerId, record_size
@@ -35,13 +36,12 @@ from strandline.protocol.messages.producers import InitProducerIdRequest, InitPr
 from strandline.records.batch import Record
 from strandline.runtime.tasks import TaskGroup
 
-# From this version on Produce names topics by id.
 BY_TOPIC_ID = 13
+"""The first version of Produce that identifies topics by id."""
 
 
-@dataclass(frozen=True, slots=True)
-class Delivered:
-    """Where a record went; offset -1 when nobody told us (acks=0, or a duplicate that the broker no longer knows)."""
+class Delivered(msgspec.Struct, frozen=True):
+    """Offset -1: unknown (acks=0, or a duplicate whose offset the broker no longer has)."""
 
     topic: str
     partition: int
@@ -61,10 +61,10 @@ class Producer:
         self._tasks = TaskGroup()
         self._wake = asyncio.Event()
         self._progress: asyncio.Future[None] | None = None
-        self._broken: KafkaError | None = None
+        self._fatal_error: KafkaError | None = None
         self._sleeps_until_ms: int | None = None
         self.last_error: KafkaError | None = None
-        """Why what was sent last has to be sent again; None once something has been delivered."""
+        """Why the last batch has to be retried; None after a delivery."""
 
     async def __aenter__(self) -> Self:
         await self._tasks.__aenter__()
@@ -94,11 +94,11 @@ class Producer:
         partition: int | None = None,
         timestamp_ms: int | None = None,
     ) -> Delivery:
-        """Takes the record; the future that is returned tells where it went, or why it did not go."""
-        if self._broken is not None:
-            raise self._broken
-        # What is known but old is good enough here: the sender refreshes it before it looks for leaders.
-        known = self._router.view.topics.get(topic)
+        """Buffers the record. The returned future has its partition and offset, or the error."""
+        if self._fatal_error is not None:
+            raise self._fatal_error
+        # Stale metadata is sufficient here: the sender refreshes it before it looks up leaders.
+        known = self._router.metadata.topics.get(topic)
         if known is None or known.error:
             known = await self._router.topic(topic, create=True, timeout_ms=self._settings.max_block_ms)
         timestamp = self._router.world.clock.wall_ms() if timestamp_ms is None else timestamp_ms
@@ -106,12 +106,12 @@ class Producer:
         size_bytes = record_size(record)
         if size_bytes > self._settings.max_record_bytes:
             raise RecordTooLarge(size_bytes, self._settings.max_record_bytes)
-        if not self._has_room_for(size_bytes):
-            await self._room_for(size_bytes)
+        if not self._has_space_for(size_bytes):
+            await self._wait_for_space(size_bytes)
         if partition is None:
             partition = self._choose(known, key, size_bytes)
         elif partition not in known.partitions:
-            await self._look_again_for(topic, partition)
+            await self._refresh_until_known(topic, partition)
         delivery: Delivery = asyncio.get_running_loop().create_future()
         now_ms = self._router.now_ms()
         ready = self._accumulator.append(TopicPartition(topic, partition), record, delivery, now_ms, size_bytes)
@@ -120,12 +120,12 @@ class Producer:
         return delivery
 
     async def flush(self) -> None:
-        """Returns when every record sent so far was delivered or refused."""
+        """Returns when every record sent so far was delivered or has failed."""
         self._accumulator.begin_flush()
         self._wake.set()
         try:
             while not self._accumulator.is_empty:
-                await self._some_progress()
+                await self._wait_for_progress()
         finally:
             self._accumulator.end_flush()
 
@@ -133,31 +133,31 @@ class Producer:
         available = [] if key is not None else [each.index for each in topic.partitions.values() if each.leader >= 0]
         return self._partitioner.partition(topic.name, key, size_bytes, len(topic.partitions), available)
 
-    async def _look_again_for(self, topic: str, partition: int) -> None:
-        """The topic may have grown since we looked last."""
-        self._router.view.on_wrong_leader(topic)
+    async def _refresh_until_known(self, topic: str, partition: int) -> None:
+        """The topic may have more partitions since the last refresh."""
+        self._router.metadata.on_wrong_leader(topic)
         known = await self._router.topic(topic, timeout_ms=self._settings.max_block_ms)
         if partition not in known.partitions:
             why = f"topic {topic!r} has partitions 0 to {len(known.partitions) - 1}"
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, why)
 
-    def _has_room_for(self, size_bytes: int) -> bool:
-        """A record that is larger than the whole buffer goes alone."""
+    def _has_space_for(self, size_bytes: int) -> bool:
+        """A record larger than the whole buffer is sent while the buffer is empty."""
         buffered_bytes = self._accumulator.buffered_bytes
         return buffered_bytes == 0 or buffered_bytes + size_bytes <= self._settings.buffer_bytes
 
-    async def _room_for(self, size_bytes: int) -> None:
+    async def _wait_for_space(self, size_bytes: int) -> None:
         deadline_ms = self._router.deadline_ms(self._settings.max_block_ms)
-        while not self._has_room_for(size_bytes):
+        while not self._has_space_for(size_bytes):
             if self._router.now_ms() >= deadline_ms:
                 raise RequestTimedOut(
-                    f"no room for the record within {self._settings.max_block_ms} ms: nothing is delivered"
+                    f"no buffer space for the record within {self._settings.max_block_ms} ms: nothing is delivered"
                 )
             self._wake.set()
-            await self._some_progress(deadline_ms)
+            await self._wait_for_progress(deadline_ms)
 
     def _sleeps_too_long(self, now_ms: int) -> bool:
-        """The sender sleeps until something is ready; a record that will be ready earlier must wake it."""
+        """Whether the sender sleeps beyond the time at which this record becomes ready."""
         return self._sleeps_until_ms is None or now_ms + self._settings.linger_ms < self._sleeps_until_ms
 
     async def _run(self) -> None:
@@ -170,7 +170,7 @@ class Producer:
             await self._sleep(pause_ms)
 
     async def _send_ready(self, now_ms: int) -> int | None:
-        """Sends what can be sent; how long to sleep at most before trying again."""
+        """Sends the ready batches; returns the longest sleep before the next try, None if there is nothing to retry."""
         ready = self._accumulator.ready(now_ms)
         if not ready:
             return None
@@ -180,7 +180,7 @@ class Producer:
             leaders = await self._router.leaders(ready)
         except KafkaError as error:
             if not error.code.retriable:
-                self._break(error)
+                self._fail_all(error)
             return self._router.settings.retry_backoff_ms
         by_leader: dict[int, list[Batch]] = {}
         for partition in ready:
@@ -210,38 +210,38 @@ class Producer:
                 timer.cancel()
 
     def _requests(self, batches: list[Batch]) -> list[list[Batch]]:
-        """As few requests as their size allows; a partition has at most one batch in each."""
+        """As few requests as the size limit allows; each has at most one batch per partition."""
         requests: list[list[Batch]] = []
-        room = 0
+        space_bytes = 0
         for batch in batches:
             size_bytes = len(batch.encoded or b"")
-            if not requests or size_bytes > room:
+            if not requests or size_bytes > space_bytes:
                 requests.append([])
-                room = self._settings.max_request_bytes
+                space_bytes = self._settings.max_request_bytes
             requests[-1].append(batch)
-            room -= size_bytes
+            space_bytes -= size_bytes
         return requests
 
     async def _produce(self, leader: int, batches: list[Batch]) -> None:
         try:
             connection = await self._router.broker(leader)
-            answer = await self._ask(connection, batches)
+            response = await self._send(connection, batches)
         except KafkaError as error:
             for batch in batches:
-                self._router.view.on_wrong_leader(batch.partition.topic)
+                self._router.metadata.on_wrong_leader(batch.partition.topic)
                 self._failed(batch, error.code, error)
         else:
-            self._answered(batches, answer)
+            self._on_response(batches, response)
         finally:
             self._wake.set()
             self._made_progress()
 
-    async def _ask(self, connection: Connection, batches: list[Batch]) -> ProduceResponse | None:
-        view = self._router.view
+    async def _send(self, connection: Connection, batches: list[Batch]) -> ProduceResponse | None:
+        metadata = self._router.metadata
         topics: dict[str, TopicProduceData] = {}
         for batch in batches:
             name = batch.partition.topic
-            topic = topics.setdefault(name, TopicProduceData(name=name, topic_id=view.id_of(name)))
+            topic = topics.setdefault(name, TopicProduceData(name=name, topic_id=metadata.id_of(name)))
             topic.partition_data.append(PartitionProduceData(index=batch.partition.partition, records=batch.encoded))
         by_id = all(topic.topic_id != ZERO_UUID for topic in topics.values())
         version = connection.versions.newest_common_version(ProduceRequest, None if by_id else BY_TOPIC_ID - 1)
@@ -251,23 +251,23 @@ class Producer:
             topic_data=list(topics.values()),
         )
         if self._settings.acks == 0:
-            await connection.tell(request, version)
+            await connection.send_without_response(request, version)
             return None
         return await connection.call(request, ProduceResponse, version=version)
 
-    def _answered(self, batches: list[Batch], answer: ProduceResponse | None) -> None:
-        if answer is None:
+    def _on_response(self, batches: list[Batch], response: ProduceResponse | None) -> None:
+        if response is None:
             for batch in batches:
                 self._succeed(batch, -1, -1)
             return
         results: dict[TopicPartition, PartitionProduceResponse] = {}
-        for topic in answer.responses:
-            name = topic.name or self._router.view.names.get(topic.topic_id, "")
+        for topic in response.responses:
+            name = topic.name or self._router.metadata.names.get(topic.topic_id, "")
             for result in topic.partition_responses:
                 results[TopicPartition(name, result.index)] = result
-        for endpoint in answer.node_endpoints:
+        for endpoint in response.node_endpoints:
             known = BrokerMetadata(endpoint.node_id, Endpoint(endpoint.host, endpoint.port), endpoint.rack)
-            self._router.view.brokers[endpoint.node_id] = known
+            self._router.metadata.brokers[endpoint.node_id] = known
         for batch in batches:
             found = results.get(batch.partition)
             if found is None:
@@ -283,9 +283,9 @@ class Producer:
             self._succeed(batch, -1, -1)
         else:
             leader = result.current_leader
-            hinted = self._router.view.on_leader_hint(batch.partition, leader.leader_id, leader.leader_epoch, None)
+            hinted = self._router.metadata.on_leader_hint(batch.partition, leader.leader_id, leader.leader_epoch, None)
             if code in WRONG_LEADER and not hinted:
-                self._router.view.on_wrong_leader(batch.partition.topic)
+                self._router.metadata.on_wrong_leader(batch.partition.topic)
             errors = {each.batch_index: each.batch_index_error_message or "" for each in result.record_errors}
             self._failed(batch, code, RecordsRejected(code, result.error_message or f"for {batch.partition}", errors))
 
@@ -312,26 +312,26 @@ class Producer:
             assert isinstance(delivery, asyncio.Future)
             if not delivery.done():
                 delivery.set_exception(error)
-                delivery.exception()  # a caller that never looks has chosen not to know
+                delivery.exception()  # marks it as retrieved: the caller need not await it
         self._made_progress()
 
     async def _new_producer_id(self) -> None:
-        answer = await self._router.call(
+        response = await self._router.call(
             InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=60_000),
             InitProducerIdResponse,
             timeout_ms=self._router.settings.request_timeout_ms,
         )
-        if answer.error_code:
-            raise error_of(answer.error_code, "no producer id was given to us")
-        self._accumulator.producer = ProducerId(answer.producer_id, answer.producer_epoch)
+        if response.error_code:
+            raise error_of(response.error_code, "the broker did not assign a producer id")
+        self._accumulator.producer = ProducerId(response.producer_id, response.producer_epoch)
 
-    def _break(self, error: KafkaError) -> None:
-        """Nothing can be sent any more: a broker that will never give us a producer id, for one."""
-        self._broken = error
+    def _fail_all(self, error: KafkaError) -> None:
+        """Fails all records for good, for example if brokers do not assign producer ids."""
+        self._fatal_error = error
         for batch in self._accumulator.drop_all():
             self._fail(batch, error)
 
-    async def _some_progress(self, deadline_ms: int | None = None) -> None:
+    async def _wait_for_progress(self, deadline_ms: int | None = None) -> None:
         loop = asyncio.get_running_loop()
         if self._progress is None or self._progress.done():
             self._progress = loop.create_future()

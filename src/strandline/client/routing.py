@@ -1,8 +1,8 @@
-"""Which broker to ask, and asking again when the first answer was "not I": the shell that owns all connections.
+"""Sends each request to the right broker and retries it: the shell that owns a client's connections.
 
-Everything that talks to the cluster goes through a `Router`: `call` for questions any broker answers, `call_broker`
-for one in particular, `per_leader` for questions about partitions. Connections are opened on first use and shared; a
-lane of its own keeps long polls from holding other calls up, since a broker answers each connection in order.
+Every request of the client goes through a `Router`: `call` for requests that any broker handles, `call_broker` for
+those of one broker, `per_leader` for those about partitions. Connections are shared per lane; a lane of its own keeps
+long polls from delaying other calls, since a broker responds to each connection in order.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from strandline.runtime.world import World
 R = TypeVar("R", bound=Message)
 T = TypeVar("T")
 
-# Answers that say "ask somebody else", so that what we believe of the cluster must be refreshed first.
+# Errors after which the client refreshes its metadata: another broker leads, or hosts, the partition.
 WRONG_LEADER = frozenset(
     {
         ErrorCode.NOT_LEADER_OR_FOLLOWER,
@@ -51,10 +51,10 @@ class Router:
             raise ValueError("at least one bootstrap address is needed")
         self.world = world
         self.settings = settings or ClientSettings()
-        self.view = ClusterMetadata()
+        self.metadata = ClusterMetadata()
         self._bootstrap = bootstrap
         self._pool: ConnectionPool[str] = ConnectionPool(world.network, self.settings)
-        self._made_ms = world.clock.now_ms()
+        self._created_ms = world.clock.now_ms()
         self._closed = False
 
     async def __aenter__(self) -> Self:
@@ -82,138 +82,146 @@ class Router:
         await asyncio.sleep(length_ms / 1000)
 
     async def broker(self, broker_id: int, lane: str = "") -> Connection:
-        known = self.view.brokers.get(broker_id)
+        known = self.metadata.brokers.get(broker_id)
         if known is None:
             raise BrokerUnreachable(f"broker {broker_id} is not among the live brokers")
         return await self._pool.connection(known.endpoint, lane)
 
     async def at(self, endpoint: Endpoint) -> Connection:
-        """Somebody who is not among the brokers, such as a controller; on a lane of its own."""
+        """A connection to a node that is not a broker, such as a controller; on a lane of its own."""
         return await self._pool.connection(endpoint, "apart")
 
     async def any_broker(self) -> Connection:
-        """An open connection if there is one, else the first address that answers; the bootstrap ones come last."""
+        """An open connection, else one to the first address that responds; bootstrap addresses come last."""
         if (connection := self._pool.open_connection("")) is not None:
             return connection
-        known = [broker.endpoint for broker in self.view.brokers.values()]
+        known = [broker.endpoint for broker in self.metadata.brokers.values()]
         self.world.random.shuffle(known)
-        refusals: list[str] = []
+        errors: list[str] = []
         for endpoint in dict.fromkeys([*known, *self._bootstrap]):
             try:
                 return await self._pool.connection(endpoint, "")
             except TRANSPORT_ERRORS as error:
-                refusals.append(error.why)
-        raise BrokerUnreachable("; ".join(refusals))
+                errors.append(error.why)
+        raise BrokerUnreachable("; ".join(errors))
 
     async def call(
         self,
         request: Message,
-        response: type[R],
+        response_type: type[R],
         *,
         version: int | None = None,
         timeout_ms: int | None = None,
         controller: bool = False,
     ) -> R:
-        """Asks any broker (or, with `controller`, the one named as such), and asks again while nobody answers."""
+        """Sends to any broker, or with `controller` to the one that Metadata names; retries until the timeout."""
         deadline_ms = self.deadline_ms(timeout_ms)
 
-        async def ask() -> R:
+        async def attempt() -> R:
             connection = await self._controller() if controller else await self.any_broker()
             remaining_ms = max(1, min(self.settings.request_timeout_ms, deadline_ms - self.now_ms()))
-            return await connection.call(request, response, version=version, timeout_ms=remaining_ms)
+            return await connection.call(request, response_type, version=version, timeout_ms=remaining_ms)
 
-        return await self.retrying(ask, deadline_ms)
+        return await self.retrying(attempt, deadline_ms)
 
     async def call_broker(
-        self, broker_id: int, request: Message, response: type[R], *, timeout_ms: int | None = None
+        self, broker_id: int, request: Message, response_type: type[R], *, timeout_ms: int | None = None
     ) -> R:
         deadline_ms = self.deadline_ms(timeout_ms)
 
-        async def ask() -> R:
-            if broker_id not in self.view.brokers:
+        async def attempt() -> R:
+            if broker_id not in self.metadata.brokers:
                 await self.refresh([])
-            return await (await self.broker(broker_id)).call(request, response)
+            return await (await self.broker(broker_id)).call(request, response_type)
 
-        return await self.retrying(ask, deadline_ms)
+        return await self.retrying(attempt, deadline_ms)
 
-    async def retrying(self, ask: Callable[[], Awaitable[T]], deadline_ms: int, final: Collection[ErrorCode] = ()) -> T:
-        """Repeats after transport errors and retriable answers that are not `final`, until the deadline."""
+    async def retrying(
+        self, attempt: Callable[[], Awaitable[T]], deadline_ms: int, final: Collection[ErrorCode] = ()
+    ) -> T:
+        """Retries after transport errors and retriable errors that are not `final`, until the deadline."""
         backoff = self.backoff()
         while True:
             try:
-                return await ask()
+                return await attempt()
             except KafkaError as error:
-                again = isinstance(error, TRANSPORT_ERRORS) or (error.code.retriable and error.code not in final)
+                may_retry = isinstance(error, TRANSPORT_ERRORS) or (error.code.retriable and error.code not in final)
                 pause_ms = backoff.next_ms()
-                if not again or self._closed or self.now_ms() + pause_ms >= self._give_up_ms(error, deadline_ms):
+                if (
+                    not may_retry
+                    or self._closed
+                    or self.now_ms() + pause_ms >= self._retry_deadline_ms(error, deadline_ms)
+                ):
                     raise
                 await self.sleep(pause_ms)
 
     async def refresh(self, topics: Iterable[str] | None, *, create: bool = False) -> MetadataResponse:
-        """Asks for metadata of these topics (None: all) and believes the answer."""
-        asked = None if topics is None else list(dict.fromkeys(topics))
+        """Refreshes the metadata of these topics (None: all)."""
+        names = None if topics is None else list(dict.fromkeys(topics))
         connection = await self.any_broker()
         version = connection.versions.newest_common_version(MetadataRequest)
         request = MetadataRequest(
-            topics=None if asked is None else [MetadataRequestTopic(name=name) for name in asked],
+            topics=None if names is None else [MetadataRequestTopic(name=name) for name in names],
             allow_auto_topic_creation=create or version < 4,
         )
-        answer = await connection.call(request, MetadataResponse, version=version)
-        if answer.error_code == ErrorCode.REBOOTSTRAP_REQUIRED:
+        response = await connection.call(request, MetadataResponse, version=version)
+        if response.error_code == ErrorCode.REBOOTSTRAP_REQUIRED:
             self._rebootstrap()
-            raise ConnectionLost(f"{connection.endpoint} asked us to begin anew")
-        self.view.on_metadata(answer, self.now_ms(), asked)
-        return answer
+            raise ConnectionLost(f"{connection.endpoint} asked this client to bootstrap again")
+        self.metadata.on_metadata(response, self.now_ms(), names)
+        return response
 
     async def topic(self, name: str, *, create: bool = False, timeout_ms: int | None = None) -> TopicMetadata:
-        """What is known of a topic, refreshed if it is old; waits for a topic that is being created."""
-        if self.view.is_fresh(name, self.now_ms(), self.settings.metadata_max_age_ms):
-            return self.view.topics[name]
+        """The metadata of a topic, refreshed if it is stale; waits for a topic that is being created."""
+        if self.metadata.is_fresh(name, self.now_ms(), self.settings.metadata_max_age_ms):
+            return self.metadata.topics[name]
 
-        async def ask() -> TopicMetadata:
+        async def attempt() -> TopicMetadata:
             await self.refresh([name], create=create)
-            known = self.view.topics.get(name)
+            known = self.metadata.topics.get(name)
             if known is None or known.error:
                 code = known.error if known is not None else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
                 raise KafkaError(code, f"topic {name!r}")
             return known
 
-        return await self.retrying(ask, self.deadline_ms(timeout_ms))
+        return await self.retrying(attempt, self.deadline_ms(timeout_ms))
 
     async def leaders(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """The leaders as far as they are known after at most one refresh; partitions without one are left out."""
+        """The leaders known after at most one refresh; partitions without a leader are left out."""
         wanted = list(partitions)
         now_ms = self.now_ms()
-        old = [
+        stale = [
             each.topic
             for each in wanted
-            if not self.view.is_fresh(each.topic, now_ms, self.settings.metadata_max_age_ms)
-            or self.view.leader_of(each) is None
+            if not self.metadata.is_fresh(each.topic, now_ms, self.settings.metadata_max_age_ms)
+            or self.metadata.leader_of(each) is None
         ]
-        if old:
-            await self.refresh(old)
-        found = {each: self.view.leader_of(each) for each in wanted}
+        if stale:
+            await self.refresh(stale)
+        found = {each: self.metadata.leader_of(each) for each in wanted}
         return {each: leader[0] for each, leader in found.items() if leader is not None}
 
     async def per_leader(
         self,
         partitions: Iterable[TopicPartition],
-        ask: Callable[[Connection, list[TopicPartition]], Awaitable[dict[TopicPartition, T | KafkaError]]],
+        attempt: Callable[[Connection, list[TopicPartition]], Awaitable[dict[TopicPartition, T | KafkaError]]],
         timeout_ms: int | None = None,
     ) -> dict[TopicPartition, T | KafkaError]:
-        """Asks each partition's leader; what fails retriably is asked again, of whoever leads by then."""
+        """Sends to each partition's leader; partitions with retriable errors are retried at the then current leader."""
         deadline_ms = self.deadline_ms(timeout_ms)
         backoff = self.backoff()
         wanted = list(dict.fromkeys(partitions))
         results: dict[TopicPartition, T | KafkaError] = {}
         missing = wanted
         while missing:
-            answered = await self._one_round(missing, ask)
-            results.update(answered)
-            missing = [each for each in missing if _may_be_retried(answered[each])]
+            results_now = await self._one_round(missing, attempt)
+            results.update(results_now)
+            missing = [each for each in missing if _may_be_retried(results_now[each])]
             pause_ms = backoff.next_ms()
-            errors = [error for each in missing if isinstance(error := answered[each], KafkaError)]
-            if not missing or self.now_ms() + pause_ms >= max(self._give_up_ms(each, deadline_ms) for each in errors):
+            errors = [error for each in missing if isinstance(error := results_now[each], KafkaError)]
+            if not missing or self.now_ms() + pause_ms >= max(
+                self._retry_deadline_ms(each, deadline_ms) for each in errors
+            ):
                 break
             await self.sleep(pause_ms)
         return {each: results[each] for each in wanted}
@@ -221,31 +229,31 @@ class Router:
     async def _one_round(
         self,
         partitions: list[TopicPartition],
-        ask: Callable[[Connection, list[TopicPartition]], Awaitable[dict[TopicPartition, T | KafkaError]]],
+        attempt: Callable[[Connection, list[TopicPartition]], Awaitable[dict[TopicPartition, T | KafkaError]]],
     ) -> dict[TopicPartition, T | KafkaError]:
-        answered: dict[TopicPartition, T | KafkaError] = {}
+        results: dict[TopicPartition, T | KafkaError] = {}
         try:
             leaders = await self.leaders(partitions)
         except KafkaError as error:
             return dict.fromkeys(partitions, error)
         for each in partitions:
             if each not in leaders:
-                answered[each] = self._without_leader(each)
+                results[each] = self._without_leader(each)
         by_leader: dict[int, list[TopicPartition]] = {}
         for each, leader in leaders.items():
             by_leader.setdefault(leader, []).append(each)
         for leader, led in by_leader.items():
             try:
-                answered.update(await ask(await self.broker(leader), led))
+                results.update(await attempt(await self.broker(leader), led))
             except KafkaError as error:
-                answered.update(dict.fromkeys(led, error))
-        for each, result in answered.items():
+                results.update(dict.fromkeys(led, error))
+        for each, result in results.items():
             if isinstance(result, KafkaError) and result.code in WRONG_LEADER:
-                self.view.on_wrong_leader(each.topic)
-        return answered
+                self.metadata.on_wrong_leader(each.topic)
+        return results
 
     def _without_leader(self, partition: TopicPartition) -> KafkaError:
-        topic = self.view.topics.get(partition.topic)
+        topic = self.metadata.topics.get(partition.topic)
         if topic is not None and topic.error:
             return KafkaError(topic.error, f"topic {partition.topic!r}")
         if topic is None or partition.partition not in topic.partitions:
@@ -253,25 +261,25 @@ class Router:
         return KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, f"{partition} has no leader at the moment")
 
     async def _controller(self) -> Connection:
-        if self.view.controller_id not in self.view.brokers:
+        if self.metadata.controller_id not in self.metadata.brokers:
             await self.refresh([])
-        if self.view.controller_id in self.view.brokers:
+        if self.metadata.controller_id in self.metadata.brokers:
             try:
-                return await self.broker(self.view.controller_id)
+                return await self.broker(self.metadata.controller_id)
             except TRANSPORT_ERRORS:
-                # It is gone. Brokers of today pass requests on, so any will do, and the next call looks for another.
-                self.view.controller_id = -1
+                # Any broker forwards the request; the next call looks the controller up again.
+                self.metadata.controller_id = -1
         return await self.any_broker()
 
     def _rebootstrap(self) -> None:
-        self.view = ClusterMetadata()
+        self.metadata = ClusterMetadata()
         self._pool.disconnect_all("the cluster asked this client to bootstrap again")
 
-    def _give_up_ms(self, error: KafkaError, deadline_ms: int) -> int:
-        """While nobody has ever answered, the address may be wrong: the settings say how long to doubt that."""
+    def _retry_deadline_ms(self, error: KafkaError, deadline_ms: int) -> int:
+        """Earlier while no broker has ever responded: the bootstrap address may be wrong."""
         if self._pool.has_ever_connected or not isinstance(error, TRANSPORT_ERRORS):
             return deadline_ms
-        return min(deadline_ms, self._made_ms + self.settings.bootstrap_timeout_ms)
+        return min(deadline_ms, self._created_ms + self.settings.bootstrap_timeout_ms)
 
 
 def _may_be_retried(result: object) -> bool:

@@ -1,4 +1,4 @@
-"""How patient the client is. Lengths of time in milliseconds; the names follow Kafka's client settings."""
+"""Settings of the client, the producer and the fetcher, named after Kafka's client configs."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ class ClientSettings(msgspec.Struct, frozen=True):
     client_id: str = "strandline"
     connect_timeout_ms: int = 10_000
     request_timeout_ms: int = 30_000
-    # How long a call that needs several tries may take in all.
     api_timeout_ms: int = 60_000
-    # How long to go on asking when nobody has ever answered: a command line gives up at once.
+    """Of a call including its retries."""
     bootstrap_timeout_ms: int = 60_000
+    """How long to retry while no broker has ever responded; the command line sets a short one."""
     retry_backoff_ms: int = 100
     retry_backoff_max_ms: int = 1_000
     metadata_max_age_ms: int = 300_000
@@ -28,17 +28,17 @@ class ProducerSettings(msgspec.Struct, frozen=True):
     idempotent: bool = True
     linger_ms: int = 5
     batch_bytes: int = 16 << 10
-    # The largest record that is sent at all, and how much of several partitions goes into one request.
     max_record_bytes: int = 1 << 20
+    """Larger records are rejected with RecordTooLarge."""
     max_request_bytes: int = 1 << 20
     buffer_bytes: int = 32 << 20
     codec: Codec = Codec.NONE
     compression_level: int | None = None
-    # Batches of one partition under way at once; a broker remembers five for its answer to duplicates.
     max_in_flight: int = 5
+    """Batches per partition; brokers detect duplicates of the last five."""
     delivery_timeout_ms: int = 120_000
-    # How long a send waits for its topic to exist, and for room in the buffer.
     max_block_ms: int = 60_000
+    """How long a send waits for the topic's metadata, and for buffer space."""
 
     def __post_init__(self) -> None:
         if self.acks not in (-1, 0, 1):
@@ -58,20 +58,20 @@ class FetcherSettings(msgspec.Struct, frozen=True):
     use_sessions: bool = True
     check_crcs: bool = True
     keep_control_batches: bool = False
-    # What to do when the broker no longer, or not yet, has an offset.
-    out_of_range: str = "error"  # "earliest", "latest" or "error"
+    out_of_range: str = "error"
+    """When the partition does not have the offset: reset to "earliest" or "latest", or "error"."""
 
 
 class Backoff:
-    """Waits that double from try to try, each drawn a little shorter or longer so that clients do not march in step."""
+    """Exponential backoff with jitter, so that clients do not retry in step."""
 
     def __init__(self, settings: ClientSettings, random: Random) -> None:
         self._first_ms = settings.retry_backoff_ms
         self._max_ms = settings.retry_backoff_max_ms
         self._random = random
-        self._tries = 0
+        self._attempts = 0
 
     def next_ms(self) -> int:
-        length_ms = min(self._max_ms, self._first_ms << min(self._tries, 16))
-        self._tries += 1
+        length_ms = min(self._max_ms, self._first_ms << min(self._attempts, 16))
+        self._attempts += 1
         return max(1, round(length_ms * self._random.uniform(0.8, 1.2)))

@@ -73,7 +73,7 @@ def test_the_broker_limits_the_size_of_a_record(monkeypatch: pytest.MonkeyPatch)
     broker = FakeBroker("broker", {"t": 1})
     produced(monkeypatch, broker, b"x" * 2_000_000)
     assert [len(record.value or b"") for record in broker.records(TopicPartition("t", 0))] == [2_000_000]
-    broker.refusals.append(ErrorCode.MESSAGE_TOO_LARGE)
+    broker.faults.append(ErrorCode.MESSAGE_TOO_LARGE)
     with pytest.raises(KafkaError, match="MESSAGE_TOO_LARGE") as refused:
         produced(monkeypatch, broker, b"y" * 2_000_000)
     assert "raise max.message.bytes of the topic" in str(explain_error(refused.value, "-"))

@@ -1,5 +1,5 @@
-"""A broker of a hundred lines for the client's shells, on simulated machines: logs in memory, numbered batches checked
-as Kafka checks them, and `refusals` to say what goes wrong next.
+"""A small broker for tests of the client's shells, on simulated machines: logs in memory, sequence numbers checked as
+in Kafka, and `faults` to inject into the next responses.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ class FakeBroker:
         self.topics = topics
         self.logs: dict[TopicPartition, bytearray] = {}
         self.ends: dict[TopicPartition, int] = {}
-        self.asked: list[tuple[ApiKey, int]] = []
-        self.refusals: deque[ErrorCode | str] = deque()
+        self.received: list[tuple[ApiKey, int]] = []
+        self.faults: deque[ErrorCode | str] = deque()
         self.versions: dict[ApiKey, tuple[int, int]] = {}
-        # What a fetch of a partition is answered from an offset on, whatever the log holds.
         self.damage: dict[TopicPartition, tuple[int, ErrorCode]] = {}
+        """The error of fetches from this offset on."""
         self.next_producer_id = 1000
-        self._numbered: dict[tuple[TopicPartition, int], list[tuple[int, int, int]]] = {}
+        self._sequences: dict[tuple[TopicPartition, int], list[tuple[int, int, int]]] = {}
         self._grown = asyncio.Event()
 
     async def run(self, world: World) -> None:
@@ -46,8 +46,8 @@ class FakeBroker:
         log = bytes(self.logs.get(partition, b""))
         return [record for position, _ in batches(log) for record in decode_batch(log, position)]
 
-    async def answer(self, key: ApiKey, version: int, request: Any) -> Message | None:
-        self.asked.append((key, version))
+    async def respond(self, key: ApiKey, version: int, request: Any) -> Message | None:
+        self.received.append((key, version))
         handlers: dict[ApiKey, Callable[[int, Any], Message]] = {
             ApiKey.API_VERSIONS: self._api_versions,
             ApiKey.METADATA: self._metadata,
@@ -57,8 +57,8 @@ class FakeBroker:
         }
         if key == ApiKey.FETCH:
             return await self._fetch(version, request)
-        answer = handlers[key](version, request)
-        return None if key == ApiKey.PRODUCE and request.acks == 0 else answer
+        response = handlers[key](version, request)
+        return None if key == ApiKey.PRODUCE and request.acks == 0 else response
 
     def _api_versions(self, version: int, request: Any) -> Message:
         served = (ApiKey.PRODUCE, ApiKey.FETCH, ApiKey.LIST_OFFSETS, ApiKey.METADATA, ApiKey.INIT_PRODUCER_ID)
@@ -91,21 +91,21 @@ class FakeBroker:
         return producers.InitProducerIdResponse(producer_id=self.next_producer_id, producer_epoch=0)
 
     def _produce(self, version: int, request: produce.ProduceRequest) -> Message:
-        answer = produce.ProduceResponse()
+        response = produce.ProduceResponse()
         for topic in request.topic_data:
             name = topic.name or next(iter(self.topics))
             results = [self._append(TopicPartition(name, each.index), each.records) for each in topic.partition_data]
-            answer.responses.append(
+            response.responses.append(
                 produce.TopicProduceResponse(name=topic.name, topic_id=topic.topic_id, partition_responses=results)
             )
         self._grown.set()
         self._grown = asyncio.Event()
-        return answer
+        return response
 
     def _append(self, partition: TopicPartition, records: Any) -> produce.PartitionProduceResponse:
-        refusal = self.refusals.popleft() if self.refusals and isinstance(self.refusals[0], ErrorCode) else None
+        fault = self.faults.popleft() if self.faults and isinstance(self.faults[0], ErrorCode) else None
         data = bytearray(records)
-        code, offset = self._numbers(partition, data) if refusal is None else (refusal, -1)
+        code, offset = self._check_sequence(partition, data) if fault is None else (fault, -1)
         if code == ErrorCode.NONE and offset < 0:
             offset = self._store(partition, data)
         return produce.PartitionProduceResponse(index=partition.partition, error_code=code, base_offset=offset)
@@ -117,15 +117,15 @@ class FakeBroker:
         self.logs.setdefault(partition, bytearray()).extend(data)
         self.ends[partition] = offset + header.last_offset_delta + 1
         if header.producer_id >= 0:
-            known = self._numbered.setdefault((partition, header.producer_id), [])
+            known = self._sequences.setdefault((partition, header.producer_id), [])
             known.append((header.base_sequence, header.last_sequence, offset))
             del known[:-5]
         return offset
 
-    def _numbers(self, partition: TopicPartition, data: bytearray) -> tuple[ErrorCode, int]:
-        """(error, the offset of a batch that is known already)."""
+    def _check_sequence(self, partition: TopicPartition, data: bytearray) -> tuple[ErrorCode, int]:
+        """(error, the offset of the first append of a duplicate batch)."""
         header = read_header(data)
-        known = self._numbered.get((partition, header.producer_id), [])
+        known = self._sequences.get((partition, header.producer_id), [])
         if header.producer_id < 0:
             return ErrorCode.NONE, -1
         for first, last, offset in known:
@@ -135,7 +135,7 @@ class FakeBroker:
         return (ErrorCode.NONE if header.base_sequence == expected else ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER), -1
 
     def _list_offsets(self, version: int, request: list_offsets.ListOffsetsRequest) -> Message:
-        answer = list_offsets.ListOffsetsResponse()
+        response = list_offsets.ListOffsetsResponse()
         for topic in request.topics:
             partitions = []
             for each in topic.partitions:
@@ -144,33 +144,33 @@ class FakeBroker:
                 partitions.append(
                     list_offsets.ListOffsetsPartitionResponse(partition_index=each.partition_index, offset=offset)
                 )
-            answer.topics.append(list_offsets.ListOffsetsTopicResponse(name=topic.name, partitions=partitions))
-        return answer
+            response.topics.append(list_offsets.ListOffsetsTopicResponse(name=topic.name, partitions=partitions))
+        return response
 
     async def _fetch(self, version: int, request: fetch.FetchRequest) -> Message:
         grown = self._grown
-        answer = self._fetched(version, request)
-        if not any(each.records or each.error_code for topic in answer.responses for each in topic.partitions):
+        response = self._fetched(version, request)
+        if not any(each.records or each.error_code for topic in response.responses for each in topic.partitions):
             try:
                 async with asyncio.timeout(request.max_wait_ms / 1000):
                     await grown.wait()
             except TimeoutError:
-                return answer
-            answer = self._fetched(version, request)
-        return answer
+                return response
+            response = self._fetched(version, request)
+        return response
 
     def _fetched(self, version: int, request: fetch.FetchRequest) -> fetch.FetchResponse:
-        answer = fetch.FetchResponse()
+        response = fetch.FetchResponse()
         for topic in request.topics:
             name = topic.topic or next(iter(self.topics))
-            answer.responses.append(
+            response.responses.append(
                 fetch.FetchableTopicResponse(
                     topic=topic.topic,
                     topic_id=topic.topic_id,
                     partitions=[self._read(TopicPartition(name, each.partition), each) for each in topic.partitions],
                 )
             )
-        return answer
+        return response
 
     def _read(self, partition: TopicPartition, asked: fetch.FetchPartition) -> fetch.PartitionData:
         end = self.ends.get(partition, 0)
@@ -223,18 +223,18 @@ class _Peer(asyncio.Protocol):
             key = ApiKey(header.api_key)
             api = API[key]
             request, _ = decode(api.request, header.api_version, frame, position)
-            if broker.refusals and broker.refusals[0] == f"drop {key.name} before":
-                broker.refusals.popleft()
+            if broker.faults and broker.faults[0] == f"drop {key.name} before":
+                broker.faults.popleft()
                 transport.abort()
                 return
-            answer = await broker.answer(key, header.api_version, request)
-            if broker.refusals and broker.refusals[0] == f"drop {key.name} after":
-                broker.refusals.popleft()
+            response = await broker.respond(key, header.api_version, request)
+            if broker.faults and broker.faults[0] == f"drop {key.name} after":
+                broker.faults.popleft()
                 transport.abort()
                 return
-            if broker.refusals and broker.refusals[0] == f"ignore {key.name}":
-                broker.refusals.popleft()
+            if broker.faults and broker.faults[0] == f"ignore {key.name}":
+                broker.faults.popleft()
                 continue
-            if answer is not None:
-                for part in response_parts(header.correlation_id, api, header.api_version, answer):
+            if response is not None:
+                for part in response_parts(header.correlation_id, api, header.api_version, response):
                     transport.write(bytes(part))  # type: ignore[arg-type]

@@ -50,7 +50,7 @@ def play(
         return simulation.run(simulation.machine("client").boot(program), max_virtual_s=600)
 
 
-def test_what_is_produced_is_fetched() -> None:
+def test_produced_records_are_fetched() -> None:
     broker = FakeBroker("broker", {"t": 3})
 
     async def scenario(client: Client) -> list[tuple[int, bytes | None]]:
@@ -72,7 +72,7 @@ def test_what_is_produced_is_fetched() -> None:
         assert [value for where, value in found if where == partition] == [b"%d" % n for n in range(partition, 300, 3)]
 
 
-def test_a_delivery_says_where_the_record_went() -> None:
+def test_a_delivery_has_the_partition_and_offset_of_the_record() -> None:
     async def scenario(client: Client) -> list[Delivered]:
         async with client.producer() as producer:
             return [await (await producer.send("t", b"v", timestamp_ms=5)) for _ in range(2)]
@@ -80,7 +80,7 @@ def test_a_delivery_says_where_the_record_went() -> None:
     assert play(scenario, FakeBroker("broker", {"t": 1})) == [Delivered("t", 0, 0, 5), Delivered("t", 0, 1, 5)]
 
 
-def test_acks_zero_waits_for_nobody() -> None:
+def test_with_acks_0_a_delivery_does_not_wait_for_a_response() -> None:
     broker = FakeBroker("broker", {"t": 1})
 
     async def scenario(client: Client) -> Delivered:
@@ -94,7 +94,7 @@ def test_acks_zero_waits_for_nobody() -> None:
 
 
 @pytest.mark.parametrize("versions", [{ApiKey.PRODUCE: (3, 8), ApiKey.FETCH: (4, 11)}, {ApiKey.METADATA: (0, 8)}, {}])
-def test_old_brokers_are_spoken_to_by_topic_name(versions: dict[ApiKey, tuple[int, int]]) -> None:
+def test_requests_to_old_brokers_identify_topics_by_name(versions: dict[ApiKey, tuple[int, int]]) -> None:
     broker = FakeBroker("broker", {"t": 1})
     broker.versions = versions
 
@@ -106,7 +106,7 @@ def test_old_brokers_are_spoken_to_by_topic_name(versions: dict[ApiKey, tuple[in
             return [record.value for fetched in await fetcher.poll(5_000) for record in fetched.records()]
 
     assert play(scenario, broker) == [b"v"]
-    spoken = dict(broker.asked)
+    spoken = dict(broker.received)
     if ApiKey.PRODUCE in versions:
         assert (spoken[ApiKey.PRODUCE], spoken[ApiKey.FETCH]) == (8, 11)
     elif versions:
@@ -115,18 +115,18 @@ def test_old_brokers_are_spoken_to_by_topic_name(versions: dict[ApiKey, tuple[in
         assert (spoken[ApiKey.PRODUCE], spoken[ApiKey.FETCH]) == (13, 18)
 
 
-def test_a_broker_without_a_common_version_is_named() -> None:
+def test_the_error_for_a_missing_common_version_names_both_ranges() -> None:
     broker = FakeBroker("broker", {"t": 1})
     broker.versions = {ApiKey.METADATA: (90, 99)}
 
     async def scenario(client: Client) -> None:
         await client.topics.describe("t")
 
-    with pytest.raises(UnsupportedVersion, match="speaks Metadata 90 to 99"):
+    with pytest.raises(UnsupportedVersion, match="supports Metadata 90 to 99"):
         play(scenario, broker)
 
 
-def test_a_peer_that_speaks_something_else_is_told_apart_at_once() -> None:
+def test_a_peer_that_does_not_speak_kafka_is_a_protocol_violation_at_once() -> None:
     class Chatter(asyncio.Protocol):
         def connection_made(self, transport: asyncio.BaseTransport) -> None:
             assert isinstance(transport, asyncio.Transport)
@@ -140,11 +140,11 @@ def test_a_peer_that_speaks_something_else_is_told_apart_at_once() -> None:
     async def scenario(client: Client) -> None:
         await client.topics.list()
 
-    with pytest.raises(ProtocolViolation, match="cannot be understood"):
+    with pytest.raises(ProtocolViolation, match="is malformed"):
         play(scenario, WebServer("broker", {}))
 
 
-def test_nobody_at_the_address_is_said_after_the_patience_that_was_asked_for() -> None:
+def test_an_unreachable_bootstrap_address_fails_after_the_bootstrap_timeout() -> None:
     waited: list[int] = []
 
     async def scenario(client: Client) -> None:
@@ -160,7 +160,7 @@ def test_nobody_at_the_address_is_said_after_the_patience_that_was_asked_for() -
     assert waited[0] <= 500 < 4_000 < waited[1] <= 6_000
 
 
-def test_a_topic_that_does_not_exist_is_an_answer_for_admins_and_a_wait_for_producers() -> None:
+def test_a_missing_topic_is_an_error_for_admin_requests_and_retried_by_producers() -> None:
     broker = FakeBroker("broker", {})
 
     async def scenario(client: Client) -> tuple[Delivered, int]:
@@ -179,9 +179,9 @@ def test_a_topic_that_does_not_exist_is_an_answer_for_admins_and_a_wait_for_prod
 
 
 @pytest.mark.parametrize("fault", ["drop PRODUCE before", "drop PRODUCE after", ErrorCode.NOT_LEADER_OR_FOLLOWER])
-def test_a_batch_is_appended_once_whatever_happens_to_its_first_try(fault: str | ErrorCode) -> None:
+def test_a_batch_is_appended_once_whatever_happens_to_its_first_attempt(fault: str | ErrorCode) -> None:
     broker = FakeBroker("broker", {"t": 1})
-    broker.refusals.append(fault)
+    broker.faults.append(fault)
 
     async def scenario(client: Client) -> list[Delivered]:
         async with client.producer(ProducerSettings(batch_bytes=100)) as producer:
@@ -189,14 +189,14 @@ def test_a_batch_is_appended_once_whatever_happens_to_its_first_try(fault: str |
         return [await each for each in deliveries]
 
     delivered = play(scenario, broker)
-    assert not broker.refusals
+    assert not broker.faults
     assert [each.offset for each in delivered] == list(range(20))
     assert [record.value for record in broker.records(PARTITION)] == [b"%02d" % number * 20 for number in range(20)]
 
 
-def test_a_producer_says_why_it_has_to_try_again() -> None:
+def test_a_producer_has_the_reason_of_its_retries() -> None:
     broker = FakeBroker("broker", {"t": 1})
-    broker.refusals += [ErrorCode.KAFKA_STORAGE_ERROR] * 3
+    broker.faults += [ErrorCode.KAFKA_STORAGE_ERROR] * 3
 
     async def scenario(client: Client) -> list[str | None]:
         async with client.producer() as producer:
@@ -211,7 +211,7 @@ def test_a_producer_says_why_it_has_to_try_again() -> None:
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_order_and_number_survive_bad_weather(seed: int) -> None:
+def test_order_and_count_of_records_survive_random_faults(seed: int) -> None:
     broker = FakeBroker("broker", {"t": 2})
     weather = Weather(reset_chance=0.01, refuse_chance=0.2, slow_chance=0.05)
 
@@ -231,15 +231,15 @@ def test_order_and_number_survive_bad_weather(seed: int) -> None:
         assert [each.offset for each in delivered if each.partition == partition] == list(range(200))
 
 
-def test_a_producer_whose_broker_is_silent_gives_up_at_the_deadline() -> None:
+def test_a_record_fails_at_its_delivery_timeout_if_the_broker_does_not_respond() -> None:
     broker = FakeBroker("broker", {"t": 1})
-    broker.refusals.extend(["ignore PRODUCE"] * 50)
+    broker.faults.extend(["ignore PRODUCE"] * 50)
 
     async def scenario(client: Client) -> int:
         began_ms = client.router.now_ms()
         async with client.producer(ProducerSettings(delivery_timeout_ms=5_000)) as producer:
             delivery = await producer.send("t", b"v")
-            with pytest.raises(RequestTimedOut, match=r"5000 ms|did not answer"):
+            with pytest.raises(RequestTimedOut, match=r"5000 ms|did not respond"):
                 await delivery
         return client.router.now_ms() - began_ms
 
@@ -247,7 +247,7 @@ def test_a_producer_whose_broker_is_silent_gives_up_at_the_deadline() -> None:
     assert 5_000 <= took_ms <= 6_500
 
 
-def test_a_full_buffer_holds_the_sender_up_until_there_is_room() -> None:
+def test_send_waits_for_buffer_space() -> None:
     broker = FakeBroker("broker", {"t": 1})
 
     async def scenario(client: Client) -> int:
@@ -261,7 +261,7 @@ def test_a_full_buffer_holds_the_sender_up_until_there_is_room() -> None:
     assert play(scenario, broker) == 100
 
 
-def test_records_too_large_and_partitions_that_do_not_exist_are_refused_at_once() -> None:
+def test_records_too_large_and_partitions_that_do_not_exist_are_rejected_at_once() -> None:
     async def scenario(client: Client) -> None:
         async with client.producer(ProducerSettings(max_record_bytes=100)) as producer:
             with pytest.raises(RecordTooLarge, match="takes 236 bytes, and this producer sends at most 100"):
@@ -272,7 +272,7 @@ def test_records_too_large_and_partitions_that_do_not_exist_are_refused_at_once(
     play(scenario, FakeBroker("broker", {"t": 2}))
 
 
-def test_a_record_larger_than_the_buffer_goes_alone() -> None:
+def test_a_record_larger_than_the_buffer_is_sent_alone() -> None:
     broker = FakeBroker("broker", {"t": 1})
 
     async def scenario(client: Client) -> list[int]:
@@ -284,7 +284,7 @@ def test_a_record_larger_than_the_buffer_goes_alone() -> None:
     assert play(scenario, broker) == [0, 1, 2, 3]
 
 
-def test_a_partition_added_since_we_looked_last_is_looked_for_again() -> None:
+def test_metadata_is_refreshed_for_a_partition_added_since_the_last_refresh() -> None:
     broker = FakeBroker("broker", {"t": 1})
 
     async def scenario(client: Client) -> tuple[int, int]:
@@ -297,7 +297,7 @@ def test_a_partition_added_since_we_looked_last_is_looked_for_again() -> None:
     assert play(scenario, broker) == (2, 0)
 
 
-def test_an_error_inside_drops_what_was_not_delivered() -> None:
+def test_an_exception_inside_the_producer_block_drops_undelivered_records() -> None:
     broker = FakeBroker("broker", {"t": 1})
 
     async def scenario(client: Client) -> None:
@@ -314,7 +314,7 @@ def test_an_error_inside_drops_what_was_not_delivered() -> None:
     assert broker.records(PARTITION) == []
 
 
-def test_a_fetcher_waits_for_records_and_sleeps_no_longer_than_asked() -> None:
+def test_poll_waits_for_records_up_to_its_timeout() -> None:
     broker = FakeBroker("broker", {"t": 1})
 
     async def scenario(client: Client) -> tuple[int, int]:
@@ -334,7 +334,7 @@ def test_a_fetcher_waits_for_records_and_sleeps_no_longer_than_asked() -> None:
 
 
 @pytest.mark.parametrize(("policy", "expected"), [("earliest", 0), ("latest", 3)])
-def test_an_offset_that_is_not_there_is_reset_as_asked(policy: str, expected: int) -> None:
+def test_an_offset_out_of_range_is_reset_by_policy(policy: str, expected: int) -> None:
     broker = FakeBroker("broker", {"t": 1})
 
     async def scenario(client: Client) -> int:
@@ -350,7 +350,7 @@ def test_an_offset_that_is_not_there_is_reset_as_asked(policy: str, expected: in
     assert play(scenario, broker) == expected
 
 
-def test_an_offset_that_is_not_there_is_an_error_otherwise() -> None:
+def test_an_offset_out_of_range_is_an_error_without_a_reset_policy() -> None:
     async def scenario(client: Client) -> None:
         async with client.fetcher() as fetcher:
             fetcher.assign(PARTITION, 99)
@@ -361,7 +361,7 @@ def test_an_offset_that_is_not_there_is_an_error_otherwise() -> None:
 
 
 @pytest.mark.parametrize("code", [ErrorCode.CORRUPT_MESSAGE, ErrorCode.KAFKA_STORAGE_ERROR])
-def test_damage_at_the_broker_is_an_error_after_a_few_tries(code: ErrorCode) -> None:
+def test_damaged_records_at_the_broker_are_an_error_after_a_few_attempts(code: ErrorCode) -> None:
     broker = FakeBroker("broker", {"t": 2})
 
     async def scenario(client: Client) -> int:
@@ -381,7 +381,7 @@ def test_damage_at_the_broker_is_an_error_after_a_few_tries(code: ErrorCode) -> 
     assert 500 < play(scenario, broker) < 5_000
 
 
-def test_a_fetcher_reads_on_when_another_try_finds_no_damage() -> None:
+def test_a_fetcher_continues_if_a_retry_finds_no_damage() -> None:
     broker = FakeBroker("broker", {"t": 1})
 
     async def scenario(client: Client) -> list[bytes | None]:
@@ -399,9 +399,9 @@ def test_a_fetcher_reads_on_when_another_try_finds_no_damage() -> None:
     assert play(scenario, broker) == [b"v"]
 
 
-def test_a_fetcher_outlives_its_connections() -> None:
+def test_a_fetcher_survives_lost_connections() -> None:
     broker = FakeBroker("broker", {"t": 1})
-    broker.refusals.extend(["drop FETCH before", "drop FETCH after"])
+    broker.faults.extend(["drop FETCH before", "drop FETCH after"])
 
     async def scenario(client: Client) -> list[bytes | None]:
         async with client.producer() as producer:
@@ -415,7 +415,7 @@ def test_a_fetcher_outlives_its_connections() -> None:
     assert play(scenario, broker) == [b"v"]
 
 
-def test_offsets_are_listed_and_unknown_partitions_are_errors_of_their_own() -> None:
+def test_offsets_are_listed_with_an_error_for_each_unknown_partition() -> None:
     async def scenario(client: Client) -> None:
         async with client.producer() as producer:
             await producer.send("t", b"v")
@@ -427,15 +427,15 @@ def test_offsets_are_listed_and_unknown_partitions_are_errors_of_their_own() -> 
     play(scenario, FakeBroker("broker", {"t": 1}), settings=ClientSettings(api_timeout_ms=2_000))
 
 
-def test_a_silent_broker_costs_the_connection_and_the_call_is_repeated() -> None:
+def test_a_timed_out_call_closes_the_connection_and_is_retried() -> None:
     broker = FakeBroker("broker", {"t": 1})
-    broker.refusals.append("ignore METADATA")
+    broker.faults.append("ignore METADATA")
 
     async def scenario(client: Client) -> str:
         return (await client.topics.describe("t")).name
 
     assert play(scenario, broker, settings=ClientSettings(request_timeout_ms=1_000)) == "t"
-    assert [key for key, _ in broker.asked] == [
+    assert [key for key, _ in broker.received] == [
         ApiKey.API_VERSIONS,
         ApiKey.METADATA,
         ApiKey.API_VERSIONS,

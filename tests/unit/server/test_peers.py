@@ -237,7 +237,7 @@ def test_a_request_that_the_version_of_an_older_node_cannot_express_is_not_sent(
 
 def test_without_a_common_version_the_error_names_the_node_and_both_ranges() -> None:
     async def exchange(peers: PeerConnections, simulation: Simulation, there: Machine) -> None:
-        with pytest.raises(UnsupportedVersion, match=r"peer:9093 .* speaks Vote 7 to 9, we 0 to 2"):
+        with pytest.raises(UnsupportedVersion, match=r"peer:9093 .* supports Vote 7 to 9, this client 0 to 2"):
             await peers.call(PEER, vote(1), timeout_ms=2000)
 
     run_scenario(exchange, FakePeer(vote_versions=(7, 9)))

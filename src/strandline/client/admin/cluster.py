@@ -1,8 +1,8 @@
-"""The cluster itself: its brokers and their disks."""
+"""Describes the cluster, its brokers and their log directories; unregisters brokers."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 from strandline.client.errors import error_of
 from strandline.client.routing import Router
@@ -17,23 +17,20 @@ from strandline.protocol.messages.cluster import (
 from strandline.protocol.messages.log_dirs import DescribeLogDirsRequest, DescribeLogDirsResponse
 
 
-@dataclass(frozen=True, slots=True)
-class BrokerDescription:
+class BrokerDescription(msgspec.Struct, frozen=True):
     id: int
     endpoint: Endpoint
     rack: str | None
     fenced: bool
 
 
-@dataclass(frozen=True, slots=True)
-class ClusterDescription:
+class ClusterDescription(msgspec.Struct, frozen=True):
     cluster_id: str
     controller_id: int
     brokers: list[BrokerDescription]
 
 
-@dataclass(frozen=True, slots=True)
-class LogDirectory:
+class LogDirectory(msgspec.Struct, frozen=True):
     path: str
     error: ErrorCode
     total_bytes: int
@@ -49,31 +46,31 @@ class ClusterAdmin:
         connection = await self._router.retrying(self._router.any_broker, self._router.deadline_ms())
         version = connection.versions.newest_common_version(DescribeClusterRequest)
         request = DescribeClusterRequest(include_fenced_brokers=version >= 2)
-        answer = await self._router.call(request, DescribeClusterResponse, version=version)
-        if answer.error_code:
-            raise error_of(answer.error_code, answer.error_message)
+        response = await self._router.call(request, DescribeClusterResponse, version=version)
+        if response.error_code:
+            raise error_of(response.error_code, response.error_message)
         brokers = [
             BrokerDescription(broker.broker_id, Endpoint(broker.host, broker.port), broker.rack, broker.is_fenced)
-            for broker in sorted(answer.brokers, key=lambda each: each.broker_id)
+            for broker in sorted(response.brokers, key=lambda each: each.broker_id)
         ]
-        return ClusterDescription(answer.cluster_id, answer.controller_id, brokers)
+        return ClusterDescription(response.cluster_id, response.controller_id, brokers)
 
     async def unregister(self, broker_id: int) -> None:
-        """Forgets a broker that is gone for good; its replicas stay assigned to it until they are moved."""
+        """Removes the registration of a stopped broker; its replicas stay assigned to it until they are reassigned."""
 
-        async def ask() -> None:
+        async def attempt() -> None:
             request = UnregisterBrokerRequest(broker_id=broker_id)
-            answer = await self._router.call(request, UnregisterBrokerResponse, controller=True)
-            if answer.error_code:
-                raise error_of(answer.error_code, answer.error_message or f"broker {broker_id}")
+            response = await self._router.call(request, UnregisterBrokerResponse, controller=True)
+            if response.error_code:
+                raise error_of(response.error_code, response.error_message or f"broker {broker_id}")
 
-        await self._router.retrying(ask, self._router.deadline_ms())
+        await self._router.retrying(attempt, self._router.deadline_ms())
 
     async def log_directories(self, broker_id: int) -> list[LogDirectory]:
         request = DescribeLogDirsRequest(topics=None)
-        answer = await self._router.call_broker(broker_id, request, DescribeLogDirsResponse)
-        if answer.error_code:
-            raise error_of(answer.error_code, f"broker {broker_id}")
+        response = await self._router.call_broker(broker_id, request, DescribeLogDirsResponse)
+        if response.error_code:
+            raise error_of(response.error_code, f"broker {broker_id}")
         return [
             LogDirectory(
                 each.log_dir,
@@ -86,5 +83,5 @@ class ClusterAdmin:
                     for entry in topic.partitions
                 },
             )
-            for each in answer.results
+            for each in response.results
         ]

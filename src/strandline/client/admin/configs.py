@@ -1,11 +1,12 @@
-"""Settings of topics, brokers and the cluster: described with where each value comes from, set, unset."""
+"""Describes and alters the configs of topics, brokers and groups; each value is described with its source."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from enum import IntEnum
 from typing import TypeVar
+
+import msgspec
 
 from strandline.client.errors import error_of
 from strandline.client.routing import Router
@@ -44,16 +45,15 @@ class ConfigSource(IntEnum):
     GROUP = 8
 
 
-@dataclass(frozen=True, slots=True)
-class Resource:
-    """An empty broker name stands for the defaults of all brokers."""
+class Resource(msgspec.Struct, frozen=True):
+    """A broker resource with an empty name is the cluster-wide default of all brokers."""
 
     type: ResourceType
     name: str
 
     @property
     def broker_id(self) -> int | None:
-        """The one broker that can answer, where only it can."""
+        """The broker that must handle the request; None if any broker can."""
         is_broker = self.type in (ResourceType.BROKER, ResourceType.BROKER_LOGGER)
         return int(self.name) if is_broker and self.name.isdigit() else None
 
@@ -62,10 +62,10 @@ class Resource:
         return f"{kind} {self.name!r}" if self.name else "the cluster-wide broker defaults"
 
 
-@dataclass(frozen=True, slots=True)
-class ConfigEntry:
+class ConfigEntry(msgspec.Struct, frozen=True):
     name: str
-    value: str | None  # None: sensitive, or without a value
+    value: str | None
+    """None: sensitive, or not set."""
     source: ConfigSource
     read_only: bool
     sensitive: bool
@@ -93,8 +93,8 @@ class ConfigAdmin:
         request = DescribeConfigsRequest(
             resources=[wanted], include_synonyms=synonyms, include_documentation=documentation
         )
-        answer = await self._ask(resource, request, DescribeConfigsResponse)
-        result = answer.results[0]
+        response = await self._send(resource, request, DescribeConfigsResponse)
+        result = response.results[0]
         if result.error_code:
             raise error_of(result.error_code, result.error_message or str(resource))
         return [_entry(entry) for entry in sorted(result.configs, key=lambda each: each.name)]
@@ -107,7 +107,7 @@ class ConfigAdmin:
         unset: Iterable[str] = (),
         validate_only: bool = False,
     ) -> None:
-        """All of it, or nothing and a KafkaError."""
+        """Applies all changes, or none and raises KafkaError."""
         changes = [
             *(IncrementalAlterConfigsRequestAlterableConfig(name=key, value=text) for key, text in (set or {}).items()),
             *(IncrementalAlterConfigsRequestAlterableConfig(name=key, config_operation=1, value=None) for key in unset),
@@ -120,16 +120,16 @@ class ConfigAdmin:
             ],
             validate_only=validate_only,
         )
-        answer = await self._ask(resource, request, IncrementalAlterConfigsResponse)
-        result = answer.responses[0]
+        response = await self._send(resource, request, IncrementalAlterConfigsResponse)
+        result = response.responses[0]
         if result.error_code:
             raise error_of(result.error_code, result.error_message or str(resource))
 
-    async def _ask(self, resource: Resource, request: Message, response: type[R]) -> R:
+    async def _send(self, resource: Resource, request: Message, response_type: type[R]) -> R:
         broker_id = resource.broker_id
         if broker_id is not None:
-            return await self._router.call_broker(broker_id, request, response)
-        return await self._router.call(request, response)
+            return await self._router.call_broker(broker_id, request, response_type)
+        return await self._router.call(request, response_type)
 
 
 def _entry(entry: DescribeConfigsResourceResult) -> ConfigEntry:

@@ -1,4 +1,4 @@
-"""Partition leaders elected on demand: the preferred one, or, if nothing else is left, any replica that lives."""
+"""Elects partition leaders on request: the preferred replica, or uncleanly any live replica."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Election(IntEnum):
 async def elect_leaders(
     router: Router, election: Election, partitions: Iterable[TopicPartition] | None
 ) -> dict[TopicPartition, KafkaError | None]:
-    """What came of it for each partition; for all of them (None) only those where an election was needed."""
+    """The outcome by partition; for `None` (all partitions) only those where an election was needed."""
     topics: dict[str, TopicPartitions] = {}
     for each in partitions or ():
         topics.setdefault(each.topic, TopicPartitions(topic=each.topic)).partitions.append(each.partition)
@@ -30,16 +30,16 @@ async def elect_leaders(
         timeout_ms=router.settings.request_timeout_ms,
     )
 
-    async def ask() -> dict[TopicPartition, KafkaError | None]:
-        answer = await router.call(request, ElectLeadersResponse, controller=True)
-        if answer.error_code:
-            raise error_of(answer.error_code)
+    async def attempt() -> dict[TopicPartition, KafkaError | None]:
+        response = await router.call(request, ElectLeadersResponse, controller=True)
+        if response.error_code:
+            raise error_of(response.error_code)
         return {
             TopicPartition(topic.topic, each.partition_id): error_of(each.error_code, each.error_message)
             if each.error_code
             else None
-            for topic in answer.replica_election_results
+            for topic in response.replica_election_results
             for each in topic.partition_result
         }
 
-    return await router.retrying(ask, router.deadline_ms())
+    return await router.retrying(attempt, router.deadline_ms())

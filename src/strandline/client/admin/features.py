@@ -1,10 +1,11 @@
-"""Feature levels: what the brokers support, what the cluster has agreed on, and changing that."""
+"""Feature levels: the supported ranges, the finalized levels, and changes of the finalized levels."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import IntEnum
+
+import msgspec
 
 from strandline import __version__
 from strandline.client.connection import SOFTWARE_NAME
@@ -21,9 +22,8 @@ class UpgradeType(IntEnum):
     UNSAFE_DOWNGRADE = 3
 
 
-@dataclass(frozen=True, slots=True)
-class Feature:
-    """`finalized` is 0 for a feature that is supported but not in use."""
+class Feature(msgspec.Struct, frozen=True):
+    """`finalized` is 0 for a feature that is supported but not finalized."""
 
     name: str
     supported: tuple[int, int] | None
@@ -35,7 +35,7 @@ class FeatureAdmin:
         self._router = router
 
     async def describe(self) -> list[Feature]:
-        """As one broker sees them, asked anew: what a connection learned is from when it was opened."""
+        """As one broker sees them now: the versions negotiated by a connection date from its start."""
         versions = BrokerVersions(
             await self._router.call(
                 ApiVersionsRequest(client_software_name=SOFTWARE_NAME, client_software_version=__version__),
@@ -49,7 +49,7 @@ class FeatureAdmin:
         ]
 
     async def update(self, levels: Mapping[str, int], how: UpgradeType, *, validate_only: bool = False) -> None:
-        """All of them or none, from brokers new enough to promise that; level 0 takes a feature out of use."""
+        """Level 0 removes a feature. Newer brokers apply all changes or none."""
         connection = await self._router.retrying(self._router.any_broker, self._router.deadline_ms())
         version = connection.versions.newest_common_version(UpdateFeaturesRequest)
         updates = [FeatureUpdateKey(feature=name, max_version_level=level) for name, level in levels.items()]
@@ -60,12 +60,12 @@ class FeatureAdmin:
                 update.upgrade_type = how
         request = UpdateFeaturesRequest(feature_updates=updates, validate_only=validate_only)
 
-        async def ask() -> None:
-            answer = await self._router.call(request, UpdateFeaturesResponse, version=version, controller=True)
-            outcomes = [(answer.error_code, answer.error_message, ", ".join(levels))]
-            outcomes += [(result.error_code, result.error_message, result.feature) for result in answer.results]
+        async def attempt() -> None:
+            response = await self._router.call(request, UpdateFeaturesResponse, version=version, controller=True)
+            outcomes = [(response.error_code, response.error_message, ", ".join(levels))]
+            outcomes += [(result.error_code, result.error_message, result.feature) for result in response.results]
             for code, message, what in outcomes:
                 if code:
                     raise error_of(code, message or f"feature {what}")
 
-        await self._router.retrying(ask, self._router.deadline_ms())
+        await self._router.retrying(attempt, self._router.deadline_ms())

@@ -1,6 +1,6 @@
-"""The numbers that a node of ours shows to whoever asks in HTTP at one of its listeners.
+"""Reads the metrics page (HTTP, on any listener) of a Strandline node.
 
-Other clusters have no such page: then there are no numbers, and that is all.
+Apache Kafka has no such page: for its brokers the result is empty.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _LARGEST_PAGE_BYTES: Final = 16 * 1024 * 1024
 
 
 async def read_metrics(network: Network, endpoint: Endpoint, timeout_ms: int) -> dict[str, float]:
-    """By the names of the samples; nothing if there is no such page, or not in time."""
+    """Values by sample name; empty if there is no such page, or no response in time."""
     page = _Page()
     try:
         async with asyncio.timeout(timeout_ms / 1000):
@@ -32,7 +32,7 @@ async def read_metrics(network: Network, endpoint: Endpoint, timeout_ms: int) ->
         return {}
     try:
         return parse_exposition(body.decode())
-    except ValueError:  # somebody else's page
+    except ValueError:  # not a metrics page
         return {}
 
 

@@ -1,9 +1,10 @@
-"""Offsets by place or by time (ListOffsets), asked of each partition's leader."""
+"""Offsets by timestamp (ListOffsets), requested from each partition's leader."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+
+import msgspec
 
 from strandline.client.connection import Connection
 from strandline.client.errors import error_of
@@ -18,9 +19,8 @@ from strandline.protocol.messages.list_offsets import (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class ListedOffset:
-    """Offset -1: no record is that young."""
+class ListedOffset(msgspec.Struct, frozen=True):
+    """Offset -1: the partition has no record with such a timestamp or a later one."""
 
     offset: int
     timestamp_ms: int
@@ -36,12 +36,12 @@ async def list_offsets(
 ) -> dict[TopicPartition, ListedOffset | KafkaError]:
     """For each partition the first offset at or after a timestamp, or the offset of a special one (`LATEST`)."""
 
-    async def ask(
+    async def attempt(
         connection: Connection, partitions: list[TopicPartition]
     ) -> dict[TopicPartition, ListedOffset | KafkaError]:
         topics: dict[str, ListOffsetsTopic] = {}
         for partition in partitions:
-            leader = router.view.leader_of(partition)
+            leader = router.metadata.leader_of(partition)
             topics.setdefault(partition.topic, ListOffsetsTopic(name=partition.topic)).partitions.append(
                 ListOffsetsPartition(
                     partition_index=partition.partition,
@@ -57,15 +57,15 @@ async def list_offsets(
         )
         return _results(await connection.call(request, ListOffsetsResponse), partitions)
 
-    return await router.per_leader(wanted, ask, timeout_ms)
+    return await router.per_leader(wanted, attempt, timeout_ms)
 
 
 def _results(
-    answer: ListOffsetsResponse, partitions: list[TopicPartition]
+    response: ListOffsetsResponse, partitions: list[TopicPartition]
 ) -> dict[TopicPartition, ListedOffset | KafkaError]:
-    missing = error_of(ErrorCode.UNKNOWN_SERVER_ERROR, "the broker left it out of its answer")
+    missing = error_of(ErrorCode.UNKNOWN_SERVER_ERROR, "the response lacks this partition")
     results: dict[TopicPartition, ListedOffset | KafkaError] = dict.fromkeys(partitions, missing)
-    for topic in answer.topics:
+    for topic in response.topics:
         for entry in topic.partitions:
             partition = TopicPartition(topic.name, entry.partition_index)
             if entry.error_code:

@@ -1,13 +1,14 @@
-"""The quorum of controllers: who leads, who votes, how far everybody is; voters added and removed (KIP-853).
+"""Describes the metadata quorum (leader, voters, observers and their lag); adds and removes voters (KIP-853).
 
-Brokers pass these questions on to the active controller. Asked at a controller's own listener, only the active one
-answers, so it is looked up first: that is the way in when no broker is left.
+Brokers forward these requests to the active controller. Of the controllers only the active one handles them, so a
+client that is connected to controller listeners, for example while no broker runs, looks it up first.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TypeVar
+
+import msgspec
 
 from strandline.client.connection import Connection
 from strandline.client.errors import error_of
@@ -34,9 +35,8 @@ R = TypeVar("R", bound=Message)
 CONTROLLERS = 2
 
 
-@dataclass(frozen=True, slots=True)
-class QuorumMember:
-    """-1 where the leader does not know."""
+class QuorumMember(msgspec.Struct, frozen=True):
+    """-1 for values that the leader does not know."""
 
     id: int
     directory_id: Uuid
@@ -45,15 +45,14 @@ class QuorumMember:
     last_caught_up_ms: int
 
 
-@dataclass(frozen=True, slots=True)
-class QuorumDescription:
+class QuorumDescription(msgspec.Struct, frozen=True):
     leader_id: int
     leader_epoch: int
     high_watermark: int
     voters: list[QuorumMember]
     observers: list[QuorumMember]
     listeners: dict[int, list[tuple[str, Endpoint]]]
-    """Of the voters, by name; empty from a cluster before kraft.version 1."""
+    """Of the voters, by node id; empty before kraft.version 1."""
 
     @property
     def log_end_offset(self) -> int:
@@ -64,7 +63,7 @@ class QuorumDescription:
         return next((each for each in self.voters if each.id == node_id), None)
 
     def observer(self, node_id: int) -> QuorumMember | None:
-        """The one heard from last: a node whose disk was replaced is remembered under its old directory for a while."""
+        """The most recent one: a node whose disk was replaced is listed with its old directory id for a while."""
         same = [each for each in self.observers if each.id == node_id]
         return max(same, key=lambda each: each.last_fetch_ms, default=None)
 
@@ -88,11 +87,11 @@ class Quorum:
 
         deadline_ms = self._router.deadline_ms()
 
-        async def ask() -> QuorumDescription:
-            answer = await self._ask(request, DescribeQuorumResponse, deadline_ms)
-            if answer.error_code:
-                raise error_of(answer.error_code, answer.error_message)
-            partition = answer.topics[0].partitions[0]
+        async def attempt() -> QuorumDescription:
+            response = await self._send(request, DescribeQuorumResponse, deadline_ms)
+            if response.error_code:
+                raise error_of(response.error_code, response.error_message)
+            partition = response.topics[0].partitions[0]
             if partition.error_code:
                 raise error_of(partition.error_code, partition.error_message)
             return QuorumDescription(
@@ -103,23 +102,23 @@ class Quorum:
                 [_member(each) for each in sorted(partition.observers, key=lambda each: each.replica_id)],
                 {
                     node.node_id: [(each.name, Endpoint(each.host, each.port)) for each in node.listeners]
-                    for node in answer.nodes
+                    for node in response.nodes
                 },
             )
 
-        return await self._router.retrying(ask, deadline_ms)
+        return await self._router.retrying(attempt, deadline_ms)
 
     async def controllers(self) -> dict[int, Endpoint]:
-        """Where the registered controllers are, voters or not, as the active one knows them."""
+        """The endpoints of the registered controllers, voters or not."""
         described = await self.describe()
         listeners = described.listeners.get(described.leader_id)
         if not listeners:
             return {}
-        answer = await _describe_controllers(await self._router.at(listeners[0][1]))
-        return {each.broker_id: Endpoint(each.host, each.port) for each in answer.brokers}
+        response = await _describe_controllers(await self._router.at(listeners[0][1]))
+        return {each.broker_id: Endpoint(each.host, each.port) for each in response.brokers}
 
     async def add(self, voter_id: int, directory_id: Uuid, listeners: list[tuple[str, Endpoint]]) -> None:
-        """Done when the new voter set is committed. Whoever is a voter already, with this directory, stays one."""
+        """Returns when the new voter set is committed, or if the node is a voter with this directory id already."""
         request = AddRaftVoterRequest(
             cluster_id=None,
             timeout_ms=self._router.settings.request_timeout_ms,
@@ -132,7 +131,7 @@ class Quorum:
         except KafkaError as error:
             if error.code != ErrorCode.DUPLICATE_VOTER:
                 raise
-            # Perhaps it was ourselves: the answer to an earlier try was lost.
+            # It may have been added by an earlier attempt whose response was lost.
             voter = (await self.describe()).voter(voter_id)
             if voter is None or voter.directory_id != directory_id:
                 raise
@@ -146,39 +145,39 @@ class Quorum:
                 raise
 
     async def _change(
-        self, request: Message, response: type[AddRaftVoterResponse] | type[RemoveRaftVoterResponse], what: str
+        self, request: Message, response_type: type[AddRaftVoterResponse] | type[RemoveRaftVoterResponse], what: str
     ) -> None:
         deadline_ms = self._router.deadline_ms()
 
-        async def ask() -> None:
-            answer = await self._ask(request, response, deadline_ms)
-            if answer.error_code:
-                raise error_of(answer.error_code, answer.error_message or what)
+        async def attempt() -> None:
+            response = await self._send(request, response_type, deadline_ms)
+            if response.error_code:
+                raise error_of(response.error_code, response.error_message or what)
 
-        await self._router.retrying(ask, deadline_ms)
+        await self._router.retrying(attempt, deadline_ms)
 
-    async def _ask(self, request: Message, response: type[R], deadline_ms: int) -> R:
-        connection = await self._door()
+    async def _send(self, request: Message, response_type: type[R], deadline_ms: int) -> R:
+        connection = await self._voter_api_connection()
         remaining_ms = max(1, min(self._router.settings.request_timeout_ms, deadline_ms - self._router.now_ms()))
-        return await connection.call(request, response, timeout_ms=remaining_ms)
+        return await connection.call(request, response_type, timeout_ms=remaining_ms)
 
-    async def _door(self) -> Connection:
-        """A broker, which passes questions on, or the active controller."""
+    async def _voter_api_connection(self) -> Connection:
+        """To a broker, which forwards the request, or to the active controller."""
         connection = await self._router.any_broker()
         if connection.versions.serves(MetadataRequest):
             return connection
-        answer = await _describe_controllers(connection)
-        active = [each for each in answer.brokers if each.broker_id == answer.controller_id]
+        response = await _describe_controllers(connection)
+        active = [each for each in response.brokers if each.broker_id == response.controller_id]
         if not active:
             raise KafkaError(ErrorCode.NOT_CONTROLLER, "the controllers have not elected a leader")
         return await self._router.at(Endpoint(active[0].host, active[0].port))
 
 
 async def _describe_controllers(connection: Connection) -> DescribeClusterResponse:
-    answer = await connection.call(DescribeClusterRequest(endpoint_type=CONTROLLERS), DescribeClusterResponse)
-    if answer.error_code:
-        raise error_of(answer.error_code, answer.error_message)
-    return answer
+    response = await connection.call(DescribeClusterRequest(endpoint_type=CONTROLLERS), DescribeClusterResponse)
+    if response.error_code:
+        raise error_of(response.error_code, response.error_message)
+    return response
 
 
 def _member(state: ReplicaState) -> QuorumMember:

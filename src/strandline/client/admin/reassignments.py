@@ -1,9 +1,10 @@
-"""Replicas moved from broker to broker (KIP-455): begun, listed while they go on, cancelled."""
+"""Partition reassignments (KIP-455): started, listed while they are ongoing, cancelled."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from strandline.client.errors import error_of
 from strandline.client.routing import Router
@@ -20,9 +21,8 @@ from strandline.protocol.messages.reassignments import (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Reassignment:
-    """One under way: `replicas` are all that hold data now, those that come and those that go included."""
+class Reassignment(msgspec.Struct, frozen=True):
+    """An ongoing one: `replicas` includes those being added and those being removed."""
 
     partition: TopicPartition
     replicas: tuple[int, ...]
@@ -38,15 +38,15 @@ class ReassignmentAdmin:
     def __init__(self, router: Router) -> None:
         self._router = router
 
-    async def begin(self, moves: Mapping[TopicPartition, Sequence[int]]) -> dict[TopicPartition, KafkaError]:
-        """Where each partition is to live; the answer names those that were refused."""
+    async def start(self, moves: Mapping[TopicPartition, Sequence[int]]) -> dict[TopicPartition, KafkaError]:
+        """Starts moving each partition to these replicas; returns the errors by partition."""
         return await self._alter({partition: list(replicas) for partition, replicas in moves.items()})
 
     async def cancel(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, KafkaError]:
-        """Back to where they were; the answer names those that were refused."""
+        """Reverts to the replicas before the reassignment; returns the errors by partition."""
         return await self._alter(dict.fromkeys(partitions))
 
-    async def under_way(self, partitions: Iterable[TopicPartition] | None = None) -> list[Reassignment]:
+    async def ongoing(self, partitions: Iterable[TopicPartition] | None = None) -> list[Reassignment]:
         topics: dict[str, ListPartitionReassignmentsTopics] = {}
         for each in partitions or ():
             topic = topics.setdefault(each.topic, ListPartitionReassignmentsTopics(name=each.topic))
@@ -56,10 +56,10 @@ class ReassignmentAdmin:
             timeout_ms=self._router.settings.request_timeout_ms,
         )
 
-        async def ask() -> list[Reassignment]:
-            answer = await self._router.call(request, ListPartitionReassignmentsResponse, controller=True)
-            if answer.error_code:
-                raise error_of(answer.error_code, answer.error_message)
+        async def attempt() -> list[Reassignment]:
+            response = await self._router.call(request, ListPartitionReassignmentsResponse, controller=True)
+            if response.error_code:
+                raise error_of(response.error_code, response.error_message)
             return [
                 Reassignment(
                     TopicPartition(topic.name, each.partition_index),
@@ -67,11 +67,11 @@ class ReassignmentAdmin:
                     tuple(each.adding_replicas),
                     tuple(each.removing_replicas),
                 )
-                for topic in sorted(answer.topics, key=lambda topic: topic.name)
+                for topic in sorted(response.topics, key=lambda topic: topic.name)
                 for each in sorted(topic.partitions, key=lambda each: each.partition_index)
             ]
 
-        return await self._router.retrying(ask, self._router.deadline_ms())
+        return await self._router.retrying(attempt, self._router.deadline_ms())
 
     async def _alter(self, wanted: Mapping[TopicPartition, list[int] | None]) -> dict[TopicPartition, KafkaError]:
         topics: dict[str, ReassignableTopic] = {}
@@ -83,17 +83,17 @@ class ReassignmentAdmin:
             topics=[*topics.values()], timeout_ms=self._router.settings.request_timeout_ms
         )
 
-        async def ask() -> dict[TopicPartition, KafkaError]:
-            answer = await self._router.call(request, AlterPartitionReassignmentsResponse, controller=True)
-            if answer.error_code:
-                raise error_of(answer.error_code, answer.error_message)
+        async def attempt() -> dict[TopicPartition, KafkaError]:
+            response = await self._router.call(request, AlterPartitionReassignmentsResponse, controller=True)
+            if response.error_code:
+                raise error_of(response.error_code, response.error_message)
             return {
                 TopicPartition(topic.name, each.partition_index): error_of(
                     each.error_code, each.error_message or f"partition {topic.name}-{each.partition_index}"
                 )
-                for topic in answer.responses
+                for topic in response.responses
                 for each in topic.partitions
                 if each.error_code
             }
 
-        return await self._router.retrying(ask, self._router.deadline_ms())
+        return await self._router.retrying(attempt, self._router.deadline_ms())

@@ -1,10 +1,11 @@
-"""TopicAdmin: created, listed, described, grown, deleted, and their oldest records removed."""
+"""Creates, lists, describes, grows and deletes topics; deletes their oldest records (DeleteRecords)."""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TypeVar
+
+import msgspec
 
 from strandline.client.connection import Connection
 from strandline.client.core.cluster_metadata import PartitionMetadata, TopicMetadata
@@ -35,9 +36,8 @@ T = TypeVar("T")
 NO_SUCH_TOPIC = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID})
 
 
-@dataclass(frozen=True, slots=True)
-class CreatedTopic:
-    """-1 where the broker is too old, or not willing, to say."""
+class CreatedTopic(msgspec.Struct, frozen=True):
+    """-1 for numbers that the response does not contain."""
 
     name: str
     id: Uuid
@@ -46,8 +46,7 @@ class CreatedTopic:
     configs: dict[str, str | None]
 
 
-@dataclass(frozen=True, slots=True)
-class TopicDescription:
+class TopicDescription(msgspec.Struct, frozen=True):
     name: str
     id: Uuid
     internal: bool
@@ -72,7 +71,7 @@ class TopicAdmin:
         assignments: Sequence[Sequence[int]] | None = None,
         validate_only: bool = False,
     ) -> CreatedTopic:
-        """Raises KafkaError; -1 leaves the number to the cluster. With `assignments`, the brokers of each partition."""
+        """-1 uses the cluster's default. `assignments` lists the brokers of each partition."""
         topic = CreatableTopic(
             name=name,
             num_partitions=-1 if assignments else partitions,
@@ -87,18 +86,18 @@ class TopicAdmin:
             topics=[topic], timeout_ms=self._router.settings.request_timeout_ms, validate_only=validate_only
         )
 
-        async def ask() -> CreatedTopic:
-            answer = await self._router.call(request, CreateTopicsResponse, controller=True)
-            result = answer.topics[0]
+        async def attempt() -> CreatedTopic:
+            response = await self._router.call(request, CreateTopicsResponse, controller=True)
+            result = response.topics[0]
             if result.error_code:
                 raise error_of(result.error_code, result.error_message or f"topic {name!r}")
             found = {config.name: config.value for config in result.configs or []}
             return CreatedTopic(name, result.topic_id, result.num_partitions, result.replication_factor, found)
 
-        return await self._mutating(ask)
+        return await self._retrying(attempt)
 
     async def delete(self, name: str) -> None:
-        async def ask() -> None:
+        async def attempt() -> None:
             connection = await self._router.any_broker()
             version = connection.versions.newest_common_version(DeleteTopicsRequest)
             request = DeleteTopicsRequest(timeout_ms=self._router.settings.request_timeout_ms)
@@ -106,13 +105,13 @@ class TopicAdmin:
                 request.topics = [DeleteTopicState(name=name)]
             else:
                 request.topic_names = [name]
-            answer = await connection.call(request, DeleteTopicsResponse, version=version)
-            result = answer.responses[0]
+            response = await connection.call(request, DeleteTopicsResponse, version=version)
+            result = response.responses[0]
             if result.error_code:
                 raise error_of(result.error_code, result.error_message or f"topic {name!r}")
 
-        await self._mutating(ask)
-        self._router.view.forget(name)
+        await self._retrying(attempt)
+        self._router.metadata.forget(name)
 
     async def grow(
         self, name: str, count: int, *, assignments: Sequence[Sequence[int]] | None = None, validate_only: bool = False
@@ -129,43 +128,43 @@ class TopicAdmin:
             validate_only=validate_only,
         )
 
-        async def ask() -> None:
-            answer = await self._router.call(request, CreatePartitionsResponse, controller=True)
-            result = answer.results[0]
+        async def attempt() -> None:
+            response = await self._router.call(request, CreatePartitionsResponse, controller=True)
+            result = response.results[0]
             if result.error_code:
                 raise error_of(result.error_code, result.error_message or f"topic {name!r}")
 
-        await self._mutating(ask)
-        self._router.view.forget(name)
+        await self._retrying(attempt)
+        self._router.metadata.forget(name)
 
     async def list(self) -> list[TopicDescription]:
-        """All topics that the cluster shows us, by name."""
+        """All topics that this client may describe, by name."""
 
-        async def ask() -> list[TopicDescription]:
+        async def attempt() -> list[TopicDescription]:
             await self._router.refresh(None)
-            return [_description(topic) for _, topic in sorted(self._router.view.topics.items())]
+            return [_description(topic) for _, topic in sorted(self._router.metadata.topics.items())]
 
-        return await self._router.retrying(ask, self._router.deadline_ms())
+        return await self._router.retrying(attempt, self._router.deadline_ms())
 
     async def describe(self, name: str) -> TopicDescription:
-        """Raises KafkaError(UNKNOWN_TOPIC_OR_PARTITION) at once when there is no such topic."""
+        """Raises KafkaError(UNKNOWN_TOPIC_OR_PARTITION), without retries, if there is no such topic."""
 
-        async def ask() -> TopicDescription:
+        async def attempt() -> TopicDescription:
             await self._router.refresh([name])
-            topic = self._router.view.topics.get(name)
+            topic = self._router.metadata.topics.get(name)
             error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if topic is None else topic.error
             if topic is None or error:
                 raise KafkaError(error, f"topic {name!r}")
             return _description(topic)
 
-        return await self._router.retrying(ask, self._router.deadline_ms(), final=NO_SUCH_TOPIC)
+        return await self._router.retrying(attempt, self._router.deadline_ms(), final=NO_SUCH_TOPIC)
 
     async def delete_records(
         self, before: Mapping[TopicPartition, int], timeout_ms: int | None = None
     ) -> dict[TopicPartition, int | KafkaError]:
-        """Removes what lies before the offsets given (-1: everything); the offsets at which the logs begin now."""
+        """Deletes the records before these offsets (-1: up to the high watermark); returns the new low watermarks."""
 
-        async def ask(
+        async def attempt(
             connection: Connection, partitions: list[TopicPartition]
         ) -> dict[TopicPartition, int | KafkaError]:
             topics: dict[str, DeleteRecordsTopic] = {}
@@ -176,20 +175,20 @@ class TopicAdmin:
             request = DeleteRecordsRequest(
                 topics=[*topics.values()], timeout_ms=self._router.settings.request_timeout_ms
             )
-            answer = await connection.call(request, DeleteRecordsResponse)
+            response = await connection.call(request, DeleteRecordsResponse)
             return {
                 TopicPartition(topic.name, entry.partition_index): error_of(entry.error_code, f"topic {topic.name!r}")
                 if entry.error_code
                 else entry.low_watermark
-                for topic in answer.topics
+                for topic in response.topics
                 for entry in topic.partitions
             }
 
-        return await self._router.per_leader(before, ask, timeout_ms)
+        return await self._router.per_leader(before, attempt, timeout_ms)
 
-    async def _mutating(self, ask: Callable[[], Awaitable[T]]) -> T:
-        """Repeated while the controller moves or throttles us; that there is no such topic is an answer."""
-        return await self._router.retrying(ask, self._router.deadline_ms(), final=NO_SUCH_TOPIC)
+    async def _retrying(self, attempt: Callable[[], Awaitable[T]]) -> T:
+        """Retries retriable errors, except that the topic does not exist."""
+        return await self._router.retrying(attempt, self._router.deadline_ms(), final=NO_SUCH_TOPIC)
 
 
 def _description(topic: TopicMetadata) -> TopicDescription:

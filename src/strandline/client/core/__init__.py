@@ -1,1 +1,1 @@
-"""Sans-IO parts of the client: values in, values out; the shells around them do the IO."""
+"""The sans-IO cores of the client: values in, values out. The shells one level up do the IO."""

@@ -1,33 +1,34 @@
-"""The producer's memory: records gathered into batches per partition, batches sent, answered, retried in order.
+"""The producer's accumulator: gathers records into batches per partition and tracks their delivery and retries.
 
-A core; `producer` is its shell. Promises:
+A core; `producer` is its shell. Guarantees:
 
-- Batches of one partition are appended in the order in which they were filled, retries included: a batch that must be
-  sent again goes back in front, and nothing of its partition overtakes it.
-- With a producer id, every batch keeps its sequence from try to try, so a broker that has it already says so. Only when
-  a sequence can no longer be continued (a batch was given up, its fate unknown; or the broker has forgotten us) is the
-  partition begun anew under a fresh producer id, and only once nothing of the old one is under way.
-- A batch is given up at its deadline, never before it was answered or lost.
+- The batches of a partition are appended in the order in which they were filled, retries included: a batch that is
+  retried goes back to the front, and no batch of its partition overtakes it.
+- With a producer id, a batch keeps its sequence number across retries, so that the broker detects duplicates. Only when
+  a sequence cannot be continued (a batch with unknown outcome has expired, or the broker has lost the producer state)
+  does the partition start again with a new producer id, once no batch of the old one is in flight.
+- A batch expires at its deadline, but never while it is in flight.
 
-A batch's states: open (taking records) → sealed (waiting) → in flight → done, or back to sealed.
+States of a batch: open (taking records) → sealed (waiting) → in flight → done, or back to sealed.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass, field
+
+import msgspec
 
 from strandline.client.settings import ProducerSettings
 from strandline.model.errors import ErrorCode
 from strandline.model.ids import TopicPartition
 from strandline.records.batch import HEADER_SIZE, Record, encode_batch
 
-# What a record costs beyond its own bytes, at most: lengths, deltas, attributes.
 RECORD_OVERHEAD_BYTES = 36
+"""Upper bound of lengths, deltas and attributes of a record."""
 BATCH_OVERHEAD_BYTES = HEADER_SIZE
 
-# The broker no longer knows where our sequence stands.
-_LOST_TRACK = frozenset(
+# The broker has lost the sequence state of this producer.
+_SEQUENCE_LOST = frozenset(
     {
         ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
         ErrorCode.UNKNOWN_PRODUCER_ID,
@@ -37,21 +38,19 @@ _LOST_TRACK = frozenset(
 _NEVER_MS = 1 << 62
 
 
-@dataclass(frozen=True, slots=True)
-class ProducerId:
+class ProducerId(msgspec.Struct, frozen=True):
     id: int
     epoch: int
 
 
-@dataclass(slots=True, eq=False)
-class Batch:
+class Batch(msgspec.Struct, eq=False):
     partition: TopicPartition
-    # Where it stands among the batches of its partition: halves of a split batch sort in its place.
     order: tuple[int, ...]
+    """Position among the batches of its partition; the halves of a split batch sort in its place."""
     opened_ms: int
     deadline_ms: int
-    records: list[Record] = field(default_factory=list)
-    tokens: list[object] = field(default_factory=list)
+    records: list[Record] = msgspec.field(default_factory=list)
+    tokens: list[object] = msgspec.field(default_factory=list)
     size_bytes: int = BATCH_OVERHEAD_BYTES
     sealed: bool = False
     attempts: int = 0
@@ -64,57 +63,56 @@ class Batch:
         return (self.base_sequence + len(self.records)) & 0x7FFF_FFFF
 
 
-@dataclass(slots=True)
-class _Lane:
-    """One partition's batches, oldest first."""
+class _PartitionQueue(msgspec.Struct):
+    """The batches of one partition, oldest first."""
 
-    waiting: deque[Batch] = field(default_factory=deque)
-    in_flight: list[Batch] = field(default_factory=list)
+    waiting: deque[Batch] = msgspec.field(default_factory=deque)
+    in_flight: list[Batch] = msgspec.field(default_factory=list)
     producer: ProducerId | None = None
     next_sequence: int = 0
     opened: int = 0
     not_before_ms: int = 0
     needs_new_producer: bool = False
     is_known: bool = False
-    """The broker has something of this producer id, and so takes nothing but the next sequence."""
+    """The broker has appended a batch of this producer id, so it accepts only the next sequence."""
 
 
 class Accumulator:
     def __init__(self, settings: ProducerSettings) -> None:
         self._settings = settings
-        self._lanes: dict[TopicPartition, _Lane] = {}
+        self._queues: dict[TopicPartition, _PartitionQueue] = {}
         self._flushing = 0
         self.buffered_bytes = 0
         self.producer: ProducerId | None = None
 
     @property
     def is_empty(self) -> bool:
-        return not any(lane.waiting or lane.in_flight for lane in self._lanes.values())
+        return not any(queue.waiting or queue.in_flight for queue in self._queues.values())
 
     def append(
         self, partition: TopicPartition, record: Record, token: object, now_ms: int, size_bytes: int | None = None
     ) -> bool:
-        """Whether the partition has something to send now."""
+        """Whether the partition has a batch to send now."""
         if size_bytes is None:
             size_bytes = record_size(record)
-        lane = self._lanes.setdefault(partition, _Lane())
-        batch = lane.waiting[-1] if lane.waiting else None
+        queue = self._queues.setdefault(partition, _PartitionQueue())
+        batch = queue.waiting[-1] if queue.waiting else None
         if batch is None or batch.sealed or batch.size_bytes + size_bytes > self._settings.batch_bytes:
             if batch is not None:
                 batch.sealed = True
-            lane.opened += 1
-            batch = Batch(partition, (lane.opened,), now_ms, now_ms + self._settings.delivery_timeout_ms)
-            lane.waiting.append(batch)
+            queue.opened += 1
+            batch = Batch(partition, (queue.opened,), now_ms, now_ms + self._settings.delivery_timeout_ms)
+            queue.waiting.append(batch)
         batch.records.append(record)
         batch.tokens.append(token)
         batch.size_bytes += size_bytes
         self.buffered_bytes += size_bytes
         if batch.size_bytes >= self._settings.batch_bytes:
             batch.sealed = True
-        return batch.sealed or len(lane.waiting) > 1
+        return batch.sealed or len(queue.waiting) > 1
 
     def begin_flush(self) -> None:
-        """Until `end_flush`, nothing lingers."""
+        """Until `end_flush`, batches do not linger."""
         self._flushing += 1
 
     def end_flush(self) -> None:
@@ -122,124 +120,124 @@ class Accumulator:
 
     def ready(self, now_ms: int) -> list[TopicPartition]:
         """Partitions whose first waiting batch may be sent now."""
-        return [partition for partition, lane in self._lanes.items() if self._ready_ms(lane, now_ms) <= now_ms]
+        return [partition for partition, queue in self._queues.items() if self._ready_ms(queue, now_ms) <= now_ms]
 
     def next_ready_ms(self, now_ms: int) -> int | None:
-        """When something will be ready, or will be given up, if nothing else happens before."""
+        """When the next batch becomes ready or expires, if nothing else happens before."""
         times = []
-        for lane in self._lanes.values():
-            if lane.waiting:
-                times.append(lane.waiting[0].deadline_ms)
-                ready_ms = self._ready_ms(lane, now_ms)
+        for queue in self._queues.values():
+            if queue.waiting:
+                times.append(queue.waiting[0].deadline_ms)
+                ready_ms = self._ready_ms(queue, now_ms)
                 if ready_ms < _NEVER_MS:
                     times.append(ready_ms)
         return min(times, default=None)
 
     def needs_producer_id(self) -> bool:
-        """Whether a (fresh) producer id must be had before anything else is sent."""
+        """Whether a (new) producer id is needed before the next batch is sent."""
         if not self._settings.idempotent:
             return False
         return self.producer is None or any(
-            lane.needs_new_producer and lane.producer == self.producer for lane in self._lanes.values()
+            queue.needs_new_producer and queue.producer == self.producer for queue in self._queues.values()
         )
 
     def take(self, partition: TopicPartition, now_ms: int) -> Batch | None:
-        """Moves the first waiting batch to those in flight, with its sequence and bytes fixed."""
-        lane = self._lanes[partition]
-        if self._ready_ms(lane, now_ms) > now_ms:
+        """Moves the first waiting batch to those in flight and fixes its sequence and bytes."""
+        queue = self._queues[partition]
+        if self._ready_ms(queue, now_ms) > now_ms:
             return None
-        batch = lane.waiting[0]
+        batch = queue.waiting[0]
         batch.sealed = True
-        if self._settings.idempotent and not self._number(lane, batch):
+        if self._settings.idempotent and not self._assign_sequence(queue, batch):
             return None
-        lane.waiting.popleft()
-        lane.in_flight.append(batch)
+        queue.waiting.popleft()
+        queue.in_flight.append(batch)
         batch.attempts += 1
         if batch.encoded is None:
             batch.encoded = self._encode(batch)
         return batch
 
     def on_appended(self, batch: Batch) -> None:
-        lane = self._lanes.get(batch.partition)
-        if lane is not None and batch in lane.in_flight:
-            lane.in_flight.remove(batch)
-            lane.is_known = lane.is_known or batch.producer == lane.producer
+        queue = self._queues.get(batch.partition)
+        if queue is not None and batch in queue.in_flight:
+            queue.in_flight.remove(batch)
+            queue.is_known = queue.is_known or batch.producer == queue.producer
             self._done(batch)
 
     def on_failed(self, batch: Batch, code: ErrorCode, now_ms: int, backoff_ms: int) -> bool:
-        """Whether the batch will be sent again; if not, it is done with and its waiters are to be told."""
-        lane = self._lanes.get(batch.partition)
-        if lane is None or batch not in lane.in_flight:
-            return False  # dropped while it was under way
-        oldest = min(each.order for each in [*lane.in_flight, *lane.waiting])
-        lane.in_flight.remove(batch)
+        """Whether the batch will be retried; if not, it has failed and the caller completes its tokens."""
+        queue = self._queues.get(batch.partition)
+        if queue is None or batch not in queue.in_flight:
+            return False  # dropped while it was in flight
+        oldest = min(each.order for each in [*queue.in_flight, *queue.waiting])
+        queue.in_flight.remove(batch)
         if code == ErrorCode.MESSAGE_TOO_LARGE and len(batch.records) > 1:
             for half in _halves(batch):
-                _insert(lane.waiting, half)
+                _insert(queue.waiting, half)
             return True
-        lost_track = self._settings.idempotent and code in _LOST_TRACK
-        if now_ms >= batch.deadline_ms or not (lost_track or code.retriable):
-            self._give_up(lane, batch)
+        sequence_lost = self._settings.idempotent and code in _SEQUENCE_LOST
+        if now_ms >= batch.deadline_ms or not (sequence_lost or code.retriable):
+            self._abandon(queue, batch)
             return False
-        if lost_track and batch.order == oldest:
-            # Nothing before it is unsettled, so the broker will never accept this sequence.
-            lane.needs_new_producer = True
-        _insert(lane.waiting, batch)
-        lane.not_before_ms = now_ms + backoff_ms
+        if sequence_lost and batch.order == oldest:
+            # No earlier batch is pending, so the broker will never accept this sequence.
+            queue.needs_new_producer = True
+        _insert(queue.waiting, batch)
+        queue.not_before_ms = now_ms + backoff_ms
         return True
 
     def expire(self, now_ms: int) -> list[Batch]:
-        """Waiting batches whose deadline has passed; those in flight are waited for."""
+        """Removes and returns waiting batches whose deadline has passed; batches in flight stay."""
         expired = []
-        for lane in self._lanes.values():
-            while lane.waiting and lane.waiting[0].deadline_ms <= now_ms:
-                batch = lane.waiting.popleft()
-                self._give_up(lane, batch)
+        for queue in self._queues.values():
+            while queue.waiting and queue.waiting[0].deadline_ms <= now_ms:
+                batch = queue.waiting.popleft()
+                self._abandon(queue, batch)
                 expired.append(batch)
         return expired
 
     def drop_all(self) -> list[Batch]:
-        """Everything that was not delivered, when the producer is closed without waiting."""
-        dropped = [batch for lane in self._lanes.values() for batch in [*lane.in_flight, *lane.waiting]]
-        self._lanes.clear()
+        """Removes and returns every undelivered batch, when the producer is closed without a flush."""
+        dropped = [batch for queue in self._queues.values() for batch in [*queue.in_flight, *queue.waiting]]
+        self._queues.clear()
         self.buffered_bytes = 0
         return dropped
 
-    def _ready_ms(self, lane: _Lane, now_ms: int) -> int:
-        if not lane.waiting:
+    def _ready_ms(self, queue: _PartitionQueue, now_ms: int) -> int:
+        if not queue.waiting:
             return _NEVER_MS
-        batch = lane.waiting[0]
-        again = batch.attempts > 0
-        # One at a time while something is being retried, and always when nobody numbers our batches. The first too: a
-        # broker that does not know a producer takes whatever sequence comes first, also if the one before was refused.
-        alone = again or not self._settings.idempotent or not lane.is_known
-        limit = 1 if alone else self._settings.max_in_flight
-        if len(lane.in_flight) >= limit or (lane.in_flight and self._must_drain(lane, batch)):
+        batch = queue.waiting[0]
+        is_retry = batch.attempts > 0
+        # One batch in flight during retries, and always without sequence numbers. The first batch too: a broker without
+        # state of a producer accepts any first sequence, even if the batch before it was rejected.
+        one_at_a_time = is_retry or not self._settings.idempotent or not queue.is_known
+        limit = 1 if one_at_a_time else self._settings.max_in_flight
+        if len(queue.in_flight) >= limit or (queue.in_flight and self._must_drain(queue, batch)):
             return _NEVER_MS
-        if again or lane.not_before_ms > now_ms:
-            return lane.not_before_ms
-        if batch.sealed or self._flushing or len(lane.waiting) > 1:
+        if is_retry or queue.not_before_ms > now_ms:
+            return queue.not_before_ms
+        if batch.sealed or self._flushing or len(queue.waiting) > 1:
             return now_ms
         return batch.opened_ms + self._settings.linger_ms
 
-    def _must_drain(self, lane: _Lane, batch: Batch) -> bool:
-        """What is in flight must be answered first: it is a retry, or the producer id is about to change."""
-        if lane.in_flight[0].attempts > 1 or lane.needs_new_producer:
+    def _must_drain(self, queue: _PartitionQueue, batch: Batch) -> bool:
+        """Whether the batches in flight must complete first: one is a retry, or the producer id is about to change."""
+        if queue.in_flight[0].attempts > 1 or queue.needs_new_producer:
             return True
-        return self._settings.idempotent and batch.producer is None and lane.producer != self.producer
+        return self._settings.idempotent and batch.producer is None and queue.producer != self.producer
 
-    def _number(self, lane: _Lane, batch: Batch) -> bool:
-        """Gives the batch its sequence; False while a fresh producer id is needed first."""
-        if self.producer is None or (lane.needs_new_producer and lane.producer == self.producer):
+    def _assign_sequence(self, queue: _PartitionQueue, batch: Batch) -> bool:
+        """Assigns the sequence of the batch; False while a new producer id is needed first."""
+        if self.producer is None or (queue.needs_new_producer and queue.producer == self.producer):
             return False
-        if lane.needs_new_producer or (batch.producer is None and lane.producer != self.producer):
-            lane.needs_new_producer = False
-            lane.producer, lane.next_sequence, lane.is_known = self.producer, 0, False
-            for each in lane.waiting:
+        if queue.needs_new_producer or (batch.producer is None and queue.producer != self.producer):
+            queue.needs_new_producer = False
+            queue.producer, queue.next_sequence, queue.is_known = self.producer, 0, False
+            for each in queue.waiting:
                 each.producer, each.base_sequence, each.encoded = None, -1, None
         if batch.producer is None:
-            batch.producer, batch.base_sequence = lane.producer, lane.next_sequence
-            lane.next_sequence = batch.next_sequence
+            batch.producer, batch.base_sequence = queue.producer, queue.next_sequence
+            queue.next_sequence = batch.next_sequence
         return True
 
     def _encode(self, batch: Batch) -> bytearray:
@@ -252,10 +250,10 @@ class Accumulator:
             base_sequence=batch.base_sequence,
         )
 
-    def _give_up(self, lane: _Lane, batch: Batch) -> None:
-        if batch.attempts and self._settings.idempotent and batch.producer == lane.producer:
-            # Its sequence numbers leave a hole that the broker will not jump over.
-            lane.needs_new_producer = True
+    def _abandon(self, queue: _PartitionQueue, batch: Batch) -> None:
+        if batch.attempts and self._settings.idempotent and batch.producer == queue.producer:
+            # Its sequence numbers leave a gap that the broker does not accept.
+            queue.needs_new_producer = True
         self._done(batch)
 
     def _done(self, batch: Batch) -> None:
@@ -263,7 +261,7 @@ class Accumulator:
 
 
 def record_size(record: Record) -> int:
-    """At most what the record takes in a batch before compression."""
+    """Upper bound of the size of the record in a batch, before compression."""
     size_bytes = RECORD_OVERHEAD_BYTES + len(record.key or b"") + len(record.value or b"")
     for name, value in record.headers:
         size_bytes += 10 + 4 * len(name) + len(value or b"")
@@ -271,7 +269,7 @@ def record_size(record: Record) -> int:
 
 
 def _insert(waiting: deque[Batch], batch: Batch) -> None:
-    """In front of everything that was filled after it: batches come back in any order."""
+    """Before all batches that were filled later: failed batches return in any order."""
     index = 0
     while index < len(waiting) and waiting[index].order < batch.order:
         index += 1

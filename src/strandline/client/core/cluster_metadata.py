@@ -1,77 +1,75 @@
-"""What the client believes of the cluster: brokers, topics, who leads which partition. A core, fed by Metadata answers
-and by the leader hints that Produce and Fetch carry (KIP-951).
+"""The client's cached metadata: brokers, topics and partition leaders. A core, updated by Metadata responses and by the
+leader hints of Produce and Fetch responses (KIP-951).
 
-The belief about a partition never goes back to an older leader epoch of the same topic id: a broker that lags behind
-would otherwise send us to a leader that was deposed.
+Invariant: the leader epoch of a partition never decreases while the topic id stays the same. A response of a broker
+that lags behind would otherwise redirect the client to a former leader.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+
+import msgspec
 
 from strandline.model.errors import ErrorCode, code_of
 from strandline.model.ids import ZERO_UUID, Endpoint, TopicPartition, Uuid
 from strandline.protocol.messages.metadata import MetadataResponse, MetadataResponsePartition, MetadataResponseTopic
 
 
-@dataclass(frozen=True, slots=True)
-class BrokerMetadata:
+class BrokerMetadata(msgspec.Struct, frozen=True):
     id: int
     endpoint: Endpoint
     rack: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class PartitionMetadata:
+class PartitionMetadata(msgspec.Struct, frozen=True):
     index: int
-    leader: int  # -1: none
+    leader: int
+    """-1: none."""
     leader_epoch: int
     replicas: tuple[int, ...] = ()
     isr: tuple[int, ...] = ()
     offline: tuple[int, ...] = ()
 
 
-@dataclass(slots=True)
-class TopicMetadata:
+class TopicMetadata(msgspec.Struct):
     name: str
     id: Uuid
     internal: bool
     partitions: dict[int, PartitionMetadata]
     error: ErrorCode
-    learned_ms: int
+    updated_ms: int
     stale: bool = False
 
 
-@dataclass(slots=True)
-class ClusterMetadata:
+class ClusterMetadata(msgspec.Struct):
     cluster_id: str | None = None
     controller_id: int = -1
-    brokers: dict[int, BrokerMetadata] = field(default_factory=dict)
-    topics: dict[str, TopicMetadata] = field(default_factory=dict)
-    names: dict[Uuid, str] = field(default_factory=dict)
+    brokers: dict[int, BrokerMetadata] = msgspec.field(default_factory=dict)
+    topics: dict[str, TopicMetadata] = msgspec.field(default_factory=dict)
+    names: dict[Uuid, str] = msgspec.field(default_factory=dict)
 
-    def on_metadata(self, answer: MetadataResponse, now_ms: int, asked: Iterable[str] | None) -> None:
-        """`asked` are the topics the question named; None means all, so that a topic left out is gone."""
-        if answer.brokers:
+    def on_metadata(self, response: MetadataResponse, now_ms: int, requested: Iterable[str] | None) -> None:
+        """`requested` are the topics that the request named (None: all); those that the response lacks are removed."""
+        if response.brokers:
             self.brokers = {
                 broker.node_id: BrokerMetadata(broker.node_id, Endpoint(broker.host, broker.port), broker.rack)
-                for broker in answer.brokers
+                for broker in response.brokers
             }
-        self.cluster_id = answer.cluster_id or self.cluster_id
-        self.controller_id = answer.controller_id
-        answered = [topic for topic in answer.topics if topic.name]
-        for topic in answered:
-            self._learn(topic, now_ms)
-        present = {topic.name for topic in answered}
-        for name in list(self.topics) if asked is None else asked:
+        self.cluster_id = response.cluster_id or self.cluster_id
+        self.controller_id = response.controller_id
+        described = [topic for topic in response.topics if topic.name]
+        for topic in described:
+            self._update(topic, now_ms)
+        present = {topic.name for topic in described}
+        for name in list(self.topics) if requested is None else requested:
             if name not in present:
                 self.forget(name)
 
     def on_leader_hint(
         self, partition: TopicPartition, leader_id: int, leader_epoch: int, endpoint: BrokerMetadata | None
     ) -> bool:
-        """Whether the hint told us something new."""
+        """Whether the hint is newer than the cached leader."""
         if endpoint is not None:
             self.brokers[endpoint.id] = endpoint
         topic = self.topics.get(partition.topic)
@@ -84,20 +82,20 @@ class ClusterMetadata:
         return True
 
     def on_wrong_leader(self, topic: str) -> None:
-        """An answer has shown that what we believe of this topic is out of date."""
+        """Marks the metadata of this topic as stale, after an error that shows it."""
         if topic in self.topics:
             self.topics[topic].stale = True
 
     def is_fresh(self, topic: str, now_ms: int, max_age_ms: int) -> bool:
         known = self.topics.get(topic)
-        return known is not None and not known.stale and not known.error and now_ms - known.learned_ms < max_age_ms
+        return known is not None and not known.stale and not known.error and now_ms - known.updated_ms < max_age_ms
 
     def partition(self, partition: TopicPartition) -> PartitionMetadata | None:
         topic = self.topics.get(partition.topic)
         return topic.partitions.get(partition.partition) if topic is not None else None
 
     def leader_of(self, partition: TopicPartition) -> tuple[int, int] | None:
-        """(broker id, leader epoch), when there is a leader and we know where it lives."""
+        """(broker id, leader epoch), if there is a leader and its endpoint is known."""
         known = self.partition(partition)
         if known is None or known.leader not in self.brokers:
             return None
@@ -107,7 +105,7 @@ class ClusterMetadata:
         known = self.topics.get(topic)
         return known.id if known is not None else ZERO_UUID
 
-    def _learn(self, topic: MetadataResponseTopic, now_ms: int) -> None:
+    def _update(self, topic: MetadataResponseTopic, now_ms: int) -> None:
         name = topic.name or ""
         before = self.topics.get(name)
         same = before is not None and before.id == topic.topic_id and topic.topic_id != ZERO_UUID
@@ -122,10 +120,10 @@ class ClusterMetadata:
         )
 
     def forget(self, name: str) -> None:
-        """Whoever needs the topic next asks for it anew: we have changed it ourselves."""
-        gone = self.topics.pop(name, None)
-        if gone is not None:
-            self.names.pop(gone.id, None)
+        """The next use of the topic fetches its metadata again; called after this client has changed the topic."""
+        removed = self.topics.pop(name, None)
+        if removed is not None:
+            self.names.pop(removed.id, None)
 
 
 def _newer(entry: MetadataResponsePartition, kept: dict[int, PartitionMetadata]) -> PartitionMetadata:

@@ -1,14 +1,15 @@
-"""From fetched bytes to records: where each partition stands, and what of a fetch may be shown. A core.
+"""Decodes fetched bytes to records and tracks the fetch position of each partition. A core.
 
-A position is the offset to ask for next. It moves past whole batches, also past those that show nothing (control
-batches, batches that compaction emptied, aborted transactions), or a consumer would ask for them for ever.
+A position is the next fetch offset. It advances past whole batches, also past those without visible records (control
+batches, batches emptied by compaction, aborted transactions): otherwise they would be fetched again and again.
 """
 
 from __future__ import annotations
 
 import heapq
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+
+import msgspec
 
 from strandline.model.errors import ErrorCode, KafkaError
 from strandline.model.ids import TopicPartition
@@ -25,15 +26,13 @@ from strandline.records.batch import (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class FetchedBatch:
+class FetchedBatch(msgspec.Struct, frozen=True):
     header: BatchHeader
     records: list[Record]
 
 
-@dataclass(frozen=True, slots=True)
-class FetchedPartition:
-    """What one answer held for one partition; `next_offset` is the position after it."""
+class FetchedPartition(msgspec.Struct, frozen=True):
+    """The records of one partition in one response; `next_offset` is the fetch position after them."""
 
     partition: TopicPartition
     batches: list[FetchedBatch]
@@ -47,8 +46,7 @@ class FetchedPartition:
             yield from batch.records
 
 
-@dataclass(slots=True)
-class FetchPosition:
+class FetchPosition(msgspec.Struct):
     """One assigned partition."""
 
     offset: int
@@ -57,13 +55,13 @@ class FetchPosition:
     log_start_offset: int = -1
     buffered: bool = False
     not_before_ms: int = 0
-    # How often in a row the broker refused to serve it, and why it did so last.
-    refusals: int = 0
-    last_error: KafkaError | None = field(default=None)
-    error: KafkaError | None = field(default=None)
+    failed_attempts: int = 0
+    """Consecutive retriable errors; `last_error` is the latest."""
+    last_error: KafkaError | None = None
+    error: KafkaError | None = None
 
-    def served(self) -> None:
-        self.refusals, self.last_error = 0, None
+    def on_served(self) -> None:
+        self.failed_attempts, self.last_error = 0, None
 
 
 def read_fetched_records(
@@ -75,12 +73,12 @@ def read_fetched_records(
     check_crcs: bool,
     keep_control: bool,
 ) -> FetchedPartition:
-    """The batches from `offset` on that a reader may see, up to one that is damaged.
+    """The visible batches from `offset` on, up to the first damaged one.
 
-    Raises KafkaError(CORRUPT_MESSAGE) when the first one is: what lies before damage is never withheld.
+    Raises KafkaError(CORRUPT_MESSAGE) only if there is no intact batch before the damage.
     """
-    aborted = _Aborted(data) if read_committed else None
-    shown: list[FetchedBatch] = []
+    aborted = _AbortedTransactions(data) if read_committed else None
+    visible: list[FetchedBatch] = []
     next_offset = offset
     buffer = data.records if isinstance(data.records, (bytes, bytearray, memoryview)) else b""
     try:
@@ -95,18 +93,18 @@ def read_fetched_records(
                 if header.base_offset < offset:
                     records = [record for record in records if record.offset >= offset]
                 if records:
-                    shown.append(FetchedBatch(header, records))
+                    visible.append(FetchedBatch(header, records))
             next_offset = header.next_offset
     except CorruptBatch as error:
         if next_offset == offset:
             raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"{partition} from offset {offset}: {error}") from error
     return FetchedPartition(
-        partition, shown, next_offset, data.high_watermark, data.last_stable_offset, data.log_start_offset
+        partition, visible, next_offset, data.high_watermark, data.last_stable_offset, data.log_start_offset
     )
 
 
-class _Aborted:
-    """Which transactional batches of a fetch belong to transactions that were aborted."""
+class _AbortedTransactions:
+    """Finds the batches of aborted transactions in a fetch response."""
 
     def __init__(self, data: PartitionData) -> None:
         self._upcoming = [(each.first_offset, each.producer_id) for each in data.aborted_transactions or []]

@@ -1,14 +1,15 @@
-"""Is the cluster well? Judged from what its members say of themselves. A core: descriptions in, facts and problems out.
+"""Judges the health of a cluster from its descriptions. A core: descriptions in, facts and problems out.
 
-Facts carry the names of Kafka's metrics. What a cluster outgrows by itself within minutes without harm (leaders that
-are not the preferred ones, replicas on the move) is a note; everything else that is not as it should be is a problem.
+Facts carry the names of Kafka's metrics. A condition that resolves by itself and harms nothing (leaders that are not
+the preferred replicas, ongoing reassignments) is a note; every other deviation is a problem.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final
+
+import msgspec
 
 from strandline.client.admin.cluster import ClusterDescription
 from strandline.client.admin.quorum import QuorumDescription, QuorumMember
@@ -18,11 +19,11 @@ from strandline.client.core.cluster_metadata import PartitionMetadata
 from strandline.model.ids import TopicPartition
 from strandline.runtime.exposition import sample_name
 
-# A voter asks the leader at least every half second.
-SILENT_MS = 3_000
-SHOWN = 5
+MAX_FETCH_AGE_MS = 3_000
+"""Voters fetch at least every half second."""
+MAX_LISTED = 5
 
-# What only the nodes themselves can tell: of the active controller, and of all brokers together.
+# From the metrics pages: of the active controller, and summed over all brokers.
 _OF_CONTROLLER: Final = {
     "LastAppliedRecordOffset": "kafka.controller:type=KafkaController,name=LastAppliedRecordOffset",
     "LastAppliedRecordLagMs": "kafka.controller:type=KafkaController,name=LastAppliedRecordLagMs",
@@ -35,8 +36,7 @@ _OF_BROKERS: Final = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Health:
+class Health(msgspec.Struct, frozen=True):
     facts: dict[str, int]
     problems: list[str]
     notes: list[str]
@@ -51,9 +51,9 @@ def assess(
     quorum: QuorumDescription | str,
     topics: Sequence[TopicDescription],
     moving: Sequence[Reassignment] = (),
-    shown: Mapping[int, Mapping[str, float]] | None = None,
+    metrics: Mapping[int, Mapping[str, float]] | None = None,
 ) -> Health:
-    """`quorum` is a sentence when nobody could describe it; `shown` are the metrics of the nodes that show them."""
+    """`quorum` is the reason as text if no node could describe it; `metrics` are by node id, where available."""
     facts: dict[str, int] = {}
     problems: list[str] = []
     notes: list[str] = []
@@ -68,8 +68,8 @@ def assess(
     _assess_partitions(topics, {each.partition: each for each in moving}, facts, problems, notes)
     if moving:
         notes.append(f"replicas of {len(moving)} partitions are being moved")
-    if shown:
-        _assess_metrics(cluster.controller_id if isinstance(quorum, str) else quorum.leader_id, shown, facts, notes)
+    if metrics:
+        _assess_metrics(cluster.controller_id if isinstance(quorum, str) else quorum.leader_id, metrics, facts, notes)
     return Health(facts, problems, notes)
 
 
@@ -86,18 +86,18 @@ def _assess_quorum(quorum: QuorumDescription | str, facts: dict[str, int], probl
     facts["number-of-voters"] = len(quorum.voters)
     facts["number-of-observers"] = len(quorum.observers)
     facts["high-watermark"] = quorum.high_watermark
-    # As Kafka counts: of a voter that was never heard from (-1) everything is missing.
+    # As in Kafka, a voter that has never fetched (-1) lags by the whole log.
     facts["MaxFollowerLag"] = max((quorum.log_end_offset - voter.log_end_offset for voter in others), default=0)
     if leader is None:
         return
     facts["MaxFollowerLagTimeMs"] = _behind_ms(others, leader)
-    silent = [voter.id for voter in others if leader.last_fetch_ms - voter.last_fetch_ms > SILENT_MS]
+    silent = [voter.id for voter in others if leader.last_fetch_ms - voter.last_fetch_ms > MAX_FETCH_AGE_MS]
     if silent:
-        problems.append(f"voters that the active controller does not hear from: {_some(silent)}")
+        problems.append(f"voters that do not fetch from the active controller: {_some(silent)}")
 
 
 def _behind_ms(voters: Sequence[QuorumMember], leader: QuorumMember) -> int:
-    """By the leader's clock, which gave both times; -1 when there is a voter that never was level with it."""
+    """By the leader's clock; -1 if a voter has never caught up."""
     if any(voter.last_caught_up_ms < 0 for voter in voters):
         return -1
     return max((max(0, leader.last_caught_up_ms - voter.last_caught_up_ms) for voter in voters), default=0)
@@ -137,26 +137,26 @@ def _assess_partitions(
 
 
 def _out_of_sync(partition: PartitionMetadata, move: Reassignment | None) -> bool:
-    """A replica that is only just being added is not missed yet."""
-    coming = move.adding if move is not None else ()
-    return any(replica not in partition.isr and replica not in coming for replica in partition.replicas)
+    """Replicas that are being added need not be in sync yet."""
+    added = move.adding if move is not None else ()
+    return any(replica not in partition.isr and replica not in added for replica in partition.replicas)
 
 
 def _assess_metrics(
-    active: int, shown: Mapping[int, Mapping[str, float]], facts: dict[str, int], notes: list[str]
+    active: int, metrics: Mapping[int, Mapping[str, float]], facts: dict[str, int], notes: list[str]
 ) -> None:
-    of_controller = shown.get(active, {})
+    of_controller = metrics.get(active, {})
     for fact, metric in _OF_CONTROLLER.items():
         if (value := of_controller.get(sample_name(metric))) is not None:
             facts[fact] = int(value)
     for fact, metric in _OF_BROKERS.items():
         name = sample_name(metric)
-        if values := [numbers[name] for numbers in shown.values() if name in numbers]:
+        if values := [numbers[name] for numbers in metrics.values() if name in numbers]:
             facts[fact] = int(sum(values))
     if facts.get("MetadataErrorCount"):
-        notes.append(f"the active controller met errors in metadata: see the log of node {active}")
+        notes.append(f"the active controller had errors in metadata: see the log of node {active}")
 
 
 def _some(things: Sequence[object]) -> str:
-    shown = ", ".join(str(each) for each in things[:SHOWN])
-    return shown if len(things) <= SHOWN else f"{shown} and {len(things) - SHOWN} more"
+    shown = ", ".join(str(each) for each in things[:MAX_LISTED])
+    return shown if len(things) <= MAX_LISTED else f"{shown} and {len(things) - MAX_LISTED} more"

@@ -1,6 +1,6 @@
-"""Which partition a record goes to: Kafka's hash of the key, or, without a key, one partition for a batch's worth.
+"""Chooses the partition of a record: by Kafka's hash of the key or, without a key, the same one for a batch's worth.
 
-A core. The hash is Kafka's own variant of murmur2, so that the same key lands where Java's producer would put it.
+A core. The hash is Kafka's variant of murmur2, so that a key maps to the same partition as with the Java producer.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Partitioner:
     def partition(
         self, topic: str, key: bytes | None, size_bytes: int, partition_count: int, available: list[int]
     ) -> int:
-        """`available` are the partitions that have a leader; a key's partition is fixed whether it has one or not."""
+        """`available` are the partitions with a leader; a record with a key goes to its partition in any case."""
         if key is not None:
             return partition_for_key(key, partition_count)
         current, used_bytes = self._sticky.get(topic, (-1, 0))

@@ -1,14 +1,15 @@
-"""Where replicas should live: plans for emptying brokers and for spreading topics anew. A core: values in, moves out.
+"""Plans reassignments: draining brokers, and spreading topics over brokers. A core: values in, moves out.
 
-Replicas of one partition go to different racks as long as there are racks left; beyond that to the broker that has the
-least. Nothing is moved that need not be: whoever stays keeps its place in the list, and with it its turn to lead.
+Replicas of one partition go to different racks while there are racks left, then to the broker with the fewest replicas.
+Only necessary moves are made: a replica that stays keeps its place in the list, and so the preferred leader.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from strandline.client.admin.cluster import BrokerDescription
 from strandline.model.ids import TopicPartition
@@ -17,11 +18,10 @@ Placement = Mapping[TopicPartition, Sequence[int]]
 Moves = dict[TopicPartition, list[int]]
 
 
-@dataclass(frozen=True, slots=True)
-class DrainPlan:
+class DrainPlan(msgspec.Struct, frozen=True):
     moves: Moves
     stuck: list[TopicPartition]
-    """Partitions that have a replica on every broker that would be left."""
+    """Partitions that have a replica on every remaining broker already."""
 
 
 def plan_drain(placement: Placement, leaving: Collection[int], brokers: Sequence[BrokerDescription]) -> DrainPlan:
@@ -53,7 +53,7 @@ def _successor(
     racks: Mapping[int, str | None],
     load: Mapping[int, int],
 ) -> int | None:
-    """Who takes the place at `index`: somebody in a rack that the others are not in, and with little to carry."""
+    """The broker for the place at `index`: preferably in a rack without a replica, then with the fewest replicas."""
     used = {racks.get(each) for position, each in enumerate(replicas) if position != index}
     candidates = [broker for broker in brokers if broker.id not in replicas]
     best = min(
@@ -65,9 +65,9 @@ def _successor(
 
 
 def plan_spread(placement: Placement, brokers: Sequence[BrokerDescription], factor: int | None = None) -> Moves:
-    """Every partition placed anew, as if its topic were created on these brokers now; `factor` None keeps the number of
-    replicas. Only those that change are in the answer."""
-    ring = _by_turns(brokers)
+    """Places every partition as if its topic were created on these brokers now; `factor` None keeps the number of
+    replicas. Returns only the partitions that change."""
+    ring = _alternating_racks(brokers)
     moves: Moves = {}
     for partition, replicas in sorted(placement.items()):
         count = len(replicas) if factor is None else factor
@@ -80,16 +80,16 @@ def plan_spread(placement: Placement, brokers: Sequence[BrokerDescription], fact
 
 
 def plan_everywhere(partitions: Iterable[TopicPartition], brokers: Sequence[int]) -> Moves:
-    """Each partition on all of these brokers; the first of the list changes, so that they share the leading."""
+    """Places each partition on all of these brokers; the preferred leader rotates."""
     moves: Moves = {}
     for partition in partitions:
-        turn = partition.partition % len(brokers)
-        moves[partition] = [*brokers[turn:], *brokers[:turn]]
+        first = partition.partition % len(brokers)
+        moves[partition] = [*brokers[first:], *brokers[:first]]
     return moves
 
 
-def _by_turns(brokers: Sequence[BrokerDescription]) -> list[BrokerDescription]:
-    """A ring in which neighbours are in different racks as far as possible."""
+def _alternating_racks(brokers: Sequence[BrokerDescription]) -> list[BrokerDescription]:
+    """The brokers in an order in which neighbours are in different racks as far as possible."""
     racks: dict[str | None, list[BrokerDescription]] = {}
     for broker in sorted(brokers, key=lambda each: each.id):
         racks.setdefault(broker.rack, []).append(broker)
@@ -99,7 +99,7 @@ def _by_turns(brokers: Sequence[BrokerDescription]) -> list[BrokerDescription]:
 
 
 def _stripe(ring: Sequence[BrokerDescription], index: int, count: int) -> list[int]:
-    """The first replica goes round; the others start one further with every round, so that pairs vary."""
+    """The first replica goes round robin; the others start one further in every round, so that pairs vary."""
     size = len(ring)
     first = ring[index % size]
     shift = (index // size) % max(1, size - 1)

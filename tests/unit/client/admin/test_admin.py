@@ -1,4 +1,4 @@
-"""Administration: what is asked of whom, what is asked again, and what an answer means."""
+"""Admin requests: which node receives them, which errors are retried, and how responses are read."""
 
 from __future__ import annotations
 
@@ -28,20 +28,20 @@ OTHER = Uuid.parse("MvDxzVmcRsaTz33bUuRU6A")
 
 
 class Scripted(FakeBroker):
-    """Answers in the order of its script; the last answer of an API is given again and again."""
+    """Responds in the order of its script; the last response of an API is repeated."""
 
     def __init__(self, name: str, *, controller: bool = False, **script: list[Message]) -> None:
         super().__init__(name, {"t": 1})
         self.requests: list[Any] = []
-        self._script = {ApiKey[key]: deque(answers) for key, answers in script.items()}
+        self._script = {ApiKey[key]: deque(responses) for key, responses in script.items()}
         self._is_controller = controller
 
-    async def answer(self, key: ApiKey, version: int, request: Any) -> Message | None:
+    async def respond(self, key: ApiKey, version: int, request: Any) -> Message | None:
         if key not in self._script:
-            return await super().answer(key, version, request)
+            return await super().respond(key, version, request)
         self.requests.append(request)
-        answers = self._script[key]
-        return answers.popleft() if len(answers) > 1 else answers[0]
+        responses = self._script[key]
+        return responses.popleft() if len(responses) > 1 else responses[0]
 
     def _api_versions(self, version: int, request: Any) -> Message:
         served = [
@@ -59,12 +59,12 @@ class Scripted(FakeBroker):
         )
 
     def _metadata(self, version: int, request: metadata.MetadataRequest) -> Message:
-        answer = super()._metadata(version, request)
-        assert isinstance(answer, metadata.MetadataResponse)
-        # As KRaft does: the broker named as controller is any broker, here one that is gone.
-        answer.brokers.append(metadata.MetadataResponseBroker(node_id=2, host="gone", port=PORT))
-        answer.controller_id = 2
-        return answer
+        response = super()._metadata(version, request)
+        assert isinstance(response, metadata.MetadataResponse)
+        # As with KRaft, the broker named as controller is any broker, here one that has failed.
+        response.brokers.append(metadata.MetadataResponseBroker(node_id=2, host="gone", port=PORT))
+        response.controller_id = 2
+        return response
 
 
 def play(scenario: Callable[[Client], Awaitable[T]], *brokers: Scripted) -> T:
@@ -111,23 +111,23 @@ def test_the_quorum_is_described_with_addresses_and_lag() -> None:
     assert found.listeners[3] == [("CONTROLLER", Endpoint("c3", PORT))]
 
 
-def test_of_a_node_on_two_disks_the_one_that_was_heard_from_last_counts() -> None:
-    answer = described(1)
-    answer.topics[0].partitions[0].observers = [
+def test_of_a_node_with_two_directory_ids_the_one_that_fetched_last_is_used() -> None:
+    response = described(1)
+    response.topics[0].partitions[0].observers = [
         quorum.ReplicaState(replica_id=2, replica_directory_id=directory, last_fetch_timestamp=fetched)
         for directory, fetched in ((DIRECTORY, 5), (OTHER, 9))
     ]
-    found = play(describe, Scripted("b", DESCRIBE_QUORUM=[answer])).observer(2)
+    found = play(describe, Scripted("b", DESCRIBE_QUORUM=[response])).observer(2)
     assert found is not None and found.directory_id == OTHER
 
 
-def test_a_quorum_without_leader_is_asked_again() -> None:
+def test_describing_a_quorum_without_a_leader_is_retried() -> None:
     broker = Scripted("b", DESCRIBE_QUORUM=[described(1, error=ErrorCode.NOT_LEADER_OR_FOLLOWER), described(1)])
     assert play(describe, broker).leader_id == 1
     assert len(broker.requests) == 2
 
 
-def test_at_a_controllers_door_the_active_one_is_looked_up() -> None:
+def test_at_a_controller_listener_the_active_controller_is_looked_up() -> None:
     controllers = cluster.DescribeClusterResponse(
         controller_id=3, brokers=[cluster.DescribeClusterBroker(broker_id=3, host="c3", port=PORT)]
     )
@@ -138,7 +138,7 @@ def test_at_a_controllers_door_the_active_one_is_looked_up() -> None:
     assert standby.requests[0].endpoint_type == 2
 
 
-def test_registered_controllers_are_asked_of_the_active_one() -> None:
+def test_registered_controllers_are_requested_from_the_active_controller() -> None:
     controllers = cluster.DescribeClusterResponse(
         brokers=[cluster.DescribeClusterBroker(broker_id=each, host=f"c{each}", port=1) for each in (1, 4)]
     )
@@ -152,7 +152,7 @@ def add(client: Client) -> Awaitable[None]:
     return client.quorum.add(2, DIRECTORY, [("CONTROLLER", Endpoint("c2", 1))])
 
 
-def test_a_voter_is_added_again_until_it_has_caught_up() -> None:
+def test_adding_a_voter_is_retried_until_it_has_caught_up() -> None:
     late = quorum.AddRaftVoterResponse(error_code=ErrorCode.REQUEST_TIMED_OUT)
     broker = Scripted("b", ADD_RAFT_VOTER=[late, late, quorum.AddRaftVoterResponse()])
     play(add, broker)
@@ -160,7 +160,7 @@ def test_a_voter_is_added_again_until_it_has_caught_up() -> None:
     assert [(each.name, each.host) for each in broker.requests[0].listeners] == [("CONTROLLER", "c2")]
 
 
-def test_a_voter_that_was_added_by_a_try_whose_answer_was_lost_is_added() -> None:
+def test_a_voter_added_by_an_attempt_whose_response_was_lost_counts_as_added() -> None:
     there = quorum.AddRaftVoterResponse(error_code=ErrorCode.DUPLICATE_VOTER)
     play(add, Scripted("b", ADD_RAFT_VOTER=[there], DESCRIBE_QUORUM=[described(1, 2)]))
     with pytest.raises(KafkaError) as refused:
@@ -172,7 +172,7 @@ def test_a_voter_that_was_added_by_a_try_whose_answer_was_lost_is_added() -> Non
     assert refused.value.code == ErrorCode.DUPLICATE_VOTER
 
 
-def test_a_voter_that_is_gone_is_removed() -> None:
+def test_removing_a_voter_that_is_already_removed_succeeds() -> None:
     unknown = quorum.RemoveRaftVoterResponse(error_code=ErrorCode.VOTER_NOT_FOUND)
 
     def remove(client: Client) -> Awaitable[None]:
@@ -183,7 +183,7 @@ def test_a_voter_that_is_gone_is_removed() -> None:
         play(remove, Scripted("b", REMOVE_RAFT_VOTER=[unknown], DESCRIBE_QUORUM=[described(1, 2)]))
 
 
-def test_reassignments_are_begun_cancelled_and_listed() -> None:
+def test_reassignments_are_started_cancelled_and_listed() -> None:
     refused = reassignments.AlterPartitionReassignmentsResponse(
         responses=[
             reassignments.ReassignableTopicResponse(
@@ -213,9 +213,9 @@ def test_reassignments_are_begun_cancelled_and_listed() -> None:
     moves = {TopicPartition("t", 0): [3, 2], TopicPartition("t", 1): [9]}
 
     async def scenario(client: Client) -> tuple[dict[TopicPartition, KafkaError], list[Reassignment]]:
-        begun = await client.reassignments.begin(moves)
+        begun = await client.reassignments.start(moves)
         await client.reassignments.cancel(moves)
-        return begun, await client.reassignments.under_way()
+        return begun, await client.reassignments.ongoing()
 
     begun, listed = play(scenario, broker)
     assert {each: error.code for each, error in begun.items()} == {
@@ -227,8 +227,8 @@ def test_reassignments_are_begun_cancelled_and_listed() -> None:
     assert [each.target for each in listed] == [(3, 2)]
 
 
-def test_an_election_tells_of_each_partition() -> None:
-    answer = elections.ElectLeadersResponse(
+def test_an_election_returns_the_outcome_of_each_partition() -> None:
+    response = elections.ElectLeadersResponse(
         replica_election_results=[
             elections.ReplicaElectionResult(
                 topic="t",
@@ -239,19 +239,19 @@ def test_an_election_tells_of_each_partition() -> None:
             )
         ]
     )
-    broker = Scripted("b", ELECT_LEADERS=[answer])
+    broker = Scripted("b", ELECT_LEADERS=[response])
     partitions = [TopicPartition("t", 0), TopicPartition("t", 1)]
     results = play(lambda client: client.elect_leaders(Election.UNCLEAN, partitions), broker)
     assert [error and error.code for error in results.values()] == [None, ErrorCode.ELECTION_NOT_NEEDED]
     assert broker.requests[0].election_type == 1 and broker.requests[0].topic_partitions[0].partitions == [0, 1]
     play(
         lambda client: client.elect_leaders(Election.PREFERRED, None),
-        everything := Scripted("b", ELECT_LEADERS=[answer]),
+        everything := Scripted("b", ELECT_LEADERS=[response]),
     )
     assert everything.requests[0].topic_partitions is None
 
 
-def test_features_are_shown_and_changed_together() -> None:
+def test_features_are_described_and_updated_in_one_request() -> None:
     moved = cluster.UpdateFeaturesResponse(error_code=ErrorCode.NOT_CONTROLLER)
     refused = cluster.UpdateFeaturesResponse(error_code=ErrorCode.INVALID_UPDATE_VERSION, error_message="too high")
     broker = Scripted("b", UPDATE_FEATURES=[moved, refused])
@@ -267,7 +267,7 @@ def test_features_are_shown_and_changed_together() -> None:
     ]
 
 
-def test_a_broker_is_unregistered_even_if_the_broker_named_as_controller_is_gone() -> None:
+def test_a_broker_is_unregistered_even_if_the_broker_named_as_controller_has_failed() -> None:
     broker = Scripted("b", UNREGISTER_BROKER=[cluster.UnregisterBrokerResponse()])
     play(lambda client: client.cluster.unregister(2), broker)
     assert [each.broker_id for each in broker.requests] == [2]

@@ -52,7 +52,7 @@ def test_records_linger_to_share_a_batch() -> None:
     assert batch.tokens == [b"a", b"b"]
 
 
-def test_a_full_batch_goes_at_once_and_the_next_one_begins() -> None:
+def test_a_full_batch_is_ready_at_once_and_a_new_one_is_opened() -> None:
     buffer = accumulator()
     introduce(buffer)
     assert fill(buffer, b"x" * 200, b"y" * 200)
@@ -62,7 +62,7 @@ def test_a_full_batch_goes_at_once_and_the_next_one_begins() -> None:
     assert [values(batch) for batch in take_all(buffer, 10)] == [[b"y" * 200]]
 
 
-def test_nothing_lingers_while_somebody_flushes() -> None:
+def test_batches_do_not_linger_during_a_flush() -> None:
     buffer = accumulator()
     fill(buffer, b"a")
     buffer.begin_flush()
@@ -71,7 +71,7 @@ def test_nothing_lingers_while_somebody_flushes() -> None:
     assert buffer.ready(0) == []
 
 
-def test_batches_carry_consecutive_sequences_and_at_most_five_are_under_way() -> None:
+def test_batches_carry_consecutive_sequences_and_at_most_five_are_in_flight() -> None:
     buffer = accumulator(batch_bytes=100)
     introduce(buffer)
     fill(buffer, *[b"%d" % number * 60 for number in range(8)])
@@ -84,7 +84,7 @@ def test_batches_carry_consecutive_sequences_and_at_most_five_are_under_way() ->
     assert [batch.base_sequence for batch in take_all(buffer, 0)] == [6]
 
 
-def test_the_first_batch_goes_alone_because_a_broker_takes_any_first_sequence_of_a_producer_it_does_not_know() -> None:
+def test_the_first_batch_is_sent_alone_because_a_broker_accepts_any_first_sequence_of_an_unknown_producer() -> None:
     buffer = accumulator(batch_bytes=100)
     fill(buffer, b"a" * 60, b"b" * 60, b"c" * 60)
     (a,) = take_all(buffer, 100)
@@ -99,13 +99,13 @@ def test_a_sequence_wraps_to_zero() -> None:
     assert batch.next_sequence == 1
 
 
-def test_without_idempotence_one_batch_is_under_way_at_a_time() -> None:
+def test_without_idempotence_one_batch_is_in_flight_at_a_time() -> None:
     buffer = accumulator(batch_bytes=100, idempotent=False)
     fill(buffer, b"a" * 60, b"b" * 60)
     assert len(take_all(buffer, 100)) == 1
 
 
-def test_lost_batches_are_sent_again_one_by_one_in_their_order_with_their_sequences() -> None:
+def test_lost_batches_are_retried_one_at_a_time_in_order_with_their_sequences() -> None:
     buffer = accumulator(batch_bytes=100)
     introduce(buffer)
     fill(buffer, b"a" * 60, b"b" * 60, b"c" * 60, b"d" * 60)
@@ -124,7 +124,7 @@ def test_lost_batches_are_sent_again_one_by_one_in_their_order_with_their_sequen
     assert buffer.is_empty and buffer.buffered_bytes == 0
 
 
-def test_nothing_new_overtakes_a_retry() -> None:
+def test_new_batches_do_not_overtake_a_retry() -> None:
     buffer = accumulator(batch_bytes=100)
     fill(buffer, b"a" * 60)
     (a,) = take_all(buffer, 100)
@@ -135,7 +135,7 @@ def test_nothing_new_overtakes_a_retry() -> None:
     assert [batch.base_sequence for batch in take_all(buffer, 200)] == [1]
 
 
-def test_a_later_batch_out_of_order_waits_for_the_earlier_one() -> None:
+def test_a_later_batch_out_of_order_waits_for_the_earlier_batch() -> None:
     buffer = accumulator(batch_bytes=100)
     introduce(buffer)
     fill(buffer, b"a" * 60, b"b" * 60)
@@ -146,7 +146,7 @@ def test_a_later_batch_out_of_order_waits_for_the_earlier_one() -> None:
     assert take_all(buffer, 100) == [a]
 
 
-def test_the_oldest_batch_out_of_order_begins_anew_under_another_producer_id() -> None:
+def test_the_oldest_batch_out_of_order_is_sent_again_with_a_new_producer_id() -> None:
     buffer = accumulator(batch_bytes=100)
     introduce(buffer)
     fill(buffer, b"a" * 60, b"b" * 60)
@@ -165,7 +165,7 @@ def test_the_oldest_batch_out_of_order_begins_anew_under_another_producer_id() -
     assert [(batch.producer, batch.base_sequence) for batch in take_all(buffer, 100)] == [(ProducerId(8, 0), 1)]
 
 
-def test_another_partition_finishes_what_it_began_before_it_takes_the_new_producer_id() -> None:
+def test_another_partition_completes_its_batches_in_flight_before_it_uses_the_new_producer_id() -> None:
     buffer = accumulator(batch_bytes=100)
     fill(buffer, b"a" * 60)
     fill(buffer, b"b" * 60, b"c" * 60, partition=OTHER)
@@ -181,7 +181,7 @@ def test_another_partition_finishes_what_it_began_before_it_takes_the_new_produc
     assert [(batch.producer, batch.base_sequence) for batch in take_all(buffer, 100, OTHER)] == [(ProducerId(8, 0), 0)]
 
 
-def test_a_batch_given_up_with_its_fate_unknown_costs_the_producer_id() -> None:
+def test_an_expired_batch_with_unknown_outcome_requires_a_new_producer_id() -> None:
     buffer = accumulator(batch_bytes=100, delivery_timeout_ms=1_000)
     fill(buffer, b"a" * 60)
     (a,) = take_all(buffer, 100)
@@ -193,14 +193,14 @@ def test_a_batch_given_up_with_its_fate_unknown_costs_the_producer_id() -> None:
     assert buffer.needs_producer_id()
 
 
-def test_a_batch_that_was_never_sent_expires_without_consequence() -> None:
+def test_a_batch_that_was_never_sent_expires_without_a_new_producer_id() -> None:
     buffer = accumulator(delivery_timeout_ms=1_000)
     fill(buffer, b"a")
     assert [batch.tokens for batch in buffer.expire(1_000)] == [[b"a"]]
     assert not buffer.needs_producer_id() and buffer.is_empty and buffer.buffered_bytes == 0
 
 
-def test_a_batch_too_large_for_the_broker_is_cut_in_two_that_keep_its_sequences() -> None:
+def test_a_batch_too_large_for_the_broker_is_split_into_two_that_keep_its_sequences() -> None:
     buffer = accumulator(batch_bytes=1_000)
     fill(buffer, b"a", b"b", b"c", now_ms=0)
     (batch,) = take_all(buffer, 100)
@@ -217,7 +217,7 @@ def test_a_batch_too_large_for_the_broker_is_cut_in_two_that_keep_its_sequences(
 
 
 @pytest.mark.parametrize("code", [ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.INVALID_RECORD])
-def test_a_record_that_is_refused_for_good_is_given_up(code: ErrorCode) -> None:
+def test_a_batch_with_a_final_error_fails(code: ErrorCode) -> None:
     buffer = accumulator()
     fill(buffer, b"a")
     (batch,) = take_all(buffer, 100)
@@ -225,7 +225,7 @@ def test_a_record_that_is_refused_for_good_is_given_up(code: ErrorCode) -> None:
     assert buffer.is_empty and buffer.needs_producer_id()
 
 
-def test_an_answer_to_a_batch_that_was_dropped_changes_nothing() -> None:
+def test_a_response_to_a_dropped_batch_changes_nothing() -> None:
     buffer = accumulator()
     fill(buffer, b"a")
     (batch,) = take_all(buffer, 100)
@@ -235,7 +235,7 @@ def test_an_answer_to_a_batch_that_was_dropped_changes_nothing() -> None:
     assert buffer.is_empty and buffer.buffered_bytes == 0
 
 
-def test_settings_that_would_lose_the_order_are_refused() -> None:
+def test_settings_that_would_lose_the_order_are_rejected() -> None:
     for wrong in ({"acks": 2}, {"acks": 1}, {"max_in_flight": 6}):
         with pytest.raises(ValueError, match=r"acks|max_in_flight"):
             ProducerSettings(**wrong)  # type: ignore[arg-type]

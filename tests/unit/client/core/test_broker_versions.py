@@ -24,7 +24,7 @@ def speaking(**ranges: tuple[int, int]) -> ApiVersionsResponse:
     )
 
 
-def test_the_newest_version_of_both_is_spoken() -> None:
+def test_the_newest_common_version_is_used() -> None:
     versions = BrokerVersions(speaking(fetch=(0, 11), metadata=(0, 99)))
     assert versions.newest_common_version(FetchRequest) == 11
     assert versions.newest_common_version(MetadataRequest) == MetadataRequest.versions[1]
@@ -32,21 +32,21 @@ def test_the_newest_version_of_both_is_spoken() -> None:
     assert versions.finalized_features == {"metadata.version": 30}
 
 
-def test_no_common_version_is_said_with_both_ranges() -> None:
+def test_the_error_for_no_common_version_has_both_ranges() -> None:
     versions = BrokerVersions(speaking(fetch=(0, 3)))
-    with pytest.raises(UnsupportedVersion, match="speaks Fetch 0 to 3, we 4 to 18"):
+    with pytest.raises(UnsupportedVersion, match="supports Fetch 0 to 3, this client 4 to 18"):
         versions.newest_common_version(FetchRequest)
     with pytest.raises(UnsupportedVersion, match="does not serve Metadata"):
         versions.newest_common_version(MetadataRequest)
 
 
-def test_a_listener_that_registers_brokers_and_serves_no_metadata_is_a_controllers() -> None:
+def test_a_listener_that_registers_brokers_and_serves_no_metadata_is_a_controller_listener() -> None:
     versions = BrokerVersions(speaking(fetch=(4, 18), broker_registration=(0, 4)))
     assert versions.newest_common_version(FetchRequest) == 18
-    with pytest.raises(NotABroker, match="a controller's listener, which does not serve Metadata"):
+    with pytest.raises(NotABroker, match="a controller listener, which does not serve Metadata"):
         versions.newest_common_version(MetadataRequest)
 
 
-def test_the_second_greeting_uses_what_the_broker_named() -> None:
+def test_api_versions_is_retried_with_a_version_of_the_broker() -> None:
     assert retry_version(speaking(api_versions=(0, 2)), 18, ApiVersionsRequest.versions) == 2
     assert retry_version(speaking(), 18, ApiVersionsRequest.versions) == 0

@@ -24,7 +24,7 @@ def metadata(leader: int, epoch: int, topic_id: Uuid = ID, error: int = 0) -> Me
     )
 
 
-def test_the_leader_is_the_one_with_the_newest_epoch() -> None:
+def test_the_leader_with_the_newest_epoch_is_kept() -> None:
     view = ClusterMetadata()
     view.on_metadata(metadata(leader=1, epoch=5), 0, ["t"])
     view.on_metadata(metadata(leader=2, epoch=4), 0, ["t"])
@@ -33,7 +33,7 @@ def test_the_leader_is_the_one_with_the_newest_epoch() -> None:
     assert view.leader_of(PARTITION) == (2, 6)
 
 
-def test_a_topic_created_anew_begins_with_its_own_epochs() -> None:
+def test_a_recreated_topic_starts_with_its_own_epochs() -> None:
     view = ClusterMetadata()
     view.on_metadata(metadata(leader=1, epoch=5), 0, ["t"])
     view.on_metadata(metadata(leader=2, epoch=0, topic_id=OTHER_ID), 0, ["t"])
@@ -41,13 +41,13 @@ def test_a_topic_created_anew_begins_with_its_own_epochs() -> None:
     assert view.names == {OTHER_ID: "t"}
 
 
-def test_a_leader_that_is_no_live_broker_is_none() -> None:
+def test_a_leader_that_is_not_a_live_broker_is_none() -> None:
     view = ClusterMetadata()
     view.on_metadata(metadata(leader=9, epoch=5), 0, ["t"])
     assert view.leader_of(PARTITION) is None
 
 
-def test_a_hint_counts_if_it_is_newer_and_its_broker_is_known() -> None:
+def test_a_leader_hint_is_used_if_it_is_newer_and_its_broker_is_known() -> None:
     view = ClusterMetadata()
     view.on_metadata(metadata(leader=1, epoch=5), 0, ["t"])
     assert not view.on_leader_hint(PARTITION, 2, 5, None)
@@ -56,7 +56,7 @@ def test_a_hint_counts_if_it_is_newer_and_its_broker_is_known() -> None:
     assert view.leader_of(PARTITION) == (3, 6)
 
 
-def test_what_is_old_wrong_or_failed_is_not_fresh() -> None:
+def test_metadata_that_is_old_stale_or_failed_is_not_fresh() -> None:
     view = ClusterMetadata()
     view.on_metadata(metadata(leader=1, epoch=5), 1_000, ["t"])
     assert view.is_fresh("t", 1_500, max_age_ms=1_000)
@@ -67,7 +67,7 @@ def test_what_is_old_wrong_or_failed_is_not_fresh() -> None:
     assert not view.is_fresh("t", 1_000, max_age_ms=1_000)
 
 
-def test_a_topic_that_the_answer_leaves_out_is_gone() -> None:
+def test_a_requested_topic_that_the_response_lacks_is_removed() -> None:
     view = ClusterMetadata()
     view.on_metadata(metadata(leader=1, epoch=5), 0, ["t"])
     view.on_metadata(MetadataResponse(), 0, ["other"])

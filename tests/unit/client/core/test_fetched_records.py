@@ -44,29 +44,29 @@ def shown(fetched: FetchedPartition) -> list[tuple[int, bytes | None]]:
     return [(record.offset, record.value) for record in fetched.records()]
 
 
-def test_records_before_the_position_are_left_out() -> None:
+def test_records_before_the_fetch_offset_are_left_out() -> None:
     fetched = read(batch(0, b"a", b"b") + batch(2, b"c", b"d") + batch(4, b"e"), offset=3)
     assert shown(fetched) == [(3, b"d"), (4, b"e")]
     assert fetched.next_offset == 5
 
 
-def test_a_batch_cut_off_at_the_end_is_asked_for_again() -> None:
+def test_an_incomplete_batch_at_the_end_is_fetched_again() -> None:
     fetched = read(batch(0, b"a") + batch(1, b"b")[:-1])
     assert shown(fetched) == [(0, b"a")]
     assert fetched.next_offset == 1
 
 
-def test_the_position_moves_past_what_shows_nothing() -> None:
+def test_the_position_advances_past_batches_without_visible_records() -> None:
     fetched = read(marker(0, 9, commit=True) + bytes(encode_batch([], base_offset=1)))
     assert (shown(fetched), fetched.next_offset) == ([], 2)
     assert len(read(marker(0, 9, commit=True), keep_control=True).batches) == 1
 
 
-def test_nothing_moves_the_position_without_data() -> None:
+def test_the_position_stays_without_data() -> None:
     assert read(b"", offset=12).next_offset == 12
 
 
-def test_aborted_transactions_are_hidden_from_those_who_read_what_is_committed() -> None:
+def test_aborted_transactions_are_hidden_with_read_committed() -> None:
     data = (
         batch(0, b"aborted", producer_id=1)
         + batch(1, b"committed", producer_id=2)
@@ -81,7 +81,7 @@ def test_aborted_transactions_are_hidden_from_those_who_read_what_is_committed()
     assert len(shown(read(data))) == 4
 
 
-def test_damage_is_an_error_with_its_place_once_what_lies_before_it_was_read() -> None:
+def test_damage_is_an_error_with_its_offset_after_the_batches_before_it_were_returned() -> None:
     damaged = bytearray(batch(0, b"a") + batch(1, b"bbbb"))
     damaged[-2] ^= 1
     before = read(bytes(damaged))

@@ -5,7 +5,7 @@ from strandline.client.admin.quorum import QuorumDescription, QuorumMember
 from strandline.client.admin.reassignments import Reassignment
 from strandline.client.admin.topics import TopicDescription
 from strandline.client.core.cluster_metadata import PartitionMetadata
-from strandline.client.core.health import SILENT_MS, Health, assess
+from strandline.client.core.health import MAX_FETCH_AGE_MS, Health, assess
 from strandline.model.ids import ZERO_UUID, Endpoint, TopicPartition
 
 NOW_MS = 1_700_000_000_000
@@ -35,7 +35,7 @@ def judged(health: Health) -> list[str]:
     return [problem.partition(":")[0] for problem in health.problems]
 
 
-def test_a_cluster_in_which_everything_is_as_it_should_be_is_well() -> None:
+def test_a_cluster_without_deviations_is_healthy() -> None:
     health = assess(cluster(), quorum(), [topic(WHOLE)])
     assert health.is_healthy and health.notes == []
     assert health.facts["ActiveControllerCount"] == 1 and health.facts["ActiveBrokerCount"] == 3
@@ -54,7 +54,7 @@ def test_a_partition_without_leader_is_offline() -> None:
     assert health.facts["OfflinePartitionsCount"] == 1
 
 
-def test_a_replica_out_of_sync_is_missed_unless_it_is_only_coming() -> None:
+def test_a_replica_out_of_sync_is_a_problem_unless_it_is_being_added() -> None:
     lagging = topic(PartitionMetadata(0, 1, 3, (1, 2, 3), (1, 2)))
     assert judged(assess(cluster(), quorum(), [lagging])) == ["under-replicated partitions"]
     coming = Reassignment(TopicPartition("t", 0), (1, 2, 3), (3,), ())
@@ -68,36 +68,36 @@ def test_a_leader_that_is_not_preferred_is_only_noted() -> None:
     assert health.notes == ["partitions not led by their preferred replica: t-0"]
 
 
-def test_a_voter_that_is_not_heard_from_is_a_problem_and_a_slow_one_is_not() -> None:
-    slow = assess(cluster(), quorum(member(1), member(2, 60, SILENT_MS), member(3)), [])
+def test_a_voter_that_does_not_fetch_is_a_problem_and_a_slow_one_is_not() -> None:
+    slow = assess(cluster(), quorum(member(1), member(2, 60, MAX_FETCH_AGE_MS), member(3)), [])
     assert slow.is_healthy
-    assert (slow.facts["MaxFollowerLag"], slow.facts["MaxFollowerLagTimeMs"]) == (40, SILENT_MS)
-    silent = assess(cluster(), quorum(member(1), member(2, 60, SILENT_MS + 1), member(3)), [])
-    assert silent.problems == ["voters that the active controller does not hear from: 2"]
+    assert (slow.facts["MaxFollowerLag"], slow.facts["MaxFollowerLagTimeMs"]) == (40, MAX_FETCH_AGE_MS)
+    silent = assess(cluster(), quorum(member(1), member(2, 60, MAX_FETCH_AGE_MS + 1), member(3)), [])
+    assert silent.problems == ["voters that do not fetch from the active controller: 2"]
 
 
-def test_of_a_voter_that_was_never_heard_from_everything_is_missing() -> None:
+def test_a_voter_that_has_never_fetched_lags_by_the_whole_log() -> None:
     never = QuorumMember(2, ZERO_UUID, -1, -1, -1)
     health = assess(cluster(), quorum(member(1), never), [])
     assert (health.facts["MaxFollowerLag"], health.facts["MaxFollowerLagTimeMs"]) == (101, -1)
-    assert judged(health) == ["voters that the active controller does not hear from"]
+    assert judged(health) == ["voters that do not fetch from the active controller"]
 
 
-def test_without_an_active_controller_nothing_is_well() -> None:
+def test_a_missing_active_controller_is_a_problem() -> None:
     for unknown in ("nobody answers", quorum(leader=-1)):
         health = assess(cluster(), unknown, [topic(WHOLE)])
         assert health.facts["ActiveControllerCount"] == 0
         assert judged(health) == ["no active controller"]
 
 
-def test_a_long_list_of_troubles_is_cut() -> None:
+def test_a_long_list_of_problems_is_shortened() -> None:
     many = topic(*(PartitionMetadata(index, -1, 0, (1,), (1,)) for index in range(9)))
     assert assess(cluster(), quorum(), [many]).problems == [
         "partitions without a leader: t-0, t-1, t-2, t-3, t-4 and 4 more"
     ]
 
 
-def test_what_the_nodes_show_of_themselves_is_told_too() -> None:
+def test_metrics_of_the_nodes_are_part_of_the_facts() -> None:
     shown = {
         1: {
             "kafka_controller_kafkacontroller_lastappliedrecordoffset": 99.0,
@@ -111,12 +111,12 @@ def test_what_the_nodes_show_of_themselves_is_told_too() -> None:
         },
         3: {},
     }
-    health = assess(cluster(), quorum(), [topic(WHOLE)], shown=shown)
+    health = assess(cluster(), quorum(), [topic(WHOLE)], metrics=shown)
     assert (health.facts["LastAppliedRecordOffset"], health.facts["EventQueueTimeMs"]) == (99, 7)
     assert (health.facts["UnderMinIsrPartitionCount"], health.facts["MetadataErrorCount"]) == (4, 2)
-    assert health.notes == ["the active controller met errors in metadata: see the log of node 1"]
+    assert health.notes == ["the active controller had errors in metadata: see the log of node 1"]
 
 
-def test_a_cluster_that_shows_no_metrics_is_judged_without() -> None:
-    facts = assess(cluster(), quorum(), [topic(WHOLE)], shown={1: {}, 2: {}, 3: {}}).facts
+def test_a_cluster_without_metrics_pages_is_assessed_without_metrics() -> None:
+    facts = assess(cluster(), quorum(), [topic(WHOLE)], metrics={1: {}, 2: {}, 3: {}}).facts
     assert "EventQueueTimeMs" not in facts and "UnderMinIsrPartitionCount" not in facts

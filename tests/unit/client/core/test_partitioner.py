@@ -22,12 +22,12 @@ def test_keys_hash_as_in_java(key: bytes) -> None:
     assert murmur2(key) == KNOWN[key] & 0xFFFF_FFFF
 
 
-def test_a_key_has_its_partition_whoever_leads() -> None:
+def test_a_key_has_a_fixed_partition_with_or_without_a_leader() -> None:
     partitioner = Partitioner(Random(1), 100)
     assert {partitioner.partition("t", b"foobar", 10, 7, []) for _ in range(5)} == {partition_for_key(b"foobar", 7)}
 
 
-def test_records_without_a_key_stay_until_a_batch_is_full_and_then_move() -> None:
+def test_records_without_a_key_change_partition_when_a_batch_is_full() -> None:
     partitioner = Partitioner(Random(1), batch_bytes=100)
     chosen = [partitioner.partition("t", None, 50, 3, [0, 1, 2]) for _ in range(6)]
     assert chosen[0] == chosen[1] != chosen[2]

@@ -19,38 +19,38 @@ def partition(index: int) -> TopicPartition:
     return TopicPartition("t", index)
 
 
-def test_a_drained_broker_is_replaced_in_its_place_and_nobody_else_moves() -> None:
+def test_a_drained_broker_is_replaced_in_its_place_and_other_replicas_stay() -> None:
     placement = {partition(0): [1, 2], partition(1): [2, 3], partition(2): [3, 2], partition(3): [1, 3]}
     plan = plan_drain(placement, {2}, [broker(1), broker(2), broker(3)])
     assert plan.moves == {partition(0): [1, 3], partition(1): [1, 3], partition(2): [3, 1]}
     assert plan.stuck == []
 
 
-def test_the_load_of_a_drained_broker_is_shared_out() -> None:
+def test_the_replicas_of_a_drained_broker_are_spread() -> None:
     placement = {partition(index): [4, 1 + index % 3] for index in range(30)}
     moves = plan_drain(placement, {4}, [broker(number) for number in (1, 2, 3, 4)]).moves
     assert set(Counter(replicas[0] for replicas in moves.values()).values()) == {10}
 
 
-def test_a_partition_that_lives_on_every_broker_is_stuck_and_stays() -> None:
+def test_a_partition_with_a_replica_on_every_broker_is_stuck() -> None:
     placement = {partition(0): [1, 2, 3], partition(1): [1, 2]}
     plan = plan_drain(placement, {2}, [broker(1), broker(2), broker(3)])
     assert plan.stuck == [partition(0)]
     assert plan.moves == {partition(1): [1, 3]}
 
 
-def test_a_rack_that_has_no_replica_yet_comes_before_a_broker_that_has_less() -> None:
+def test_a_rack_without_a_replica_is_preferred_to_a_broker_with_fewer_replicas() -> None:
     brokers = [broker(1, "a"), broker(2, "b"), broker(3, "a"), broker(4, "b")]
     placement = {partition(0): [1, 2], **{partition(index): [4] for index in range(1, 5)}}
     assert plan_drain(placement, {2}, brokers).moves == {partition(0): [1, 4]}
 
 
-def test_a_dead_broker_is_drained_to_the_living() -> None:
+def test_a_failed_broker_is_drained_to_live_brokers() -> None:
     assert plan_drain({partition(0): [7, 1]}, {7}, [broker(1), broker(2)]).moves == {partition(0): [2, 1]}
 
 
 @pytest.mark.parametrize("factor", [1, 2, 3])
-def test_spreading_gives_everybody_the_same_to_lead_and_to_hold(factor: int) -> None:
+def test_spreading_balances_leaders_and_replicas(factor: int) -> None:
     placement = {partition(index): [1] for index in range(24)}
     brokers = [broker(number) for number in (1, 2, 3, 4)]
     moves = plan_spread(placement, brokers, factor)
@@ -60,7 +60,7 @@ def test_spreading_gives_everybody_the_same_to_lead_and_to_hold(factor: int) -> 
     assert all(len(set(replicas)) == factor for replicas in placed.values())
 
 
-def test_spreading_uses_every_rack_before_it_uses_one_twice() -> None:
+def test_spreading_uses_every_rack_once_before_any_rack_twice() -> None:
     random = Random(1)
     for _ in range(50):
         brokers = [broker(number, random.choice("abc")) for number in range(1, 10)]
@@ -71,19 +71,19 @@ def test_spreading_uses_every_rack_before_it_uses_one_twice() -> None:
             assert len({racks[each] for each in replicas}) == min(factor, len(set(racks.values())))
 
 
-def test_what_is_spread_already_stays() -> None:
+def test_a_topic_that_is_spread_already_is_not_moved() -> None:
     brokers = [broker(number) for number in (1, 2, 3)]
     once = plan_spread({partition(index): [1, 2] for index in range(6)}, brokers)
     settled = {partition(index): once.get(partition(index), [1, 2]) for index in range(6)}
     assert plan_spread(settled, brokers) == {}
 
 
-def test_more_replicas_than_brokers_cannot_be() -> None:
+def test_more_replicas_than_brokers_are_rejected() -> None:
     with pytest.raises(ValueError, match="3 replicas, but there are only 2 brokers"):
         plan_spread({partition(0): [1, 2, 3]}, [broker(1), broker(2)])
 
 
-def test_everywhere_lets_the_brokers_lead_in_turn() -> None:
+def test_placing_everywhere_rotates_the_preferred_leader() -> None:
     moves = plan_everywhere([partition(index) for index in range(4)], [5, 6, 7])
     assert list(moves.values()) == [[5, 6, 7], [6, 7, 5], [7, 5, 6], [5, 6, 7]]
     assert all(one[0] != other[0] for one, other in pairwise(moves.values()))

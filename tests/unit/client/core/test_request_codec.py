@@ -14,76 +14,76 @@ from strandline.protocol.messages.metadata import MetadataRequest, MetadataRespo
 from strandline.protocol.types import Message
 
 
-def answer_bytes(key: ApiKey, version: int, correlation_id: int, message: Message) -> bytes:
+def response_bytes(key: ApiKey, version: int, correlation_id: int, message: Message) -> bytes:
     return b"".join(bytes(part) for part in response_parts(correlation_id, API[key], version, message))  # type: ignore[arg-type]
 
 
-def receive(wire: RequestCodec, data: bytes) -> list[tuple[int, Message]]:
-    answers = []
+def receive(codec: RequestCodec, data: bytes) -> list[tuple[int, Message]]:
+    responses = []
     while data:
-        room = wire.get_buffer()
+        room = codec.get_buffer()
         count = min(len(room), len(data))
         room[:count] = data[:count]
-        answers += wire.buffer_updated(count)
+        responses += codec.buffer_updated(count)
         data = data[count:]
-    return answers
+    return responses
 
 
-def test_a_request_carries_its_header_and_the_answer_its_correlation_id() -> None:
-    wire = RequestCodec("me", 1 << 20)
-    wire.ask(MetadataRequest(topics=[]), 12)
-    second, parts = wire.ask(MetadataRequest(topics=None), 1)
+def test_a_request_carries_its_header_and_the_response_its_correlation_id() -> None:
+    codec = RequestCodec("me", 1 << 20)
+    codec.encode_request(MetadataRequest(topics=[]), 12)
+    second, parts = codec.encode_request(MetadataRequest(topics=None), 1)
     frame = b"".join(bytes(part) for part in parts)  # type: ignore[arg-type]
     header, _ = decode_header(frame[4:])
     assert struct.unpack(">i", frame[:4])[0] == len(frame) - 4
     assert (header.api_key, header.api_version, header.correlation_id, header.client_id) == (3, 1, second, "me")
 
 
-def test_answers_are_read_whatever_pieces_they_arrive_in() -> None:
-    wire = RequestCodec("me", 1 << 20)
-    ids = [wire.ask(MetadataRequest(), version)[0] for version in (1, 12)]
-    data = answer_bytes(ApiKey.METADATA, 1, ids[0], MetadataResponse(controller_id=7))
-    data += answer_bytes(ApiKey.METADATA, 12, ids[1], MetadataResponse(cluster_id="c"))
-    answers = [answer for index in range(len(data)) for answer in receive(wire, data[index : index + 1])]
-    assert [number for number, _ in answers] == ids
-    assert [answer.controller_id for _, answer in answers if isinstance(answer, MetadataResponse)] == [7, -1]
-    assert wire.in_flight == 0
+def test_responses_are_decoded_however_their_bytes_are_split() -> None:
+    codec = RequestCodec("me", 1 << 20)
+    ids = [codec.encode_request(MetadataRequest(), version)[0] for version in (1, 12)]
+    data = response_bytes(ApiKey.METADATA, 1, ids[0], MetadataResponse(controller_id=7))
+    data += response_bytes(ApiKey.METADATA, 12, ids[1], MetadataResponse(cluster_id="c"))
+    responses = [response for index in range(len(data)) for response in receive(codec, data[index : index + 1])]
+    assert [number for number, _ in responses] == ids
+    assert [response.controller_id for _, response in responses if isinstance(response, MetadataResponse)] == [7, -1]
+    assert codec.in_flight == 0
 
 
-def test_an_answer_out_of_order_is_a_violation() -> None:
-    wire = RequestCodec("me", 1 << 20)
-    first, _ = wire.ask(MetadataRequest(), 1)
-    wire.ask(MetadataRequest(), 1)
-    with pytest.raises(ProtocolViolation, match="expected the answer"):
-        receive(wire, answer_bytes(ApiKey.METADATA, 1, first + 1, MetadataResponse()))
+def test_a_response_out_of_order_is_a_protocol_violation() -> None:
+    codec = RequestCodec("me", 1 << 20)
+    first, _ = codec.encode_request(MetadataRequest(), 1)
+    codec.encode_request(MetadataRequest(), 1)
+    with pytest.raises(ProtocolViolation, match="expected the response"):
+        receive(codec, response_bytes(ApiKey.METADATA, 1, first + 1, MetadataResponse()))
 
 
-def test_an_answer_nobody_asked_for_is_a_violation() -> None:
-    with pytest.raises(ProtocolViolation, match="never asked"):
-        receive(RequestCodec("me", 1 << 20), answer_bytes(ApiKey.METADATA, 1, 0, MetadataResponse()))
+def test_a_response_without_a_request_is_a_protocol_violation() -> None:
+    with pytest.raises(ProtocolViolation, match="without a request in flight"):
+        receive(RequestCodec("me", 1 << 20), response_bytes(ApiKey.METADATA, 1, 0, MetadataResponse()))
 
 
-def test_a_question_without_an_answer_leaves_no_trace() -> None:
-    wire = RequestCodec("me", 1 << 20)
-    wire.ask(MetadataRequest(), 1, answered=False)
-    number, _ = wire.ask(MetadataRequest(), 1)
-    assert receive(wire, answer_bytes(ApiKey.METADATA, 1, number, MetadataResponse()))[0][0] == number
+def test_a_request_without_a_response_is_not_in_flight() -> None:
+    codec = RequestCodec("me", 1 << 20)
+    codec.encode_request(MetadataRequest(), 1, expects_response=False)
+    number, _ = codec.encode_request(MetadataRequest(), 1)
+    assert receive(codec, response_bytes(ApiKey.METADATA, 1, number, MetadataResponse()))[0][0] == number
 
 
-def test_a_broker_that_does_not_know_our_version_answers_in_the_oldest_form() -> None:
-    wire = RequestCodec("me", 1 << 20)
-    number, _ = wire.ask(ApiVersionsRequest(), 4)
-    refusal = ApiVersionsResponse(
+def test_an_unsupported_api_versions_version_is_answered_in_version_0() -> None:
+    codec = RequestCodec("me", 1 << 20)
+    number, _ = codec.encode_request(ApiVersionsRequest(), 4)
+    fault = ApiVersionsResponse(
         error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=[ApiVersion(api_key=18, min_version=0, max_version=2)]
     )
-    (_, answer), *_ = receive(wire, answer_bytes(ApiKey.API_VERSIONS, 0, number, refusal))
-    assert isinstance(answer, ApiVersionsResponse)
-    assert (answer.error_code, answer.api_keys[0].max_version) == (35, 2)
+    (_, response), *_ = receive(codec, response_bytes(ApiKey.API_VERSIONS, 0, number, fault))
+    assert isinstance(response, ApiVersionsResponse)
+    assert (response.error_code, response.api_keys[0].max_version) == (35, 2)
 
 
 @pytest.mark.parametrize("garbage", [b"HTTP/1.1 400 Bad Request\r\n", b"\xff\xff\xff\xff", b"\x00\x00\x00\x02\x00\x00"])
-def test_what_is_not_kafka_is_a_violation(garbage: bytes) -> None:
-    wire = RequestCodec("me", 1 << 20)
-    wire.ask(MetadataRequest(), 1)
-    with pytest.raises(ProtocolViolation, match="cannot be understood"):
-        receive(wire, garbage)
+def test_bytes_that_are_not_kafka_are_a_protocol_violation(garbage: bytes) -> None:
+    codec = RequestCodec("me", 1 << 20)
+    codec.encode_request(MetadataRequest(), 1)
+    with pytest.raises(ProtocolViolation, match="is malformed"):
+        receive(codec, garbage)
