@@ -16,9 +16,8 @@ from strandline.cli.with_client import with_client
 from strandline.model.ids import TopicPartition
 
 if TYPE_CHECKING:
-    from strandline.client.admin.cluster import BrokerDescription, ClusterDescription
-    from strandline.client.admin.topics import TopicDescription
     from strandline.client.client import Client
+    from strandline.client.core.descriptions import BrokerDescription, ClusterDescription, TopicDescription
     from strandline.client.core.replica_placement import DrainPlan, Moves
 
 CORDON = "cordoned.log.dirs"

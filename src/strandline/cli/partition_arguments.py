@@ -9,8 +9,8 @@ from strandline.model.errors import ErrorCode, KafkaError
 from strandline.model.ids import TopicPartition
 
 if TYPE_CHECKING:
-    from strandline.client.admin.topics import TopicDescription
     from strandline.client.client import Client
+    from strandline.client.core.descriptions import TopicDescription
 
 WORDS = "TOPIC[:P,…]"
 

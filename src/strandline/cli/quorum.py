@@ -12,8 +12,8 @@ from strandline.cli.output import print_facts, print_json, print_section, print_
 from strandline.cli.with_client import with_client
 
 if TYPE_CHECKING:
-    from strandline.client.admin.quorum import QuorumDescription, QuorumMember
     from strandline.client.client import Client
+    from strandline.client.core.descriptions import QuorumDescription, QuorumMember
     from strandline.model.ids import Endpoint, Uuid
 
 _NEW_VOTER = re.compile(r"(\d+)(?:@(.+):(\d{1,5}):([A-Za-z0-9_-]{22}))?")

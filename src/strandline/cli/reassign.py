@@ -17,8 +17,8 @@ from strandline.cli.with_client import with_client
 from strandline.model.ids import TopicPartition
 
 if TYPE_CHECKING:
-    from strandline.client.admin.reassignments import Reassignment
     from strandline.client.client import Client
+    from strandline.client.core.descriptions import Reassignment
     from strandline.client.core.replica_placement import Moves
 
 HELP = """\

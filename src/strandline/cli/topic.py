@@ -14,8 +14,8 @@ from strandline.model.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
     from strandline.client.admin.configs import ConfigEntry
-    from strandline.client.admin.topics import TopicDescription
     from strandline.client.client import Client
+    from strandline.client.core.descriptions import TopicDescription
 
 
 def configure(parser: argparse.ArgumentParser) -> None:

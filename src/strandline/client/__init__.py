@@ -8,7 +8,7 @@
             fetcher.assign(TopicPartition("orders", 0), 0)
             fetched = await fetcher.poll(500)
 
-Cores (`core/`, `fetch_session`) make the decisions, without clock, sockets or tasks. Shells (`connection`,
-`connection_pool`, `routing`, `producer`, `fetcher`, and the requests in `admin/`) do the IO through a `World`, so that
-the same client runs on virtual time. `peers` is the port through which nodes call each other.
+The cores in `core/` make the decisions, without clock, sockets or tasks. The shells (`connection`, `connection_pool`,
+`routing`, `producer`, `fetcher`, and the requests in `admin/`) do the IO through a `World`, so that the same client
+runs on virtual time. `peers` is the port through which nodes call each other.
 """

@@ -6,16 +6,17 @@ from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Self
 
-from strandline.client.admin.cluster import ClusterAdmin, ClusterDescription
+from strandline.client.admin.cluster import ClusterAdmin
 from strandline.client.admin.configs import ConfigAdmin
 from strandline.client.admin.elections import Election, elect_leaders
 from strandline.client.admin.features import FeatureAdmin
 from strandline.client.admin.metrics_page import read_metrics
 from strandline.client.admin.offsets import ListedOffset, list_offsets
-from strandline.client.admin.quorum import Quorum, QuorumDescription
-from strandline.client.admin.reassignments import Reassignment, ReassignmentAdmin
-from strandline.client.admin.topics import TopicAdmin, TopicDescription
+from strandline.client.admin.quorum import QuorumAdmin
+from strandline.client.admin.reassignments import ReassignmentAdmin
+from strandline.client.admin.topics import TopicAdmin
 from strandline.client.bootstrap import parse_bootstrap
+from strandline.client.core.descriptions import ClusterDescription, QuorumDescription, Reassignment, TopicDescription
 from strandline.client.core.health import Health, assess
 from strandline.client.fetcher import Fetcher
 from strandline.client.producer import Producer
@@ -37,7 +38,7 @@ class Client:
         self.topics = TopicAdmin(self.router)
         self.configs = ConfigAdmin(self.router)
         self.cluster = ClusterAdmin(self.router)
-        self.quorum = Quorum(self.router)
+        self.quorum = QuorumAdmin(self.router)
         self.features = FeatureAdmin(self.router)
         self.reassignments = ReassignmentAdmin(self.router)
 

@@ -1,4 +1,4 @@
-"""Fetches records of assigned partitions: the shell around `fetch_session` and `core/fetched_records`.
+"""Fetches records of assigned partitions: the shell around `core/fetch_session` and `core/fetched_records`.
 
     async with Fetcher(router) as fetcher:
         fetcher.assign(TopicPartition("orders", 0), 0)

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from strandline.client.admin.elections import Election
-from strandline.client.admin.topics import TopicDescription
 from strandline.client.client import Client
+from strandline.client.core.descriptions import TopicDescription
 from strandline.client.settings import ProducerSettings
 from strandline.model.ids import TopicPartition
 from strandline.records.batch import batches

@@ -16,8 +16,8 @@ from simulation.power_loss.node_history import History, Sent, TopicState
 from simulation.power_loss.node_workload import BOOTSTRAP, NODE, NodeWorkload
 from strandline.client.admin.configs import ConfigSource, Resource, ResourceType
 from strandline.client.admin.offsets import ListedOffset
-from strandline.client.admin.topics import TopicDescription
 from strandline.client.client import Client
+from strandline.client.core.descriptions import TopicDescription
 from strandline.model.ids import TopicPartition, Uuid
 from strandline.protocol.messages.list_offsets import EARLIEST, LATEST
 from strandline.protocol.messages.producers import InitProducerIdRequest, InitProducerIdResponse

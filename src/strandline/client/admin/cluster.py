@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
+from strandline.client.core.descriptions import BrokerDescription, ClusterDescription
 from strandline.client.errors import error_of
 from strandline.client.routing import Router
 from strandline.model.errors import ErrorCode, code_of
@@ -15,19 +16,6 @@ from strandline.protocol.messages.cluster import (
     UnregisterBrokerResponse,
 )
 from strandline.protocol.messages.log_dirs import DescribeLogDirsRequest, DescribeLogDirsResponse
-
-
-class BrokerDescription(msgspec.Struct, frozen=True):
-    id: int
-    endpoint: Endpoint
-    rack: str | None
-    fenced: bool
-
-
-class ClusterDescription(msgspec.Struct, frozen=True):
-    cluster_id: str
-    controller_id: int
-    brokers: list[BrokerDescription]
 
 
 class LogDirectory(msgspec.Struct, frozen=True):

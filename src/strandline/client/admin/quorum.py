@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from typing import TypeVar
 
-import msgspec
-
 from strandline.client.connection import Connection
+from strandline.client.core.descriptions import QuorumDescription, QuorumMember
 from strandline.client.errors import error_of
 from strandline.client.routing import Router
 from strandline.model.errors import ErrorCode, KafkaError
@@ -35,44 +34,7 @@ R = TypeVar("R", bound=Message)
 CONTROLLERS = 2
 
 
-class QuorumMember(msgspec.Struct, frozen=True):
-    """-1 for values that the leader does not know."""
-
-    id: int
-    directory_id: Uuid
-    log_end_offset: int
-    last_fetch_ms: int
-    last_caught_up_ms: int
-
-
-class QuorumDescription(msgspec.Struct, frozen=True):
-    leader_id: int
-    leader_epoch: int
-    high_watermark: int
-    voters: list[QuorumMember]
-    observers: list[QuorumMember]
-    listeners: dict[int, list[tuple[str, Endpoint]]]
-    """Of the voters, by node id; empty before kraft.version 1."""
-
-    @property
-    def log_end_offset(self) -> int:
-        """The leader's."""
-        return next((each.log_end_offset for each in self.voters if each.id == self.leader_id), self.high_watermark)
-
-    def voter(self, node_id: int) -> QuorumMember | None:
-        return next((each for each in self.voters if each.id == node_id), None)
-
-    def observer(self, node_id: int) -> QuorumMember | None:
-        """The most recent one: a node whose disk was replaced is listed with its old directory id for a while."""
-        same = [each for each in self.observers if each.id == node_id]
-        return max(same, key=lambda each: each.last_fetch_ms, default=None)
-
-    def lag(self, member: QuorumMember) -> int | None:
-        """How many records it is behind the leader."""
-        return None if member.log_end_offset < 0 else max(0, self.log_end_offset - member.log_end_offset)
-
-
-class Quorum:
+class QuorumAdmin:
     def __init__(self, router: Router) -> None:
         self._router = router
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-import msgspec
-
+from strandline.client.core.descriptions import Reassignment
 from strandline.client.errors import error_of
 from strandline.client.routing import Router
 from strandline.model.errors import KafkaError
@@ -19,19 +18,6 @@ from strandline.protocol.messages.reassignments import (
     ReassignablePartition,
     ReassignableTopic,
 )
-
-
-class Reassignment(msgspec.Struct, frozen=True):
-    """An ongoing one: `replicas` includes those being added and those being removed."""
-
-    partition: TopicPartition
-    replicas: tuple[int, ...]
-    adding: tuple[int, ...]
-    removing: tuple[int, ...]
-
-    @property
-    def target(self) -> tuple[int, ...]:
-        return tuple(each for each in self.replicas if each not in self.removing)
 
 
 class ReassignmentAdmin:

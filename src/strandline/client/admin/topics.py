@@ -8,7 +8,8 @@ from typing import TypeVar
 import msgspec
 
 from strandline.client.connection import Connection
-from strandline.client.core.cluster_metadata import PartitionMetadata, TopicMetadata
+from strandline.client.core.cluster_metadata import TopicMetadata
+from strandline.client.core.descriptions import TopicDescription
 from strandline.client.errors import error_of
 from strandline.client.routing import Router
 from strandline.model.errors import ErrorCode, KafkaError
@@ -44,17 +45,6 @@ class CreatedTopic(msgspec.Struct, frozen=True):
     partitions: int
     replication_factor: int
     configs: dict[str, str | None]
-
-
-class TopicDescription(msgspec.Struct, frozen=True):
-    name: str
-    id: Uuid
-    internal: bool
-    partitions: list[PartitionMetadata]
-
-    @property
-    def replication_factor(self) -> int:
-        return len(self.partitions[0].replicas) if self.partitions else 0
 
 
 class TopicAdmin:

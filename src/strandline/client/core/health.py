@@ -11,11 +11,14 @@ from typing import Final
 
 import msgspec
 
-from strandline.client.admin.cluster import ClusterDescription
-from strandline.client.admin.quorum import QuorumDescription, QuorumMember
-from strandline.client.admin.reassignments import Reassignment
-from strandline.client.admin.topics import TopicDescription
 from strandline.client.core.cluster_metadata import PartitionMetadata
+from strandline.client.core.descriptions import (
+    ClusterDescription,
+    QuorumDescription,
+    QuorumMember,
+    Reassignment,
+    TopicDescription,
+)
 from strandline.model.ids import TopicPartition
 from strandline.runtime.exposition import sample_name
 

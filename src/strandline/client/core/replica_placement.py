@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import msgspec
 
-from strandline.client.admin.cluster import BrokerDescription
+from strandline.client.core.descriptions import BrokerDescription
 from strandline.model.ids import TopicPartition
 
 Placement = Mapping[TopicPartition, Sequence[int]]

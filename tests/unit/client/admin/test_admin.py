@@ -10,9 +10,8 @@ import pytest
 
 from strandline.client.admin.elections import Election
 from strandline.client.admin.features import UpgradeType
-from strandline.client.admin.quorum import QuorumDescription
-from strandline.client.admin.reassignments import Reassignment
 from strandline.client.client import Client
+from strandline.client.core.descriptions import QuorumDescription, Reassignment
 from strandline.model.errors import ErrorCode, KafkaError
 from strandline.model.ids import Endpoint, TopicPartition, Uuid
 from strandline.protocol.apis import API, ApiKey

@@ -1,10 +1,14 @@
 from __future__ import annotations
 
-from strandline.client.admin.cluster import BrokerDescription, ClusterDescription
-from strandline.client.admin.quorum import QuorumDescription, QuorumMember
-from strandline.client.admin.reassignments import Reassignment
-from strandline.client.admin.topics import TopicDescription
 from strandline.client.core.cluster_metadata import PartitionMetadata
+from strandline.client.core.descriptions import (
+    BrokerDescription,
+    ClusterDescription,
+    QuorumDescription,
+    QuorumMember,
+    Reassignment,
+    TopicDescription,
+)
 from strandline.client.core.health import MAX_FETCH_AGE_MS, Health, assess
 from strandline.model.ids import ZERO_UUID, Endpoint, TopicPartition
 

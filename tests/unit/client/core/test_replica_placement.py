@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 
-from strandline.client.admin.cluster import BrokerDescription
+from strandline.client.core.descriptions import BrokerDescription
 from strandline.client.core.replica_placement import plan_drain, plan_everywhere, plan_spread
 from strandline.model.ids import Endpoint, TopicPartition
 
