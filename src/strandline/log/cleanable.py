@@ -1,36 +1,31 @@
-"""How much of a log compaction could work on, and whether it is worth it now.
+"""Which part of a log compaction could clean, and whether it is due.
 
-Asked by whoever schedules cleaning, for one log after another; the dirtiest that is due comes first. What may be
-cleaned ends at the last stable offset, at the active segment, and at the first segment with a record younger than
-min.compaction.lag.ms. What was cleaned before ends at the offset in cleaner-offset-checkpoint.
+`replication/compaction` asks it of every compacted log and cleans the one with the largest dirty ratio. The cleanable
+part ends at the last stable offset, at the active segment, and at the first segment with a record younger than
+min.compaction.lag.ms. The part that was cleaned before ends at the offset in cleaner-offset-checkpoint.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import msgspec
 
 from strandline.log import names
+from strandline.log.local_log import segment_index
+from strandline.log.partition_log import PartitionLog
 from strandline.log.segment import Segment
 from strandline.log.settings import MAX_LONG
-from strandline.log.timestamp_lookup import largest_timestamp
 from strandline.records.batch import HEADER_SIZE, CorruptBatch, read_header
-
-if TYPE_CHECKING:
-    from strandline.log.partition_log import PartitionLog
 
 
 class Cleanable(msgspec.Struct, frozen=True):
-    """`first_dirty_offset` replaces a checkpoint that was out of range (`checkpoint_was_wrong`)."""
-
     first_dirty_offset: int
     first_uncleanable_offset: int
     clean_bytes: int
     dirty_bytes: int
-    # A record waits for longer than max.compaction.lag.ms.
     overdue: bool
+    """A record has waited for longer than max.compaction.lag.ms."""
     checkpoint_was_wrong: bool
+    """The checkpoint was outside of the log, and `first_dirty_offset` is the log start instead."""
 
     @property
     def dirty_ratio(self) -> float:
@@ -42,14 +37,14 @@ class Cleanable(msgspec.Struct, frozen=True):
 
 
 def cleanable(log: PartitionLog, checkpoint: int | None, wall_ms: int) -> Cleanable:
-    """Blocking, any thread. `checkpoint` is where the last cleaning of this log ended, None if there was none."""
+    """Blocking. `checkpoint` is where the last cleaning of this log ended, None if there was none."""
     segments = log.segments
     sealed = segments[:-1]
     start = log.log_start_offset
     first_dirty = start if checkpoint is None else checkpoint
     wrong = not start <= first_dirty <= log.log_end_offset
     if wrong:
-        # Truncated, or deleted from the front: what the last cleaning knew says nothing about the log as it is.
+        # The log was truncated, or its start was raised, since the last cleaning.
         first_dirty = start
     limit = min(log.last_stable_offset, segments[-1].base_offset)
     try:
@@ -57,10 +52,10 @@ def cleanable(log: PartitionLog, checkpoint: int | None, wall_ms: int) -> Cleana
         limit = _youngest_limit(log, dirty, limit, wall_ms)
         overdue = _is_overdue(log, dirty, wall_ms)
     except OSError as error:
-        raise log.health.explain(error, f"looking for what can be compacted in {log.path}") from error
+        raise log.health.report_error(error, f"looking for what can be compacted in {log.path}") from error
     limit = max(first_dirty, limit)
     # Segments are cleaned whole: the one that holds the limit is not.
-    uncleanable = segments[log.segment_index(limit)].base_offset if limit < segments[-1].base_offset else limit
+    uncleanable = segments[segment_index(segments, limit)].base_offset if limit < segments[-1].base_offset else limit
     return Cleanable(
         first_dirty_offset=first_dirty,
         first_uncleanable_offset=uncleanable,
@@ -75,7 +70,7 @@ def _youngest_limit(log: PartitionLog, dirty: list[Segment], limit: int, wall_ms
     lag_ms = log.settings.min_compaction_lag_ms
     if lag_ms > 0:
         for segment in dirty:
-            if largest_timestamp(log, segment) > wall_ms - lag_ms:
+            if log.largest_timestamp(segment) > wall_ms - lag_ms:
                 return min(limit, segment.base_offset)
     return limit
 

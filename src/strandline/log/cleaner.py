@@ -1,31 +1,30 @@
-"""Compaction: rewrite a log so that of each key only the newest record stays.
+"""Compaction: rewrite a log so that only the newest record of each key remains.
 
-One `Cleaning` is one pass over one log. It is made on the event loop (it takes what it needs of the log then), and
-`step` is called again and again in a thread; each step is a slice of some ten milliseconds, so that whoever drives it
-can pace it, or abandon it between two slices when the log must be truncated. A pass first reads the dirty part of the
-log into an offset map, as far as the map's budget goes, and then rewrites all segments up to there, in groups that fit
-one segment each.
+A `Cleaning` is one pass over one log. It is constructed on the event loop, where it captures what it needs of the log,
+and `replication/compaction` calls `step` repeatedly in a thread; a step takes some ten milliseconds, so that the caller
+can throttle it, or abandon it between two steps when the log must be truncated. A pass first reads the dirty part of
+the log into an offset map, as far as the map's budget allows, and then rewrites all segments up to there, in groups
+that fit one segment each.
 
-What stays (Kafka's rules):
+What is kept (Kafka's rules):
 
 - a record whose key was not seen at a larger offset, and every record above what the map accounts for;
-- of those, a record without a value (tombstone) until its batch's delete horizon has passed; the first pass that meets
-  it sets the horizon, delete.retention.ms ahead;
-- a transaction marker until all batches of its transaction are gone, and then until its own delete horizon has passed;
-- the last batch of every producer the log remembers, and the last batch before the limit of cleaning, as empty batches
-  if need be.
+- of those, a record without a value (tombstone) until its batch's delete horizon has passed; the first pass over it
+  sets the horizon, delete.retention.ms ahead;
+- a transaction marker until all batches of its transaction are removed, and then until its own delete horizon;
+- the last batch of every producer in the producer state, and the last batch of the cleanable part, if need be as empty
+  batches.
 
-Records without a key and aborted ones go. A group is written to `.cleaned` files, synced, and renamed to `.swap`: from
-then on it is finished, and after a crash it takes the place of the old segments when the log is opened. `step` hands it
-out as a `Replacement`, for `segment_swap.replace_segments` on the event loop. Every batch's checksum is checked when it
-is read, so that damage is never written again with a good one: it ends the pass with `Uncleanable`.
+Records without a key and aborted records are removed. A group is written to `.cleaned` files, synced, and renamed to
+`.swap`: from then on it is finished, and after a crash it replaces the old segments when the log is opened. `step`
+returns it as a `Replacement`, for `PartitionLog.replace_segments` on the event loop. Every batch's checksum is verified
+when it is read, so that damage is never written again with a valid one: it ends the pass with `Uncleanable`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator
 from random import Random
-from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -33,24 +32,16 @@ from strandline.log import names, transaction_index
 from strandline.log.batch_filter import BatchFilter, LastRecord, Uncleanable, read_portions
 from strandline.log.cleanable import Cleanable
 from strandline.log.cleaned_transactions import CleanedTransactions
+from strandline.log.local_log import Replacement
 from strandline.log.offset_map import KeyHash, OffsetMap
+from strandline.log.partition_log import PartitionLog
 from strandline.log.segment import MAX_SPAN, Segment
 from strandline.log.transaction_index import AbortedTransaction
 from strandline.records.batch import CorruptBatch
 
-if TYPE_CHECKING:
-    from strandline.log.partition_log import PartitionLog
-
 DEDUPE_BUFFER_BYTES = 128 << 20
 
-__all__ = ["Cleaning", "CleaningStats", "Replacement", "Uncleanable"]
-
-
-class Replacement(msgspec.Struct, frozen=True):
-    """These adjacent segments are to be replaced by this one, whose files are on disk with the suffix `.swap`."""
-
-    old: tuple[Segment, ...]
-    new: Segment
+__all__ = ["Cleaning", "CleaningStats", "Uncleanable"]
 
 
 class CleaningStats(msgspec.Struct):
@@ -68,7 +59,7 @@ class _Group(msgspec.Struct):
 
 
 class Cleaning:
-    """One pass. After the last step `end_offset` is what belongs into cleaner-offset-checkpoint."""
+    """One pass. After the last step `end_offset` is to be written to cleaner-offset-checkpoint."""
 
     def __init__(
         self,
@@ -102,8 +93,9 @@ class Cleaning:
         self._work = self._run()
 
     def step(self) -> Replacement | None:
-        """Blocking. One slice of work; a group that it finished. Raises Uncleanable, or KafkaError when the directory
-        fails; then nothing of the unfinished group is left. Ends early when segments have left the log meanwhile."""
+        """Blocking. Do some work; the group that it finished, if any. Raises Uncleanable, or KafkaError when the
+        directory fails; then the files of the unfinished group are removed. The pass ends early when segments that it
+        has not read yet were removed from the log."""
         try:
             if self._is_current():
                 return next(self._work)
@@ -114,14 +106,14 @@ class Cleaning:
             self.abandon()
             if not self._is_current():
                 return None
-            raise self._log.health.explain(error, f"compacting {self._log.path}") from error
+            raise self._log.health.report_error(error, f"compacting {self._log.path}") from error
         except CorruptBatch as error:
             self.abandon()
             raise Uncleanable(f"{self._log.topic_partition} cannot be compacted: {error}") from error
         return None
 
     def abandon(self) -> None:
-        """Blocking. Stop here: nothing is left of the group that was being written; groups handed out stay valid."""
+        """Blocking. Stop, and remove the files of the unfinished group; groups returned before stay valid."""
         self._work.close()
         self.done = True
         writing, self._writing = self._writing, None
@@ -129,7 +121,7 @@ class Cleaning:
             writing.remove()
 
     def _is_current(self) -> bool:
-        """Whether all segments that are still to be read are in the log, and none has been cut."""
+        """Whether all segments that are still to be read are in the log, which was not truncated."""
         if self._log.generation != self._generation:
             return False
         present = {id(segment) for segment in self._log.segments}
@@ -160,7 +152,7 @@ class Cleaning:
         self.end_offset = end_offset
 
     def _fill(self, map_: OffsetMap) -> Iterator[None]:
-        """Take keys from the dirty segments into the map until one batch does not fit."""
+        """Add the keys of the dirty segments to the map until a batch does not fit."""
         first_dirty = self._cleanable.first_dirty_offset
         transactions = CleanedTransactions(self._aborted_from(first_dirty))
         for segment, end in zip(self._segments, self._ends, strict=True):
@@ -171,12 +163,12 @@ class Cleaning:
                 if not portion.add_keys(map_, self._hash, transactions, first_dirty):
                     return
                 yield None
-            # Offsets at the end of a segment may have no batch any more.
+            # An earlier pass may have removed the batches at the end of the segment.
             map_.latest_offset = max(map_.latest_offset, end - 1)
 
     def _aborted_from(self, start: int) -> list[AbortedTransaction]:
-        """Aborted transactions that reach into what is cleaned, from this offset on. Their markers, and so their index
-        entries, may lie in later segments."""
+        """Aborted transactions with records in the cleanable part from this offset on. Their markers, and so their
+        index entries, may lie in later segments."""
         upper = self._ends[-1]
         found: list[AbortedTransaction] = []
         segments = [*self._segments, *self._later]
@@ -190,7 +182,7 @@ class Cleaning:
         return found
 
     def _groups(self, end_offset: int) -> Iterator[_Group]:
-        """Adjacent segments that fit one segment together, by size, by index, and by offsets as 31 bits count them."""
+        """Adjacent segments that together fit one segment: by size, by index size, and by a span of 31 bits."""
         settings = self._settings
         group = _Group()
         for segment, end in zip(self._segments, self._ends, strict=True):
@@ -225,7 +217,7 @@ class Cleaning:
                 unchanged = unchanged and outcome.unchanged
                 position = new.write(outcome.data) if outcome.data else new.size
                 for batch in outcome.batches:
-                    new.note(
+                    new.on_append(
                         batch.base_offset,
                         batch.last_offset,
                         batch.max_timestamp,
@@ -237,7 +229,7 @@ class Cleaning:
                     new.add_aborted(aborted)
                 yield None
         if unchanged:
-            # The segment as it is says the same.
+            # The old segment has the same content.
             self._writing = None
             self._unread = self._unread[1:]
             new.remove()
@@ -250,9 +242,9 @@ class Cleaning:
 
 
 def _finish(new: Segment) -> None:
-    """Everything on disk, then `.swap` in place of `.cleaned`, the log last: where it is, the rest is there too."""
+    """Sync everything, then rename `.cleaned` to `.swap`, the `.log` file last: where it exists, the others do too."""
     new.seal()
-    new.rest()
+    new.release()
     new.sync()
     new.sync_indexes()
     new.disk.sync_dir(new.directory)

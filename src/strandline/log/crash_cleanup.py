@@ -1,11 +1,11 @@
-"""What a crash or an interrupted compaction left in a partition directory, put right before the log is opened.
+"""Cleaning up a partition directory after a crash or an interrupted compaction, before the log is opened.
 
-Called by recovery, away from the event loop. In this order, which makes every step repeatable:
+Called by `recovery`, away from the event loop. In this order, which makes every step repeatable:
 
-1. `.deleted` and `.tmp` files go, and `.cleaned` ones: that compaction was not finished;
-2. so do `.swap` files at or above the first `.cleaned` one: they belong to the same unfinished group;
-3. a `.log.swap` file is a finished compaction: the segments it stands for go, then it takes their place;
-4. index files whose `.log` is gone go too.
+1. `.deleted` and `.tmp` files are removed, and `.cleaned` ones: that compaction was not finished;
+2. so are `.swap` files at or above the first `.cleaned` one: they belong to the same unfinished group;
+3. a `.log.swap` file is a finished compaction: the segments it replaces are removed, then it takes their names;
+4. index files without their `.log` file are removed.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from strandline.runtime.disk import Disk
 logger = logging.getLogger(__name__)
 
 
-def tidy(disk: Disk, path: str) -> list[SegmentFile]:
-    """Blocking. The files of the log that remain, none of them with an extra suffix."""
+def clean_up(disk: Disk, path: str) -> list[SegmentFile]:
+    """Blocking. The files of the log that remain, all without an extra suffix."""
     kept: list[SegmentFile] = []
     swaps: list[SegmentFile] = []
     unfinished: list[int] = []
@@ -68,8 +68,8 @@ def _finish_swaps(
             disk.remove(os.path.join(path, _name(file)))
         else:
             remaining.append(file)
-    logger.info("Finishing the compaction of %s: segments %s take their place", path, [start for start, _ in covered])
-    # Logs last: while a .log.swap is there, all of this is done again.
+    logger.info("Finishing an interrupted compaction of %s: segments %s", path, [start for start, _ in covered])
+    # `.log` files last: while a .log.swap exists, a crash repeats all of this.
     for file in sorted(finished, key=lambda file: file.suffix == names.LOG):
         old = os.path.join(path, _name(file))
         final = file._replace(extra="")

@@ -1,11 +1,10 @@
-"""One log directory of a node: its lock, its checkpoints, its partition directories, and whether it can be trusted.
+"""One log directory of a node: its lock, its checkpoints, its partition directories, and its health.
 
-Owned by the store. Opening one reads the names in it and its checkpoints, never a log. The checkpoint maps here are
-what the files say, about opened and unopened logs alike; a log's entry stays as it is until the log has been opened.
+Owned by the store. Opening it reads the names in it and its checkpoints, never a log. The checkpoint maps hold what the
+files hold, about open and unopened logs alike; the entry of a log does not change until the log has been opened.
 
 Threads: everything here blocks and may be called from any thread; `_writing` orders the writers of checkpoint files, so
-that lowering an offset before a log is cut (`before_truncation`) is never undone by a periodic write that began
-earlier.
+that a periodic write that began earlier cannot undo `before_truncation`, which lowers offsets.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ _LOCK = ".lock"
 
 
 class DirectoryInUse(Exception):
-    """Another process works on this directory; the message says so."""
+    """Another process uses this directory; the message says so."""
 
 
 class LogDirectory:
@@ -37,22 +36,24 @@ class LogDirectory:
         self.path = path
         self.id = directory_id
         self.health = DirectoryHealth(path)
-        # Whether the last process shut down cleanly, and the broker epoch it had then (-1: none).
         self.is_clean = False
+        """Whether the last process shut down cleanly."""
         self.clean_broker_epoch = -1
-        # The broker epoch that was last noted here, whatever came after (-1: none).
+        """The broker epoch at that shutdown (-1: none)."""
         self.recorded_broker_epoch = -1
+        """The broker epoch that was last recorded here, cleanly shut down or not (-1: none)."""
         self.partitions: dict[TopicPartition, str] = {}
-        # Logs that nobody has looked at since a shutdown that was not clean.
         self.unrecovered: dict[TopicPartition, None] = {}
-        self.doomed: list[str] = []
-        # High watermarks of partitions whose directories are no longer there.
+        """Logs that have not been opened since a shutdown that was not clean."""
+        self.deleted: list[str] = []
+        """Partition directories renamed to `-delete`, to be removed."""
         self.missing: dict[TopicPartition, int] = {}
+        """High watermarks of partitions that have a checkpoint entry but no directory."""
         self.recovery_points: dict[TopicPartition, int] = {}
         self.log_starts: dict[TopicPartition, int] = {}
         self.high_watermarks: dict[TopicPartition, int] = {}
-        # Forgotten, but still in the files of these names until they are next written.
         self._stale: dict[str, set[TopicPartition]] = {}
+        """Removed partitions whose entries are still in the checkpoint file of this name."""
         self._lock: DirectoryLock | None = None
         self._writing = threading.Lock()
 
@@ -63,8 +64,8 @@ class LogDirectory:
         try:
             directory._lock = disk.lock(os.path.join(path, _LOCK))
             directory._read_clean_shutdown()
-            noted = checkpoints.read_clean_shutdown(disk, os.path.join(path, checkpoints.BROKER_EPOCH))
-            directory.recorded_broker_epoch = -1 if noted is None else noted
+            recorded = checkpoints.read_clean_shutdown(disk, os.path.join(path, checkpoints.BROKER_EPOCH))
+            directory.recorded_broker_epoch = -1 if recorded is None else recorded
             directory.recovery_points = directory._read(checkpoints.RECOVERY_POINTS)
             directory.log_starts = directory._read(checkpoints.LOG_STARTS)
             directory.high_watermarks = directory._read(checkpoints.HIGH_WATERMARKS)
@@ -79,15 +80,15 @@ class LogDirectory:
         return os.path.join(self.path, str(topic_partition))
 
     def topic_id(self, topic_partition: TopicPartition) -> Uuid | None:
-        """Blocking. The topic a partition directory belongs to, None when it does not say. Raises CorruptCheckpoint."""
+        """Blocking. From partition.metadata; None when there is no such file. Raises CorruptCheckpoint."""
         path = os.path.join(self.partition_path(topic_partition), names.PARTITION_METADATA)
         return checkpoints.read_topic_id(self.disk, path)
 
     def write_topic_id(self, topic_partition: TopicPartition, topic_id: Uuid) -> None:
-        """Blocking. Makes the directory of a new partition, which knows its topic before it can hold a record."""
+        """Blocking. Create the directory of a new partition and write partition.metadata before the first record."""
         with self._writing:
             for name, offsets in self._checkpoints():
-                # A crash must not hand what was written of a deleted topic to the next one of its name.
+                # After a crash, checkpoints of a deleted topic must not be used for a new one of its name.
                 if topic_partition in self._stale.get(name, ()):
                     self._write(name, offsets)
         path = self.partition_path(topic_partition)
@@ -100,10 +101,10 @@ class LogDirectory:
         finally:
             file.close()
 
-    def set_aside(self, topic_partition: TopicPartition, mark: str, random: Random) -> str:
-        """Blocking. Rename a partition directory so that it is no longer one (`-delete`, `-stray`); its new path."""
+    def rename_partition(self, topic_partition: TopicPartition, suffix: str, random: Random) -> str:
+        """Blocking. Rename the directory of a partition that is removed (`-delete`, `-stray`); its new path."""
         old = self.partition_path(topic_partition)
-        new = os.path.join(self.path, names.marked_directory(topic_partition, mark, random))
+        new = os.path.join(self.path, names.suffixed_directory(topic_partition, suffix, random))
         self.disk.rename(old, new)
         self.disk.sync_dir(self.path)
         self.forget(topic_partition)
@@ -125,7 +126,7 @@ class LogDirectory:
         )
 
     def before_truncation(self, topic_partition: TopicPartition, end_offset: int, log_start_offset: int | None) -> None:
-        """Blocking. What is written down about a log must not promise more than it will hold after it was cut."""
+        """Blocking. Lower the checkpoints about a log to what it will hold after the truncation."""
         with self._writing:
             if self.recovery_points.get(topic_partition, 0) > end_offset:
                 self.recovery_points[topic_partition] = end_offset
@@ -135,12 +136,12 @@ class LogDirectory:
                 self._write(checkpoints.LOG_STARTS, self.log_starts)
 
     def write_recovery_points(self, of_open_logs: Callable[[], dict[TopicPartition, int]]) -> None:
-        """Blocking. The offsets are asked for under the lock: see `before_truncation`."""
+        """Blocking. The offsets are computed with the lock held: see `before_truncation`."""
         with self._writing:
             self._merge(checkpoints.RECOVERY_POINTS, self.recovery_points, of_open_logs())
 
     def write_log_starts(self, of_open_logs: Callable[[], dict[TopicPartition, int | None]]) -> None:
-        """Blocking. None: the first segment says where the log begins."""
+        """Blocking. None: the log starts where its first segment does."""
         with self._writing:
             self._merge(checkpoints.LOG_STARTS, self.log_starts, of_open_logs())
 
@@ -150,19 +151,19 @@ class LogDirectory:
             self._merge(checkpoints.HIGH_WATERMARKS, self.high_watermarks, of_open_logs())
 
     def mark_clean(self, broker_epoch: int) -> bool:
-        """Blocking. The last write of a shutdown; not made when some log was never looked at after a crash."""
+        """Blocking. The last write of a shutdown; not made if a log has not been opened since a crash."""
         if self.unrecovered or not self.health.is_online:
             return False
         checkpoints.write_clean_shutdown(self.disk, os.path.join(self.path, checkpoints.CLEAN_SHUTDOWN), broker_epoch)
         return True
 
     def record_broker_epoch(self, broker_epoch: int) -> None:
-        """Blocking. Whose memory is here, should the process end without a word."""
+        """Blocking. Which registration wrote to this directory, in case the process does not shut down cleanly."""
         try:
             path = os.path.join(self.path, checkpoints.BROKER_EPOCH)
             checkpoints.write_clean_shutdown(self.disk, path, broker_epoch)
         except OSError as error:
-            raise self.health.explain(error, "noting the broker epoch") from error
+            raise self.health.report_error(error, "recording the broker epoch") from error
         self.recorded_broker_epoch = broker_epoch
 
     def release(self) -> None:
@@ -187,15 +188,15 @@ class LogDirectory:
         try:
             checkpoints.write_offsets(self.disk, os.path.join(self.path, name), offsets)
         except OSError as error:
-            raise self.health.explain(error, f"writing {name}") from error
+            raise self.health.report_error(error, f"writing {name}") from error
         self._stale.pop(name, None)
 
     def _read(self, name: str) -> dict[TopicPartition, int]:
-        """What is lost with a damaged checkpoint is found by reading more of the logs, so it is no reason to stop."""
+        """A damaged checkpoint is ignored: more of the logs is read instead."""
         try:
             return checkpoints.read_offsets(self.disk, os.path.join(self.path, name))
         except CorruptCheckpoint as error:
-            logger.error("Leaving out a damaged checkpoint, logs will be read instead: %s", error)
+            logger.error("Ignoring a damaged checkpoint, logs will be read instead: %s", error)
             return {}
 
     def _read_clean_shutdown(self) -> None:
@@ -204,7 +205,7 @@ class LogDirectory:
         self.is_clean = broker_epoch is not None
         self.clean_broker_epoch = -1 if broker_epoch is None else broker_epoch
         if self.disk.exists(path):
-            # Gone for good before anything is appended: else a crash would pass for a clean shutdown.
+            # Removed and synced before anything is appended: else a crash would pass for a clean shutdown.
             self.disk.remove(path)
             self.disk.sync_dir(self.path)
 
@@ -214,10 +215,10 @@ class LogDirectory:
             path = os.path.join(self.path, name)
             if found is None or found.topic_partition.topic == METADATA_TOPIC or not self.disk.is_dir(path):
                 continue
-            if found.mark == names.DELETE_DIRECTORY:
-                self.doomed.append(path)
-            elif found.mark:
-                logger.info("Leaving %s alone", path)
+            if found.suffix == names.DELETE_DIRECTORY:
+                self.deleted.append(path)
+            elif found.suffix:
+                logger.info("Ignoring %s", path)
             else:
                 self.partitions[found.topic_partition] = path
         if not self.is_clean:

@@ -1,10 +1,10 @@
-"""Which leader epoch wrote which part of a log: rising pairs of (leader epoch, first offset of that epoch).
+"""Which leader epoch wrote which part of a log: ascending pairs of (leader epoch, first offset of that epoch).
 
-Owned by one PartitionLog; asked by replication (OffsetForLeaderEpoch, truncation) and by raft. The entries are an
-immutable tuple that is replaced, so a thread may write `entries` to disk while the event loop assigns the next epoch.
+Owned by one PartitionLog; replication (OffsetForLeaderEpoch, truncation) and raft query it. `entries` is an immutable
+tuple that is replaced, so a thread may write it to leader-epoch-checkpoint while the event loop assigns the next epoch.
 
-The file on disk may be behind: what lies past the recovery point is learnt again from the batches when a log is
-recovered, so the file only has to be written before the recovery point is (see `flushing`).
+The file may lag behind: epochs past the recovery point are read from the batches again when a log is recovered, so the
+file only has to be written before the recovery point is (see `flushing`).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ NO_OFFSET = -1
 
 
 class EpochEnd(NamedTuple):
-    """The largest epoch not above the one asked for, and where it ends (the first offset of the next)."""
+    """The largest epoch not above the requested one, and where it ends (the first offset of the next)."""
 
     leader_epoch: int
     end_offset: int
@@ -27,26 +27,24 @@ UNDEFINED = EpochEnd(NO_EPOCH, NO_OFFSET)
 
 
 class EpochCache:
-    __slots__ = ("entries", "written")
+    __slots__ = ("entries", "latest", "written")
 
     def __init__(self, entries: tuple[tuple[int, int], ...] = ()) -> None:
         self.entries = entries
-        self.written = entries
-
-    @property
-    def latest(self) -> int:
+        self.latest = entries[-1][0] if entries else NO_EPOCH
         """The newest epoch, or -1."""
-        return self.entries[-1][0] if self.entries else NO_EPOCH
+        self.written = entries
+        """What leader-epoch-checkpoint holds."""
 
     def assign(self, leader_epoch: int, start_offset: int) -> None:
-        """From `start_offset` on, batches are of this epoch; entries that contradict it were never committed."""
+        """Batches from `start_offset` on are of this epoch; entries that contradict it were never committed."""
         entries = self.entries
         if entries and entries[-1][0] == leader_epoch and start_offset >= entries[-1][1]:
             return
         keep = len(entries)
         while keep and (entries[keep - 1][0] >= leader_epoch or entries[keep - 1][1] >= start_offset):
             keep -= 1
-        self.entries = (*entries[:keep], (leader_epoch, start_offset))
+        self._replace((*entries[:keep], (leader_epoch, start_offset)))
 
     def end_offset_for(self, leader_epoch: int, log_end_offset: int) -> EpochEnd:
         entries = self.entries
@@ -61,18 +59,27 @@ class EpochCache:
         return EpochEnd(floor, entries[above][1])
 
     def epoch_for(self, offset: int) -> int:
-        """The epoch that wrote `offset`, or -1 when the log does not know."""
+        """The epoch that wrote `offset`; -1 when it is not known."""
         at = bisect_right(self.entries, offset, key=_start_of)
         return self.entries[at - 1][0] if at else NO_EPOCH
 
     def truncate_from_end(self, end_offset: int) -> None:
-        self.entries = tuple(entry for entry in self.entries if entry[1] < end_offset)
+        self._replace(tuple(entry for entry in self.entries if entry[1] < end_offset))
 
     def truncate_from_start(self, start_offset: int) -> None:
-        """Forget what ended before `start_offset`; the epoch in force there now begins there."""
+        """Remove epochs that ended before `start_offset`; the epoch of that offset now starts there."""
         above = bisect_right(self.entries, start_offset, key=_start_of)
         if above:
-            self.entries = ((self.entries[above - 1][0], start_offset), *self.entries[above:])
+            self._replace(((self.entries[above - 1][0], start_offset), *self.entries[above:]))
+
+    def install(self, entries: tuple[tuple[int, int], ...]) -> None:
+        """These are on disk already: a truncation wrote them."""
+        self.written = entries
+        self._replace(entries)
+
+    def _replace(self, entries: tuple[tuple[int, int], ...]) -> None:
+        self.entries = entries
+        self.latest = entries[-1][0] if entries else NO_EPOCH
 
 
 def _epoch_of(entry: tuple[int, int]) -> int:

@@ -1,188 +1,228 @@
-"""Making a log durable: group commit in a thread while the event loop goes on appending.
+"""Making a log durable: a thread flushes while the event loop continues to append.
 
-Called by PartitionLog. What survives a power loss, in this order of promises:
+`LogFlusher` is owned by one PartitionLog. What survives a power loss:
 
-1. `flushed_offset`: all batches below it are on disk, in files whose directory entries are on disk. A flush takes the
-   log end first, then syncs every segment that grew, then the directories that changed; what is appended meanwhile
+1. `flushed_offset`: all batches below it are on disk, in files whose directory entries are on disk. A flush captures
+   the log end first, then syncs every segment that grew, then the directories that changed; what is appended meanwhile
    waits for the next flush. Segments are synced oldest first, so that a log never has a hole.
-2. the recovery-point checkpoint: what lies below it is never read again to learn from. So before an offset may stand
-   there, the leader epochs below it are synced as well, and sealed segments below it with their indexes.
+2. the recovery-point checkpoint: recovery does not read below it. So before an offset may be recorded there, the leader
+   epochs below it are synced as well, and sealed segments below it with their indexes.
 
-A producer snapshot or the indexes of the active segment may be lost: they are made again from the log.
+Producer snapshots and the indexes of the active segment may be lost: recovery rebuilds them from the log.
+
+A flush publishes (generation, offset) with one assignment. The event loop may truncate the log before a thread
+publishes: then the generation no longer matches, and `flushed_offset` is what the truncation left.
 """
 
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+import threading
 
-from strandline.log import checkpoints, names, producer_snapshots
+from strandline.log import checkpoints, names
 from strandline.log.epochs import EpochCache
-from strandline.log.producer_replay import snapshot_path
+from strandline.log.local_log import LocalLog
+from strandline.log.producer_snapshots import ProducerSnapshots
 from strandline.log.segment import Segment
 
-if TYPE_CHECKING:
-    from strandline.log.partition_log import PartitionLog
-
-
-# A log with less than this to read after a crash is not worth a sync of its own.
+# A checkpoint flushes a log first if a crash would leave at least this much to be read.
 _CHECKPOINT_BYTES = 16 << 20
 
-
-def flush_needed(log: PartitionLog, now_ms: int) -> bool:
-    flushed = log.flushed_offset
-    unflushed = log.log_end_offset - flushed
-    if unflushed <= 0:
-        log.flush_deadline_ms = None
-        return False
-    settings = log.settings
-    if unflushed >= settings.flush_messages or log.active.base_offset > flushed:
-        return True
-    if log.flush_deadline_ms is None:
-        log.flush_deadline_ms = now_ms + settings.flush_ms
-    return now_ms >= log.flush_deadline_ms
+EpochEntries = tuple[tuple[int, int], ...]
 
 
-def flush(log: PartitionLog, sealed_only: bool) -> int:
-    log.health.check_readable()
-    generation = log.generation
-    # The end before the segments: 1. the end is read; 2. the loop rolls and appends; 3. the segments are read. The
-    # other way round a new segment would be counted and not be synced.
-    end_offset = log.log_end_offset
-    segments = log.segments
-    if sealed_only:
-        end_offset = segments[-1].base_offset
-        segments = segments[:-1]
-    # What lies wholly below was synced before.
-    segments = [segment for segment in segments if not segment.is_synced()]
-    try:
-        # Taken before the files are synced: an entry made later is not about a segment seen here.
-        entries_changed = log.entries_changed
-        for segment in segments:
-            _sync_segment(log, segment)
-        _write_captured_producers(log, generation)
-        _sync_entries(log, entries_changed)
-    except OSError as error:
-        raise log.health.explain(error, f"syncing {log.path}", syncing=True) from error
-    log.publish_flushed(end_offset, generation)
-    return end_offset
+class LogFlusher:
+    __slots__ = (
+        "_deadline_ms",
+        "_entries_synced",
+        "_epochs",
+        "_is_directory_synced",
+        "_local",
+        "_lower_bound",
+        "_published",
+        "_snapshots",
+        "lock",
+    )
 
+    def __init__(
+        self,
+        local: LocalLog,
+        epochs: EpochCache,
+        snapshots: ProducerSnapshots,
+        *,
+        flushed_offset: int,
+        entries_synced: int,
+        is_directory_synced: bool,
+    ) -> None:
+        self._local = local
+        self._epochs = epochs
+        self._snapshots = snapshots
+        self._published = local.generation, flushed_offset
+        self._lower_bound = flushed_offset
+        """Flushed as of the last truncation; only the event loop assigns it."""
+        self._entries_synced = entries_synced
+        """Which count of `LocalLog.entries_changed` is synced."""
+        self._is_directory_synced = is_directory_synced
+        """Whether the directory's own entry in the log directory is synced."""
+        self._deadline_ms: int | None = None
+        self.lock = threading.RLock()
+        """Held by the thread that flushes, checkpoints, truncates files or closes: two at once would write the same
+        files. The event loop never takes it."""
 
-def write_again(log: PartitionLog) -> None:
-    """Blocking, on opening after a crash. The cache may show what the medium does not have: Linux calls pages clean
-    whose writing failed, so a sync now would have nothing to do. Written once more they are dirty, and it has."""
-    try:
-        for index, segment in enumerate(log.segments):
-            if log.end_of(index) > log.flushed_offset:
-                segment.write_again()
-    except OSError as error:
-        raise log.health.explain(error, f"writing the end of {log.path} again") from error
+    @property
+    def flushed_offset(self) -> int:
+        generation, offset = self._published
+        return offset if generation == self._local.generation else self._lower_bound
 
+    def is_due(self, now_ms: int) -> bool:
+        local = self._local
+        generation, flushed = self._published
+        if generation != local.generation:
+            flushed = self._lower_bound
+        unflushed = local.end_offset - flushed
+        if unflushed <= 0:
+            self._deadline_ms = None
+            return False
+        settings = local.settings
+        if unflushed >= settings.flush_messages or local.active.base_offset > flushed:
+            return True
+        if self._deadline_ms is None:
+            self._deadline_ms = now_ms + settings.flush_ms
+        return now_ms >= self._deadline_ms
 
-def checkpoint(log: PartitionLog) -> int:
-    """The least that is true before and after: a flush under way may only raise it."""
-    log.health.check_readable()
-    if log.unflushed_bytes() >= _CHECKPOINT_BYTES:
-        flush(log, sealed_only=False)
-    offset = log.flushed_offset
-    write_epochs(log)
-    truncating_to = log.truncating_to
-    return offset if truncating_to is None else min(offset, truncating_to)
+    def flush(self, *, sealed_only: bool = False) -> int:
+        """Blocking. The offset up to which the log is flushed."""
+        local = self._local
+        with self.lock:
+            local.health.check_readable()
+            generation = local.generation
+            # The end before the segments: 1. the end is read; 2. the loop rolls and appends; 3. the segments are read.
+            # The other way round a new segment would be counted and not be synced.
+            end_offset = local.end_offset
+            segments = local.segments
+            if sealed_only:
+                end_offset = segments[-1].base_offset
+                segments = segments[:-1]
+            try:
+                # Captured before the files are synced: an entry made later is not about a segment seen here.
+                entries_changed = local.entries_changed
+                for segment in segments:
+                    if not segment.is_synced():
+                        self._sync_segment(segment)
+                self._snapshots.write_captured(generation)
+                self._sync_entries(entries_changed)
+            except OSError as error:
+                raise local.health.report_error(error, f"syncing {local.path}", syncing=True) from error
+            if generation == local.generation and end_offset > self.flushed_offset:
+                self._published = generation, end_offset
+            return end_offset
 
-
-def write_epochs(log: PartitionLog) -> None:
-    """Blocking, any thread."""
-    epochs = log.epochs
-    entries = epochs.entries
-    if entries == epochs.written or log.truncating_to is not None:
-        return
-    try:
-        store_epochs(log, EpochCache(entries))
-    except OSError as error:
-        raise log.health.explain(error, f"writing the leader epochs of {log.path}") from error
-    epochs.written = entries
-
-
-def store_epochs(log: PartitionLog, epochs: EpochCache) -> None:
-    checkpoints.write_epochs(log.disk, os.path.join(log.path, names.EPOCH_CHECKPOINT), epochs.entries)
-
-
-def close(log: PartitionLog, with_flush: bool) -> None:
-    """On the thread that owns the log by now: nobody appends or reads any more."""
-    try:
-        if with_flush and log.health.is_online:
-            if not _is_as_closed(log):
-                log.active.seal()
-                log.captured_producers[log.log_end_offset] = producer_snapshots.capture(log.producers)
-                flush(log, sealed_only=False)
-                log.active.sync_indexes()
-                log.disk.sync_dir(log.path)
-            else:
-                _close_unwritten(log)
-            write_epochs(log)
-    except OSError as error:
-        raise log.health.explain(error, f"closing {log.path}") from error
-    finally:
-        for segment in log.segments:
-            segment.rest()
-
-
-def _close_unwritten(log: PartitionLog) -> None:
-    """Of a log to which nothing was written, but which may be new, or have changed hands: thousands do so at once."""
-    if not log.disk.exists(log.active.path(names.OFFSET_INDEX)):
-        log.active.seal()  # an empty log has indexes too; there is nothing in them that could be lost
-    if log.epochs.entries != log.epochs.written:
-        _sync_entries(log, log.entries_changed)
-
-
-def _drop_stray_snapshot(log: PartitionLog, offset: int) -> None:
-    """Snapshots stay with the segment that begins where they were taken; one from within a segment stays the newest."""
-    if offset < 0 or any(segment.base_offset == offset for segment in log.segments):
-        return
-    path = snapshot_path(log, offset)
-    if log.disk.exists(path):
-        log.disk.remove(path)
-
-
-def _is_as_closed(log: PartitionLog) -> bool:
-    """Whether the log was closed cleanly and nothing was appended since, or cut off."""
-    has_snapshot = log.snapshot_offset == log.log_end_offset or log.size_bytes == 0
-    return has_snapshot and log.flushed_offset == log.log_end_offset
-
-
-def _sync_segment(log: PartitionLog, segment: Segment) -> None:
-    try:
-        segment.sync()
-        if segment is not log.active:
-            segment.sync_indexes()
-    except FileNotFoundError:
-        if not log.has_lost(segment):
-            raise
-
-
-def _sync_entries(log: PartitionLog, entries_changed: int) -> None:
-    if log.entries_synced < entries_changed:
-        log.disk.sync_dir(log.path)
-        log.entries_synced = entries_changed
-    if not log.is_directory_synced:
-        log.disk.sync_dir(os.path.dirname(log.path))
-        log.is_directory_synced = True
-
-
-def _write_captured_producers(log: PartitionLog, generation: int) -> None:
-    """Snapshots need no sync: a damaged one is left out and an older one replayed from."""
-    for offset in sorted(log.captured_producers):
-        captured = log.captured_producers[offset]
-        path = snapshot_path(log, offset)
-        file = log.disk.open(path + ".tmp", create=True)
+    def flush_after_crash(self) -> None:
+        """Blocking, on opening. The page cache may hold what the medium does not: Linux marks pages clean whose writing
+        failed, so a sync alone would do nothing. The unflushed segments are written once more and then synced."""
+        local = self._local
         try:
-            file.truncate(0)
-            file.write_at(0, producer_snapshots.encode(captured))
-        finally:
-            file.close()
-        log.publish_file(path + ".tmp", path, generation)
-        log.captured_producers.pop(offset, None)
-        # A log that only changed its epochs is closed at the offset where it was closed before.
-        if log.snapshot_offset != offset:
-            _drop_stray_snapshot(log, log.snapshot_offset)
-        log.snapshot_offset = offset
+            for segment in local.segments:
+                if local.end_of(segment) > self.flushed_offset:
+                    segment.rewrite()
+        except OSError as error:
+            raise local.health.report_error(error, f"rewriting the end of {local.path}") from error
+        self.flush()
+
+    def assume_flushed(self) -> None:
+        """The caller knows that all of the log, and its directory entries, are on disk."""
+        local = self._local
+        self._entries_synced = local.entries_changed
+        self._is_directory_synced = True
+        self._lower_bound = local.end_offset
+        self._published = local.generation, local.end_offset
+
+    def before_truncate(self, end_offset: int) -> None:
+        """On the event loop, before the generation of the log changes."""
+        self._lower_bound = min(self.flushed_offset, end_offset)
+
+    def checkpoint(self) -> int:
+        """Blocking. Flush the log if much of it is unflushed and write its leader epochs; the offset that may now be
+        recorded as its recovery point, which a concurrent flush can only raise."""
+        local = self._local
+        with self.lock:
+            local.health.check_readable()
+            if sum(segment.size - max(0, segment.synced_size) for segment in local.segments) >= _CHECKPOINT_BYTES:
+                self.flush()
+            offset = self.flushed_offset
+            self._write_epochs()
+            truncating_to = local.truncating_to
+            return offset if truncating_to is None else min(offset, truncating_to)
+
+    def write_truncated_epochs(self, entries: EpochEntries) -> None:
+        """Blocking, for a truncation. A checkpoint that began earlier must not write the old epochs afterwards."""
+        with self.lock:
+            self._store_epochs(entries)
+
+    def close(self) -> None:
+        """Blocking. Flush everything and write what makes the next opening cheap. The log is no longer in use."""
+        local = self._local
+        with self.lock:
+            try:
+                if local.health.is_online:
+                    self._write_all()
+            except OSError as error:
+                raise local.health.report_error(error, f"closing {local.path}") from error
+            finally:
+                for segment in local.segments:
+                    segment.release()
+
+    def _write_all(self) -> None:
+        local = self._local
+        if not self._is_as_closed():
+            local.active.seal()
+            self._snapshots.capture(local.end_offset)
+            self.flush()
+            local.active.sync_indexes()
+            local.disk.sync_dir(local.path)
+        else:
+            # Nothing was written, but the log may be new, or have got new leader epochs: thousands do so at once.
+            if not local.disk.exists(local.active.path(names.OFFSET_INDEX)):
+                local.active.seal()  # an empty log has index files too
+            if self._epochs.entries != self._epochs.written:
+                self._sync_entries(local.entries_changed)
+        self._write_epochs()
+
+    def _is_as_closed(self) -> bool:
+        """Whether the log was closed cleanly and nothing was appended or truncated since."""
+        local = self._local
+        has_snapshot = self._snapshots.newest_offset == local.end_offset or local.size_bytes == 0
+        return has_snapshot and self.flushed_offset == local.end_offset
+
+    def _write_epochs(self) -> None:
+        local, epochs = self._local, self._epochs
+        entries = epochs.entries
+        if entries == epochs.written or local.truncating_to is not None:
+            return
+        try:
+            self._store_epochs(entries)
+        except OSError as error:
+            raise local.health.report_error(error, f"writing the leader epochs of {local.path}") from error
+        epochs.written = entries
+
+    def _store_epochs(self, entries: EpochEntries) -> None:
+        path = os.path.join(self._local.path, names.EPOCH_CHECKPOINT)
+        checkpoints.write_epochs(self._local.disk, path, entries)
+
+    def _sync_segment(self, segment: Segment) -> None:
+        try:
+            segment.sync()
+            if segment is not self._local.active:
+                segment.sync_indexes()
+        except FileNotFoundError:
+            if not self._local.has_lost(segment):
+                raise
+
+    def _sync_entries(self, entries_changed: int) -> None:
+        local = self._local
+        if self._entries_synced < entries_changed:
+            local.disk.sync_dir(local.path)
+            self._entries_synced = entries_changed
+        if not self._is_directory_synced:
+            local.disk.sync_dir(os.path.dirname(local.path))
+            self._is_directory_synced = True

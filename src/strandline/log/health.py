@@ -1,14 +1,15 @@
-"""Whether a log directory can be written, only read, or not trusted at all; shared by all logs in it.
+"""Whether a log directory can be written, only read, or not used at all; shared by all logs in it.
 
-Every OSError that a log meets ends in `explain`, which decides what it means for the directory and gives the KafkaError
-to answer with:
+Every OSError of a log operation is passed to `report_error`, which decides what it means for the directory and returns
+the KafkaError for the client:
 
-- no space, over quota, read-only file system: READ_ONLY. Appends are refused, reads go on, and every later append tries
-  again, so that freed space heals the directory by itself;
-- anything else on a read, write or sync (EIO above all): OFFLINE, for good, until the node is restarted. A failed sync
-  is never tried again: the kernel may have dropped the very pages it could not write, and would report success.
+- no space, over quota, read-only file system: READ_ONLY. Appends are rejected, reads continue, and every later append
+  tries the disk again, so a directory whose space was freed comes back online by itself;
+- anything else on a read, write or sync (EIO above all): OFFLINE until the node is restarted. A failed sync is never
+  retried: the kernel may have dropped the very pages it could not write, and would report success.
 
-Threads: any thread may report; the fields are single references and only ever get worse, except READ_ONLY -> ONLINE.
+Threads: any thread may report. The fields are single references; the condition only gets worse, except READ_ONLY ->
+ONLINE.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ class Condition(Enum):
 
 
 def is_write_refused(error: OSError) -> bool:
-    """Whether the disk only refuses to be written, and what is on it can still be read."""
+    """Whether the disk cannot be written for now, while what is on it can still be read."""
     return error.errno in _NOT_WRITABLE
 
 
@@ -44,28 +45,28 @@ class DirectoryHealth:
         self.reason = ""
 
     @classmethod
-    def gone(cls, path: str, why: str) -> DirectoryHealth:
-        """For a log that was taken away: whoever still holds it fails, and nothing else does."""
+    def removed(cls, path: str, why: str) -> DirectoryHealth:
+        """For a log that was removed from its directory: operations on it fail, and the directory stays online."""
         health = cls(path)
         health.condition, health.reason = Condition.OFFLINE, why
         return health
 
     @property
     def is_online(self) -> bool:
-        """Readable, if not writable."""
+        """Readable, though perhaps not writable."""
         return self.condition is not Condition.OFFLINE
 
     def check_readable(self) -> None:
         if self.condition is Condition.OFFLINE:
             raise self._error()
 
-    def explain(self, error: OSError, doing: str, *, syncing: bool = False) -> KafkaError:
-        """What this error did to the directory, as the answer to whoever asked for the operation."""
+    def report_error(self, error: OSError, doing: str, *, syncing: bool = False) -> KafkaError:
+        """Record what this error means for the directory; the KafkaError to raise for the failed operation."""
         reason = f"{doing} failed: {error}"
         if self.condition is not Condition.OFFLINE:
             if is_write_refused(error) and not syncing:
                 if self.condition is Condition.ONLINE:
-                    logger.error("Log directory %s refuses writes until they succeed again: %s", self.path, reason)
+                    logger.error("Log directory %s is read-only until a write succeeds: %s", self.path, reason)
                 self.condition, self.reason = Condition.READ_ONLY, reason
             else:
                 self.fail(reason)
@@ -76,10 +77,9 @@ class DirectoryHealth:
             logger.critical("Log directory %s is offline: %s", self.path, reason)
             self.condition, self.reason = Condition.OFFLINE, reason
 
-    def wrote(self) -> None:
-        """A write went through although the last one did not."""
+    def on_write_succeeded(self) -> None:
         if self.condition is Condition.READ_ONLY:
-            logger.warning("Log directory %s takes writes again", self.path)
+            logger.warning("Log directory %s is writable again", self.path)
             self.condition, self.reason = Condition.ONLINE, ""
 
     def _error(self) -> KafkaError:

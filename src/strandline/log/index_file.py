@@ -1,22 +1,22 @@
-"""A file of fixed-size entries, as the offset and time indexes are: the newest in memory, the rest on disk.
+"""A file of fixed-size entries, for the offset and time indexes: the newest in memory, the rest on disk.
 
-Owned by one segment. Appending costs no system call: entries gather in `_tail` and are written out by `spill`, because
-whatever of an index is lost in a crash is rebuilt from the log. The older part is loaded on demand into `_head`.
+Owned by one segment. Appending makes no system call: entries collect in `_tail` and are written by `spill`, because
+what an index loses in a crash is rebuilt from the log. The older part is loaded on demand into `_head`.
 
 Threads: `load` may run in a thread while the event loop appends: it assigns `_head` once and touches nothing else. All
-the rest belongs to the event loop (or to whoever is opening the log, before the loop knows it).
+other methods belong to the event loop, or to the thread that opens the log.
 """
 
 from __future__ import annotations
 
 from strandline.runtime.disk import Disk
 
-# Enough to find what the consumers near the end want without loading the file, little enough for 20,000 partitions.
+# Enough for consumers near the log end to be served without loading the file, few enough for 20,000 partitions.
 _TAIL_ENTRIES = 2048
 
 
 class NotLoaded(Exception):
-    """The entries asked for are on disk only: load them in a thread, then ask again."""
+    """The requested entries are on disk only: load them in a thread, then repeat the lookup."""
 
 
 class IndexFile:
@@ -25,12 +25,12 @@ class IndexFile:
     def __init__(self, entry_size: int, count: int = 0) -> None:
         self.entry_size = entry_size
         self.count = count
-        # How many entries the file holds; the others are only in the tail.
         self.written = count
+        """How many entries the file holds; the others are only in the tail."""
         self._head: bytes | None = None
         self._tail: bytearray | None = None
-        # Number of the entry that the tail begins with.
         self._first = count
+        """Number of the first entry in the tail."""
 
     @property
     def unwritten(self) -> int:
@@ -44,7 +44,7 @@ class IndexFile:
         self.count += 1
 
     def in_memory(self) -> tuple[int, bytearray | bytes]:
-        """(number of the first entry, entries) of the newest part that needs no disk."""
+        """(number of the first entry, entries) of the newest part."""
         if self._tail is None:
             return self.count, b""
         return self._first, self._tail
@@ -67,7 +67,7 @@ class IndexFile:
         return True
 
     def load(self, disk: Disk, path: str) -> None:
-        """Blocking: the older entries into memory."""
+        """Blocking. Read the older entries into memory."""
         size = self.written * self.entry_size
         if size == 0:
             return
@@ -78,14 +78,14 @@ class IndexFile:
             file.close()
 
     def unload(self) -> None:
-        """Forget everything that can be read again; for logs that are at rest."""
+        """Drop everything that can be read again; for idle logs."""
         self._head = None
         if self.written == self.count:
             self._tail = None
             self._first = self.count
 
     def spill(self, disk: Disk, path: str) -> None:
-        """Write out the entries that are only in memory, and keep no more than the newest ones there."""
+        """Write the entries that are only in memory, and keep only the newest there."""
         if self._tail is None or self.written == self.count:
             return
         size = self.entry_size
@@ -101,7 +101,7 @@ class IndexFile:
             self._first = self.count - _TAIL_ENTRIES
 
     def trim(self, disk: Disk, path: str) -> None:
-        """Write everything and cut what lies behind it (padding, entries of a part of the log that is gone)."""
+        """Write everything and truncate the file behind it (padding, entries of a truncated part of the log)."""
         self.spill(disk, path)
         file = disk.open(path, create=True)
         try:
@@ -110,8 +110,8 @@ class IndexFile:
         finally:
             file.close()
 
-    def cut_file(self, disk: Disk, path: str, count: int) -> None:
-        """Blocking, any thread: no power loss brings back the entries behind the first `count`."""
+    def truncate_file(self, disk: Disk, path: str, count: int) -> None:
+        """Blocking, any thread. Truncate the file to `count` entries and sync it."""
         if not disk.exists(path):
             return
         file = disk.open(path)
@@ -123,7 +123,7 @@ class IndexFile:
             file.close()
 
     def keep(self, count: int, older: bytes) -> None:
-        """Drop all but the first `count` entries; `older` are those before the ones in memory (see `older`)."""
+        """Drop all but the first `count` entries; `older` is the result of that method."""
         if count >= self.count:
             return
         size = self.entry_size
@@ -141,7 +141,7 @@ class IndexFile:
         self.keep(0, b"")
 
     def adopt(self, entries: bytes) -> None:
-        """These are all entries, and the file holds them."""
+        """These are all entries, and the file holds them all."""
         self.count = self.written = self._first = len(entries) // self.entry_size
         self._tail = None
         self._head = entries

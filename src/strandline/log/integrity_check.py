@@ -1,7 +1,7 @@
-"""How far a log on disk is whole, found out without changing anything.
+"""How far a log on disk is intact, checked without changing anything.
 
-For those who must know before recovery cuts (raft: committed metadata is never cut off silently). It follows the same
-segments, in the same order and with the same scan as `recovery` does when it reads everything.
+Raft calls it before recovery may truncate: committed metadata must never be truncated silently. It scans the same
+segments, in the same order and with the same checks, as `recovery` does when it reads everything.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ _CHUNK: Final = 1 << 20
 
 
 class IntactPrefix(msgspec.Struct, frozen=True):
-    """Everything below `end_offset` is whole. `damage` is what recovery would cut for, None when that is the end."""
-
     file: str | None
-    """Where the whole part ends; None when there is no segment at all."""
+    """The segment file in which the intact part ends; None when there is no segment."""
     position: int
     end_offset: int
+    """Everything below it is intact."""
     damage: str | None
+    """Why recovery would truncate here; None when this is the end of the log."""
     later_files: tuple[str, ...] = ()
-    """Segments behind that hold anything."""
+    """Later segments that are not empty."""
 
 
 def intact_prefix(disk: Disk, path: str) -> IntactPrefix:
-    """Blocking. Of a log whose batches follow each other without gaps."""
+    """Blocking. For a log whose offsets have no gaps."""
     segments = _segments(disk, path)
     if not segments:
         return IntactPrefix(None, 0, 0, None)
@@ -53,35 +53,35 @@ def intact_prefix(disk: Disk, path: str) -> IntactPrefix:
 
 
 def intact_batch_after(disk: Disk, file_path: str, position: int, least_offset: int) -> int | None:
-    """Blocking. The base offset of a batch with a good checksum, anywhere behind `position`, at or above an offset."""
+    """Blocking. The base offset of an intact batch behind `position` that is at or above `least_offset`."""
     file = disk.open(file_path)
     try:
-        found = _next_whole_batch(file, position, least_offset)
+        found = _next_intact_batch(file, position, least_offset)
         return None if found is None else found[1]
     finally:
         file.close()
 
 
 def end_of_intact_batches_after(file: File, position: int, least_offset: int, most: int) -> int | None:
-    """Blocking. How far those reach that are anywhere behind `position`, with offsets from `least_offset` up to `most`:
-    a checksum does not cover the offset, so one that cannot be is damaged as well."""
-    reach: int | None = None
+    """Blocking. The end of the last intact batch behind `position`, with offsets from `least_offset` up to `most`: the
+    checksum does not cover the offset, so a batch with an impossible one is damaged as well."""
+    end_offset: int | None = None
     end = file.size()
-    while (found := _next_whole_batch(file, position, least_offset)) is not None:
+    while (found := _next_intact_batch(file, position, least_offset)) is not None:
         scan = Scan(file, found[0], end, found[1])
         with contextlib.suppress(OldFormat):
             for _, header, _ in scan:
                 if header.next_offset <= most:
-                    reach = max(reach or 0, header.next_offset)
+                    end_offset = max(end_offset or 0, header.next_offset)
         position = max(scan.position, found[0] + 1)
-    return reach
+    return end_offset
 
 
-def _next_whole_batch(file: File, position: int, least_offset: int) -> tuple[int, int] | None:
+def _next_intact_batch(file: File, position: int, least_offset: int) -> tuple[int, int] | None:
     """(position, base offset)"""
     end = file.size()
     while position + HEADER_SIZE <= end:
-        # Each chunk reaches into the next by a header, so that none is missed between them.
+        # Chunks overlap by a header, so that none is missed between them.
         chunk = file.read_at(position, min(_CHUNK + HEADER_SIZE, end - position))
         found = _batch_in(file, chunk, position, end, least_offset)
         if found is not None:

@@ -1,4 +1,4 @@
-"""The periodic steps of a log store, for shells to call: those marked *blocking* are offloaded, the rest is the loop's.
+"""The periodic steps of a log store. Shells offload those marked *blocking*; the others run on the event loop.
 
     every                                  step
     log.retention.check.interval.ms       `unopened_with_old_segments`, `logs_with_expired_segments` (blocking)
@@ -7,9 +7,9 @@
     replica.high.watermark.checkpoint…    `checkpoint_high_watermarks` (blocking)
     producer.id.expiration.check…         `expire_producers`
     some seconds                          `remove_deleted` (blocking), `release_idle`
-    once, at the end                      `close` (blocking)
+    once, on shutdown                     `close` (blocking)
 
-A directory that fails is left out and reported by its health; the others are served.
+A directory that fails is skipped, and its health reports why; the others are served.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ logger = logging.getLogger(__name__)
 
 
 def logs_with_expired_segments(store: LogStore, wall_ms: int) -> list[PartitionLog]:
-    """Blocking. Open logs that retention has something to do in; what exactly, is asked again when they are changed."""
+    """Blocking. Open logs with segments to delete; which, is computed again when they are deleted."""
     found = []
     for log in store.open_logs():
-        # A directory that is offline has said so once.
+        # The health of an offline directory has been logged once.
         with contextlib.suppress(KafkaError):
             if log.health.is_online and log.expired_segments(wall_ms):
                 found.append(log)
@@ -45,7 +45,7 @@ def logs_with_expired_segments(store: LogStore, wall_ms: int) -> list[PartitionL
 def unopened_with_old_segments(
     store: LogStore, settings: Mapping[TopicPartition, LogSettings], wall_ms: int
 ) -> list[TopicPartition]:
-    """Blocking. Logs that nobody uses but that retention may have something to do in: open them before a pass."""
+    """Blocking. Unopened logs in which retention may delete segments: they are opened before a pass."""
     found = []
     for topic_partition, its_settings in settings.items():
         directory = store.directory_of(topic_partition)
@@ -57,14 +57,14 @@ def unopened_with_old_segments(
         except FileNotFoundError:
             continue
         except OSError as error:
-            directory.health.explain(error, f"looking into {topic_partition}")
+            directory.health.report_error(error, f"looking for old segments in {topic_partition}")
     return found
 
 
 def _may_have_expired(
     directory: LogDirectory, topic_partition: TopicPartition, settings: LogSettings, wall_ms: int
 ) -> bool:
-    """Judged by sizes and times of files alone; no record in a file is much younger than the file's last change."""
+    """By file sizes and times alone: no record in a file is much younger than the file's last change."""
     path = directory.partition_path(topic_partition)
     logs = [os.path.join(path, name) for name in directory.disk.list(path) if name.endswith(names.LOG)]
     sizes = [directory.disk.size(log) for log in logs]
@@ -76,7 +76,7 @@ def _may_have_expired(
 
 
 def checkpoint_recovery_points(store: LogStore) -> None:
-    """Blocking. After it a crash costs reading only what was not flushed by now."""
+    """Blocking. After a crash, recovery reads only what was not flushed by now."""
     for directory in store.directories:
         _guarded(directory, directory.write_recovery_points, partial(_recovery_points, store, directory))
 
@@ -94,20 +94,20 @@ def checkpoint_high_watermarks(store: LogStore) -> None:
 
 
 def remove_deleted(store: LogStore, now_ms: int) -> int:
-    """Blocking. Remove segments and directories whose time has come; how many."""
+    """Blocking. Remove deleted segments and directories whose delay has passed; how many."""
     removed = 0
-    for doomed in [doomed for doomed in store.segments_to_remove if doomed[0] <= now_ms]:
-        store.segments_to_remove.remove(doomed)
-        removed += _removed(doomed[1].remove, doomed[1])
-    for due in [due for due in store.directories_to_remove if due[0] <= now_ms]:
-        store.directories_to_remove.remove(due)
+    for due in [due for due in store.segments_to_remove if due[0] <= now_ms]:
+        store.segments_to_remove.remove(due)
+        removed += _removed(due[1].remove, due[1])
+    for removable in [removable for removable in store.directories_to_remove if removable[0] <= now_ms]:
+        store.directories_to_remove.remove(removable)
         disk = store.directories[0].disk
-        removed += _removed(partial(disk.remove_tree, due[1]), due[1])
+        removed += _removed(partial(disk.remove_tree, removable[1]), removable[1])
     return removed
 
 
 def expire_producers(store: LogStore, wall_ms: int) -> int:
-    """On the loop; how many producers were forgotten."""
+    """On the loop. Remove producers after producer.id.expiration.ms; how many."""
     return sum(
         log.producers.expire(wall_ms, log.settings.producer_id_expiration_ms)
         for log in store.open_logs()
@@ -116,24 +116,21 @@ def expire_producers(store: LogStore, wall_ms: int) -> int:
 
 
 def release_idle(store: LogStore) -> None:
-    """On the loop. Logs that nobody used since the last call put down their files."""
+    """On the loop. Close the files of logs that were not used since the last call."""
     for log in store.open_logs():
         log.release_if_idle()
 
 
 def close_share(store: LogStore, share: int, shares: int) -> None:
-    """Blocking. One share of the logs, for several threads to close side by side before `close`, which tells of what
-    failed: thousands of syncs take their time one after the other."""
+    """Blocking. Close one share of the logs. Several threads do this before `close`, which reports what failed:
+    thousands of syncs take long one after the other."""
     for log in store.open_logs()[share::shares]:
         with contextlib.suppress(KafkaError):
             log.close()
 
 
 def close(store: LogStore, broker_epoch: int = -1) -> None:
-    """Blocking. Everything flushed and written down; where that went well, the directory is marked clean.
-
-    Logs are closed one after the other; who has threads to spare closes them there before (`PartitionLog.close`).
-    """
+    """Blocking. Flush all logs, write the checkpoints, and mark the directories clean where nothing failed."""
     failed: dict[str, None] = {}
     for log in store.open_logs():
         try:
@@ -181,10 +178,10 @@ def _guarded(directory: LogDirectory, step: Callable[..., object], *arguments: o
     try:
         step(*arguments)
     except KafkaError:
-        # The directory's health has said why, once.
+        # The health of the directory has logged why.
         return
     except OSError as error:
-        directory.health.explain(error, "writing its checkpoints")
+        directory.health.report_error(error, "writing its checkpoints")
 
 
 def _removed(remove: Callable[[], None], what: object) -> int:

@@ -1,8 +1,8 @@
-"""Names of files and directories, as Kafka gives them; parsed here and nowhere else.
+"""Kafka's names of files and directories; parsed here and nowhere else.
 
-A partition directory holds `<base offset, 20 digits><suffix>` files. Extra suffixes tell what is under way:
-`.cleaned` (compaction writes it), `.swap` (compaction is done with it), `.deleted` (to be removed after a delay).
-A directory on its way out or in carries `.<32 hex digits>-delete`, `-stray` or `-future`.
+A partition directory holds `<base offset, 20 digits><suffix>` files. Extra suffixes: `.cleaned` (compaction is writing
+it), `.swap` (compaction has finished it), `.deleted` (to be removed after a delay). The name of a directory that is to
+be deleted, is stray, or is being moved here ends in `.<32 hex digits>-delete`, `-stray` or `-future`.
 """
 
 from __future__ import annotations
@@ -44,7 +44,8 @@ class SegmentFile(NamedTuple):
 
 class PartitionDirectory(NamedTuple):
     topic_partition: TopicPartition
-    mark: str
+    suffix: str
+    """`-delete`, `-stray`, `-future`, or empty for a partition in use."""
 
 
 def offset_name(offset: int) -> str:
@@ -59,15 +60,15 @@ def parse_segment_file(name: str) -> SegmentFile | None:
 
 
 def parse_partition_directory(name: str) -> PartitionDirectory | None:
-    """None for anything that is no partition; the topic of a shortened `-delete` name may be cut, nobody needs it."""
+    """None for anything that is not a partition. The topic of a `-delete` name may be shortened."""
     match = _PARTITION_DIRECTORY.fullmatch(name)
     if match is None or int(match[2]) >= 1 << 31:
         return None
     return PartitionDirectory(TopicPartition(match[1], int(match[2])), match[3] or "")
 
 
-def marked_directory(topic_partition: TopicPartition, mark: str, random: Random) -> str:
-    """A name of its own for a partition on its way out or in, cut so that every file system takes it."""
-    unique = f".{random.getrandbits(128):032x}{mark}"
+def suffixed_directory(topic_partition: TopicPartition, suffix: str, random: Random) -> str:
+    """A unique name with this suffix, the topic shortened to the limit of file systems."""
+    unique = f".{random.getrandbits(128):032x}{suffix}"
     tail = f"-{topic_partition.partition}{unique}"
     return topic_partition.topic[: _MAX_NAME - len(tail)] + tail

@@ -1,8 +1,8 @@
-"""`.index`: sparse map from offset to position, 8-byte entries (offset - base offset, position), both rising.
+"""`.index`: sparse map from offset to position, 8-byte entries (offset - base offset, position), both ascending.
 
-Owned by one segment. An entry names the last offset of a batch and the position where that batch begins. The largest
-entry not above an offset is where to start walking batches; an entry is trusted only as far as the batch found there
-bears it out (see `positions`), because nothing in this file is checksummed.
+Owned by one segment. An entry names the last offset of a batch and the position where that batch starts. A lookup walks
+the batches from the largest entry not above its offset. The file has no checksums, so an entry is trusted only if the
+batch at its position agrees with it (see `positions`).
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class OffsetIndex(IndexFile):
 
 
 def sane_prefix(data: bytes, log_size: int) -> bytes:
-    """The entries up to the first that cannot be true: padding, garbage, a cut entry, a position behind the log."""
+    """The entries up to the first impossible one: padding, garbage, an incomplete entry, a position behind the log."""
     # The first batch of a segment is never indexed, so neither number can be zero: zeros are padding.
     last_relative = last_position = 0
     kept = 0

@@ -1,132 +1,102 @@
-"""The log of one partition: the face that replication, raft and the coordinators see.
+"""The log of one partition: what replication, raft and the coordinators use.
 
-State lives here; each conversation has its module: `appending`, `reading`, `timestamp_lookup`, `flushing`, `retention`,
-`truncation`, and `recovery` for opening. Invariants:
+It owns the log start offset and the high watermark and puts the other parts together: `local_log` (segments and log
+end), `epochs`, `producers` with `producer_snapshots`, `appending` and `flushing`. `reading`, `timestamp_lookup`,
+`retention` and `truncation` work on the parts, and `recovery` builds them. Invariants:
 
 - batches are contiguous in offset order; `log_start_offset <= high_watermark <= log_end_offset`;
-- `flushed_offset` is never above what is truly on disk; what is below it needs no look after a crash;
-- a byte is served only after its batch's checksum was seen to be good in this process.
+- everything below `flushed_offset` is on disk and need not be read after a crash;
+- bytes are served only after this process has verified the checksum of their batch.
 
-Threads: the event loop owns the state. Methods marked *blocking* are to be offloaded; while one runs the loop may go on
-appending and reading. They take what they need at their start (segments are append-only, offsets are single
-assignments) and publish with single assignments; where more has to change, they hand back a step whose `apply` the
-loop calls. Only one blocking *changing* step (truncation, retirement, cleaning) of a log may be under way at a time;
-flushing and reading may run beside it.
+Threads: the event loop owns the state. Methods marked *blocking* are to be offloaded; while one runs, the loop may
+continue to append and read. They capture what they need at their start (segments are append-only, offsets are single
+assignments) and publish with single assignments; where more has to change, they return a step whose `apply` the loop
+calls. Only one blocking *changing* step (truncation, retention, compaction) of a log may be under way at a time;
+flushes and reads may run beside it.
 """
 
 from __future__ import annotations
 
-import threading
-from bisect import bisect_right
 from collections.abc import Callable
 
-from strandline.log import appending, flushing, reading, recovery, retention, timestamp_lookup, truncation
-from strandline.log.appending import Appended
+from strandline.log import reading, recovery, retention, timestamp_lookup
+from strandline.log.appending import Appended, LogAppender
 from strandline.log.cold_reads import ColdRead
 from strandline.log.epochs import EpochCache
+from strandline.log.flushing import LogFlusher
 from strandline.log.health import DirectoryHealth
-from strandline.log.producer_snapshots import Captured
+from strandline.log.local_log import Replacement
+from strandline.log.names import DELETED
+from strandline.log.producer_snapshots import ProducerSnapshots
 from strandline.log.producers import ProducerStates
-from strandline.log.reading import Read
+from strandline.log.reading import CorruptRecords, Read
 from strandline.log.segment import Segment
 from strandline.log.settings import LogSettings
 from strandline.log.timestamp_lookup import FoundOffset
 from strandline.log.transaction_index import AbortedTransaction
-from strandline.log.validation import LATEST_PRODUCE_VERSION, Origin
+from strandline.log.truncation import BeforeTruncation, FullTruncation, LogParts, Truncated, Truncation
+from strandline.log.validation import Origin
+from strandline.model.errors import ErrorCode, KafkaError
 from strandline.model.ids import TopicPartition
-from strandline.runtime.disk import Buffer, Disk
+from strandline.runtime.disk import Disk
 
 __all__ = ["Appended", "ColdRead", "FoundOffset", "Origin", "PartitionLog", "Read"]
-
-# Held for an instant when a flush that ran in a thread publishes its result while the loop may be truncating.
-_PUBLISHING = threading.Lock()
 
 
 class PartitionLog:
     __slots__ = (
-        "active",
-        "before_truncation",
-        "captured_at_bytes",
-        "captured_producers",
-        "damage",
-        "disk",
-        "entries_changed",
-        "entries_synced",
-        "epochs",
-        "flush_deadline_ms",
-        "flushed_offset",
-        "generation",
-        "health",
-        "high_watermark",
-        "is_directory_synced",
-        "log_end_offset",
-        "log_start_offset",
-        "lost_up_to",
-        "on_damage",
-        "path",
-        "producers",
-        "segments",
-        "settings",
-        "size_bytes",
-        "snapshot_offset",
-        "topic_partition",
-        "touched",
-        "truncating_to",
-        "writing",
+        "_appender",
+        "_epochs",
+        "_flusher",
+        "_high_watermark",
+        "_is_served_elsewhere",
+        "_local",
+        "_log_start_offset",
+        "_lost_up_to",
+        "_parts",
+        "_producers",
+        "_snapshots",
+        "append_as_follower",
+        "append_as_leader",
     )
 
     def __init__(
         self,
-        disk: Disk,
-        path: str,
-        topic_partition: TopicPartition,
-        settings: LogSettings,
-        health: DirectoryHealth,
-        segments: list[Segment],
+        recovered: recovery.Recovered,
+        *,
+        flushed_offset: int,
+        entries_synced: int,
+        is_directory_synced: bool,
+        before_truncation: BeforeTruncation | None,
     ) -> None:
-        self.disk = disk
-        self.path = path
-        self.topic_partition = topic_partition
-        self.settings = settings
-        self.health = health
-        self.segments = segments
-        self.active = segments[-1]
-        self.size_bytes = sum(segment.size for segment in segments)
-        self.log_start_offset = segments[0].base_offset
-        self.log_end_offset = segments[-1].base_offset
-        self.flushed_offset = 0
-        self.high_watermark = 0
-        # Committed records below this offset were here once: a log that ends before it has lost some.
-        self.lost_up_to = 0
-        # The least offset that is known to be damaged within the log, and why.
-        self.damage: tuple[int, str] | None = None
-        # Asked by a read that met damage: whether somebody else will serve these records soon.
-        self.on_damage: Callable[[], bool] | None = None
-        self.epochs = EpochCache()
-        self.producers = ProducerStates()
-        # Producers as they were when segments were sealed, by offset, until a flush has written them down.
-        self.captured_producers: dict[int, list[Captured]] = {}
-        # Size of the active segment when that was last done.
-        self.captured_at_bytes = 0
-        # The newest producer snapshot on disk; -1: none is known.
-        self.snapshot_offset = -1
-        # Counts changes of the directory's entries (by the loop), and up to which count they are synced (by flushes).
-        self.entries_changed = 0
-        self.entries_synced = 0
-        # Whether the entry of the directory itself is synced.
-        self.is_directory_synced = True
-        # While the log is being cut: no checkpoint may promise anything above.
-        self.truncating_to: int | None = None
-        # Called (blocking) before the log is cut, with the end offset and, if it changes, the log start: whoever keeps
-        # checkpoints about this log must lower them first.
-        self.before_truncation: Callable[[TopicPartition, int, int | None], None] | None = None
-        # Counts truncations, so that a flush that began before one does not publish what it found.
-        self.generation = 0
-        # Held by whichever thread flushes, checkpoints or closes: two at once would write the same files.
-        self.writing = threading.RLock()
-        self.flush_deadline_ms: int | None = None
-        # Whether anybody used the log since `release_if_idle` last looked; None once it is at rest.
-        self.touched: bool | None = True
+        local = self._local = recovered.local
+        self._epochs = recovered.epochs
+        self._producers = recovered.producers
+        self._snapshots = ProducerSnapshots(local, recovered.producers, recovered.snapshot_offset)
+        self._flusher = LogFlusher(
+            local,
+            recovered.epochs,
+            self._snapshots,
+            flushed_offset=flushed_offset,
+            entries_synced=entries_synced,
+            is_directory_synced=is_directory_synced,
+        )
+        self._parts = LogParts(
+            local,
+            self._epochs,
+            self._producers,
+            self._snapshots,
+            self._flusher,
+            before_truncation,
+            self._install,
+        )
+        self._appender = LogAppender(local, self._epochs, self._producers, self._snapshots)
+        # Bound here, so that an append passes through no other method.
+        self.append_as_leader = self._appender.append_as_leader
+        self.append_as_follower = self._appender.append_as_follower
+        self._log_start_offset = self._high_watermark = recovered.log_start_offset
+        self._lost_up_to = recovered.lost_up_to
+        self._is_served_elsewhere: Callable[[], bool] | None = None
 
     @classmethod
     def open(
@@ -139,222 +109,327 @@ class PartitionLog:
         recovery_point: int = 0,
         log_start_offset: int | None = None,
         clean: bool = False,
+        is_new_directory: bool = False,
         wall_ms: int,
         health: DirectoryHealth | None = None,
+        before_truncation: BeforeTruncation | None = None,
     ) -> PartitionLog:
-        """Blocking. The log in this directory, recovered as far as needed; a new one when there is none."""
-        listed = recovery.list_segments(disk, path, log_start_offset or 0, wall_ms)
-        log = cls(disk, path, topic_partition, settings, health or DirectoryHealth(path), listed.segments)
-        recovery.recover(
-            log,
-            listed,
+        """Blocking. The log in this directory, recovered as far as needed; a new one when there is none.
+
+        `is_new_directory`: the caller has created the directory just now and not synced its entry."""
+        recovered = recovery.recover(
+            disk,
+            path,
+            topic_partition,
+            settings,
+            health or DirectoryHealth(path),
             recovery_point=recovery_point,
             log_start_offset=log_start_offset,
             clean=clean,
             wall_ms=wall_ms,
         )
-        if settings.preallocate and log.active.size == 0:
-            log.active.reserve(settings.segment_bytes)
+        local = recovered.local
+        # After a crash, files that the killed process created exist, but perhaps not yet on disk.
+        is_known = clean or recovered.is_new
+        log = cls(
+            recovered,
+            flushed_offset=local.end_offset if clean else min(recovery_point, local.end_offset),
+            entries_synced=local.entries_changed if is_known else -1,
+            is_directory_synced=is_known and not (is_new_directory or recovered.is_new_directory),
+            before_truncation=before_truncation,
+        )
+        if local.end_offset - log.flushed_offset >= settings.flush_messages:
+            # Where an append counts only once it is on disk, so do the records found after a crash.
+            log.flush_after_crash()
+        for segment in local.segments:
+            segment.release()
+        if settings.preallocate and local.active.size == 0:
+            local.active.preallocate(settings.segment_bytes)
         return log
 
     def __repr__(self) -> str:
-        return f"PartitionLog({self.topic_partition}, {self.log_start_offset}..{self.log_end_offset})"
+        return f"PartitionLog({self.topic_partition}, {self._log_start_offset}..{self._local.end_offset})"
 
-    def append_as_leader(
-        self,
-        records: memoryview,
-        *,
-        leader_epoch: int,
-        wall_ms: int,
-        now_ms: int = 0,
-        api_version: int = LATEST_PRODUCE_VERSION,
-        origin: Origin = Origin.CLIENT,
-    ) -> Appended:
-        """Validate one batch, give it its offsets and write it. Raises InvalidRecords or KafkaError; then nothing was
-        written."""
-        return appending.append_as_leader(
-            self, records, leader_epoch=leader_epoch, wall_ms=wall_ms, api_version=api_version, origin=origin
-        )
+    @property
+    def topic_partition(self) -> TopicPartition:
+        return self._local.topic_partition
 
-    # As `append_as_leader`, for a batch that was validated elsewhere. Every produce comes by here: no call in between.
-    append_validated = appending.append_validated
+    @property
+    def path(self) -> str:
+        return self._local.path
 
-    def append_as_follower(self, batches: Buffer, *, wall_ms: int = 0) -> Appended:
-        """Whole batches with their offsets and leader epochs: a follower's and raft's append. Checksums are checked; a
-        batch cut off at the end is left out."""
-        return appending.append_as_follower(self, memoryview(batches), wall_ms)
+    @property
+    def settings(self) -> LogSettings:
+        return self._local.settings
+
+    @property
+    def health(self) -> DirectoryHealth:
+        return self._local.health
+
+    @property
+    def segments(self) -> list[Segment]:
+        """Oldest first; the last one takes appends. Not to be changed."""
+        return self._local.segments
+
+    @property
+    def size_bytes(self) -> int:
+        return self._local.size_bytes
+
+    @property
+    def log_start_offset(self) -> int:
+        return self._log_start_offset
+
+    @property
+    def log_end_offset(self) -> int:
+        return self._local.end_offset
+
+    @property
+    def high_watermark(self) -> int:
+        return self._high_watermark
+
+    @property
+    def last_stable_offset(self) -> int:
+        unstable = self._producers.first_unstable_offset
+        return self._high_watermark if unstable is None else min(self._high_watermark, unstable)
+
+    @property
+    def flushed_offset(self) -> int:
+        return self._flusher.flushed_offset
+
+    @property
+    def generation(self) -> int:
+        """Counts truncations."""
+        return self._local.generation
+
+    @property
+    def truncating_to(self) -> int | None:
+        """Where the log will end when the truncation that is under way is done; None when there is none."""
+        return self._local.truncating_to
+
+    @property
+    def epochs(self) -> EpochCache:
+        return self._epochs
+
+    @property
+    def producers(self) -> ProducerStates:
+        return self._producers
+
+    @property
+    def lost_up_to(self) -> int:
+        """The log once had committed records below this offset."""
+        return self._lost_up_to
+
+    @property
+    def lacks_records(self) -> bool:
+        """Whether the log ends before records that it once had."""
+        return self._local.end_offset < self._lost_up_to
+
+    @property
+    def damaged_at(self) -> int | None:
+        """The smallest offset within the log whose records are known to be corrupt."""
+        damage = self._local.damage
+        return damage.offset if damage is not None and damage.offset >= self._log_start_offset else None
+
+    @property
+    def is_intact(self) -> bool:
+        """Whether no record is known to be lost or corrupt."""
+        return not self.lacks_records and self.damaged_at is None
+
+    def require_up_to(self, offset: int) -> None:
+        """The log once had committed records below `offset`: until it has them again, it lacks records."""
+        self._lost_up_to = max(self._lost_up_to, offset)
+
+    def accept_loss(self) -> None:
+        """What the log lacks is not missing any more: the replica is in sync, or nothing in sync has more."""
+        self._lost_up_to = 0
+
+    def on_corruption(self, is_served_elsewhere: Callable[[], bool]) -> None:
+        """A read that finds corrupt records calls it: whether another replica will serve them soon."""
+        self._is_served_elsewhere = is_served_elsewhere
+
+    def update_settings(self, settings: LogSettings) -> None:
+        self._local.update_settings(settings)
 
     def roll(self, wall_ms: int = 0) -> None:
-        """Begin a new segment, unless the active one is empty."""
-        appending.roll_now(self, wall_ms)
+        """Start a new segment, unless the active one is empty."""
+        self._appender.roll(wall_ms)
 
     def read(
         self, offset: int, *, max_bytes: int, before_offset: int | None = None, at_least_one: bool = True
     ) -> Read | ColdRead:
         """Batches from the one that holds `offset`, none with an offset at or above `before_offset` (the log end by
-        default). `ColdRead` when it takes disk work: offload `load`, then read again. `at_least_one`: the first
-        batch is
-        given whole even if it is larger than `max_bytes`. Raises KafkaError(OFFSET_OUT_OF_RANGE) outside of
-        [log_start_offset, log_end_offset], CORRUPT_MESSAGE at damage."""
-        return reading.read(self, offset, max_bytes, before_offset, at_least_one)
+        default). A `ColdRead` when it takes disk work: offload its `load`, then read again. `at_least_one`: the first
+        batch is returned whole even if it is larger than `max_bytes`. Raises KafkaError: OFFSET_OUT_OF_RANGE outside of
+        [log_start_offset, log_end_offset]; for corrupt records CORRUPT_MESSAGE, or KAFKA_STORAGE_ERROR if another
+        replica will serve them soon."""
+        local = self._local
+        end_offset = local.end_offset
+        if not self._log_start_offset <= offset <= end_offset:
+            raise KafkaError(
+                ErrorCode.OFFSET_OUT_OF_RANGE,
+                f"offset {offset} of {local.topic_partition} is not within {self._log_start_offset}..{end_offset}",
+            )
+        local.health.check_readable()
+        upper = end_offset if before_offset is None or before_offset > end_offset else before_offset
+        if local.truncating_to is not None:
+            upper = min(upper, local.truncating_to)
+        if offset >= upper:
+            return Read(None, upper)
+        local.mark_used()
+        try:
+            return reading.read(local, self._epochs, offset, upper, max_bytes, at_least_one)
+        except CorruptRecords as error:
+            if self._is_served_elsewhere is None or not self._is_served_elsewhere():
+                raise
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, error.why) from None
 
     def bytes_between(self, offset: int, upper: int) -> int:
         """About how many bytes the batches of [offset, upper) take; never touches the disk."""
-        return reading.bytes_between(self, offset, upper)
+        return reading.bytes_between(self._local, offset, upper)
+
+    def aborted_transactions(self, start: int, upper: int) -> list[AbortedTransaction] | ColdRead:
+        """Those with records in [start, upper), ordered by marker; a `ColdRead` when an index must be read first."""
+        return reading.aborted_transactions(self._local, start, upper)
 
     def offset_for_timestamp(self, timestamp: int, upper: int | None = None) -> FoundOffset | None:
         """Blocking. The first record with this timestamp or a later one, below `upper`."""
-        return timestamp_lookup.offset_for_timestamp(self, timestamp, self.log_end_offset if upper is None else upper)
+        bounds = self._log_start_offset, self._local.end_offset if upper is None else upper
+        return timestamp_lookup.offset_for_timestamp(self._local, timestamp, bounds)
 
     def max_timestamp_offset(self, upper: int | None = None) -> FoundOffset | None:
-        """Blocking. The first record with the largest timestamp, None in an empty log."""
-        return timestamp_lookup.max_timestamp_offset(self, self.log_end_offset if upper is None else upper)
+        """Blocking. The first record with the largest timestamp; None in an empty log."""
+        bounds = self._log_start_offset, self._local.end_offset if upper is None else upper
+        return timestamp_lookup.max_timestamp_offset(self._local, bounds)
 
-    def aborted_transactions(self, start: int, upper: int) -> list[AbortedTransaction] | ColdRead:
-        """Those that touch [start, upper), by marker; `ColdRead` when an index must be read first."""
-        return timestamp_lookup.aborted_transactions(self, start, upper)
-
-    @property
-    def last_stable_offset(self) -> int:
-        unstable = self.producers.first_unstable_offset
-        return self.high_watermark if unstable is None else min(self.high_watermark, unstable)
-
-    @property
-    def damaged_at(self) -> int | None:
-        """Where records of this log are known to be damaged, if they have not been dropped since."""
-        damage = self.damage
-        return damage[0] if damage is not None and damage[0] >= self.log_start_offset else None
-
-    @property
-    def is_intact(self) -> bool:
-        """Whether nothing is known to be missing that was here once."""
-        return self.log_end_offset >= self.lost_up_to and self.damaged_at is None
+    def largest_timestamp(self, segment: Segment) -> int:
+        """Blocking. -1 when no batch of the segment has a timestamp."""
+        return timestamp_lookup.largest_timestamp(self._local, segment)
 
     def advance_high_watermark(self, offset: int) -> int:
-        """Moves up only, never above the log end; the high watermark as it is now."""
-        if offset > self.log_end_offset:
-            offset = self.log_end_offset
-        if offset > self.high_watermark:
-            self.high_watermark = offset
-            self.producers.on_high_watermark(offset)
-        return self.high_watermark
+        """Raise the high watermark, at most to the log end; the high watermark as it is now."""
+        if offset > self._local.end_offset:
+            offset = self._local.end_offset
+        if offset > self._high_watermark:
+            self._high_watermark = offset
+            self._producers.on_high_watermark(offset)
+        return self._high_watermark
 
     def delete_records_before(self, offset: int) -> int:
-        """Move the log start up to `offset`, which is at most the high watermark; the log start as it is now. Segments
-        that end below it go with the next retention step."""
-        return retention.delete_records_before(self, offset)
+        """Raise the log start to `offset`, which is at most the high watermark; the log start as it is now. Segments
+        that end below it are removed by the next retention pass."""
+        if not 0 <= offset <= self._high_watermark:
+            raise KafkaError(
+                ErrorCode.OFFSET_OUT_OF_RANGE,
+                f"{offset} is not within 0..{self._high_watermark}, the high watermark of {self.topic_partition}",
+            )
+        self._raise_log_start(offset)
+        return self._log_start_offset
+
+    def _raise_log_start(self, offset: int) -> None:
+        if offset > self._log_start_offset:
+            self._log_start_offset = offset
+            self._epochs.truncate_from_start(offset)
+            # The high watermark from an older checkpoint may be below the log start.
+            self._high_watermark = max(self._high_watermark, offset)
 
     def expired_segments(self, wall_ms: int) -> int:
-        """Blocking. How many of the oldest segments retention would delete now; hand it to `retire`."""
-        return retention.expired_segments(self, wall_ms)
+        """Blocking. How many of the oldest segments retention would delete now, to pass to `retire`."""
+        return retention.expired_segments(self._local, self._log_start_offset, self._high_watermark, wall_ms)
 
     def retire(self, count: int, wall_ms: int) -> list[Segment]:
-        """Take the oldest `count` segments out of the log and mark their files `.deleted`; the caller removes them
+        """Remove the oldest `count` segments from the log and rename their files to `.deleted`; the caller removes them
         (`Segment.remove`, blocking) after file.delete.delay.ms."""
-        return retention.retire(self, count, wall_ms)
+        local = self._local
+        if count == 0:
+            return []
+        if count >= len(local.segments):
+            self.roll(wall_ms)
+            count = min(count, len(local.segments) - 1)
+        retired = local.remove_oldest(count)
+        self._raise_log_start(local.segments[0].base_offset)
+        for segment in retired:
+            try:
+                segment.rename_files(DELETED)
+                self._snapshots.discard(segment.base_offset)
+            except OSError as error:
+                raise local.health.report_error(error, f"deleting {segment!r}") from error
+        return retired
 
-    def retire_segments(self, wall_ms: int) -> list[Segment]:
-        """Blocking: `expired_segments` and `retire` in one, for callers that own the log."""
-        return self.retire(self.expired_segments(wall_ms), wall_ms)
+    def replace_segments(self, replacement: Replacement) -> list[Segment]:
+        """On the event loop: put a compacted segment in the place of those it was made from. The old segments, renamed
+        to `.deleted`, for the caller to remove after file.delete.delay.ms; if they are no longer all in the log, the
+        new segment is returned for removal instead.
 
-    def begin_truncation(self, offset: int) -> truncation.Truncation:
-        """A step that drops everything from `offset` on: offload its `run`, then call its `apply` on the loop."""
-        return truncation.Truncation(self, offset)
+        Whenever a crash happens, opening the log finds either the old segments or the new one complete (see
+        `crash_cleanup`): the new files keep `.swap` until the old ones are renamed to `.deleted`."""
+        local = self._local
+        old, new = replacement.old, replacement.new
+        at = local.index_of_run(old)
+        if at is None:
+            return [new]
+        try:
+            for segment in old:
+                segment.rename_files(DELETED)
+            new.rename_files("")
+            for segment in old[1:]:
+                self._snapshots.discard(segment.base_offset)
+        except OSError as error:
+            raise local.health.report_error(error, f"replacing segments of {local.path}") from error
+        local.replace(at, old, new)
+        return list(old)
 
-    def truncate_to(self, offset: int) -> None:
-        """Blocking: the whole truncation, for callers that own the log. Nothing happens at or above the log end."""
-        step = truncation.Truncation(self, offset)
-        step.run()
-        for segment in step.apply():
-            segment.remove()
+    def begin_truncation(self, offset: int) -> Truncation:
+        """A step that removes everything from `offset` on: offload its `run`, then call its `apply` on the loop."""
+        return Truncation(self._parts, offset, self._log_start_offset)
 
-    def begin_full_truncation(self, offset: int) -> truncation.FullTruncation:
-        """As `begin_truncation`: drops everything and begins again at `offset`."""
-        return truncation.FullTruncation(self, offset)
+    def begin_full_truncation(self, offset: int) -> FullTruncation:
+        """As `begin_truncation`, for a step that removes everything; the log then starts at `offset`."""
+        return FullTruncation(self._parts, offset, self._log_start_offset)
 
-    def restart_at(self, offset: int) -> None:
-        """Blocking: drop everything and begin again at `offset`."""
-        step = truncation.FullTruncation(self, offset)
-        step.run()
-        for segment in step.apply():
-            segment.remove()
+    def _install(self, truncated: Truncated) -> None:
+        end_offset, log_start_offset = truncated.end_offset, truncated.log_start_offset
+        self._flusher.before_truncate(end_offset)
+        self._local.truncate(truncated.segments, end_offset)
+        self._epochs.install(truncated.epochs)
+        self._producers.adopt(truncated.producers)
+        self._snapshots.on_truncated(end_offset)
+        self._high_watermark = min(self._high_watermark, end_offset)
+        if log_start_offset is not None:
+            self._log_start_offset = self._high_watermark = log_start_offset
+        self._producers.on_high_watermark(self._high_watermark)
 
     def flush(self, *, sealed_only: bool = False) -> int:
         """Blocking. Everything appended before the call is on disk after it, and `flushed_offset` says so; with
-        `sealed_only` the active segment is left alone. Raises KafkaError when the directory fails."""
-        with self.writing:
-            return flushing.flush(self, sealed_only)
+        `sealed_only` the active segment is left out. Raises KafkaError when the directory fails."""
+        return self._flusher.flush(sealed_only=sealed_only)
 
     def flush_needed(self, now_ms: int) -> bool:
-        """Whether flush.messages or flush.ms ask for a flush now, or a sealed segment waits for one."""
-        return flushing.flush_needed(self, now_ms)
+        """Whether flush.messages or flush.ms require a flush now, or a sealed segment is not flushed."""
+        return self._flusher.is_due(now_ms)
 
-    def unflushed_bytes(self) -> int:
-        """How much a crash would leave to be read again, at most."""
-        return sum(segment.size - max(0, segment.synced_size) for segment in self.segments)
+    def flush_after_crash(self) -> None:
+        """Blocking, before the log is used. Everything in it is on disk afterwards, whatever the page cache says."""
+        self._flusher.flush_after_crash()
 
-    def publish_flushed(self, offset: int, generation: int) -> None:
-        """From the thread that flushed: all below `offset` is on disk, unless the log was truncated meanwhile."""
-        with _PUBLISHING:
-            if generation == self.generation and offset > self.flushed_offset:
-                self.flushed_offset = offset
-
-    def publish_file(self, temporary: str, path: str, generation: int) -> None:
-        """As `publish_flushed`, for a file that tells of the log as it was; without effect if the log was truncated."""
-        with _PUBLISHING:
-            if generation == self.generation:
-                self.disk.rename(temporary, path)
-
-    def publish_damage(self, offset: int, why: str, generation: int) -> None:
-        """As `publish_flushed`, for damage: a thread that read while the log was truncated has seen nothing."""
-        with _PUBLISHING:
-            known = self.damage
-            if generation == self.generation and self.truncating_to is None and (known is None or offset < known[0]):
-                self.damage = offset, why
-
-    def cut_flushed(self, offset: int) -> None:
-        """The log was truncated: whatever a flush under way finds, it is not about this log any more."""
-        with _PUBLISHING:
-            self.generation += 1
-            self.flushed_offset = min(self.flushed_offset, offset)
-            if self.damage is not None and self.damage[0] >= offset:
-                self.damage = None
+    def assume_flushed(self) -> None:
+        """The caller knows that all of the log, and its directory entries, are on disk."""
+        self._flusher.assume_flushed()
 
     def checkpoint(self) -> int:
-        """Blocking. Write down what recovery would else have to learn by reading (epochs, producers), and return the
-        offset that may now stand in the recovery-point checkpoint."""
-        with self.writing:
-            return flushing.checkpoint(self)
+        """Blocking. Write what recovery would otherwise have to read from the log (leader epochs); the offset that may
+        now be recorded as its recovery point."""
+        return self._flusher.checkpoint()
 
     def release_if_idle(self) -> None:
-        """Put down files and caches when nobody used the log since the last call. On the loop; cheap."""
-        if self.touched:
-            self.touched = False
-        elif self.touched is not None:
-            self.touched = None
-            for segment in self.segments:
-                segment.rest()
+        """On the loop; cheap. Close files and drop caches if the log was not used since the last call."""
+        self._local.release_if_idle()
 
-    def close(self, *, flush: bool = True) -> None:
-        """Blocking. Everything flushed and written down so that opening it again is cheap; then nothing is held."""
-        with self.writing:
-            flushing.close(self, flush)
+    def close(self) -> None:
+        """Blocking. Flush everything, write what makes the next opening cheap, and close all files."""
+        self._flusher.close()
 
-    def has_lost(self, segment: Segment) -> bool:
-        """Whether a segment that a thread was handed has left the log meanwhile, or is about to."""
-        if self.truncating_to is not None and segment.base_offset >= self.truncating_to:
-            return True
-        return all(known is not segment for known in self.segments)
-
-    def segment_index(self, offset: int) -> int:
-        """Which segment holds `offset`: the last one that begins at or below it."""
-        return max(0, bisect_right(self.segments, offset, key=_base_of) - 1)
-
-    def end_of(self, index: int) -> int:
-        """The offset where a segment ends: the next one's base, or the log end."""
-        segments = self.segments
-        return segments[index + 1].base_offset if index + 1 < len(segments) else self.log_end_offset
-
-
-def _base_of(segment: Segment) -> int:
-    return segment.base_offset
+    def abandon(self, why: str) -> None:
+        """Blocking. The partition is being removed from its directory: close all files without writing. Reads and
+        flushes that are still under way fail, and do not take the log directory offline for missing files."""
+        with self._flusher.lock:
+            self._local.abandon(why)

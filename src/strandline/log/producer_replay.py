@@ -1,4 +1,4 @@
-"""The producers of a log as of its end: the newest snapshot that can be trusted, and the batches behind it.
+"""The producers of a log as of its end: the newest valid snapshot, and a replay of the batches behind it.
 
 Called when a log is opened or truncated, away from the event loop. Only headers and control batches are read.
 """
@@ -6,118 +6,121 @@ Called when a log is opened or truncated, away from the event loop. Only headers
 from __future__ import annotations
 
 import logging
-import os
-from typing import TYPE_CHECKING
 
 from strandline.log import names, producer_snapshots, transaction_index
-from strandline.log.appending import replay_batch
 from strandline.log.health import is_write_refused
 from strandline.log.index_loading import load_aborted
-from strandline.log.producer_snapshots import CorruptSnapshot
+from strandline.log.local_log import LocalLog
+from strandline.log.producer_snapshots import CorruptSnapshot, snapshot_path
 from strandline.log.producers import ProducerStates
 from strandline.log.scan import OldFormat, Scan
 from strandline.log.segment import Segment
 from strandline.log.transaction_index import AbortedTransaction
 
-if TYPE_CHECKING:
-    from strandline.log.partition_log import PartitionLog
-
 logger = logging.getLogger(__name__)
+
+AbortedBySegment = dict[int, list[AbortedTransaction]]
 
 
 def load_producers(
-    log: PartitionLog, snapshots: list[int], wall_ms: int, *, aborted_from: int, has_markers: bool
-) -> None:
-    """Blocking, while the log is being opened. Snapshots that no longer fit the log are removed. Transactions aborted
-    at or above `aborted_from` are not believed from index files but found again; if there are markers at all (else the
-    newest snapshot will do)."""
-    bases = {segment.base_offset for segment in log.segments}
-    fitting = [offset for offset in snapshots if log.log_start_offset <= offset <= log.log_end_offset]
+    local: LocalLog,
+    snapshots: list[int],
+    wall_ms: int,
+    *,
+    log_start_offset: int,
+    aborted_from: int,
+    has_markers: bool,
+) -> tuple[ProducerStates, int]:
+    """Blocking, while the log is being opened. The producers, and the offset of the newest snapshot (-1: none).
+
+    Snapshots outside of the log are removed. Transactions aborted at or above `aborted_from` are not taken from index
+    files but found again by replay, if there are markers at all (else the newest snapshot is enough)."""
+    base_offsets = {segment.base_offset for segment in local.segments}
+    fitting = [offset for offset in snapshots if log_start_offset <= offset <= local.end_offset]
     for offset in snapshots:
-        if offset not in fitting or (offset not in bases and offset != fitting[-1]):
-            log.disk.remove(snapshot_path(log, offset))
-    if snapshots and snapshots[-1] > log.log_end_offset:
-        # Of a future that did not come: it must not turn up again when the log has grown that far in another way.
-        log.disk.sync_dir(log.path)
-    log.snapshot_offset = fitting[-1] if fitting else -1
-    aborted = _known_aborted(log, aborted_from)
-    end_offset = log.log_end_offset
+        if offset not in fitting or (offset not in base_offsets and offset != fitting[-1]):
+            local.disk.remove(snapshot_path(local, offset))
+    if snapshots and snapshots[-1] > local.end_offset:
+        # It must not reappear after a crash, when the log has grown to that offset with other records.
+        local.disk.sync_dir(local.path)
+    aborted = _known_aborted(local, aborted_from)
     usable = [offset for offset in fitting if offset <= aborted_from or not has_markers]
-    log.producers = rebuild(log, log.segments, usable, end_offset, wall_ms, aborted_from, aborted)
-    for segment in log.segments:
+    producers = rebuild(local, local.segments, usable, local.end_offset, wall_ms, aborted_from, aborted)
+    for segment in local.segments:
         if segment.base_offset in aborted:
-            _write_aborted(log, segment, tuple(aborted[segment.base_offset]))
-    load_aborted(log, log.segments[-1])
+            _write_aborted(local, segment, tuple(aborted[segment.base_offset]))
+    load_aborted(local, local.active)
+    return producers, fitting[-1] if fitting else -1
 
 
-def _write_aborted(log: PartitionLog, segment: Segment, entries: tuple[AbortedTransaction, ...]) -> None:
+def _write_aborted(local: LocalLog, segment: Segment, entries: tuple[AbortedTransaction, ...]) -> None:
     segment.aborted = entries
     path = segment.path(names.TRANSACTION_INDEX)
-    on_disk, sane = transaction_index.load(log.disk, path, segment.base_offset, 1 << 63)
+    on_disk, sane = transaction_index.load(local.disk, path, segment.base_offset, 1 << 63)
     if sane and on_disk == entries:
         return
     try:
-        transaction_index.rewrite(log.disk, path, entries)
+        transaction_index.rewrite(local.disk, path, entries)
     except OSError as error:
         if not is_write_refused(error):
             raise
-        log.health.explain(error, f"writing {path}")
+        local.health.report_error(error, f"writing {path}")
 
 
-def _known_aborted(log: PartitionLog, aborted_from: int) -> dict[int, list[AbortedTransaction]]:
-    """Of every segment that was recovered: the aborted transactions from before, as its file has them."""
-    known: dict[int, list[AbortedTransaction]] = {}
-    if aborted_from >= log.log_end_offset:
+def _known_aborted(local: LocalLog, aborted_from: int) -> AbortedBySegment:
+    """Of every segment that was recovered: the transactions aborted before `aborted_from`, from its index file."""
+    known: AbortedBySegment = {}
+    if aborted_from >= local.end_offset:
         return known
-    for index in range(log.segment_index(aborted_from), len(log.segments)):
-        segment = log.segments[index]
+    for segment in local.segments[local.segment_index(aborted_from) :]:
         path = segment.path(names.TRANSACTION_INDEX)
-        entries, _ = transaction_index.load(log.disk, path, segment.base_offset, max(aborted_from, segment.base_offset))
+        end_offset = max(aborted_from, segment.base_offset)
+        entries, _ = transaction_index.load(local.disk, path, segment.base_offset, end_offset)
         known[segment.base_offset] = list(entries)
     return known
 
 
 def rebuild(
-    log: PartitionLog,
+    local: LocalLog,
     segments: list[Segment],
     snapshots: list[int],
     end_offset: int,
     wall_ms: int,
     aborted_from: int,
-    aborted: dict[int, list[AbortedTransaction]],
+    aborted: AbortedBySegment,
 ) -> ProducerStates:
-    """Blocking. The producers as of `end_offset`, beginning with the newest of the snapshots; what was aborted at or
-    above `aborted_from` is added to `aborted` by segment."""
-    producers = _newest_snapshot(log, snapshots, wall_ms)
+    """Blocking. The producers as of `end_offset`, from the newest of the snapshots on; transactions aborted at or above
+    `aborted_from` are added to `aborted`."""
+    producers = _newest_snapshot(local, snapshots, wall_ms)
     for index, segment in enumerate(segments):
         following = segments[index + 1].base_offset if index + 1 < len(segments) else end_offset
         if following > producers.map_end_offset and segment.size:
-            _replay_segment(log, segment, producers, end_offset, wall_ms, aborted_from, aborted)
+            _replay_segment(local, segment, producers, end_offset, wall_ms, aborted_from, aborted)
     producers.map_end_offset = end_offset
     return producers
 
 
-def _newest_snapshot(log: PartitionLog, snapshots: list[int], wall_ms: int) -> ProducerStates:
+def _newest_snapshot(local: LocalLog, snapshots: list[int], wall_ms: int) -> ProducerStates:
     for offset in reversed(snapshots):
-        path = snapshot_path(log, offset)
+        path = snapshot_path(local, offset)
         try:
-            return producer_snapshots.decode(log.disk.read(path), offset, wall_ms)
+            return producer_snapshots.decode(local.disk.read(path), offset, wall_ms)
         except CorruptSnapshot as error:
-            logger.warning("%s: leaving out the producer snapshot %s: %s", log.topic_partition, path, error)
-            log.disk.remove(path)
+            logger.warning("%s: ignoring the producer snapshot %s: %s", local.topic_partition, path, error)
+            local.disk.remove(path)
         except FileNotFoundError:
             continue
     return ProducerStates(0)
 
 
 def _replay_segment(
-    log: PartitionLog,
+    local: LocalLog,
     segment: Segment,
     producers: ProducerStates,
     end_offset: int,
     wall_ms: int,
     aborted_from: int,
-    aborted: dict[int, list[AbortedTransaction]],
+    aborted: AbortedBySegment,
 ) -> None:
     start = producers.map_end_offset
     position = segment.offsets.floor(start)[1] if segment.offsets is not None and segment.offsets.is_loaded() else 0
@@ -129,16 +132,12 @@ def _replay_segment(
                 break
             if header.producer_id < 0 or header.base_offset < start:
                 continue
-            entry = replay_batch(producers, batch, header, header.base_offset, wall_ms)
+            entry = producers.replay_batch(batch, header, header.base_offset, wall_ms)
             if entry is not None and entry.last_offset >= aborted_from and segment.base_offset in aborted:
                 aborted[segment.base_offset].append(entry)
         if scan.damage is not None:
-            logger.warning("%s: producers of %r are not complete: %s", log.topic_partition, segment, scan.damage)
+            logger.warning("%s: the producers of %r are incomplete: %s", local.topic_partition, segment, scan.damage)
     except OldFormat as error:
-        logger.warning("%s: %s", log.topic_partition, error)
+        logger.warning("%s: %s", local.topic_partition, error)
     finally:
         file.close()
-
-
-def snapshot_path(log: PartitionLog, offset: int) -> str:
-    return os.path.join(log.path, names.offset_name(offset) + names.SNAPSHOT)

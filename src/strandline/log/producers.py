@@ -1,33 +1,36 @@
-"""What a log remembers of its producers: the last five batches of each, their epochs, and open transactions.
+"""The state of a log's producers: the last five batches of each, their epochs, and open transactions.
 
-A machine: PartitionLog asks `check` before it appends and tells `replay` what was appended (by a leader, a follower or
-recovery alike), so the state is always a function of the log. It answers two questions: is this batch a duplicate, in
-order, or refused; and below which offset is every transaction decided (`first_unstable_offset`).
+A machine: `appending` calls `check` before an append and `replay` or `replay_batch` after it, on a leader, a follower
+and in recovery alike, so the state is always a function of the log. It decides whether a batch is a duplicate, in order
+or rejected, and below which offset every transaction is decided (`first_unstable_offset`).
 
-Rules (KIP-98): the same producer epoch and the same first and last sequence as one of the last five batches is a
-duplicate and is answered as the original was; an older epoch is fenced; a newer epoch begins at sequence 0; otherwise
-the sequence continues the last one, wrapping from 2147483647 to 0. A producer that is not known may begin anywhere.
+Rules (KIP-98): a batch with the producer epoch and the first and last sequence of one of the last five batches is a
+duplicate, and its response is that of the original; an older epoch is fenced; a newer epoch starts at sequence 0;
+otherwise the sequence continues the last one, wrapping from 2147483647 to 0. An unknown producer may start anywhere.
 """
 
 from __future__ import annotations
 
+import struct
 from typing import NamedTuple
 
 import msgspec
 
 from strandline.log.transaction_index import AbortedTransaction
 from strandline.model.errors import ErrorCode, KafkaError
-from strandline.records.batch import BatchHeader
+from strandline.records.batch import CONTROL, BatchHeader, ControlType, CorruptBatch, control_record_type, decode_batch
 
 WINDOW = 5
 NO_SEQUENCE = -1
 NO_EPOCH = -1
 NO_OFFSET = -1
 _MAX_SEQUENCE = 0x7FFF_FFFF
+# Version and coordinator epoch: the value of a transaction marker.
+_MARKER_VALUE = struct.Struct(">hi")
 
 
 class SentBatch(msgspec.Struct, frozen=True, gc=False):
-    """One batch of a producer, as much of it as a duplicate needs to be recognised and answered."""
+    """What is needed of a producer's batch to recognise a duplicate of it and to respond to that."""
 
     last_sequence: int
     last_offset: int
@@ -44,7 +47,7 @@ class SentBatch(msgspec.Struct, frozen=True, gc=False):
 
 
 class ProducerState:
-    """One producer in one partition. `batches` is replaced, never changed, so that snapshots can share it."""
+    """One producer in one partition. `batches` is replaced, never changed in place, so that snapshots can share it."""
 
     __slots__ = (
         "batches",
@@ -88,6 +91,13 @@ class ProducerState:
             self.producer_epoch = producer_epoch
 
 
+class Marker(NamedTuple):
+    """The content of a transaction marker."""
+
+    aborts: bool
+    coordinator_epoch: int
+
+
 class CompletedTransaction(NamedTuple):
     producer_id: int
     first_offset: int
@@ -96,17 +106,17 @@ class CompletedTransaction(NamedTuple):
 
 
 class ProducerStates:
-    """All producers of one log. `map_end_offset` is the offset up to which the log has been taken in."""
+    """All producers of one log. `map_end_offset` is the offset up to which a snapshot or a replay covers the log."""
 
     __slots__ = ("_completed", "_open", "_states", "map_end_offset")
 
     def __init__(self, map_end_offset: int = 0) -> None:
         self.map_end_offset = map_end_offset
         self._states: dict[int, ProducerState] = {}
-        # First offset -> producer id of open transactions, and -> marker offset of those ended above the high
-        # watermark; both in order of first offsets' appearance in the log, which is ascending for the open ones.
         self._open: dict[int, int] = {}
+        """First offset -> producer id of open transactions, ascending."""
         self._completed: dict[int, int] = {}
+        """First offset -> marker offset of transactions whose marker is not below the high watermark."""
 
     def __len__(self) -> int:
         return len(self._states)
@@ -118,7 +128,7 @@ class ProducerStates:
         return list(self._states.values())
 
     def check(self, header: BatchHeader) -> SentBatch | None:
-        """Before a client's batch is appended: the original if it is a duplicate; KafkaError if it is refused."""
+        """Before a client's batch is appended: the original if it is a duplicate. Raises KafkaError to reject it."""
         state = self._states.get(header.producer_id)
         if state is None:
             return None
@@ -144,7 +154,7 @@ class ProducerStates:
         elif sequence != 0 and state.producer_epoch != NO_EPOCH:
             raise KafkaError(
                 ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
-                f"producer {header.producer_id} begins epoch {header.producer_epoch} with sequence {sequence}, not 0",
+                f"producer {header.producer_id} starts epoch {header.producer_epoch} with sequence {sequence}, not 0",
             )
         if state.transaction_first_offset >= 0:
             self.check_transaction(header)
@@ -212,13 +222,28 @@ class ProducerStates:
         self._completed[first_offset] = last_offset
         return CompletedTransaction(header.producer_id, first_offset, last_offset, aborted)
 
+    def replay_batch(
+        self, batch: memoryview | None, header: BatchHeader, base_offset: int, seen_ms: int
+    ) -> AbortedTransaction | None:
+        """A batch with a producer id, data or control, is in the log; the transaction it aborts, if it does."""
+        if not header.attributes & CONTROL:
+            self.replay(header, base_offset, max(seen_ms, header.max_timestamp))
+            return None
+        marker = None if batch is None else read_marker(batch)
+        if marker is None:
+            return None
+        completed = self.replay_marker(
+            header, base_offset, aborted=marker.aborts, coordinator_epoch=marker.coordinator_epoch, seen_ms=seen_ms
+        )
+        return self.aborted_entry(completed) if completed is not None and marker.aborts else None
+
     def aborted_entry(self, completed: CompletedTransaction) -> AbortedTransaction:
         """For the transaction index; the last stable offset as if only the open transactions counted."""
         stable = min(self._open) if self._open else completed.last_offset + 1
         return AbortedTransaction(completed.producer_id, completed.first_offset, completed.last_offset, stable)
 
     def on_high_watermark(self, high_watermark: int) -> None:
-        """Transactions whose marker is below the high watermark are decided for good."""
+        """Transactions whose marker is below the high watermark are decided."""
         if self._completed:
             self._completed = {first: last for first, last in self._completed.items() if last >= high_watermark}
 
@@ -240,12 +265,32 @@ class ProducerStates:
             self._open[state.transaction_first_offset] = state.producer_id
 
     def expire(self, wall_ms: int, expiration_ms: int) -> int:
-        """Forget producers that were silent for long and have nothing open; how many."""
-        silent = [
+        """Remove producers without an open transaction that sent nothing for `expiration_ms`; how many."""
+        expired = [
             state.producer_id
             for state in self._states.values()
             if state.transaction_first_offset < 0 and wall_ms - state.last_seen_ms >= expiration_ms
         ]
-        for producer_id in silent:
+        for producer_id in expired:
             del self._states[producer_id]
-        return len(silent)
+        return len(expired)
+
+    def adopt(self, other: ProducerStates) -> None:
+        """Take over the state of `other`, which a truncation has rebuilt."""
+        self.map_end_offset = other.map_end_offset
+        self._states = other._states
+        self._open = other._open
+        self._completed = other._completed
+
+
+def read_marker(batch: memoryview) -> Marker | None:
+    """None for control batches other than transaction markers."""
+    try:
+        record = decode_batch(batch)[0]
+        kind = control_record_type(record.key)
+        if kind not in (ControlType.ABORT, ControlType.COMMIT) or record.value is None:
+            return None
+        _, coordinator_epoch = _MARKER_VALUE.unpack_from(record.value)
+    except (CorruptBatch, IndexError, struct.error):
+        return None
+    return Marker(kind == ControlType.ABORT, coordinator_epoch)

@@ -1,14 +1,14 @@
-"""Opening a log: which files belong to it, what of them is whole, and the state they add up to.
+"""Opening a log: which files belong to it, how far they are intact, and the state they add up to.
 
 Called by PartitionLog.open, away from the event loop. After a clean shutdown only the end of the active segment is
-looked at. Otherwise everything past the recovery point is read: batches are kept up to the first that is not whole, the
-rest is cut off, later segments are removed, indexes, leader epochs and producers are brought up to that end.
+read. Otherwise everything past the recovery point is read: batches are kept up to the first that is not intact, the
+rest is truncated, later segments are removed, and indexes, leader epochs and producers are brought up to that end.
 
-A crash tears the very end of a log. Where something whole stood behind the cut, more than that is gone, and the log
-says so (`lost_up_to`): whoever replicates it has to get it back from others.
+A crash damages the very end of a log. Where an intact batch is found behind the truncation point, the log has lost more
+than that and reports it (`lost_up_to`): the replica has to fetch those records from others.
 
-What lies below the recovery point was synced and is not read here; each of its batches is verified before it is first
-served (see `reading`).
+Records below the recovery point were synced and are not read here; each of their batches is verified before it is first
+served (see `cold_reads`).
 """
 
 from __future__ import annotations
@@ -16,41 +16,82 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
-from strandline.log import checkpoints, flushing, names
+from strandline.log import checkpoints, names
 from strandline.log.checkpoints import CorruptCheckpoint
-from strandline.log.crash_cleanup import tidy
+from strandline.log.crash_cleanup import clean_up
 from strandline.log.epochs import EpochCache
-from strandline.log.health import is_write_refused
+from strandline.log.health import DirectoryHealth, is_write_refused
 from strandline.log.integrity_check import end_of_intact_batches_after
+from strandline.log.local_log import LocalLog, segment_index
 from strandline.log.producer_replay import load_producers
+from strandline.log.producers import ProducerStates
 from strandline.log.scan import Scan
 from strandline.log.segment import MAX_SPAN, Segment
-from strandline.log.segment_recovery import Resume, Scanned, resume_point, scan_segment, trim_indexes
+from strandline.log.segment_recovery import Scanned, ScanStart, scan_segment, scan_start, trim_indexes
+from strandline.log.settings import LogSettings
+from strandline.model.ids import TopicPartition
 from strandline.runtime.disk import Disk
-
-if TYPE_CHECKING:
-    from strandline.log.partition_log import PartitionLog
 
 logger = logging.getLogger(__name__)
 
 
-class Listed(NamedTuple):
-    """What is in a partition directory: segments in order (one at least), offsets of producer snapshots."""
+class Recovered(NamedTuple):
+    """The state of a log as its files have it."""
 
-    segments: list[Segment]
-    snapshots: list[int]
+    local: LocalLog
+    log_start_offset: int
+    epochs: EpochCache
+    producers: ProducerStates
+    snapshot_offset: int
+    """Of the newest producer snapshot; -1 when there is none."""
+    lost_up_to: int
+    """The log once had records below this offset; 0 when none are known to be lost."""
+    is_new: bool
     is_new_directory: bool
-    is_new_log: bool
 
 
-def list_segments(disk: Disk, path: str, first_offset: int, wall_ms: int) -> Listed:
-    """Blocking. Makes the directory and a first segment where there is none; tidies away what does not belong there."""
-    is_new = not disk.exists(path)
-    if is_new:
+def recover(
+    disk: Disk,
+    path: str,
+    topic_partition: TopicPartition,
+    settings: LogSettings,
+    health: DirectoryHealth,
+    *,
+    recovery_point: int,
+    log_start_offset: int | None,
+    clean: bool,
+    wall_ms: int,
+) -> Recovered:
+    """Blocking. Creates the directory and a first segment where there are none."""
+    is_new_directory = not disk.exists(path)
+    if is_new_directory:
         disk.make_dirs(path)
-    found = tidy(disk, path)
+    segments, snapshots = _list_files(disk, path, wall_ms)
+    if segments:
+        recovery = _Recovery(disk, path, topic_partition, settings, health, recovery_point, clean, wall_ms)
+        return recovery.run(segments, log_start_offset, snapshots)
+    for offset in snapshots:
+        disk.remove(os.path.join(path, names.offset_name(offset) + names.SNAPSHOT))
+    base_offset = log_start_offset or 0
+    segments = [first_segment(disk, path, base_offset, wall_ms)]
+    local = LocalLog(disk, path, topic_partition, settings, health, segments, base_offset)
+    return Recovered(
+        local,
+        base_offset,
+        EpochCache(),
+        ProducerStates(),
+        snapshot_offset=-1,
+        lost_up_to=0,
+        is_new=True,
+        is_new_directory=is_new_directory,
+    )
+
+
+def _list_files(disk: Disk, path: str, wall_ms: int) -> tuple[list[Segment], list[int]]:
+    """Blocking. The segments in order and the offsets of producer snapshots, after the cleanup of what a crash left."""
+    found = clean_up(disk, path)
     with_aborted = {file.base_offset for file in found if file.suffix == names.TRANSACTION_INDEX}
     segments = []
     for file in found:
@@ -62,103 +103,99 @@ def list_segments(disk: Disk, path: str, first_offset: int, wall_ms: int) -> Lis
                 segment.aborted = ()
             segments.append(segment)
     segments.sort(key=lambda segment: segment.base_offset)
-    snapshots = sorted(file.base_offset for file in found if file.suffix == names.SNAPSHOT)
-    if segments:
-        return Listed(segments, snapshots, is_new, False)
-    for offset in snapshots:
-        disk.remove(os.path.join(path, names.offset_name(offset) + names.SNAPSHOT))
-    return Listed([first_segment(disk, path, first_offset, wall_ms)], [], is_new, True)
+    return segments, sorted(file.base_offset for file in found if file.suffix == names.SNAPSHOT)
 
 
 def first_segment(disk: Disk, path: str, base_offset: int, wall_ms: int) -> Segment:
-    """Blocking. The segment that a log begins with is there for good before there can be a second one. Of all others it
-    shows when one is missing; if this one were lost, the log would only seem to begin later."""
+    """Blocking. The first segment of a log, its directory entry synced before there can be a second one. A gap between
+    later segments shows that one is missing; if the first were lost, the log would only seem to start later."""
     segment = Segment.create(disk, path, base_offset, wall_ms)
     disk.sync_dir(path)
     return segment
 
 
-def recover(
-    log: PartitionLog,
-    listed: Listed,
-    *,
-    recovery_point: int,
-    log_start_offset: int | None,
-    clean: bool,
-    wall_ms: int,
-) -> None:
-    """Blocking. Bring the log, made of the segments listed, to the state that its files add up to."""
-    if listed.is_new_log:
-        log.is_directory_synced = not listed.is_new_directory
-    else:
-        _Opening(log, recovery_point, clean, wall_ms).run(log_start_offset, listed.snapshots)
-        if not clean:
-            # Files that the killed process made are here, but perhaps not yet on disk.
-            log.entries_changed = 1
-            log.is_directory_synced = False
-    log.flushed_offset = log.log_end_offset if clean else min(recovery_point, log.log_end_offset)
-    log.high_watermark = log.log_start_offset
-    if log.log_end_offset - log.flushed_offset >= log.settings.flush_messages:
-        # Where every append must be on disk before it counts, so must what is found after a crash.
-        flushing.write_again(log)
-        log.flush()
-    for segment in log.segments:
-        segment.rest()
+class _Recovery:
+    """Of one log that has segments.
 
-
-class _Opening:
-    """One opening of one log that has segments.
-
-    `scanned_from` is the least offset whose batches were read because the shutdown was not clean: what concerns offsets
-    from there on (epochs, aborted transactions) is learnt from the batches and not believed from other files.
+    `_scanned_from` is the smallest offset whose batches were read because the shutdown was not clean: epochs and
+    aborted transactions from there on are taken from the batches and not from other files.
     """
 
-    def __init__(self, log: PartitionLog, recovery_point: int, clean: bool, wall_ms: int) -> None:
-        self._log = log
+    def __init__(
+        self,
+        disk: Disk,
+        path: str,
+        topic_partition: TopicPartition,
+        settings: LogSettings,
+        health: DirectoryHealth,
+        recovery_point: int,
+        clean: bool,
+        wall_ms: int,
+    ) -> None:
+        self._disk = disk
+        self._path = path
+        self._topic_partition = topic_partition
+        self._settings = settings
+        self._health = health
         self._recovery_point = recovery_point
         self._clean = clean
         self._wall_ms = wall_ms
+        self._end_offset = 0
+        self._lost_up_to = 0
         self._epochs_seen: list[tuple[int, int]] = []
         self._scanned_from = 0
         self._saw_markers = False
 
-    def run(self, log_start_offset: int | None, snapshots: list[int]) -> None:
-        log = self._log
-        if not (self._clean and self._open_active()):
-            self._recover()
-        log.active = log.segments[-1]
-        log.size_bytes = sum(segment.size for segment in log.segments)
-        log.log_start_offset = max(log_start_offset or 0, log.segments[0].base_offset)
-        if log.log_end_offset < log.log_start_offset:
-            self._begin_again()
-        self._load_epochs()
-        load_producers(log, snapshots, self._wall_ms, aborted_from=self._scanned_from, has_markers=self._saw_markers)
+    def run(self, segments: list[Segment], checkpointed_start: int | None, snapshots: list[int]) -> Recovered:
+        if not (self._clean and self._open_active(segments[-1])):
+            segments = self._recover(segments)
+        log_start_offset = max(checkpointed_start or 0, segments[0].base_offset)
+        if self._end_offset < log_start_offset:
+            segments = [self._start_empty_at(log_start_offset, segments)]
+        local = LocalLog(
+            self._disk, self._path, self._topic_partition, self._settings, self._health, segments, self._end_offset
+        )
+        epochs = self._load_epochs(segments, log_start_offset)
+        producers, snapshot_offset = load_producers(
+            local,
+            snapshots,
+            self._wall_ms,
+            log_start_offset=log_start_offset,
+            aborted_from=self._scanned_from,
+            has_markers=self._saw_markers,
+        )
+        return Recovered(
+            local,
+            log_start_offset,
+            epochs,
+            producers,
+            snapshot_offset,
+            self._lost_up_to,
+            is_new=False,
+            is_new_directory=False,
+        )
 
-    def _open_active(self) -> bool:
-        """After a clean shutdown: trust everything but the very end, which must be where the file ends."""
-        log = self._log
-        active = log.segments[-1]
-        scan = self._scan(active, resume_point(active, None, self._wall_ms), None)
+    def _open_active(self, active: Segment) -> bool:
+        """After a clean shutdown: only the end of the active segment is verified; it must be where the file ends."""
+        scan = self._scan(active, scan_start(active, None, self._wall_ms), None)
         if scan.damage is not None:
-            logger.warning("%s: not as clean as its shutdown said: %s", log.topic_partition, scan.damage)
+            logger.warning("%s: recovering in spite of a clean shutdown: %s", self._topic_partition, scan.damage)
             self._clean = False
             self._recovery_point = active.base_offset
             self._epochs_seen.clear()
             return False
-        log.log_end_offset = self._scanned_from = scan.next_offset
-        # As closing left it: cutting the last entry off, to add it again later, costs more than writing it.
-        active.note_largest_timestamp()
+        self._end_offset = self._scanned_from = scan.next_offset
+        # As closing left it: removing the last entry, to add it again later, costs more than writing it.
+        active.add_last_time_entry()
         self._write_indexes(trim_indexes, active)
         return True
 
-    def _recover(self) -> None:
-        log = self._log
-        segments = log.segments
-        # A segment that ends at the recovery point may have been the active one when that was written down: its batches
+    def _recover(self, segments: list[Segment]) -> list[Segment]:
+        # A segment that ends at the recovery point may have been the active one when that was recorded: its batches
         # were synced by then, the end of its indexes perhaps not.
-        first = log.segment_index(self._recovery_point - 1)
+        first = segment_index(segments, self._recovery_point - 1)
         kept = segments[:first]
-        log.log_end_offset = segments[first].base_offset
+        self._end_offset = segments[first].base_offset
         for segment in segments[first:]:
             if not self._follows(segment):
                 break
@@ -167,10 +204,10 @@ class _Opening:
             if not self._recover_segment(segment, following, is_first=segment is segments[first]):
                 break
         self._remove(segments[len(kept) :])
-        log.segments = kept
         for segment in kept[first:-1]:
             self._write_indexes(Segment.seal, segment)
         self._write_indexes(trim_indexes, kept[-1])
+        return kept
 
     def _write_indexes(self, write: Callable[[Segment], None], segment: Segment) -> None:
         """On a full disk the indexes stay in memory for now, and the log can be read."""
@@ -179,110 +216,103 @@ class _Opening:
         except OSError as error:
             if not is_write_refused(error):
                 raise
-            self._log.health.explain(error, f"writing the indexes of {segment!r}")
+            self._health.report_error(error, f"writing the indexes of {segment!r}")
 
     def _follows(self, segment: Segment) -> bool:
-        """Whether the segment can come after what is there. If it begins earlier, it is a removed file that came back:
-        its offsets were written again. If it begins later, the end of the one before is lost, though it ends with a
-        whole batch; unless that was compacted away."""
-        end_offset = self._log.log_end_offset
-        if self._log.settings.cleanup_compact:
-            return segment.base_offset >= end_offset
-        return segment.base_offset == end_offset
+        """Whether the segment continues the log. If it starts earlier, it is a removed file that a crash brought back:
+        its offsets were written again. If it starts later, the end of the one before is lost, though it ends with an
+        intact batch; unless that was compacted away."""
+        if self._settings.cleanup_compact:
+            return segment.base_offset >= self._end_offset
+        return segment.base_offset == self._end_offset
 
-    def _scan(self, segment: Segment, resume: Resume, end_offset: int | None) -> Scanned:
-        settings = self._log.settings
+    def _scan(self, segment: Segment, start: ScanStart, end_offset: int | None) -> Scanned:
         scanned = scan_segment(
             segment,
-            resume,
-            settings.index_interval_bytes,
+            start,
+            self._settings.index_interval_bytes,
             self._epochs_seen,
             end_offset=end_offset,
-            gaps_expected=settings.cleanup_compact,
+            gaps_expected=self._settings.cleanup_compact,
         )
         self._saw_markers |= scanned.saw_markers
         return scanned
 
     def _recover_segment(self, segment: Segment, following: int | None, *, is_first: bool) -> bool:
-        """Whether the whole segment is good; if not, its file is cut behind the last good batch."""
-        log = self._log
+        """Whether the whole segment is intact; if not, its file is truncated after the last intact batch."""
         limit = self._recovery_point if is_first else segment.base_offset
-        scan = self._scan(segment, resume_point(segment, limit, self._wall_ms), following)
-        log.log_end_offset = max(log.log_end_offset, scan.next_offset)
+        scan = self._scan(segment, scan_start(segment, limit, self._wall_ms), following)
+        self._end_offset = max(self._end_offset, scan.next_offset)
         segment.synced_size = 0
         if is_first:
             self._scanned_from = scan.first_offset
         if scan.damage is None:
             return True
         logger.warning(
-            "%s: cutting %s from %d to %d bytes, the log ends at offset %d: %s",
-            log.topic_partition,
+            "%s: truncating %s from %d to %d bytes, the log ends at offset %d: %s",
+            self._topic_partition,
             segment.path(names.LOG),
             segment.size,
             scan.position,
-            log.log_end_offset,
+            self._end_offset,
             scan.damage,
         )
         most = segment.base_offset + MAX_SPAN if following is None else following
-        behind = end_of_intact_batches_after(segment.log(), scan.position, log.log_end_offset, most)
+        behind = end_of_intact_batches_after(segment.log_file(), scan.position, self._end_offset, most)
         if behind is not None:
-            log.lost_up_to = max(log.lost_up_to, behind)
-        segment.log().truncate(scan.position)
+            self._lost_up_to = max(self._lost_up_to, behind)
+        segment.log_file().truncate(scan.position)
         segment.size = scan.position
         return False
 
     def _remove(self, segments: list[Segment]) -> None:
         for segment in segments:
             logger.warning(
-                "%s: removing %s, it does not follow offset %d",
-                self._log.topic_partition,
+                "%s: removing %s, which does not follow offset %d",
+                self._topic_partition,
                 segment.path(names.LOG),
-                self._log.log_end_offset - 1,
+                self._end_offset - 1,
             )
-            if segment.base_offset > self._log.log_end_offset:
-                self._log.lost_up_to = max(self._log.lost_up_to, segment.base_offset)
+            if segment.base_offset > self._end_offset:
+                self._lost_up_to = max(self._lost_up_to, segment.base_offset)
             segment.remove()
         if segments:
-            self._log.disk.sync_dir(self._log.path)
+            self._disk.sync_dir(self._path)
 
-    def _begin_again(self) -> None:
-        """Everything that is left lies below the log start: nothing of it may be shown again."""
-        log = self._log
+    def _start_empty_at(self, log_start_offset: int, segments: list[Segment]) -> Segment:
+        """Everything that is left lies below the log start and must not be served again."""
         logger.warning(
-            "%s: the log ends at %d, before its start %d: beginning again there",
-            log.topic_partition,
-            log.log_end_offset,
-            log.log_start_offset,
+            "%s: the log ends at %d, before its start %d: truncating it fully",
+            self._topic_partition,
+            self._end_offset,
+            log_start_offset,
         )
-        for segment in log.segments:
+        for segment in segments:
             segment.remove()
-        log.segments = [first_segment(log.disk, log.path, log.log_start_offset, self._wall_ms)]
-        log.active = log.segments[0]
-        log.size_bytes = 0
-        log.log_end_offset = self._scanned_from = log.log_start_offset
+        self._end_offset = self._scanned_from = log_start_offset
         self._epochs_seen.clear()
+        return first_segment(self._disk, self._path, log_start_offset, self._wall_ms)
 
-    def _load_epochs(self) -> None:
-        log = self._log
-        path = os.path.join(log.path, names.EPOCH_CHECKPOINT)
+    def _load_epochs(self, segments: list[Segment], log_start_offset: int) -> EpochCache:
+        path = os.path.join(self._path, names.EPOCH_CHECKPOINT)
         try:
-            log.epochs = EpochCache(checkpoints.read_epochs(log.disk, path))
-            known = bool(log.epochs.entries) or self._scanned_from <= log.log_start_offset
+            epochs = EpochCache(checkpoints.read_epochs(self._disk, path))
+            known = bool(epochs.entries) or self._scanned_from <= log_start_offset
         except CorruptCheckpoint as error:
-            logger.warning("%s: reading the leader epochs from the batches instead: %s", log.topic_partition, error)
-            known = False
-        epochs = log.epochs
+            logger.warning("%s: reading the leader epochs from the batches instead: %s", self._topic_partition, error)
+            epochs, known = EpochCache(), False
         if not known:
-            for epoch, start_offset in _epochs_of(log.segments, self._scanned_from):
+            for epoch, start_offset in _epochs_of(segments, self._scanned_from):
                 epochs.assign(epoch, start_offset)
         if not self._clean:
             epochs.truncate_from_end(self._scanned_from)
         for epoch, start_offset in self._epochs_seen:
             if epoch > epochs.latest:
                 epochs.assign(epoch, start_offset)
-        epochs.truncate_from_end(log.log_end_offset)
-        if epochs.entries and epochs.entries[0][1] < log.log_start_offset:
-            epochs.truncate_from_start(log.log_start_offset)
+        epochs.truncate_from_end(self._end_offset)
+        if epochs.entries and epochs.entries[0][1] < log_start_offset:
+            epochs.truncate_from_start(log_start_offset)
+        return epochs
 
 
 def _epochs_of(segments: list[Segment], end_offset: int) -> list[tuple[int, int]]:

@@ -1,11 +1,12 @@
 """One segment: a `.log` file and its indexes, named by the offset of its first batch.
 
-Owned by one PartitionLog. The last segment of a log is active and takes appends; the others are sealed. A segment opens
-its file when it is first needed and can put it down again (`rest`); what is known of the bytes is kept.
+Owned by one LocalLog. The last segment of a log is active and takes appends; the others are sealed. A segment opens its
+file when it is first needed and may close it again (`release`); verified ranges are kept.
 
-Threads: the event loop owns every field. A thread may call `sync`, `load_indexes` and `verify` on a segment it was
-handed: each opens a file handle of its own, reads only what was written before, and ends with single assignments
-(`synced_size`, `offsets`, `times`, `verified`, `damage`, `hints`) that the loop may see at any moment.
+Threads: the event loop owns every field. A thread may sync a segment (`sync`, `sync_indexes`), load its indexes
+(`index_loading`) and verify its batches (`cold_reads`). Each opens a file handle of its own, reads only what was
+written before, and ends with single assignments (`synced_size`, `offsets`, `times`, `aborted`, `verified`, `damage`,
+`hints`), which the loop may see at any moment.
 """
 
 from __future__ import annotations
@@ -24,21 +25,20 @@ from strandline.runtime.disk import Buffer, Disk, File
 MAX_SPAN = (1 << 31) - 1
 NO_TIMESTAMP = -1
 
-# Index entries are written out when so many wait, or when the log has grown so much: it bounds what recovery reads.
+# Index entries in memory are written when they are this many, or the log has grown by this much: it bounds what
+# recovery reads.
 _SPILL_ENTRIES = 512
 _SPILL_BYTES = 16 << 20
 _RECENT = 16
+_REWRITE_BYTES = 1 << 20
 
 
-class Located(NamedTuple):
-    """Where a batch begins and how many bytes it has; no bytes: there is no batch, the segment ends or is damaged."""
+class BatchLocation(NamedTuple):
+    """Where a batch starts and its size; size 0: there is no batch, the segment ends here or is damaged."""
 
     position: int
     size: int
     base_offset: int = -1
-
-
-_REWRITE_BYTES = 1 << 20
 
 
 class Segment:
@@ -46,8 +46,8 @@ class Segment:
         "_spilled_size",
         "aborted",
         "base_offset",
+        "bytes_since_last_entry",
         "created_ms",
-        "cuts",
         "damage",
         "directory",
         "disk",
@@ -56,7 +56,7 @@ class Segment:
         "first_timestamp",
         "hints",
         "indexes_synced",
-        "is_reserved",
+        "is_preallocated",
         "largest_timestamp",
         "largest_timestamp_offset",
         "offsets",
@@ -64,8 +64,8 @@ class Segment:
         "size",
         "synced_size",
         "times",
+        "truncations",
         "trusted_from",
-        "unindexed",
         "verified",
     )
 
@@ -78,33 +78,36 @@ class Segment:
         self.file: File | None = None
         self.offsets: OffsetIndex | None = None
         self.times: TimeIndex | None = None
-        # Aborted transactions; None until read from the file.
         self.aborted: tuple[AbortedTransaction, ...] | None = None
+        """Aborted transactions; None until read from the file."""
         self.largest_timestamp: int | None = None
         self.largest_timestamp_offset = base_offset
-        # Of the first batch; what rolling by time counts from.
         self.first_timestamp = NO_TIMESTAMP
+        """Of the first batch: segment.ms counts from it."""
         self.created_ms = 0
-        self.unindexed = 0
-        self.cuts = 0
+        self.bytes_since_last_entry = 0
+        """Appended since the last index entry."""
+        self.truncations = 0
         self.synced_size = size
-        # Room was set aside for the bytes to come.
-        self.is_reserved = False
+        self.is_preallocated = False
         self.indexes_synced = True
         self._spilled_size = size
-        # Checksums are known to be good from here to the end (appended in this process), and in these ranges.
         self.trusted_from = size
+        """Batches from here on were appended by this process, or verified by recovery."""
         self.verified: tuple[tuple[int, int], ...] = ()
+        """Ranges below that whose checksums this process has verified."""
         self.damage: tuple[int, str] | None = None
-        # Where batches are: the newest (base offset, last offset, position, …), and what readers asked for lately.
+        """Where a read has to stop, and why."""
         self.recent: array[int] | None = None
-        self.hints: dict[int, Located] | None = None
+        """The newest batches: base offset, last offset, position of each in turn."""
+        self.hints: dict[int, BatchLocation] | None = None
+        """Locations of batches that were read lately, by offset."""
 
     @classmethod
     def create(cls, disk: Disk, directory: str, base_offset: int, created_ms: int, extra: str = "") -> Segment:
-        """A new, empty segment. A file in the way belongs to no log, its offsets were never reached: it is emptied."""
+        """A new, empty segment. A file of that name holds offsets that the log never reached: it is truncated."""
         segment = cls(disk, directory, base_offset, extra=extra)
-        segment.begin(created_ms)
+        segment.start_indexes(created_ms)
         for suffix in names.SEGMENT_SUFFIXES[1:]:
             if disk.exists(segment.path(suffix)):
                 disk.remove(segment.path(suffix))
@@ -114,13 +117,13 @@ class Segment:
         segment.synced_size = -1
         return segment
 
-    def reserve(self, size: int) -> None:
-        """`preallocate`: room for the bytes to come, given back when the segment is sealed."""
-        self.log().reserve(size)
-        self.is_reserved = True
+    def preallocate(self, size: int) -> None:
+        """Reserve disk space; what is not used is released when the segment is sealed."""
+        self.log_file().reserve(size)
+        self.is_preallocated = True
 
-    def begin(self, created_ms: int) -> None:
-        """Indexes of a segment that holds nothing yet."""
+    def start_indexes(self, created_ms: int) -> None:
+        """The indexes of a segment without batches."""
         self.offsets = OffsetIndex(self.base_offset)
         self.times = TimeIndex(self.base_offset)
         self.aborted = ()
@@ -133,25 +136,25 @@ class Segment:
     def path(self, suffix: str) -> str:
         return os.path.join(self.directory, names.offset_name(self.base_offset) + suffix + self.extra)
 
-    def log(self) -> File:
+    def log_file(self) -> File:
         file = self.file
         if file is None:
             file = self.file = self.disk.open(self.path(names.LOG))
         return file
 
     def write(self, data: Buffer) -> int:
-        """Append the bytes; the position they begin at. Raises OSError and leaves the file as long as it was."""
+        """Append the bytes; the position they start at. When it raises OSError the file has its previous size."""
         position = self.size
         try:
-            (self.file or self.log()).write_at(position, data)
+            (self.file or self.log_file()).write_at(position, data)
         except OSError:
-            self._cut_failed_write(position)
+            self._truncate_failed_write(position)
             raise
         self.size = position + len(data)
         return position
 
-    def _cut_failed_write(self, position: int) -> None:
-        """The descriptor is given up too: it may be read-only although the file system no longer is."""
+    def _truncate_failed_write(self, position: int) -> None:
+        """The descriptor is closed too: it may be read-only although the file system no longer is."""
         file, self.file = self.file, None
         if file is not None:
             try:
@@ -159,20 +162,22 @@ class Segment:
             finally:
                 file.close()
 
-    def note(self, base_offset: int, last_offset: int, timestamp: int, position: int, size: int, interval: int) -> bool:
-        """A batch was written at `position`: index it if it is time (then the answer is True), remember where it
-        begins."""
+    def on_append(
+        self, base_offset: int, last_offset: int, timestamp: int, position: int, size: int, interval: int
+    ) -> bool:
+        """A batch was written at `position`. It gets an index entry if `interval` bytes have passed since the last one;
+        then the result is True."""
         if timestamp > self.largest_timestamp:  # type: ignore[operator]  # known for every segment that takes appends
             self.largest_timestamp = timestamp
             self.largest_timestamp_offset = last_offset
-        indexed = self.unindexed > interval
+        indexed = self.bytes_since_last_entry > interval
         if indexed:
             self.offsets.add(last_offset, position)  # type: ignore[union-attr]
             self.times.add(self.largest_timestamp, self.largest_timestamp_offset)  # type: ignore[union-attr, arg-type]
-            self.unindexed = 0
+            self.bytes_since_last_entry = 0
         elif position == 0:
             self.first_timestamp = timestamp
-        self.unindexed += size
+        self.bytes_since_last_entry += size
         recent = self.recent
         if recent is None:
             self.recent = array("q", (base_offset, last_offset, position))
@@ -194,7 +199,7 @@ class Segment:
         self._spilled_size = self.size
 
     def add_aborted(self, aborted: AbortedTransaction) -> None:
-        """In memory at once; the file may lag behind if the disk refuses."""
+        """In memory at once; when the write fails, the file lags behind."""
         entries = self.aborted or ()
         self.aborted = (*entries, aborted)
         transaction_index.append(self.disk, self.path(names.TRANSACTION_INDEX), len(entries), aborted)
@@ -207,25 +212,25 @@ class Segment:
         )
 
     def seal(self) -> None:
-        """No more appends: a last time index entry, everything written, nothing held open."""
+        """No more appends: add the last time index entry and write the indexes."""
         assert self.offsets is not None and self.times is not None
-        if self.is_reserved:
-            self.log().truncate(self.size)
-            self.is_reserved = False
-        self.note_largest_timestamp()
+        if self.is_preallocated:
+            self.log_file().truncate(self.size)
+            self.is_preallocated = False
+        self.add_last_time_entry()
         self.offsets.trim(self.disk, self.path(names.OFFSET_INDEX))
         self.times.trim(self.disk, self.path(names.TIME_INDEX))
         self.indexes_synced = False
         self._spilled_size = self.size
 
-    def note_largest_timestamp(self) -> None:
-        """A last entry for the time index, so that it alone tells the largest timestamp of the segment."""
+    def add_last_time_entry(self) -> None:
+        """With it the last entry of the time index is the largest timestamp of the segment."""
         assert self.times is not None
         if self.largest_timestamp is not None and self.largest_timestamp >= 0:
             self.times.add(self.largest_timestamp, self.largest_timestamp_offset)
 
-    def rest(self) -> None:
-        """Put down the file and what can be read again; positions and checks that are known stay known."""
+    def release(self) -> None:
+        """Close the file and drop what can be read again; what was verified stays so."""
         if self.file is not None:
             self.file.close()
             self.file = None
@@ -237,21 +242,21 @@ class Segment:
 
     def sync(self) -> None:
         """Blocking, any thread. What was written before the call is on disk after it."""
-        size, cuts = self.size, self.cuts
+        size, truncations = self.size, self.truncations
         if size <= self.synced_size:
             return
-        # A handle of its own: the loop's may be put down at any moment.
+        # A handle of its own: the loop may close its handle at any moment.
         file = self.disk.open(self.path(names.LOG))
         try:
             file.sync()
         finally:
             file.close()
-        if cuts == self.cuts:
-            # Else the segment was cut meanwhile, and what has been appended since is not what was synced.
+        if truncations == self.truncations:
+            # Else the segment was truncated meanwhile, and what has been appended since is not what was synced.
             self.synced_size = max(self.synced_size, size)
 
-    def write_again(self) -> None:
-        """Blocking, before the log is used: all bytes of the `.log` file once more, so that a sync is about them."""
+    def rewrite(self) -> None:
+        """Blocking, before the log is used. Write all bytes of the `.log` file again, so that a sync covers them."""
         file = self.disk.open(self.path(names.LOG))
         try:
             for position in range(0, self.size, _REWRITE_BYTES):
@@ -278,7 +283,7 @@ class Segment:
         return self.indexes_synced and self.size <= self.synced_size
 
     def verified_until(self, position: int) -> int:
-        """The end of the range of known good checksums that holds `position`; `position` itself when there is none."""
+        """The end of the verified range that holds `position`; `position` itself when there is none."""
         if position >= self.trusted_from:
             return self.size
         ranges = self.verified
@@ -289,7 +294,7 @@ class Segment:
         return self.size if end >= self.trusted_from else end
 
     def add_verified(self, start: int, end: int) -> None:
-        """Any thread; two at once may lose one of the ranges, which is then checked again."""
+        """Any thread; two at once may lose one of the ranges, which is then verified again."""
         ranges: list[tuple[int, int]] = []
         for known in self.verified:
             if known[1] < start or known[0] > end:
@@ -298,21 +303,21 @@ class Segment:
                 start, end = min(start, known[0]), max(end, known[1])
         self.verified = tuple(sorted([*ranges, (start, end)]))
 
-    def forget_from(self, position: int) -> None:
-        """The bytes from here on are gone or will be others."""
+    def on_truncated(self, position: int) -> None:
+        """The file was truncated to this size."""
+        self.size = position
         self.verified = tuple((start, min(end, position)) for start, end in self.verified if start < position)
         self.trusted_from = min(self.trusted_from, position)
-        # Even the cut itself wants to be synced.
-        self.cuts += 1
-        self.synced_size = -1
+        self.truncations += 1
+        self.synced_size = -1  # the truncation itself is to be synced
         self._spilled_size = min(self._spilled_size, position)
         self.recent = None
         self.hints = None
         if self.damage is not None and self.damage[0] >= position:
             self.damage = None
 
-    def mark(self, extra: str) -> None:
-        """Rename all files of the segment so that they carry this extra suffix (or none)."""
+    def rename_files(self, extra: str) -> None:
+        """Rename all files of the segment to this extra suffix (or none)."""
         for suffix in names.SEGMENT_SUFFIXES:
             old = self.path(suffix)
             new = old[: len(old) - len(self.extra)] + extra
@@ -323,13 +328,13 @@ class Segment:
         self.extra = extra
 
     def remove(self) -> None:
-        """Blocking. The files are gone; a reader that still holds a slice will fail."""
+        """Blocking. Remove the files; a reader that still holds a slice will fail."""
         if self.file is not None:
             self.file.close()
             self.file = None
-        # A producer snapshot that was marked together with its segment goes together with it.
-        marked = (names.SNAPSHOT,) if self.extra == names.DELETED else ()
-        for suffix in (*names.SEGMENT_SUFFIXES, *marked):
+        # A producer snapshot that was renamed to `.deleted` together with its segment is removed with it.
+        renamed = (names.SNAPSHOT,) if self.extra == names.DELETED else ()
+        for suffix in (*names.SEGMENT_SUFFIXES, *renamed):
             if self.disk.exists(self.path(suffix)):
                 self.disk.remove(self.path(suffix))
 

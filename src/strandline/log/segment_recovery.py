@@ -1,7 +1,7 @@
-"""Where in a segment recovery may begin to read, and the reading itself.
+"""Recovering one segment: where its scan may start, and the scan itself.
 
-Called by recovery. A segment's indexes tell how far it was looked after; they are believed as far as the batches they
-point to bear them out, cut there, and grown again by the scan.
+Called by `recovery`. The indexes of a segment are trusted as far as the batches they point to agree with them; they are
+truncated there, and the scan adds the entries behind.
 """
 
 from __future__ import annotations
@@ -18,71 +18,72 @@ from strandline.records.batch import CONTROL, HEADER_SIZE, BatchHeader, CorruptB
 _END = 1 << 62
 
 
-class Resume(NamedTuple):
-    """Where a scan begins, and the offset due there."""
+class ScanStart(NamedTuple):
+    """Where a scan starts, and the offset expected there."""
 
     position: int
     offset: int
 
 
 class Scanned(NamedTuple):
-    """`first_offset` is that of the first batch seen, `next_offset` follows the last good one; `position` is where that
-    ends, and `damage` why the scan did not get further."""
-
     first_offset: int
+    """Of the first batch scanned."""
     next_offset: int
+    """The offset after the last intact batch."""
     position: int
+    """Where that batch ends."""
     damage: str | None
-    # Whether a transaction was ended here.
+    """Why the scan ended before the end of the file."""
     saw_markers: bool
+    """Whether a transaction ended in the scanned part."""
 
 
 def scan_segment(
     segment: Segment,
-    resume: Resume,
+    start: ScanStart,
     interval: int,
     epochs_seen: list[tuple[int, int]],
     *,
     end_offset: int | None,
     gaps_expected: bool,
 ) -> Scanned:
-    """Blocking. Every good batch from there on is noted in the indexes, new leader epochs in `epochs_seen`."""
+    """Blocking. Intact batches from `start` on are added to the indexes, new leader epochs to `epochs_seen`."""
     scan = VerifyingScan(
-        segment.log(),
-        resume.position,
+        segment.log_file(),
+        start.position,
         segment.size,
-        resume.offset,
+        start.offset,
         end_offset=end_offset,
         gaps_expected=gaps_expected,
         leader_epoch=epochs_seen[-1][0] if epochs_seen else -1,
     )
-    first_offset = resume.offset
+    first_offset = start.offset
     saw_markers = False
     for at, header, _ in scan:
-        if at == resume.position:
+        if at == start.position:
             first_offset = header.base_offset
         if header.last_offset - segment.base_offset > MAX_SPAN:
             why = f"offset {header.last_offset} is too far from the segment's base"
             return Scanned(first_offset, header.base_offset, at, why, saw_markers)
-        segment.note(header.base_offset, header.last_offset, header.max_timestamp, at, header.size_bytes, interval)
+        segment.on_append(header.base_offset, header.last_offset, header.max_timestamp, at, header.size_bytes, interval)
         if header.attributes & CONTROL:
             saw_markers = True
         epoch = header.partition_leader_epoch
         if epoch >= 0 and (not epochs_seen or epoch > epochs_seen[-1][0]):
             epochs_seen.append((epoch, header.base_offset))
-    segment.trusted_from = resume.position
+    segment.trusted_from = start.position
     return Scanned(first_offset, scan.next_offset, scan.position, scan.damage, saw_markers)
 
 
-def resume_point(segment: Segment, limit: int | None, wall_ms: int) -> Resume:
-    """Blocking. Where to begin: `limit` is the recovery point, None after a clean shutdown.
+def scan_start(segment: Segment, limit: int | None, wall_ms: int) -> ScanStart:
+    """Blocking. `limit` is the recovery point, None after a clean shutdown.
 
-    The segment's indexes hold afterwards what lies before that place and are ready to take the rest.
+    The segment's indexes then hold the entries before the start; the scan adds the others.
     """
     aborted = segment.aborted
-    segment.begin(wall_ms)
+    segment.start_indexes(wall_ms)
     segment.aborted = aborted
-    from_the_start = Resume(0, segment.base_offset)
+    from_the_start = ScanStart(0, segment.base_offset)
     first = _header_at(segment, 0)
     if first is None or (limit is not None and limit <= segment.base_offset):
         return from_the_start
@@ -90,7 +91,7 @@ def resume_point(segment: Segment, limit: int | None, wall_ms: int) -> Resume:
     times = index_loading.read_times(segment.disk, segment, MAX_SPAN + 1)
     offset, position = offsets.floor(_END if limit is None else limit - 1)
     if limit is not None:
-        # A time index does not show whether entries are missing at its end, so begin no later than its last one.
+        # A time index does not show whether entries are missing at its end, so start no later than its last one.
         times.keep_before(limit)
         offset, position = min((offset, position), offsets.floor(times.last_offset) if times.count else (0, 0))
     header = _header_at(segment, position) if position else None
@@ -104,11 +105,11 @@ def resume_point(segment: Segment, limit: int | None, wall_ms: int) -> Resume:
     segment.first_timestamp = first.max_timestamp
     segment.largest_timestamp = times.last_timestamp
     segment.largest_timestamp_offset = times.last_offset
-    return Resume(position, header.base_offset)
+    return ScanStart(position, header.base_offset)
 
 
 def _header_at(segment: Segment, position: int) -> BatchHeader | None:
-    raw = segment.log().read_at(position, HEADER_SIZE)
+    raw = segment.log_file().read_at(position, HEADER_SIZE)
     try:
         return read_header(raw)
     except CorruptBatch:
@@ -116,7 +117,7 @@ def _header_at(segment: Segment, position: int) -> BatchHeader | None:
 
 
 def trim_indexes(segment: Segment) -> None:
-    """Blocking. The index files hold nothing but what is known to be right."""
+    """Blocking. The index files hold exactly the entries in memory."""
     offsets, times = segment.offsets, segment.times
     assert offsets is not None and times is not None
     _trim(segment, offsets, names.OFFSET_INDEX)

@@ -1,10 +1,10 @@
-"""All logs of a node, over all its log directories: which are known, which are open, where a new one goes.
+"""All logs of a node in all its log directories: which exist, which are open, where a new one is created.
 
-Owned by the node; replication opens logs through it. Start-up costs the names and the checkpoints: a log is opened when
-somebody needs it (`open_log`, blocking), and what is not opened keeps its entries in the checkpoints.
+Owned by the node; replication opens logs through it. Start-up reads directory names and checkpoints only: a log is
+opened when it is first used (`open_log`, blocking), and an unopened log keeps its entries in the checkpoints.
 
 Threads: `open_log`, `delete_log` and `close` block and may run in any thread, one at a time for each partition; they
-publish in the registry with single assignments. The periodic steps are in `maintenance`.
+publish in the maps with single assignments. The periodic steps are in `maintenance`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from random import Random
 from strandline.log import names
 from strandline.log.checkpoints import CorruptCheckpoint
 from strandline.log.directory import LogDirectory
-from strandline.log.health import Condition, DirectoryHealth
+from strandline.log.health import Condition
 from strandline.log.partition_log import PartitionLog
 from strandline.log.scan import OldFormat
 from strandline.log.segment import Segment
@@ -35,20 +35,21 @@ class LogStore:
         self._random = random
         self._logs: dict[TopicPartition, PartitionLog] = {}
         self._topic_ids: dict[TopicPartition, Uuid] = {}
-        self._homes: dict[TopicPartition, LogDirectory] = {}
-        # Partitions that lie in two directories; nobody but a person can say which is the right one.
-        self.doubled: dict[TopicPartition, str] = {}
-        # Logs that came back without what they once had: what was lost, for whoever replicates them.
-        self.damaged: dict[TopicPartition, str] = {}
-        # Directories that get no new partitions of their own accord (KIP-1066).
+        self._directory_of: dict[TopicPartition, LogDirectory] = {}
+        self._duplicates: dict[TopicPartition, str] = {}
+        """Partitions found in two directories, which are not served: an operator has to decide which is right."""
+        self.losses: dict[TopicPartition, str] = {}
+        """Logs that lack records they once had, and which."""
         self.cordoned: frozenset[Uuid] = frozenset()
-        # What is to be removed, and when (monotonic time); directories that were doomed before go at once.
+        """Directories in which no new partitions are placed (KIP-1066)."""
         self.segments_to_remove: list[tuple[int, Segment]] = []
+        """With the (monotonic) time of their removal."""
         self.directories_to_remove: list[tuple[int, str]] = []
+        """As above; those left by an earlier process are removed at once."""
         for directory in self.directories:
             for topic_partition in directory.partitions:
-                self._settle(topic_partition, directory)
-            self.directories_to_remove.extend((0, path) for path in directory.doomed)
+                self._assign(topic_partition, directory)
+            self.directories_to_remove.extend((0, path) for path in directory.deleted)
 
     @classmethod
     def open(cls, disk: Disk, directories: Mapping[str, Uuid], random: Random) -> LogStore:
@@ -71,16 +72,16 @@ class LogStore:
         return list(self._logs.values())
 
     def directory_of(self, topic_partition: TopicPartition) -> LogDirectory | None:
-        """Where the partition lives; None when this node has never had it."""
-        return self._homes.get(topic_partition)
+        """Where the partition is; None when this node does not have it."""
+        return self._directory_of.get(topic_partition)
 
     def partitions(self) -> list[TopicPartition]:
-        """All that have a directory here, opened or not."""
-        return list(self._homes)
+        """All that have a directory here, open or not."""
+        return list(self._directory_of)
 
     def unrecovered(self) -> list[TopicPartition]:
-        """Logs that nobody has looked at since a shutdown that was not clean. Opening them in the background, when
-        there is nothing else to do, makes the next shutdown a clean one."""
+        """Logs that have not been opened since a shutdown that was not clean. The next shutdown is clean only if all of
+        them have been opened, so they are opened in the background."""
         return [tp for directory in self.directories for tp in directory.unrecovered]
 
     def open_log(
@@ -92,73 +93,72 @@ class LogStore:
         wall_ms: int,
         directory_id: Uuid | None = None,
     ) -> PartitionLog:
-        """Blocking. The log, opened or made; in the directory with this id if it is new and one is asked for. What lies
-        there of another topic of the same name is set aside. Raises KafkaError."""
+        """Blocking. The log, opened or created; if it is new, in the directory with this id if one is given. A log of
+        another topic of the same name is renamed to `-stray`. Raises KafkaError."""
         log = self._logs.get(topic_partition)
         if log is not None and self._topic_ids.get(topic_partition) == topic_id:
-            log.settings = settings
+            log.update_settings(settings)
             return log
-        if topic_partition in self.doubled:
-            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, self.doubled[topic_partition])
-        directory = self._homes.get(topic_partition)
+        if topic_partition in self._duplicates:
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, self._duplicates[topic_partition])
+        directory = self._directory_of.get(topic_partition)
         if directory is not None:
             directory.health.check_readable()
             if not self._belongs(directory, topic_partition, topic_id):
-                self._set_aside(directory, topic_partition, names.STRAY_DIRECTORY)
+                self._remove(directory, topic_partition, names.STRAY_DIRECTORY)
                 directory = None
         is_new, lost_up_to = directory is None, 0
         if directory is None:
             directory = self._choose(directory_id)
-            self._settle(topic_partition, directory)
+            self._assign(topic_partition, directory)
             lost_up_to = self._report_missing(topic_partition)
         try:
             if is_new:
                 directory.write_topic_id(topic_partition, topic_id)
-            log = self._open_in(directory, topic_partition, settings, wall_ms)
+            log = self._open_in(directory, topic_partition, settings, wall_ms, is_new=is_new)
         except OSError as error:
             if is_new:
-                # Another directory may take it next time.
-                self._homes.pop(topic_partition, None)
+                # The next attempt may choose another directory.
+                self._directory_of.pop(topic_partition, None)
                 directory.forget(topic_partition)
-            raise directory.health.explain(error, f"opening {topic_partition}") from error
+            raise directory.health.report_error(error, f"opening {topic_partition}") from error
         except OldFormat as error:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
-        log.is_directory_synced = log.is_directory_synced and not is_new
-        log.lost_up_to = max(log.lost_up_to, lost_up_to)
+        log.require_up_to(lost_up_to)
         self._logs[topic_partition] = log
         self._topic_ids[topic_partition] = topic_id
         directory.unrecovered.pop(topic_partition, None)
         return log
 
     def delete_log(self, topic_partition: TopicPartition, *, remove_at_ms: int = 0) -> bool:
-        """Blocking. The partition is gone from this node: its directory is renamed, and removed by a later step. False
-        when there is none."""
-        directory = self._homes.get(topic_partition)
+        """Blocking. Rename the directory of a partition to `-delete`; a later step removes it. False when there is
+        none."""
+        directory = self._directory_of.get(topic_partition)
         if directory is None:
             return False
-        path = self._set_aside(directory, topic_partition, names.DELETE_DIRECTORY)
+        path = self._remove(directory, topic_partition, names.DELETE_DIRECTORY)
         self.directories_to_remove.append((remove_at_ms, path))
         return True
 
     def mark_strays(self, expected: Mapping[TopicPartition, Uuid]) -> list[TopicPartition]:
-        """Blocking, once the committed metadata is known after a start. Partitions this node is not meant to have, or
-        has of another topic of the same name, become `-stray`; a person may want them."""
+        """Blocking, once the committed metadata is known after a start. Partitions that are not assigned to this node,
+        or are of another topic of the same name, are renamed to `-stray`; an operator may want them."""
         strays = []
-        for topic_partition, directory in list(self._homes.items()):
+        for topic_partition, directory in list(self._directory_of.items()):
             topic_id = expected.get(topic_partition)
             try:
                 stray = topic_id is None or not self._belongs(directory, topic_partition, topic_id)
             except KafkaError as error:
-                # Left as it is: every request for it will be told the same.
+                # Left as it is: every request for it gets the same error.
                 logger.error("%s is not served: %s", topic_partition, error.why)
                 continue
             if stray:
-                self._set_aside(directory, topic_partition, names.STRAY_DIRECTORY)
+                self._remove(directory, topic_partition, names.STRAY_DIRECTORY)
                 strays.append(topic_partition)
         return strays
 
     def sizes(self, directory: LogDirectory) -> dict[TopicPartition, int]:
-        """Blocking. Bytes of every partition in a directory, opened or not."""
+        """Blocking. Bytes of every partition in a directory, open or not."""
         sizes: dict[TopicPartition, int] = {}
         for topic_partition in list(directory.partitions):
             log = self._logs.get(topic_partition)
@@ -167,11 +167,17 @@ class LogStore:
             except FileNotFoundError:
                 continue
             except OSError as error:
-                raise directory.health.explain(error, f"looking into {topic_partition}") from error
+                raise directory.health.report_error(error, f"reading the size of {topic_partition}") from error
         return sizes
 
     def _open_in(
-        self, directory: LogDirectory, topic_partition: TopicPartition, settings: LogSettings, wall_ms: int
+        self,
+        directory: LogDirectory,
+        topic_partition: TopicPartition,
+        settings: LogSettings,
+        wall_ms: int,
+        *,
+        is_new: bool,
     ) -> PartitionLog:
         log = PartitionLog.open(
             directory.disk,
@@ -181,43 +187,43 @@ class LogStore:
             recovery_point=directory.recovery_points.get(topic_partition, 0),
             log_start_offset=directory.log_starts.get(topic_partition),
             clean=directory.is_clean and topic_partition not in directory.unrecovered,
+            is_new_directory=is_new,
             wall_ms=wall_ms,
             health=directory.health,
+            before_truncation=directory.before_truncation,
         )
-        log.before_truncation = directory.before_truncation
         high_watermark = directory.high_watermarks.get(topic_partition, 0)
         if high_watermark > log.log_end_offset:
             self._report_loss(
                 topic_partition,
-                f"it ends at {log.log_end_offset}, before {high_watermark}, to where it had been committed",
+                f"it ends at {log.log_end_offset}, before its last known high watermark {high_watermark}",
             )
-            log.lost_up_to = max(log.lost_up_to, high_watermark)
-        elif log.lost_up_to > log.log_end_offset:
+            log.require_up_to(high_watermark)
+        elif log.lacks_records:
             self._report_loss(
                 topic_partition,
-                f"it ends at {log.log_end_offset}, where something damaged was cut off with whole records behind it",
+                f"it was truncated to {log.log_end_offset}, where it is damaged, with intact records behind",
             )
         log.advance_high_watermark(high_watermark)
         return log
 
     def _report_missing(self, topic_partition: TopicPartition) -> int:
-        """A partition that gets a new directory although something was written down about an old one: up to where it
-        had committed records."""
+        """The high watermark of a partition that is created although checkpoints know it from before; 0 if none do."""
         lost_up_to = 0
         for directory in self.directories:
             high_watermark = directory.missing.pop(topic_partition, 0)
             if high_watermark:
-                why = f"its directory is gone from {directory.path}, where its high watermark had been {high_watermark}"
+                why = f"its directory is missing from {directory.path}, where its high watermark was {high_watermark}"
                 self._report_loss(topic_partition, why)
             lost_up_to = max(lost_up_to, high_watermark)
         return lost_up_to
 
     def _report_loss(self, topic_partition: TopicPartition, why: str) -> None:
         logger.error("%s has lost records: %s", topic_partition, why)
-        self.damaged[topic_partition] = why
+        self.losses[topic_partition] = why
 
     def _belongs(self, directory: LogDirectory, topic_partition: TopicPartition, topic_id: Uuid) -> bool:
-        """Whether what is on disk is of this topic. A directory that does not say (an old Kafka's) is given the id."""
+        """Whether the directory is of this topic. Without partition.metadata (an old Kafka's) it gets the id."""
         try:
             found = self._topic_id_in(directory, topic_partition)
             if found is None:
@@ -225,22 +231,22 @@ class LogStore:
         except CorruptCheckpoint as error:
             raise KafkaError(
                 ErrorCode.KAFKA_STORAGE_ERROR,
-                f"it cannot be told whose records {directory.partition_path(topic_partition)} holds: {error}. If they "
-                f"are of the topic that is there now, restore the file with the lines `version: 0` and "
+                f"the topic of {directory.partition_path(topic_partition)} is unknown: {error}. If its records are "
+                f"of the topic that exists now, restore the file with the lines `version: 0` and "
                 f"`topic_id: {topic_id}`",
             ) from error
         except OSError as error:
-            raise directory.health.explain(error, f"finding out the topic of {topic_partition}") from error
+            raise directory.health.report_error(error, f"reading the topic id of {topic_partition}") from error
         return found in (None, topic_id)
 
     def _topic_id_in(self, directory: LogDirectory, topic_partition: TopicPartition) -> Uuid | None:
-        """None when it does not say."""
+        """None when there is no partition.metadata."""
         try:
             return directory.topic_id(topic_partition)
         except CorruptCheckpoint:
             if _size_on_disk(directory, topic_partition) > 0:
                 raise
-            # The power went while it was being made: the id is synced before the first record is taken.
+            # The power was lost while it was created: the id is synced before the first append.
             return None
 
     def _choose(self, directory_id: Uuid | None) -> LogDirectory:
@@ -252,36 +258,34 @@ class LogStore:
         if not online:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "no log directory of this node is online")
         writable = [directory for directory in online if directory.health.condition is Condition.ONLINE]
-        # The controller places nothing here when all are cordoned; what it placed before must go somewhere.
-        open_to_all = [directory for directory in writable if directory.id not in self.cordoned]
-        return min(open_to_all or writable or online, key=lambda directory: len(directory.partitions))
+        # The controller places nothing here when all are cordoned; what it placed before must be created somewhere.
+        uncordoned = [directory for directory in writable if directory.id not in self.cordoned]
+        return min(uncordoned or writable or online, key=lambda directory: len(directory.partitions))
 
-    def _settle(self, topic_partition: TopicPartition, directory: LogDirectory) -> None:
-        other = self._homes.get(topic_partition)
+    def _assign(self, topic_partition: TopicPartition, directory: LogDirectory) -> None:
+        other = self._directory_of.get(topic_partition)
         if other is not None:
-            self.doubled[topic_partition] = (
-                f"{topic_partition} is in {other.path} and in {directory.path}: move the one that is not wanted away"
+            self._duplicates[topic_partition] = (
+                f"{topic_partition} is in {other.path} and in {directory.path}: remove the wrong one"
             )
-            logger.error("%s", self.doubled[topic_partition])
+            logger.error("%s", self._duplicates[topic_partition])
             return
         directory.partitions.setdefault(topic_partition, directory.partition_path(topic_partition))
-        self._homes[topic_partition] = directory
+        self._directory_of[topic_partition] = directory
 
-    def _set_aside(self, directory: LogDirectory, topic_partition: TopicPartition, mark: str) -> str:
+    def _remove(self, directory: LogDirectory, topic_partition: TopicPartition, suffix: str) -> str:
+        """Close the log and rename its directory; the new path."""
         log = self._logs.pop(topic_partition, None)
         self._topic_ids.pop(topic_partition, None)
         if log is not None:
-            with log.writing:
-                # Whoever still reads or flushes it must not take missing files for a broken disk, nor write new ones.
-                log.health = DirectoryHealth.gone(log.path, f"{topic_partition} was removed")
-                log.close(flush=False)
-        self._homes.pop(topic_partition, None)
-        self.damaged.pop(topic_partition, None)
+            log.abandon(f"{topic_partition} was removed")
+        self._directory_of.pop(topic_partition, None)
+        self.losses.pop(topic_partition, None)
         try:
-            path = directory.set_aside(topic_partition, mark, self._random)
+            path = directory.rename_partition(topic_partition, suffix, self._random)
         except OSError as error:
-            raise directory.health.explain(error, f"setting {topic_partition} aside") from error
-        logger.info("%s is now %s", topic_partition, path)
+            raise directory.health.report_error(error, f"renaming {topic_partition}") from error
+        logger.info("%s was renamed to %s", topic_partition, path)
         return path
 
 

@@ -1,7 +1,7 @@
-"""`.timeindex`: sparse map from timestamp to offset, 12-byte entries (timestamp, offset - base offset), both rising.
+"""`.timeindex`: sparse map from timestamp to offset, 12-byte entries (timestamp, offset - base offset), both ascending.
 
-Owned by one segment. An entry says: up to this offset, no batch of the segment has a larger timestamp than this. Added
-beside an offset index entry when the largest timestamp has grown, and once more when the segment is sealed.
+Owned by one segment. An entry says: up to this offset, no batch of the segment has a larger timestamp. It is added
+together with an offset index entry if the largest timestamp has grown, and once more when the segment is sealed.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class TimeIndex(IndexFile):
         self.last_offset = base_offset
 
     def add(self, timestamp: int, offset: int) -> None:
-        """Ignored unless both are larger than in the last entry: Kafka's sanity check asks for that."""
+        """Ignored unless both are larger than in the last entry: Kafka's sanity check requires that."""
         if timestamp > self.last_timestamp and (offset > self.last_offset or self.count == 0):
             self.append(_pack(timestamp, offset - self.base_offset))
             self.last_timestamp = timestamp
@@ -57,10 +57,10 @@ class TimeIndex(IndexFile):
         entries = older + self.in_memory()[1]
         kept = self.count_before(offset)
         self.keep(kept, older)
-        self.recall(entries[: kept * ENTRY_SIZE])
+        self.set_last(entries[: kept * ENTRY_SIZE])
 
-    def recall(self, entries: bytes | bytearray) -> None:
-        """These are all entries: remember the last."""
+    def set_last(self, entries: bytes | bytearray) -> None:
+        """These are all entries: take the last timestamp and offset from them."""
         if not entries:
             self.last_timestamp, self.last_offset = -1, self.base_offset
         else:
@@ -69,7 +69,7 @@ class TimeIndex(IndexFile):
 
 
 def sane_prefix(data: bytes, span: int) -> bytes:
-    """The entries up to the first that cannot be true; `span` is how many offsets the segment covers."""
+    """The entries up to the first impossible one; `span` is how many offsets the segment covers."""
     last_timestamp = last_relative = -1
     kept = 0
     for timestamp, relative in ENTRY.iter_unpack(data[: len(data) - len(data) % ENTRY_SIZE]):

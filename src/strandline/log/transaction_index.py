@@ -1,7 +1,7 @@
 """`.txnindex`: the aborted transactions of a segment, 34-byte entries, one per ABORT marker, in order of markers.
 
-Owned by one segment; asked through `PartitionLog.aborted_transactions`. The file exists only where a transaction was
-aborted; a segment keeps its entries as a tuple that is replaced, never changed.
+Owned by one segment; read through `PartitionLog.aborted_transactions`. The file exists only where a transaction was
+aborted; a segment keeps its entries as a tuple that is replaced, never changed in place.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ _VERSION = 0
 class AbortedTransaction(NamedTuple):
     producer_id: int
     first_offset: int
-    # Of the marker.
     last_offset: int
-    # Where the last stable offset stood once this transaction was over: lookups may stop at it.
+    """Of the marker."""
     last_stable_offset: int
+    """After the end of this transaction: lookups may stop at it."""
 
 
 def append(disk: Disk, path: str, count: int, aborted: AbortedTransaction) -> None:
-    """Add an entry behind the `count` there are."""
+    """Add an entry after the first `count`."""
     file = disk.open(path, create=True)
     try:
         file.write_at(count * ENTRY_SIZE, ENTRY.pack(_VERSION, *aborted))
@@ -36,7 +36,7 @@ def append(disk: Disk, path: str, count: int, aborted: AbortedTransaction) -> No
 
 
 def load(disk: Disk, path: str, base_offset: int, end_offset: int) -> tuple[tuple[AbortedTransaction, ...], bool]:
-    """Blocking. The entries, and whether all of them can be true of a segment with these bounds."""
+    """Blocking. The entries, and whether all of them are plausible for a segment with these bounds."""
     if not disk.exists(path):
         return (), True
     data = disk.read(path)
@@ -45,7 +45,7 @@ def load(disk: Disk, path: str, base_offset: int, end_offset: int) -> tuple[tupl
 
 
 def rewrite(disk: Disk, path: str, entries: tuple[AbortedTransaction, ...]) -> None:
-    """Blocking. The file holds exactly this from now on, whenever the power goes; without entries there is no file."""
+    """Blocking. The file holds exactly these entries, synced; without entries there is no file."""
     if entries:
         file = disk.open(path, create=True)
         try:

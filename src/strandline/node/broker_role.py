@@ -281,7 +281,7 @@ class BrokerRole:
             *(run(maintenance.close_share, self._store, share, _CLOSING_THREADS) for share in range(_CLOSING_THREADS))
         )
         # A broker that lacks acknowledged records must not register as one that has kept everything.
-        lacks_records = any(log.log_end_offset < log.lost_up_to for log in self._store.open_logs())
+        lacks_records = any(log.lacks_records for log in self._store.open_logs())
         await run(partial(maintenance.close, self._store, -1 if lacks_records else self.broker_epoch))
 
 

@@ -69,7 +69,7 @@ def open_metadata_log(config: Config, directory: str, world: World) -> MetadataS
         if config.node.is_controller:
             raise
         # Neither Strandline nor Kafka opens a directory of this name as a log.
-        aside = f"{directory}/{names.marked_directory(METADATA_PARTITION, names.STRAY_DIRECTORY, world.random)}"
+        aside = f"{directory}/{names.suffixed_directory(METADATA_PARTITION, names.STRAY_DIRECTORY, world.random)}"
         logger.error("%s. It is renamed to %s, and all metadata is fetched again", damage.what, aside)
         world.disk.rename(f"{directory}/{METADATA_PARTITION}", aside)
         world.disk.sync_dir(directory)

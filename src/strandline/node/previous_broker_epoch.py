@@ -122,4 +122,4 @@ class PreviousBrokerEpoch:
             log = store.open_log(topic_partition, topic_id, settings, wall_ms=self._world.clock.wall_ms())
         except (CorruptCheckpoint, KafkaError, OSError) as error:
             return str(error)
-        return None if log.is_intact else store.damaged.get(topic_partition, "it is damaged")
+        return None if log.is_intact else store.losses.get(topic_partition, "it is damaged")

@@ -19,7 +19,6 @@ from strandline.log import checkpoints
 from strandline.log.cleanable import Cleanable, cleanable
 from strandline.log.directory import LogDirectory
 from strandline.log.partition_log import PartitionLog
-from strandline.log.segment_swap import replace_segments
 from strandline.log.store import LogStore
 from strandline.model.errors import KafkaError
 from strandline.model.ids import TopicPartition
@@ -103,7 +102,7 @@ class Compaction:
                     replacement = await self._world.offload.run(cleaning.step)
                     if replacement is not None and self._store.log(log.topic_partition) is log:
                         due_ms = self._world.clock.now_ms() + log.settings.file_delete_delay_ms
-                        retired = replace_segments(log, replacement)
+                        retired = log.replace_segments(replacement)
                         self._store.segments_to_remove.extend((due_ms, segment) for segment in retired)
                 moved = await self._rest_after(cleaning.stats, moved)
         finally:
@@ -142,7 +141,7 @@ class Compaction:
         try:
             checkpoints.write_offsets(directory.disk, self._path(directory), offsets)
         except OSError as error:
-            raise directory.health.explain(error, "writing the cleaner's checkpoint") from error
+            raise directory.health.report_error(error, "writing the cleaner's checkpoint") from error
 
     def _path(self, directory: LogDirectory) -> str:
         return os.path.join(directory.path, checkpoints.CLEANER_OFFSETS)

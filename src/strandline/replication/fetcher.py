@@ -167,7 +167,7 @@ class Fetcher:
             await self._perform(followed, followed.follower.start())
         if followed.partition.is_truncating:
             return None
-        if followed.log.damage is not None:
+        if followed.log.damaged_at is not None:
             await self._perform(followed, followed.follower.truncate_damage())
         if followed.follower.must_flush:
             await self._flush(followed)

@@ -122,7 +122,7 @@ class Follower:
         log, damaged_at = self._log, self._log.damaged_at
         if damaged_at is None or not isinstance(self.state, Fetching):
             return []
-        log.lost_up_to = max(log.lost_up_to, log.log_end_offset)
+        log.require_up_to(log.log_end_offset)
         return self._become_truncating(Truncate(damaged_at))
 
     @property

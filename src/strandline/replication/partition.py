@@ -119,7 +119,7 @@ class Partition:
                 opening.set_result(None)
                 raise
             self.log = log
-            log.on_damage = self.hand_over_leadership_if_due
+            log.on_corruption(self.hand_over_leadership_if_due)
             self._lead_if_due()
             self.hand_over_leadership_if_due()
             opening, self._opening = self._opening, None
@@ -138,7 +138,7 @@ class Partition:
         changed = info.leader_epoch != self.info.leader_epoch
         refused = self.refuses_to_lead
         if self.log is not None and self._host.node_id in info.isr and self._host.node_id not in self.info.isr:
-            self.log.lost_up_to = 0
+            self.log.accept_loss()
         self.info = info
         if changed:
             previous = self.leader
@@ -154,7 +154,7 @@ class Partition:
     def refuses_to_lead(self) -> bool:
         """It has lost committed records, and others have them."""
         log = self.log
-        return self.leads and log is not None and log.log_end_offset < log.lost_up_to and self._others_have_it
+        return self.leads and log is not None and log.lacks_records and self._others_have_it
 
     @property
     def _others_have_it(self) -> bool:
@@ -176,9 +176,9 @@ class Partition:
         if self.refuses_to_lead:
             logger.error("%s; another replica has to lead", self._loss(log))
             return
-        if log.log_end_offset < log.lost_up_to:
+        if log.lacks_records:
             logger.error("%s, and nobody in sync has them: it leads without", self._loss(log))
-            log.lost_up_to = 0
+            log.accept_loss()
         self.leader = Leader(log, self.info, self._host.node_id, self._host.brokers, previous)
 
     def _loss(self, log: PartitionLog) -> str:
@@ -241,7 +241,7 @@ class Partition:
 
     def append_as_leader(self, validated: Validated, *, wall_ms: int, now_ms: int) -> Appended:
         leader, log = self.leader or self.leading(), self.log or self._opened()
-        appended = log.append_validated(validated, leader_epoch=leader.leader_epoch, wall_ms=wall_ms)
+        appended = log.append_as_leader(validated, leader_epoch=leader.leader_epoch, wall_ms=wall_ms)
         if log.flush_needed(now_ms):
             self._host.flush(self)
         leader.on_append(now_ms)

@@ -127,7 +127,7 @@ class PartitionTable:
         for partition in self._by_name.get(topic, {}).values():
             log = partition.log
             if log is not None:
-                log.settings = settings
+                log.update_settings(settings)
                 if settings.flush_messages == 1 and log.flushed_offset < log.log_end_offset:
                     # From now on only flushed records count.
                     self.flush(partition)

@@ -14,10 +14,8 @@ from collections.abc import Callable
 from contextvars import copy_context
 from typing import Any
 
-from strandline.log import partition_log
 from strandline.simulation.process import ProcessEnded
 
-SHARED_LOCKS = (partition_log._PUBLISHING,)
 _running = threading.local()
 _idle: list[_Thread] = []
 os.register_at_fork(after_in_child=_idle.clear)  # a forked process has the list, but not the threads
@@ -80,11 +78,10 @@ class Stepped:
 def pause_here() -> None:
     """Called by the disk before each operation: stepped work is suspended here until its next step.
 
-    Not while it holds a lock that the loop or another node may acquire: that would deadlock, since only one thread runs
-    at a time. (Locks shared by the threads of one process are safe: these wait at its gate, see offload.py.)
+    It may hold locks meanwhile: only threads of its own process share them, and these wait at its gate (offload.py).
     """
     job: Stepped | None = getattr(_running, "job", None)
-    if job is not None and not any(lock.locked() for lock in SHARED_LOCKS):
+    if job is not None:
         job.pause()
 
 

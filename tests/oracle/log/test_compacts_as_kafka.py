@@ -13,7 +13,6 @@ import pytest
 from strandline.log.cleanable import Cleanable
 from strandline.log.cleaner import Cleaning
 from strandline.log.partition_log import PartitionLog
-from strandline.log.segment_swap import replace_segments
 from strandline.log.settings import LogSettings
 from strandline.log.validation import Origin
 from strandline.model.ids import TopicPartition
@@ -27,6 +26,7 @@ from strandline.records.batch import (
     end_transaction_marker,
 )
 from strandline.runtime.disk import SystemDisk
+from unit.log.logs import append_as_leader
 
 # Kafka is asked once, by one worker.
 pytestmark = pytest.mark.xdist_group("kafka-compacts")
@@ -119,7 +119,7 @@ class Writer:
         self.append(marker)
 
     def append(self, batch: bytearray) -> None:
-        self.log.append_as_leader(memoryview(batch), leader_epoch=3, wall_ms=NOW, origin=Origin.COORDINATOR)
+        append_as_leader(self.log, batch, leader_epoch=3, wall_ms=NOW, origin=Origin.COORDINATOR)
         self.log.advance_high_watermark(self.log.log_end_offset)
 
 
@@ -144,7 +144,7 @@ def clean(path: Path, passes: list[Pass]) -> list[int]:
         while not cleaning.done:
             replacement = cleaning.step()
             if replacement is not None:
-                for segment in replace_segments(log, replacement):
+                for segment in log.replace_segments(replacement):
                     segment.remove()
         ends.append(cleaning.end_offset)
     log.close()

@@ -20,6 +20,7 @@ from strandline.log.validation import Origin
 from strandline.model.ids import TopicPartition
 from strandline.records.batch import Codec, Record, batches, encode_batch, end_transaction_marker
 from strandline.runtime.disk import SystemDisk
+from unit.log.logs import append_as_leader
 
 HERE = Path(__file__).resolve().parent
 PARTITION = TopicPartition("t", 0)
@@ -109,7 +110,7 @@ class Script:
                 log.roll(NOW)
             else:
                 origin = Origin.CLIENT if kind == "CLIENT" else Origin.COORDINATOR
-                log.append_as_leader(memoryview(bytearray(data)), leader_epoch=epoch, wall_ms=NOW, origin=origin)
+                append_as_leader(log, bytearray(data), leader_epoch=epoch, wall_ms=NOW, origin=origin)
             log.advance_high_watermark(log.log_end_offset)
 
     def for_kafka(self) -> str:
@@ -216,14 +217,14 @@ def test_a_log_passed_to_and_fro_grows_on(kafka: Callable[..., Answer], tmp_path
         return encode_batch(records, producer_id=9, producer_epoch=0, base_sequence=sequence)
 
     for number in range(40):
-        log.append_as_leader(memoryview(sent(number)), leader_epoch=1, wall_ms=NOW)
+        append_as_leader(log, sent(number), leader_epoch=1, wall_ms=NOW)
     log.close()
     lines = "".join(f"append 2 CLIENT {sent(number).hex()}\n" for number in range(40, 80))
     written = kafka("write", path, CONFIG, "clean", 40, stdin=f"{lines}close\n")
     assert written["end"] == "80"
     again = open_ours(path, clean=True, recovery_point=80)
     assert again.epochs.entries == ((1, 0), (2, 40))
-    assert again.append_as_leader(memoryview(sent(80)), leader_epoch=3, wall_ms=NOW).base_offset == 80
+    assert append_as_leader(again, sent(80), leader_epoch=3, wall_ms=NOW).base_offset == 80
 
 
 @pytest.fixture
@@ -274,7 +275,7 @@ def test_an_active_segment_left_by_a_crash_is_read_by_the_tool_too(dump: Callabl
     )
     for number in range(700):
         data = encode_batch([Record(-1, NOW + number, None, bytes(500))])
-        log.append_as_leader(memoryview(data), leader_epoch=1, wall_ms=NOW)
+        append_as_leader(log, data, leader_epoch=1, wall_ms=NOW)
     stem = str(tmp_path / "t-0" / f"{0:020d}")
     assert Path(f"{stem}.index").stat().st_size > 0
     output = dump("--verify-index-only", "--files", f"{stem}.index,{stem}.timeindex")

@@ -13,6 +13,7 @@ from random import Random
 from simulation.power_loss.log_workload import Batch, LogWorkload, Promise, open_log
 from strandline.log.cold_reads import ColdRead
 from strandline.log.partition_log import PartitionLog
+from strandline.log.validation import validate
 from strandline.model.errors import KafkaError
 from strandline.records.batch import Record, batches, crc_ok, decode_batch, encode_batch, read_header
 from strandline.simulation.disk import SimDisk
@@ -161,7 +162,8 @@ def _check_producers(log: PartitionLog, found: list[Batch], before: Promise) -> 
     for producer, batch in last.items():
         again = bytearray(batch.data)
         again[0:8] = bytes(8)
-        answer = log.append_as_leader(memoryview(again), leader_epoch=1_000, wall_ms=_WALL_MS, now_ms=0)
+        validated = validate(memoryview(again), log.settings, wall_ms=_WALL_MS)
+        answer = log.append_as_leader(validated, leader_epoch=1_000, wall_ms=_WALL_MS)
         if not answer.duplicate or answer.base_offset != batch.base_offset:
             raise BrokenPromise(f"producer {producer}'s batch at {batch.base_offset} was appended again: {answer}")
     if log.log_end_offset != end:
@@ -171,7 +173,8 @@ def _check_producers(log: PartitionLog, found: list[Batch], before: Promise) -> 
 def _check_appends(disk: SimDisk, log: PartitionLog, found: list[Batch], random: Random) -> None:
     for number in range(random.randint(1, 6)):
         batch = encode_batch([Record(-1, _WALL_MS, None, bytes([number]) * 400, ())])
-        appended = log.append_as_leader(memoryview(batch), leader_epoch=1_000, wall_ms=_WALL_MS, now_ms=0)
+        validated = validate(memoryview(batch), log.settings, wall_ms=_WALL_MS)
+        appended = log.append_as_leader(validated, leader_epoch=1_000, wall_ms=_WALL_MS)
         found = [*found, Batch(appended.base_offset, appended.last_offset + 1, bytes(batch))]
     log.flush()
     second = open_log(SimDisk(disk.volume.after_power_loss(random, Fate.LOST)), _WALL_MS)

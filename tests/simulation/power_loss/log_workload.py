@@ -15,11 +15,13 @@ from typing import NamedTuple
 from strandline.log import checkpoints
 from strandline.log.partition_log import PartitionLog
 from strandline.log.settings import LogSettings
+from strandline.log.validation import validate
 from strandline.model.ids import TopicPartition
 from strandline.records.batch import Record, encode_batch, read_header
 from strandline.simulation.disk import SimDisk
 from strandline.simulation.journal import Journal
 from strandline.simulation.volume import Volume
+from unit.log.logs import truncate, truncate_fully
 
 PARTITION = TopicPartition("orders", 0)
 DATA = "/data"
@@ -59,6 +61,13 @@ def open_log(disk: SimDisk, wall_ms: int) -> PartitionLog:
         disk.sync_dir(DATA)
     recovery_points = checkpoints.read_offsets(disk, RECOVERY_POINTS)
     log_starts = checkpoints.read_offsets(disk, LOG_STARTS)
+
+    def before_truncation(partition: TopicPartition, end_offset: int, log_start_offset: int | None) -> None:
+        if checkpoints.read_offsets(disk, RECOVERY_POINTS).get(partition, 0) > end_offset:
+            checkpoints.write_offsets(disk, RECOVERY_POINTS, {partition: end_offset})
+        if log_start_offset is not None:
+            checkpoints.write_offsets(disk, LOG_STARTS, {partition: log_start_offset})
+
     log = PartitionLog.open(
         disk,
         PATH,
@@ -68,15 +77,8 @@ def open_log(disk: SimDisk, wall_ms: int) -> PartitionLog:
         log_start_offset=log_starts.get(PARTITION),
         clean=clean,
         wall_ms=wall_ms,
+        before_truncation=before_truncation,
     )
-
-    def before_truncation(partition: TopicPartition, end_offset: int, log_start_offset: int | None) -> None:
-        if checkpoints.read_offsets(disk, RECOVERY_POINTS).get(partition, 0) > end_offset:
-            checkpoints.write_offsets(disk, RECOVERY_POINTS, {partition: end_offset})
-        if log_start_offset is not None:
-            checkpoints.write_offsets(disk, LOG_STARTS, {partition: log_start_offset})
-
-    log.before_truncation = before_truncation
     log.advance_high_watermark(log.log_end_offset)
     return log
 
@@ -149,9 +151,8 @@ class LogWorkload:
         sequence = self.sequences.get(producer, 0) if producer >= 0 else -1
         epoch = 0 if producer >= 0 else -1
         batch = encode_batch(records, producer_id=producer, producer_epoch=epoch, base_sequence=sequence)
-        appended = self.log.append_as_leader(
-            memoryview(batch), leader_epoch=self.leader_epoch, wall_ms=self.wall, now_ms=self.wall
-        )
+        validated = validate(memoryview(batch), self.log.settings, wall_ms=self.wall)
+        appended = self.log.append_as_leader(validated, leader_epoch=self.leader_epoch, wall_ms=self.wall)
         assert not appended.duplicate
         if producer >= 0:
             self.sequences[producer] = sequence + count
@@ -176,18 +177,18 @@ class LogWorkload:
         self.log.delete_records_before(self.random.randint(self.log.log_start_offset, self.log.high_watermark))
 
     def _retire(self) -> None:
-        for segment in self.log.retire_segments(self.wall):
+        for segment in self.log.retire(self.log.expired_segments(self.wall), self.wall):
             segment.remove()
 
     def _truncate(self) -> None:
         # At a batch boundary: leader epochs, which determine truncation, start nowhere else.
         ends = [batch.base_offset for batch in self.batches if batch.base_offset >= self.log.log_start_offset]
-        self.log.truncate_to(self.random.choice([*ends, self.log.log_end_offset]))
+        truncate(self.log, self.random.choice([*ends, self.log.log_end_offset]))
         self._truncated([batch for batch in self.batches if batch.next_offset <= self.log.log_end_offset])
         self.leader_epoch += 1
 
     def _restart(self) -> None:
-        self.log.restart_at(self.log.log_end_offset + self.random.randint(0, 100))
+        truncate_fully(self.log, self.log.log_end_offset + self.random.randint(0, 100))
         self._truncated([])
         self.leader_epoch += 1
 

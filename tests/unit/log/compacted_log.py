@@ -9,7 +9,6 @@ from typing import Any
 from strandline.log.cleanable import Cleanable, cleanable
 from strandline.log.cleaner import Cleaning
 from strandline.log.partition_log import PartitionLog
-from strandline.log.segment_swap import replace_segments
 from strandline.log.settings import LogSettings
 from strandline.log.validation import Origin
 from strandline.model.ids import TopicPartition
@@ -28,6 +27,7 @@ from strandline.records.batch import (
 from strandline.runtime.disk import Disk
 from strandline.simulation.disk import SimDisk
 from strandline.simulation.volume import Volume
+from unit.log.logs import append_as_leader
 
 NOW = 1_700_000_000_000
 DAY = 86_400_000
@@ -69,9 +69,7 @@ class CompactedLog:
         return self.append(encode_batch(records, codec=codec, **producer))
 
     def append(self, batch: bytearray, origin: Origin = Origin.COORDINATOR) -> int:
-        appended = self.log.append_as_leader(
-            memoryview(batch), leader_epoch=3, wall_ms=self.now, now_ms=0, origin=origin
-        )
+        appended = append_as_leader(self.log, batch, leader_epoch=3, wall_ms=self.now, origin=origin)
         self.log.advance_high_watermark(self.log.log_end_offset)
         return appended.base_offset
 
@@ -96,7 +94,7 @@ class CompactedLog:
         while not cleaning.done:
             replacement = cleaning.step()
             if replacement is not None:
-                for segment in replace_segments(self.log, replacement):
+                for segment in self.log.replace_segments(replacement):
                     segment.remove()
         self.checkpoint = cleaning.end_offset
         return cleaning

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from strandline.runtime.disk import Buffer, SystemDisk, SystemFile
@@ -23,6 +24,8 @@ class FailingDisk(SystemDisk):
         self.failures: list[Failure] = []
         self.opened_paths: list[str] = []
         self.synced_paths: list[str] = []
+        self.on_sync: Callable[[], object] | None = None
+        """Called once, by the next sync of a file."""
 
     def fail(self, operation: str, suffix: str = "", code: int = errno.EIO, times: int = 1 << 30) -> None:
         self.failures.append(Failure(operation, suffix, code, times))
@@ -87,5 +90,8 @@ class FailingFile(SystemFile):
 
     def sync(self) -> None:
         self._failing.strike("sync", self.path)
+        on_sync, self._failing.on_sync = self._failing.on_sync, None
+        if on_sync is not None:
+            on_sync()
         self._failing.synced_paths.append(self.path)
         super().sync()

@@ -6,8 +6,11 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from strandline.log.cold_reads import ColdRead
-from strandline.log.partition_log import PartitionLog
+from strandline.log.partition_log import Appended, Origin, PartitionLog
+from strandline.log.segment import Segment
 from strandline.log.settings import LogSettings
+from strandline.log.truncation import BeforeTruncation, FullTruncation, Truncation
+from strandline.log.validation import validate
 from strandline.model.ids import TopicPartition
 from strandline.records.batch import Record, batches, crc_ok, encode_batch, end_transaction_marker
 from strandline.runtime.disk import Disk, SystemDisk
@@ -26,6 +29,7 @@ def open_log(
     log_start_offset: int | None = None,
     clean: bool = False,
     disk: Disk | None = None,
+    before_truncation: BeforeTruncation | None = None,
 ) -> PartitionLog:
     return PartitionLog.open(
         disk or SystemDisk(),
@@ -36,6 +40,7 @@ def open_log(
         log_start_offset=log_start_offset,
         clean=clean,
         wall_ms=WALL_MS,
+        before_truncation=before_truncation,
     )
 
 
@@ -63,11 +68,43 @@ def batch(
     )
 
 
+def append_as_leader(
+    log: PartitionLog,
+    data: bytes | bytearray,
+    *,
+    leader_epoch: int = 0,
+    wall_ms: int = WALL_MS,
+    origin: Origin = Origin.CLIENT,
+) -> Appended:
+    """Validate and append, as a leader does for a produce request."""
+    validated = validate(memoryview(data), log.settings, wall_ms=wall_ms, origin=origin)
+    return log.append_as_leader(validated, leader_epoch=leader_epoch, wall_ms=wall_ms, origin=origin)
+
+
 def append(log: PartitionLog, data: bytearray, leader_epoch: int = 0) -> int:
-    """The base offset it got. The high watermark follows, as on a single replica."""
-    appended = log.append_as_leader(memoryview(data), leader_epoch=leader_epoch, wall_ms=WALL_MS, now_ms=0)
+    """The base offset of the batch. The high watermark follows, as on a single replica."""
+    appended = append_as_leader(log, data, leader_epoch=leader_epoch)
     log.advance_high_watermark(log.log_end_offset)
     return appended.base_offset
+
+
+def truncate(log: PartitionLog, offset: int) -> None:
+    _run(log.begin_truncation(offset))
+
+
+def truncate_fully(log: PartitionLog, offset: int) -> None:
+    """The log is then empty and starts at `offset`."""
+    _run(log.begin_full_truncation(offset))
+
+
+def _run(truncation: Truncation | FullTruncation) -> None:
+    truncation.run()
+    for segment in truncation.apply():
+        segment.remove()
+
+
+def delete_expired(log: PartitionLog, wall_ms: int) -> list[Segment]:
+    return log.retire(log.expired_segments(wall_ms), wall_ms)
 
 
 def fill(log: PartitionLog, count: int, *, records: int = 2, size: int = 100, leader_epoch: int = 0) -> None:

@@ -14,7 +14,7 @@ from strandline.log.settings import LogSettings
 from strandline.model.errors import ErrorCode, KafkaError
 from strandline.records.batch import batches, read_header
 from unit.log.failing_disk import FailingDisk
-from unit.log.logs import SMALL, WALL_MS, append, batch, files, fill, marker, open_log, read, read_all
+from unit.log.logs import SMALL, WALL_MS, append, append_as_leader, batch, files, fill, marker, open_log, read, read_all
 
 LARGE = LogSettings()
 
@@ -32,12 +32,12 @@ def test_batches_get_the_next_offsets_and_the_leaders_epoch(tmp_path: Path) -> N
 def test_a_duplicate_is_answered_as_the_original_was_and_nothing_is_written(tmp_path: Path) -> None:
     log = open_log(tmp_path, replace(LARGE, message_timestamp_type="LogAppendTime"))
     for sequence in range(6):
-        answer = log.append_as_leader(
-            memoryview(batch(1, producer_id=5, sequence=sequence)), leader_epoch=0, wall_ms=WALL_MS + sequence
+        answer = append_as_leader(
+            log, batch(1, producer_id=5, sequence=sequence), leader_epoch=0, wall_ms=WALL_MS + sequence
         )
         assert (answer.base_offset, answer.log_append_time, answer.duplicate) == (sequence, WALL_MS + sequence, False)
     size = log.size_bytes
-    again = log.append_as_leader(memoryview(batch(1, producer_id=5, sequence=2)), leader_epoch=0, wall_ms=WALL_MS + 999)
+    again = append_as_leader(log, batch(1, producer_id=5, sequence=2), leader_epoch=0, wall_ms=WALL_MS + 999)
     assert again == Appended(2, 2, WALL_MS + 2, True, 0)
     assert (log.size_bytes, log.log_end_offset) == (size, 6)
 

@@ -60,7 +60,7 @@ class TestRecords:
     def test_records_without_a_key_go(self) -> None:
         log = CompactedLog(replace(SETTINGS, cleanup_compact=False))
         log.put((None, "x"), ("a", "1"), (None, "y"))
-        log.log.settings = SETTINGS
+        log.log.update_settings(SETTINGS)
         log.roll()
         log.clean()
         assert log.contents() == [(1, "a", "1")]

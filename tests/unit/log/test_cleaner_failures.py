@@ -9,12 +9,12 @@ import pytest
 from msgspec.structs import replace
 
 from strandline.log.cleaner import Cleaning, Uncleanable
-from strandline.log.segment_swap import replace_segments
 from strandline.model.errors import ErrorCode, KafkaError
 from strandline.simulation.disk import SimDisk
 from strandline.simulation.journal import Journal
 from strandline.simulation.volume import Fate, Volume
 from unit.log.compacted_log import SETTINGS, CompactedLog
+from unit.log.logs import truncate_fully
 
 
 @pytest.fixture
@@ -96,7 +96,7 @@ class TestDamage:
         log.roll()
         cleaning = Cleaning(log.log, log.look(), wall_ms=log.now, random=random.Random(1))
         cleaning.step()
-        log.log.restart_at(50)
+        truncate_fully(log.log, 50)
         while not cleaning.done:
             assert cleaning.step() is None
         assert cleaning.end_offset == 0
@@ -109,8 +109,8 @@ class TestDamage:
         replacement = None
         while replacement is None:
             replacement = cleaning.step()
-        log.log.restart_at(50)
-        assert replace_segments(log.log, replacement) == [replacement.new]
+        truncate_fully(log.log, 50)
+        assert log.log.replace_segments(replacement) == [replacement.new]
         replacement.new.remove()
         assert log.contents() == []
 

@@ -10,10 +10,11 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
+from strandline.log.cold_reads import ColdRead
 from strandline.log.partition_log import PartitionLog
 from strandline.model.errors import ErrorCode, KafkaError
 from strandline.records.batch import batches, crc_ok, read_header
-from unit.log.logs import SMALL, WALL_MS, append, batch, files, marker, open_log, read
+from unit.log.logs import SMALL, WALL_MS, append, batch, files, fill, marker, open_log, read, truncate
 
 KINDS = ("cut", "flip", "duplicate", "zero", "garbage", "remove", "grow")
 
@@ -41,7 +42,7 @@ class Sound:
         log.checkpoint()
         self.batches = list(all_batches(log))
         self.log_end_offset = log.log_end_offset
-        log.active.spill()
+        log.segments[-1].spill()
 
     def copy_to(self, path: Path) -> Path:
         shutil.rmtree(path, ignore_errors=True)
@@ -223,3 +224,23 @@ def test_a_log_of_the_old_message_format_is_refused_and_not_taken_for_damage(tmp
     with pytest.raises(Exception, match="messages of format 1"):
         open_log(tmp_path, SMALL)
     assert (directory / f"{0:020d}.log").read_bytes() == old * 3
+
+
+def test_damage_is_not_reported_by_a_reader_that_began_before_a_truncation(tmp_path: Path) -> None:
+    fill(open_log(tmp_path), 10, size=1000)
+    log = open_log(tmp_path, recovery_point=18)
+    file = log.segments[0].log_file()
+    file.write_at(100, bytes([file.read_at(100, 1)[0] ^ 1]))
+    stale = log.read(0, max_bytes=1000)
+    assert isinstance(stale, ColdRead)
+    truncate(log, 4)
+    stale.load()
+    assert log.is_intact
+    current = log.read(0, max_bytes=1000)
+    assert isinstance(current, ColdRead)
+    current.load()
+    assert not log.is_intact and log.damaged_at == 0
+    truncate(log, 2)
+    assert log.damaged_at == 0
+    truncate(log, 0)
+    assert log.is_intact

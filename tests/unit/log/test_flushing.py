@@ -15,7 +15,7 @@ from strandline.log.settings import LogSettings
 from strandline.model.errors import ErrorCode, KafkaError
 from strandline.runtime.disk import SystemFile
 from unit.log.failing_disk import FailingDisk
-from unit.log.logs import SMALL, append, batch, files, fill, open_log, read_all
+from unit.log.logs import SMALL, append, batch, delete_expired, files, fill, open_log, read_all
 
 
 def test_a_flush_makes_durable_what_was_appended_before_it(tmp_path: Path) -> None:
@@ -30,7 +30,7 @@ def test_a_flush_makes_durable_what_was_appended_before_it(tmp_path: Path) -> No
     assert log.segments[0].path(".index") in disk.synced_paths
     assert log.segments[0].path(".timeindex") in disk.synced_paths
     # New files are nothing without their names.
-    assert disk.synced_paths.index(directory) > disk.synced_paths.index(log.active.path(".log"))
+    assert disk.synced_paths.index(directory) > disk.synced_paths.index(log.segments[-1].path(".log"))
     assert str(tmp_path) in disk.synced_paths
 
 
@@ -44,7 +44,7 @@ def test_a_second_flush_has_nothing_to_do(tmp_path: Path) -> None:
     assert disk.synced_paths == []
     append(log, batch(1))
     log.flush()
-    assert disk.synced_paths == [log.active.path(".log")]
+    assert disk.synced_paths == [log.segments[-1].path(".log")]
 
 
 def test_a_flush_of_sealed_segments_leaves_the_active_one_alone(tmp_path: Path) -> None:
@@ -52,8 +52,8 @@ def test_a_flush_of_sealed_segments_leaves_the_active_one_alone(tmp_path: Path) 
     log = open_log(tmp_path, disk=disk)
     fill(log, 30)
     disk.synced_paths.clear()
-    assert log.flush(sealed_only=True) == log.active.base_offset == log.flushed_offset
-    assert log.active.path(".log") not in disk.synced_paths
+    assert log.flush(sealed_only=True) == log.segments[-1].base_offset == log.flushed_offset
+    assert log.segments[-1].path(".log") not in disk.synced_paths
 
 
 def test_a_failed_sync_is_never_tried_again(tmp_path: Path) -> None:
@@ -93,7 +93,7 @@ def test_flushes_are_due_by_messages_by_time_and_after_a_segment_was_sealed(tmp_
     assert log.flush_needed(101)
     log.flush()
     assert not log.flush_needed(5000)
-    log.settings = LogSettings()
+    log.update_settings(LogSettings())
     append(log, batch(50))
     assert not log.flush_needed(10**9)
     log.roll()
@@ -125,7 +125,6 @@ def test_appending_goes_on_while_a_flush_runs_in_a_thread(tmp_path: Path) -> Non
         thread.join()
     assert failures == []
     log.flush()
-    assert log.captured_producers == {}
     assert len(files(tmp_path, ".snapshot")) == len(log.segments) - 1
     assert len(read_all(open_log(tmp_path, recovery_point=log.flushed_offset))) == 300
 
@@ -152,7 +151,7 @@ class RetiringDisk(FailingDisk):
     def open(self, path: str, *, create: bool = False) -> SystemFile:
         if not self.retired:
             self._log.delete_records_before(8)
-            retired = self._log.retire_segments(0)
+            retired = delete_expired(self._log, 0)
             self.retired = len(retired)
             for segment in retired:
                 segment.remove()

@@ -32,7 +32,7 @@ def test_a_topic_name_may_hold_dashes_dots_and_digits() -> None:
     found = parse_partition_directory("a-1.b_2-3-14")
     assert found is not None
     assert found.topic_partition == TopicPartition("a-1.b_2-3", 14)
-    assert found.mark == ""
+    assert found.suffix == ""
 
 
 @pytest.mark.parametrize("name", ["plain", "topic-", "-1", "topic-99999999999", "topic-1x"])
@@ -43,9 +43,9 @@ def test_what_is_no_partition_is_left_alone(name: str) -> None:
 @pytest.mark.parametrize("mark", [names.DELETE_DIRECTORY, names.STRAY_DIRECTORY])
 @pytest.mark.parametrize("topic", ["t", "x" * 249])
 def test_a_partition_set_aside_is_known_as_such_and_fits_every_file_system(topic: str, mark: str) -> None:
-    name = names.marked_directory(TopicPartition(topic, 12), mark, Random(1))
+    name = names.suffixed_directory(TopicPartition(topic, 12), mark, Random(1))
     assert len(name) <= 255
     found = parse_partition_directory(name)
     assert found is not None
-    assert found.mark == mark
+    assert found.suffix == mark
     assert found.topic_partition.partition == 12

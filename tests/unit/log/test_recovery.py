@@ -15,7 +15,19 @@ from strandline.model.errors import ErrorCode, KafkaError
 from strandline.records.batch import read_header
 from strandline.runtime.disk import SystemFile
 from unit.log.failing_disk import FailingDisk, FailingFile
-from unit.log.logs import SMALL, WALL_MS, append, batch, files, fill, marker, open_log, read_all
+from unit.log.logs import (
+    SMALL,
+    WALL_MS,
+    append,
+    append_as_leader,
+    batch,
+    files,
+    fill,
+    marker,
+    open_log,
+    read_all,
+    truncate,
+)
 
 
 class CountingDisk(FailingDisk):
@@ -112,8 +124,8 @@ def test_duplicates_of_the_last_five_batches_are_known_after_every_kind_of_resta
     crashed = open_log(tmp_path / "crashed", recovery_point=log.segments[1].base_offset)
     for again in (clean, crashed):
         for sequence in range(25, 30):
-            answer = again.append_as_leader(
-                memoryview(batch(1, 200, producer_id=7, sequence=sequence)), leader_epoch=0, wall_ms=WALL_MS
+            answer = append_as_leader(
+                again, batch(1, 200, producer_id=7, sequence=sequence), leader_epoch=0, wall_ms=WALL_MS
             )
             assert (answer.duplicate, answer.base_offset) == (True, sequence)
         with pytest.raises(KafkaError) as refusal:
@@ -140,7 +152,7 @@ def test_only_what_lies_past_the_recovery_point_is_read(tmp_path: Path) -> None:
     log = open_log(tmp_path, settings)
     for number in range(2000):
         append(log, batch(2, timestamp=WALL_MS + number))
-    log.active.spill()
+    log.segments[-1].spill()
     log.close()
     disk = CountingDisk()
     again = open_log(tmp_path, settings, recovery_point=log.log_end_offset - 10, disk=disk)
@@ -162,7 +174,7 @@ def test_a_torn_end_is_cut_off_and_the_log_goes_on(tmp_path: Path) -> None:
 def test_a_torn_end_is_no_loss_but_damage_with_whole_records_behind_it_is(tmp_path: Path) -> None:
     log = open_log(tmp_path)
     fill(log, 10)
-    file = Path(log.active.path(names.LOG))
+    file = Path(log.segments[-1].path(names.LOG))
     whole = file.read_bytes()
     torn = bytearray(whole)
     torn[-5] ^= 1
@@ -221,7 +233,7 @@ def test_the_end_of_a_log_that_was_cut_does_not_come_back(tmp_path: Path) -> Non
     fill(log, 5, leader_epoch=1)
     kept = tmp_path / "kept"
     shutil.copytree(tmp_path / "orders-0", kept)
-    log.truncate_to(30)
+    truncate(log, 30)
     fill(log, 5, leader_epoch=2)
     log.roll()
     assert log.log_end_offset == 40
@@ -314,7 +326,7 @@ def test_where_every_append_is_flushed_so_is_what_a_crash_left(tmp_path: Path) -
     disk = FailingDisk()
     again = open_log(tmp_path, LogSettings(flush_messages=1), disk=disk)
     assert again.flushed_offset == again.log_end_offset == 20
-    assert again.active.path(".log") in disk.synced_paths
+    assert again.segments[-1].path(".log") in disk.synced_paths
 
 
 @pytest.mark.parametrize("clean", [True, False])

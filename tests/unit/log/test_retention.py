@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from strandline.log.partition_log import PartitionLog
 from strandline.model.errors import ErrorCode, KafkaError
-from unit.log.logs import SMALL, WALL_MS, append, batch, files, open_log, read_all
+from unit.log.logs import SMALL, WALL_MS, append, batch, delete_expired, files, open_log, read_all
 
 
 def log_of_segments(path: Path, count: int, **changes: int) -> PartitionLog:
@@ -25,7 +25,7 @@ def log_of_segments(path: Path, count: int, **changes: int) -> PartitionLog:
 
 def test_segments_go_when_their_newest_record_is_too_old(tmp_path: Path) -> None:
     log = log_of_segments(tmp_path, 5, retention_ms=2500)
-    retired = log.retire_segments(WALL_MS + 4001)
+    retired = delete_expired(log, WALL_MS + 4001)
     assert [segment.base_offset for segment in retired] == [0, 2]
     assert (log.log_start_offset, log.log_end_offset) == (4, 10)
     assert log.size_bytes == sum(segment.size for segment in log.segments)
@@ -60,20 +60,21 @@ def test_segments_go_while_the_rest_is_large_enough(tmp_path: Path) -> None:
     log = log_of_segments(tmp_path, 5)
     size = log.segments[0].size
     for limit, remaining in ((5 * size, 5), (5 * size - 1, 5), (4 * size, 4), (2 * size + 1, 3), (2 * size, 2)):
-        log.settings = replace(SMALL, retention_bytes=limit)
-        log.retire_segments(WALL_MS)
+        log.update_settings(replace(SMALL, retention_bytes=limit))
+        delete_expired(log, WALL_MS)
         assert len(log.segments) == remaining
 
 
 def test_nothing_above_the_high_watermark_goes(tmp_path: Path) -> None:
-    log = log_of_segments(tmp_path, 4, retention_ms=10)
-    log.high_watermark = 5
+    log_of_segments(tmp_path, 4, retention_ms=10).close()
+    log = open_log(tmp_path, replace(SMALL, retention_ms=10), clean=True)
+    log.advance_high_watermark(5)
     assert log.expired_segments(WALL_MS + 10**9) == 2
 
 
 def test_when_everything_is_too_old_an_empty_segment_remains(tmp_path: Path) -> None:
     log = log_of_segments(tmp_path, 3, retention_ms=10)
-    assert len(log.retire_segments(WALL_MS + 10**9)) == 3
+    assert len(delete_expired(log, WALL_MS + 10**9)) == 3
     assert (log.log_start_offset, log.log_end_offset, log.size_bytes) == (6, 6, 0)
     assert log.expired_segments(WALL_MS + 10**9) == 0
     log.close()
@@ -84,7 +85,7 @@ def test_when_everything_is_too_old_an_empty_segment_remains(tmp_path: Path) -> 
 
 def test_a_compacted_log_is_not_subject_to_retention_but_to_its_log_start(tmp_path: Path) -> None:
     log = log_of_segments(tmp_path, 3, retention_ms=10)
-    log.settings = replace(log.settings, cleanup_delete=False, cleanup_compact=True, retention_bytes=1)
+    log.update_settings(replace(log.settings, cleanup_delete=False, cleanup_compact=True, retention_bytes=1))
     assert log.expired_segments(WALL_MS + 10**9) == 0
     log.delete_records_before(3)
     assert log.expired_segments(WALL_MS + 10**9) == 1
@@ -95,7 +96,7 @@ def test_deleting_records_hides_them_at_once_and_their_segments_go_later(tmp_pat
     assert log.delete_records_before(5) == 5
     assert log.log_start_offset == 5
     assert log.delete_records_before(3) == 5
-    assert len(log.retire_segments(WALL_MS)) == 2
+    assert len(delete_expired(log, WALL_MS)) == 2
     assert (log.log_start_offset, log.segments[0].base_offset) == (5, 4)
 
 
@@ -113,6 +114,6 @@ def test_snapshots_go_with_their_segment(tmp_path: Path) -> None:
     log.flush()
     assert files(tmp_path, ".snapshot") == [f"{offset:020d}.snapshot" for offset in (2, 4, 6)]
     log.delete_records_before(6)
-    for segment in log.retire_segments(WALL_MS):
+    for segment in delete_expired(log, WALL_MS):
         segment.remove()
     assert files(tmp_path, ".snapshot") == [f"{6:020d}.snapshot"]

@@ -19,7 +19,7 @@ from strandline.model.errors import ErrorCode, KafkaError
 from strandline.model.ids import TopicPartition, Uuid
 from strandline.runtime.disk import Disk
 from unit.log.failing_disk import FailingDisk
-from unit.log.logs import SMALL, WALL_MS, append, batch, fill, read_all
+from unit.log.logs import SMALL, WALL_MS, append, batch, delete_expired, fill, read_all
 
 TOPIC = Uuid.of(1, 1000)
 OTHER_TOPIC = Uuid.of(1, 2000)
@@ -191,7 +191,7 @@ def test_the_high_watermark_comes_back_after_a_crash_and_a_loss_below_it_is_told
     third = open_store(tmp_path)
     shorter = third.open_log(partition(0), TOPIC, SMALL, wall_ms=WALL_MS)
     assert (shorter.high_watermark, shorter.lost_up_to) == (8, 10)
-    assert list(third.damaged) == [partition(0)]
+    assert list(third.losses) == [partition(0)]
 
 
 def test_a_shutdown_is_clean_only_when_no_log_was_left_unseen_after_a_crash(tmp_path: Path) -> None:
@@ -294,7 +294,7 @@ class TestPeriodicSteps:
         fill(log, 40)
         assert maintenance.logs_with_expired_segments(store, WALL_MS) == []
         assert maintenance.logs_with_expired_segments(store, WALL_MS + 10**6) == [log]
-        store.segments_to_remove.extend((600, segment) for segment in log.retire_segments(WALL_MS + 10**6))
+        store.segments_to_remove.extend((600, segment) for segment in delete_expired(log, WALL_MS + 10**6))
         assert (log.log_start_offset, log.log_end_offset) == (80, 80)
         assert maintenance.remove_deleted(store, 599) == 0
         assert maintenance.remove_deleted(store, 600) == 3
@@ -340,7 +340,7 @@ class TestPeriodicSteps:
         fill(log, 3)
         maintenance.release_idle(store)
         maintenance.release_idle(store)
-        assert log.active.file is None
+        assert log.segments[-1].file is None
         fill(log, 1)
         assert len(read_all(log)) == 4
 

@@ -16,7 +16,21 @@ from strandline.records.batch import read_header
 from strandline.simulation.disk import SimDisk
 from strandline.simulation.volume import Volume
 from unit.log.failing_disk import FailingDisk
-from unit.log.logs import PARTITION, SMALL, WALL_MS, append, batch, files, fill, marker, open_log, read, read_all
+from unit.log.logs import (
+    PARTITION,
+    SMALL,
+    WALL_MS,
+    append,
+    batch,
+    files,
+    fill,
+    marker,
+    open_log,
+    read,
+    read_all,
+    truncate,
+    truncate_fully,
+)
 
 
 @given(counts=st.lists(st.integers(1, 6), min_size=1, max_size=50), at=st.integers(0, 200), reopen=st.booleans())
@@ -35,7 +49,7 @@ def test_what_lies_before_the_cut_stays_and_the_log_goes_on_from_there(
         log.close()
         log = open_log(path, clean=True, recovery_point=log.log_end_offset)
 
-    log.truncate_to(at)
+    truncate(log, at)
 
     assert read_all(log) == kept
     assert log.log_end_offset == (read_header(kept[-1]).next_offset if kept else 0)
@@ -52,8 +66,8 @@ def test_what_lies_before_the_cut_stays_and_the_log_goes_on_from_there(
 def test_at_or_above_the_log_end_nothing_happens(tmp_path: Path) -> None:
     log = open_log(tmp_path)
     fill(log, 3)
-    log.truncate_to(6)
-    log.truncate_to(100)
+    truncate(log, 6)
+    truncate(log, 100)
     assert log.log_end_offset == 6
     assert log.truncating_to is None
 
@@ -66,7 +80,7 @@ def test_at_the_log_end_an_epoch_without_a_record_is_forgotten_for_good(tmp_path
     log.epochs.assign(4, 6)
     if written:
         log.checkpoint()
-    log.truncate_to(6)
+    truncate(log, 6)
     assert log.epochs.entries == ((0, 0),)
     assert log.truncating_to is None
     log.checkpoint()
@@ -79,7 +93,7 @@ def test_producers_are_as_they_were_before_what_was_cut(tmp_path: Path) -> None:
         append(log, batch(1, 200, producer_id=7, sequence=sequence))
     append(log, batch(1, producer_id=8, sequence=0))
     log.flush()
-    log.truncate_to(40)
+    truncate(log, 40)
     state = log.producers.get(7)
     assert state is not None
     assert [sent.last_sequence for sent in state.batches] == [35, 36, 37, 38, 39]
@@ -96,34 +110,32 @@ def test_transactions_above_the_cut_never_were_and_those_below_are_open_again(tm
     marker(log, 9, commit=False)
     log.advance_high_watermark(log.log_end_offset)
     assert log.last_stable_offset == log.log_end_offset
-    log.truncate_to(aborted + 1)
+    truncate(log, aborted + 1)
     assert log.aborted_transactions(0, 10) == [(8, 0, 2, 1)]
     assert log.last_stable_offset == 1
-    log.truncate_to(aborted)
+    truncate(log, aborted)
     assert log.aborted_transactions(0, 10) == []
     assert not files(tmp_path, ".txnindex")
     assert log.last_stable_offset == 0
 
 
 def test_checkpoints_are_lowered_before_any_file_is_cut(tmp_path: Path) -> None:
-    disk = FailingDisk()
-    log = open_log(tmp_path, disk=disk)
-    fill(log, 60)
-    log.flush()
     calls: list[tuple[TopicPartition, int, int | None, int]] = []
-    size = log.size_bytes
 
     def before_truncation(partition: TopicPartition, end_offset: int, log_start: int | None) -> None:
         on_disk = sum((tmp_path / "orders-0" / name).stat().st_size for name in files(tmp_path, ".log"))
         calls.append((partition, end_offset, log_start, on_disk))
 
-    log.before_truncation = before_truncation
+    log = open_log(tmp_path, before_truncation=before_truncation)
+    fill(log, 60)
+    log.flush()
+    size = log.size_bytes
     step = log.begin_truncation(50)
     assert log.checkpoint() <= 50
     step.run()
     step.apply()
     assert calls == [(PARTITION, 50, None, size)]
-    log.restart_at(500)
+    truncate_fully(log, 500)
     assert calls[-1][1:3] == (500, 500)
 
 
@@ -146,12 +158,27 @@ def test_while_a_truncation_runs_nothing_above_it_is_served_and_no_flush_publish
 
 
 def test_a_flush_that_began_before_a_truncation_does_not_publish_afterwards(tmp_path: Path) -> None:
-    log = open_log(tmp_path)
+    disk = FailingDisk()
+    log = open_log(tmp_path, disk=disk)
     fill(log, 10)
-    generation = log.generation
-    log.truncate_to(4)
-    log.publish_flushed(20, generation)
+    step = log.begin_truncation(4)
+    step.run()
+    disk.on_sync = step.apply
+    assert log.flush() == 20
+    assert log.log_end_offset == 4
     assert log.flushed_offset <= 4
+
+
+def test_no_producer_snapshot_above_the_end_appears_when_a_flush_runs_beside_a_truncation(tmp_path: Path) -> None:
+    disk = FailingDisk()
+    log = open_log(tmp_path, disk=disk)
+    fill(log, 60)
+    step = log.begin_truncation(20)
+    step.run()
+    log.flush()
+    disk.on_sync = step.apply
+    log.flush()
+    assert [int(name[:20]) for name in files(tmp_path, ".snapshot") if int(name[:20]) > 20] == []
 
 
 @pytest.mark.parametrize("offset", [500, 120, 40, 0])
@@ -159,7 +186,7 @@ def test_a_log_can_begin_again_anywhere(tmp_path: Path, offset: int) -> None:
     log = open_log(tmp_path)
     for number in range(60):
         append(log, batch(2, producer_id=7, sequence=2 * number), 3)
-    log.restart_at(offset)
+    truncate_fully(log, offset)
     assert (log.log_start_offset, log.log_end_offset, log.high_watermark, log.size_bytes) == (offset, offset, offset, 0)
     assert len(log.producers) == 0
     assert log.epochs.entries == ()
@@ -173,18 +200,19 @@ def test_a_log_can_begin_again_anywhere(tmp_path: Path, offset: int) -> None:
 @pytest.mark.parametrize("suffix", [".index", ".timeindex", ".txnindex"])
 def test_no_power_loss_brings_back_what_indexes_said_about_the_part_that_was_cut(tmp_path: Path, suffix: str) -> None:
     volume = Volume()
-    log = open_log(tmp_path, replace(SMALL, segment_bytes=1 << 20), disk=SimDisk(volume))
+    disk = SimDisk(volume)
+    log = open_log(tmp_path, replace(SMALL, segment_bytes=1 << 20), disk=disk)
     for number in range(20):
         append(log, batch(2, timestamp=WALL_MS + number, producer_id=7, sequence=2 * number, transactional=True))
         marker(log, 7, commit=False)
     log.close()
-    for directory in Path(log.active.path(suffix)).parents:
-        log.disk.sync_dir(str(directory))
-    before = volume.file(log.active.path(suffix)).size
+    for directory in Path(log.segments[-1].path(suffix)).parents:
+        disk.sync_dir(str(directory))
+    before = volume.file(log.segments[-1].path(suffix)).size
     log = open_log(tmp_path, replace(SMALL, segment_bytes=1 << 20), clean=True, recovery_point=60, disk=SimDisk(volume))
-    log.truncate_to(20)
-    kept = volume.file(log.active.path(suffix)).size
+    truncate(log, 20)
+    kept = volume.file(log.segments[-1].path(suffix)).size
     assert 0 < kept < before
     for seed in range(10):
         found = volume.after_power_loss(Random(seed))
-        assert found.file(log.active.path(suffix)).size <= kept
+        assert found.file(log.segments[-1].path(suffix)).size <= kept

@@ -21,6 +21,7 @@ from strandline.records.batch import Record, encode_batch
 from strandline.runtime.disk import Disk
 from strandline.runtime.world import World
 from strandline.simulation.world import Simulation
+from unit.log.logs import append_as_leader
 
 NODE, EPOCH, WALL_MS = 1, 42, 1_700_000_000_000
 TOPIC_ID = Uuid.of(1, 1)
@@ -49,7 +50,7 @@ class Past:
             log = store.open_log(topic_partition, TOPIC_ID, DURABLE, wall_ms=WALL_MS)
             for number in range(10):
                 batch = encode_batch([Record(0, WALL_MS, None, bytes([number]) * 20, ())])
-                log.append_as_leader(memoryview(batch), leader_epoch=0, wall_ms=WALL_MS)
+                append_as_leader(log, batch, leader_epoch=0, wall_ms=WALL_MS)
             log.flush()
         for directory in store.directories:
             directory.record_broker_epoch(EPOCH)

@@ -20,6 +20,7 @@ from strandline.raft.machine.effects import ReplyWithRecords, ReplyWithSnapshot
 from strandline.raft.machine.values import SnapshotId
 from strandline.raft.shell.replies import PendingReplies, reply_to, reply_with_records, reply_with_snapshot
 from strandline.runtime.file_slice import FileSlice
+from unit.log.logs import truncate
 from unit.raft.test_stored_log import Made, data, snapshot_at
 from unit.server.memory_server import InlineOffload, run, settle
 
@@ -76,7 +77,7 @@ def test_a_log_that_is_cut_meanwhile_gives_nothing() -> None:
 
     class Cutting(InlineOffload):
         async def run(self, work: Any, *arguments: object) -> Any:
-            made.storage.log.truncate_to(2)
+            truncate(made.storage.log, 2)
             return await super().run(work, *arguments)
 
     assert fetched(made, 4, 1 << 20, Cutting()) is None

@@ -22,6 +22,7 @@ from strandline.raft.shell.stored_log import StoredLog
 from strandline.records.batch import CorruptBatch
 from strandline.simulation.disk import SimDisk
 from strandline.simulation.volume import Volume
+from unit.log.logs import truncate
 
 
 class StoppedClock:
@@ -133,7 +134,7 @@ def test_voters_count_from_their_record_on_and_a_cut_takes_them_back() -> None:
     fetched = encode_control_batch([voters(1, 2, 3).record()], base_offset=4, epoch=3, timestamp=1)
     made.log.append_as_follower(data(3, 3) + bytes(fetched))
     assert (made.log.voters, made.log.voters_offset) == (voters(1, 2, 3), 4)
-    made.storage.log.truncate_to(4)
+    truncate(made.storage.log, 4)
     made.log.on_truncated()
     assert (made.log.voters, made.log.voters_offset) == (voters(1, 2), 2)
 

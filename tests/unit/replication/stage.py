@@ -42,6 +42,7 @@ from strandline.replication.follower import (
 from strandline.replication.leader import IsrChange, Leader, ProposalOutcome
 from strandline.simulation.disk import SimDisk
 from strandline.simulation.volume import Volume
+from unit.log.logs import append_as_leader, truncate, truncate_fully
 
 WALL_MS = 1_700_000_000_000
 LAG_TIME_MAX_MS = 30_000
@@ -126,8 +127,8 @@ class Stage:
         except KafkaError as error:
             yield f"{broker_id} answers {error.code.name} to acks=all, and would take acks=1"
         records = [Record(index, WALL_MS, None, value.encode(), ()) for index, value in enumerate(values)]
-        appended = replica.log.append_as_leader(
-            memoryview(encode_batch(records)), leader_epoch=replica.leader.leader_epoch, wall_ms=WALL_MS
+        appended = append_as_leader(
+            replica.log, encode_batch(records), leader_epoch=replica.leader.leader_epoch, wall_ms=WALL_MS
         )
         replica.leader.on_progress()
         yield f"{broker_id} holds {' '.join(values)} at {appended.base_offset}"
@@ -199,11 +200,11 @@ class Stage:
                     yield f"{name} drops what is below {log.log_start_offset}"
                 case Truncate(offset):
                     yield f"{name} cuts its log from {log.log_end_offset} back to {offset}"
-                    log.truncate_to(offset)
+                    truncate(log, offset)
                     follower.on_truncated()
                 case TruncateFully(offset):
                     yield f"{name} drops everything and begins again at {offset}"
-                    log.restart_at(offset)
+                    truncate_fully(log, offset)
                     follower.on_truncated()
                 case FetchLeaderOffsets():
                     assert replica.info is not None
@@ -293,7 +294,7 @@ class Stage:
 
     def do_lose(self, broker_id: str, offset: str) -> Iterator[str]:
         replica = self.replicas[int(broker_id)]
-        replica.log.truncate_to(int(offset))
+        truncate(replica.log, int(offset))
         yield f"{broker_id} has {replica.values()}"
 
     def do_state(self) -> Iterator[str]:

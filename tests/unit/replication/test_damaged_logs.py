@@ -6,6 +6,7 @@ import asyncio
 from typing import cast
 
 from strandline.handlers.fetch import handle_fetch
+from strandline.log.cold_reads import ColdRead
 from strandline.log.partition_log import PartitionLog
 from strandline.metadata.values import PartitionInfo
 from strandline.model.errors import ErrorCode, KafkaError
@@ -23,9 +24,17 @@ def damage(log: PartitionLog, at: float = 0.5) -> None:
     """A bit falls over while the log is at rest, and nobody remembers what it was."""
     segment = log.segments[0]
     position = int(segment.size * at)
-    file = segment.log()
+    file = segment.log_file()
     file.write_at(position, bytes([file.read_at(position, 1)[0] ^ 0x10]))
     segment.trusted_from, segment.verified, segment.recent, segment.hints = segment.size, (), None, None
+
+
+def find_damage(log: PartitionLog) -> None:
+    """As a consumer that reads from this replica does."""
+    read = log.read(log.log_start_offset, max_bytes=1 << 20)
+    assert isinstance(read, ColdRead)
+    read.load()
+    assert not log.is_intact
 
 
 def hands_over(cluster: Cluster, to: int) -> None:
@@ -112,7 +121,7 @@ def test_a_follower_that_finds_damage_leaves_the_isr_until_it_has_everything_bac
         damage(log)
         seen: list[tuple[int, ...]] = []
         cluster.image.commit_listeners.append(lambda touched: seen.append(cluster.isr))
-        log.publish_damage(7, "found by whoever reads a follower's log", log.generation)
+        find_damage(log)
         await cluster.brokers[1].produce("more")
         await asyncio.sleep(2)
         assert seen == [(1, 2), (1, 2, 3)]
@@ -130,34 +139,17 @@ def test_who_has_cut_off_damage_does_not_lead_before_it_has_everything_back() ->
         broker, asked = cluster.brokers[3], cast(list[Partition], [])
         log = await broker.partition.ready()
         broker.on_hand_over = asked.append
-        log.publish_damage(7, "found", log.generation)
+        damage(log)
+        find_damage(log)
+        damaged_at = log.damaged_at
         cluster.unreachable.add(1)
         cluster.elect(1)
         await asyncio.sleep(3)
-        assert log.log_end_offset == 7
+        assert log.log_end_offset == damaged_at
         cluster.elect(3)
         assert asked and await broker.produce("lost") == ErrorCode.KAFKA_STORAGE_ERROR
 
     on_virtual_time(scenario)
-
-
-def test_damage_seen_by_a_reader_while_the_log_is_cut_is_none() -> None:
-    async def scenario(rig: Rig) -> None:
-        rig.create("t")
-        partition = rig.partition("t")
-        log = await partition.ready()
-        rig.append(partition, b"a")
-        rig.append(partition, b"b")
-        before = log.generation
-        log.truncate_to(1)
-        log.publish_damage(0, "read while it was cut", before)
-        assert log.is_intact
-        log.publish_damage(0, "read now", log.generation)
-        assert not log.is_intact and log.damaged_at == 0
-        log.truncate_to(0)
-        assert log.is_intact
-
-    on_one_broker(scenario)
 
 
 def test_a_broker_that_is_eligible_elsewhere_is_reason_enough_not_to_lead_without_what_was_lost() -> None:

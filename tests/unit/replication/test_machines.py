@@ -23,6 +23,7 @@ from strandline.replication.follower import (
     TruncateFully,
 )
 from strandline.replication.leader import Leader, ProposalOutcome
+from unit.log.logs import truncate
 from unit.replication.stage import WALL_MS, Registry, Replica
 
 TOPIC_ID = Uuid.of(1, 1)
@@ -46,7 +47,7 @@ def test_a_log_without_epochs_is_cut_to_its_high_watermark_before_the_first_fetc
     following = follower(made)
     assert following.start() == [Truncate(2)]
     assert following.next_fetch(0, now_ms=0) is None
-    made.log.truncate_to(2)
+    truncate(made.log, 2)
     following.on_truncated()
     wanted = following.next_fetch(0, now_ms=0)
     assert wanted is not None and wanted.fetch_offset == 2
@@ -106,7 +107,7 @@ def test_an_answer_means_nothing_for_a_log_that_has_changed_since_it_was_asked_f
     answer = PartitionData(high_watermark=3, records=records)
     assert following.on_response(answer, now_ms=0) == []  # nothing was asked for yet
     following.next_fetch(0, now_ms=0)
-    made.log.truncate_to(1)
+    truncate(made.log, 1)
     assert following.on_response(answer, now_ms=0) == []
     following.next_fetch(0, now_ms=0)
     made.log.epochs.assign(6, 1)
@@ -118,7 +119,7 @@ def test_an_answer_means_nothing_for_a_log_that_has_changed_since_it_was_asked_f
 
 def test_where_every_record_must_be_on_disk_a_follower_vouches_for_none_that_is_not() -> None:
     made = replica("a", leader_epoch=5)
-    made.log.settings = LogSettings(flush_messages=1)
+    made.log.update_settings(LogSettings(flush_messages=1))
     following = follower(made)  # a new one, of what another has appended
     assert following.must_flush and following.next_fetch(0, now_ms=0) is None
     made.log.flush()

@@ -10,7 +10,6 @@ import pytest
 from strandline.runtime.disk import write_atomically
 from strandline.runtime.world import World
 from strandline.simulation.disk import SimDisk
-from strandline.simulation.stepping import SHARED_LOCKS
 from strandline.simulation.world import Machine, Simulation
 
 
@@ -42,29 +41,6 @@ def test_the_loop_sees_stepped_work_half_done() -> None:
             return await machine.boot(program)
 
         assert simulation.run(scenario()) == ({0, 1, 2, 3}, "written")
-
-
-def test_stepped_work_does_not_pause_while_it_holds_a_shared_lock() -> None:
-    def write_locked(world: World) -> str:
-        with SHARED_LOCKS[0]:
-            return write_three(world)
-
-    async def program(world: World) -> set[int]:
-        seen = set()
-        work = asyncio.ensure_future(world.offload.run(write_locked, world))
-        while not work.done():
-            with SHARED_LOCKS[0]:
-                seen.add(len(world.disk.list("/")))
-            await asyncio.sleep(0.000_02)
-        return seen
-
-    with Simulation(seed=1) as simulation:
-        machine = simulation.machine("node", stepped_chance=1.0)
-
-        async def scenario() -> set[int]:
-            return await machine.boot(program)
-
-        assert simulation.run(scenario()) == {0, 3}
 
 
 def test_an_error_of_stepped_work_is_raised_in_the_caller() -> None:

@@ -14,7 +14,6 @@ import msgspec
 
 from strandline.log import names
 from strandline.log.checkpoints import topic_id_bytes
-from strandline.log.flushing import write_again
 from strandline.log.integrity_check import IntactPrefix, intact_prefix
 from strandline.log.partition_log import PartitionLog
 from strandline.log.settings import LogSettings
@@ -109,12 +108,9 @@ def _sync_what_is_there(disk: Disk, path: str, log: PartitionLog) -> None:
     """
     note = read_committed_offset(disk, path)
     if note is not None and note.offset >= log.log_end_offset:
-        log.entries_synced = log.entries_changed
-        log.is_directory_synced = True
-        log.publish_flushed(log.log_end_offset, log.generation)
+        log.assume_flushed()
     elif log.size_bytes > 0:
-        write_again(log)
-        log.flush()
+        log.flush_after_crash()
 
 
 def _usable_snapshots(
@@ -156,8 +152,11 @@ def _fit_together(disk: Disk, path: str, log: PartitionLog, snapshots: list[Snap
         return snapshots
     latest = snapshots[-1]
     if log.log_end_offset < latest.end_offset or _contradicts(log, latest):
-        log.restart_at(latest.end_offset)
-        log.publish_flushed(latest.end_offset, log.generation)
+        truncation = log.begin_full_truncation(latest.end_offset)
+        truncation.run()
+        for segment in truncation.apply():
+            segment.remove()
+        log.assume_flushed()
     elif log.log_start_offset > latest.end_offset:
         raise MetadataDamaged(
             f"{path} begins at offset {log.log_start_offset}, after the end of its latest snapshot "

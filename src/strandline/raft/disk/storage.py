@@ -244,7 +244,7 @@ class MetadataStorage:
         Answers what to remove."""
         segments = step.apply()
         self.log.epochs.assign(snapshot_id.epoch, snapshot_id.end_offset)
-        self.log.publish_flushed(snapshot_id.end_offset, self.log.generation)
+        self.log.assume_flushed()
         surplus, self.snapshots = self.snapshots, [snapshot_id]
         self._receiving = None
         self._raise_note(snapshot_id.end_offset)

@@ -29,6 +29,7 @@ from strandline.simulation.cluster.replica_state import ReplicaState, replica_st
 from strandline.simulation.cluster.violation import Violation
 from strandline.simulation.disk import SimDisk
 from strandline.simulation.world import Simulation
+from unit.log.logs import truncate
 
 PLACE = TopicPartition("records1", 0)
 TOPIC_ID = Uuid.of(5, 5)
@@ -245,13 +246,13 @@ def test_whoever_becomes_in_sync_or_eligible_holds_what_is_committed(scene: Scen
 def test_after_an_election_by_choice_nothing_is_expected(scene: Scene) -> None:
     committed(scene, "a")
     scene.commit(change(isr=[13], leader=13))
-    scene.log(12).truncate_to(0)
+    truncate(scene.log(12), 0)
     scene.see(12)
 
 
 def test_a_log_that_is_cut_below_what_it_took_for_committed_breaks_i_10(scene: Scene) -> None:
     committed(scene, "a", "b")
-    scene.log(12).truncate_to(1)
+    truncate(scene.log(12), 1)
     with pytest.raises(Violation, match=r"I-10: node12 cuts .*drops what is committed: the batch at 1"):
         scene.see(12)
 
@@ -259,7 +260,7 @@ def test_a_log_that_is_cut_below_what_it_took_for_committed_breaks_i_10(scene: S
 def test_what_was_never_committed_may_be_cut(scene: Scene) -> None:
     scene.write("x", "y", to=(13,), epoch=2)
     committed(scene, "a", "b")
-    scene.log(13).truncate_to(0)
+    truncate(scene.log(13), 0)
     scene.see(13)
     scene.write("a", "b", to=(13,))
     scene.log(13).advance_high_watermark(2)
