@@ -109,21 +109,18 @@ class LogAppender:
         return Appended(found[0][1].base_offset, last.last_offset, -1, False, size)
 
     def _check_order(self, batches: list[tuple[int, BatchHeader]]) -> None:
-        local = self._local
-        expected = local.end_offset
-        leader_epoch = self._epochs.latest
+        expected = self._local.end_offset
+        latest_epoch = self._epochs.latest
+        why = None
         for _, header in batches:
-            if 0 <= header.partition_leader_epoch < leader_epoch:
-                raise KafkaError(
-                    ErrorCode.INVALID_RECORD,
-                    f"{local.topic_partition}: leader epoch {header.partition_leader_epoch} cannot follow {leader_epoch}",
-                )
-            leader_epoch = max(leader_epoch, header.partition_leader_epoch)
-            if header.base_offset < expected:
-                raise KafkaError(
-                    ErrorCode.INVALID_RECORD,
-                    f"{local.topic_partition}: a batch at offset {header.base_offset} cannot follow offset {expected - 1}",
-                )
+            leader_epoch, base_offset = header.partition_leader_epoch, header.base_offset
+            if 0 <= leader_epoch < latest_epoch:
+                why = f"leader epoch {leader_epoch} cannot follow {latest_epoch}"
+            elif base_offset < expected:
+                why = f"a batch at offset {base_offset} cannot follow offset {expected - 1}"
+            if why is not None:
+                raise KafkaError(ErrorCode.INVALID_RECORD, f"{self._local.topic_partition}: {why}")
+            latest_epoch = max(latest_epoch, leader_epoch)
             expected = header.next_offset
 
     def _append_group(self, data: memoryview, batches: list[tuple[int, BatchHeader]], first: int, wall_ms: int) -> int:
