@@ -1,21 +1,26 @@
-"""The leader of one partition, as a machine: what may be shown, to whom a write is acknowledged, who is in sync.
+"""The leader of one partition, as a machine: what consumers may read, when a write is acknowledged, which replicas are
+in sync. `replication/partition` constructs one for each leader epoch of this broker; appends and fetches drive it.
 
-The *high watermark* is the least log end among those that must hold a record before it counts: the leader itself (its
-flushed end, when every append must reach the disk first), every member of the maximal ISR, and every follower that is
-caught up and about to join. It stands still while the ISR is smaller than it must be (KIP-966), and never falls.
+The *high watermark* is the smallest log end offset among the replicas that must have a record before it is committed:
+the leader itself (its flushed end with `flush.messages=1`), every member of the maximal ISR, and every follower that is
+caught up and about to join. It does not move while the ISR is smaller than `min.insync.replicas` (KIP-966), and never
+falls.
 
-The ISR is the controller's to change. The leader proposes, and until it hears the answer either may be in force:
+The controller changes the ISR. The leader proposes, and until the controller responds either ISR may be in force:
 
-    committed  ── proposes ──▶  proposed          `maximal_isr` is the union of what was and what is proposed
-    proposed   ── accepted, or other metadata ──▶  committed (as told)
-    proposed   ── refused for a member's sake ──▶  committed (as it was)
-    proposed   ── no answer, or not now ──▶  proposed, and asked again
-    proposed   ── answered that our state is old ──▶  proposed, until metadata tells the new one
+    committed  ── proposes ──▶  proposed          `maximal_isr` is the union of both
+    proposed   ── accepted, or newer metadata ──▶  committed (the new ISR)
+    proposed   ── rejected because of a member ──▶  committed (the old ISR)
+    proposed   ── no response, or a transient error ──▶  proposed, and sent again
+    proposed   ── rejected because this leader's state is old ──▶  proposed, until newer metadata arrives
 
-The watermark counts with the maximal ISR, so that whichever ISR the controller elects from holds what was acknowledged.
-Who answers a follower hears of whatever this has to be told, or could bring about with its next fetch: of new records
-and of the end of the leadership they are to tell at once, of anything else with the answer after this.
-A watermark belongs to one leadership: `resign` fails every waiter with NOT_LEADER_OR_FOLLOWER.
+The high watermark counts the maximal ISR, so that all replicas the controller may elect hold the acknowledged records.
+
+What a leader knows of a follower (`RemoteReplica`) comes from the follower's fetches only. It notifies the follower's
+fetch session of everything that the next response has to contain or the next fetch may bring about; of new records and
+of the end of the leadership urgently, so that a waiting fetch is answered at once.
+
+A watermark belongs to one leader epoch: `resign` fails every waiter with NOT_LEADER_OR_FOLLOWER.
 """
 
 from __future__ import annotations
@@ -26,24 +31,27 @@ from typing import NamedTuple, Protocol
 from strandline.log.partition_log import PartitionLog
 from strandline.metadata.values import PartitionInfo
 from strandline.model.errors import ErrorCode, KafkaError
-from strandline.replication.remote import UNKNOWN, RemoteReplica
+from strandline.protocol.messages.fetch import EpochEndOffset
+from strandline.replication.fetch_sessions import FetchSession, PartitionKey, RequestedPartition
 from strandline.runtime.watermark import Watermark
+
+UNKNOWN = -1
 
 
 class Brokers(Protocol):
     """What committed metadata says about other brokers."""
 
     def registered_epoch(self, broker_id: int) -> int:
-        """Of the current registration; -1 when there is none."""
+        """The broker epoch of the current registration; -1 when there is none."""
         ...
 
     def may_join(self, broker_id: int, broker_epoch: int) -> bool:
-        """Whether this incarnation is registered, unfenced and not about to leave."""
+        """Whether this incarnation is registered, unfenced and not in controlled shutdown."""
         ...
 
 
 class IsrChange(NamedTuple):
-    """A proposal to the controller. Members come with the broker epoch they last fetched with; -1 if never."""
+    """A proposal to the controller. Members come with the broker epoch of their last fetch; -1 without one."""
 
     leader_epoch: int
     partition_epoch: int
@@ -55,15 +63,15 @@ class IsrChange(NamedTuple):
 
 
 class ProposalOutcome(Enum):
-    """What an answer to a proposal means for who sent it."""
+    """What the sender of a proposal does after a response."""
 
-    DONE = "nothing is left to do"
+    DONE = "nothing"
     RETRY = "send it again"
 
 
-# The controller refused for the sake of a member: the ISR stays as it was.
+# The controller rejects a member: the ISR stays as it was.
 _ROLLED_BACK = frozenset({ErrorCode.INELIGIBLE_REPLICA, ErrorCode.OPERATION_NOT_ATTEMPTED})
-# The controller knows more than we do: metadata that tells us is on its way.
+# The controller has newer metadata, which is on its way to this broker.
 _OUTDATED = frozenset(
     {
         ErrorCode.UNKNOWN_TOPIC_ID,
@@ -74,6 +82,68 @@ _OUTDATED = frozenset(
         ErrorCode.NEW_LEADER_ELECTED,
     }
 )
+
+
+class RemoteReplica:
+    """A follower as its leader knows it.
+
+    A fetch at an offset says that the follower has all records below. It is *caught up* at the leader's log end, and
+    also, judged backwards, if it fetches from the log end of its previous fetch: a follower of a busy partition never
+    reaches the current end. A follower that had everything until an append was caught up until then.
+    """
+
+    __slots__ = (
+        "_fetched_ms",
+        "_leader_end_at_fetch",
+        "broker_epoch",
+        "broker_id",
+        "caught_up_ms",
+        "joining",
+        "log_end_offset",
+        "log_start_offset",
+        "sent_high_watermark",
+        "session",
+        "session_key",
+    )
+
+    def __init__(self, broker_id: int) -> None:
+        self.broker_id = broker_id
+        self.broker_epoch = UNKNOWN
+        self.log_end_offset = UNKNOWN
+        self.log_start_offset = UNKNOWN
+        # A fetch is answered at once when the high watermark is above this. It is not the one of the fetch session
+        # (what a response may leave out): it holds for followers without a session too, and survives a reset of the
+        # session, whose first fetch would else be answered at once although the follower knows the high watermark.
+        self.sent_high_watermark = UNKNOWN
+        # None: never, or not in this leader epoch.
+        self.caught_up_ms: int | None = None
+        # Outside the ISR, caught up and allowed to join: the high watermark counts it already.
+        self.joining = False
+        self.session: FetchSession | None = None
+        self.session_key: PartitionKey | None = None
+        self._fetched_ms = 0
+        self._leader_end_at_fetch = UNKNOWN
+
+    def on_fetch(self, broker_epoch: int, offset: int, log_start_offset: int, leader_end: int, now_ms: int) -> None:
+        if offset >= leader_end:
+            self.caught_up_ms = now_ms
+        elif 0 <= self._leader_end_at_fetch <= offset:
+            self.caught_up_ms = max(self.caught_up_ms or 0, self._fetched_ms)
+        self.broker_epoch = broker_epoch
+        self.log_end_offset = offset
+        self.log_start_offset = log_start_offset
+        self._fetched_ms = now_ms
+        self._leader_end_at_fetch = leader_end
+
+    def on_append(self, end_before: int, now_ms: int) -> None:
+        """The leader's log ended at `end_before` until now."""
+        if self.log_end_offset == end_before:
+            self.caught_up_ms = now_ms
+
+    def lags(self, leader_end: int, now_ms: int, lag_time_max_ms: int) -> bool:
+        if self.log_end_offset == leader_end:
+            return False
+        return self.caught_up_ms is None or now_ms - self.caught_up_ms > lag_time_max_ms
 
 
 class Leader:
@@ -98,9 +168,9 @@ class Leader:
     def __init__(
         self, log: PartitionLog, info: PartitionInfo, node_id: int, brokers: Brokers, previous: Leader | None = None
     ) -> None:
-        """`previous`: this broker led before, in an older epoch. When that was the epoch just before, what it knows of
-        its followers is still true: nobody else has led since, so nobody told them to cut, and this log only grew. Over
-        an epoch that was skipped another one may have led, and what they hold by now is theirs to say."""
+        """`previous`: this broker led before. If that was the epoch just before, its knowledge of the followers is
+        still true: no other leader made them truncate, and this log only grew. After a skipped epoch another broker may
+        have led, and the followers' log ends are unknown until they fetch."""
         log.epochs.assign(info.leader_epoch, log.log_end_offset)
         self._log = log
         self._log_start_offset = log.log_start_offset
@@ -115,8 +185,8 @@ class Leader:
         self.partition_epoch = info.partition_epoch
         self.isr = info.isr
         self.proposed: IsrChange | None = None
-        uninterrupted = previous is not None and previous.leader_epoch + 1 == info.leader_epoch
-        self.remotes: dict[int, RemoteReplica] = previous.remotes if previous is not None and uninterrupted else {}
+        consecutive = previous is not None and previous.leader_epoch + 1 == info.leader_epoch
+        self.remotes: dict[int, RemoteReplica] = previous.remotes if previous is not None and consecutive else {}
         self._adopt_replicas(info)
 
     def _adopt_replicas(self, info: PartitionInfo) -> None:
@@ -126,13 +196,13 @@ class Leader:
             for broker_id in info.replicas
             if broker_id != self._node_id
         }
-        self._has_news(at_once=False)
+        self._notify_sessions(urgent=False)
         self.on_progress()
 
-    def _has_news(self, *, at_once: bool) -> None:
+    def _notify_sessions(self, *, urgent: bool) -> None:
         for remote in self.remotes.values():
-            if remote.listener is not None:
-                remote.listener(at_once)
+            if remote.session is not None and remote.session_key is not None:
+                remote.session.on_news(remote.session_key, urgent=urgent)
 
     @property
     def maximal_isr(self) -> tuple[int, ...]:
@@ -142,12 +212,12 @@ class Leader:
 
     @property
     def min_isr(self) -> int:
-        """`min.insync.replicas`, as far as there are replicas."""
+        """`min.insync.replicas`, at most the number of replicas."""
         return min(self._log.settings.min_insync_replicas, self._replica_count)
 
     @property
     def is_high_watermark_known(self) -> bool:
-        """Whether the high watermark can be told to clients: it is not behind what an earlier leader may have told."""
+        """Whether clients may be sent the high watermark: it is not behind the one of an earlier leader."""
         return self.high_watermark.value >= self.epoch_start_offset
 
     def on_append(self, now_ms: int) -> None:
@@ -156,19 +226,19 @@ class Leader:
         self.on_progress()
 
     def on_progress(self) -> None:
-        """After an append, a flush, a fetch or a new ISR: move the watermarks and wake who waited for them."""
+        """After an append, a flush, a fetch or a new ISR: advances the watermarks, which wakes their waiters."""
         log = self._log
         end = log.flushed_offset if log.settings.flush_messages == 1 else log.log_end_offset
         if self.remotes:
             if log.log_end_offset > self.log_end.value:
                 self.log_end.advance(log.log_end_offset)
-                self._has_news(at_once=True)
+                self._notify_sessions(urgent=True)
             end = self._replicated(end)
         if end > self.high_watermark.value:
             log.advance_high_watermark(end)
             self.high_watermark.advance(end)
             self.last_stable_offset.advance(log.last_stable_offset)
-            self._has_news(at_once=False)
+            self._notify_sessions(urgent=False)
 
     def _replicated(self, end: int) -> int:
         if len(self.isr) < self.min_isr:
@@ -180,36 +250,36 @@ class Leader:
         return end
 
     def _is_joining(self, remote: RemoteReplica) -> bool:
-        """It may have been fenced since: that changes nothing about a partition in whose ISR it is not."""
+        """The broker may have been fenced since, which does not change a partition in whose ISR it is not."""
         return remote.joining and self._brokers.may_join(remote.broker_id, remote.broker_epoch)
 
     def on_log_start_moved(self) -> None:
-        """The low watermark is what nobody in the ISR holds any more; who is not in it learns when it fetches."""
+        """Advances the low watermark: the smallest log start offset in the ISR."""
         start, counted = self._log.log_start_offset, self.maximal_isr
         if start > self._log_start_offset:
             self._log_start_offset = start
-            self._has_news(at_once=False)
+            self._notify_sessions(urgent=False)
         for remote in self.remotes.values():
             if remote.broker_id in counted:
                 start = min(start, remote.log_start_offset)
         self.low_watermark.advance(start)
 
     def check_enough_replicas(self) -> None:
-        """Before an append that asks for acknowledgement by all."""
+        """Before an append with acks=all."""
         if self.remotes and len(self.isr) < self.min_isr:
             raise KafkaError(
                 ErrorCode.NOT_ENOUGH_REPLICAS,
-                f"{self._log.topic_partition} has {len(self.isr)} replicas in sync, {self.min_isr} are needed",
+                f"{self._log.topic_partition} has {len(self.isr)} in-sync replicas, {self.min_isr} are required",
             )
 
     @property
     def lost_replicas(self) -> bool:
-        """Whether what the high watermark has passed is in fewer logs by now than it should be."""
+        """Whether fewer replicas than required have what is below the high watermark by now."""
         return bool(self.remotes) and len(self.maximal_isr) < self.min_isr
 
     def remote(self, broker_id: int, broker_epoch: int, current_leader_epoch: int) -> RemoteReplica | None:
-        """Who fetches: None for a client (id below 0), else a follower of this partition. Another broker's word, or a
-        former self's, must move nothing."""
+        """The follower that fetches; None for a consumer (id below 0). Rejects brokers that are not replicas, and
+        fetches from an earlier registration."""
         if broker_id < 0:
             return None
         remote = self.remotes.get(broker_id)
@@ -224,32 +294,47 @@ class Leader:
             )
         return remote
 
+    def diverging_epoch(self, requested: RequestedPartition) -> EpochEndOffset | None:
+        """Where this log diverges from the log of the fetching replica or consumer; None if that one is a prefix of it.
+        Raises OFFSET_OUT_OF_RANGE."""
+        log, offset, last_epoch = self._log, requested.fetch_offset, requested.last_fetched_epoch
+        if last_epoch >= 0:
+            epoch, end_offset = log.epochs.end_offset_for(last_epoch, log.log_end_offset)
+            if epoch < 0 or end_offset < 0:
+                raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, f"epoch {last_epoch} is not known here")
+            if epoch < last_epoch or end_offset < offset:
+                return EpochEndOffset(epoch=epoch, end_offset=end_offset)
+        if not log.log_start_offset <= offset <= log.log_end_offset:
+            held = f"{log.topic_partition} has {log.log_start_offset} up to {log.log_end_offset}"
+            raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, f"offset {offset} was requested, {held}")
+        return None
+
     def on_fetch(
         self, remote: RemoteReplica, broker_epoch: int, offset: int, log_start_offset: int, now_ms: int
     ) -> IsrChange | None:
-        """A follower holds everything below `offset`, which is within this log and of its history. What it may bring
-        about is a proposal to take the follower in, or to leave out one that has lost what was committed."""
+        """The follower has everything below `offset`, which is within this log and does not diverge. May propose to add
+        the follower to the ISR, or to remove one that has lost committed records."""
         if broker_epoch != self._brokers.registered_epoch(remote.broker_id):
-            # It knows of its registration before we do. It gets its records; its word counts once we know it too.
+            # The follower learned of its registration first. It receives records, but does not count yet.
             return None
         remote.on_fetch(broker_epoch, offset, log_start_offset, self._log.log_end_offset, now_ms)
         change = None
         if remote.broker_id in self.isr:
             if offset < self.high_watermark.value and self.proposed is None:
-                # It once said that it held what it asks for now: a disk has lost what was acknowledged with its word.
+                # It has acknowledged what it fetches now: its disk has lost committed records.
                 change = self._propose(tuple(broker_id for broker_id in self.isr if broker_id != remote.broker_id))
         else:
-            welcome = self._brokers.may_join(remote.broker_id, broker_epoch)
-            remote.joining = welcome and remote.caught_up_ms == now_ms
-            if welcome and self.proposed is None and self._has_caught_up(remote):
+            may_join = self._brokers.may_join(remote.broker_id, broker_epoch)
+            remote.joining = may_join and remote.caught_up_ms == now_ms
+            if may_join and self.proposed is None and self._has_caught_up(remote):
                 change = self._propose((*self.isr, remote.broker_id))
         self.on_progress()
         self.on_log_start_moved()
         return change
 
     def is_fully_caught_up(self, remote: RemoteReplica, broker_epoch: int, offset: int) -> bool:
-        """Whether the same fetch by this follower, made again, would bring nothing about: it is in sync, has all there
-        is, and its word has been counted."""
+        """Whether the same fetch of this follower, repeated, would change nothing: it is in the ISR, has all records,
+        and has been counted."""
         return (
             remote.broker_id in self.isr
             and remote.broker_epoch == broker_epoch
@@ -257,27 +342,27 @@ class Leader:
         )
 
     def _has_caught_up(self, remote: RemoteReplica) -> bool:
-        """Up to the watermark, and up to where this leadership began: before that point nobody can tell whether what
-        the follower holds is of this history (KIP-101)."""
+        """To the high watermark, and to the start of this leader epoch: below that, the follower's records may be of a
+        diverging log (KIP-101)."""
         return remote.log_end_offset >= max(self.high_watermark.value, self.epoch_start_offset)
 
     def check_lag(self, now_ms: int, lag_time_max_ms: int) -> IsrChange | None:
-        """Looked at from time to time: a proposal to leave out who has not been caught up for too long."""
+        """Called periodically. May propose to remove followers that have not been caught up for too long."""
         end = self._log.log_end_offset
         for remote in self.remotes.values():
             if remote.broker_id in self.isr and remote.caught_up_ms is None:
-                remote.caught_up_ms = now_ms  # a new leadership gives everybody the time to come forward
+                remote.caught_up_ms = now_ms  # in a new leader epoch everyone has the whole time to fetch first
             elif remote.joining and remote.lags(end, now_ms, lag_time_max_ms):
                 remote.joining = False
         change = None
         if self.proposed is None:
-            late = [
+            lagging = [
                 broker_id
                 for broker_id, remote in self.remotes.items()
                 if broker_id in self.isr and remote.lags(end, now_ms, lag_time_max_ms)
             ]
-            if late:
-                change = self._propose(tuple(broker_id for broker_id in self.isr if broker_id not in late))
+            if lagging:
+                change = self._propose(tuple(broker_id for broker_id in self.isr if broker_id not in lagging))
         self.on_progress()
         return change
 
@@ -295,7 +380,7 @@ class Leader:
     def on_proposal_response(
         self, change: IsrChange, error: ErrorCode, isr: tuple[int, ...] = (), partition_epoch: int = -1
     ) -> ProposalOutcome:
-        """The controller's word on a proposal; on another one than the current it means nothing any more."""
+        """The controller's response. It is ignored unless `change` is the current proposal."""
         if change is not self.proposed:
             return ProposalOutcome.DONE
         if error == ErrorCode.NONE:
@@ -304,13 +389,13 @@ class Leader:
             self.proposed = None
         else:
             return ProposalOutcome.DONE if error in _OUTDATED else ProposalOutcome.RETRY
-        self._has_news(at_once=False)
+        self._notify_sessions(urgent=False)
         self.on_progress()
         return ProposalOutcome.DONE
 
     def on_metadata(self, info: PartitionInfo) -> None:
-        """A committed change within this leader epoch. What we proposed comes back this way too: the answer told the
-        ISR before, but not who else is a replica now."""
+        """A committed change within this leader epoch, also an accepted proposal: the response contained the ISR, but
+        not the replicas."""
         if info.partition_epoch < self.partition_epoch:
             return
         if info.partition_epoch > self.partition_epoch:
@@ -321,4 +406,4 @@ class Leader:
         error = KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, why)
         for watermark in (self.high_watermark, self.last_stable_offset, self.low_watermark, self.log_end):
             watermark.lose(error)
-        self._has_news(at_once=True)
+        self._notify_sessions(urgent=True)

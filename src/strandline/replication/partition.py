@@ -31,8 +31,8 @@ from strandline.log.validation import Validated
 from strandline.metadata.values import PartitionInfo
 from strandline.model.errors import ErrorCode, KafkaError
 from strandline.model.ids import TopicPartition, Uuid
-from strandline.replication.leader import Brokers, IsrChange, Leader
-from strandline.replication.remote import RemoteReplica
+from strandline.replication.fetch_sessions import FetchSession, RequestedPartition
+from strandline.replication.leader import Brokers, IsrChange, Leader, RemoteReplica
 from strandline.runtime.offload import Offload
 from strandline.runtime.tasks import uninterrupted
 
@@ -262,13 +262,27 @@ class Partition:
         if log.flush_needed(now_ms):
             self._host.flush(self)
 
-    def on_fetch(
-        self, remote: RemoteReplica, broker_epoch: int, offset: int, log_start_offset: int, now_ms: int
-    ) -> None:
-        """A follower's fetch has been found to be in order."""
-        change = self.leading().on_fetch(remote, broker_epoch, offset, log_start_offset, now_ms)
-        if change is not None:
-            self._host.propose(self, change)
+    def on_follower_fetch(
+        self,
+        remote: RemoteReplica,
+        requested: RequestedPartition,
+        broker_epoch: int,
+        session: FetchSession | None,
+        now_ms: int | None,
+    ) -> bool:
+        """A fetch whose offset is valid. With `now_ms` None the leader does not count the offset: the logs diverge, or
+        it was counted before. True when the response must not wait: the high watermark has risen since the last one."""
+        leader = self.leading()
+        if session is not None:
+            remote.session, remote.session_key = session, requested.key
+        if now_ms is not None:
+            change = leader.on_fetch(remote, broker_epoch, requested.fetch_offset, requested.log_start_offset, now_ms)
+            if change is not None:
+                self._host.propose(self, change)
+        if remote.sent_high_watermark >= leader.high_watermark.value:
+            return False
+        remote.sent_high_watermark = leader.high_watermark.value
+        return True
 
     def check_lag(self, now_ms: int, lag_time_max_ms: int) -> None:
         self.hand_over_leadership_if_due()

@@ -13,8 +13,7 @@ from strandline.model.ids import Endpoint
 from strandline.protocol.messages.brokers import AlterPartitionRequest, AlterPartitionResponse
 from strandline.protocol.messages.fetch import FetchRequest
 from strandline.protocol.types import Message
-from strandline.replication.leader import IsrChange, Leader
-from strandline.replication.remote import RemoteReplica
+from strandline.replication.leader import IsrChange, Leader, RemoteReplica
 from strandline.runtime.tasks import TaskGroup
 from unit.replication.brokers import Cluster, on_virtual_time
 

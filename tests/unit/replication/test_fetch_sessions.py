@@ -1,4 +1,4 @@
-"""Incremental fetch sessions, without a server."""
+"""The leader's side of incremental fetch sessions."""
 
 from __future__ import annotations
 
@@ -6,11 +6,27 @@ from random import Random
 
 import pytest
 
+from strandline.handlers.fetch import handle_fetch
 from strandline.model.errors import ErrorCode, KafkaError
 from strandline.model.ids import Uuid
-from strandline.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ForgottenTopic, PartitionData
-from strandline.replication.fetch_sessions import FetchSession, FetchSessionCache, Wanted, wanted_by
-from strandline.replication.remote import RemoteReplica
+from strandline.protocol.apis import ApiKey
+from strandline.protocol.messages.fetch import (
+    FetchPartition,
+    FetchRequest,
+    FetchResponse,
+    FetchTopic,
+    ForgottenTopic,
+    PartitionData,
+    ReplicaState,
+)
+from strandline.replication.fetch_sessions import (
+    FetchSession,
+    FetchSessionCache,
+    RequestedPartition,
+    requested_partitions,
+)
+from unit.handlers.metadata_broker import FakeCall
+from unit.replication.brokers import TOPIC_ID, Cluster, on_virtual_time
 
 TOPIC = Uuid.of(7, 7)
 VERSION = 16
@@ -36,23 +52,23 @@ def request(
 
 def begin(
     cache: FetchSessionCache, request: FetchRequest, version: int, now_ms: int
-) -> tuple[FetchSession | None, list[Wanted]]:
-    return cache.begin(request, wanted_by(request), version, now_ms)
+) -> tuple[FetchSession | None, list[RequestedPartition]]:
+    return cache.begin(request, requested_partitions(request), version, now_ms)
 
 
 def sessions(slots: int = 10) -> FetchSessionCache:
     return FetchSessionCache(slots, Random(1))
 
 
-def test_a_session_remembers_what_was_asked_and_takes_changes() -> None:
+def test_a_session_keeps_its_partitions_and_applies_changes() -> None:
     cache = sessions()
-    session, wanted = begin(cache, request(0, 0, 0, 1, 2), VERSION, 0)
-    assert session is not None and [one.partition for one in wanted] == [0, 1, 2]
-    _, wanted = begin(cache, request(session.id, 1, 1, offset=50, forget=(0,)), VERSION, 1)
-    assert [(one.partition, one.fetch_offset) for one in wanted] == [(1, 50), (2, 0)]
+    session, requested = begin(cache, request(0, 0, 0, 1, 2), VERSION, 0)
+    assert session is not None and [each.partition for each in requested] == [0, 1, 2]
+    _, requested = begin(cache, request(session.id, 1, 1, offset=50, forget=(0,)), VERSION, 1)
+    assert [(each.partition, each.fetch_offset) for each in requested] == [(1, 50), (2, 0)]
 
 
-def test_a_wrong_epoch_or_an_unknown_session_is_refused() -> None:
+def test_a_wrong_epoch_or_an_unknown_session_is_rejected() -> None:
     cache = sessions()
     session, _ = begin(cache, request(0, 0, 0), VERSION, 0)
     assert session is not None
@@ -67,7 +83,7 @@ def test_a_wrong_epoch_or_an_unknown_session_is_refused() -> None:
     assert raised.value.code == ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR
 
 
-def test_a_session_ends_when_asked_to_or_when_nothing_is_left() -> None:
+def test_a_session_is_dropped_on_request_or_with_its_last_partition() -> None:
     cache = sessions()
     first, _ = begin(cache, request(0, 0, 0), VERSION, 0)
     assert first is not None
@@ -75,11 +91,11 @@ def test_a_session_ends_when_asked_to_or_when_nothing_is_left() -> None:
     assert session is None and len(cache) == 0
     second, _ = begin(cache, request(0, 0, 0), VERSION, 0)
     assert second is not None
-    session, wanted = begin(cache, request(second.id, 1, forget=(0,)), VERSION, 0)
-    assert session is None and wanted == [] and len(cache) == 0
+    session, requested = begin(cache, request(second.id, 1, forget=(0,)), VERSION, 0)
+    assert session is None and requested == [] and len(cache) == 0
 
 
-def test_a_full_cache_gives_no_session_unless_one_was_idle_for_two_minutes() -> None:
+def test_a_full_cache_grants_no_session_unless_one_was_idle_for_two_minutes() -> None:
     cache = sessions(slots=1)
     first, _ = begin(cache, request(0, 0, 0), VERSION, 0)
     assert begin(cache, request(0, 0, 1), VERSION, 100_000)[0] is None
@@ -87,7 +103,7 @@ def test_a_full_cache_gives_no_session_unless_one_was_idle_for_two_minutes() -> 
     assert first is not None and second is not None and first.id != second.id
 
 
-def test_epochs_go_round_from_the_largest_to_one() -> None:
+def test_session_epochs_wrap_around_to_one() -> None:
     cache = sessions()
     session, _ = begin(cache, request(0, 0, 0), VERSION, 0)
     assert session is not None
@@ -96,113 +112,145 @@ def test_epochs_go_round_from_the_largest_to_one() -> None:
     assert session.next_epoch == 1
 
 
-def test_only_news_is_told_and_who_had_data_goes_to_the_end_of_the_line() -> None:
+def test_only_news_is_sent_and_a_partition_with_records_moves_to_the_end() -> None:
     cache = sessions()
-    session, wanted = begin(cache, request(0, 0, 0, 1), VERSION, 0)
+    session, requested = begin(cache, request(0, 0, 0, 1), VERSION, 0)
     assert session is not None
     quiet = PartitionData(partition_index=0, high_watermark=5, log_start_offset=0, records=b"")
-    assert session.has_news(wanted[0], quiet)
-    assert not session.has_news(wanted[0], quiet)
+    assert session.must_send(requested[0], quiet)
+    assert not session.must_send(requested[0], quiet)
     failed = PartitionData(partition_index=0, error_code=6, high_watermark=-1, log_start_offset=-1, records=b"")
-    assert session.has_news(wanted[0], failed)
-    assert session.has_news(wanted[0], quiet), "after an error the partition is named again"
+    assert session.must_send(requested[0], failed)
+    assert session.must_send(requested[0], quiet), "after an error the partition is sent again"
     data = PartitionData(partition_index=0, high_watermark=5, log_start_offset=0, records=b"x")
-    assert session.has_news(wanted[0], data)
-    _, wanted = begin(cache, request(session.id, 1), VERSION, 0)
-    assert [one.partition for one in wanted] == [1, 0]
+    assert session.must_send(requested[0], data)
+    _, requested = begin(cache, request(session.id, 1), VERSION, 0)
+    assert [each.partition for each in requested] == [1, 0]
 
 
-def test_partitions_of_all_sessions_together_are_limited() -> None:
+def test_the_partitions_of_all_sessions_together_are_limited() -> None:
     cache = FetchSessionCache(10, Random(1), max_partitions=5)
     first, _ = begin(cache, request(0, 0, 0, 1, 2), VERSION, 0)
-    second, wanted = begin(cache, request(0, 0, 0, 1, 2), VERSION, 0)
-    assert first is not None and second is None and len(wanted) == 3, "it is served, without a session"
+    second, requested = begin(cache, request(0, 0, 0, 1, 2), VERSION, 0)
+    assert first is not None and second is None and len(requested) == 3, "the fetch is served without a session"
     third, _ = begin(cache, request(0, 0, 0, 1), VERSION, 0)
     assert third is not None
     with pytest.raises(KafkaError) as raised:
         begin(cache, request(third.id, 1, 5), VERSION, 0)
-    assert raised.value.code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND and len(cache) == 1, "it has to begin anew"
+    assert raised.value.code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND and len(cache) == 1, "the session is dropped"
     assert begin(cache, request(first.id, 1, 5, 6, forget=(0,)), VERSION, 0)[0] is first, "there is room again"
 
 
-def test_a_session_may_be_of_nothing_and_grow() -> None:
+def test_a_session_may_start_without_partitions() -> None:
     cache = sessions()
-    session, wanted = begin(cache, request(0, 0), VERSION, 0)
-    assert session is not None and wanted == []
-    assert [one.partition for one in begin(cache, request(session.id, 1, 4), VERSION, 0)[1]] == [4]
+    session, requested = begin(cache, request(0, 0), VERSION, 0)
+    assert session is not None and requested == []
+    assert [each.partition for each in begin(cache, request(session.id, 1, 4), VERSION, 0)[1]] == [4]
 
 
-def test_of_a_partition_named_twice_the_last_word_counts() -> None:
+def test_of_a_partition_named_twice_the_last_mention_counts() -> None:
     cache = sessions()
     twice = request(0, 0, 0, 1)
     twice.topics[0].partitions.append(FetchPartition(partition=0, fetch_offset=9))
-    _, wanted = begin(cache, twice, VERSION, 0)
-    assert [(one.partition, one.fetch_offset) for one in wanted] == [(0, 9), (1, 0)]
+    _, requested = begin(cache, twice, VERSION, 0)
+    assert [(each.partition, each.fetch_offset) for each in requested] == [(0, 9), (1, 0)]
 
 
-def test_an_answer_that_comes_after_its_partition_was_forgotten_does_no_harm() -> None:
+def test_a_read_of_a_partition_that_was_forgotten_meanwhile_is_still_sent() -> None:
     cache = sessions()
     session, (waiting,) = begin(cache, request(0, 0, 0), VERSION, 0)
     assert session is not None
     begin(cache, request(session.id, 1, 1, forget=(0,)), VERSION, 0)
-    assert session.has_news(waiting, PartitionData(records=b"x"))
+    assert session.must_send(waiting, PartitionData(records=b"x"))
 
 
-def following(*partitions: int) -> tuple[FetchSessionCache, FetchSession, dict[int, RemoteReplica]]:
-    """A follower's session, everything in which has been told that its high watermark is 0 and its log starts there."""
+def follower_session(*partitions: int) -> tuple[FetchSessionCache, FetchSession]:
+    """A session whose follower was sent high watermark 0 and log start offset 0 of every partition."""
     cache = sessions()
-    session, wanted = begin(cache, request(0, 0, *partitions), VERSION, 0)
+    session, requested = begin(cache, request(0, 0, *partitions), VERSION, 0)
     assert session is not None
-    remotes = {}
-    for one in wanted:
-        session.has_news(one, PartitionData(high_watermark=0, log_start_offset=0))
-        remotes[one.partition] = RemoteReplica(2)
-        session.listen(one, remotes[one.partition])
-    return cache, session, remotes
+    for each in requested:
+        session.must_send(each, PartitionData(high_watermark=0, log_start_offset=0))
+    return cache, session
 
 
-def looked_at(session: FetchSession, replica_epoch: int = 7) -> list[int]:
-    return [one.partition for one in session.partitions_with_news(replica_epoch)]
+def with_news(session: FetchSession, replica_epoch: int = 7) -> list[int]:
+    return [each.partition for each in session.partitions_with_news(replica_epoch)]
 
 
-def rest(session: FetchSession, high_watermark: int = 0, replica_epoch: int = 7) -> None:
-    for one in session.partitions_with_news(replica_epoch):
-        session.rest(one, PartitionData(high_watermark=high_watermark, log_start_offset=0))
+def catch_up(session: FetchSession, high_watermark: int = 0, replica_epoch: int = 7) -> None:
+    for each in session.partitions_with_news(replica_epoch):
+        session.skip_until_news(each, PartitionData(high_watermark=high_watermark, log_start_offset=0))
 
 
-def test_who_has_nothing_to_hear_is_not_looked_at_until_there_is_news() -> None:
-    cache, session, remotes = following(0, 1, 2)
-    assert looked_at(session) == [0, 1, 2]
-    rest(session)
-    assert looked_at(session) == []
-    for partition, at_once in ((2, False), (1, True)):
-        listener = remotes[partition].listener
-        assert listener is not None
-        listener(at_once)
-    assert looked_at(session) == [2, 1], "in the order of the news"
-    assert session.calls.value == 1, "a fetch that waits is answered for one of them only"
-    rest(session)
+def test_a_fully_caught_up_partition_is_skipped_until_its_leader_has_news() -> None:
+    cache, session = follower_session(0, 1, 2)
+    assert with_news(session) == [0, 1, 2]
+    catch_up(session)
+    assert with_news(session) == []
+    session.on_news((TOPIC, "", 2), urgent=False)
+    session.on_news((TOPIC, "", 1), urgent=True)
+    assert with_news(session) == [2, 1], "in the order of the news"
+    assert session.urgent_news.value == 1, "only one of them ends the wait of a fetch"
+    catch_up(session)
     begin(cache, request(session.id, 1, 0, offset=5), VERSION, 0)
-    assert looked_at(session) == [0], "what a request names is looked at"
+    assert with_news(session) == [0], "a partition that the request names is not skipped"
 
 
-def test_who_is_yet_to_be_told_something_does_not_rest() -> None:
-    _, session, _ = following(0)
-    rest(session, high_watermark=1)
-    assert looked_at(session) == [0]
+def test_a_partition_with_something_left_to_send_is_not_skipped() -> None:
+    _, session = follower_session(0)
+    catch_up(session, high_watermark=1)
+    assert with_news(session) == [0]
 
 
-def test_a_follower_that_was_registered_anew_has_all_its_words_counted_again() -> None:
-    _, session, _ = following(0, 1)
-    rest(session)
-    assert looked_at(session, replica_epoch=8) == [0, 1]
+def test_after_a_new_registration_of_the_follower_no_partition_is_skipped() -> None:
+    _, session = follower_session(0, 1)
+    catch_up(session)
+    assert with_news(session, replica_epoch=8) == [0, 1]
 
 
-def test_who_was_forgotten_is_not_woken() -> None:
-    cache, session, remotes = following(0, 1)
-    rest(session)
+def test_news_of_a_forgotten_partition_are_ignored() -> None:
+    cache, session = follower_session(0, 1)
+    catch_up(session)
     begin(cache, request(session.id, 1, forget=(0,)), VERSION, 0)
-    listener = remotes[0].listener
-    assert listener is not None
-    listener(True)
-    assert looked_at(session) == []
+    session.on_news((TOPIC, "", 0), urgent=True)
+    assert with_news(session) == [] and session.urgent_news.value == 0
+
+
+def follower_fetch(session_id: int, epoch: int, *partitions: int, max_wait_ms: int = 500) -> FetchRequest:
+    fetch = request(session_id, epoch, *partitions, offset=1)
+    fetch.max_wait_ms, fetch.min_bytes, fetch.max_bytes = max_wait_ms, 1, 1 << 20
+    for topic in fetch.topics:
+        topic.topic_id = TOPIC_ID
+        for each in topic.partitions:
+            each.current_leader_epoch, each.last_fetched_epoch, each.partition_max_bytes = 0, 0, 1 << 20
+    return fetch
+
+
+@pytest.mark.parametrize("epoch", [-1, 0])
+def test_a_follower_is_answered_at_once_if_the_high_watermark_has_risen_and_else_waits(epoch: int) -> None:
+    """With or without sessions, and also by the first fetch of a new session: what the follower was last sent is stored
+    with the leader, not in the session."""
+
+    async def scenario(cluster: Cluster) -> None:
+        cluster.create(isr=[1, 2])
+        cluster.unreachable |= {2, 3}
+        leader = cluster.brokers[1]
+        await leader.produce("a", acks=1)
+
+        async def fetch(partition: int = 0) -> tuple[FetchResponse, int]:
+            info = cluster.image.committed.broker(2)
+            assert info is not None
+            sent = follower_fetch(0, epoch, partition)
+            sent.replica_state = ReplicaState(replica_id=2, replica_epoch=info.epoch)
+            began_ms = cluster.world.clock.now_ms()
+            response = await handle_fetch(leader.context, FakeCall(ApiKey.FETCH, 17), sent)
+            return response, cluster.world.clock.now_ms() - began_ms
+
+        response, took_ms = await fetch()
+        assert response.responses[0].partitions[0].high_watermark == 1 and took_ms == 0
+        assert (response.session_id != 0) is (epoch == 0)
+        response, took_ms = await fetch()
+        assert response.responses[0].partitions[0].high_watermark == 1 and took_ms == 500
+
+    on_virtual_time(scenario)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
+
 import pytest
 
 from strandline.log.settings import LogSettings
@@ -10,6 +12,7 @@ from strandline.model.errors import ErrorCode
 from strandline.model.ids import Uuid
 from strandline.protocol.messages.fetch import PartitionData
 from strandline.records.batch import Record, encode_batch
+from strandline.replication.fetch_sessions import FetchSession, RequestedPartition
 from strandline.replication.follower import (
     Append,
     Delayed,
@@ -184,38 +187,46 @@ def test_the_low_watermark_waits_for_everybody_in_the_isr_and_for_nobody_else() 
     assert leading.low_watermark.value == 1
 
 
-def test_whoever_answers_a_follower_hears_of_news_and_how_urgent_it_is() -> None:
+def test_the_leader_notifies_the_followers_fetch_session_of_news() -> None:
     leading = leader(isr=(1, 2, 3))
     log, remote = leading._log, leading.remote(2, 7, 5)
     assert remote is not None
     leading.on_fetch(remote, 7, 0, 0, now_ms=0)
     assert leading.is_fully_caught_up(remote, 7, 0)
-    news: list[bool] = []
-    remote.listener = news.append
+    requested = RequestedPartition(TOPIC_ID, "", 0, 0, 1000)
+    remote.session = FetchSession(1, True, OrderedDict({requested.key: requested}), 1, 0, 0)
+    remote.session_key = requested.key
+    urgent_before = 0
 
-    def heard() -> list[bool]:
-        found = list(news)
-        news.clear()
-        return found
+    def notified() -> bool | None:
+        """Whether the last news were urgent; None: there were none."""
+        nonlocal urgent_before
+        assert remote is not None and remote.session is not None
+        news, urgent = bool(remote.session.with_news), remote.session.urgent_news.value > urgent_before
+        remote.session.with_news.clear()
+        urgent_before = remote.session.urgent_news.value
+        return urgent if news else None
 
     log.append_as_follower(encode_batch([Record(0, WALL_MS, None, b"a", ())], leader_epoch=5))
     leading.on_append(now_ms=1)
-    assert heard() == [True]
+    assert notified() is True
     assert not leading.is_fully_caught_up(remote, 7, 0), "it lacks a record"
     leading.on_fetch(remote, 7, 1, 0, now_ms=2)
-    assert heard() == [] and leading.is_fully_caught_up(remote, 7, 1) and not leading.is_fully_caught_up(remote, 8, 1)
+    assert notified() is None
+    assert leading.is_fully_caught_up(remote, 7, 1) and not leading.is_fully_caught_up(remote, 8, 1)
     other = leading.remote(3, 7, 5)
     assert other is not None
     leading.on_fetch(other, 7, 1, 0, now_ms=3)
-    assert heard() == [False], "the high watermark has risen"
+    assert notified() is False, "the high watermark has risen"
     log.delete_records_before(1)
     leading.on_log_start_moved()
+    assert notified() is False
     leading.on_log_start_moved()
-    assert heard() == [False]
+    assert notified() is None
     leading.on_metadata(PartitionInfo((1, 2, 3), (1, 3), leader=1, leader_epoch=5, partition_epoch=4))
-    assert heard() == [False] and not leading.is_fully_caught_up(remote, 7, 1), "it has to come back into the ISR"
+    assert notified() is False and not leading.is_fully_caught_up(remote, 7, 1), "it has to join the ISR again"
     leading.resign("over")
-    assert heard() == [True]
+    assert notified() is True
 
 
 def test_a_follower_that_had_everything_until_an_append_has_the_whole_time_to_follow() -> None:
