@@ -1,8 +1,7 @@
-"""Access control entries: CreateAcls (30), DeleteAcls (31). Kept here; whoever judges by them reads committed metadata.
+"""Access control entries: CreateAcls (30), DeleteAcls (31). The authorizer reads them from committed metadata.
 
-Without an authorizer nobody would judge by them, and a list that protects nothing is worse than none: then both are
-answered SECURITY_DISABLED, as in Kafka. An entry that exists already is created without a word; entries are deleted by
-filters, each of which is answered for itself.
+Without an authorizer ACLs would protect nothing, so both requests fail with SECURITY_DISABLED, as in Kafka. Creating an
+entry that exists succeeds and writes nothing; entries are deleted by filters, each with its own result.
 """
 
 from __future__ import annotations
@@ -28,13 +27,13 @@ from strandline.protocol.messages.acls import (
 from strandline.protocol.messages.metadata_records import AccessControlEntryRecord, RemoveAccessControlEntryRecord
 from strandline.protocol.types import Message
 
-# Kafka's numbers. ANY (1) matches everything, in a filter only; 0 stands for what a reader does not know.
+# Kafka's codes. ANY (1) matches everything, in a filter only; 0 is a code that the reader does not know.
 ANY: Final = 1
 _RESOURCES: Final = range(2, 8)
 _MATCH, _LITERAL, _PREFIXED = 2, 3, 4
 _OPERATIONS: Final = range(2, 16)
 _DENY, _ALLOW = 2, 3
-# The literal name that means every resource of a type.
+# The literal name of all resources of a type.
 WILDCARD: Final = "*"
 
 Entry = tuple[int, str, int, str, str, int, int]
@@ -68,22 +67,22 @@ class Acls:
     def delete(self, request: DeleteAclsRequest) -> Decision[DeleteAclsResponse]:
         self._check_enabled()
         acls = sorted(self._view.acls(), key=_entry)
-        doomed: dict[Uuid, None] = {}
+        deleted: dict[Uuid, None] = {}
         results: list[DeleteAclsFilterResult] = []
-        for wanted in request.filters:
+        for filter_ in request.filters:
             try:
-                _check_filter(wanted)
+                _check_filter(filter_)
             except KafkaError as error:
                 results.append(DeleteAclsFilterResult(error_code=error.code, error_message=error.why))
                 continue
-            matching = [acl for acl in acls if matches(wanted, acl)]
-            doomed.update((acl.id, None) for acl in matching)
+            matching = [acl for acl in acls if matches(filter_, acl)]
+            deleted.update((acl.id, None) for acl in matching)
             results.append(
                 DeleteAclsFilterResult(error_message=None, matching_acls=[_described(acl) for acl in matching])
             )
-        if len(doomed) > MAX_RECORDS_PER_DECISION:
-            raise KafkaError(ErrorCode.POLICY_VIOLATION, f"{len(doomed)} entries are too many to delete at once")
-        records: list[Message] = [RemoveAccessControlEntryRecord(id=id_) for id_ in doomed]
+        if len(deleted) > MAX_RECORDS_PER_DECISION:
+            raise KafkaError(ErrorCode.POLICY_VIOLATION, f"{len(deleted)} entries are too many to delete at once")
+        records: list[Message] = [RemoveAccessControlEntryRecord(id=id_) for id_ in deleted]
         return Decision(DeleteAclsResponse(filter_results=results), records)
 
     def _check_enabled(self) -> None:
@@ -91,26 +90,26 @@ class Acls:
             raise KafkaError(ErrorCode.SECURITY_DISABLED, "no authorizer is configured")
 
 
-def matches(wanted: DeleteAclsFilter, acl: AccessControlEntryRecord) -> bool:
+def matches(filter_: DeleteAclsFilter, acl: AccessControlEntryRecord) -> bool:
     return (
-        wanted.resource_type_filter in (ANY, acl.resource_type)
-        and _matches_name(wanted, acl)
-        and wanted.principal_filter in (None, acl.principal)
-        and wanted.host_filter in (None, acl.host)
-        and wanted.operation in (ANY, acl.operation)
-        and wanted.permission_type in (ANY, acl.permission_type)
+        filter_.resource_type_filter in (ANY, acl.resource_type)
+        and _matches_name(filter_, acl)
+        and filter_.principal_filter in (None, acl.principal)
+        and filter_.host_filter in (None, acl.host)
+        and filter_.operation in (ANY, acl.operation)
+        and filter_.permission_type in (ANY, acl.permission_type)
     )
 
 
-def _matches_name(wanted: DeleteAclsFilter, acl: AccessControlEntryRecord) -> bool:
-    name, kind = wanted.resource_name_filter, wanted.pattern_type_filter
+def _matches_name(filter_: DeleteAclsFilter, acl: AccessControlEntryRecord) -> bool:
+    name, kind = filter_.resource_name_filter, filter_.pattern_type_filter
     if kind not in (ANY, _MATCH, acl.pattern_type):
         return False
     if name is None or name == acl.resource_name:
         return True
     if kind != _MATCH:
         return False
-    # What would be asked about a resource of this name (KIP-290).
+    # MATCH: every entry that applies to a resource of this name (KIP-290).
     if acl.pattern_type == _PREFIXED:
         return name.startswith(acl.resource_name)
     return acl.resource_name == WILDCARD
@@ -118,32 +117,32 @@ def _matches_name(wanted: DeleteAclsFilter, acl: AccessControlEntryRecord) -> bo
 
 def _check(creation: AclCreation) -> None:
     if creation.resource_type not in _RESOURCES:
-        raise _invalid(f"{creation.resource_type} is not a type of resources")
+        raise _invalid(f"{creation.resource_type} is not a resource type")
     if creation.resource_pattern_type not in (_LITERAL, _PREFIXED):
         raise _invalid(f"a pattern of type {creation.resource_pattern_type} cannot be created")
     if creation.operation not in _OPERATIONS:
         raise _invalid(f"{creation.operation} is not an operation")
     if creation.permission_type not in (_DENY, _ALLOW):
-        raise _invalid(f"{creation.permission_type} is neither a denial nor a permission")
+        raise _invalid(f"{creation.permission_type} is not a permission type")
     if not creation.resource_name:
         raise _invalid("the resource has no name")
     if ":" not in creation.principal:
         raise _invalid(f"{creation.principal!r} is not a principal: it has no type, as in User:name")
 
 
-def _check_filter(wanted: DeleteAclsFilter) -> None:
+def _check_filter(filter_: DeleteAclsFilter) -> None:
     known = (
-        wanted.resource_type_filter == ANY or wanted.resource_type_filter in _RESOURCES,
-        wanted.pattern_type_filter in (ANY, _MATCH, _LITERAL, _PREFIXED),
-        wanted.operation == ANY or wanted.operation in _OPERATIONS,
-        wanted.permission_type in (ANY, _DENY, _ALLOW),
+        filter_.resource_type_filter == ANY or filter_.resource_type_filter in _RESOURCES,
+        filter_.pattern_type_filter in (ANY, _MATCH, _LITERAL, _PREFIXED),
+        filter_.operation == ANY or filter_.operation in _OPERATIONS,
+        filter_.permission_type in (ANY, _DENY, _ALLOW),
     )
     if not all(known):
-        raise _invalid("the filter asks for something that does not exist")
+        raise _invalid("the filter contains an unknown code")
 
 
 def _entry(acl: AccessControlEntryRecord) -> Entry:
-    """What makes two entries the same: everything but the id."""
+    """The identity of an entry: every field except the id."""
     return (
         acl.resource_type,
         acl.resource_name,

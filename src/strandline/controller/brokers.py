@@ -1,12 +1,13 @@
 """Brokers: registration (62), heartbeats (63), fencing, controlled shutdown, unregistration (64); controllers (70).
 
-A broker's life, as the controller sees it; every arrow is a record:
+The states of a broker; every arrow is a record:
 
-    registered (fenced) ──caught up──▶ unfenced ──wants to go──▶ in controlled shutdown ──nothing left──▶ fenced
-           ▲                              │ session over, or wants to be fenced                              │
-           └──────────────────────────────┴──────────────────────────────────────────────────────────────────┘
+    registered (fenced) ──caught up──▶ unfenced ──wants shutdown──▶ in controlled shutdown ──leads nothing──▶ fenced
+           ▲                              │ session timed out, or wants to be fenced                            │
+           └──────────────────────────────┴─────────────────────────────────────────────────────────────────────┘
 
-The broker epoch is the offset of the record that registered it. Whoever speaks with another epoch is a ghost.
+The broker epoch is the offset of the record that registered the broker. A request with another epoch comes from an
+earlier process, and is rejected (`registered_broker`).
 """
 
 from __future__ import annotations
@@ -16,11 +17,10 @@ from enum import Enum, auto
 
 from strandline.controller.decisions import MAX_RECORDS_PER_DECISION, Decision, Steps
 from strandline.controller.election_rules import TopicElectionRules, elr_enabled
-from strandline.controller.live_brokers import registered_broker
-from strandline.controller.partition_changes import come, leads_any, leave
+from strandline.controller.failure_detector import UnconfirmedFailures
+from strandline.controller.partition_changes import Walk, elect_leaderless, leads_any, remove_from_isrs
 from strandline.controller.sessions import FormerLeader, Session, Sessions
 from strandline.controller.settings import ControllerSettings
-from strandline.controller.unconfirmed_failures import UnconfirmedFailures
 from strandline.metadata.cluster_image import METADATA_VERSION
 from strandline.metadata.record_versions import CONTROLLERS_SINCE, CORDONED_DIRECTORIES_SINCE, DIRECTORIES_SINCE
 from strandline.metadata.values import BrokerInfo
@@ -49,13 +49,12 @@ from strandline.protocol.messages.metadata_records import (
 from strandline.protocol.types import Message
 
 FENCED, UNFENCED = 1, -1
-Walk = Generator[None, None, None]
 
 
 class Next(Enum):
-    """What a heartbeat makes of a broker."""
+    """The state of a broker after a heartbeat."""
 
-    AS_IT_IS = auto()
+    UNCHANGED = auto()
     FENCED = auto()
     UNFENCED = auto()
     CONTROLLED_SHUTDOWN = auto()
@@ -63,34 +62,36 @@ class Next(Enum):
 
 
 class Brokers:
-    def __init__(self, view: View, settings: ControllerSettings, doubts: UnconfirmedFailures | None = None) -> None:
+    def __init__(
+        self, view: View, settings: ControllerSettings, unconfirmed: UnconfirmedFailures | None = None
+    ) -> None:
         self._view = view
         self._settings = settings
-        self.doubts = doubts or UnconfirmedFailures()
+        self.unconfirmed = unconfirmed or UnconfirmedFailures()
         self.sessions = self._no_sessions()
 
     def _no_sessions(self) -> Sessions:
         return Sessions(self._settings.broker_session_timeout_ms, self._settings.broker_heartbeat_interval_ms)
 
     def activate(self, now_ms: int, former_leader: FormerLeader | None = None) -> None:
-        """Every broker that is not fenced gets the time of a whole session to be heard, but for who led before."""
+        """Starts a whole session for every broker that is not fenced, and a shorter one for the former leader."""
         if former_leader is None or not self._settings.failure_detection:
             heard_ms = {}
         else:
             heard_ms = {former_leader.id: former_leader.heard_ms}
         self.sessions = self._no_sessions()
-        self.doubts.clear()
+        self.unconfirmed.clear()
         for broker in self._view.brokers():
             if not broker.fenced:
                 self.sessions.start(broker.id, broker.epoch, now_ms, heard_ms.get(broker.id))
             elif self._settings.failure_detection:
-                # Perhaps a moment ago, by the controller before this one, on evidence.
-                self.doubts.begin(broker.id, now_ms + self._settings.broker_session_timeout_ms)
+                # The former active controller may have fenced it a moment ago, as failed.
+                self.unconfirmed.add(broker.id, now_ms + self._settings.broker_session_timeout_ms)
 
     def predecessor(self) -> BrokerInfo | None:
-        """Who is registered under this node's own id, if that was a process before this one.
+        """The broker registered under this node's id, if that was an earlier process.
 
-        It is dead: it held the lock on the log directories that is ours now.
+        That process has ended: it held the lock on the log directories that this one holds now.
         """
         broker = self._view.broker(self._settings.node_id)
         if broker is None or broker.fenced or self._settings.incarnation_id is None:
@@ -100,48 +101,50 @@ class Brokers:
     def register(
         self, request: BrokerRegistrationRequest, next_offset: int, now_ms: int
     ) -> Steps[BrokerRegistrationResponse]:
-        """`next_offset` is where the first record of this decision will stand.
+        """`next_offset` is the offset of the first record of this decision.
 
-        A broker that comes back leaves its partitions first, and its registration is the last record: no partition ever
-        counts on a broker that is not what it was. The broker's epoch is the offset of that. One that has kept its
-        memory, which it shows by knowing its previous epoch, stays eligible where it was.
+        A broker that restarted leaves its ISRs first, and its registration is the last record, so that no partition
+        relies on the new process. The offset of that record is the broker epoch. A broker that knows its previous epoch
+        has kept its logs, and stays in the ELR.
         """
         if request.cluster_id != self._settings.cluster_id:
             raise KafkaError(
                 ErrorCode.INCONSISTENT_CLUSTER_ID,
-                f"broker {request.broker_id} is of cluster {request.cluster_id}, this is {self._settings.cluster_id}",
+                f"broker {request.broker_id} belongs to cluster {request.cluster_id}, not {self._settings.cluster_id}",
             )
         known = self._view.broker(request.broker_id)
         again = known is not None and known.incarnation_id == request.incarnation_id
         if known is not None and not again:
-            self._check_gone(known, request, now_ms)
+            self._check_stopped(known, request, now_ms)
         if request.is_migrating_zk_broker:
-            raise KafkaError(ErrorCode.BROKER_ID_NOT_REGISTERED, "brokers that come from ZooKeeper are not taken in")
+            raise KafkaError(
+                ErrorCode.BROKER_ID_NOT_REGISTERED, "brokers that migrate from ZooKeeper are not supported"
+            )
         self._check_directories(request)
         self._check_features(request)
         records: list[Message] = []
         if known is not None and not again:
-            # Its predecessor may never have been fenced, and a broker that starts is in sync with nobody.
-            # One that comes without a directory it had may have lost what was in it, whatever the others remember.
+            # Its predecessor may never have been fenced, and a broker that starts is in no ISR.
+            # A broker without a directory that it had may have lost records, whatever its other directories contain.
             lost = not set(known.directories) <= set(request.log_dirs)
-            forgot = (lost or request.previous_broker_epoch != known.epoch) and elr_enabled(self._view)
-            yield from leave(self._view, self._rules(), known.id, records, unclean_shutdown=forgot)
+            unclean = (lost or request.previous_broker_epoch != known.epoch) and elr_enabled(self._view)
+            yield from remove_from_isrs(self._view, self._rules(), known.id, records, unclean_shutdown=unclean)
         epoch = known.epoch if again and known is not None else next_offset + len(records)
         records.append(_register_record(request, epoch, known if again else None, self._view.metadata_version))
-        # A session begins with the first heartbeat: whoever only registers keeps nobody else from doing so.
-        appended = None if again else self._session_ends(request.broker_id)
+        # The session starts with the first heartbeat, so a registration alone does not block another one.
+        on_appended = None if again else self._end_session(request.broker_id)
         atomic = len(records) <= MAX_RECORDS_PER_DECISION
-        return Decision(BrokerRegistrationResponse(broker_epoch=epoch), records, atomic=atomic, appended=appended)
+        return Decision(BrokerRegistrationResponse(broker_epoch=epoch), records, atomic=atomic, on_appended=on_appended)
 
-    def _session_ends(self, broker_id: int) -> Callable[[int], None]:
-        """With the records that say so, and not before: a request may be given up until they are in the log."""
+    def _end_session(self, broker_id: int) -> Callable[[int], None]:
+        """Ends it when the records are in the log and not before, because until then the request may fail."""
 
         def on_appended(_offset: int) -> None:
             self.sessions.end(broker_id)
 
         return on_appended
 
-    def _check_gone(self, predecessor: BrokerInfo, request: BrokerRegistrationRequest, now_ms: int) -> None:
+    def _check_stopped(self, predecessor: BrokerInfo, request: BrokerRegistrationRequest, now_ms: int) -> None:
         if predecessor is self.predecessor() and request.incarnation_id == self._settings.incarnation_id:
             return
         if self.sessions.is_alive(predecessor.id, predecessor.epoch, now_ms):
@@ -174,12 +177,14 @@ class Brokers:
             if level is not None and not low <= level <= high:
                 raise _unsupported(request.broker_id, feature.name, low, high, level)
         if METADATA_VERSION in finalized:
-            raise KafkaError(ErrorCode.INVALID_REGISTRATION, "the registration does not say which metadata it supports")
+            raise KafkaError(
+                ErrorCode.INVALID_REGISTRATION, "the registration names no supported range of metadata.version"
+            )
         for name, level in finalized.items():
             raise _unsupported(request.broker_id, name, 0, 0, level)
 
-    def heard(self, request: BrokerHeartbeatRequest, now_ms: int) -> None:
-        """A heartbeat has arrived and waits for its turn: a busy controller takes nobody for silent."""
+    def renew_session(self, request: BrokerHeartbeatRequest, now_ms: int) -> None:
+        """Called when a heartbeat arrives, before it queues: a busy controller must not time out its sender."""
         self.sessions.renew(request.broker_id, request.broker_epoch, now_ms)
 
     def heartbeat(self, request: BrokerHeartbeatRequest, now_ms: int) -> Steps[BrokerHeartbeatResponse]:
@@ -187,35 +192,35 @@ class Brokers:
         session = self.sessions.touch(broker.id, broker.epoch, request.current_metadata_offset, now_ms)
         records: list[Message] = []
         if self._failed_directories(broker, request):
-            # Whatever else the broker wants, it wants with the next heartbeat too, and by then this is settled.
-            upcoming = Next.AS_IT_IS
+            # Whatever else the broker wants, its next heartbeat wants too, and by then this is decided.
+            upcoming = Next.UNCHANGED
             yield from self._take_offline(broker, request, records)
         else:
             upcoming = yield from self._next(broker, session, request)
             yield from self._become(broker, upcoming, records)
         self._note_cordoned(broker, request, records)
-        answer = BrokerHeartbeatResponse(
+        response = BrokerHeartbeatResponse(
             is_caught_up=request.current_metadata_offset >= broker.epoch,
-            is_fenced=broker.fenced if upcoming is Next.AS_IT_IS else upcoming in (Next.FENCED, Next.SHUTDOWN_NOW),
+            is_fenced=broker.fenced if upcoming is Next.UNCHANGED else upcoming in (Next.FENCED, Next.SHUTDOWN_NOW),
             should_shut_down=upcoming is Next.SHUTDOWN_NOW,
         )
-        appended = None
+        on_appended = None
         if upcoming is Next.SHUTDOWN_NOW:
-            appended = self._session_ends(broker.id)
+            on_appended = self._end_session(broker.id)
         elif upcoming is Next.CONTROLLED_SHUTDOWN and records:
-            appended = session.shutting_down
-        return Decision(answer, records, atomic=False, appended=appended)
+            on_appended = session.on_shutdown_appended
+        return Decision(response, records, atomic=False, on_appended=on_appended)
 
     def _become(self, broker: BrokerInfo, upcoming: Next, records: list[Message]) -> Walk:
         if upcoming is Next.UNFENCED:
             records.append(_change(broker, fenced=UNFENCED))
-            yield from come(self._view, self._rules(), broker.id, records)
+            yield from elect_leaderless(self._view, self._rules(), broker.id, records)
         elif upcoming is Next.CONTROLLED_SHUTDOWN:
             if not broker.in_controlled_shutdown:
                 records.append(_change(broker, in_controlled_shutdown=1))
-            yield from leave(self._view, self._rules(), broker.id, records)
+            yield from remove_from_isrs(self._view, self._rules(), broker.id, records)
         elif upcoming in (Next.FENCED, Next.SHUTDOWN_NOW) and not broker.fenced:
-            yield from leave(self._view, self._rules(), broker.id, records)
+            yield from remove_from_isrs(self._view, self._rules(), broker.id, records)
             records.append(_change(broker, fenced=FENCED))
 
     def _next(
@@ -225,32 +230,33 @@ class Brokers:
             if request.want_shut_down:
                 return Next.SHUTDOWN_NOW
             caught_up = request.current_metadata_offset >= broker.epoch
-            return Next.UNFENCED if caught_up and not request.want_fence else Next.AS_IT_IS
+            return Next.UNFENCED if caught_up and not request.want_fence else Next.UNCHANGED
         if request.want_fence:
             return Next.SHUTDOWN_NOW if request.want_shut_down else Next.FENCED
         if not request.want_shut_down:
-            return Next.AS_IT_IS
+            return Next.UNCHANGED
         if (yield from leads_any(self._view, broker.id)):
             return Next.CONTROLLED_SHUTDOWN
         if not broker.in_controlled_shutdown:
             return Next.SHUTDOWN_NOW
         others = [other.id for other in self._view.brokers() if other.active]
         lowest = self.sessions.lowest_metadata_offset(others)
-        everybody_knows = lowest is None or session.shutdown_offset is None or lowest >= session.shutdown_offset
-        return Next.SHUTDOWN_NOW if everybody_knows else Next.CONTROLLED_SHUTDOWN
+        replayed = lowest is None or session.shutdown_offset is None or lowest >= session.shutdown_offset
+        return Next.SHUTDOWN_NOW if replayed else Next.CONTROLLED_SHUTDOWN
 
     def _failed_directories(self, broker: BrokerInfo, request: BrokerHeartbeatRequest) -> list[Uuid]:
-        """Those that were online until now."""
+        """Those that were online before this heartbeat."""
         if not request.offline_log_dirs or self._view.metadata_version < DIRECTORIES_SINCE:
             return []
         return [directory for directory in broker.directories if directory in request.offline_log_dirs]
 
     def _take_offline(self, broker: BrokerInfo, request: BrokerHeartbeatRequest, records: list[Message]) -> Walk:
-        """A broker that loses its last directory has nothing to say about the others: it stops by itself."""
+        """A broker that loses its last directory stops by itself, so no record of its directories is needed."""
         failed = self._failed_directories(broker, request)
-        # What was in them is not to be trusted again: not in sync any more, and not eligible either.
-        forgot = elr_enabled(self._view)
-        yield from leave(self._view, self._rules(), broker.id, records, directories=failed, unclean_shutdown=forgot)
+        # The replicas in them may have lost records: they leave the ISR and the ELR.
+        unclean = elr_enabled(self._view)
+        rules = self._rules()
+        yield from remove_from_isrs(self._view, rules, broker.id, records, directories=failed, unclean_shutdown=unclean)
         online = [directory for directory in broker.directories if directory not in failed]
         if online:
             records.append(_change(broker, log_dirs=online))
@@ -261,18 +267,18 @@ class Brokers:
         if broker.cordoned_directories != tuple(request.cordoned_log_dirs):
             records.append(_change(broker, cordoned_log_dirs=list(request.cordoned_log_dirs)))
 
-    def fence(self, broker_id: int, *, on_evidence: bool = False) -> Steps[None]:
-        """Its session is over: partitions first, the broker last, so that it is in no ISR when it is fenced.
+    def fence(self, broker_id: int, *, failed: bool = False) -> Steps[None]:
+        """The broker's own record comes last, so that it is in no ISR when it is fenced.
 
-        On mere evidence of its death it is in doubt for as long as its session would have lasted.
+        `failed`: by the failure detector. The failure is unconfirmed for as long as the session would have lasted.
         """
         records: list[Message] = []
         broker = self._view.broker(broker_id)
         session = self.sessions.end(broker_id)
-        if on_evidence and session is not None:
-            self.doubts.begin(broker_id, session.deadline_ms)
+        if failed and session is not None:
+            self.unconfirmed.add(broker_id, session.deadline_ms)
         if broker is not None and not broker.fenced:
-            yield from leave(self._view, self._rules(), broker_id, records)
+            yield from remove_from_isrs(self._view, self._rules(), broker_id, records)
             records.append(_change(broker, fenced=FENCED))
         return Decision(None, records, atomic=False)
 
@@ -281,11 +287,11 @@ class Brokers:
         if broker is None:
             raise KafkaError(ErrorCode.BROKER_ID_NOT_REGISTERED, f"broker {request.broker_id} is not registered")
         records: list[Message] = []
-        # Not eligible any more either: nobody will ask whoever registers under this id next what it remembers.
-        yield from leave(self._view, self._rules(), broker.id, records, unclean_shutdown=True)
+        # It leaves the ELR too: the next registration under this id is not asked for its previous epoch.
+        yield from remove_from_isrs(self._view, self._rules(), broker.id, records, unclean_shutdown=True)
         records.append(UnregisterBrokerRecord(broker_id=broker.id, broker_epoch=broker.epoch))
         response = UnregisterBrokerResponse(error_message=None)
-        return Decision(response, records, atomic=False, appended=self._session_ends(broker.id))
+        return Decision(response, records, atomic=False, on_appended=self._end_session(broker.id))
 
     def register_controller(self, request: ControllerRegistrationRequest) -> Decision[ControllerRegistrationResponse]:
         if self._view.metadata_version < CONTROLLERS_SINCE:
@@ -312,7 +318,16 @@ class Brokers:
         return Decision(ControllerRegistrationResponse(), [record])
 
     def _rules(self) -> TopicElectionRules:
-        return TopicElectionRules(self._view, self._settings.static, self._settings.node_id, self.doubts)
+        return TopicElectionRules(self._view, self._settings, self.unconfirmed)
+
+
+def registered_broker(view: View, broker_id: int, epoch: int) -> BrokerInfo:
+    """The sender of a broker's request; raises STALE_BROKER_EPOCH unless it is registered with this epoch."""
+    broker = view.broker(broker_id)
+    if broker is None or broker.epoch != epoch:
+        known = "is not registered" if broker is None else f"is registered with epoch {broker.epoch}"
+        raise KafkaError(ErrorCode.STALE_BROKER_EPOCH, f"broker {broker_id} sent epoch {epoch} but {known}")
+    return broker
 
 
 def _unsupported(broker_id: int, name: str, low: int, high: int, level: int) -> KafkaError:
@@ -343,7 +358,7 @@ def _change(
 def _register_record(
     request: BrokerRegistrationRequest, epoch: int, same: BrokerInfo | None, metadata_version: int
 ) -> RegisterBrokerRecord:
-    """`same` is this incarnation's own earlier registration: it keeps its place."""
+    """`same` is an earlier registration of this incarnation, whose fencing state is kept."""
     return RegisterBrokerRecord(
         broker_id=request.broker_id,
         is_migrating_zk_broker=request.is_migrating_zk_broker,

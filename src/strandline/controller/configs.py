@@ -1,8 +1,8 @@
-"""Settings in metadata: IncrementalAlterConfigs (44) and the older AlterConfigs (33), which replaces a whole set.
+"""Dynamic configs: IncrementalAlterConfigs (44) and the older AlterConfigs (33), which replaces all configs of a resource.
 
-Each resource of a request succeeds or fails on its own. Values are checked as a whole after the change, so that two
-keys that only fit together can be set together. A topic's record is written only when its value changes; a broker's
-always, because writing the same value again is how one tells a broker to read a key store anew.
+Each resource of a request succeeds or fails on its own. The configs of a resource are checked together after the
+change, so that two keys that depend on each other can be set together. A topic's record is written only when its value
+changes; a broker's always, because writing the same value again makes a broker reload a key store.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ Operation = tuple[str, int, str | None]
 
 
 class _Alteration(Protocol):
-    """A resource as either request gives it."""
+    """A resource of either request."""
 
     @property
     def resource_type(self) -> int: ...
@@ -58,32 +58,34 @@ class Configs:
         self._settings = settings
 
     def alter_incrementally(self, request: IncrementalAlterConfigsRequest) -> Decision[IncrementalAlterConfigsResponse]:
-        asked = [(each, [(c.name, c.config_operation, c.value) for c in each.configs]) for each in request.resources]
-        responses, records = self._alter(asked, replace=False)
+        alterations = [
+            (each, [(c.name, c.config_operation, c.value) for c in each.configs]) for each in request.resources
+        ]
+        responses, records = self._alter(alterations, replace=False)
         return Decision(IncrementalAlterConfigsResponse(responses=responses), [] if request.validate_only else records)
 
     def alter(self, request: AlterConfigsRequest) -> Decision[AlterConfigsResponse]:
-        asked = [(each, [(c.name, SET, c.value) for c in each.configs]) for each in request.resources]
-        responses, records = self._alter(asked, replace=True)
+        alterations = [(each, [(c.name, SET, c.value) for c in each.configs]) for each in request.resources]
+        responses, records = self._alter(alterations, replace=True)
         return Decision(AlterConfigsResponse(responses=responses), [] if request.validate_only else records)
 
     def _alter(
-        self, asked: Sequence[tuple[_Alteration, list[Operation]]], *, replace: bool
+        self, alterations: Sequence[tuple[_Alteration, list[Operation]]], *, replace: bool
     ) -> tuple[list[AlterConfigsResourceResponse], list[Message]]:
-        times = Counter((each.resource_type, each.resource_name) for each, _ in asked)
+        times = Counter((each.resource_type, each.resource_name) for each, _ in alterations)
         responses: list[AlterConfigsResourceResponse] = []
         records: list[Message] = []
-        for each, operations in asked:
+        for each, operations in alterations:
             resource = (each.resource_type, each.resource_name)
             code, why = ErrorCode.NONE, None
             try:
                 if times[resource] > 1:
-                    raise KafkaError(ErrorCode.INVALID_REQUEST, "a resource is named twice")
+                    raise KafkaError(ErrorCode.INVALID_REQUEST, "a resource is given twice")
                 records += self._change(*resource, operations, replace=replace)
             except KafkaError as error:
                 code, why = error.code, error.why
             except ConfigError as error:
-                code, why = _code_for_bad_settings(resource[0]), str(error)
+                code, why = _invalid_config_code(resource[0]), str(error)
             responses.append(
                 AlterConfigsResourceResponse(
                     error_code=code, error_message=why, resource_type=resource[0], resource_name=resource[1]
@@ -95,10 +97,10 @@ class Configs:
     def _change(
         self, resource_type: int, name: str, operations: Sequence[Operation], *, replace: bool
     ) -> list[Message]:
-        """The records for one resource; nothing unless all of its keys are good."""
+        """The records for one resource; raises unless all its configs are valid."""
         self._check_resource(resource_type, name)
         if any(count > 1 for count in Counter(key for key, _, _ in operations).values()):
-            raise KafkaError(ErrorCode.INVALID_REQUEST, "a key is named twice")
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "a key is given twice")
         before = self._view.configs(resource_type, name)
         changed: dict[str, str | None] = {}
         for key, operation, value in operations:
@@ -113,7 +115,7 @@ class Configs:
     def _check_resource(self, resource_type: int, name: str) -> None:
         if resource_type == TOPIC_RESOURCE:
             if not name:
-                raise KafkaError(ErrorCode.INVALID_REQUEST, "topics have no common defaults: name one")
+                raise KafkaError(ErrorCode.INVALID_REQUEST, "there are no default configs of topics: give a topic name")
             check_topic_name(name)
             if self._view.topic(name) is None:
                 raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {name} does not exist")
@@ -125,15 +127,13 @@ class Configs:
                 kind = "group" if resource_type == GROUP_RESOURCE else "subscription"
                 raise KafkaError(ErrorCode.INVALID_REQUEST, f"a {kind} name is needed")
         else:
-            raise KafkaError(
-                ErrorCode.INVALID_REQUEST, f"resources of type {resource_type} have no settings in metadata"
-            )
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"resources of type {resource_type} have no dynamic configs")
 
     def _check_broker(self, name: str) -> None:
         try:
             broker_id = int(name)
         except ValueError:
-            raise KafkaError(ErrorCode.INVALID_REQUEST, f"{name!r} is no broker id: ids are whole numbers") from None
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"{name!r} is not a broker id: ids are whole numbers") from None
         if broker_id < 0:
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"broker ids are not negative: {broker_id}")
         if self._view.broker(broker_id) is None and self._view.controller(broker_id) is None:
@@ -142,11 +142,11 @@ class Configs:
     def _applied(
         self, resource_type: int, key: str, operation: int, value: str | None, before: Mapping[str, str]
     ) -> str | None:
-        """What the key will be; None when it is to be removed."""
+        """The new value of the key; None when it is removed."""
         if operation == DELETE:
             return None
         if operation not in (SET, APPEND, SUBTRACT):
-            raise KafkaError(ErrorCode.INVALID_REQUEST, f"{operation} is not an operation on settings")
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"{operation} is not a config operation")
         if value is None:
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"{key} needs a value; to remove it, delete it")
         if operation == SET:
@@ -165,7 +165,7 @@ class Configs:
         return ",".join(items)
 
     def _inherited(self, key: ConfigKey) -> str:
-        """What a list starts from when the resource has no value of its own."""
+        """The list that is appended to or subtracted from when the resource has no value of its own."""
         layers = cluster_layers(self._view, self._settings.static)
         for synonym in key.synonyms:
             value = broker_value(synonym.name, layers)
@@ -174,7 +174,7 @@ class Configs:
         return key.default or ""
 
     def _check_elr(self, resource_type: int, name: str, changed: Mapping[str, str | None]) -> None:
-        """Eligible leaders are counted against one min.insync.replicas for the cluster (KIP-966)."""
+        """ELR needs one min.insync.replicas for the whole cluster (KIP-966)."""
         if resource_type != BROKER_RESOURCE or MIN_INSYNC_REPLICAS not in changed or not elr_enabled(self._view):
             return
         if name:
@@ -185,7 +185,7 @@ class Configs:
         if changed[MIN_INSYNC_REPLICAS] is None:
             raise KafkaError(
                 ErrorCode.INVALID_CONFIG,
-                "with eligible leader replicas, the cluster's min.insync.replicas may change but not go",
+                "with eligible leader replicas, the cluster's min.insync.replicas may be changed but not removed",
             )
 
     def _check(
@@ -199,7 +199,7 @@ class Configs:
         elif resource_type == CLIENT_METRICS_RESOURCE:
             check_client_metrics_configs(after)
         else:
-            # Only what is being set: keys that an older node accepted must not block the change of others.
+            # Only the keys being set: those that an older node accepted must not block the change of others.
             given = {key: value for key, value in changed.items() if value is not None}
             check_broker_configs(given, whole_cluster=not name)
 
@@ -223,9 +223,9 @@ def _key(resource_type: int, name: str) -> ConfigKey | None:
     return broker_key(name) if resource_type == BROKER_RESOURCE else _KEYS[resource_type].get(name)
 
 
-def _code_for_bad_settings(resource_type: int) -> ErrorCode:
-    """In Kafka brokers refuse bad settings of brokers before the controller sees them, and subscriptions are checked by
-    code of their own: both with another code than topics and groups."""
+def _invalid_config_code(resource_type: int) -> ErrorCode:
+    """In Kafka, brokers reject invalid broker configs before the controller receives them, and client metrics have
+    checks of their own: both with another error code than topics and groups."""
     odd = resource_type in (BROKER_RESOURCE, CLIENT_METRICS_RESOURCE)
     return ErrorCode.INVALID_REQUEST if odd else ErrorCode.INVALID_CONFIG
 

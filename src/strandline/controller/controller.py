@@ -1,13 +1,13 @@
-"""The controller: what it is asked, one method per request, and what it does by itself.
+"""The controller: one method per request, its activation, and its background tasks.
 
-Machines (`topics`, `brokers`, `configs` …) decide on the latest view and return records and an answer;
-`controller.events` makes one decision after the other, appends, and answers when committed; `controller.fencing` does
-what nobody asks for. This module introduces them to one another, and says what belongs together where a request, or an
-activation, is the business of several: a setting and the partitions that feel it, kraft.version and the other features.
-It does not know who makes the log durable: it sees the `MetadataLog` port.
+Machines (`topics`, `brokers`, `configs` …) decide on the latest view and return a response and records;
+`controller.events` makes one decision after the other, appends, and responds when committed; `controller.fencing` and
+`controller.periodic_tasks` start decisions without a request. This module constructs them, and contains what concerns
+several: a config change and the partitions it affects, kraft.version and the other features.
 
-Callers (handlers through `node`, the broker's own lifecycle) await one method per request. `activate` and `renounce`
-follow the leadership of the log and may be called many times; `run` is the clockwork, for as long as the process lives.
+Callers (handlers through `node`, the lifecycle of the local broker) await one method per request. `activate` and
+`renounce` follow the leadership of the metadata log and may be called many times; `run` runs the background tasks until
+it is cancelled.
 """
 
 from __future__ import annotations
@@ -19,29 +19,28 @@ from typing import TypeVar
 
 from msgspec.structs import replace
 
-from strandline.controller import producer_ids, tokens
+from strandline.controller import producer_ids
 from strandline.controller.acls import Acls
 from strandline.controller.brokers import Brokers
 from strandline.controller.configs import Configs
 from strandline.controller.decisions import MAX_RECORDS_PER_DECISION, Decision, Steps
+from strandline.controller.delegation_tokens import expire_tokens
 from strandline.controller.directory_assignments import DirectoryAssignments
 from strandline.controller.elect_leaders import LeaderElections, allows_unclean
-from strandline.controller.events import Events
+from strandline.controller.events import EventQueue, MetadataLog
+from strandline.controller.failure_detector import UnconfirmedFailures
 from strandline.controller.features import Features
-from strandline.controller.fencing import BrokerFencing
+from strandline.controller.fencing import BrokerFencing, NoProbes, Prober
 from strandline.controller.isr import IsrChanges
-from strandline.controller.metadata_log import MetadataLog
 from strandline.controller.metrics import ControllerMetrics
-from strandline.controller.partition_changes import keep_eligible
-from strandline.controller.periodic_tasks import PeriodicTask
-from strandline.controller.probes import NoProbes, Prober
+from strandline.controller.partition_changes import keep_leaderless_elr
+from strandline.controller.periodic_tasks import NoOpTask, PeriodicTask, PeriodicTasks
 from strandline.controller.quotas import Quotas
 from strandline.controller.reassignments import Reassignments
 from strandline.controller.scram import Scram
 from strandline.controller.sessions import FormerLeader
 from strandline.controller.settings import ControllerSettings
 from strandline.controller.topics import Topics
-from strandline.controller.unconfirmed_failures import UnconfirmedFailures
 from strandline.metadata.image import Image
 from strandline.model.errors import ErrorCode, KafkaError
 from strandline.protocol.messages.acls import (
@@ -96,6 +95,7 @@ from strandline.protocol.messages.topics import (
 from strandline.protocol.types import Message
 from strandline.runtime.clock import Clock
 from strandline.runtime.metrics import Metrics
+from strandline.runtime.tasks import TaskGroup
 
 logger = logging.getLogger(__name__)
 
@@ -112,60 +112,75 @@ class Controller:
         settings: ControllerSettings,
         bootstrap: Sequence[Message] = (),
         metrics: Metrics | None = None,
-        dials: Prober | None = None,
+        prober: Prober | None = None,
     ) -> None:
-        """`bootstrap` is what the first active controller of a cluster writes (see `metadata.features`)."""
+        """`bootstrap` are the first records of a new cluster (see `metadata.features`)."""
         self._image = image
         self._log = log
         self._clock = clock
         self._settings = settings
         self._bootstrap = bootstrap
         metrics = metrics or Metrics()
-        self._events = Events(image, log, clock, metrics)
+        self._events = EventQueue(image, log, clock, metrics)
         self._metrics = ControllerMetrics(image, clock, metrics, lambda: self.is_active)
-        doubts = UnconfirmedFailures()
-        self.brokers = Brokers(image.latest, settings, doubts)
+        unconfirmed = UnconfirmedFailures()
+        self.brokers = Brokers(image.latest, settings, unconfirmed)
         self._topics = Topics(image.latest, settings, random)
         self._configs = Configs(image.latest, settings)
         self._features = Features(image.latest, settings, lambda: log.kraft_version)
-        self._isrs = IsrChanges(image.latest, settings, doubts)
-        self._leaders = LeaderElections(image.latest, settings, doubts)
-        self._reassignments = Reassignments(image.latest, settings, doubts)
-        self._directories = DirectoryAssignments(image.latest, settings, doubts)
+        self._isrs = IsrChanges(image.latest, settings, unconfirmed)
+        self._leaders = LeaderElections(image.latest, settings, unconfirmed)
+        self._reassignments = Reassignments(image.latest, settings, unconfirmed)
+        self._directories = DirectoryAssignments(image.latest, settings, unconfirmed)
         self._quotas = Quotas(image.latest)
         self._scram = Scram(image.latest)
         self._acls = Acls(image.latest, random, authorizer=settings.authorizer)
-        unclean_ms, expiry_ms = settings.unclean_leader_election_interval_ms, settings.token_expiry_check_interval_ms
-        unclean_election = PeriodicTask("elect unclean leaders", unclean_ms, self._leaders.elect_unclean)
-        self._caretaker = BrokerFencing(
-            image.latest, settings, self._events, self.brokers, clock, dials or NoProbes(), unclean_election
+        self._unclean_elections = PeriodicTask(
+            "elect unclean leaders", settings.unclean_leader_election_interval_ms, self._leaders.elect_unclean
         )
+        self._tasks = PeriodicTasks(self._events, clock)
+        self._add_tasks()
+        self._fencing = BrokerFencing(
+            image.latest,
+            settings,
+            self._events,
+            self.brokers,
+            clock,
+            prober or NoProbes(),
+            elect_unclean=lambda: self._tasks.perform_all(self._unclean_elections),
+        )
+
+    def _add_tasks(self) -> None:
+        settings, view, clock = self._settings, self._image.latest, self._clock
+        no_op = NoOpTask(view, settings, self._events, clock)
         balance_ms = settings.leader_imbalance_check_interval_ms if settings.auto_leader_rebalance_enable else 0
-        self._caretaker.add(PeriodicTask("balance leaders", balance_ms, self._leaders.balance))
-        self._caretaker.add(
-            PeriodicTask("expire tokens", expiry_ms, lambda: tokens.expire(image.latest, clock.wall_ms()))
-        )
+        expiry_ms = settings.token_expiry_check_interval_ms
+        self._tasks.add(self._unclean_elections)
+        self._tasks.add(PeriodicTask("append a NoOpRecord", settings.max_idle_interval_ms, no_op.decide))
+        self._tasks.add(PeriodicTask("elect preferred leaders", balance_ms, self._leaders.balance))
+        self._tasks.add(PeriodicTask("expire tokens", expiry_ms, lambda: expire_tokens(view, clock.wall_ms())))
 
     @property
     def is_active(self) -> bool:
-        return self._events.leadership is not None
+        return self._events.activation is not None
 
     async def activate(self) -> None:
-        """The log is ours, and everything in it is replayed: finish what a predecessor began, then take requests."""
-        if self._events.begin() is None:
+        """Called when this node leads the log and has replayed all of it: completes unfinished work, then serves requests."""
+        if self._events.activate() is None:
             return
         self._metrics.activations.add()
         former_leader = self._log.former_leader
-        self._caretaker.start(None if former_leader is None else FormerLeader(*former_leader))
+        self._fencing.start(None if former_leader is None else FormerLeader(*former_leader))
+        self._tasks.start()
         try:
             await self._event(self._first_decision)
         except KafkaError as error:
             if error.code is not ErrorCode.NOT_CONTROLLER:
                 raise
-            logger.info("the lead of the metadata log was lost before this controller had begun")
+            logger.info("the leadership of the metadata log was lost before this controller became active")
 
     def _first_decision(self) -> Decision[None]:
-        """Everything in the log is committed by now, so what `committed` does not show is an open transaction's."""
+        """The whole log is committed now, so records that `committed` does not show belong to an open transaction."""
         records: list[Message] = []
         if self._image.transaction_open:
             records.append(AbortTransactionRecord(reason="the controller changed"))
@@ -174,17 +189,21 @@ class Controller:
         return Decision(None, records)
 
     def renounce(self) -> None:
-        """The log is another's. What waits for its turn or its commit fails, and what was not committed never was."""
-        self._events.end()
-        self._caretaker.stop()
+        """The leadership is lost: queued events, and responses that wait for a commit, fail with NOT_CONTROLLER."""
+        self._events.deactivate()
+        self._tasks.stop()
+        self._fencing.stop()
 
     async def run(self) -> None:
-        """What it does without being asked. Sleeps while another controller is active; ends by cancellation."""
-        await self._caretaker.run()
+        """Runs the background tasks, which sleep while another controller is active. Ends by cancellation."""
+        async with TaskGroup() as tasks:
+            tasks.start(self._fencing.run_sessions(), "broker sessions")
+            tasks.start(self._tasks.run(), "periodic tasks")
+            tasks.start(self._fencing.run_detector(), "failure detector")
 
     def broker_connection_lost(self, broker_id: int, broker_epoch: int) -> None:
-        """A connection that carried the heartbeats of this registration has ended, whoever ended it."""
-        self._caretaker.connection_lost(broker_id, broker_epoch)
+        """A connection that carried heartbeats of this registration was closed, by either side."""
+        self._fencing.on_connection_lost(broker_id, broker_epoch)
 
     async def create_topics(self, request: CreateTopicsRequest, version: int = 7) -> CreateTopicsResponse:
         return await self._event(lambda: self._topics.create(request), request.timeout_ms)
@@ -198,28 +217,28 @@ class Controller:
     async def incremental_alter_configs(
         self, request: IncrementalAlterConfigsRequest, version: int = 1
     ) -> IncrementalAlterConfigsResponse:
-        return await self._settings_event(lambda: self._configs.alter_incrementally(request))
+        return await self._config_event(lambda: self._configs.alter_incrementally(request))
 
     async def alter_configs(self, request: AlterConfigsRequest, version: int = 2) -> AlterConfigsResponse:
-        return await self._settings_event(lambda: self._configs.alter(request))
+        return await self._config_event(lambda: self._configs.alter(request))
 
-    async def _settings_event(self, decide: Callable[[], Decision[A]]) -> A:
-        """Settings that partitions feel: whoever may have an unclean leader from now on need not wait for the next look
-        around, and whoever waits for an eligible one still can."""
+    async def _config_event(self, decide: Callable[[], Decision[A]]) -> A:
+        """A config change may affect partitions: those that may now have an unclean leader get one without waiting for
+        the periodic task, and those without a leader keep their ELR."""
         unclean_allowed = False
 
         def decide_with_partitions() -> Steps[A]:
             nonlocal unclean_allowed
             decision = decide()
             unclean_allowed = allows_unclean(decision.records)
-            yield from keep_eligible(self._image.latest, decision.records)
+            yield from keep_leaderless_elr(self._image.latest, decision.records)
             decision.atomic = len(decision.records) <= MAX_RECORDS_PER_DECISION
             return decision
 
-        answer = await self._event(decide_with_partitions)
+        response = await self._event(decide_with_partitions)
         if unclean_allowed:
-            await self._caretaker.elect_unclean()
-        return answer
+            await self._tasks.perform_all(self._unclean_elections)
+        return response
 
     async def alter_partition(self, request: AlterPartitionRequest, version: int = 3) -> AlterPartitionResponse:
         return await self._event(lambda: self._isrs.alter(request, version))
@@ -249,12 +268,12 @@ class Controller:
             )
         except KafkaError as error:
             if error.code is ErrorCode.DUPLICATE_BROKER_REGISTRATION:
-                self._caretaker.on_duplicate_registration(request)
+                self._fencing.on_duplicate_registration(request)
             raise
 
     async def broker_heartbeat(self, request: BrokerHeartbeatRequest, version: int = 2) -> BrokerHeartbeatResponse:
-        self._caretaker.heard(request)
-        # It is as good as any that follows, so after a while it is not worth waiting for.
+        self._fencing.on_heartbeat(request)
+        # The next heartbeat makes this one redundant, so it does not wait in the queue for longer than this.
         timeout_ms = self._settings.broker_heartbeat_interval_ms // 2
         try:
             return await self._event(lambda: self.brokers.heartbeat(request, self._clock.now_ms()), timeout_ms)
@@ -293,22 +312,22 @@ class Controller:
         return await self._event(lambda: self._acls.delete(request))
 
     async def update_features(self, request: UpdateFeaturesRequest, version: int = 2) -> UpdateFeaturesResponse:
-        level = self._features.asked_of_the_quorum(request)
+        level = self._features.requested_kraft_version(request)
         if level is not None and self.is_active and not request.validate_only:
-            refused = await self._upgrade_quorum(level, request, version)
-            if refused is not None:
-                return refused
+            rejected = await self._upgrade_quorum(level, request, version)
+            if rejected is not None:
+                return rejected
         return await self._event(lambda: self._features.update(request, version), request.timeout_ms)
 
     async def _upgrade_quorum(
         self, level: int, request: UpdateFeaturesRequest, version: int
     ) -> UpdateFeaturesResponse | None:
-        """kraft.version is the quorum's own: it changes first, if everything else that is asked for may follow."""
+        """kraft.version belongs to the quorum: it changes first, if the rest of the request is valid."""
         checked = replace(request, validate_only=True)
-        answer = await self._event(lambda: self._features.update(checked, version), request.timeout_ms)
-        if answer.error_code == ErrorCode.NONE:
-            answer = await self._log.upgrade_kraft_version(level)  # type: ignore[assignment]
-        return answer if answer.error_code != ErrorCode.NONE else None
+        response = await self._event(lambda: self._features.update(checked, version), request.timeout_ms)
+        if response.error_code == ErrorCode.NONE:
+            response = await self._log.upgrade_kraft_version(level)  # type: ignore[assignment]
+        return response if response.error_code != ErrorCode.NONE else None
 
     async def _event(self, decide: Callable[[], Decision[A] | Steps[A]], timeout_ms: int | None = None) -> A:
         return await self._events.decide(decide, timeout_ms)

@@ -1,29 +1,29 @@
-"""One event at a time: decide → replay → append → answer when committed.
+"""The controller's event queue: decide → replay → append → respond when committed. Contains no decisions.
 
-The controller's heart, without a word about what is decided. An event waits for its turn, decides on the latest view,
-has its records replayed (so that the next event sees them) and appended, and gives the turn away; its answer follows
-when the log has committed them. So one decision is made at a time while any number of them wait for their commit.
+Events are handled one at a time. An event waits for its turn and decides on the latest view; its records are replayed,
+so that the next event sees them, and appended, and the next event begins. The response follows when the log has
+committed the records, so any number of events may wait for their commit at the same time.
 
-Everything belongs to one *leadership* of the log. An event captures it before it waits in line, and compares after
-every pause: whoever finds another one, or none, answers NOT_CONTROLLER and has written nothing. Answers that wait for a
-commit fail with the leadership's own watermark, which its log declares lost. What was replayed but is not committed is
-taken back by the log, before it calls for the `end`: it alone knows how far the image is committed. A leadership that
-ends and comes back is another one, however short the break.
+Every event belongs to one *activation* of this controller, which is one leadership of the metadata log. An event
+captures the activation before it queues and compares it after every pause: if the activation has ended, the event fails
+with NOT_CONTROLLER and has written nothing. Responses that wait for a commit fail with the activation's own watermark,
+which the log declares lost. Records that were replayed but not committed are reverted by the log before it calls
+`deactivate`, because only the log knows how far the image is committed. A leadership that is lost and regained is
+another activation, however short the interruption.
 
-The offset of a decision's first record is reserved before it is made, for a broker's epoch is an offset; until the
-records are appended nobody else, not even the quorum itself, writes to the log.
+The offset of an event's first record is reserved before the decision, because a broker epoch is an offset. Until the
+records are appended nothing else, not even the quorum itself, appends to the log.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 
 import msgspec
 
 from strandline.controller.decisions import MAX_RECORDS_PER_DECISION, Decision, Steps
-from strandline.controller.metadata_log import MetadataLog
 from strandline.controller.metrics import CONTROLLER
 from strandline.metadata.image import Image
 from strandline.model.errors import ErrorCode, KafkaError
@@ -36,34 +36,89 @@ from strandline.runtime.watermark import Watermark
 A = TypeVar("A")
 
 # About two milliseconds of replay.
-_RECORDS_PER_BREATH: Final = 500
-# Where a decision may be written in several batches: so many records are committed in one step of the loop.
-_RECORDS_PER_PORTION: Final = 2_000
-# What a machine may add to the records of one request (a broker's registration with the partitions it leaves).
+_RECORDS_PER_YIELD: Final = 500
+# A decision that is not atomic is appended in batches of this size: one batch is committed in one step of the loop.
+_RECORDS_PER_BATCH: Final = 2_000
+# Records that a machine may add to those of one request (a broker's registration and its partitions' changes).
 _MARGIN: Final = 1000
 
 _QUEUE: Final = "kafka.controller:type=ControllerEventManager,name="
 
 
+class MetadataLog(Protocol):
+    """The port to the log of metadata records, implemented by the quorum (`raft`)."""
+
+    @property
+    def is_leader(self) -> bool:
+        """Whether this node may append now."""
+        ...
+
+    @property
+    def epoch(self) -> int:
+        """The epoch of the current leadership."""
+        ...
+
+    @property
+    def former_leader(self) -> tuple[int, int] | None:
+        """The id of the node that led before this one, and when (`now_ms`) it was last heard from, if both are known."""
+        ...
+
+    @property
+    def kraft_version(self) -> int:
+        """The level of the feature kraft.version: 1 when the log itself holds the voter set, 0 otherwise."""
+        ...
+
+    @property
+    def end_offset(self) -> int: ...
+
+    @property
+    def committed(self) -> Watermark:
+        """The first offset that is not committed. The watermark belongs to one leadership, and is lost with it."""
+        ...
+
+    def reserve(self) -> int:
+        """Returns the offset of the next append; until `append` or `release` nothing else is appended to the log.
+
+        An append without a reservation is allowed, and returns its offset.
+        """
+        ...
+
+    def release(self) -> None:
+        """Ends the reservation, if there is one, without an append."""
+        ...
+
+    def append(self, records: Sequence[Message]) -> int:
+        """Appends one atomic batch and returns the offset of its last record before it is durable.
+
+        Ends the reservation. Raises NOT_CONTROLLER when this node is no longer the leader.
+        """
+        ...
+
+    async def upgrade_kraft_version(self, level: int) -> Message:
+        """Raises kraft.version and returns an UpdateFeaturesResponse: when the change is committed, or at once if it
+        is rejected. Not to be called while an offset is reserved, because the quorum appends a record of its own."""
+        ...
+
+
 class Activation(msgspec.Struct):
-    """One term of office."""
+    """One period in which this controller is active."""
 
     epoch: int
     committed: Watermark
     end_offset: int
-    """Behind the last record that this leadership appended: what an answer rests on stands below."""
+    """The offset after the last record of this activation: a response depends on records below it only."""
     last_append_ms: int
 
 
-class Events:
+class EventQueue:
     def __init__(self, image: Image, log: MetadataLog, clock: Clock, metrics: Metrics) -> None:
         self._image = image
         self._log = log
         self._clock = clock
         self._turn = asyncio.Lock()
-        self._leadership: Activation | None = None
+        self._activation: Activation | None = None
         self.next_offset = -1
-        """While a decision is made: where its first record will stand."""
+        """During a decision: the offset of its first record."""
         self._queue_time = metrics.window(_QUEUE + "EventQueueTimeMs")
         self._processing_time = metrics.window(_QUEUE + "EventQueueProcessingTimeMs")
         self._operations = metrics.counter(CONTROLLER + "EventQueueOperationsStartedCount")
@@ -71,50 +126,57 @@ class Events:
         self._errors = metrics.counter(CONTROLLER + "MetadataErrorCount")
 
     @property
-    def leadership(self) -> Activation | None:
-        """The current one, if this controller is active."""
-        mine = self._leadership
-        return mine if mine is not None and self._is_current(mine) else None
+    def activation(self) -> Activation | None:
+        """None while this controller is not active."""
+        current = self._activation
+        return current if current is not None and self._is_current(current) else None
 
-    def begin(self) -> Activation | None:
-        """The log is ours and everything committed is replayed. None if it has been lost again meanwhile."""
+    def activate(self) -> Activation | None:
+        """Called when this node leads the log and has replayed all committed records.
+
+        Returns None if the leadership has been lost in the meantime.
+        """
         if not self._log.is_leader:
             return None
         committed = self._log.committed
-        self._leadership = Activation(self._log.epoch, committed, committed.value, self._clock.now_ms())
-        return self._leadership
+        self._activation = Activation(self._log.epoch, committed, committed.value, self._clock.now_ms())
+        return self._activation
 
-    def end(self) -> None:
-        """The log is another's, and the image is as committed again."""
-        self._leadership = None
+    def deactivate(self) -> None:
+        """The leadership is lost, and the image has been reverted to the committed records."""
+        self._activation = None
 
     async def decide(self, decide: Callable[[], Decision[A] | Steps[A]], timeout_ms: int | None = None) -> A:
-        """One event. A long line may cost the deadline; once decided, only the commit or a lost leadership ends it."""
-        asked_ms = self._clock.now_ms()
-        leadership = self._leadership
-        if leadership is None:
+        """Handles one event and returns its response.
+
+        `timeout_ms` bounds the time in the queue; after the decision only the commit or the end of the activation ends
+        the wait.
+        """
+        queued_ms = self._clock.now_ms()
+        activation = self._activation
+        if activation is None:
             raise _not_controller()
         async with self._turn:
-            self._check(leadership)
+            self._check(activation)
             now_ms = self._clock.now_ms()
-            self._queue_time.record(now_ms - asked_ms, now_ms)
-            if timeout_ms is not None and now_ms - asked_ms >= timeout_ms:
+            self._queue_time.record(now_ms - queued_ms, now_ms)
+            if timeout_ms is not None and now_ms - queued_ms >= timeout_ms:
                 self._timed_out.add()
-                raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, "the controller was too busy to decide in time")
+                raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, "the request timed out in the controller's event queue")
             self._operations.add()
-            decision = await self._decided(decide, leadership)
+            decision = await self._decided(decide, activation)
             self._processing_time.record(self._clock.now_ms() - now_ms, now_ms)
-            # Without records of its own an answer rests on those of decisions before it, so it waits for these.
-            until = leadership.end_offset
-        await leadership.committed.reached(until)
-        return decision.answer
+            # A decision without records was made on the records of earlier ones, so its response waits for these.
+            until = activation.end_offset
+        await activation.committed.reached(until)
+        return decision.response
 
-    async def _decided(self, decide: Callable[[], Decision[A] | Steps[A]], leadership: Activation) -> Decision[A]:
+    async def _decided(self, decide: Callable[[], Decision[A] | Steps[A]], activation: Activation) -> Decision[A]:
         self.next_offset = self._log.reserve()
         try:
             decided = decide()
-            decision = decided if isinstance(decided, Decision) else await self._at_ease(decided, leadership)
-            await self._apply(decision, leadership)
+            decision = decided if isinstance(decided, Decision) else await self._run(decided, activation)
+            await self._apply(decision, activation)
         except (KafkaError, asyncio.CancelledError):
             raise
         except BaseException:
@@ -124,52 +186,52 @@ class Events:
             self._log.release()
         return decision
 
-    async def _at_ease(self, steps: Steps[A], leadership: Activation) -> Decision[A]:
-        """Runs a long decision, letting the loop breathe where it yields."""
+    async def _run(self, steps: Steps[A], activation: Activation) -> Decision[A]:
+        """Runs a long decision, yielding to the event loop after each of its steps."""
         while True:
             try:
                 next(steps)
             except StopIteration as end:
                 return end.value  # type: ignore[no-any-return]
-            await self._breathe(leadership)
+            await self._yield(activation)
 
-    async def _apply(self, decision: Decision[Any], leadership: Activation) -> None:
+    async def _apply(self, decision: Decision[Any], activation: Activation) -> None:
         records = decision.records
         if decision.atomic and len(records) > MAX_RECORDS_PER_DECISION + _MARGIN:
             raise KafkaError(ErrorCode.POLICY_VIOLATION, f"{len(records)} records are too many for one decision")
-        portion = len(records) if decision.atomic else _RECORDS_PER_PORTION
-        for first in range(0, len(records), portion or 1):
+        size = len(records) if decision.atomic else _RECORDS_PER_BATCH
+        for first in range(0, len(records), size or 1):
             base_offset = self._log.reserve() if first else self.next_offset
-            await self._append(records[first : first + portion], base_offset, leadership)
-        if decision.appended is not None:
-            decision.appended(leadership.end_offset - 1)
+            await self._append(records[first : first + size], base_offset, activation)
+        if decision.on_appended is not None:
+            decision.on_appended(activation.end_offset - 1)
 
-    async def _append(self, records: Sequence[Message], base_offset: int, leadership: Activation) -> None:
-        """Replays, then appends: what cannot be replayed must not be written."""
+    async def _append(self, records: Sequence[Message], base_offset: int, activation: Activation) -> None:
+        """Replays, then appends: a record that cannot be replayed must not be written."""
         self._image.mark(base_offset)
         try:
             for index, record in enumerate(records):
                 self._image.replay(record, base_offset + index)
-                if index % _RECORDS_PER_BREATH == _RECORDS_PER_BREATH - 1:
-                    await self._breathe(leadership)
-            leadership.end_offset = self._log.append(records) + 1
-            leadership.last_append_ms = self._clock.now_ms()
+                if index % _RECORDS_PER_YIELD == _RECORDS_PER_YIELD - 1:
+                    await self._yield(activation)
+            activation.end_offset = self._log.append(records) + 1
+            activation.last_append_ms = self._clock.now_ms()
         except BaseException:
-            # Unless the leadership ended, which has taken all of it back.
-            if self._leadership is leadership:
+            # If the activation has ended, the log has reverted the image already.
+            if self._activation is activation:
                 self._image.revert_to_committed(base_offset)
             raise
 
-    async def _breathe(self, leadership: Activation) -> None:
+    async def _yield(self, activation: Activation) -> None:
         await yield_to_loop()
-        self._check(leadership)
+        self._check(activation)
 
-    def _check(self, leadership: Activation) -> None:
-        if not self._is_current(leadership):
+    def _check(self, activation: Activation) -> None:
+        if not self._is_current(activation):
             raise _not_controller()
 
-    def _is_current(self, leadership: Activation) -> bool:
-        return self._leadership is leadership and self._log.is_leader and self._log.epoch == leadership.epoch
+    def _is_current(self, activation: Activation) -> bool:
+        return self._activation is activation and self._log.is_leader and self._log.epoch == activation.epoch
 
 
 def _not_controller() -> KafkaError:

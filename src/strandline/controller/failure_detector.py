@@ -1,28 +1,32 @@
-"""Death noticed fast: which brokers are dead, by evidence and not by silence. The reasons: docs/decisions/0009.
+"""Fast failure detection of brokers, by closed connections and refused probes. The reasons: docs/decisions/0009.
 
-A process that was killed leaves traces at once: the kernel ends its connections, and refuses new ones to its listeners.
-One that is paused, cut off or unplugged leaves none, and is left to its session. So a broker is taken for dead when
+When a process is killed, the kernel closes its connections at once and refuses new ones to its listeners. A process
+that is paused, partitioned or unplugged shows neither, and is left to its session timeout. So a broker has *failed* when
 
-- its heartbeat connection ended without goodbye (or this controller became active and has not heard it yet), and
-- every listener that it registered refused a dial, twice with a pause in between, and it was not heard meanwhile.
+- its heartbeat connection was closed without a controlled shutdown (or this controller became active and has not yet
+  received a heartbeat from it), and
+- every listener that it registered refused a connection, twice with a pause in between, and no heartbeat arrived.
 
-A dial that is answered, or that hangs, proves nothing; it is tried again every second for as long as the broker has not
-been heard, since without a heartbeat connection there is nothing that could end when it dies a moment later.
+A probe that is accepted or that hangs proves nothing. It is repeated every second until a heartbeat arrives, because
+without a heartbeat connection there is nothing that could be closed if the broker fails a moment later.
 
-               connection lost,               every listener refuses,
-               or never heard                 and again after a pause             heard again, same epoch
-    trusted ────────────────────▶ missed ──────────────────────────────▶ dead ──────────────────────────▶ spared
+               connection lost,                every listener refuses,
+               or no heartbeat yet             and again after a pause              heartbeat, same epoch
+    trusted ────────────────────▶ suspected ──────────────────────────▶ failed ──────────────────────────▶ exempt
        ▲                            │ ▲                                    │                                 │
-       └──────── heard ─────────────┘ └─── one late heartbeat ─────────────┘       a minute without evidence │
+       └──────── heartbeat ─────────┘ └─── heartbeat that was in flight ───┘          a minute of exemption  │
        ▲─────────────────────────────────────────────────────────────────────────────────────────────────────┘
 
-A heartbeat may have been read before the connection's end and be handled after it. A broker has one under way at most,
-so the first that arrives after the end only starts the dials anew; the second is a sign of life.
+A heartbeat may be read before its connection closes and handled afterwards. A broker has at most one in flight, so the
+first that arrives after the close only restarts the probes; the second shows that the broker is alive.
 
-A registration under the id of a missed broker: the newcomer may sit on the very address that would have refused a dial.
-But if it names a log directory of its predecessor, it holds the lock on it, and two living processes cannot. Only a
-directory that was *copied* can deceive, so a predecessor must have been missed for longer than the interval at which
-a living one is heard, and any address that the newcomer does not claim for itself must refuse.
+A registration under the id of a suspected broker: the new process may listen on the address that would have refused the
+probe. But if it names a log directory of its predecessor, it holds the lock on that directory, which two live processes
+cannot. Only a *copied* directory can deceive, so the predecessor must have been suspected for longer than the heartbeat
+interval of a live broker, and every address that the new process does not claim for itself must refuse.
+
+`controller.fencing` is the shell. It sends the probes and fences the failed brokers; `UnconfirmedFailures` then bounds
+the damage of a wrong detection.
 """
 
 from __future__ import annotations
@@ -33,20 +37,20 @@ from typing import Final
 import msgspec
 
 from strandline.controller.settings import ControllerSettings
-from strandline.metadata.values import BrokerInfo
+from strandline.metadata.values import BrokerInfo, PartitionInfo
 from strandline.metadata.views import View
 from strandline.model.ids import Endpoint, Uuid
 
 REFUSALS: Final = 2
-PAUSE_MS: Final = 50
-# A newly active controller lets the living say a word before it counts their refusals.
-FIRST_PAUSE_MS: Final = 200
-AGAIN_MS: Final = 1000
-SPARED_MS: Final = 60_000
+PROBE_PAUSE_MS: Final = 50
+# After an activation, live brokers have this long to send a heartbeat before a second refusal counts.
+FIRST_PROBE_PAUSE_MS: Final = 200
+PROBE_RETRY_MS: Final = 1000
+EXEMPTION_MS: Final = 60_000
 
 
 class Probe(msgspec.Struct, frozen=True):
-    """Probe these, then tell `on_dialled` whether every one of them refused."""
+    """Connect to these endpoints, then call `on_probed` with whether every one of them refused."""
 
     broker_id: int
     broker_epoch: int
@@ -54,7 +58,7 @@ class Probe(msgspec.Struct, frozen=True):
 
 
 class Fence(msgspec.Struct, frozen=True):
-    """Fence this broker if `is_dead` still says so when its turn has come."""
+    """Fence this broker if `has_failed` is still true when the event is handled."""
 
     broker_id: int
     broker_epoch: int
@@ -64,152 +68,193 @@ class Fence(msgspec.Struct, frozen=True):
 Effect = Probe | Fence
 
 
-class _Missed(msgspec.Struct):
-    """A broker that is not heard and might be dead."""
+class _Suspect(msgspec.Struct):
+    """A broker without a heartbeat connection, which may have failed."""
 
     epoch: int
     since_ms: int
     pause_ms: int
-    late_heartbeat: bool
-    """One heartbeat from before may still arrive."""
-    dial_at_ms: int | None = None
-    """None while a dial is under way."""
+    heartbeat_in_flight: bool
+    """One heartbeat sent before the connection closed may still arrive."""
+    probe_at_ms: int | None = None
+    """None during a probe."""
     refusals: int = 0
-    claimed: frozenset[Endpoint] = frozenset()
-    """Where a successor in the same directories listens: a dial would reach that one."""
-    dead: bool = False
+    successor_endpoints: frozenset[Endpoint] = frozenset()
+    """The listeners of a successor in the same log directories: a probe would reach the successor."""
+    failed: bool = False
 
     @property
-    def is_dialled(self) -> bool:
-        return self.dial_at_ms is None and not self.dead
+    def is_probed(self) -> bool:
+        return self.probe_at_ms is None and not self.failed
 
 
 class FailureDetector:
     def __init__(self, view: View, settings: ControllerSettings) -> None:
         self._view = view
         self._enabled = settings.failure_detection
-        # One and a half intervals: a living broker was heard in that time, or its own clock was.
-        self._patience_ms = settings.broker_heartbeat_interval_ms * 3 // 2
-        self._missed: dict[int, _Missed] = {}
+        # A live broker sends a heartbeat within one and a half intervals.
+        self._longest_silence_ms = settings.broker_heartbeat_interval_ms * 3 // 2
+        self._suspects: dict[int, _Suspect] = {}
         self._fenced: dict[int, int] = {}
-        """Fenced on evidence, by id: the epoch. Heard again at this epoch, the evidence was wrong."""
-        self._spared_until_ms: dict[int, int] = {}
+        """The epochs of brokers that were fenced as failed, by id. A heartbeat of this epoch shows an error."""
+        self._exempt_until_ms: dict[int, int] = {}
 
     def on_activated(self, own_id: int, predecessor: BrokerInfo | None, now_ms: int) -> list[Effect]:
-        """A new office, without history: every broker is dialled, except the one in this process.
+        """Suspects every broker except the one in this process, because a new activation has received no heartbeats.
 
-        `predecessor` is registered under our own id by a process before this one: it is known to be dead.
+        `predecessor` was registered under this node's id by an earlier process, which cannot be alive.
         """
-        self._missed.clear()
+        self._suspects.clear()
         self._fenced.clear()
         effects: list[Effect] = []
         others = [broker for broker in self._view.brokers() if broker.id != own_id and not broker.fenced]
         for broker in others:
-            effects += self._miss(broker, now_ms, FIRST_PAUSE_MS, late_heartbeat=False)
-        # If nobody could take over, its successor might as well find everything as it was.
+            effects += self._suspect(broker, now_ms, FIRST_PROBE_PAUSE_MS, heartbeat_in_flight=False)
+        # If no other broker could take over, the successor may as well find its leaderships as they were.
         if self._enabled and predecessor is not None and any(broker.active for broker in others):
-            missed = self._missed[predecessor.id] = _Missed(predecessor.epoch, now_ms, PAUSE_MS, late_heartbeat=False)
-            effects += self._condemn(predecessor.id, missed, "this process holds the lock on its directories")
+            suspect = _Suspect(predecessor.epoch, now_ms, PROBE_PAUSE_MS, heartbeat_in_flight=False)
+            self._suspects[predecessor.id] = suspect
+            effects += self._fail(predecessor.id, suspect, "this process holds the lock on its log directories")
         return effects
 
-    def on_renounced(self) -> None:
-        self._missed.clear()
+    def on_deactivated(self) -> None:
+        self._suspects.clear()
         self._fenced.clear()
 
     def on_connection_lost(self, broker_id: int, broker_epoch: int, now_ms: int) -> list[Effect]:
         broker = self._view.broker(broker_id)
         if broker is None or broker.epoch != broker_epoch or broker.fenced:
             return []
-        return self._miss(broker, now_ms, PAUSE_MS, late_heartbeat=True)
+        return self._suspect(broker, now_ms, PROBE_PAUSE_MS, heartbeat_in_flight=True)
 
-    def _miss(self, broker: BrokerInfo, now_ms: int, pause_ms: int, *, late_heartbeat: bool) -> list[Effect]:
-        if not self._enabled or now_ms < self._spared_until_ms.get(broker.id, now_ms):
+    def _suspect(self, broker: BrokerInfo, now_ms: int, pause_ms: int, *, heartbeat_in_flight: bool) -> list[Effect]:
+        if not self._enabled or now_ms < self._exempt_until_ms.get(broker.id, now_ms):
             return []
-        known = self._missed.get(broker.id)
-        # Two dials at once would be two refusals without a pause.
-        under_way = known is not None and known.epoch == broker.epoch and known.is_dialled
-        missed = self._missed[broker.id] = _Missed(broker.epoch, now_ms, pause_ms, late_heartbeat)
-        return [] if under_way else self._dial(broker, missed)
+        known = self._suspects.get(broker.id)
+        # Two probes at the same time would be two refusals without a pause.
+        in_flight = known is not None and known.epoch == broker.epoch and known.is_probed
+        suspect = self._suspects[broker.id] = _Suspect(broker.epoch, now_ms, pause_ms, heartbeat_in_flight)
+        return [] if in_flight else self._probe(broker, suspect)
 
-    def _dial(self, broker: BrokerInfo, missed: _Missed) -> list[Effect]:
-        missed.dial_at_ms = None
+    def _probe(self, broker: BrokerInfo, suspect: _Suspect) -> list[Effect]:
+        suspect.probe_at_ms = None
         registered = dict.fromkeys(Endpoint(each.host, each.port) for each in broker.endpoints)
-        endpoints = tuple(endpoint for endpoint in registered if endpoint not in missed.claimed)
+        endpoints = tuple(endpoint for endpoint in registered if endpoint not in suspect.successor_endpoints)
         if endpoints:
             return [Probe(broker.id, broker.epoch, endpoints)]
-        # Without any listener there is nobody to ask; with all of them taken over, everybody has been.
-        return self._condemn(broker.id, missed, "its successor is in its directories") if registered else []
+        # Without a listener nothing can be probed; if the successor has taken over all of them, nothing has to be.
+        return self._fail(broker.id, suspect, "its successor uses its log directories") if registered else []
 
-    def on_dialled(self, broker_id: int, broker_epoch: int, refused: bool, now_ms: int) -> list[Effect]:
-        missed = self._missed.get(broker_id)
-        if missed is None or missed.epoch != broker_epoch or missed.dead:
+    def on_probed(self, broker_id: int, broker_epoch: int, refused: bool, now_ms: int) -> list[Effect]:
+        suspect = self._suspects.get(broker_id)
+        if suspect is None or suspect.epoch != broker_epoch or suspect.failed:
             return []
-        missed.refusals = missed.refusals + 1 if refused else 0
-        if missed.refusals >= REFUSALS:
-            return self._condemn(broker_id, missed, "it is gone, and its listeners refuse connections")
-        missed.dial_at_ms = now_ms + (missed.pause_ms if refused else AGAIN_MS)
+        suspect.refusals = suspect.refusals + 1 if refused else 0
+        if suspect.refusals >= REFUSALS:
+            return self._fail(broker_id, suspect, "its connection closed and its listeners refuse connections")
+        suspect.probe_at_ms = now_ms + (suspect.pause_ms if refused else PROBE_RETRY_MS)
         return []
 
-    def _condemn(self, broker_id: int, missed: _Missed, why: str) -> list[Effect]:
-        missed.dead = True
-        return [Fence(broker_id, missed.epoch, why)]
+    def _fail(self, broker_id: int, suspect: _Suspect, why: str) -> list[Effect]:
+        suspect.failed = True
+        return [Fence(broker_id, suspect.epoch, why)]
 
     def on_time(self, now_ms: int) -> list[Effect]:
         effects: list[Effect] = []
-        for broker_id, missed in list(self._missed.items()):
+        for broker_id, suspect in list(self._suspects.items()):
             broker = self._view.broker(broker_id)
-            if broker is None or broker.epoch != missed.epoch or broker.fenced:
-                del self._missed[broker_id]
-            elif missed.dial_at_ms is not None and missed.dial_at_ms <= now_ms:
-                effects += self._dial(broker, missed)
+            if broker is None or broker.epoch != suspect.epoch or broker.fenced:
+                del self._suspects[broker_id]
+            elif suspect.probe_at_ms is not None and suspect.probe_at_ms <= now_ms:
+                effects += self._probe(broker, suspect)
         return effects
 
     def next_deadline_ms(self) -> int | None:
-        return min((each.dial_at_ms for each in self._missed.values() if each.dial_at_ms is not None), default=None)
+        return min((each.probe_at_ms for each in self._suspects.values() if each.probe_at_ms is not None), default=None)
 
     def on_heartbeat(self, broker_id: int, broker_epoch: int, now_ms: int) -> list[Effect]:
-        """Called when it arrives, before it waits for its turn."""
+        """Called when a heartbeat arrives, before it enters the event queue."""
         if self._fenced.get(broker_id) == broker_epoch:
-            self._spare(broker_id, now_ms)
-        broker, missed = self._view.broker(broker_id), self._missed.get(broker_id)
-        if broker is None or missed is None or missed.epoch != broker_epoch:
+            self._exempt(broker_id, now_ms)
+        broker, suspect = self._view.broker(broker_id), self._suspects.get(broker_id)
+        if broker is None or suspect is None or suspect.epoch != broker_epoch:
             return []
-        if not missed.late_heartbeat:
-            del self._missed[broker_id]
-            if missed.dead:
-                self._spare(broker_id, now_ms)
+        if not suspect.heartbeat_in_flight:
+            del self._suspects[broker_id]
+            if suspect.failed:
+                self._exempt(broker_id, now_ms)
             return []
-        under_way = missed.is_dialled
-        missed.late_heartbeat = missed.dead = False
-        missed.refusals = 0
-        return [] if under_way else self._dial(broker, missed)
+        in_flight = suspect.is_probed
+        suspect.heartbeat_in_flight = suspect.failed = False
+        suspect.refusals = 0
+        return [] if in_flight else self._probe(broker, suspect)
 
-    def _spare(self, broker_id: int, now_ms: int) -> None:
-        """We were wrong: its listeners refuse us although it lives. They would do so again."""
+    def _exempt(self, broker_id: int, now_ms: int) -> None:
+        """The detection was wrong: the listeners refuse this controller's probes although the broker is alive."""
         self._fenced.pop(broker_id, None)
-        self._spared_until_ms[broker_id] = now_ms + SPARED_MS
+        self._exempt_until_ms[broker_id] = now_ms + EXEMPTION_MS
 
-    def on_registration_refused(
+    def on_registration_rejected(
         self, broker_id: int, directories: Iterable[Uuid], endpoints: Iterable[Endpoint], now_ms: int
     ) -> list[Effect]:
-        """Another incarnation wants the id while the session of the registered one is alive."""
-        broker, missed = self._view.broker(broker_id), self._missed.get(broker_id)
-        if broker is None or missed is None or missed.epoch != broker.epoch or missed.dead:
+        """Another incarnation asked for the id while the session of the registered broker lasts."""
+        broker, suspect = self._view.broker(broker_id), self._suspects.get(broker_id)
+        if broker is None or suspect is None or suspect.epoch != broker.epoch or suspect.failed:
             return []
-        if missed.claimed or now_ms - missed.since_ms < self._patience_ms:
+        if suspect.successor_endpoints or now_ms - suspect.since_ms < self._longest_silence_ms:
             return []
         if set(broker.directories).isdisjoint(directories):
             return []
-        missed.claimed = frozenset(endpoints)
-        missed.refusals = 0
-        # A dial that is under way asked the successor too, so it can only be answered; the next one leaves that out.
-        return [] if missed.is_dialled else self._dial(broker, missed)
+        suspect.successor_endpoints = frozenset(endpoints)
+        suspect.refusals = 0
+        # A probe in flight includes the successor's listeners, so it cannot be refused; the next one omits them.
+        return [] if suspect.is_probed else self._probe(broker, suspect)
 
-    def is_dead(self, broker_id: int, broker_epoch: int) -> bool:
-        missed = self._missed.get(broker_id)
-        return missed is not None and missed.epoch == broker_epoch and missed.dead
+    def has_failed(self, broker_id: int, broker_epoch: int) -> bool:
+        suspect = self._suspects.get(broker_id)
+        return suspect is not None and suspect.epoch == broker_epoch and suspect.failed
 
     def on_fenced(self, broker_id: int, broker_epoch: int) -> None:
-        """The decision is made."""
-        self._missed.pop(broker_id, None)
+        self._suspects.pop(broker_id, None)
         self._fenced[broker_id] = broker_epoch
+
+
+class UnconfirmedFailures:
+    """Brokers that were fenced as failed, until their session would have timed out.
+
+    A detection may be wrong, and must not cost a record. So while a failure is unconfirmed no unclean leader is elected
+    in the broker's place, whatever the reason of the election: a stale replica that returns, a periodic election, a
+    config change, a reassignment. Only ElectLeaders by a user may elect one. `controller.election_rules` asks here on
+    behalf of every decision; `controller.fencing` expires the entries, and then elects the unclean leaders.
+
+    A heartbeat of the broker does not end the entry: the broker is unfenced, and leads again wherever it was in sync.
+    """
+
+    def __init__(self) -> None:
+        self._until_ms: dict[int, int] = {}
+
+    def add(self, broker_id: int, until_ms: int) -> None:
+        self._until_ms[broker_id] = until_ms
+
+    def expire(self, now_ms: int) -> bool:
+        """Returns whether any entry has expired."""
+        expired = [broker_id for broker_id, until_ms in self._until_ms.items() if until_ms <= now_ms]
+        for broker_id in expired:
+            del self._until_ms[broker_id]
+        return bool(expired)
+
+    def clear(self) -> None:
+        self._until_ms.clear()
+
+    def postpone(self, by_ms: int) -> None:
+        for broker_id in self._until_ms:
+            self._until_ms[broker_id] += by_ms
+
+    def next_deadline_ms(self) -> int | None:
+        return min(self._until_ms.values(), default=None)
+
+    def affect(self, partition: PartitionInfo) -> bool:
+        """Whether a broker that may be alive has records that an unclean leader would lack."""
+        if not self._until_ms:
+            return False
+        return any(each in self._until_ms for each in (*partition.isr, *partition.elr, *partition.last_known_elr))

@@ -1,34 +1,49 @@
-"""What the active controller does without being asked: it fences the silent and the dead, shows signs of life, and sees
-to its duties.
+"""Fences brokers: those whose session has timed out, and those that the failure detector finds failed.
 
-A shell around `sessions`, `deaths` and the duties: it rings in time, carries inputs to the machines, and has everything
-decided by `controller.events`, one decision at a time and only while the leadership lasts. Between the wish to fence a
-broker and the turn in which that is decided the broker may be heard, so every decision looks again.
+A shell around `controller.sessions` and `controller.failure_detector`. It passes heartbeats, lost connections and
+deadlines to them and sends the probes; each broker is fenced by a decision in the event queue, and only while this
+controller is active. A heartbeat may arrive between the wish to fence a broker and that decision, so every decision
+checks again.
+
+`Prober` is implemented where connections are made (`server/peers`).
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Iterable
 from functools import partial
+from typing import Protocol
 
 from strandline.controller.brokers import Brokers
 from strandline.controller.decisions import Decision, Steps
-from strandline.controller.events import Events
-from strandline.controller.failure_detector import FailureDetector, Fence
-from strandline.controller.periodic_tasks import DeadlineTimer, PeriodicTask, PeriodicTasks
-from strandline.controller.probes import Prober, ProbeRunner
+from strandline.controller.events import EventQueue
+from strandline.controller.failure_detector import Effect, FailureDetector, Fence, Probe
+from strandline.controller.periodic_tasks import DeadlineTimer
 from strandline.controller.sessions import FormerLeader
 from strandline.controller.settings import ControllerSettings
 from strandline.metadata.views import View
 from strandline.model.errors import ErrorCode, KafkaError
 from strandline.model.ids import Endpoint
 from strandline.protocol.messages.brokers import BrokerHeartbeatRequest, BrokerRegistrationRequest
-from strandline.protocol.messages.metadata_records import NoOpRecord
 from strandline.runtime.clock import Clock
 from strandline.runtime.tasks import TaskGroup
 
 logger = logging.getLogger(__name__)
+
+
+class Prober(Protocol):
+    async def is_refused(self, endpoint: Endpoint) -> bool:
+        """Whether a new connection is refused. Accepted, no response, unknown host name or no route: False."""
+        ...
+
+
+class NoProbes:
+    """For a controller that cannot connect to brokers: it relies on session timeouts."""
+
+    async def is_refused(self, endpoint: Endpoint) -> bool:
+        return False
 
 
 class BrokerFencing:
@@ -36,143 +51,139 @@ class BrokerFencing:
         self,
         view: View,
         settings: ControllerSettings,
-        events: Events,
+        events: EventQueue,
         brokers: Brokers,
         clock: Clock,
-        dials: Prober,
-        unclean_election: PeriodicTask,
+        prober: Prober,
+        elect_unclean: Callable[[], Awaitable[None]],
     ) -> None:
+        """`elect_unclean` elects unclean leaders where topics allow it: called when a failure is confirmed."""
         self._view = view
         self._settings = settings
         self._events = events
         self._brokers = brokers
         self._clock = clock
-        self._deaths = FailureDetector(view, settings)
-        self._watch = ProbeRunner(self._deaths, dials, clock, self._fence_dead)
-        self._duties = PeriodicTasks(self.perform)
-        self._session_alarm = DeadlineTimer(clock, self._next_session_end_ms, self._fence_silent, self._on_standstill)
-        self._duty_alarm = DeadlineTimer(clock, self._duties.next_deadline_ms, self._duties.ring)
-        self._unclean_election = unclean_election
-        self.add(unclean_election)
-        self.add(PeriodicTask("no-op", settings.max_idle_interval_ms, self._no_op))
-
-    def add(self, duty: PeriodicTask) -> None:
-        """Before the first activation."""
-        self._duties.add(duty)
+        self._prober = prober
+        self._elect_unclean = elect_unclean
+        self._detector = FailureDetector(view, settings)
+        self._effects: list[Effect] = []
+        self._wake = asyncio.Event()
+        self._session_timer = DeadlineTimer(clock, self._next_session_deadline_ms, self._fence_expired, self._on_paused)
 
     def start(self, former_leader: FormerLeader | None) -> None:
-        """The controller is active from now on."""
+        """The controller has become active."""
         now_ms = self._clock.now_ms()
         self._brokers.activate(now_ms, former_leader)
         predecessor = self._brokers.predecessor()
-        self._watch.perform(self._deaths.on_activated(self._settings.node_id, predecessor, now_ms))
-        self._duties.start(now_ms)
-        self._session_alarm.changed()
-        self._duty_alarm.changed()
+        self._perform(self._detector.on_activated(self._settings.node_id, predecessor, now_ms))
+        self._session_timer.reschedule()
 
     def stop(self) -> None:
-        self._duties.stop()
-        self._deaths.on_renounced()
+        self._detector.on_deactivated()
 
-    async def run(self) -> None:
-        """For as long as the process lives; sleeps while the controller is not active. Ends by cancellation."""
+    async def run_sessions(self) -> None:
+        """Fences brokers whose session times out. Sleeps while the controller is not active; ends by cancellation."""
+        await self._session_timer.run()
+
+    async def run_detector(self) -> None:
+        """Probes and fences as the failure detector says. Ends by cancellation."""
         async with TaskGroup() as tasks:
-            tasks.start(self._session_alarm.run(), "sessions")
-            tasks.start(self._duty_alarm.run(), "duties")
-            tasks.start(self._watch.run(), "death watch")
+            while True:
+                effects, self._effects = self._effects, []
+                for effect in effects:
+                    tasks.start(self._probe(effect) if isinstance(effect, Probe) else self._fence_failed(effect))
+                await self._until_due()
+                self._perform(self._detector.on_time(self._clock.now_ms()))
 
-    async def perform(self, duty: PeriodicTask) -> bool:
-        """Whether there is more of it to do."""
-        try:
-            return await self._events.decide(duty.decide)
-        except KafkaError as error:
-            if error.code is not ErrorCode.NOT_CONTROLLER:
-                logger.warning("the controller's duty %r failed: %s", duty.name, error)
-            return False
+    def on_connection_lost(self, broker_id: int, broker_epoch: int) -> None:
+        if self._events.activation is not None:
+            self._perform(self._detector.on_connection_lost(broker_id, broker_epoch, self._clock.now_ms()))
 
-    async def elect_unclean(self) -> None:
-        """Something is different since the last look around."""
-        while await self.perform(self._unclean_election):
-            pass
+    def on_heartbeat(self, heartbeat: BrokerHeartbeatRequest) -> None:
+        """Called when a heartbeat has arrived, before it enters the event queue."""
+        now_ms = self._clock.now_ms()
+        self._brokers.renew_session(heartbeat, now_ms)
+        self._perform(self._detector.on_heartbeat(heartbeat.broker_id, heartbeat.broker_epoch, now_ms))
 
-    def _no_op(self) -> Decision[bool]:
-        """Shows followers that the log is led and how far they lag; with nobody to see it, a disk may sleep."""
-        leadership = self._events.leadership
-        if leadership is None or not self._is_followed():
-            return Decision(False)
-        idle_ms = self._clock.now_ms() - leadership.last_append_ms
-        return Decision(False, [NoOpRecord()] if idle_ms >= self._settings.max_idle_interval_ms else [])
+    def on_duplicate_registration(self, request: BrokerRegistrationRequest) -> None:
+        """A registration was rejected because its predecessor's session lasts. The broker will retry."""
+        listeners = [Endpoint(each.host, each.port) for each in request.listeners]
+        now_ms = self._clock.now_ms()
+        self._perform(self._detector.on_registration_rejected(request.broker_id, request.log_dirs, listeners, now_ms))
 
-    def _is_followed(self) -> bool:
-        view, me = self._view, self._settings.node_id
-        return any(broker.id != me and not broker.fenced for broker in view.brokers()) or any(
-            controller.id != me for controller in view.controllers()
-        )
-
-    def _next_session_end_ms(self) -> int | None:
-        if self._events.leadership is None:
+    def _next_session_deadline_ms(self) -> int | None:
+        if self._events.activation is None:
             return None
-        # A session that is yet to begin ends no earlier.
+        # A session that starts later ends no earlier than this.
         latest_ms = self._clock.now_ms() + self._settings.broker_session_timeout_ms
-        ends_ms = (self._brokers.sessions.next_deadline_ms(), self._brokers.doubts.next_deadline_ms())
-        return min((end_ms for end_ms in ends_ms if end_ms is not None), default=latest_ms)
+        deadlines = (self._brokers.sessions.next_deadline_ms(), self._brokers.unconfirmed.next_deadline_ms())
+        return min((deadline_ms for deadline_ms in deadlines if deadline_ms is not None), default=latest_ms)
 
-    def _on_standstill(self, late_ms: int) -> None:
-        """What came in the meantime is yet to be read, and everybody has the time of a heartbeat to be heard."""
-        logger.warning("this process stood still for %d ms; nobody is held to have been silent meanwhile", late_ms)
+    def _on_paused(self, late_ms: int) -> None:
+        """Heartbeats that arrived during the pause are not read yet: every broker gets one heartbeat interval more."""
+        logger.warning("this process was paused for %d ms; the sessions of all brokers are extended", late_ms)
         by_ms = late_ms + self._settings.broker_heartbeat_interval_ms
         self._brokers.sessions.postpone(by_ms)
-        self._brokers.doubts.postpone(by_ms)
+        self._brokers.unconfirmed.postpone(by_ms)
 
-    async def _fence_silent(self, now_ms: int) -> None:
+    async def _fence_expired(self, now_ms: int) -> None:
         for broker_id in self._brokers.sessions.expired(now_ms):
-            await self._fence(broker_id, partial(self._is_silent, broker_id))
-        if self._brokers.doubts.end(now_ms):
-            await self.elect_unclean()
+            await self._fence(broker_id, partial(self._has_expired, broker_id))
+        if self._brokers.unconfirmed.expire(now_ms):
+            await self._elect_unclean()
 
-    def _is_silent(self, broker_id: int) -> bool:
+    def _has_expired(self, broker_id: int) -> bool:
         if broker_id not in self._brokers.sessions.expired(self._clock.now_ms()):
             return False
-        logger.warning("broker %d has not been heard for its session: it is fenced", broker_id)
+        logger.warning("fencing broker %d: its session has timed out", broker_id)
         return True
 
-    async def _fence_dead(self, fence: Fence) -> None:
-        await self._fence(fence.broker_id, partial(self._is_dead, fence), on_evidence=True)
+    async def _fence_failed(self, fence: Fence) -> None:
+        await self._fence(fence.broker_id, partial(self._has_failed, fence), failed=True)
 
-    def _is_dead(self, fence: Fence) -> bool:
+    def _has_failed(self, fence: Fence) -> bool:
         broker_id, epoch = fence.broker_id, fence.broker_epoch
         broker = self._view.broker(broker_id)
-        if broker is None or broker.epoch != epoch or not self._deaths.is_dead(broker_id, epoch):
+        if broker is None or broker.epoch != epoch or not self._detector.has_failed(broker_id, epoch):
             return False
-        self._deaths.on_fenced(broker_id, epoch)
-        logger.warning("broker %d is dead and fenced: %s", broker_id, fence.why)
+        self._detector.on_fenced(broker_id, epoch)
+        logger.warning("fencing broker %d: it has failed, %s", broker_id, fence.why)
         return True
 
-    async def _fence(self, broker_id: int, is_due: Callable[[], bool], *, on_evidence: bool = False) -> None:
+    async def _fence(self, broker_id: int, is_due: Callable[[], bool], *, failed: bool = False) -> None:
         def decide() -> Decision[None] | Steps[None]:
-            return self._brokers.fence(broker_id, on_evidence=on_evidence) if is_due() else Decision(None)
+            return self._brokers.fence(broker_id, failed=failed) if is_due() else Decision(None)
 
         try:
             await self._events.decide(decide)
         except KafkaError as error:
-            # Whoever is active now has sessions of its own.
+            # The controller that is active now has sessions of its own.
             if error.code is not ErrorCode.NOT_CONTROLLER:
                 raise
 
-    def connection_lost(self, broker_id: int, broker_epoch: int) -> None:
-        if self._events.leadership is not None:
-            self._watch.perform(self._deaths.on_connection_lost(broker_id, broker_epoch, self._clock.now_ms()))
+    def _perform(self, effects: Iterable[Effect]) -> None:
+        """Hands the effects to `run_detector`, which also reads the detector's next deadline again."""
+        self._effects += effects
+        self._wake.set()
 
-    def heard(self, heartbeat: BrokerHeartbeatRequest) -> None:
-        """One has arrived, and is about to wait for its turn."""
-        now_ms = self._clock.now_ms()
-        self._brokers.heard(heartbeat, now_ms)
-        self._watch.perform(self._deaths.on_heartbeat(heartbeat.broker_id, heartbeat.broker_epoch, now_ms))
+    async def _until_due(self) -> None:
+        if self._effects:
+            return
+        self._wake.clear()
+        deadline_ms = self._detector.next_deadline_ms()
+        if deadline_ms is None:
+            await self._wake.wait()
+            return
+        wait_s = max(0, deadline_ms - self._clock.now_ms()) / 1000
+        timer = asyncio.get_running_loop().call_later(wait_s, self._wake.set)
+        try:
+            await self._wake.wait()
+        finally:
+            timer.cancel()
 
-    def on_duplicate_registration(self, request: BrokerRegistrationRequest) -> None:
-        """Somebody was refused because a predecessor seems to live. He will try again."""
-        listeners = [Endpoint(each.host, each.port) for each in request.listeners]
-        now_ms = self._clock.now_ms()
-        self._watch.perform(
-            self._deaths.on_registration_refused(request.broker_id, request.log_dirs, listeners, now_ms)
-        )
+    async def _probe(self, probe: Probe) -> None:
+        """Probes the endpoints one after the other until one does not refuse."""
+        refused = True
+        for endpoint in probe.endpoints:
+            refused = refused and await self._prober.is_refused(endpoint)
+        self._perform(self._detector.on_probed(probe.broker_id, probe.broker_epoch, refused, self._clock.now_ms()))

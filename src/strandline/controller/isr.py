@@ -1,31 +1,29 @@
-"""Who is in sync, as the leaders tell: AlterPartition (56).
+"""ISR changes proposed by partition leaders: AlterPartition (56).
 
-Only the leader of a partition knows which followers have its records, so only the leader proposes an ISR. It does so on
-what it knows, and the controller takes it only if both know the same: two counters are compared,
+Only the leader of a partition knows which followers have its records, so only the leader proposes an ISR. The controller
+accepts the proposal only if it was made on the current state of the partition:
 
-    leader epoch      of another leadership? It ended: FENCED_LEADER_EPOCH
-    partition epoch   something else changed meanwhile? Look again: INVALID_UPDATE_VERSION
+    leader epoch      lower: that leadership has ended, FENCED_LEADER_EPOCH
+    partition epoch   lower: the partition has changed since, INVALID_UPDATE_VERSION
+    either            higher: this controller is behind, so another one must be active, NOT_CONTROLLER
 
-A counter ahead of ours means that *we* are behind: NOT_CONTROLLER, for somebody else must be the controller by now.
+A follower enters an ISR only in the incarnation that the leader saw fetching (KIP-903): a broker that restarted with an
+empty disk has another broker epoch. A broker that is fenced or in controlled shutdown does not enter either
+(KIP-841). Both are INELIGIBLE_REPLICA.
 
-A follower enters an ISR only in the incarnation that the leader saw fetching (KIP-903): a broker that was restarted
-with an empty disk has another broker epoch. Nor does one that is fenced or leaving enter: INELIGIBLE_REPLICA (KIP-841).
-
-When the new ISR ends a reassignment that removes the leader, another one leads: NEW_LEADER_ELECTED.
-
-The shell calls `alter` for `alter_partition`, which only brokers may ask for.
+When the new ISR completes a reassignment that removes the leader, another leader is elected: NEW_LEADER_ELECTED.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+from strandline.controller.brokers import registered_broker
 from strandline.controller.decisions import STEPS_PER_YIELD, Decision, Steps
-from strandline.controller.drafts import PartitionChanges
-from strandline.controller.live_brokers import registered_broker
+from strandline.controller.failure_detector import UnconfirmedFailures
+from strandline.controller.partition_changes import PartitionChanges
 from strandline.controller.partitions import Target
 from strandline.controller.settings import ControllerSettings
-from strandline.controller.unconfirmed_failures import UnconfirmedFailures
 from strandline.metadata.values import RECOVERED, RECOVERING, PartitionInfo, TopicInfo
 from strandline.metadata.views import View
 from strandline.model.errors import ErrorCode
@@ -42,47 +40,49 @@ _ANY_EPOCH = -1
 
 
 class IsrChanges:
-    def __init__(self, view: View, settings: ControllerSettings, doubts: UnconfirmedFailures | None = None) -> None:
+    def __init__(
+        self, view: View, settings: ControllerSettings, unconfirmed: UnconfirmedFailures | None = None
+    ) -> None:
         self._view = view
         self._settings = settings
-        self._doubts = doubts
+        self._unconfirmed = unconfirmed
 
     def alter(self, request: AlterPartitionRequest, version: int) -> Steps[AlterPartitionResponse]:
-        """Up to version 2 the members of an ISR come without their broker epochs."""
+        """Up to version 2 the request does not contain the broker epochs of the ISR."""
         registered_broker(self._view, request.broker_id, request.broker_epoch)
-        draft = PartitionChanges(self._view, self._settings, self._doubts)
+        changes = PartitionChanges(self._view, self._settings, self._unconfirmed)
         response = AlterPartitionResponse(topics=[])
         count = 0
-        for asked in request.topics:
-            topic = self._view.topic_by_id(asked.topic_id)
-            answers = AlterPartitionResponseTopicData(topic_id=asked.topic_id, partitions=[])
-            response.topics.append(answers)
-            for data in asked.partitions:
+        for requested in request.topics:
+            topic = self._view.topic_by_id(requested.topic_id)
+            results = AlterPartitionResponseTopicData(topic_id=requested.topic_id, partitions=[])
+            response.topics.append(results)
+            for data in requested.partitions:
                 if version < 3:
                     data.new_isr_with_epochs = [BrokerState(broker_id=each) for each in data.new_isr]
                 if topic is None:
-                    answers.partitions.append(_refusal(data, ErrorCode.UNKNOWN_TOPIC_ID))
+                    results.partitions.append(_error(data, ErrorCode.UNKNOWN_TOPIC_ID))
                 else:
-                    answers.partitions.append(self._alter(draft, topic, request.broker_id, data))
+                    results.partitions.append(self._alter(changes, topic, request.broker_id, data))
                 count += 1
                 if count % STEPS_PER_YIELD == 0:
                     yield
-        return Decision(response, draft.records, atomic=False)
+        return Decision(response, changes.records, atomic=False)
 
     def _alter(
-        self, draft: PartitionChanges, topic: TopicInfo, sender: int, data: AlterPartitionRequestPartitionData
+        self, changes: PartitionChanges, topic: TopicInfo, sender: int, data: AlterPartitionRequestPartitionData
     ) -> AlterPartitionResponsePartitionData:
         index = data.partition_index
-        partition = draft.partition(topic, index)
+        partition = changes.partition(topic, index)
         if partition is None:
-            return _refusal(data, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+            return _error(data, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         code = _check_epochs(partition, sender, data) or _check_isr(partition, data) or self._check_members(data)
         if code is not None:
-            return _refusal(data, code)
+            return _error(data, code)
         isr = tuple(member.broker_id for member in data.new_isr_with_epochs)
-        changed = draft.change(topic, index, partition, Target(isr=isr, recovery_state=data.leader_recovery_state))
+        changed = changes.change(topic, index, partition, Target(isr=isr, recovery_state=data.leader_recovery_state))
         if changed.leader != sender:
-            return _refusal(data, ErrorCode.NEW_LEADER_ELECTED)
+            return _error(data, ErrorCode.NEW_LEADER_ELECTED)
         return AlterPartitionResponsePartitionData(
             partition_index=index,
             leader_id=changed.leader,
@@ -119,7 +119,7 @@ def _check_isr(partition: PartitionInfo, data: AlterPartitionRequestPartitionDat
         return ErrorCode.INVALID_REQUEST
     if state not in (RECOVERED, RECOVERING):
         return ErrorCode.INVALID_REQUEST
-    # A leader that still recovers from an unclean election has nothing that a follower could be in sync with.
+    # A leader that recovers from an unclean election is alone in its ISR.
     if state == RECOVERING and (len(isr) > 1 or partition.leader_recovery_state == RECOVERED):
         return ErrorCode.INVALID_REQUEST
     return None
@@ -129,5 +129,5 @@ def _are_distinct_replicas(isr: Sequence[int], replicas: Sequence[int]) -> bool:
     return len(set(isr)) == len(isr) and all(member in replicas for member in isr)
 
 
-def _refusal(data: AlterPartitionRequestPartitionData, code: ErrorCode) -> AlterPartitionResponsePartitionData:
+def _error(data: AlterPartitionRequestPartitionData, code: ErrorCode) -> AlterPartitionResponsePartitionData:
     return AlterPartitionResponsePartitionData(partition_index=data.partition_index, error_code=code)

@@ -1,9 +1,8 @@
-"""What a controller tells about the cluster and itself, by the names of Kafka's KafkaController metrics.
+"""Metrics of a controller, under the names of Kafka's KafkaController metrics.
 
-Every controller tells of the cluster as its committed metadata shows it, active or not; each commit costs what it
-changes, and a reader of metrics next to nothing. Two differ from Kafka's in a detail: `LastAppliedRecordTimestamp` is
-when this node applied the last record, not when that was written, and `NewActiveControllersCount` counts the times that
-this very controller became active.
+Every controller, active or not, counts what its committed metadata shows. The counts are updated with each commit, at
+the cost of the keys it changes. Two differ from Kafka's: `LastAppliedRecordTimestamp` is when this node applied the last
+record, not when the record was written, and `NewActiveControllersCount` counts the activations of this controller only.
 """
 
 from __future__ import annotations

@@ -1,12 +1,13 @@
-"""What a broker's coming and going does to partitions: the records that move leaders and ISRs.
+"""Changes of many partitions in one decision: by request, or because a broker or a config has changed.
 
-Each function is a generator that walks all partitions, breathing as it goes, and appends the records it finds needed;
-`controller.brokers` puts them together with the record that changes the broker itself, in a decision that need not be
-atomic: 10,000 leaderships are a handful of batches. A walk costs a third of a microsecond per partition that is not
-concerned, so no index by broker is kept.
+`PartitionChanges` collects the changes that a request makes, each seeing those before it. The generators below it walk
+all partitions, yielding to the event loop as they go, and append a record for each partition that needs one;
+`controller.brokers` appends the record of the broker itself. Such a decision need not be atomic: 10,000 leader changes
+are a handful of batches. A walk costs a third of a microsecond per partition without a change, so there is no index by
+broker.
 
-Where the broker's own record stands matters, for no ISR may ever hold a fenced broker: behind those of `leave`, and in
-front of those of `come`.
+No ISR may ever contain a fenced broker. So the broker's own record follows those of `remove_from_isrs`, and precedes
+those of `elect_leaderless`.
 """
 
 from __future__ import annotations
@@ -15,10 +16,12 @@ from collections.abc import Callable, Collection, Generator, Iterator
 from typing import Final
 
 from strandline.controller.decisions import MAX_RECORDS_PER_DECISION, STEPS_PER_YIELD
-from strandline.controller.election_rules import TopicElectionRules
-from strandline.controller.live_brokers import LiveBrokers
-from strandline.controller.partitions import AS_IT_IS, Target, change
-from strandline.metadata.values import NO_LEADER, PartitionInfo, PartitionKey
+from strandline.controller.election_rules import LiveBrokers, TopicElectionRules
+from strandline.controller.failure_detector import UnconfirmedFailures
+from strandline.controller.partitions import NO_CHANGE, ElectionRules, Target, change
+from strandline.controller.settings import ControllerSettings
+from strandline.metadata.topics_image import changed_partition
+from strandline.metadata.values import NO_LEADER, PartitionInfo, PartitionKey, TopicInfo
 from strandline.metadata.views import View
 from strandline.model.errors import ErrorCode, KafkaError
 from strandline.model.ids import Uuid
@@ -28,12 +31,55 @@ from strandline.protocol.types import Message
 Walk = Generator[None, None, None]
 Found = tuple[PartitionKey, PartitionInfo]
 
-# Looking at a partition costs about a twentieth of deciding about it.
-_LOOKS_PER_BREATH: Final = 20 * STEPS_PER_YIELD
-_LOOKS_PER_DECISION: Final = 20
+# Testing a partition costs about a twentieth of changing it.
+_TESTS_PER_CHANGE: Final = 20
+_TESTS_PER_YIELD: Final = _TESTS_PER_CHANGE * STEPS_PER_YIELD
 
 
-def leave(
+class PartitionChanges:
+    """The changes of one decision, and their records.
+
+    A request may name a partition twice. Kafka then decides both times on the state before the request; here the second
+    change sees the first, so that epochs are compared with what they will be and no record contradicts another.
+    """
+
+    def __init__(
+        self, view: View, settings: ControllerSettings, unconfirmed: UnconfirmedFailures | None = None
+    ) -> None:
+        self.records: list[Message] = []
+        self.brokers = LiveBrokers(view)
+        self._view = view
+        self._rules = TopicElectionRules(view, settings, unconfirmed)
+        self._changed: dict[PartitionKey, PartitionInfo] = {}
+
+    def rules(self, topic: TopicInfo, partition: PartitionInfo) -> ElectionRules:
+        return self._rules.of_partition(topic.name, partition)
+
+    def partition(self, topic: TopicInfo, index: int) -> PartitionInfo | None:
+        """The partition after the changes so far."""
+        changed = self._changed.get((topic.id, index))
+        return self._view.partition(topic.id, index) if changed is None else changed
+
+    def change(
+        self,
+        topic: TopicInfo,
+        index: int,
+        partition: PartitionInfo,
+        target: Target = NO_CHANGE,
+        *,
+        leaving: int | None = None,
+    ) -> PartitionInfo:
+        """Returns the changed partition, or the very same object when it needs no change."""
+        brokers = self.brokers if leaving is None else LiveBrokers(self._view, leaving=leaving)
+        record = change(partition, topic.id, index, brokers, self.rules(topic, partition), target)
+        if record is None:
+            return partition
+        self.records.append(record)
+        changed = self._changed[topic.id, index] = changed_partition(partition, record)
+        return changed
+
+
+def remove_from_isrs(
     view: View,
     rules: TopicElectionRules,
     broker_id: int,
@@ -42,11 +88,12 @@ def leave(
     unclean_shutdown: bool = False,
     directories: Collection[Uuid] | None = None,
 ) -> Walk:
-    """The broker stops being in sync anywhere: fenced, shutting down, unregistered, registered anew.
+    """The broker is fenced, shuts down, is unregistered or registers again: it leaves every ISR and leads nothing.
 
-    One whose shutdown was unclean may have lost what it had in sync, so it loses its place among the eligible too; the
-    same goes for one that is unregistered, since nobody will ask its successor. With `directories` only what the broker
-    keeps in these is concerned: they have failed. What it led comes first, for that is what clients wait for.
+    After an unclean shutdown it may have lost records that it had in sync, so it leaves the ELR too; so does a broker
+    that is unregistered, because what a later registration under its id remembers is not checked. With `directories`
+    only the broker's replicas in these, which have failed, are concerned. Partitions that the broker led come first,
+    because clients wait for their new leaders.
     """
 
     def is_concerned(partition: PartitionInfo) -> bool:
@@ -54,41 +101,41 @@ def leave(
             return partition.directory_of(broker_id) in directories
         return broker_id in partition.isr or (unclean_shutdown and broker_id in partition.elr)
 
-    hosts = LiveBrokers(view, leaving=broker_id)
+    brokers = LiveBrokers(view, leaving=broker_id)
     lost = (broker_id,) if unclean_shutdown else ()
     followed: list[Message] = []
-    for found in concerned(view, is_concerned):
+    for found in partitions_where(view, is_concerned):
         if found is None:
             yield
         else:
             isr = tuple(replica for replica in found[1].isr if replica != broker_id)
             target = Target(isr=isr, unclean_shutdown=lost)
-            _append(view, rules, hosts, found, target, records if found[1].leader == broker_id else followed)
+            _append(view, rules, brokers, found, target, records if found[1].leader == broker_id else followed)
     records.extend(followed)
 
 
-def come(view: View, rules: TopicElectionRules, broker_id: int, records: list[Message]) -> Walk:
-    """The broker is about to be live: partitions that nobody leads may have a leader in it."""
-    hosts = LiveBrokers(view, coming=broker_id)
-    for found in concerned(view, lambda partition: partition.leader == NO_LEADER):
+def elect_leaderless(view: View, rules: TopicElectionRules, broker_id: int, records: list[Message]) -> Walk:
+    """The broker is about to be unfenced: it may lead partitions that have no leader."""
+    brokers = LiveBrokers(view, coming=broker_id)
+    for found in partitions_where(view, lambda partition: partition.leader == NO_LEADER):
         if found is None:
             yield
         else:
-            _append(view, rules, hosts, found, AS_IT_IS, records)
+            _append(view, rules, brokers, found, NO_CHANGE, records)
 
 
-def keep_eligible(view: View, records: list[Message]) -> Walk:
-    """Another min.insync.replicas clears the eligible leaders; where nobody leads they are what they were.
+def keep_leaderless_elr(view: View, records: list[Message]) -> Walk:
+    """After a ClearElrRecord (min.insync.replicas has changed), restores the ELR of partitions without a leader.
 
-    What is eligible depends on that number only while a leader commits. Kafka clears it all, and a partition without a
-    leader then waits for an unclean one even when everybody is back. All of it is one batch or none: a controller that
-    died after the clearing and before the rest would leave partitions that nobody could lead cleanly.
+    The ELR depends on min.insync.replicas only while a leader commits. Kafka clears every ELR, and a partition without
+    a leader then needs an unclean election even when all its brokers are back. The records are one batch: a controller
+    that failed after the clearing and before the rest would leave partitions without an eligible leader.
     """
     cleared = [record.topic_name for record in records if isinstance(record, ClearElrRecord)]
     if not cleared:
         return
     given = len(records)
-    for found in concerned(view, lambda partition: not partition.isr and bool(partition.elr)):
+    for found in partitions_where(view, lambda partition: not partition.isr and bool(partition.elr)):
         if found is None:
             yield
             continue
@@ -107,38 +154,43 @@ def keep_eligible(view: View, records: list[Message]) -> Walk:
     if given < len(records) > MAX_RECORDS_PER_DECISION:
         raise KafkaError(
             ErrorCode.POLICY_VIOLATION,
-            f"{len(records) - given} partitions without a leader are concerned, too many to change min.insync.replicas "
-            "at once; do it when their brokers are back, or for fewer topics",
+            f"{len(records) - given} partitions have no leader, too many to change min.insync.replicas at once; "
+            "change it when their brokers are back, or for fewer topics",
         )
 
 
 def leads_any(view: View, broker_id: int) -> Generator[None, None, bool]:
-    for found in concerned(view, lambda partition: partition.leader == broker_id):
+    for found in partitions_where(view, lambda partition: partition.leader == broker_id):
         if found is not None:
             return True
         yield
     return False
 
 
-def concerned(view: View, is_concerned: Callable[[PartitionInfo], bool]) -> Iterator[Found | None]:
-    """The partitions of which something is true; None stands for a good moment to breathe."""
+def partitions_where(view: View, condition: Callable[[PartitionInfo], bool]) -> Iterator[Found | None]:
+    """The partitions for which the condition holds; None marks a point to yield to the event loop."""
     effort = 0
     for key, partition in view.all_partitions():
         effort += 1
-        if is_concerned(partition):
-            effort += _LOOKS_PER_DECISION
+        if condition(partition):
+            effort += _TESTS_PER_CHANGE
             yield key, partition
-        if effort >= _LOOKS_PER_BREATH:
+        if effort >= _TESTS_PER_YIELD:
             effort = 0
             yield None
 
 
 def _append(
-    view: View, rules: TopicElectionRules, hosts: LiveBrokers, found: Found, target: Target, records: list[Message]
+    view: View,
+    rules: TopicElectionRules,
+    brokers: LiveBrokers,
+    found: Found,
+    target: Target,
+    records: list[Message],
 ) -> None:
     (topic_id, index), partition = found
     topic = view.topic_by_id(topic_id)
     assert topic is not None
-    record = change(partition, topic_id, index, hosts, rules.of_partition(topic.name, partition), target)
+    record = change(partition, topic_id, index, brokers, rules.of_partition(topic.name, partition), target)
     if record is not None:
         records.append(record)

@@ -1,32 +1,34 @@
-"""Who leads a partition: the state a new one starts with, and what becomes of one when its replicas come and go.
+"""Elects partition leaders: the state of a new partition, and of an existing one when its replicas change.
 
-`new_partition` and `change` are pure: they look at one partition and say which record, if any, it needs. Everybody who
-changes partitions asks here: brokers coming and going (`elections`), leaders that report their followers (`isr`), those
-who want other leaders (`leaders`) or other replicas (`reassignments`), directories that fail (`directories`).
+`new_partition` and `change` are pure: they take one partition and return its state or the record, if any, that it
+needs. Every change of a partition is decided here: brokers that are fenced or unfenced (`partition_changes`), ISR
+changes (`isr`), requested and periodic elections (`elect_leaders`), `reassignments`, failed directories
+(`directory_assignments`).
 
-A change goes through four steps, always in this order:
+A change has four steps, always in this order:
 
-1. *Replicas.* A reassignment is over as soon as the target ISR, without the replicas to be removed, is not empty and
-   holds every replica to be added (and, when more are removed than added, all that remain).
-2. *Eligible leaders* (ELR, KIP-966). While fewer than min.insync.replicas are in sync, nothing more is committed, so
-   those who leave the ISR stay eligible: they have all that is. Once enough are in sync, nobody else is eligible.
-3. *Leader.* Of the target ISR, or of the ELR when that is empty: the current leader if it can lead, else the first in
-   order of assignment that can. Failing these, the last known leader (with ELR); failing that, anyone who can lead,
-   where the topic allows it. The last two are *unclean*: what they lack is lost, and they are marked as recovering.
-4. *Epochs.* Naming a leader, even the same one, raises the leader epoch. It is named when it changes and when a replica
-   is dropped, so that the leader forgets that replica (and, up to metadata version 11, when the ISR shrinks).
+1. *Replicas.* A reassignment is complete as soon as the target ISR, without the replicas to be removed, is not empty
+   and contains every replica to be added (and, when more are removed than added, all that remain).
+2. *Eligible leader replicas* (ELR, KIP-966). While fewer than min.insync.replicas are in sync, nothing is committed, so
+   replicas that leave the ISR stay eligible: they have every committed record. Otherwise the ELR is empty.
+3. *Leader.* From the target ISR, or from the ELR when that is empty: the current leader if it can lead, else the first
+   in order of assignment that can. Otherwise the last known leader (with ELR); otherwise, where the topic allows it, the
+   first replica that can lead. The last two are *unclean*: the records they lack are lost, and they are marked as
+   recovering.
+4. *Epochs.* Naming a leader, even the same one, raises the leader epoch. The leader is named when it changes and when a
+   replica is removed, so that the leader drops that replica (and, up to metadata version 11, when the ISR shrinks).
 
-Invariants: the leader is in the ISR; ISR and ELR are disjoint and assigned; the ELR is empty while enough are in sync.
-With ELR off the ISR never becomes empty: its last member stays, without a leader.
+Invariants: the leader is in the ISR; ISR and ELR are disjoint and assigned; the ELR is empty while enough replicas are
+in sync. Without ELR the ISR never becomes empty: its last member stays, without a leader.
 
 Kafka 4.3 decides alike, record for record, except where it would break these: it leaves replicas in the ELR that are no
-longer assigned, forgets the ELR of a partition without a leader when the feature is switched off, counts
-min.insync.replicas against the replicas of partition 0, and notes -1 as last leader of a partition that has none.
+longer assigned, clears the ELR of a partition without a leader when the feature is disabled, counts min.insync.replicas
+against the replicas of partition 0, and records -1 as last known leader of a partition that has none.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from enum import Enum, auto
 from typing import Final, NamedTuple, Protocol
 
@@ -34,39 +36,43 @@ import msgspec
 
 from strandline.metadata.record_versions import DIRECTORIES_SINCE, LATEST_METADATA_VERSION
 from strandline.metadata.topics_image import LEADER_UNCHANGED, RECOVERY_STATE_UNCHANGED
-from strandline.metadata.values import NO_LEADER, RECOVERING, BrokerInfo, PartitionInfo
+from strandline.metadata.values import NO_LEADER, RECOVERING, PartitionInfo
 from strandline.model.ids import Uuid
 from strandline.protocol.messages.metadata_records import PartitionChangeRecord
 
-# Brokers of older levels notice that the ISR shrank by the leader epoch only (KAFKA-15021).
+# Brokers of older metadata versions detect a smaller ISR by the leader epoch only (KAFKA-15021).
 _SHRINKING_KEEPS_EPOCH_SINCE: Final = 12
 
 
 class BrokerLookup(Protocol):
-    """What a change needs to know of brokers: see `controller.live_brokers`."""
+    """What a change needs to know of brokers: see `controller.election_rules`."""
+
+    def is_active(self, broker_id: int) -> bool:
+        """Whether a broker may be in an ISR."""
+        ...
 
     def can_lead(self, broker_id: int, directory: Uuid) -> bool:
         """Whether a broker may lead the replica that it keeps in this directory."""
         ...
 
     def new_directory(self, broker_id: int) -> Uuid:
-        """Where a broker will put a new replica."""
+        """The directory of a new replica on this broker."""
         ...
 
 
 class Election(Enum):
-    """How far to go for a leader."""
+    """Which leaders may be elected."""
 
     ONLINE = auto()
-    """The current one, or the first that is eligible."""
+    """The current leader, or the first replica that is in sync or eligible."""
     PREFERRED = auto()
-    """The first in order of assignment, before the current one."""
+    """The first replica in order of assignment, before the current leader."""
     UNCLEAN = auto()
-    """As ONLINE, but rather anybody than nobody."""
+    """As ONLINE; if there is none, the first replica that can lead."""
 
 
 class ElectionRules(msgspec.Struct, frozen=True):
-    """What the cluster and the topic say about elections."""
+    """What the cluster's features and the topic's configs say about elections."""
 
     min_insync_replicas: int = 1
     elr_enabled: bool = False
@@ -75,22 +81,22 @@ class ElectionRules(msgspec.Struct, frozen=True):
 
 
 class Target(msgspec.Struct, frozen=True):
-    """What a change is to bring about; None: as it is."""
+    """The state that a change aims at; None leaves a field unchanged."""
 
     isr: tuple[int, ...] | None = None
     replicas: tuple[int, ...] | None = None
     adding: tuple[int, ...] | None = None
     removing: tuple[int, ...] | None = None
     directory: tuple[int, Uuid] | None = None
-    """(broker, where it keeps its replica)"""
+    """(broker, the directory of its replica)"""
     recovery_state: int | None = None
     unclean_shutdown: tuple[int, ...] = ()
-    """Replicas that may have lost what they had: eligible no more."""
+    """Replicas that may have lost records: no longer eligible."""
     election: Election | None = None
     """None: UNCLEAN where the topic allows it, else ONLINE."""
 
 
-AS_IT_IS: Final = Target()
+NO_CHANGE: Final = Target()
 
 
 class _Assignment(NamedTuple):
@@ -100,11 +106,9 @@ class _Assignment(NamedTuple):
     removing: tuple[int, ...]
 
 
-def new_partition(
-    replicas: Sequence[int], brokers: Callable[[int], BrokerInfo | None], hosts: BrokerLookup
-) -> PartitionInfo | None:
-    """None when no replica is active, for then nobody could lead it."""
-    isr = tuple(replica for replica in replicas if (broker := brokers(replica)) is not None and broker.active)
+def new_partition(replicas: Sequence[int], brokers: BrokerLookup) -> PartitionInfo | None:
+    """None when no replica is on an active broker: the partition would have no leader."""
+    isr = tuple(replica for replica in replicas if brokers.is_active(replica))
     if not isr:
         return None
     return PartitionInfo(
@@ -113,7 +117,7 @@ def new_partition(
         leader=isr[0],
         leader_epoch=0,
         partition_epoch=0,
-        directories=tuple(hosts.new_directory(replica) for replica in replicas),
+        directories=tuple(brokers.new_directory(replica) for replica in replicas),
     )
 
 
@@ -121,14 +125,14 @@ def change(
     partition: PartitionInfo,
     topic_id: Uuid,
     index: int,
-    hosts: BrokerLookup,
+    brokers: BrokerLookup,
     rules: ElectionRules,
-    target: Target = AS_IT_IS,
+    target: Target = NO_CHANGE,
 ) -> PartitionChangeRecord | None:
-    """The record that brings the partition into its best state given this target; None when it is in it already."""
+    """The record that moves the partition to this target; None when it needs no change."""
     wanted = _completed(_wanted(partition, target))
     elr = _eligible(partition, wanted, target.unclean_shutdown, rules)
-    leader, unclean = _elect(partition, wanted, elr, hosts, rules, target.election)
+    leader, unclean = _elect(partition, wanted, elr, brokers, rules, target.election)
     record = PartitionChangeRecord(topic_id=topic_id, partition_id=index)
     isr = wanted.isr
     if leader != partition.leader:
@@ -148,11 +152,11 @@ def change(
     if record.leader == LEADER_UNCHANGED and _raises_leader_epoch(partition, wanted, record.isr, rules):
         record.leader = partition.leader
     if rules.elr_enabled:
-        _remember_last_leader(record, partition)
-    _write_assignment(record, partition, wanted, target, hosts, rules)
+        _record_last_leader(record, partition)
+    _write_assignment(record, partition, wanted, target, brokers, rules)
     if target.recovery_state is not None and target.recovery_state != partition.leader_recovery_state:
         record.leader_recovery_state = target.recovery_state
-    return None if _says_nothing(record) else record
+    return None if _is_empty(record) else record
 
 
 def _wanted(partition: PartitionInfo, target: Target) -> _Assignment:
@@ -165,7 +169,7 @@ def _wanted(partition: PartitionInfo, target: Target) -> _Assignment:
 
 
 def _completed(wanted: _Assignment) -> _Assignment:
-    """The assignment that a reassignment led to, if it is at its end."""
+    """The target of the reassignment, if that is complete."""
     adding, removing = wanted.adding, wanted.removing
     if not adding and not removing:
         return wanted
@@ -182,7 +186,7 @@ def _completed(wanted: _Assignment) -> _Assignment:
 def _eligible(
     partition: PartitionInfo, wanted: _Assignment, unclean_shutdown: Sequence[int], rules: ElectionRules
 ) -> tuple[int, ...]:
-    """Who may lead when nobody in sync can. With ELR off, those left over from when it was on."""
+    """The ELR. With the feature disabled, what is left from when it was enabled."""
     if not rules.elr_enabled:
         return partition.elr
     if _enough(wanted.isr, partition, rules):
@@ -192,12 +196,12 @@ def _eligible(
         for replica in {*partition.elr, *partition.isr}
         if replica in wanted.replicas and replica not in wanted.isr and replica not in unclean_shutdown
     )
-    # In the order in which they stand, so that nothing is written when nothing changes.
+    # In the current order, so that no record is written when nothing changes.
     return partition.elr if sorted(partition.elr) == eligible else tuple(eligible)
 
 
 def _enough(isr: Sequence[int], partition: PartitionInfo, rules: ElectionRules) -> bool:
-    """Whether these suffice to commit; nobody can demand more replicas than there are."""
+    """Whether an ISR suffices to commit. A min.insync.replicas above the replication factor counts as that."""
     return len(isr) >= min(rules.min_insync_replicas, len(partition.replicas))
 
 
@@ -205,15 +209,15 @@ def _elect(
     partition: PartitionInfo,
     wanted: _Assignment,
     elr: Sequence[int],
-    hosts: BrokerLookup,
+    brokers: BrokerLookup,
     rules: ElectionRules,
     election: Election | None,
 ) -> tuple[int, bool]:
-    """The leader, and whether it was chosen uncleanly."""
+    """The leader, and whether the election is unclean."""
 
     def can_lead(replica: int) -> bool:
         directory = partition.directory_of(replica)
-        return directory is not None and hosts.can_lead(replica, directory)
+        return directory is not None and brokers.can_lead(replica, directory)
 
     clean = wanted.isr or elr
     if election is Election.PREFERRED and wanted.replicas[0] in clean and can_lead(wanted.replicas[0]):
@@ -236,7 +240,7 @@ def _elect(
 def _raises_leader_epoch(
     partition: PartitionInfo, wanted: _Assignment, isr: Sequence[int] | None, rules: ElectionRules
 ) -> bool:
-    """Though the leader stays."""
+    """Whether the leader epoch rises although the leader stays."""
     if wanted.replicas != partition.replicas and any(each not in wanted.replicas for each in partition.replicas):
         return True
     if isr is None or rules.metadata_version >= _SHRINKING_KEEPS_EPOCH_SINCE:
@@ -244,8 +248,8 @@ def _raises_leader_epoch(
     return any(replica not in isr for replica in partition.isr)
 
 
-def _remember_last_leader(record: PartitionChangeRecord, partition: PartitionInfo) -> None:
-    """Who led last is kept for as long as nobody leads: it is the best bet when no clean choice comes back."""
+def _record_last_leader(record: PartitionChangeRecord, partition: PartitionInfo) -> None:
+    """While there is no leader the last one is recorded: the best choice if no clean candidate returns."""
     if record.leader == NO_LEADER:
         if partition.leader != NO_LEADER and not partition.last_known_elr:
             record.last_known_elr = [partition.leader]
@@ -258,7 +262,7 @@ def _write_assignment(
     partition: PartitionInfo,
     wanted: _Assignment,
     target: Target,
-    hosts: BrokerLookup,
+    brokers: BrokerLookup,
     rules: ElectionRules,
 ) -> None:
     if wanted.replicas != partition.replicas:
@@ -273,13 +277,13 @@ def _write_assignment(
         if target.directory is not None:
             known[target.directory[0]] = target.directory[1]
         directories = [
-            known[replica] if replica in known else hosts.new_directory(replica) for replica in wanted.replicas
+            known[replica] if replica in known else brokers.new_directory(replica) for replica in wanted.replicas
         ]
         if tuple(directories) != partition.directories:
             record.directories = directories
 
 
-def _says_nothing(record: PartitionChangeRecord) -> bool:
+def _is_empty(record: PartitionChangeRecord) -> bool:
     return (
         record.leader == LEADER_UNCHANGED
         and record.leader_recovery_state == RECOVERY_STATE_UNCHANGED

@@ -1,10 +1,11 @@
-"""Where the replicas of new partitions go: striped over racks, and over the brokers of each rack.
+"""Placement of new replicas: striped over racks, and over the brokers of each rack.
 
-Each partition takes its first replica (the preferred leader) from the next rack in turn, always a live broker, and the
-others from the racks after it, one each before any rack gives a second. Every rack rotates its own brokers. Once each
-live broker has been first, everything is shuffled, so that the same brokers do not always follow the same leader.
+The first replica of a partition (the preferred leader) comes from the next rack in turn and is never fenced; the others
+come from the racks after it, one from each before any rack supplies a second. Every rack rotates its own brokers. Once
+each live broker has been a preferred leader, racks and brokers are shuffled, so that the same brokers do not always
+follow the same leader.
 
-Fenced brokers may follow, when live ones do not suffice: they are registered and expected back.
+Fenced brokers become followers when there are too few live ones: they are registered and expected back.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from random import Random
 
 import msgspec
 
+from strandline.metadata.values import BrokerInfo
 from strandline.model.errors import ErrorCode, KafkaError
 
 
@@ -23,15 +25,27 @@ class Candidate(msgspec.Struct, frozen=True):
     fenced: bool
 
 
+def candidates(brokers: Iterable[BrokerInfo]) -> list[Candidate]:
+    return [Candidate(broker.id, broker.rack, broker.fenced) for broker in brokers if takes_new_replicas(broker)]
+
+
+def takes_new_replicas(broker: BrokerInfo) -> bool:
+    """Neither in controlled shutdown nor with all its directories cordoned (KIP-1066)."""
+    if broker.in_controlled_shutdown:
+        return False
+    cordoned = broker.cordoned_directories
+    return not cordoned or not broker.directories or any(each not in cordoned for each in broker.directories)
+
+
 class Striping:
-    """One request's worth of placement: partitions placed in turn remember each other."""
+    """The placements of one request, each continuing where the last one ended."""
 
     def __init__(self, candidates: Iterable[Candidate], random: Random) -> None:
         self._random = random
         by_rack: dict[str, list[Candidate]] = {}
         self._total = self._live = 0
         for candidate in sorted(candidates, key=lambda candidate: candidate.id):
-            # Brokers without a rack make up one rack among the others, sorted before all names.
+            # Brokers without a rack form one rack, sorted before all names.
             by_rack.setdefault(candidate.rack or "", []).append(candidate)
             self._total += 1
             self._live += not candidate.fenced
@@ -68,12 +82,12 @@ class Striping:
 
     def _check(self, replication_factor: int) -> None:
         if replication_factor <= 0:
-            raise _refused(f"{replication_factor} is not a replication factor: it must be at least 1")
+            raise _rejected(f"the replication factor is {replication_factor}: it must be at least 1")
         if self._live == 0:
-            raise _refused("no broker is alive: all are fenced or none has registered yet")
+            raise _rejected("all brokers are fenced, or none has registered")
         if replication_factor > self._total:
-            raise _refused(
-                f"{replication_factor} replicas were asked for, but only {self._total} brokers are registered"
+            raise _rejected(
+                f"{replication_factor} replicas were requested, but only {self._total} brokers are registered"
             )
 
     def _shuffle(self) -> None:
@@ -101,7 +115,7 @@ class _Rack:
 
 
 class _Ring:
-    """Gives each of its brokers once per partition, starting one further each time."""
+    """Returns each of its brokers once per partition, starting with the next broker each time."""
 
     def __init__(self, ids: list[int], random: Random) -> None:
         self._ids = ids
@@ -127,5 +141,5 @@ class _Ring:
         self._random.shuffle(self._ids)
 
 
-def _refused(why: str) -> KafkaError:
+def _rejected(why: str) -> KafkaError:
     return KafkaError(ErrorCode.INVALID_REPLICATION_FACTOR, why)

@@ -1,7 +1,7 @@
-"""Client quotas: AlterClientQuotas (49). Kept here; whoever throttles by them reads committed metadata.
+"""Client quotas: AlterClientQuotas (49). Throttling reads them from committed metadata.
 
-A quota belongs to an entity: a user, a client id, both, or an address, where None stands for all that have no quota of
-their own. Each entity of a request succeeds or fails as a whole, and only what changes is written.
+A quota belongs to an entity: a user, a client id, both, or an IP address, where None is the default for those without a
+quota of their own. Each entity of a request succeeds or fails as a whole, and only changed values are written.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from strandline.protocol.types import Message
 
 USER, CLIENT_ID, IP = "user", "client-id", "ip"
 
-# Key → the largest whole number that it takes; None for a key that takes any number above zero.
+# Key → the largest whole number allowed; None for a key that allows any number above zero.
 _LONG, _INT = 2**63 - 1, 2**31 - 1
 _OF_CLIENTS: Final[Mapping[str, int | None]] = {
     "producer_byte_rate": _LONG,
@@ -39,9 +39,9 @@ _OF_CLIENTS: Final[Mapping[str, int | None]] = {
     "controller_mutation_rate": None,
 }
 _OF_ADDRESSES: Final[Mapping[str, int | None]] = {"connection_creation_rate": _INT}
-# How far from a whole number a value may be that has to be one.
+# How far a value that must be a whole number may differ from one.
 _ROUNDING: Final = 1e-6
-# The last label of a name is not a number, or it would be an address that is badly written.
+# A name whose last label is a number would be a malformed address (`_is_address`).
 _HOST_NAME: Final = re.compile(r"(?!-)[A-Za-z0-9-]{1,63}(\.[A-Za-z0-9-]{1,63})*\.?")
 
 
@@ -50,27 +50,27 @@ class Quotas:
         self._view = view
 
     def alter(self, request: AlterClientQuotasRequest) -> Decision[AlterClientQuotasResponse]:
-        """An entity that is named twice is answered once, with a refusal."""
-        asked = {_entity(entry.entity): entry for entry in request.entries}
+        """An entity that is given twice has one result, an error."""
+        entries = {_entity(entry.entity): entry for entry in request.entries}
         times = Counter(_entity(entry.entity) for entry in request.entries)
         records: list[Message] = []
-        answers: list[AlterClientQuotasResponseEntryData] = []
-        for entity, entry in asked.items():
+        results: list[AlterClientQuotasResponseEntryData] = []
+        for entity, entry in entries.items():
             code, why = ErrorCode.NONE, None
             try:
                 if times[entity] > 1:
-                    raise _invalid("an entity is named twice")
+                    raise _invalid("an entity is given twice")
                 records += self._change(entity, entry)
             except KafkaError as error:
                 code, why = error.code, error.why
-            answers.append(AlterClientQuotasResponseEntryData(error_code=code, error_message=why, entity=entry.entity))
+            results.append(AlterClientQuotasResponseEntryData(error_code=code, error_message=why, entity=entry.entity))
         check_size(len(records))
-        return Decision(AlterClientQuotasResponse(entries=answers), [] if request.validate_only else records)
+        return Decision(AlterClientQuotasResponse(entries=results), [] if request.validate_only else records)
 
     def _change(self, entity: QuotaEntity, entry: AlterClientQuotasRequestEntryData) -> list[Message]:
         keys = _keys(entity)
         if len({operation.key for operation in entry.ops}) != len(entry.ops):
-            raise _invalid("a key is named twice")
+            raise _invalid("a key is given twice")
         before = self._view.quota(entity)
         changed = []
         for operation in entry.ops:
@@ -85,33 +85,33 @@ class Quotas:
 
 
 def _entity(parts: list[EntityData]) -> QuotaEntity:
-    """A type that is given twice counts as the last, as in Kafka."""
+    """Of a type that is given twice the last name counts, as in Kafka."""
     names = {part.entity_type: part.entity_name for part in parts}
     return tuple((kind, names[kind]) for kind in sorted(names))
 
 
 def _keys(entity: QuotaEntity) -> Mapping[str, int | None]:
-    """Which quotas an entity can have."""
+    """The quotas that an entity can have."""
     types = [kind for kind, _ in entity]
     for kind, name in entity:
         if kind not in (USER, CLIENT_ID, IP):
-            raise _invalid(f"there are no entities of type {kind!r}")
+            raise _invalid(f"{kind!r} is not an entity type")
         if name == "":
-            raise _invalid(f"a {kind} may not be empty; null stands for all others")
+            raise _invalid(f"a {kind} must not be empty; null is the default of all others")
     if not types:
-        raise _invalid("nobody is named")
+        raise _invalid("the entity is empty")
     if IP not in types:
         return _OF_CLIENTS
     if len(types) > 1:
-        raise _invalid("an address has quotas of its own, not together with a user or client id")
+        raise _invalid("an ip entity cannot be combined with a user or client id")
     address = entity[0][1]
     if address is not None and not _is_address(address):
-        raise _invalid(f"{address!r} is neither an address nor the name of a host")
+        raise _invalid(f"{address!r} is neither an IP address nor a host name")
     return _OF_ADDRESSES
 
 
 def _is_address(text: str) -> bool:
-    from ipaddress import ip_address  # slow to load, and a node that starts has no quotas to check
+    from ipaddress import ip_address  # slow to import, and not needed to start a node
 
     try:
         ip_address(text)
@@ -124,7 +124,7 @@ def _is_address(text: str) -> bool:
 def _check(keys: Mapping[str, int | None], operation: OpData) -> None:
     key, value = operation.key, operation.value
     if key not in keys:
-        raise _invalid(f"{key!r} is not a quota of such an entity")
+        raise _invalid(f"{key!r} is not a quota of this entity type")
     if not math.isfinite(value) or value <= 0:
         raise _invalid(f"{key} must be a number above zero")
     largest = keys[key]

@@ -1,20 +1,20 @@
-"""Partitions that move to other brokers: AlterPartitionReassignments (45), ListPartitionReassignments (46).
+"""Reassignment of partitions: AlterPartitionReassignments (45), ListPartitionReassignments (46).
 
-A reassignment is three lists in the partition itself, and no process of its own (KIP-455):
+A reassignment is three lists in the partition itself (KIP-455):
 
-    replicas   the target, in its order, then those that will go
-    adding     those of the target that were not there originally
-    removing   those that will go
+    replicas   the target, in its order, then the replicas to be removed
+    adding     replicas of the target that are not original
+    removing   replicas to be removed
 
-From here on it moves by itself: the brokers of `adding` fetch, the leader reports them in sync, and the change that
-makes it complete also ends it (`controller.partitions`, step 1). Original are all replicas that are not being added.
+It then proceeds without the controller: the brokers of `adding` fetch, the leader proposes them for the ISR, and the
+change that completes the reassignment ends it (`controller.partitions`, step 1). Original are all replicas that are not
+being added.
 
-- *start*, or *override* what is under way. What an earlier target added and the new one does not want stays until the
-  new one is complete; what both want is waited for (Kafka takes it for original, and may end without it).
-- *cancel*: the original replicas again, at once. If none of them is in sync or eligible, that costs the records that
-  only the added ones have, so it takes a topic that allows unclean leaders.
-
-The shell calls `alter` for `alter_partition_reassignments` and `list_ongoing` for `list_partition_reassignments`.
+- *start*, or *override* an ongoing one. A replica that an earlier target added and the new one does not contain stays
+  until the new one is complete; a replica in both must be in sync (Kafka takes it for original, and may complete
+  without it).
+- *cancel*: back to the original replicas, at once. If none of them is in sync or eligible, the records that only the
+  added ones have are lost, so the topic must allow unclean leaders.
 """
 
 from __future__ import annotations
@@ -22,11 +22,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from strandline.controller.decisions import STEPS_PER_YIELD, Decision, Steps, check_size
-from strandline.controller.drafts import PartitionChanges
-from strandline.controller.partition_changes import concerned
+from strandline.controller.failure_detector import UnconfirmedFailures
+from strandline.controller.partition_changes import PartitionChanges, partitions_where
 from strandline.controller.partitions import Election, Target
 from strandline.controller.settings import ControllerSettings
-from strandline.controller.unconfirmed_failures import UnconfirmedFailures
 from strandline.metadata.values import PartitionInfo, TopicInfo
 from strandline.metadata.views import View
 from strandline.model.errors import ErrorCode, KafkaError
@@ -44,90 +43,92 @@ from strandline.protocol.messages.reassignments import (
 
 
 class Reassignments:
-    def __init__(self, view: View, settings: ControllerSettings, doubts: UnconfirmedFailures | None = None) -> None:
+    def __init__(
+        self, view: View, settings: ControllerSettings, unconfirmed: UnconfirmedFailures | None = None
+    ) -> None:
         self._view = view
         self._settings = settings
-        self._doubts = doubts
+        self._unconfirmed = unconfirmed
 
     def alter(self, request: AlterPartitionReassignmentsRequest) -> Steps[AlterPartitionReassignmentsResponse]:
-        """Each partition on its own; those that succeed start together, in one atomic batch."""
-        draft = PartitionChanges(self._view, self._settings, self._doubts)
+        """Each partition has its own result; the successful ones are one atomic batch."""
+        changes = PartitionChanges(self._view, self._settings, self._unconfirmed)
         allow_factor_change = request.allow_replication_factor_change
         response = AlterPartitionReassignmentsResponse(
-            # Kafka has an empty message where it was asked for nothing, and none otherwise.
+            # Kafka responds with an empty message to an empty request, and with none otherwise.
             error_message=None if request.topics else "",
             allow_replication_factor_change=allow_factor_change,
             responses=[],
         )
         count = 0
-        for asked in request.topics:
-            answers = ReassignableTopicResponse(name=asked.name, partitions=[])
-            response.responses.append(answers)
-            for wish in asked.partitions:
+        for requested in request.topics:
+            results = ReassignableTopicResponse(name=requested.name, partitions=[])
+            response.responses.append(results)
+            for partition in requested.partitions:
                 code, why = ErrorCode.NONE, None
                 try:
-                    self._alter(draft, asked.name, wish, allow_factor_change=allow_factor_change)
+                    self._alter(changes, requested.name, partition, allow_factor_change=allow_factor_change)
                 except KafkaError as error:
                     code, why = error.code, error.why
-                answers.partitions.append(
+                results.partitions.append(
                     ReassignablePartitionResponse(
-                        partition_index=wish.partition_index, error_code=code, error_message=why
+                        partition_index=partition.partition_index, error_code=code, error_message=why
                     )
                 )
                 count += 1
                 if count % STEPS_PER_YIELD == 0:
                     yield
-        check_size(len(draft.records))
-        return Decision(response, draft.records)
+        check_size(len(changes.records))
+        return Decision(response, changes.records)
 
     def _alter(
-        self, draft: PartitionChanges, name: str, wish: ReassignablePartition, *, allow_factor_change: bool
+        self, changes: PartitionChanges, name: str, requested: ReassignablePartition, *, allow_factor_change: bool
     ) -> None:
         topic = self._view.topic(name)
-        index = wish.partition_index
-        partition = None if topic is None else draft.partition(topic, index)
+        index = requested.partition_index
+        partition = None if topic is None else changes.partition(topic, index)
         if topic is None or partition is None:
-            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no partition {name}-{index}")
-        if wish.replicas is None:
-            target = _cancelled(draft, topic, partition)
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"partition {name}-{index} does not exist")
+        if requested.replicas is None:
+            target = _cancelled(changes, topic, partition)
         else:
-            self._check_assignment(wish.replicas)
+            self._check_assignment(requested.replicas)
             if not allow_factor_change:
-                _check_factor(partition, wish.replicas)
-            target = _started(partition, wish.replicas)
-        draft.change(topic, index, partition, target)
+                _check_factor(partition, requested.replicas)
+            target = _started(partition, requested.replicas)
+        changes.change(topic, index, partition, target)
 
     def _check_assignment(self, replicas: Sequence[int]) -> None:
         if not replicas:
-            raise _bad_assignment("a partition cannot be without replicas")
+            raise _bad_assignment("a partition needs at least one replica")
         if len(set(replicas)) != len(replicas):
-            raise _bad_assignment(f"a broker is named more than once: {list(replicas)}")
+            raise _bad_assignment(f"a broker is given more than once: {list(replicas)}")
         for replica in replicas:
             if self._view.broker(replica) is None:
                 raise _bad_assignment(f"broker {replica} is not registered")
 
     def list_ongoing(self, request: ListPartitionReassignmentsRequest) -> Steps[ListPartitionReassignmentsResponse]:
-        """Without topics all are meant. What does not exist, or does not move, is not mentioned."""
+        """A request without topics means all. Partitions that do not exist or are not being reassigned are omitted."""
         response = ListPartitionReassignmentsResponse(error_message=None, topics=[])
         if request.topics is not None:
-            for asked in request.topics:
-                topic = self._view.topic(asked.name)
+            for requested in request.topics:
+                topic = self._view.topic(requested.name)
                 if topic is not None:
-                    response.topics.append(self._ongoing(topic, asked.partition_indexes))
+                    response.topics.append(self._ongoing(topic, requested.partition_indexes))
         else:
-            moving: dict[str, list[int]] = {}
-            for found in concerned(self._view, is_moving):
+            reassigning: dict[str, list[int]] = {}
+            for found in partitions_where(self._view, is_reassigning):
                 if found is None:
                     yield
                     continue
                 (topic_id, index), _ = found
                 topic = self._view.topic_by_id(topic_id)
                 assert topic is not None
-                moving.setdefault(topic.name, []).append(index)
-            for name in sorted(moving):
+                reassigning.setdefault(topic.name, []).append(index)
+            for name in sorted(reassigning):
                 topic = self._view.topic(name)
                 assert topic is not None
-                response.topics.append(self._ongoing(topic, sorted(moving[name])))
+                response.topics.append(self._ongoing(topic, sorted(reassigning[name])))
         response.topics = [topic for topic in response.topics if topic.partitions]
         return Decision(response)
 
@@ -135,7 +136,7 @@ class Reassignments:
         ongoing = OngoingTopicReassignment(name=topic.name, partitions=[])
         for index in indexes:
             partition = self._view.partition(topic.id, index)
-            if partition is not None and is_moving(partition):
+            if partition is not None and is_reassigning(partition):
                 ongoing.partitions.append(
                     OngoingPartitionReassignment(
                         partition_index=index,
@@ -147,7 +148,7 @@ class Reassignments:
         return ongoing
 
 
-def is_moving(partition: PartitionInfo) -> bool:
+def is_reassigning(partition: PartitionInfo) -> bool:
     return bool(partition.adding or partition.removing)
 
 
@@ -166,26 +167,26 @@ def _started(partition: PartitionInfo, wanted: Sequence[int]) -> Target:
     )
 
 
-def _cancelled(draft: PartitionChanges, topic: TopicInfo, partition: PartitionInfo) -> Target:
-    if not is_moving(partition):
+def _cancelled(changes: PartitionChanges, topic: TopicInfo, partition: PartitionInfo) -> Target:
+    if not is_reassigning(partition):
         raise KafkaError(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, "the partition is not being reassigned")
     original = _original(partition)
     isr = tuple(replica for replica in partition.isr if replica not in partition.adding)
     if not isr:
-        unclean = draft.rules(topic, partition).unclean
-        heirs = [replica for replica in original if unclean or replica in partition.elr]
-        if not any(_can_lead(draft, partition, heir) for heir in heirs):
+        unclean = changes.rules(topic, partition).unclean
+        leaders = [replica for replica in original if unclean or replica in partition.elr]
+        if not any(_can_lead(changes, partition, leader) for leader in leaders):
             raise _bad_assignment("none of the original replicas is in sync: it would take an unclean leader election")
     return Target(isr=isr, replicas=original, adding=(), removing=())
 
 
-def _can_lead(draft: PartitionChanges, partition: PartitionInfo, replica: int) -> bool:
+def _can_lead(changes: PartitionChanges, partition: PartitionInfo, replica: int) -> bool:
     directory = partition.directory_of(replica)
-    return directory is not None and draft.hosts.can_lead(replica, directory)
+    return directory is not None and changes.brokers.can_lead(replica, directory)
 
 
 def _check_factor(partition: PartitionInfo, wanted: Sequence[int]) -> None:
-    """Against what the partition has when nothing moves any more (KIP-860)."""
+    """Compares with the replication factor after the ongoing reassignment (KIP-860)."""
     factor = len(partition.replicas) - len(partition.removing)
     if len(wanted) != factor:
         raise KafkaError(

@@ -1,8 +1,8 @@
-"""SCRAM credentials: AlterUserScramCredentials (51). Passwords never come here: clients send them salted and hashed.
+"""SCRAM credentials: AlterUserScramCredentials (51). Clients send salted and hashed passwords only.
 
-What is kept of a salted password (RFC 5802) proves that a client knows it without giving it away: StoredKey is the hash
-of ClientKey = HMAC(salted password, "Client Key"), ServerKey = HMAC(salted password, "Server Key"). A user appears at
-most once in a request, whatever the mechanism; each user is answered for itself.
+The stored keys (RFC 5802) verify that a client knows the password without revealing it: StoredKey is the hash of
+ClientKey = HMAC(salted password, "Client Key"), ServerKey = HMAC(salted password, "Server Key"). A user may appear only
+once in a request, whatever the mechanism; each user has its own result.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from strandline.protocol.messages.scram import (
 )
 from strandline.protocol.types import Message
 
-# Kafka's numbers of the mechanisms: SCRAM-SHA-256 and SCRAM-SHA-512.
+# Kafka's codes of SCRAM-SHA-256 and SCRAM-SHA-512.
 MECHANISMS: Final = {1: "sha256", 2: "sha512"}
 _MIN_ITERATIONS: Final = 4096
 _MAX_ITERATIONS: Final = 16384
@@ -60,11 +60,9 @@ class Scram:
         if self._view.metadata_version < SCRAM_SINCE:
             raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"SCRAM needs metadata.version {SCRAM_SINCE}")
         if not alteration.name:
-            raise KafkaError(ErrorCode.UNACCEPTABLE_CREDENTIAL, "a user needs a name")
+            raise KafkaError(ErrorCode.UNACCEPTABLE_CREDENTIAL, "the user name is empty")
         if alteration.mechanism not in MECHANISMS:
-            raise KafkaError(
-                ErrorCode.UNSUPPORTED_SASL_MECHANISM, f"there is no SCRAM mechanism {alteration.mechanism}"
-            )
+            raise KafkaError(ErrorCode.UNSUPPORTED_SASL_MECHANISM, f"{alteration.mechanism} is not a SCRAM mechanism")
         if isinstance(alteration, ScramCredentialUpsertion):
             return _credential(alteration)
         if self._view.scram_credential(alteration.name, alteration.mechanism) is None:
@@ -73,7 +71,7 @@ class Scram:
 
 
 def _credential(upsertion: ScramCredentialUpsertion) -> UserScramCredentialRecord:
-    import hashlib  # slow to load, both of them, and a node that starts makes no credentials
+    import hashlib  # slow to import, and not needed to start a node
     import hmac
 
     if not _MIN_ITERATIONS <= upsertion.iterations <= _MAX_ITERATIONS:
@@ -82,7 +80,7 @@ def _credential(upsertion: ScramCredentialUpsertion) -> UserScramCredentialRecor
             f"{upsertion.iterations} iterations: there must be {_MIN_ITERATIONS} to {_MAX_ITERATIONS}",
         )
     if not upsertion.salted_password:
-        raise KafkaError(ErrorCode.UNACCEPTABLE_CREDENTIAL, "there is no salted password")
+        raise KafkaError(ErrorCode.UNACCEPTABLE_CREDENTIAL, "the salted password is empty")
     digest, salted = MECHANISMS[upsertion.mechanism], bytes(upsertion.salted_password)
     client_key = hmac.digest(salted, b"Client Key", digest)
     return UserScramCredentialRecord(

@@ -1,9 +1,9 @@
-"""Which brokers are alive, as far as the active controller has heard: one session per broker.
+"""Broker sessions: when the active controller last received a heartbeat from each broker, and when that times out.
 
-Nothing here is in the log. A newly active controller starts with a fresh session for every broker that is not fenced,
-so that a change of controllers fences nobody; from then on each heartbeat renews its sender's. Only the node that led
-before and fell silent is known to have been silent for a while already: its session began when it was last heard,
-unless death detection is switched off (docs/decisions/0009).
+Nothing here is in the log. A newly active controller starts a fresh session for every broker that is not fenced, so
+that a change of the active controller fences no broker; from then on each heartbeat renews its sender's session. The
+exception is the broker of the former leader of the metadata log, which is known to have been silent for some time: its
+session starts when that node was last heard from, unless failure detection is disabled (docs/decisions/0009).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import msgspec
 
 
 class FormerLeader(NamedTuple):
-    """The node that led the metadata log before this one. If it has a broker, that is in the same process."""
+    """The node that led the metadata log before this one. If it is a broker too, that broker is the same process."""
 
     id: int
     heard_ms: int
@@ -25,24 +25,23 @@ class Session(msgspec.Struct):
     epoch: int
     deadline_ms: int
     metadata_offset: int = -1
-    """How far the broker has replayed metadata, as it last said."""
+    """How far the broker has replayed metadata, by its last heartbeat."""
     shutdown_offset: int | None = None
-    """The last record of its controlled shutdown: everybody has seen it before the broker may go."""
+    """The last record of its controlled shutdown: every active broker must have replayed it before the broker stops."""
 
-    def shutting_down(self, offset: int) -> None:
+    def on_shutdown_appended(self, offset: int) -> None:
         self.shutdown_offset = offset
 
 
 class Sessions:
     def __init__(self, timeout_ms: int, heartbeat_interval_ms: int) -> None:
         self._timeout_ms = timeout_ms
-        # Whoever lives is heard twice in that time, whatever has kept it busy.
+        # A live broker, however busy, sends two heartbeats in this time.
         self._shortest_ms = min(timeout_ms, max(timeout_ms // 2, 2 * heartbeat_interval_ms))
         self._sessions: dict[int, Session] = {}
 
     def start(self, broker_id: int, epoch: int, now_ms: int, heard_ms: int | None = None) -> None:
-        """A whole session from now; or from when the broker was last heard, but long enough for it to be heard now: no
-        less than half of one, and than two heartbeats take."""
+        """Starts a session now, or at `heard_ms`; then it lasts at least another half session and two heartbeats."""
         deadline_ms = now_ms + self._timeout_ms
         if heard_ms is not None:
             deadline_ms = max(heard_ms + self._timeout_ms, now_ms + self._shortest_ms)
@@ -57,18 +56,17 @@ class Sessions:
         return session
 
     def renew(self, broker_id: int, epoch: int, now_ms: int) -> None:
-        """If there is such a session."""
+        """Does nothing if there is no such session."""
         session = self._sessions.get(broker_id)
         if session is not None and session.epoch == epoch:
             session.deadline_ms = now_ms + self._timeout_ms
 
     def postpone(self, by_ms: int) -> None:
-        """For that long we could not have heard anybody."""
+        """For this long the controller could not have received a heartbeat."""
         for session in self._sessions.values():
             session.deadline_ms += by_ms
 
     def end(self, broker_id: int) -> Session | None:
-        """The one that was, if any."""
         return self._sessions.pop(broker_id, None)
 
     def is_alive(self, broker_id: int, epoch: int, now_ms: int) -> bool:
@@ -82,5 +80,5 @@ class Sessions:
         return min((session.deadline_ms for session in self._sessions.values()), default=None)
 
     def lowest_metadata_offset(self, active: Iterable[int]) -> int | None:
-        """How far the slowest of these brokers is; None when none of them has a session."""
+        """The offset of the slowest of these brokers; None when none of them has a session."""
         return min((self._sessions[id_].metadata_offset for id_ in active if id_ in self._sessions), default=None)

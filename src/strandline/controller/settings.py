@@ -1,4 +1,4 @@
-"""What the controller needs to know of its node's configuration: a slice that `node` cuts out of it."""
+"""The slice of a node's config that the controller uses; built by `node/controller_role`."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ class ControllerSettings(msgspec.Struct, frozen=True):
     broker_heartbeat_interval_ms: int = config_field("broker.heartbeat.interval.ms")
     delete_topic_enable: bool = config_field("delete.topic.enable")
     max_idle_interval_ms: int = config_field("metadata.max.idle.interval.ms")
-    """`metadata.max.idle.interval.ms`: how long the log may stand still before a NoOp shows that it is led; 0: ever."""
+    """How long the log may be idle before a NoOpRecord is appended; 0 disables it."""
     auto_leader_rebalance_enable: bool = config_field("auto.leader.rebalance.enable")
     leader_imbalance_check_interval_ms: int = broker_default("leader.imbalance.check.interval.seconds") * 1000
     unclean_leader_election_interval_ms: int = config_field("unclean.leader.election.interval.ms")
     token_expiry_check_interval_ms: int = config_field("delegation.token.expiry.check.interval.ms")
     authorizer: bool = False
-    """Whether somebody judges by ACLs; without it they are neither shown nor changed."""
+    """Whether an authorizer is configured; without one ACLs are neither described nor changed."""
     failure_detection: bool = config_field("strandline.broker.death.detection.enable")
-    """`strandline.broker.death.detection.enable`: see `controller.failure_detector`."""
+    """See `controller.failure_detector`."""
     incarnation_id: Uuid | None = None
-    """Under which the broker of this process registers, if it has one: any other under its id is a predecessor."""
+    """Of the broker in this process, if it has one: another incarnation under its id is an earlier process."""
     configured_voters: tuple[int, ...] = ()
-    """`controller.quorum.voters`, if the quorum has its voters from there."""
+    """`controller.quorum.voters`, if the voter set is static."""
     static: Mapping[str, str] = msgspec.field(default_factory=dict)
-    """The node's configuration file as text, by Kafka's key names: the weakest layer of topic settings but one."""
+    """The node's properties file as text, by key: of the layers of topic configs only the defaults are weaker."""

@@ -1,7 +1,7 @@
 """Topics created, extended and deleted: CreateTopics (19), CreatePartitions (37), DeleteTopics (20).
 
-Decides on the latest view, changes nothing (see `controller.decisions`). All topics of one request go into one atomic
-batch; each has its own outcome in the answer. Order of records per topic: the topic, its settings, its partitions.
+All topics of one request are one atomic batch; each has its own result in the response. Order of records per topic: the
+topic, its configs, its partitions.
 """
 
 from __future__ import annotations
@@ -12,14 +12,13 @@ from random import Random
 from typing import Final
 
 from strandline.controller.decisions import MAX_RECORDS_PER_DECISION, STEPS_PER_YIELD, Decision, Steps
-from strandline.controller.election_rules import MIN_INSYNC_REPLICAS, cluster_layers, elr_enabled
-from strandline.controller.live_brokers import LiveBrokers, takes_new_replicas
+from strandline.controller.election_rules import MIN_INSYNC_REPLICAS, LiveBrokers, cluster_layers, elr_enabled
 from strandline.controller.partitions import new_partition
-from strandline.controller.placement import Candidate, Striping
+from strandline.controller.placement import Striping, candidates
 from strandline.controller.settings import ControllerSettings
 from strandline.metadata.effective_configs import BrokerLayers, describe_topic
 from strandline.metadata.topics_image import partition_record
-from strandline.metadata.values import TOPIC_RESOURCE, BrokerInfo, TopicInfo
+from strandline.metadata.values import TOPIC_RESOURCE, TopicInfo
 from strandline.metadata.views import View
 from strandline.model.config_keys.key import ConfigError
 from strandline.model.config_keys.topic import check_topic_configs
@@ -50,7 +49,7 @@ from strandline.protocol.messages.topics import (
 from strandline.protocol.types import Message
 
 _USE_DEFAULT: Final = -1
-_DESCRIPTIONS_KEPT: Final = 100
+_MAX_DESCRIPTIONS: Final = 100
 
 Assignments = list[list[int]]
 
@@ -63,7 +62,7 @@ class Topics:
         self._descriptions: _Descriptions | None = None
 
     def create(self, request: CreateTopicsRequest) -> Steps[CreateTopicsResponse]:
-        """Every version; answers in the order of the request, one entry for a name given twice."""
+        """The results are in the order of the request; a name given twice has one."""
         self._check_total(request)
         response = CreateTopicsResponse(topics=[])
         records: list[Message] = []
@@ -74,16 +73,18 @@ class Topics:
                 yield
             if times[topic.name] != 1:
                 if times.pop(topic.name, None) is not None:
-                    response.topics.append(_refusal(topic.name, ErrorCode.INVALID_REQUEST, "the topic is named twice"))
+                    response.topics.append(
+                        _create_error(topic.name, ErrorCode.INVALID_REQUEST, "the topic is given twice")
+                    )
                 continue
             try:
                 yield from self._create(topic, described, records, response)
             except KafkaError as error:
-                response.topics.append(_refusal(topic.name, error.code, error.why))
+                response.topics.append(_create_error(topic.name, error.code, error.why))
         return Decision(response, [] if request.validate_only else records)
 
     def _current_descriptions(self) -> _Descriptions:
-        """Kept until the cluster-wide settings are others: describing takes longer than everything else here."""
+        """Cached until the cluster-wide configs change: describing configs is the most expensive part of a creation."""
         layers = cluster_layers(self._view, self._settings.static)
         if self._descriptions is None or self._descriptions.layers.cluster is not layers.cluster:
             self._descriptions = _Descriptions(layers)
@@ -96,7 +97,7 @@ class Topics:
             total += len(topic.assignments) or max(count, 0)
         if total > MAX_RECORDS_PER_DECISION:
             raise KafkaError(
-                ErrorCode.POLICY_VIOLATION, "too many partitions for one request: ask for them in portions"
+                ErrorCode.POLICY_VIOLATION, "too many partitions for one request: split it into smaller requests"
             )
 
     def _create(
@@ -107,7 +108,7 @@ class Topics:
         response: CreateTopicsResponse,
     ) -> Generator[None, None, None]:
         if topic.name == METADATA_TOPIC:
-            raise KafkaError(ErrorCode.INVALID_REQUEST, f"{METADATA_TOPIC} belongs to the cluster itself.")
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"{METADATA_TOPIC} is reserved for the cluster's metadata")
         check_topic_name(topic.name)
         self._check_new(topic.name)
         configs = _checked_configs(topic, described.layers)
@@ -153,7 +154,7 @@ class Topics:
         if topic.replication_factor != _USE_DEFAULT or topic.num_partitions != _USE_DEFAULT:
             raise KafkaError(
                 ErrorCode.INVALID_REQUEST,
-                "replicas are assigned by hand, so both the number of partitions and the replication factor must be -1",
+                "with a manual replica assignment the number of partitions and the replication factor must both be -1",
             )
         by_index: dict[int, list[int]] = {}
         factor = len(topic.assignments[0].broker_ids)
@@ -196,7 +197,7 @@ class Topics:
         return (yield from self._place(count, factor))
 
     def _place(self, count: int, factor: int) -> Generator[None, None, Assignments]:
-        striping = Striping(_candidates(self._view.brokers()), self._random)
+        striping = Striping(candidates(self._view.brokers()), self._random)
         assignments: Assignments = []
         for _ in range(count):
             try:
@@ -214,10 +215,10 @@ class Topics:
         self, topic_id: Uuid, first: int, assignments: Assignments, records: list[Message]
     ) -> Generator[None, None, None]:
         level = self._view.metadata_version
-        hosts = LiveBrokers(self._view)
+        brokers = LiveBrokers(self._view)
         for index, replicas in enumerate(assignments, first):
-            partition = new_partition(replicas, self._view.broker, hosts)
-            assert partition is not None, "an assignment without a live broker was let through"
+            partition = new_partition(replicas, brokers)
+            assert partition is not None, "an assignment without an active broker passed the checks"
             records.append(partition_record(topic_id, index, partition, level))
             if index % STEPS_PER_YIELD == STEPS_PER_YIELD - 1:
                 yield
@@ -240,7 +241,7 @@ class Topics:
             try:
                 if named > 1:
                     del times[topic.name]
-                    raise KafkaError(ErrorCode.INVALID_REQUEST, "the topic is named twice")
+                    raise KafkaError(ErrorCode.INVALID_REQUEST, "the topic is given twice")
                 yield from self._extend(topic, records)
             except KafkaError as error:
                 code, why = error.code, error.why
@@ -255,14 +256,14 @@ class Topics:
         if additional < 0:
             raise KafkaError(
                 ErrorCode.INVALID_PARTITIONS,
-                f"The topic {topic.name} currently has {known.partition_count} partition(s); "
-                f"{topic.count} would not be an increase.",
+                f"the topic {topic.name} currently has {known.partition_count} partition(s); "
+                f"{topic.count} would not be an increase",
             )
         if additional == 0:
             raise KafkaError(ErrorCode.INVALID_PARTITIONS, f"it has {known.partition_count} partitions already")
         if len(records) + additional > MAX_RECORDS_PER_DECISION:
             raise KafkaError(
-                ErrorCode.POLICY_VIOLATION, "too many partitions for one request: ask for them in portions"
+                ErrorCode.POLICY_VIOLATION, "too many partitions for one request: split it into smaller requests"
             )
         factor = len(self._view.partitions(known.id)[0].replicas)
         if topic.assignments is None:
@@ -277,7 +278,7 @@ class Topics:
         assert topic.assignments is not None
         if len(topic.assignments) != additional:
             raise _bad_assignment(
-                f"{additional} partitions are to be added, but {len(topic.assignments)} are assigned by hand"
+                f"{additional} partitions are to be added, but {len(topic.assignments)} have an assignment"
             )
         for index, assignment in enumerate(topic.assignments, known.partition_count):
             self._check_assignment(index, assignment.broker_ids, factor)
@@ -286,26 +287,26 @@ class Topics:
         return [list(assignment.broker_ids) for assignment in topic.assignments]
 
     def delete(self, request: DeleteTopicsRequest, version: int) -> Steps[DeleteTopicsResponse]:
-        """Up to version 5 topics are named; from 6 on by name or id, not both. What is given twice is answered once."""
+        """Up to version 5 by name; from 6 on by name or id, not both. A topic given twice has one result."""
         if not self._settings.delete_topic_enable:
             code = ErrorCode.INVALID_REQUEST if version < 3 else ErrorCode.TOPIC_DELETION_DISABLED
             raise KafkaError(code, "delete.topic.enable is false on the controller")
-        asked = [DeleteTopicState(name=name) for name in request.topic_names] if version < 6 else request.topics
-        times = Counter((state.name, state.topic_id) for state in asked)
+        states = [DeleteTopicState(name=name) for name in request.topic_names] if version < 6 else request.topics
+        times = Counter((state.name, state.topic_id) for state in states)
         found: dict[Uuid, DeletableTopicResult] = {}
         refused: list[DeletableTopicResult] = []
-        for number, state in enumerate({(state.name, state.topic_id): state for state in asked}.values()):
+        for number, state in enumerate({(state.name, state.topic_id): state for state in states}.values()):
             if number % STEPS_PER_YIELD == STEPS_PER_YIELD - 1:
                 yield
             try:
-                _check_asked(state, times[state.name, state.topic_id])
+                _check_named_once(state, times[state.name, state.topic_id])
                 topic = self._find(state)
             except KafkaError as error:
-                refused.append(_undeletable(state.name, state.topic_id, error.code, error.why))
+                refused.append(_delete_error(state.name, state.topic_id, error.code, error.why))
                 continue
             if topic.id in found:
-                why = "The topic was given twice, by name and by id."
-                found[topic.id] = _undeletable(topic.name, topic.id, ErrorCode.INVALID_REQUEST, why)
+                why = "the topic is given twice, by name and by id"
+                found[topic.id] = _delete_error(topic.name, topic.id, ErrorCode.INVALID_REQUEST, why)
             else:
                 found[topic.id] = DeletableTopicResult(name=topic.name, topic_id=topic.id)
         records: list[Message] = [
@@ -326,7 +327,7 @@ class Topics:
 
 
 class _Descriptions:
-    """The settings of created topics as the answer shows them; most topics of a request have the same."""
+    """The configs of created topics as the response shows them; most topics of a request have the same."""
 
     def __init__(self, layers: BrokerLayers) -> None:
         self.layers = layers
@@ -336,12 +337,12 @@ class _Descriptions:
         key = tuple(sorted(configs.items()))
         described = self._known.get(key)
         if described is None:
-            if len(self._known) > _DESCRIPTIONS_KEPT:
+            if len(self._known) > _MAX_DESCRIPTIONS:
                 self._known.clear()
             described = self._known[key] = [
                 CreatableTopicConfigs(
                     name=entry.name,
-                    # What was given is shown as it was given; elsewhere it is shown in its canonical spelling.
+                    # A given value is shown as it was given; DescribeConfigs shows its canonical spelling.
                     value=configs.get(entry.name, entry.value),
                     read_only=entry.read_only,
                     config_source=entry.source,
@@ -352,17 +353,19 @@ class _Descriptions:
         return described
 
 
-def _undeletable(name: str | None, topic_id: Uuid, code: ErrorCode, why: str) -> DeletableTopicResult:
+def _delete_error(name: str | None, topic_id: Uuid, code: ErrorCode, why: str) -> DeletableTopicResult:
     return DeletableTopicResult(name=name, topic_id=topic_id, error_code=code, error_message=why)
 
 
-def _check_asked(state: DeleteTopicState, times: int) -> None:
+def _check_named_once(state: DeleteTopicState, times: int) -> None:
     if state.name is not None and state.topic_id != ZERO_UUID:
-        raise KafkaError(ErrorCode.INVALID_REQUEST, "a topic is named by its name or by its id, not by both")
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "a topic is given by its name or by its id, not by both")
     if state.name is None and state.topic_id == ZERO_UUID:
         raise KafkaError(ErrorCode.INVALID_REQUEST, "neither a name nor an id is given")
     if times > 1:
-        raise KafkaError(ErrorCode.INVALID_REQUEST, "the topic is named twice" if state.name else "Duplicate topic id.")
+        raise KafkaError(
+            ErrorCode.INVALID_REQUEST, "the topic is given twice" if state.name else "the topic id is given twice"
+        )
 
 
 def _checked_configs(topic: CreatableTopic, layers: BrokerLayers) -> dict[str, str]:
@@ -385,11 +388,7 @@ def _config_records(topic: str, configs: Mapping[str, str]) -> list[Message]:
     ]
 
 
-def _candidates(brokers: Sequence[BrokerInfo]) -> list[Candidate]:
-    return [Candidate(broker.id, broker.rack, broker.fenced) for broker in brokers if takes_new_replicas(broker)]
-
-
-def _refusal(name: str, code: ErrorCode, why: str) -> CreatableTopicResult:
+def _create_error(name: str, code: ErrorCode, why: str) -> CreatableTopicResult:
     return CreatableTopicResult(name=name, error_code=code, error_message=why)
 
 
