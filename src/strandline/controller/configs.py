@@ -1,4 +1,5 @@
-"""Dynamic configs: IncrementalAlterConfigs (44) and the older AlterConfigs (33), which replaces all configs of a resource.
+"""Dynamic configs: IncrementalAlterConfigs (44) and the older AlterConfigs (33), which replaces all configs of a
+resource.
 
 Each resource of a request succeeds or fails on its own. The configs of a resource are checked together after the
 change, so that two keys that depend on each other can be set together. A topic's record is written only when its value

@@ -165,7 +165,8 @@ class Controller:
         return self._events.activation is not None
 
     async def activate(self) -> None:
-        """Called when this node leads the log and has replayed all of it: completes unfinished work, then serves requests."""
+        """Called when this node leads the log and has replayed all of it: completes unfinished work, then serves
+        requests."""
         if self._events.activate() is None:
             return
         self._metrics.activations.add()

@@ -60,7 +60,8 @@ class MetadataLog(Protocol):
 
     @property
     def former_leader(self) -> tuple[int, int] | None:
-        """The id of the node that led before this one, and when (`now_ms`) it was last heard from, if both are known."""
+        """The id of the node that led before this one, and when (`now_ms`) it was last heard from, if both are
+        known."""
         ...
 
     @property

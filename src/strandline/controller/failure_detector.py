@@ -1,7 +1,8 @@
 """Fast failure detection of brokers, by closed connections and refused probes. The reasons: docs/decisions/0009.
 
 When a process is killed, the kernel closes its connections at once and refuses new ones to its listeners. A process
-that is paused, partitioned or unplugged shows neither, and is left to its session timeout. So a broker has *failed* when
+that is paused, partitioned or unplugged shows neither, and is left to its session timeout. So a broker has *failed*
+when
 
 - its heartbeat connection was closed without a controlled shutdown (or this controller became active and has not yet
   received a heartbeat from it), and

@@ -1,11 +1,11 @@
 """Finalized feature levels: UpdateFeatures (57), and the bootstrap records of a new cluster.
 
 All updates of a request succeed or none does. A level is finalized only if every registered node supports it, this
-program serves it, and every voter of `controller.quorum.voters` has registered. As in Kafka, a voter that is known by the
-log only (kraft.version 1) counts if it has registered and is ignored otherwise: a voter that has been down since before
-it could register must run a version that reads what was finalized since. A downgrade must be requested as such, and is
-rejected where metadata might be lost: across a level that introduced records, or fields, which a lower one cannot
-write. Kafka has an "unsafe" downgrade for that, and rejects it as well.
+program serves it, and every voter of `controller.quorum.voters` has registered. As in Kafka, a voter that is known by
+the log only (kraft.version 1) counts if it has registered and is ignored otherwise: a voter that has been down since
+before it could register must run a version that reads what was finalized since. A downgrade must be requested as such,
+and is rejected where metadata might be lost: across a level that introduced records, or fields, which a lower one
+cannot write. Kafka has an "unsafe" downgrade for that, and rejects it as well.
 
 The level of kraft.version belongs to the quorum and is not in the metadata: it is only checked here.
 """

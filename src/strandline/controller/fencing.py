@@ -34,7 +34,7 @@ logger = logging.getLogger(__name__)
 
 
 class Prober(Protocol):
-    async def is_refused(self, endpoint: Endpoint) -> bool:
+    async def refuses_connections(self, endpoint: Endpoint) -> bool:
         """Whether a new connection is refused. Accepted, no response, unknown host name or no route: False."""
         ...
 
@@ -42,7 +42,7 @@ class Prober(Protocol):
 class NoProbes:
     """For a controller that cannot connect to brokers: it relies on session timeouts."""
 
-    async def is_refused(self, endpoint: Endpoint) -> bool:
+    async def refuses_connections(self, endpoint: Endpoint) -> bool:
         return False
 
 
@@ -185,5 +185,5 @@ class BrokerFencing:
         """Probes the endpoints one after the other until one does not refuse."""
         refused = True
         for endpoint in probe.endpoints:
-            refused = refused and await self._prober.is_refused(endpoint)
+            refused = refused and await self._prober.refuses_connections(endpoint)
         self._perform(self._detector.on_probed(probe.broker_id, probe.broker_epoch, refused, self._clock.now_ms()))

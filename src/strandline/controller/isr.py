@@ -1,7 +1,7 @@
 """ISR changes proposed by partition leaders: AlterPartition (56).
 
-Only the leader of a partition knows which followers have its records, so only the leader proposes an ISR. The controller
-accepts the proposal only if it was made on the current state of the partition:
+Only the leader of a partition knows which followers have its records, so only the leader proposes an ISR. The
+controller accepts the proposal only if it was made on the current state of the partition:
 
     leader epoch      lower: that leadership has ended, FENCED_LEADER_EPOCH
     partition epoch   lower: the partition has changed since, INVALID_UPDATE_VERSION

@@ -1,8 +1,9 @@
 """Metrics of a controller, under the names of Kafka's KafkaController metrics.
 
 Every controller, active or not, counts what its committed metadata shows. The counts are updated with each commit, at
-the cost of the keys it changes. Two differ from Kafka's: `LastAppliedRecordTimestamp` is when this node applied the last
-record, not when the record was written, and `NewActiveControllersCount` counts the activations of this controller only.
+the cost of the keys it changes. Two differ from Kafka's: `LastAppliedRecordTimestamp` is when this node applied the
+last record, not when the record was written, and `NewActiveControllersCount` counts the activations of this controller
+only.
 """
 
 from __future__ import annotations

@@ -12,8 +12,8 @@ A change has four steps, always in this order:
 2. *Eligible leader replicas* (ELR, KIP-966). While fewer than min.insync.replicas are in sync, nothing is committed, so
    replicas that leave the ISR stay eligible: they have every committed record. Otherwise the ELR is empty.
 3. *Leader.* From the target ISR, or from the ELR when that is empty: the current leader if it can lead, else the first
-   in order of assignment that can. Otherwise the last known leader (with ELR); otherwise, where the topic allows it, the
-   first replica that can lead. The last two are *unclean*: the records they lack are lost, and they are marked as
+   in order of assignment that can. Otherwise the last known leader (with ELR); otherwise, where the topic allows it,
+   the first replica that can lead. The last two are *unclean*: the records they lack are lost, and they are marked as
    recovering.
 4. *Epochs.* Naming a leader, even the same one, raises the leader epoch. The leader is named when it changes and when a
    replica is removed, so that the leader drops that replica (and, up to metadata version 11, when the ISR shrinks).

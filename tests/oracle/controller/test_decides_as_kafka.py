@@ -1,7 +1,7 @@
 """The same partitions given to Kafka's controller and to ours: the same records, field by field, and the same places.
 
 Thousands of random partitions in states that a cluster can reach, each with something that is wanted of it. Where we
-differ on purpose (`strandline.controller.partitions` says where and why), `_corrected` corrects Kafka's answer.
+differ on purpose (`strandline.controller.partitions` says where and why), `_corrected` corrects Kafka's response.
 """
 
 from __future__ import annotations
@@ -178,7 +178,7 @@ def _fields(record: PartitionChangeRecord | None) -> Fields | None:
 
 
 def _corrected(question: Fields, kafkas: Fields | None) -> Fields | None:
-    """Kafka's answer, without what would break our invariants."""
+    """Kafka's response, without what would break our invariants."""
     has = question["partition"]
     fields: Fields = kafkas or {**dict.fromkeys(FIELDS), "leader": -2, "leader_recovery_state": -1}
     fields = dict(fields)
@@ -204,8 +204,8 @@ def test_every_change_of_a_partition_is_the_record_that_kafka_writes(kafka_class
     answers = ask_kafka(kafka_classpath, "change", questions)
     different = []
     kinds = set()
-    for question, answer in zip(questions, answers, strict=True):
-        expected, found = _corrected(question, answer), ours(question)
+    for question, response in zip(questions, answers, strict=True):
+        expected, found = _corrected(question, response), ours(question)
         if found != expected:
             different.append({"question": question, "kafka": expected, "ours": found})
         kinds |= {name for name in FIELDS if found and found[name] not in (None, -1, -2)}
@@ -242,14 +242,14 @@ def test_replicas_are_placed_where_kafka_places_them(kafka_classpath: str) -> No
             number = random.randint(0, 1000)
             questions.append({"brokers": brokers, "factor": factor, "partitions": 12, "random": number})
     answers = ask_kafka(kafka_classpath, "place", questions)
-    for question, answer in zip(questions, answers, strict=True):
+    for question, response in zip(questions, answers, strict=True):
         striping = Striping([Candidate(*broker) for broker in question["brokers"]], Stubborn(question["random"]))
-        assert [striping.place(question["factor"]) for _ in range(question["partitions"])] == answer, question
+        assert [striping.place(question["factor"]) for _ in range(question["partitions"])] == response, question
 
 
 @pytest.mark.parametrize("seed", range(3))
 def test_the_comparison_notices_a_difference(seed: int) -> None:
-    """A test that compares must be able to fail: another election is another answer, soon enough."""
+    """A test that compares must be able to fail: another election is another response, soon enough."""
     random = Random(seed)
     questions = [a_question(random) for _ in range(200)]
     assert any(ours(question) != ours({**question, "election": "UNCLEAN"}) for question in questions)

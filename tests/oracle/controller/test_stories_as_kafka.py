@@ -20,8 +20,8 @@ from strandline.controller.decisions import Decision, Steps, finish
 from strandline.controller.directory_assignments import DirectoryAssignments
 from strandline.controller.elect_leaders import LeaderElections
 from strandline.controller.isr import IsrChanges
-from strandline.controller.partition_changes import come, leave
-from strandline.controller.reassignments import Reassignments, is_moving
+from strandline.controller.partition_changes import elect_leaderless, remove_from_isrs
+from strandline.controller.reassignments import Reassignments, is_reassigning
 from strandline.metadata.values import BrokerInfo, PartitionInfo
 from strandline.model.ids import Uuid
 from strandline.protocol.messages.brokers import (
@@ -62,7 +62,7 @@ TOPIC = 1000
 
 Event = dict[str, Any]
 Account = tuple[dict[int, PartitionInfo], Any, list[Message]]
-"""(partitions before the event, our answer, our records)"""
+"""(partitions before the event, our response, our records)"""
 
 
 class Story:
@@ -73,8 +73,8 @@ class Story:
         self.elr = seed % 3 != 0
         self.cleared = False
         level = 30 if self.elr else self.random.choice((11, 16, 30))
-        self.scene = MachineCluster(0, elr=self.elr)
-        self.scene.write(FeatureLevelRecord(name="metadata.version", feature_level=level))
+        self.cluster = MachineCluster(0, elr=self.elr)
+        self.cluster.write(FeatureLevelRecord(name="metadata.version", feature_level=level))
         self.events: list[Event] = [{"event": "begin", "elr": self.elr, "metadata_version": level, "brokers": []}]
         self.accounts: list[Account] = [({}, None, [])]
         for broker_id in BROKERS:
@@ -83,8 +83,8 @@ class Story:
         self.events[0]["topics"] = [self._create(number) for number in range(TOPICS)]
 
     def _register(self, broker_id: int, homes: list[Uuid], *, fenced: bool) -> Event:
-        epoch = self.scene.image.end_offset
-        self.scene.write(
+        epoch = self.cluster.image.end_offset
+        self.cluster.write(
             RegisterBrokerRecord(
                 broker_id=broker_id, broker_epoch=epoch, rack=None, fenced=fenced, log_dirs=list(homes)
             )
@@ -94,25 +94,25 @@ class Story:
     def _create(self, number: int) -> Event:
         replicas = self.random.sample(BROKERS, self.random.randint(1, 4))
         topic_id, name = Uuid.of(1, TOPIC + number), f"t{number}"
-        hosts = self.scene.topics
+        topics = self.cluster.topics
         records = [TopicRecord(name=name, topic_id=topic_id)]
-        self.scene.write(*records)
+        self.cluster.write(*records)
         made: list[Message] = []
-        for _ in hosts._partition_records(topic_id, 0, [replicas], made):
+        for _ in topics._partition_records(topic_id, 0, [replicas], made):
             pass
         assert isinstance(made[0], PartitionRecord)
-        self.scene.write(*made)
+        self.cluster.write(*made)
         return {"name": name, "number": number, "partitions": [replicas]}
 
-    def tell(self, event: Event, records: list[Message], answer: Any = None) -> None:
-        known = {number: self.scene.partition(f"t{number}") for number in range(TOPICS)}
-        self.scene.write(*records)
+    def tell(self, event: Event, records: list[Message], response: Any = None) -> None:
+        known = {number: self.cluster.partition(f"t{number}") for number in range(TOPICS)}
+        self.cluster.write(*records)
         self.events.append(event)
-        self.accounts.append((known, answer, records))
+        self.accounts.append((known, response, records))
 
-    def decide(self, event: Event, steps: Steps[Any], answer: Callable[[Any], Any]) -> None:
+    def decide(self, event: Event, steps: Steps[Any], response: Callable[[Any], Any]) -> None:
         decision: Decision[Any] = finish(steps)
-        self.tell(event, decision.records, answer(decision.answer))
+        self.tell(event, decision.records, response(decision.response))
 
     def go_on(self) -> None:
         turn = self.random.random()
@@ -126,52 +126,52 @@ class Story:
             self.other_event()
 
     def a_broker(self) -> BrokerInfo:
-        return self.random.choice(self.scene.view.brokers())
+        return self.random.choice(self.cluster.view.brokers())
 
     def a_topic(self) -> tuple[int, str, Uuid, PartitionInfo]:
         number = self.random.randrange(TOPICS)
-        return number, f"t{number}", Uuid.of(1, TOPIC + number), self.scene.partition(f"t{number}")
+        return number, f"t{number}", Uuid.of(1, TOPIC + number), self.cluster.partition(f"t{number}")
 
     def broker_event(self) -> None:
         broker, records = self.a_broker(), list[Message]()
-        view, rules = self.scene.view, self.scene.rules
+        view, rules = self.cluster.view, self.cluster.rules
         if broker.fenced and not broker.in_controlled_shutdown and self.random.random() < 0.8:
             records.append(_change(broker, fenced=-1))
-            _walk(come(view, rules, broker.id, records))
+            _walk(elect_leaderless(view, rules, broker.id, records))
             self.tell({"event": "unfence", "id": broker.id}, records)
         elif self.random.random() < 0.2:
             # Kafka's list of who is eligible where does not hear of clearing, and would be looked up here.
             clean = not self.elr or self.cleared or self.random.random() < 0.5
-            _walk(leave(view, rules, broker.id, records, unclean_shutdown=not clean))
+            _walk(remove_from_isrs(view, rules, broker.id, records, unclean_shutdown=not clean))
             event: Event = {"event": "restart", "clean": clean}
             self.tell(event, records)
             event["broker"] = self._register(broker.id, list(broker.directories), fenced=True)
         elif self.random.random() < 0.15 and len(broker.directories) > 1 and view.metadata_version >= 17:
             failed, *online = self.random.sample(broker.directories, len(broker.directories))
-            _walk(leave(view, rules, broker.id, records, directories=[failed]))
+            _walk(remove_from_isrs(view, rules, broker.id, records, directories=[failed]))
             records.append(_change(broker, log_dirs=sorted(online)))
             self.tell({"event": "directories fail", "id": broker.id, "directories": [str(failed)]}, records)
         elif not broker.fenced and self.random.random() < 0.3:
             if not broker.in_controlled_shutdown:
                 records.append(_change(broker, in_controlled_shutdown=1))
-            _walk(leave(view, rules, broker.id, records))
+            _walk(remove_from_isrs(view, rules, broker.id, records))
             self.tell({"event": "shut down", "id": broker.id}, records)
         elif not broker.fenced:
-            _walk(leave(view, rules, broker.id, records))
+            _walk(remove_from_isrs(view, rules, broker.id, records))
             records.append(_change(broker, fenced=1))
             self.tell({"event": "fence", "id": broker.id}, records)
 
     def alter_partition(self) -> None:
         number, _, topic_id, partition = self.a_topic()
-        sender = self.a_broker() if self.random.random() < 0.1 else self.scene.view.broker(partition.leader)
+        sender = self.a_broker() if self.random.random() < 0.1 else self.cluster.view.broker(partition.leader)
         if sender is None:
             return
-        live = [broker.id for broker in self.scene.view.brokers() if broker.active or self.random.random() < 0.1]
+        live = [broker.id for broker in self.cluster.view.brokers() if broker.active or self.random.random() < 0.1]
         able = [replica for replica in partition.replicas if replica in live]
         isr = self.random.sample(able, self.random.randint(0, len(able)))
         if sender.id not in isr and self.random.random() < 0.95:
             isr.append(sender.id)
-        epochs = {broker.id: broker.epoch for broker in self.scene.view.brokers()}
+        epochs = {broker.id: broker.epoch for broker in self.cluster.view.brokers()}
         members = [[each, self.random.choice((-1, *[epochs[each]] * 18, 3))] for each in isr]
         off = self.random.choice((0,) * 12 + (-1, 1))
         event = {
@@ -193,13 +193,13 @@ class Story:
         )
         topics = [AlterPartitionRequestTopicData(topic_id=topic_id, partitions=[data])]
         request = AlterPartitionRequest(broker_id=sender.id, broker_epoch=sender.epoch, topics=topics)
-        self.decide(event, IsrChanges(self.scene.view, self.scene.settings).alter(request, 3), _altered)
+        self.decide(event, IsrChanges(self.cluster.view, self.cluster.settings).alter(request, 3), _altered)
 
     def reassign(self) -> None:
         """Overriding is not Kafka's strength; nor is cancelling when nobody of before is in sync."""
         number, name, _, partition = self.a_topic()
         replicas: list[int] | None = None
-        if is_moving(partition):
+        if is_reassigning(partition):
             if not set(partition.isr) - set(partition.adding):
                 return
         elif self.random.random() < 0.9:
@@ -215,12 +215,12 @@ class Story:
         }
         wish = ReassignableTopic(name=name, partitions=[ReassignablePartition(0, replicas)])
         request = AlterPartitionReassignmentsRequest(topics=[wish], allow_replication_factor_change=allowed)
-        steps = Reassignments(self.scene.view, self.scene.settings).alter(request)
-        self.decide(event, steps, lambda answer: answer.responses[0].partitions[0].error_code)
+        steps = Reassignments(self.cluster.view, self.cluster.settings).alter(request)
+        self.decide(event, steps, lambda response: response.responses[0].partitions[0].error_code)
 
     def other_event(self) -> None:
         number, name, topic_id, partition = self.a_topic()
-        leaders = LeaderElections(self.scene.view, self.scene.settings)
+        leaders = LeaderElections(self.cluster.view, self.cluster.settings)
         kind = self.random.choice(("elect", "balance", "elect unclean", "min isr", "unclean", "assign"))
         if kind == "elect":
             type_ = self.random.choice((0, 0, 1))
@@ -234,15 +234,15 @@ class Story:
             if self.elr:
                 self.cleared = self.cleared or bool(partition.elr)
                 self.tell({"event": "clear elr", "topic": name}, [])
-                self.scene.write(ClearElrRecord(topic_name=name))
+                self.cluster.write(ClearElrRecord(topic_name=name))
         elif kind == "unclean":
             self.configure(name, "unclean.leader.election.enable", self.random.choice(("true", "false", "false")))
-        elif self.scene.view.metadata_version >= 17:
+        elif self.cluster.view.metadata_version >= 17:
             self.assign(number, topic_id, self.a_broker())
 
     def configure(self, topic: str, key: str, value: str) -> None:
         self.tell({"event": "configure", "topic": topic, "key": key, "value": value}, [])
-        self.scene.write(ConfigRecord(resource_type=2, resource_name=topic, name=key, value=value))
+        self.cluster.write(ConfigRecord(resource_type=2, resource_name=topic, name=key, value=value))
 
     def assign(self, number: int, topic_id: Uuid, broker: BrokerInfo) -> None:
         home = self.random.choice(broker.directories)
@@ -254,8 +254,8 @@ class Story:
             broker_epoch=broker.epoch,
             directories=[AssignReplicasToDirsRequestDirectoryData(id=home, topics=topics)],
         )
-        steps = DirectoryAssignments(self.scene.view, self.scene.settings).assign(request)
-        self.decide(event, steps, lambda answer: answer.directories[0].topics[0].partitions[0].error_code)
+        steps = DirectoryAssignments(self.cluster.view, self.cluster.settings).assign(request)
+        self.decide(event, steps, lambda response: response.directories[0].topics[0].partitions[0].error_code)
 
 
 def _walk(walk: Iterator[None]) -> None:
@@ -267,8 +267,8 @@ def _change(broker: BrokerInfo, **fields: Any) -> BrokerRegistrationChangeRecord
     return BrokerRegistrationChangeRecord(broker_id=broker.id, broker_epoch=broker.epoch, **fields)
 
 
-def _altered(answer: Any) -> list[Any]:
-    told = answer.topics[0].partitions[0]
+def _altered(response: Any) -> list[Any]:
+    told = response.topics[0].partitions[0]
     return [
         told.error_code,
         told.leader_id,
@@ -279,10 +279,10 @@ def _altered(answer: Any) -> list[Any]:
     ]
 
 
-def _elected(answer: Any) -> list[Any]:
+def _elected(response: Any) -> list[Any]:
     return sorted(
         [topic.topic, result.partition_id, result.error_code]
-        for topic in answer.replica_election_results
+        for topic in response.replica_election_results
         for result in topic.partition_result
     )
 
@@ -364,12 +364,12 @@ def compare(seed: int, story: Story, kafkas: list[Event]) -> int:
     for number, (event, account, kafka) in enumerate(zip(story.events, story.accounts, kafkas, strict=True)):
         if number == 0:
             continue
-        known, answer, records = account
+        known, response, records = account
         theirs = kafka["records"]
         if breaks_invariants(theirs, known):
             return number
-        expected = sorted(kafka["answer"]) if event["event"] == "elect" else kafka["answer"]
+        expected = sorted(kafka["response"]) if event["event"] == "elect" else kafka["response"]
         where = f"story {seed}, event {number}: {json.dumps(event)}"
-        assert answer == expected, where
+        assert response == expected, where
         assert in_order([fields_of(record) for record in records]) == in_order(theirs), where
     return len(story.events)

@@ -122,7 +122,7 @@ async def _topics(controller: Controller) -> None:
 
 
 async def _drive(controller: Controller, image: Image) -> None:
-    """A day in the life: members, topics, settings, producer ids, and a leader that goes and comes back."""
+    """A day in the lifecycle: members, topics, settings, producer ids, and a leader that goes and comes back."""
     listener = Listener(name="CONTROLLER", host="127.0.0.1", port=9093)
     await controller.register_controller(
         ControllerRegistrationRequest(

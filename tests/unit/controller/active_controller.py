@@ -31,7 +31,7 @@ from strandline.simulation.world import Simulation
 SETTINGS = ControllerSettings(node_id=100, cluster_id="cluster")
 
 
-class HandLog:
+class ManualLog:
     """A metadata log whose commits are done by hand."""
 
     def __init__(self, image: Image) -> None:
@@ -91,7 +91,7 @@ class ActiveController:
     def __init__(self, world: World, settings: ControllerSettings = SETTINGS, **parts: Any) -> None:
         self.clock = world.clock
         self.image = Image()
-        self.log = HandLog(self.image)
+        self.log = ManualLog(self.image)
         self.metrics = Metrics()
         self.controller = Controller(
             self.image, self.log, world.clock, Random(1), settings, bootstrap_records(), metrics=self.metrics, **parts
@@ -111,8 +111,8 @@ class ActiveController:
     async def with_broker(self, broker_id: int = 1) -> ActiveController:
         if not self.controller.is_active:
             await self.activate()
-        answer = await self.committing(self.controller.register_broker(self.registration(broker_id)))
-        await self.committing(self.beat(answer.broker_epoch, broker_id))
+        response = await self.committing(self.controller.register_broker(self.registration(broker_id)))
+        await self.committing(self.beat(response.broker_epoch, broker_id))
         return self
 
     def registration(self, broker_id: int = 1, incarnation: int = 8, **fields: Any) -> BrokerRegistrationRequest:
@@ -146,7 +146,7 @@ class ActiveController:
         return broker
 
     async def committing(self, call: Awaitable[Any]) -> Any:
-        """The call's answer, committing whatever it appends."""
+        """The call's response, committing whatever it appends."""
         task = asyncio.ensure_future(call)
         while not task.done():
             await asyncio.sleep(0)
@@ -161,12 +161,12 @@ class ActiveController:
         return self.metrics.snapshot(self.clock.now_ms())[name]
 
 
-def play(scene: Callable[[World], Awaitable[None]]) -> None:
+def simulate(cluster: Callable[[World], Awaitable[None]]) -> None:
     with Simulation(seed=1) as simulation:
 
         async def scenario() -> None:
             async def program(world: World) -> None:
-                await scene(world)
+                await cluster(world)
 
             await simulation.machine("node").boot(program)
 

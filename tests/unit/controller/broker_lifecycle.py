@@ -1,4 +1,4 @@
-"""The life of brokers under one controller, told by the test: registrations, heartbeats, the passing of time."""
+"""The lifecycle of brokers under one controller, told by the test: registrations, heartbeats, the passing of time."""
 
 from __future__ import annotations
 
@@ -36,29 +36,29 @@ def registration(broker_id: int = 1, incarnation: Uuid = FIRST, **fields: Any) -
 
 
 class BrokerLifecycle:
-    """A scene with a clock."""
+    """A cluster with a clock."""
 
-    def __init__(self, scene: MachineCluster) -> None:
-        self.scene = scene
-        self.brokers = Brokers(scene.view, scene.settings)
+    def __init__(self, cluster: MachineCluster) -> None:
+        self.cluster = cluster
+        self.brokers = Brokers(cluster.view, cluster.settings)
         self.now_ms = 0
 
     def register(self, request: BrokerRegistrationRequest) -> int:
-        steps = self.brokers.register(request, self.scene.image.end_offset, self.now_ms)
-        return self.scene.decide(steps).broker_epoch
+        steps = self.brokers.register(request, self.cluster.image.end_offset, self.now_ms)
+        return self.cluster.decide(steps).broker_epoch
 
     def beat(self, broker_id: int = 1, **fields: Any) -> BrokerHeartbeatResponse:
         given: dict[str, Any] = {
             "broker_id": broker_id,
-            "broker_epoch": self.scene.epoch(broker_id),
-            "current_metadata_offset": self.scene.image.end_offset - 1,
+            "broker_epoch": self.cluster.epoch(broker_id),
+            "current_metadata_offset": self.cluster.image.end_offset - 1,
         }
         request = BrokerHeartbeatRequest(**{**given, **fields})
-        return self.scene.decide(self.brokers.heartbeat(request, self.now_ms))
+        return self.cluster.decide(self.brokers.heartbeat(request, self.now_ms))
 
     def told(self, broker_id: int = 1, **fields: Any) -> tuple[bool, bool, bool]:
-        answer = self.beat(broker_id, **fields)
-        return answer.is_caught_up, answer.is_fenced, answer.should_shut_down
+        response = self.beat(broker_id, **fields)
+        return response.is_caught_up, response.is_fenced, response.should_shut_down
 
 
 def alone(**options: Any) -> BrokerLifecycle:

@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from strandline.controller.decisions import Decision, Steps, finish
 from strandline.controller.election_rules import TopicElectionRules
-from strandline.controller.partition_changes import come, leave
+from strandline.controller.partition_changes import elect_leaderless, remove_from_isrs
 from strandline.controller.settings import ControllerSettings
 from strandline.controller.topics import Topics
 from strandline.metadata.features import SUPPORTED_FEATURES
@@ -55,12 +55,12 @@ class MachineCluster:
             self.image.commit(self.image.end_offset)
 
     def decide(self, decided: Decision[A] | Steps[A]) -> A:
-        """The answer; the records are replayed and committed."""
+        """The response; the records are replayed and committed."""
         decision = decided if isinstance(decided, Decision) else finish(decided)
         self.write(*decision.records)
-        if decision.appended is not None:
-            decision.appended(self.image.end_offset - 1)
-        return decision.answer
+        if decision.on_appended is not None:
+            decision.on_appended(self.image.end_offset - 1)
+        return decision.response
 
     def register(self, broker_id: int, *, rack: str | None = None, fenced: bool = False) -> None:
         self.write(
@@ -85,18 +85,18 @@ class MachineCluster:
 
     @property
     def rules(self) -> TopicElectionRules:
-        return TopicElectionRules(self.view, self.settings.static, self.settings.node_id)
+        return TopicElectionRules(self.view, self.settings)
 
     def fence(self, broker_id: int) -> None:
         """Its partitions first, then the broker."""
         records: list[Message] = []
-        for _ in leave(self.view, self.rules, broker_id, records):
+        for _ in remove_from_isrs(self.view, self.rules, broker_id, records):
             pass
         self.write(*records, self._change(broker_id, fenced=1))
 
     def unfence(self, broker_id: int) -> None:
         records: list[Message] = [self._change(broker_id, fenced=-1)]
-        for _ in come(self.view, self.rules, broker_id, records):
+        for _ in elect_leaderless(self.view, self.rules, broker_id, records):
             pass
         self.write(*records)
 
@@ -116,7 +116,7 @@ class MachineCluster:
             CreatableReplicaAssignment(partition_index=index, broker_ids=list(replicas))
             for index, replicas in enumerate(assignment)
         ]
-        answer = self.decide(
+        response = self.decide(
             self.topics.create(
                 CreateTopicsRequest(
                     topics=[
@@ -125,8 +125,8 @@ class MachineCluster:
                 )
             )
         )
-        assert answer.topics[0].error_code == 0, answer.topics[0].error_message
-        return answer.topics[0].topic_id
+        assert response.topics[0].error_code == 0, response.topics[0].error_message
+        return response.topics[0].topic_id
 
     def partition(self, topic: str, index: int = 0) -> PartitionInfo:
         known = self.view.topic(topic)

@@ -44,48 +44,48 @@ def topic(*operations: Operation) -> IncrementalAlterConfigsRequestAlterConfigsR
 
 
 def scene_with_topic(**options: object) -> MachineCluster:
-    scene = MachineCluster(**options)  # type: ignore[arg-type]
-    scene.topic("t", [1])
-    return scene
+    cluster = MachineCluster(**options)  # type: ignore[arg-type]
+    cluster.topic("t", [1])
+    return cluster
 
 
 def alter(
-    scene: MachineCluster, *resources: IncrementalAlterConfigsRequestAlterConfigsResource, validate_only: bool = False
+    cluster: MachineCluster, *resources: IncrementalAlterConfigsRequestAlterConfigsResource, validate_only: bool = False
 ) -> list[ErrorCode]:
     request = IncrementalAlterConfigsRequest(resources=list(resources), validate_only=validate_only)
-    answer = scene.decide(Configs(scene.view, scene.settings).alter_incrementally(request))
-    return [ErrorCode(response.error_code) for response in answer.responses]
+    response = cluster.decide(Configs(cluster.view, cluster.settings).alter_incrementally(request))
+    return [ErrorCode(response.error_code) for response in response.responses]
 
 
 def test_keys_are_set_deleted_and_only_written_when_they_change() -> None:
-    scene = scene_with_topic()
-    assert alter(scene, topic(("retention.ms", SET, "5"), ("segment.bytes", SET, "1048576"))) == [ErrorCode.NONE]
-    assert scene.view.topic_configs("t") == {"retention.ms": "5", "segment.bytes": "1048576"}
-    before = scene.image.end_offset
-    assert alter(scene, topic(("retention.ms", SET, "5"))) == [ErrorCode.NONE]
-    assert scene.image.end_offset == before
-    assert alter(scene, topic(("retention.ms", DELETE, None), ("index.interval.bytes", DELETE, None))) == [
+    cluster = scene_with_topic()
+    assert alter(cluster, topic(("retention.ms", SET, "5"), ("segment.bytes", SET, "1048576"))) == [ErrorCode.NONE]
+    assert cluster.view.topic_configs("t") == {"retention.ms": "5", "segment.bytes": "1048576"}
+    before = cluster.image.end_offset
+    assert alter(cluster, topic(("retention.ms", SET, "5"))) == [ErrorCode.NONE]
+    assert cluster.image.end_offset == before
+    assert alter(cluster, topic(("retention.ms", DELETE, None), ("index.interval.bytes", DELETE, None))) == [
         ErrorCode.NONE
     ]
-    assert scene.view.topic_configs("t") == {"segment.bytes": "1048576"}
+    assert cluster.view.topic_configs("t") == {"segment.bytes": "1048576"}
 
 
 def test_lists_grow_and_shrink_from_what_counts_now() -> None:
-    scene = scene_with_topic()
-    alter(scene, topic(("cleanup.policy", APPEND, "compact")))
-    assert scene.view.topic_configs("t") == {"cleanup.policy": "delete,compact"}
-    alter(scene, topic(("cleanup.policy", APPEND, "compact,delete")))
-    assert scene.view.topic_configs("t") == {"cleanup.policy": "delete,compact"}
-    alter(scene, topic(("cleanup.policy", SUBTRACT, "delete")))
-    assert scene.view.topic_configs("t") == {"cleanup.policy": "compact"}
+    cluster = scene_with_topic()
+    alter(cluster, topic(("cleanup.policy", APPEND, "compact")))
+    assert cluster.view.topic_configs("t") == {"cleanup.policy": "delete,compact"}
+    alter(cluster, topic(("cleanup.policy", APPEND, "compact,delete")))
+    assert cluster.view.topic_configs("t") == {"cleanup.policy": "delete,compact"}
+    alter(cluster, topic(("cleanup.policy", SUBTRACT, "delete")))
+    assert cluster.view.topic_configs("t") == {"cleanup.policy": "compact"}
 
 
 def test_a_list_that_the_topic_leaves_to_the_broker_starts_from_the_brokers() -> None:
-    scene = scene_with_topic(
+    cluster = scene_with_topic(
         settings=ControllerSettings(100, "cluster", static={"log.cleanup.policy": "compact"}),
     )
-    alter(scene, topic(("cleanup.policy", APPEND, "delete")))
-    assert scene.view.topic_configs("t") == {"cleanup.policy": "compact,delete"}
+    alter(cluster, topic(("cleanup.policy", APPEND, "delete")))
+    assert cluster.view.topic_configs("t") == {"cleanup.policy": "compact,delete"}
 
 
 @pytest.mark.parametrize(
@@ -116,53 +116,53 @@ def test_a_list_that_the_topic_leaves_to_the_broker_starts_from_the_brokers() ->
         (resource(99, "x", ("x", SET, "1")), ErrorCode.INVALID_REQUEST),
     ],
 )
-def test_what_cannot_be_set_is_refused_by_its_own_code_and_leaves_no_trace(
+def test_what_cannot_be_set_is_rejected_by_its_own_code_and_leaves_no_trace(
     given: IncrementalAlterConfigsRequestAlterConfigsResource, code: ErrorCode
 ) -> None:
-    scene = scene_with_topic()
-    before = scene.image.end_offset
-    assert alter(scene, given) == [code]
-    assert scene.image.end_offset == before
+    cluster = scene_with_topic()
+    before = cluster.image.end_offset
+    assert alter(cluster, given) == [code]
+    assert cluster.image.end_offset == before
 
 
 def test_one_bad_resource_does_not_hold_up_the_others_and_one_given_twice_fails_twice() -> None:
-    scene = scene_with_topic()
+    cluster = scene_with_topic()
     bad = resource(TOPIC_RESOURCE, "x", ("retention.ms", SET, "1"))
     good = resource(GROUP_RESOURCE, "g", ("consumer.session.timeout.ms", SET, "50000"))
-    assert alter(scene, bad, good, topic(), topic()) == [
+    assert alter(cluster, bad, good, topic(), topic()) == [
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
         ErrorCode.NONE,
         ErrorCode.INVALID_REQUEST,
         ErrorCode.INVALID_REQUEST,
     ]
-    assert scene.view.configs(GROUP_RESOURCE, "g") == {"consumer.session.timeout.ms": "50000"}
+    assert cluster.view.configs(GROUP_RESOURCE, "g") == {"consumer.session.timeout.ms": "50000"}
 
 
 def test_validating_only_writes_nothing() -> None:
-    scene = scene_with_topic()
-    assert alter(scene, topic(("retention.ms", SET, "5")), validate_only=True) == [ErrorCode.NONE]
-    assert scene.view.topic_configs("t") == {}
+    cluster = scene_with_topic()
+    assert alter(cluster, topic(("retention.ms", SET, "5")), validate_only=True) == [ErrorCode.NONE]
+    assert cluster.view.topic_configs("t") == {}
 
 
 def test_a_brokers_key_is_written_even_when_it_stays_the_same() -> None:
-    scene = scene_with_topic()
+    cluster = scene_with_topic()
     own = resource(BROKER_RESOURCE, "1", ("log.retention.ms", SET, "5"))
-    alter(scene, own)
-    before = scene.image.end_offset
-    alter(scene, own)
-    assert scene.image.end_offset == before + 1
-    assert scene.view.broker_configs(1) == {"log.retention.ms": "5"}
+    alter(cluster, own)
+    before = cluster.image.end_offset
+    alter(cluster, own)
+    assert cluster.image.end_offset == before + 1
+    assert cluster.view.broker_configs(1) == {"log.retention.ms": "5"}
 
 
 def test_keys_of_plugins_are_accepted_on_brokers() -> None:
-    scene = scene_with_topic()
-    assert alter(scene, resource(BROKER_RESOURCE, "", ("my.plugin.key", SET, "x"))) == [ErrorCode.NONE]
-    assert scene.view.broker_configs(None) == {"my.plugin.key": "x"}
+    cluster = scene_with_topic()
+    assert alter(cluster, resource(BROKER_RESOURCE, "", ("my.plugin.key", SET, "x"))) == [ErrorCode.NONE]
+    assert cluster.view.broker_configs(None) == {"my.plugin.key": "x"}
 
 
 def test_a_changed_min_isr_clears_eligible_leaders_where_it_counts() -> None:
-    scene = scene_with_topic()
-    configs = Configs(scene.view, scene.settings)
+    cluster = scene_with_topic()
+    configs = Configs(cluster.view, cluster.settings)
     of_topic = configs.alter_incrementally(
         IncrementalAlterConfigsRequest(resources=[topic(("min.insync.replicas", SET, "2"))])
     )
@@ -174,8 +174,8 @@ def test_a_changed_min_isr_clears_eligible_leaders_where_it_counts() -> None:
 
 
 def test_the_older_request_replaces_everything_that_was_set() -> None:
-    scene = scene_with_topic()
-    alter(scene, topic(("retention.ms", SET, "5"), ("segment.bytes", SET, "1048576")))
+    cluster = scene_with_topic()
+    alter(cluster, topic(("retention.ms", SET, "5"), ("segment.bytes", SET, "1048576")))
     request = AlterConfigsRequest(
         resources=[
             AlterConfigsRequestAlterConfigsResource(
@@ -188,10 +188,10 @@ def test_the_older_request_replaces_everything_that_was_set() -> None:
             )
         ]
     )
-    decision = Configs(scene.view, scene.settings).alter(request)
+    decision = Configs(cluster.view, cluster.settings).alter(request)
     assert [(r.name, r.value) for r in decision.records if isinstance(r, ConfigRecord)] == [
         ("max.message.bytes", "2000"),
         ("segment.bytes", None),
     ]
-    assert [response.error_code for response in scene.decide(decision).responses] == [0]
-    assert scene.view.topic_configs("t") == {"retention.ms": "5", "max.message.bytes": "2000"}
+    assert [response.error_code for response in cluster.decide(decision).responses] == [0]
+    assert cluster.view.topic_configs("t") == {"retention.ms": "5", "max.message.bytes": "2000"}

@@ -27,180 +27,183 @@ from strandline.protocol.messages.topics import (
 )
 from strandline.runtime.watermark import Watermark
 from strandline.runtime.world import World
-from unit.controller.active_controller import ActiveController, play
+from unit.controller.active_controller import ActiveController, simulate
 
 
 def test_the_first_active_controller_writes_the_bootstrap_records_and_no_later_one_does() -> None:
-    async def scene(world: World) -> None:
-        stage = ActiveController(world)
-        await stage.activate()
-        assert len(stage.log.batches) == 1
-        assert stage.image.committed.features() == {"eligible.leader.replicas.version": 1, "metadata.version": 30}
-        await stage.activate()
-        assert len(stage.log.batches) == 1
+    async def scenario(world: World) -> None:
+        active = ActiveController(world)
+        await active.activate()
+        assert len(active.log.batches) == 1
+        assert active.image.committed.features() == {"eligible.leader.replicas.version": 1, "metadata.version": 30}
+        await active.activate()
+        assert len(active.log.batches) == 1
 
-    play(scene)
+    simulate(scenario)
 
 
 def test_a_transaction_left_open_by_a_predecessor_is_aborted_first() -> None:
-    async def scene(world: World) -> None:
-        stage = ActiveController(world)
-        stage.image.replay_batch(
+    async def scenario(world: World) -> None:
+        active = ActiveController(world)
+        active.image.replay_batch(
             0, [BeginTransactionRecord(), FeatureLevelRecord(name="metadata.version", feature_level=7)]
         )
-        stage.log.end_offset = 2
-        stage.log.commit()
-        stage.log.committed = Watermark(2)
-        await stage.activate()
-        assert [type(record) for record in stage.log.batches[0]][:2] == [AbortTransactionRecord, BeginTransactionRecord]
-        assert stage.image.committed.metadata_version == 30
+        active.log.end_offset = 2
+        active.log.commit()
+        active.log.committed = Watermark(2)
+        await active.activate()
+        assert [type(record) for record in active.log.batches[0]][:2] == [
+            AbortTransactionRecord,
+            BeginTransactionRecord,
+        ]
+        assert active.image.committed.metadata_version == 30
 
-    play(scene)
+    simulate(scenario)
 
 
 def test_a_broker_that_falls_silent_is_fenced_in_time_and_one_that_is_heard_is_not() -> None:
-    async def scene(world: World) -> None:
-        stage = await ActiveController(world).with_broker()
-        clockwork = asyncio.create_task(stage.controller.run())
+    async def scenario(world: World) -> None:
+        active = await ActiveController(world).with_broker()
+        running = asyncio.create_task(active.controller.run())
 
         for _ in range(4):
             await asyncio.sleep(5)
-            await stage.committing(stage.beat())
-            assert not stage.broker().fenced
+            await active.committing(active.beat())
+            assert not active.broker().fenced
         await asyncio.sleep(8.9)
-        assert not stage.broker().fenced
+        assert not active.broker().fenced
         await asyncio.sleep(0.2)
-        assert stage.broker().fenced
-        clockwork.cancel()
+        assert active.broker().fenced
+        running.cancel()
 
-    play(scene)
+    simulate(scenario)
 
 
 def test_deleting_and_creating_a_topic_at_once_gives_it_a_new_id() -> None:
-    async def scene(world: World) -> None:
-        stage = await ActiveController(world).with_broker()
-        first = (await stage.committing(stage.create("t"))).topics[0].topic_id
+    async def scenario(world: World) -> None:
+        active = await ActiveController(world).with_broker()
+        first = (await active.committing(active.create("t"))).topics[0].topic_id
         gone = asyncio.create_task(
-            stage.controller.delete_topics(DeleteTopicsRequest(topics=[DeleteTopicState(name="t")], timeout_ms=1000))
+            active.controller.delete_topics(DeleteTopicsRequest(topics=[DeleteTopicState(name="t")], timeout_ms=1000))
         )
-        second = stage.create("t")
+        second = active.create("t")
         await asyncio.sleep(0)
-        stage.log.commit()
+        active.log.commit()
         assert (await gone).responses[0].topic_id == first
         assert (await second).topics[0].topic_id != first
 
-    play(scene)
+    simulate(scenario)
 
 
 def test_a_controller_that_loses_and_wins_the_lead_again_and_again_keeps_what_was_committed() -> None:
-    async def scene(world: World) -> None:
-        stage = await ActiveController(world).with_broker()
+    async def scenario(world: World) -> None:
+        active = await ActiveController(world).with_broker()
         for turn in range(5):
-            assert (await stage.committing(stage.create(f"kept-{turn}"))).topics[0].error_code == 0
-            lost = stage.create(f"lost-{turn}")
+            assert (await active.committing(active.create(f"kept-{turn}"))).topics[0].error_code == 0
+            lost = active.create(f"lost-{turn}")
             await asyncio.sleep(0)
-            stage.lose()
-            for each in (lost, stage.create("refused")):
+            active.lose()
+            for each in (lost, active.create("refused")):
                 with pytest.raises(KafkaError) as refusal:
                     await each
                 assert refusal.value.code is ErrorCode.NOT_CONTROLLER
-            await stage.win()
-        assert [topic.name for topic in stage.image.latest.topics()] == [f"kept-{turn}" for turn in range(5)]
+            await active.win()
+        assert [topic.name for topic in active.image.latest.topics()] == [f"kept-{turn}" for turn in range(5)]
 
-    play(scene)
+    simulate(scenario)
 
 
 def test_a_lead_that_is_lost_before_the_controller_begins_is_not_a_fault() -> None:
-    async def scene(world: World) -> None:
-        stage = ActiveController(world)
-        activation = asyncio.create_task(stage.controller.activate())
+    async def scenario(world: World) -> None:
+        active = ActiveController(world)
+        activation = asyncio.create_task(active.controller.activate())
         await asyncio.sleep(0)
-        stage.lose()
+        active.lose()
         await activation
-        assert not stage.controller.is_active
-        await stage.controller.activate()
-        assert not stage.controller.is_active
-        assert stage.image.end_offset == 0
+        assert not active.controller.is_active
+        await active.controller.activate()
+        assert not active.controller.is_active
+        assert active.image.end_offset == 0
 
-    play(scene)
+    simulate(scenario)
 
 
 def test_a_newly_active_controller_gives_every_broker_a_whole_session() -> None:
-    async def scene(world: World) -> None:
-        stage = await ActiveController(world).with_broker()
-        clockwork = asyncio.create_task(stage.controller.run())
+    async def scenario(world: World) -> None:
+        active = await ActiveController(world).with_broker()
+        running = asyncio.create_task(active.controller.run())
         await asyncio.sleep(8)
-        stage.lose()
+        active.lose()
         await asyncio.sleep(60)
-        assert not stage.broker().fenced
-        await stage.win()
+        assert not active.broker().fenced
+        await active.win()
         await asyncio.sleep(8.9)
-        assert not stage.broker().fenced
+        assert not active.broker().fenced
         await asyncio.sleep(0.2)
-        assert stage.broker().fenced
-        clockwork.cancel()
+        assert active.broker().fenced
+        running.cancel()
 
-    play(scene)
+    simulate(scenario)
 
 
-def noops(stage: ActiveController) -> int:
-    return sum(isinstance(record, NoOpRecord) for batch in stage.log.batches for record in batch)
+def noops(active: ActiveController) -> int:
+    return sum(isinstance(record, NoOpRecord) for batch in active.log.batches for record in batch)
 
 
 def test_an_idle_log_shows_a_sign_of_life_twice_a_second_once_somebody_follows_it() -> None:
-    async def scene(world: World) -> None:
-        stage = await ActiveController(world).with_broker(100)
-        clockwork = asyncio.create_task(stage.controller.run())
+    async def scenario(world: World) -> None:
+        active = await ActiveController(world).with_broker(100)
+        running = asyncio.create_task(active.controller.run())
 
         async def idle(half_seconds: int) -> int:
-            before = noops(stage)
+            before = noops(active)
             for _ in range(half_seconds):
                 await asyncio.sleep(0.5)
-                stage.log.commit()
-            return noops(stage) - before
+                active.log.commit()
+            return noops(active) - before
 
         assert await idle(8) == 0, "the node itself is nobody who follows"
-        await stage.with_broker(1)
+        await active.with_broker(1)
         assert 8 <= await idle(10) <= 10
-        stage.lose()
+        active.lose()
         assert await idle(10) == 0
-        clockwork.cancel()
+        running.cancel()
 
-    play(scene)
+    simulate(scenario)
 
 
 def test_time_that_the_controller_slept_through_is_no_brokers_silence() -> None:
-    async def scene(world: World) -> None:
-        stage = await ActiveController(world).with_broker()
+    async def scenario(world: World) -> None:
+        active = await ActiveController(world).with_broker()
         await asyncio.sleep(8)
-        stage.controller._caretaker._on_standstill(5000)
-        clockwork = asyncio.create_task(stage.controller.run())
+        active.controller._fencing._on_paused(5000)
+        running = asyncio.create_task(active.controller.run())
         await asyncio.sleep(7.9)
-        assert not stage.broker().fenced
+        assert not active.broker().fenced
         await asyncio.sleep(0.2)
-        assert stage.broker().fenced
-        clockwork.cancel()
+        assert active.broker().fenced
+        running.cancel()
 
-    play(scene)
+    simulate(scenario)
 
 
 @pytest.mark.parametrize("departure", ["unregistered", "let go"])
 def test_a_departure_that_is_given_up_halfway_leaves_the_broker_its_session(departure: str) -> None:
-    async def scene(world: World) -> None:
-        stage = await ActiveController(world).with_broker()
-        creating = stage.create("t", 1500)
-        await stage.committing(creating)
-        epoch, written, halves = stage.broker().epoch, stage.log.end_offset, 0
+    async def scenario(world: World) -> None:
+        active = await ActiveController(world).with_broker()
+        creating = active.create("t", 1500)
+        await active.committing(creating)
+        epoch, written, halves = active.broker().epoch, active.log.end_offset, 0
 
         def is_alive() -> bool:
-            return stage.controller.brokers.sessions.is_alive(1, epoch, world.clock.now_ms())
+            return active.controller.brokers.sessions.is_alive(1, epoch, world.clock.now_ms())
 
-        while stage.log.end_offset == written:
+        while active.log.end_offset == written:
             assert is_alive()
             if departure == "unregistered":
-                call = stage.controller.unregister_broker(UnregisterBrokerRequest(broker_id=1))
+                call = active.controller.unregister_broker(UnregisterBrokerRequest(broker_id=1))
             else:
-                call = stage.beat(want_fence=True, want_shut_down=True)
+                call = active.beat(want_fence=True, want_shut_down=True)
             task = asyncio.ensure_future(call)
             for _ in range(halves):
                 await asyncio.sleep(0)
@@ -210,7 +213,7 @@ def test_a_departure_that_is_given_up_halfway_leaves_the_broker_its_session(depa
         assert halves > 5
         assert not is_alive()
 
-    play(scene)
+    simulate(scenario)
 
 
 class Refusing:
@@ -218,37 +221,37 @@ class Refusing:
 
     def __init__(self) -> None:
         self.closed: set[int] = set()
-        self.dialled: list[int] = []
+        self.probed: list[int] = []
 
     async def refuses_connections(self, endpoint: Endpoint) -> bool:
-        self.dialled.append(endpoint.port)
+        self.probed.append(endpoint.port)
         await asyncio.sleep(0.001)
         return endpoint.port in self.closed
 
 
 def test_a_killed_brokers_partitions_have_new_leaders_within_a_fraction_of_a_second() -> None:
-    async def scene(world: World) -> None:
-        dials = Refusing()
-        stage = await (await ActiveController(world, dials=dials).with_broker(1)).with_broker(2)
-        clockwork = asyncio.create_task(stage.controller.run())
-        dials.closed.add(9001)
-        stage.controller.broker_connection_lost(1, stage.broker(1).epoch)
+    async def scenario(world: World) -> None:
+        prober = Refusing()
+        active = await (await ActiveController(world, prober=prober).with_broker(1)).with_broker(2)
+        running = asyncio.create_task(active.controller.run())
+        prober.closed.add(9001)
+        active.controller.broker_connection_lost(1, active.broker(1).epoch)
         await asyncio.sleep(0.06)
-        stage.log.commit()
-        assert stage.broker(1).fenced
-        assert not stage.broker(2).fenced
-        assert dials.dialled == [9001, 9001]
-        answer = await stage.committing(stage.controller.register_broker(stage.registration(1, incarnation=9)))
-        assert answer.error_code == 0, "its successor need not wait"
-        clockwork.cancel()
+        active.log.commit()
+        assert active.broker(1).fenced
+        assert not active.broker(2).fenced
+        assert prober.probed == [9001, 9001]
+        response = await active.committing(active.controller.register_broker(active.registration(1, incarnation=9)))
+        assert response.error_code == 0, "its successor need not wait"
+        running.cancel()
 
-    play(scene)
+    simulate(scenario)
 
 
 def test_an_unclean_leader_is_elected_when_the_session_would_have_been_over_and_not_on_mere_evidence() -> None:
-    async def scene(world: World) -> None:
-        dials = Refusing()
-        stage = await (await ActiveController(world, dials=dials).with_broker(1)).with_broker(2)
+    async def scenario(world: World) -> None:
+        prober = Refusing()
+        active = await (await ActiveController(world, prober=prober).with_broker(1)).with_broker(2)
         topic = CreatableTopic(
             name="t",
             num_partitions=-1,
@@ -256,90 +259,90 @@ def test_an_unclean_leader_is_elected_when_the_session_would_have_been_over_and_
             assignments=[CreatableReplicaAssignment(partition_index=0, broker_ids=[1, 2])],
             configs=[CreatableTopicConfig(name="unclean.leader.election.enable", value="true")],
         )
-        created = await stage.committing(stage.controller.create_topics(CreateTopicsRequest(topics=[topic])))
+        created = await active.committing(active.controller.create_topics(CreateTopicsRequest(topics=[topic])))
         topic_id = created.topics[0].topic_id
         alone = PartitionChangeRecord(topic_id=topic_id, partition_id=0, isr=[1])
-        await stage.committing(stage.controller._events.decide(lambda: Decision(None, [alone])))
-        running = asyncio.create_task(stage.controller.run())
+        await active.committing(active.controller._events.decide(lambda: Decision(None, [alone])))
+        running = asyncio.create_task(active.controller.run())
 
         def leader() -> int:
-            partition = stage.image.latest.partition(topic_id, 0)
+            partition = active.image.latest.partition(topic_id, 0)
             assert partition is not None
             return partition.leader
 
         async def live(seconds: float) -> None:
             for _ in range(int(seconds * 10)):
                 await asyncio.sleep(0.1)
-                await stage.committing(stage.beat(broker_id=2))
+                await active.committing(active.beat(broker_id=2))
 
-        dials.closed.add(9001)
-        stage.controller.broker_connection_lost(1, stage.broker(1).epoch)
+        prober.closed.add(9001)
+        active.controller.broker_connection_lost(1, active.broker(1).epoch)
         await live(8.5)
-        assert stage.broker(1).fenced
+        assert active.broker(1).fenced
         assert leader() == -1
         await live(1)
         assert leader() == 2
         running.cancel()
 
-    play(scene)
+    simulate(scenario)
 
 
 def test_a_new_controller_counts_the_silence_of_who_led_before_it() -> None:
-    async def scene(world: World) -> None:
-        stage = await (await ActiveController(world).with_broker(1)).with_broker(2)
-        clockwork = asyncio.create_task(stage.controller.run())
-        stage.lose()
-        stage.log.former_leader = (1, world.clock.now_ms() - 60_000)
-        await stage.win()
+    async def scenario(world: World) -> None:
+        active = await (await ActiveController(world).with_broker(1)).with_broker(2)
+        running = asyncio.create_task(active.controller.run())
+        active.lose()
+        active.log.former_leader = (1, world.clock.now_ms() - 60_000)
+        await active.win()
         await asyncio.sleep(4.4)
-        assert not stage.broker(1).fenced
+        assert not active.broker(1).fenced
         await asyncio.sleep(0.2)
-        assert [stage.broker(1).fenced, stage.broker(2).fenced] == [True, False]
-        clockwork.cancel()
+        assert [active.broker(1).fenced, active.broker(2).fenced] == [True, False]
+        running.cancel()
 
-    play(scene)
+    simulate(scenario)
 
 
 def test_a_new_controller_finds_out_by_itself_who_died_before_it() -> None:
-    async def scene(world: World) -> None:
-        dials = Refusing()
-        stage = await (await ActiveController(world, dials=dials).with_broker(1)).with_broker(2)
-        clockwork = asyncio.create_task(stage.controller.run())
-        stage.lose()
-        stage.controller.broker_connection_lost(1, stage.broker(1).epoch)
-        dials.closed.add(9001)
-        await stage.win()
+    async def scenario(world: World) -> None:
+        prober = Refusing()
+        active = await (await ActiveController(world, prober=prober).with_broker(1)).with_broker(2)
+        running = asyncio.create_task(active.controller.run())
+        active.lose()
+        active.controller.broker_connection_lost(1, active.broker(1).epoch)
+        prober.closed.add(9001)
+        await active.win()
         await asyncio.sleep(0.3)
-        assert [stage.broker(1).fenced, stage.broker(2).fenced] == [True, False]
-        clockwork.cancel()
+        assert [active.broker(1).fenced, active.broker(2).fenced] == [True, False]
+        running.cancel()
 
-    play(scene)
+    simulate(scenario)
 
 
 def test_a_successor_that_listens_where_its_predecessor_did_is_believed_after_a_while() -> None:
-    async def scene(world: World) -> None:
-        stage = await ActiveController(world, dials=Refusing()).with_broker(1)
-        clockwork = asyncio.create_task(stage.controller.run())
-        stage.controller.broker_connection_lost(1, stage.broker(1).epoch)
+    async def scenario(world: World) -> None:
+        active = await ActiveController(world, prober=Refusing()).with_broker(1)
+        running = asyncio.create_task(active.controller.run())
+        active.controller.broker_connection_lost(1, active.broker(1).epoch)
         began_ms = world.clock.now_ms()
         while True:
             try:
-                await stage.committing(stage.controller.register_broker(stage.registration(1, incarnation=9)))
+                await active.committing(active.controller.register_broker(active.registration(1, incarnation=9)))
                 break
             except KafkaError as error:
                 assert error.code is ErrorCode.DUPLICATE_BROKER_REGISTRATION
                 await asyncio.sleep(0.2)
         assert 3000 <= world.clock.now_ms() - began_ms <= 3500
-        clockwork.cancel()
+        running.cancel()
 
-    play(scene)
+    simulate(scenario)
 
 
 def test_the_quorum_is_asked_to_raise_its_own_version_when_everything_else_may_follow() -> None:
-    async def scene(world: World) -> None:
-        stage = ActiveController(world)
-        await stage.activate()
-        log = stage.log
+    async def scenario(world: World) -> None:
+        active = ActiveController(world)
+        await active.activate()
+        log = active.log
         log.kraft_version = 0
 
         async def ask(*updates: tuple[str, int, int], validate_only: bool = False) -> int:
@@ -350,8 +353,8 @@ def test_the_quorum_is_asked_to_raise_its_own_version_when_everything_else_may_f
                 ],
                 validate_only=validate_only,
             )
-            answer = await stage.committing(stage.controller.update_features(request))
-            return int(answer.error_code)
+            response = await active.committing(active.controller.update_features(request))
+            return int(response.error_code)
 
         kraft, elr_off = ("kraft.version", 1, 1), ("eligible.leader.replicas.version", 0, 2)
         assert await ask(kraft, ("metadata.version", 99, 1)) == ErrorCode.INVALID_UPDATE_VERSION
@@ -359,10 +362,10 @@ def test_the_quorum_is_asked_to_raise_its_own_version_when_everything_else_may_f
         log.refuses_upgrades = True
         assert await ask(kraft, elr_off) == ErrorCode.INVALID_UPDATE_VERSION
         assert log.kraft_version == 0
-        assert stage.image.latest.features()["eligible.leader.replicas.version"] == 1
+        assert active.image.latest.features()["eligible.leader.replicas.version"] == 1
         log.refuses_upgrades = False
         assert await ask(kraft, elr_off) == ErrorCode.NONE
         assert log.kraft_version == 1
-        assert "eligible.leader.replicas.version" not in stage.image.latest.features()
+        assert "eligible.leader.replicas.version" not in active.image.latest.features()
 
-    play(scene)
+    simulate(scenario)

@@ -35,7 +35,7 @@ from strandline.protocol.messages.topics import CreatableReplicaAssignment, Crea
 from strandline.protocol.types import Message
 from strandline.runtime.tasks import TaskGroup
 from strandline.runtime.world import World
-from unit.controller.active_controller import ActiveController, play
+from unit.controller.active_controller import ActiveController, simulate
 
 QUIET = {"max_idle_interval_ms": 0, "broker_session_timeout_ms": 100_000_000}
 
@@ -46,84 +46,84 @@ def settings(**fields: Any) -> ControllerSettings:
 
 async def three_brokers(world: World, *replicas: int, **fields: Any) -> ActiveController:
     """And topic `t` with one partition."""
-    stage = ActiveController(world, settings(**fields))
+    active = ActiveController(world, settings(**fields))
     for broker_id in (1, 2, 3):
-        await stage.with_broker(broker_id)
+        await active.with_broker(broker_id)
     assignment = CreatableReplicaAssignment(partition_index=0, broker_ids=list(replicas))
     topic = CreatableTopic(name="t", num_partitions=-1, replication_factor=-1, assignments=[assignment])
-    await stage.committing(stage.controller.create_topics(CreateTopicsRequest(topics=[topic])))
-    return stage
+    await active.committing(active.controller.create_topics(CreateTopicsRequest(topics=[topic])))
+    return active
 
 
-def partition(stage: ActiveController) -> PartitionInfo:
-    topic = stage.image.committed.topic("t")
+def partition(active: ActiveController) -> PartitionInfo:
+    topic = active.image.committed.topic("t")
     assert topic is not None
-    return stage.image.committed.partitions(topic.id)[0]
+    return active.image.committed.partitions(topic.id)[0]
 
 
-async def in_sync(stage: ActiveController, *isr: int) -> ErrorCode:
-    topic, known = stage.image.committed.topic("t"), partition(stage)
+async def in_sync(active: ActiveController, *isr: int) -> ErrorCode:
+    topic, known = active.image.committed.topic("t"), partition(active)
     assert topic is not None
     data = AlterPartitionRequestPartitionData(
         partition_index=0,
         leader_epoch=known.leader_epoch,
         partition_epoch=known.partition_epoch,
-        new_isr_with_epochs=[BrokerState(member, stage.broker(member).epoch) for member in isr],
+        new_isr_with_epochs=[BrokerState(member, active.broker(member).epoch) for member in isr],
     )
     request = AlterPartitionRequest(
         broker_id=known.leader,
-        broker_epoch=stage.broker(known.leader).epoch,
+        broker_epoch=active.broker(known.leader).epoch,
         topics=[AlterPartitionRequestTopicData(topic_id=topic.id, partitions=[data])],
     )
-    answer = await stage.committing(stage.controller.alter_partition(request))
-    return ErrorCode(answer.topics[0].partitions[0].error_code)
+    response = await active.committing(active.controller.alter_partition(request))
+    return ErrorCode(response.topics[0].partitions[0].error_code)
 
 
-async def fenced(stage: ActiveController, broker_id: int) -> None:
-    await stage.committing(stage.beat(None, broker_id, want_fence=True))
+async def fenced(active: ActiveController, broker_id: int) -> None:
+    await active.committing(active.beat(None, broker_id, want_fence=True))
 
 
-async def unfenced(stage: ActiveController, broker_id: int) -> None:
-    await stage.committing(stage.beat(None, broker_id))
+async def unfenced(active: ActiveController, broker_id: int) -> None:
+    await active.committing(active.beat(None, broker_id))
 
 
-async def while_the_clock_runs(stage: ActiveController, seconds: int) -> None:
+async def while_the_clock_runs(active: ActiveController, seconds: int) -> None:
     async with TaskGroup() as tasks:
-        running = tasks.start(stage.controller.run(), "controller")
+        running = tasks.start(active.controller.run(), "controller")
         for _ in range(seconds):
             await asyncio.sleep(1)
-            stage.log.commit()
+            active.log.commit()
         running.cancel()
 
 
 def test_the_preferred_leader_is_back_within_the_interval_of_the_check() -> None:
-    async def scene(world: World) -> None:
-        stage = await three_brokers(world, 1, 2, leader_imbalance_check_interval_ms=5000)
-        await fenced(stage, 1)
-        await unfenced(stage, 1)
-        assert await in_sync(stage, 2, 1) is ErrorCode.NONE
-        assert partition(stage).leader == 2
-        await while_the_clock_runs(stage, 8)
-        assert partition(stage).leader == 1
+    async def scenario(world: World) -> None:
+        active = await three_brokers(world, 1, 2, leader_imbalance_check_interval_ms=5000)
+        await fenced(active, 1)
+        await unfenced(active, 1)
+        assert await in_sync(active, 2, 1) is ErrorCode.NONE
+        assert partition(active).leader == 2
+        await while_the_clock_runs(active, 8)
+        assert partition(active).leader == 1
 
-    play(scene)
+    simulate(scenario)
 
 
 def test_leaders_stay_where_they_are_if_they_are_not_to_be_balanced() -> None:
-    async def scene(world: World) -> None:
-        stage = await three_brokers(
+    async def scenario(world: World) -> None:
+        active = await three_brokers(
             world, 1, 2, leader_imbalance_check_interval_ms=5000, auto_leader_rebalance_enable=False
         )
-        await fenced(stage, 1)
-        await unfenced(stage, 1)
-        await in_sync(stage, 2, 1)
-        await while_the_clock_runs(stage, 8)
-        assert partition(stage).leader == 2
-        answer = await stage.committing(stage.controller.elect_leaders(ElectLeadersRequest(topic_partitions=None)))
-        assert answer.replica_election_results[0].partition_result[0].error_code == 0
-        assert partition(stage).leader == 1
+        await fenced(active, 1)
+        await unfenced(active, 1)
+        await in_sync(active, 2, 1)
+        await while_the_clock_runs(active, 8)
+        assert partition(active).leader == 2
+        response = await active.committing(active.controller.elect_leaders(ElectLeadersRequest(topic_partitions=None)))
+        assert response.replica_election_results[0].partition_result[0].error_code == 0
+        assert partition(active).leader == 1
 
-    play(scene)
+    simulate(scenario)
 
 
 UNCLEAN = IncrementalAlterConfigsRequest(
@@ -138,42 +138,42 @@ UNCLEAN = IncrementalAlterConfigsRequest(
 
 
 def test_an_unclean_leader_is_elected_as_soon_as_the_topic_allows_it() -> None:
-    async def scene(world: World) -> None:
-        stage = await three_brokers(world, 1, 2)
-        await fenced(stage, 2)
-        await fenced(stage, 1)
-        await unfenced(stage, 2)
-        assert partition(stage).leader == -1
-        await stage.committing(stage.controller.incremental_alter_configs(UNCLEAN))
-        assert (partition(stage).leader, partition(stage).leader_recovery_state) == (2, 1)
+    async def scenario(world: World) -> None:
+        active = await three_brokers(world, 1, 2)
+        await fenced(active, 2)
+        await fenced(active, 1)
+        await unfenced(active, 2)
+        assert partition(active).leader == -1
+        await active.committing(active.controller.incremental_alter_configs(UNCLEAN))
+        assert (partition(active).leader, partition(active).leader_recovery_state) == (2, 1)
 
-    play(scene)
+    simulate(scenario)
 
 
 def test_an_unclean_leader_that_a_lost_controller_did_not_elect_is_looked_for_by_the_next() -> None:
-    async def scene(world: World) -> None:
-        stage = await three_brokers(world, 1, 2, unclean_leader_election_interval_ms=5000, failure_detection=False)
-        await fenced(stage, 2)
-        await fenced(stage, 1)
-        await unfenced(stage, 2)
-        allowing = asyncio.ensure_future(stage.controller.incremental_alter_configs(UNCLEAN))
+    async def scenario(world: World) -> None:
+        active = await three_brokers(world, 1, 2, unclean_leader_election_interval_ms=5000, failure_detection=False)
+        await fenced(active, 2)
+        await fenced(active, 1)
+        await unfenced(active, 2)
+        allowing = asyncio.ensure_future(active.controller.incremental_alter_configs(UNCLEAN))
         await asyncio.sleep(0)
-        stage.log.commit()
-        stage.lose()
+        active.log.commit()
+        active.lose()
         await allowing
-        await stage.win()
-        assert partition(stage).leader == -1
-        await while_the_clock_runs(stage, 8)
-        assert partition(stage).leader == 2
+        await active.win()
+        assert partition(active).leader == -1
+        await while_the_clock_runs(active, 8)
+        assert partition(active).leader == 2
 
-    play(scene)
+    simulate(scenario)
 
 
 def test_the_eligible_of_too_many_partitions_are_not_torn_apart_from_what_clears_them() -> None:
-    async def scene(world: World) -> None:
-        stage = await three_brokers(world, 1)
-        await fenced(stage, 1)
-        topic = stage.image.latest.topic("t")
+    async def scenario(world: World) -> None:
+        active = await three_brokers(world, 1)
+        await fenced(active, 1)
+        topic = active.image.latest.topic("t")
         assert topic is not None
         more: list[Message] = [
             PartitionRecord(
@@ -183,46 +183,46 @@ def test_the_eligible_of_too_many_partitions_are_not_torn_apart_from_what_clears
                 isr=[],
                 leader=-1,
                 eligible_leader_replicas=[1],
-                directories=[stage.broker(1).directories[0]],
+                directories=[active.broker(1).directories[0]],
             )
             for index in range(1, 10_000)
         ]
-        await stage.committing(stage.controller._events.decide(lambda: Decision(None, more)))
-        appended = stage.log.end_offset
+        await active.committing(active.controller._events.decide(lambda: Decision(None, more)))
+        appended = active.log.end_offset
         setting = IncrementalAlterConfigsRequestAlterableConfig("min.insync.replicas", 0, "2")
         request = IncrementalAlterConfigsRequest(
             resources=[IncrementalAlterConfigsRequestAlterConfigsResource(2, "t", [setting])]
         )
-        with pytest.raises(KafkaError, match="10000 partitions without a leader"):
-            await stage.committing(stage.controller.incremental_alter_configs(request))
-        assert stage.log.end_offset == appended
+        with pytest.raises(KafkaError, match="10000 partitions have no leader"):
+            await active.committing(active.controller.incremental_alter_configs(request))
+        assert active.log.end_offset == appended
 
-    play(scene)
+    simulate(scenario)
 
 
 def test_a_partition_moves_while_it_is_listed() -> None:
-    async def scene(world: World) -> None:
-        stage = await three_brokers(world, 1, 2)
+    async def scenario(world: World) -> None:
+        active = await three_brokers(world, 1, 2)
         wish = ReassignableTopic(name="t", partitions=[ReassignablePartition(0, [3, 2])])
         request = AlterPartitionReassignmentsRequest(topics=[wish])
-        started = await stage.committing(stage.controller.alter_partition_reassignments(request))
+        started = await active.committing(active.controller.alter_partition_reassignments(request))
         assert started.responses[0].partitions[0].error_code == 0
         ask = ListPartitionReassignmentsRequest()
-        moving = await stage.committing(stage.controller.list_partition_reassignments(ask))
+        moving = await active.committing(active.controller.list_partition_reassignments(ask))
         assert [each.replicas for each in moving.topics[0].partitions] == [[3, 2, 1]]
-        assert await in_sync(stage, 1, 2, 3) is ErrorCode.NEW_LEADER_ELECTED
-        assert partition(stage).replicas == (3, 2)
-        done = await stage.committing(stage.controller.list_partition_reassignments(ask))
+        assert await in_sync(active, 1, 2, 3) is ErrorCode.NEW_LEADER_ELECTED
+        assert partition(active).replicas == (3, 2)
+        done = await active.committing(active.controller.list_partition_reassignments(ask))
         assert done.topics == []
 
-    play(scene)
+    simulate(scenario)
 
 
 def test_a_broker_tells_where_its_replicas_are() -> None:
-    async def scene(world: World) -> None:
-        stage = await three_brokers(world, 1, 2)
-        request = AssignReplicasToDirsRequest(broker_id=1, broker_epoch=stage.broker(1).epoch, directories=[])
-        answer = await stage.committing(stage.controller.assign_replicas_to_dirs(request))
-        assert (answer.error_code, answer.directories) == (0, [])
+    async def scenario(world: World) -> None:
+        active = await three_brokers(world, 1, 2)
+        request = AssignReplicasToDirsRequest(broker_id=1, broker_epoch=active.broker(1).epoch, directories=[])
+        response = await active.committing(active.controller.assign_replicas_to_dirs(request))
+        assert (response.error_code, response.directories) == (0, [])
 
-    play(scene)
+    simulate(scenario)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from strandline.controller.directory_assignments import DirectoryAssignments
-from strandline.controller.partition_changes import leave
+from strandline.controller.partition_changes import remove_from_isrs
 from strandline.model.errors import ErrorCode, KafkaError
 from strandline.model.ids import DIRECTORY_LOST, DIRECTORY_UNASSIGNED, Uuid
 from strandline.protocol.messages.brokers import (
@@ -27,26 +27,26 @@ FIRST, SECOND = Uuid.of(5, 1001), Uuid.of(5, 1002)
 
 
 @pytest.fixture
-def scene() -> MachineCluster:
+def cluster() -> MachineCluster:
     """Broker 1 has two directories, 2 and 3 one each."""
-    scene = MachineCluster(3)
-    epoch = scene.image.end_offset
-    scene.write(
+    cluster = MachineCluster(3)
+    epoch = cluster.image.end_offset
+    cluster.write(
         RegisterBrokerRecord(broker_id=1, broker_epoch=epoch, rack=None, fenced=False, log_dirs=[FIRST, SECOND])
     )
-    scene.topic("t", [1, 2, 3], [1, 2, 3])
-    return scene
+    cluster.topic("t", [1, 2, 3], [1, 2, 3])
+    return cluster
 
 
 def assign(
-    scene: MachineCluster,
+    cluster: MachineCluster,
     where: Uuid,
     *indexes: int,
     broker: int = 1,
     topic_id: Uuid | None = None,
     epoch: int | None = None,
 ) -> list[ErrorCode]:
-    topic = scene.view.topic("t")
+    topic = cluster.view.topic("t")
     assert topic is not None
     data = AssignReplicasToDirsRequestTopicData(
         topic_id=topic_id or topic.id,
@@ -54,117 +54,117 @@ def assign(
     )
     request = AssignReplicasToDirsRequest(
         broker_id=broker,
-        broker_epoch=scene.epoch(broker) if epoch is None else epoch,
+        broker_epoch=cluster.epoch(broker) if epoch is None else epoch,
         directories=[AssignReplicasToDirsRequestDirectoryData(id=where, topics=[data])],
     )
-    answer = scene.decide(DirectoryAssignments(scene.view, scene.settings).assign(request))
-    assert [each.id for each in answer.directories] == [where]
-    return [ErrorCode(each.error_code) for each in answer.directories[0].topics[0].partitions]
+    response = cluster.decide(DirectoryAssignments(cluster.view, cluster.settings).assign(request))
+    assert [each.id for each in response.directories] == [where]
+    return [ErrorCode(each.error_code) for each in response.directories[0].topics[0].partitions]
 
 
-def failed(scene: MachineCluster, broker_id: int, *directories: Uuid) -> list[Message]:
+def failed(cluster: MachineCluster, broker_id: int, *directories: Uuid) -> list[Message]:
     """What a heartbeat that tells of them leads to."""
-    broker = scene.view.broker(broker_id)
+    broker = cluster.view.broker(broker_id)
     assert broker is not None
     records: list[Message] = []
-    for _ in leave(scene.view, scene.rules, broker_id, records, directories=directories):
+    for _ in remove_from_isrs(cluster.view, cluster.rules, broker_id, records, directories=directories):
         pass
     online = [each for each in broker.directories if each not in directories]
-    scene.write(*records, BrokerRegistrationChangeRecord(broker_id, broker.epoch, log_dirs=online))
+    cluster.write(*records, BrokerRegistrationChangeRecord(broker_id, broker.epoch, log_dirs=online))
     return records
 
 
-def test_a_broker_with_several_directories_tells_where_it_put_its_replicas(scene: MachineCluster) -> None:
-    assert scene.partition("t").directories == (DIRECTORY_UNASSIGNED, directory(2), directory(3))
-    assert assign(scene, SECOND, 0, 1) == [ErrorCode.NONE, ErrorCode.NONE]
-    found = scene.partition("t", 1)
+def test_a_broker_with_several_directories_tells_where_it_put_its_replicas(cluster: MachineCluster) -> None:
+    assert cluster.partition("t").directories == (DIRECTORY_UNASSIGNED, directory(2), directory(3))
+    assert assign(cluster, SECOND, 0, 1) == [ErrorCode.NONE, ErrorCode.NONE]
+    found = cluster.partition("t", 1)
     assert found.directories == (SECOND, directory(2), directory(3))
     assert (found.leader, found.leader_epoch, found.partition_epoch) == (1, 0, 1)
-    assert assign(scene, SECOND, 1) == [ErrorCode.NONE]
-    assert scene.partition("t", 1).partition_epoch == 1, "told again, nothing changes"
+    assert assign(cluster, SECOND, 1) == [ErrorCode.NONE]
+    assert cluster.partition("t", 1).partition_epoch == 1, "told again, nothing changes"
 
 
-def test_what_is_not_there_or_not_its_own_is_refused(scene: MachineCluster) -> None:
-    assert assign(scene, FIRST, 7) == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
-    assert assign(scene, FIRST, 0, topic_id=Uuid.of(8, 8888)) == [ErrorCode.UNKNOWN_TOPIC_ID]
-    scene.topic("u", [2])
-    topic = scene.view.topic("u")
+def test_what_is_not_there_or_not_its_own_is_rejected(cluster: MachineCluster) -> None:
+    assert assign(cluster, FIRST, 7) == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+    assert assign(cluster, FIRST, 0, topic_id=Uuid.of(8, 8888)) == [ErrorCode.UNKNOWN_TOPIC_ID]
+    cluster.topic("u", [2])
+    topic = cluster.view.topic("u")
     assert topic is not None
-    assert assign(scene, FIRST, 0, topic_id=topic.id) == [ErrorCode.NOT_LEADER_OR_FOLLOWER]
+    assert assign(cluster, FIRST, 0, topic_id=topic.id) == [ErrorCode.NOT_LEADER_OR_FOLLOWER]
 
 
-def test_a_ghost_is_not_believed(scene: MachineCluster) -> None:
+def test_a_ghost_is_not_believed(cluster: MachineCluster) -> None:
     with pytest.raises(KafkaError) as refusal:
-        assign(scene, FIRST, 0, epoch=scene.epoch(1) - 1)
+        assign(cluster, FIRST, 0, epoch=cluster.epoch(1) - 1)
     assert refusal.value.code is ErrorCode.STALE_BROKER_EPOCH
 
 
-def test_directories_are_not_assigned_before_the_metadata_version_knows_them(scene: MachineCluster) -> None:
-    scene.write(FeatureLevelRecord(name="metadata.version", feature_level=16))
+def test_directories_are_not_assigned_before_the_metadata_version_knows_them(cluster: MachineCluster) -> None:
+    cluster.write(FeatureLevelRecord(name="metadata.version", feature_level=16))
     with pytest.raises(KafkaError) as refusal:
-        assign(scene, FIRST, 0)
+        assign(cluster, FIRST, 0)
     assert refusal.value.code is ErrorCode.UNSUPPORTED_VERSION
 
 
-def test_leaders_move_off_a_directory_that_fails_and_only_off_that_one(scene: MachineCluster) -> None:
-    assign(scene, FIRST, 0)
-    assign(scene, SECOND, 1)
-    failed(scene, 1, FIRST)
-    moved, stayed = scene.partition("t", 0), scene.partition("t", 1)
+def test_leaders_move_off_a_directory_that_fails_and_only_off_that_one(cluster: MachineCluster) -> None:
+    assign(cluster, FIRST, 0)
+    assign(cluster, SECOND, 1)
+    failed(cluster, 1, FIRST)
+    moved, stayed = cluster.partition("t", 0), cluster.partition("t", 1)
     assert (moved.leader, moved.isr, moved.leader_epoch) == (2, (2, 3), 1)
     assert (stayed.leader, stayed.isr, stayed.leader_epoch) == (1, (1, 2, 3), 0)
-    broker = scene.view.broker(1)
+    broker = cluster.view.broker(1)
     assert broker is not None
     assert broker.directories == (SECOND,)
-    assert failed(scene, 1, FIRST) == [], "told with every heartbeat, done once"
+    assert failed(cluster, 1, FIRST) == [], "told with every heartbeat, done once"
 
 
-def test_a_replica_put_into_a_directory_that_is_gone_is_lost_as_if_it_had_failed_after(scene: MachineCluster) -> None:
+def test_a_replica_put_into_a_directory_that_is_gone_is_lost_as_if_it_had_failed_after(cluster: MachineCluster) -> None:
     for gone in (DIRECTORY_LOST, Uuid.of(5, 1003)):
-        scene.topic(str(gone), [1, 2, 3])
-        topic = scene.view.topic(str(gone))
+        cluster.topic(str(gone), [1, 2, 3])
+        topic = cluster.view.topic(str(gone))
         assert topic is not None
-        assert assign(scene, gone, 0, topic_id=topic.id) == [ErrorCode.NONE]
-        found = scene.partition(str(gone))
+        assert assign(cluster, gone, 0, topic_id=topic.id) == [ErrorCode.NONE]
+        found = cluster.partition(str(gone))
         assert (found.leader, found.isr, found.directories[0], found.partition_epoch) == (2, (2, 3), gone, 1)
 
 
-def test_a_replica_whose_directory_is_gone_does_not_lead_when_its_broker_is_back(scene: MachineCluster) -> None:
-    assign(scene, FIRST, 0)
-    failed(scene, 1, FIRST)
-    scene.fence(2)
-    scene.fence(3)
-    scene.fence(1)
-    scene.unfence(1)
-    assert (scene.partition("t", 0).leader, scene.partition("t", 1).leader) == (-1, 1)
-    scene.unfence(3)
-    assert scene.partition("t", 0).leader == 3
+def test_a_replica_whose_directory_is_gone_does_not_lead_when_its_broker_is_back(cluster: MachineCluster) -> None:
+    assign(cluster, FIRST, 0)
+    failed(cluster, 1, FIRST)
+    cluster.fence(2)
+    cluster.fence(3)
+    cluster.fence(1)
+    cluster.unfence(1)
+    assert (cluster.partition("t", 0).leader, cluster.partition("t", 1).leader) == (-1, 1)
+    cluster.unfence(3)
+    assert cluster.partition("t", 0).leader == 3
 
 
-def test_a_replica_given_up_as_lost_hands_over_and_is_neither_in_sync_nor_eligible(scene: MachineCluster) -> None:
-    scene.topic("two", [1, 2], [1, 2])
-    scene.write(
+def test_a_replica_given_up_as_lost_hands_over_and_is_neither_in_sync_nor_eligible(cluster: MachineCluster) -> None:
+    cluster.topic("two", [1, 2], [1, 2])
+    cluster.write(
         ConfigRecord(resource_type=2, resource_name="two", name="min.insync.replicas", value="2"),
         FeatureLevelRecord(name="eligible.leader.replicas.version", feature_level=1),
     )
-    topic = scene.view.topic("two")
+    topic = cluster.view.topic("two")
     assert topic is not None
-    assign(scene, FIRST, 0, topic_id=topic.id)
-    assert assign(scene, DIRECTORY_LOST, 0, topic_id=topic.id) == [ErrorCode.NONE]
-    assert assign(scene, FIRST, 0, topic_id=topic.id) == [ErrorCode.NONE]
-    found = scene.partition("two")
+    assign(cluster, FIRST, 0, topic_id=topic.id)
+    assert assign(cluster, DIRECTORY_LOST, 0, topic_id=topic.id) == [ErrorCode.NONE]
+    assert assign(cluster, FIRST, 0, topic_id=topic.id) == [ErrorCode.NONE]
+    found = cluster.partition("two")
     assert (found.leader, found.isr, found.elr, found.directories[0]) == (2, (2,), (), FIRST)
 
 
 @pytest.mark.parametrize("with_elr", [0, 1])
-def test_a_replica_given_up_as_lost_leads_on_where_nobody_takes_over(scene: MachineCluster, with_elr: int) -> None:
-    scene.topic("alone", [1])
-    scene.write(FeatureLevelRecord(name="eligible.leader.replicas.version", feature_level=with_elr))
-    topic = scene.view.topic("alone")
+def test_a_replica_given_up_as_lost_leads_on_where_nobody_takes_over(cluster: MachineCluster, with_elr: int) -> None:
+    cluster.topic("alone", [1])
+    cluster.write(FeatureLevelRecord(name="eligible.leader.replicas.version", feature_level=with_elr))
+    topic = cluster.view.topic("alone")
     assert topic is not None
-    assign(scene, FIRST, 0, topic_id=topic.id)
-    assign(scene, DIRECTORY_LOST, 0, topic_id=topic.id)
-    assert scene.partition("alone").leader == -1
-    assign(scene, FIRST, 0, topic_id=topic.id)
-    found = scene.partition("alone")
+    assign(cluster, FIRST, 0, topic_id=topic.id)
+    assign(cluster, DIRECTORY_LOST, 0, topic_id=topic.id)
+    assert cluster.partition("alone").leader == -1
+    assign(cluster, FIRST, 0, topic_id=topic.id)
+    found = cluster.partition("alone")
     assert (found.leader, found.isr) == (1, (1,))

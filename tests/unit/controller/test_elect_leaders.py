@@ -15,29 +15,29 @@ from unit.controller.machine_cluster import MachineCluster
 PREFERRED, UNCLEAN = 0, 1
 
 
-def elect(scene: MachineCluster, kind: int, *asked: tuple[str, list[int]]) -> dict[tuple[str, int], ErrorCode]:
+def elect(cluster: MachineCluster, kind: int, *asked: tuple[str, list[int]]) -> dict[tuple[str, int], ErrorCode]:
     """Without partitions, all of them."""
     topics = [TopicPartitions(topic=topic, partitions=partitions) for topic, partitions in asked]
     request = ElectLeadersRequest(election_type=kind, topic_partitions=topics or None)
-    answer = scene.decide(LeaderElections(scene.view, scene.settings).elect(request))
+    response = cluster.decide(LeaderElections(cluster.view, cluster.settings).elect(request))
     return {
         (topic.topic, result.partition_id): ErrorCode(result.error_code)
-        for topic in answer.replica_election_results
+        for topic in response.replica_election_results
         for result in topic.partition_result
     }
 
 
-def led_by(scene: MachineCluster, leader: int, *, topic: str = "t", index: int = 0) -> None:
-    known = scene.view.topic(topic)
+def led_by(cluster: MachineCluster, leader: int, *, topic: str = "t", index: int = 0) -> None:
+    known = cluster.view.topic(topic)
     assert known is not None
-    scene.write(PartitionChangeRecord(topic_id=known.id, partition_id=index, leader=leader))
+    cluster.write(PartitionChangeRecord(topic_id=known.id, partition_id=index, leader=leader))
 
 
-def rejoin(scene: MachineCluster, *isr: int, topic: str = "t") -> None:
-    known = scene.view.topic(topic)
+def rejoin(cluster: MachineCluster, *isr: int, topic: str = "t") -> None:
+    known = cluster.view.topic(topic)
     assert known is not None
     for index in range(known.partition_count):
-        scene.write(
+        cluster.write(
             PartitionChangeRecord(
                 topic_id=known.id, partition_id=index, isr=list(isr), eligible_leader_replicas=[], last_known_elr=[]
             )
@@ -45,119 +45,119 @@ def rejoin(scene: MachineCluster, *isr: int, topic: str = "t") -> None:
 
 
 def test_the_preferred_replica_leads_again_on_request() -> None:
-    scene = MachineCluster()
-    scene.topic("t", [1, 2, 3])
-    led_by(scene, 2)
-    assert elect(scene, PREFERRED, ("t", [0])) == {("t", 0): ErrorCode.NONE}
-    found = scene.partition("t")
+    cluster = MachineCluster()
+    cluster.topic("t", [1, 2, 3])
+    led_by(cluster, 2)
+    assert elect(cluster, PREFERRED, ("t", [0])) == {("t", 0): ErrorCode.NONE}
+    found = cluster.partition("t")
     assert (found.leader, found.leader_epoch, found.isr) == (1, 2, (1, 2, 3))
 
 
-def test_what_need_not_or_cannot_be_elected_is_refused_by_its_own_code() -> None:
-    scene = MachineCluster()
-    scene.topic("t", [1, 2], [1, 2])
-    scene.fence(1)
-    scene.topic("u", [2, 3])
-    assert elect(scene, PREFERRED, ("t", [0, 9]), ("u", [0]), ("nowhere", [0])) == {
+def test_what_need_not_or_cannot_be_elected_is_rejected_by_its_own_code() -> None:
+    cluster = MachineCluster()
+    cluster.topic("t", [1, 2], [1, 2])
+    cluster.fence(1)
+    cluster.topic("u", [2, 3])
+    assert elect(cluster, PREFERRED, ("t", [0, 9]), ("u", [0]), ("nowhere", [0])) == {
         ("t", 0): ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE,
         ("t", 9): ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
         ("u", 0): ErrorCode.ELECTION_NOT_NEEDED,
         ("nowhere", 0): ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     }
-    assert elect(scene, UNCLEAN, ("t", [1])) == {("t", 1): ErrorCode.ELECTION_NOT_NEEDED}
-    scene.fence(2)
-    assert elect(scene, UNCLEAN, ("t", [1])) == {("t", 1): ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE}
+    assert elect(cluster, UNCLEAN, ("t", [1])) == {("t", 1): ErrorCode.ELECTION_NOT_NEEDED}
+    cluster.fence(2)
+    assert elect(cluster, UNCLEAN, ("t", [1])) == {("t", 1): ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE}
 
 
 def test_all_partitions_are_meant_when_none_is_named_and_those_in_order_are_not_mentioned() -> None:
-    scene = MachineCluster()
-    scene.topic("t", [1, 2], [2, 1])
-    scene.topic("u", [2, 1])
-    led_by(scene, 2, topic="t", index=0)
-    led_by(scene, 1, topic="u", index=0)
-    scene.fence(2)
-    scene.unfence(2)
-    found = elect(scene, PREFERRED)
+    cluster = MachineCluster()
+    cluster.topic("t", [1, 2], [2, 1])
+    cluster.topic("u", [2, 1])
+    led_by(cluster, 2, topic="t", index=0)
+    led_by(cluster, 1, topic="u", index=0)
+    cluster.fence(2)
+    cluster.unfence(2)
+    found = elect(cluster, PREFERRED)
     assert found == {
         ("t", 1): ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE,
         ("u", 0): ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE,
     }
-    rejoin(scene, 1, 2)
-    rejoin(scene, 1, 2, topic="u")
-    assert elect(scene, PREFERRED) == {("t", 1): ErrorCode.NONE, ("u", 0): ErrorCode.NONE}
-    assert elect(scene, PREFERRED) == {}
+    rejoin(cluster, 1, 2)
+    rejoin(cluster, 1, 2, topic="u")
+    assert elect(cluster, PREFERRED) == {("t", 1): ErrorCode.NONE, ("u", 0): ErrorCode.NONE}
+    assert elect(cluster, PREFERRED) == {}
 
 
 @pytest.mark.parametrize("elr", [False, True])
 def test_an_unclean_leader_is_elected_on_request_even_where_the_topic_does_not_allow_it(elr: bool) -> None:
-    scene = MachineCluster(elr=elr)
-    scene.topic("t", [1, 2])
-    scene.fence(2)
-    scene.fence(1)
-    scene.unfence(2)
+    cluster = MachineCluster(elr=elr)
+    cluster.topic("t", [1, 2])
+    cluster.fence(2)
+    cluster.fence(1)
+    cluster.unfence(2)
     # With ELR and min.insync.replicas at 1, broker 2 was not eligible either.
-    assert scene.partition("t").leader == NO_LEADER
-    assert elect(scene, UNCLEAN, ("t", [0, 0])) == {("t", 0): ErrorCode.ELECTION_NOT_NEEDED}
-    found = scene.partition("t")
+    assert cluster.partition("t").leader == NO_LEADER
+    assert elect(cluster, UNCLEAN, ("t", [0, 0])) == {("t", 0): ErrorCode.ELECTION_NOT_NEEDED}
+    found = cluster.partition("t")
     assert (found.leader, found.isr, found.leader_recovery_state) == (2, (2,), 1)
     assert found.leader_epoch == 2, "named twice, elected once"
 
 
-def test_an_unknown_kind_of_election_is_refused() -> None:
+def test_an_unknown_kind_of_election_is_rejected() -> None:
     with pytest.raises(KafkaError) as refusal:
         elect(MachineCluster(), 5)
     assert refusal.value.code is ErrorCode.INVALID_REQUEST
 
 
 def test_the_balance_is_restored_in_portions() -> None:
-    scene = MachineCluster()
-    scene.topic("t", *([[1, 2]] * (MAX_ELECTIONS_PER_DECISION + 1)))
-    scene.fence(1)
-    scene.unfence(1)
-    rejoin(scene, 1, 2)
-    leaders = LeaderElections(scene.view, scene.settings)
-    assert scene.decide(leaders.balance()) is True
-    assert scene.decide(leaders.balance()) is False
-    known = scene.view.topic("t")
+    cluster = MachineCluster()
+    cluster.topic("t", *([[1, 2]] * (MAX_ELECTIONS_PER_DECISION + 1)))
+    cluster.fence(1)
+    cluster.unfence(1)
+    rejoin(cluster, 1, 2)
+    leaders = LeaderElections(cluster.view, cluster.settings)
+    assert cluster.decide(leaders.balance()) is True
+    assert cluster.decide(leaders.balance()) is False
+    known = cluster.view.topic("t")
     assert known is not None
-    assert {partition.leader for partition in scene.view.partitions(known.id)} == {1}
+    assert {partition.leader for partition in cluster.view.partitions(known.id)} == {1}
     assert finish(leaders.balance()).records == []
 
 
 def test_a_leader_that_cannot_be_is_not_tried_for_ever() -> None:
-    scene = MachineCluster()
-    scene.topic("t", [1, 2])
-    scene.fence(1)
-    decision = finish(LeaderElections(scene.view, scene.settings).balance())
-    assert (decision.answer, decision.records) == (False, [])
+    cluster = MachineCluster()
+    cluster.topic("t", [1, 2])
+    cluster.fence(1)
+    decision = finish(LeaderElections(cluster.view, cluster.settings).balance())
+    assert (decision.response, decision.records) == (False, [])
 
 
 def test_partitions_without_a_leader_get_an_unclean_one_where_their_topic_allows_it() -> None:
-    scene = MachineCluster()
+    cluster = MachineCluster()
     for topic in ("t", "u"):
-        scene.topic(topic, [1, 2])
-    scene.fence(2)
-    scene.fence(1)
-    scene.unfence(2)
-    leaders = LeaderElections(scene.view, scene.settings)
+        cluster.topic(topic, [1, 2])
+    cluster.fence(2)
+    cluster.fence(1)
+    cluster.unfence(2)
+    leaders = LeaderElections(cluster.view, cluster.settings)
     assert finish(leaders.elect_unclean()).records == []
-    scene.configure("u", "unclean.leader.election.enable", "true")
-    assert scene.decide(leaders.elect_unclean()) is False
-    assert (scene.partition("t").leader, scene.partition("u").leader) == (NO_LEADER, 2)
+    cluster.configure("u", "unclean.leader.election.enable", "true")
+    assert cluster.decide(leaders.elect_unclean()) is False
+    assert (cluster.partition("t").leader, cluster.partition("u").leader) == (NO_LEADER, 2)
 
 
 @pytest.mark.parametrize("name", ["", "100"])
 def test_unclean_leaders_may_be_allowed_for_the_cluster_or_for_the_controllers_own_node(name: str) -> None:
-    scene = MachineCluster()
-    scene.topic("t", [1, 2])
-    scene.fence(2)
-    scene.fence(1)
-    scene.unfence(2)
+    cluster = MachineCluster()
+    cluster.topic("t", [1, 2])
+    cluster.fence(2)
+    cluster.fence(1)
+    cluster.unfence(2)
     allowed = ConfigRecord(resource_type=4, resource_name=name, name="unclean.leader.election.enable", value="true")
     assert allows_unclean([allowed])
-    scene.write(allowed)
-    scene.decide(LeaderElections(scene.view, scene.settings).elect_unclean())
-    assert scene.partition("t").leader == 2
+    cluster.write(allowed)
+    cluster.decide(LeaderElections(cluster.view, cluster.settings).elect_unclean())
+    assert cluster.partition("t").leader == 2
 
 
 def test_only_a_setting_that_allows_them_is_a_reason_to_look() -> None:

@@ -1,9 +1,8 @@
-"""Who is dead? Each file in `scenarios/` is a story: what happens at which millisecond, and what is done about it.
+"""The failure detector, by transcripts: a file in `scenarios/` says what happens when, and the effects.
 
-    broker ID@EPOCH LISTENERS in DIRECTORIES     a broker that is registered
-    MS verb ID@EPOCH …                           an input of the machine
-
-Output is what the machine wants done; `look again at MS` is its next deadline. `transcripts.py` explains the format.
+    broker ID@EPOCH LISTENERS in DIRECTORIES     a registered broker
+MS input ID@EPOCH …                          an input of the machine
+    effect                                   what it returns; `next deadline MS` is when it wants to be called
 """
 
 from __future__ import annotations
@@ -29,21 +28,21 @@ from strandline.protocol.types import Message
 HERE = Path(__file__).parent / "scenarios"
 
 
-class Story:
+class DetectorScenario:
     def __init__(self, *, enabled: bool) -> None:
         self.image = Image()
-        self.deaths = FailureDetector(self.image.latest, ControllerSettings(100, "c", failure_detection=enabled))
+        self.detector = FailureDetector(self.image.latest, ControllerSettings(100, "c", failure_detection=enabled))
 
-    def tell(self, line: str) -> Iterator[str]:
+    def run(self, line: str) -> Iterator[str]:
         first, *words = line.split()
         if first == "broker":
             self.register(words)
             return
         effects = self.step(int(first), words)
         yield from map(described, effects)
-        deadline_ms = self.deaths.next_deadline_ms()
+        deadline_ms = self.detector.next_deadline_ms()
         if deadline_ms is not None:
-            yield f"look again at {deadline_ms}"
+            yield f"next deadline {deadline_ms}"
 
     def register(self, words: list[str]) -> None:
         """broker 1@10 a:1,b:2 in d1,d2 [fenced]"""
@@ -72,30 +71,30 @@ class Story:
         return broker
 
     def step(self, now_ms: int, words: list[str]) -> list[Effect] | list[str]:
-        verb, deaths = words[0], self.deaths
+        verb, detector = words[0], self.detector
         if verb == "time":
-            return deaths.on_time(now_ms)
+            return detector.on_time(now_ms)
         if verb == "activated":
-            predecessor = self.broker(100) if "after-its-predecessor" in words else None
-            return deaths.on_activated(100, predecessor, now_ms)
+            predecessor = self.broker(100) if "with-predecessor" in words else None
+            return detector.on_activated(100, predecessor, now_ms)
         broker_id, epoch = map(int, words[1].split("@"))
         if verb == "lost":
-            return deaths.on_connection_lost(broker_id, epoch, now_ms)
-        if verb in ("refused", "answered"):
-            return deaths.on_dialled(broker_id, epoch, verb == "refused", now_ms)
-        if verb == "heard":
-            return deaths.on_heartbeat(broker_id, epoch, now_ms)
-        if verb == "newcomer":
-            found = deaths.on_registration_refused(broker_id, directories(words[4]), endpoints(words[2]), now_ms)
-            return found or ["refused as a duplicate"]
-        assert verb == "turn", verb
-        return [self.turn(broker_id, epoch)]
+            return detector.on_connection_lost(broker_id, epoch, now_ms)
+        if verb in ("refused", "accepted"):
+            return detector.on_probed(broker_id, epoch, verb == "refused", now_ms)
+        if verb == "heartbeat":
+            return detector.on_heartbeat(broker_id, epoch, now_ms)
+        if verb == "registration":
+            found = detector.on_registration_rejected(broker_id, directories(words[4]), endpoints(words[2]), now_ms)
+            return found or ["rejected as a duplicate"]
+        assert verb == "decision", verb
+        return [self.fence(broker_id, epoch)]
 
-    def turn(self, broker_id: int, epoch: int) -> str:
-        """The event that fences has its turn."""
-        if not self.deaths.is_dead(broker_id, epoch):
+    def fence(self, broker_id: int, epoch: int) -> str:
+        """The decision that fences the broker."""
+        if not self.detector.has_failed(broker_id, epoch):
             return "not fenced"
-        self.deaths.on_fenced(broker_id, epoch)
+        self.detector.on_fenced(broker_id, epoch)
         self.write(BrokerRegistrationChangeRecord(broker_id=broker_id, broker_epoch=epoch, fenced=1))
         return "fenced"
 
@@ -111,18 +110,18 @@ def endpoints(words: str) -> list[Endpoint]:
 def described(effect: Effect | str) -> str:
     if isinstance(effect, str):
         return effect
-    who = f"{effect.broker_id}@{effect.broker_epoch}"
+    broker = f"{effect.broker_id}@{effect.broker_epoch}"
     if isinstance(effect, Probe):
-        return f"dial {who} {' '.join(map(str, effect.endpoints))}"
-    return f"fence {who}: {effect.why}"
+        return f"probe {broker} {' '.join(map(str, effect.endpoints))}"
+    return f"fence {broker}: {effect.why}"
 
 
-@pytest.mark.parametrize("path", sorted(HERE.glob("death-*.txt")), ids=lambda path: path.stem)
-def test_a_transcript_says_what_happens(path: Path, rewrite: bool) -> None:
+@pytest.mark.parametrize("path", sorted(HERE.glob("failure-*.txt")), ids=lambda path: path.stem)
+def test_the_failure_detector_follows_its_transcript(path: Path, rewrite: bool) -> None:
     written = path.read_text()
-    story = Story(enabled="detection is off" not in written)
-    transcripts.check(path, transcripts.replay(written, story.tell), rewrite=rewrite)
+    scenario = DetectorScenario(enabled="detection is off" not in written)
+    transcripts.check(path, transcripts.replay(written, scenario.run), rewrite=rewrite)
 
 
-def test_there_are_stories() -> None:
-    assert len(list(HERE.glob("death-*.txt"))) >= 12
+def test_there_are_transcripts() -> None:
+    assert len(list(HERE.glob("failure-*.txt"))) >= 12

@@ -32,7 +32,7 @@ ELR = "eligible.leader.replicas.version"
 
 
 def update(
-    scene: MachineCluster, *updates: tuple[str, int, int], version: int = 2, validate_only: bool = False
+    cluster: MachineCluster, *updates: tuple[str, int, int], version: int = 2, validate_only: bool = False
 ) -> UpdateFeaturesResponse:
     request = UpdateFeaturesRequest(
         feature_updates=[
@@ -40,7 +40,7 @@ def update(
         ],
         validate_only=validate_only,
     )
-    return scene.decide(Features(scene.view, scene.settings).update(request, version))
+    return cluster.decide(Features(cluster.view, cluster.settings).update(request, version))
 
 
 def test_a_new_cluster_starts_with_a_transaction_of_feature_levels_and_one_min_isr_for_all() -> None:
@@ -66,116 +66,116 @@ def test_bootstrap_records_without_a_metadata_version_are_refused() -> None:
 
 
 def test_a_feature_is_switched_off_and_on_again() -> None:
-    scene = MachineCluster(1)
-    assert update(scene, (ELR, 0, SAFE_DOWNGRADE)).error_code == 0
-    assert ELR not in scene.view.features()
-    assert update(scene, (ELR, 1, UPGRADE)).error_code == 0
-    assert scene.view.features()[ELR] == 1
-    assert scene.view.broker_configs(None) == {"min.insync.replicas": "1"}
+    cluster = MachineCluster(1)
+    assert update(cluster, (ELR, 0, SAFE_DOWNGRADE)).error_code == 0
+    assert ELR not in cluster.view.features()
+    assert update(cluster, (ELR, 1, UPGRADE)).error_code == 0
+    assert cluster.view.features()[ELR] == 1
+    assert cluster.view.broker_configs(None) == {"min.insync.replicas": "1"}
 
 
 def test_without_the_feature_nobody_is_eligible_and_it_cannot_go_while_that_is_all_that_is_known() -> None:
-    scene = MachineCluster(2)
-    scene.write(ConfigRecord(resource_type=4, resource_name="", name="min.insync.replicas", value="2"))
-    scene.topic("shrunk", [1, 2])
-    scene.topic("lost", [1])
-    brokers = Brokers(scene.view, scene.settings)
-    scene.decide(brokers.fence(1))
-    assert (scene.partition("shrunk").isr, scene.partition("shrunk").elr) == ((2,), (1,))
-    assert (scene.partition("lost").isr, scene.partition("lost").elr) == ((), (1,))
-    refused = update(scene, (ELR, 0, SAFE_DOWNGRADE))
-    assert "partition 0 of lost has nobody in sync" in (refused.error_message or "")
-    assert scene.partition("shrunk").elr == (1,)
-    lost = scene.view.topic("lost")
+    cluster = MachineCluster(2)
+    cluster.write(ConfigRecord(resource_type=4, resource_name="", name="min.insync.replicas", value="2"))
+    cluster.topic("shrunk", [1, 2])
+    cluster.topic("lost", [1])
+    brokers = Brokers(cluster.view, cluster.settings)
+    cluster.decide(brokers.fence(1))
+    assert (cluster.partition("shrunk").isr, cluster.partition("shrunk").elr) == ((2,), (1,))
+    assert (cluster.partition("lost").isr, cluster.partition("lost").elr) == ((), (1,))
+    refused = update(cluster, (ELR, 0, SAFE_DOWNGRADE))
+    assert "partition 0 of lost has no replica in sync" in (refused.error_message or "")
+    assert cluster.partition("shrunk").elr == (1,)
+    lost = cluster.view.topic("lost")
     assert lost is not None
-    scene.write(RemoveTopicRecord(topic_id=lost.id))
-    assert update(scene, (ELR, 0, SAFE_DOWNGRADE)).error_code == 0
-    assert scene.partition("shrunk").elr == ()
+    cluster.write(RemoveTopicRecord(topic_id=lost.id))
+    assert update(cluster, (ELR, 0, SAFE_DOWNGRADE)).error_code == 0
+    assert cluster.partition("shrunk").elr == ()
 
 
 def test_nothing_is_written_when_only_validated_or_already_so() -> None:
-    scene = MachineCluster(1)
-    before = scene.image.end_offset
-    assert update(scene, (ELR, 0, SAFE_DOWNGRADE), validate_only=True).error_code == 0
-    assert update(scene, (ELR, 1, UPGRADE)).error_code == 0
-    assert scene.image.end_offset == before
+    cluster = MachineCluster(1)
+    before = cluster.image.end_offset
+    assert update(cluster, (ELR, 0, SAFE_DOWNGRADE), validate_only=True).error_code == 0
+    assert update(cluster, (ELR, 1, UPGRADE)).error_code == 0
+    assert cluster.image.end_offset == before
 
 
 @pytest.mark.parametrize(
     ("name", "level", "kind", "why"),
     [
         ("no.such.feature", 1, UPGRADE, "does not know"),
-        (ELR, 0, UPGRADE, "downgrade must be asked for"),
+        (ELR, 0, UPGRADE, "downgrade must be requested"),
         (ELR, 2, UPGRADE, "supports levels 0 to 1"),
         (ELR, -1, UPGRADE, "not negative"),
-        (ELR, 0, 9, "kind of update"),
+        (ELR, 0, 9, "upgrade type"),
         (ELR, 2, SAFE_DOWNGRADE, "supports levels 0 to 1"),
         ("metadata.version", 31, UPGRADE, "supports levels 7 to 30"),
         ("metadata.version", 0, SAFE_DOWNGRADE, "supports levels 7 to 30"),
         ("metadata.version", 25, SAFE_DOWNGRADE, "might be lost"),
         ("metadata.version", 25, UNSAFE_DOWNGRADE, "might be lost"),
-        ("group.version", 1, UPGRADE, "does not serve it yet"),
-        ("transaction.version", 2, UPGRADE, "does not serve it yet"),
+        ("group.version", 1, UPGRADE, "does not support it yet"),
+        ("transaction.version", 2, UPGRADE, "does not support it yet"),
         ("kraft.version", 2, UPGRADE, "supports levels 0 to 1"),
     ],
 )
-def test_what_cannot_be_finalized_is_refused_with_the_reason(name: str, level: int, kind: int, why: str) -> None:
-    scene = MachineCluster(1)
-    before = scene.view.features()
-    answer = update(scene, (name, level, kind))
-    assert ErrorCode(answer.error_code) is ErrorCode.INVALID_UPDATE_VERSION
-    assert why in (answer.error_message or "")
-    assert scene.view.features() == before
+def test_what_cannot_be_finalized_is_rejected_with_the_reason(name: str, level: int, kind: int, why: str) -> None:
+    cluster = MachineCluster(1)
+    before = cluster.view.features()
+    response = update(cluster, (name, level, kind))
+    assert ErrorCode(response.error_code) is ErrorCode.INVALID_UPDATE_VERSION
+    assert why in (response.error_message or "")
+    assert cluster.view.features() == before
 
 
 def test_every_registered_broker_must_support_a_level() -> None:
-    scene = MachineCluster(1, elr=False)
+    cluster = MachineCluster(1, elr=False)
     old = [BrokerFeature(name="metadata.version", min_supported_version=7, max_supported_version=30)]
-    scene.write(RegisterBrokerRecord(broker_id=2, broker_epoch=50, rack=None, features=old))
-    answer = update(scene, (ELR, 1, UPGRADE))
-    assert "broker 2 supports levels 0 to 0" in (answer.error_message or "")
+    cluster.write(RegisterBrokerRecord(broker_id=2, broker_epoch=50, rack=None, features=old))
+    response = update(cluster, (ELR, 1, UPGRADE))
+    assert "broker 2 supports levels 0 to 0" in (response.error_message or "")
 
 
 def test_eligible_leaders_need_a_metadata_version_that_can_record_them() -> None:
-    scene = MachineCluster(1, elr=False)
-    scene.write(FeatureLevelRecord(name="metadata.version", feature_level=22))
-    assert "needs metadata.version 23" in (update(scene, (ELR, 1, UPGRADE)).error_message or "")
+    cluster = MachineCluster(1, elr=False)
+    cluster.write(FeatureLevelRecord(name="metadata.version", feature_level=22))
+    assert "needs metadata.version 23" in (update(cluster, (ELR, 1, UPGRADE)).error_message or "")
 
 
 def test_all_updates_happen_or_none() -> None:
-    scene = MachineCluster(1)
-    answer = update(scene, (ELR, 0, SAFE_DOWNGRADE), ("metadata.version", 99, UPGRADE))
-    assert answer.error_code == ErrorCode.INVALID_UPDATE_VERSION
-    assert scene.view.features()[ELR] == 1
+    cluster = MachineCluster(1)
+    response = update(cluster, (ELR, 0, SAFE_DOWNGRADE), ("metadata.version", 99, UPGRADE))
+    assert response.error_code == ErrorCode.INVALID_UPDATE_VERSION
+    assert cluster.view.features()[ELR] == 1
 
 
 def test_older_versions_tell_success_for_each_feature_and_failure_once() -> None:
-    scene = MachineCluster(1)
-    answer = update(scene, (ELR, 0, SAFE_DOWNGRADE), ("metadata.version", 99, UPGRADE), version=1)
-    assert answer.error_code == ErrorCode.INVALID_UPDATE_VERSION
-    assert scene.view.features()[ELR] == 1
-    answer = update(scene, (ELR, 0, SAFE_DOWNGRADE), ("metadata.version", 30, UPGRADE), version=1)
-    assert [(r.feature, r.error_code) for r in answer.results] == [(ELR, 0), ("metadata.version", 0)]
-    assert ELR not in scene.view.features()
+    cluster = MachineCluster(1)
+    response = update(cluster, (ELR, 0, SAFE_DOWNGRADE), ("metadata.version", 99, UPGRADE), version=1)
+    assert response.error_code == ErrorCode.INVALID_UPDATE_VERSION
+    assert cluster.view.features()[ELR] == 1
+    response = update(cluster, (ELR, 0, SAFE_DOWNGRADE), ("metadata.version", 30, UPGRADE), version=1)
+    assert [(r.feature, r.error_code) for r in response.results] == [(ELR, 0), ("metadata.version", 0)]
+    assert ELR not in cluster.view.features()
 
 
 def test_the_version_of_the_quorum_rises_and_never_falls() -> None:
-    scene = MachineCluster(1)
+    cluster = MachineCluster(1)
     has = 0
-    features = Features(scene.view, scene.settings, lambda: has)
+    features = Features(cluster.view, cluster.settings, lambda: has)
 
     def code(level: int, kind: int) -> int:
         update_ = FeatureUpdateKey(feature="kraft.version", max_version_level=level, upgrade_type=kind)
         decision = finish(features.update(UpdateFeaturesRequest(feature_updates=[update_]), 2))
         assert decision.records == [], "it is not kept in records"
-        return decision.answer.error_code
+        return decision.response.error_code
 
     request = UpdateFeaturesRequest(feature_updates=[FeatureUpdateKey(feature="kraft.version", max_version_level=1)])
     assert code(1, UPGRADE) == ErrorCode.NONE
-    assert features.asked_of_the_quorum(request) == 1
+    assert features.requested_kraft_version(request) == 1
     has = 1
     assert code(1, UPGRADE) == ErrorCode.NONE
-    assert features.asked_of_the_quorum(request) is None
+    assert features.requested_kraft_version(request) is None
     assert code(0, SAFE_DOWNGRADE) == ErrorCode.INVALID_UPDATE_VERSION
     assert code(2, UPGRADE) == ErrorCode.INVALID_UPDATE_VERSION
 
@@ -194,62 +194,62 @@ def test_the_version_of_the_quorum_rises_and_never_falls() -> None:
 )
 def test_metadata_goes_back_only_where_nothing_is_lost(current: int, level: int, lost: bool) -> None:
     for kind in (SAFE_DOWNGRADE, UNSAFE_DOWNGRADE):
-        scene = MachineCluster(1, elr=False)
-        scene.write(FeatureLevelRecord(name="metadata.version", feature_level=current))
-        answer = update(scene, ("metadata.version", level, kind))
-        assert (answer.error_code == ErrorCode.INVALID_UPDATE_VERSION) is lost, answer.error_message
-        assert scene.view.metadata_version == (current if lost else level)
+        cluster = MachineCluster(1, elr=False)
+        cluster.write(FeatureLevelRecord(name="metadata.version", feature_level=current))
+        response = update(cluster, ("metadata.version", level, kind))
+        assert (response.error_code == ErrorCode.INVALID_UPDATE_VERSION) is lost, response.error_message
+        assert cluster.view.metadata_version == (current if lost else level)
 
 
 def test_metadata_rises_and_what_rests_on_it_rises_with_it() -> None:
-    scene = MachineCluster(1, elr=False)
-    scene.write(FeatureLevelRecord(name="metadata.version", feature_level=7))
-    assert update(scene, (ELR, 1, UPGRADE), ("metadata.version", 30, UPGRADE)).error_code == 0
-    assert scene.view.features() == {ELR: 1, "metadata.version": 30}
+    cluster = MachineCluster(1, elr=False)
+    cluster.write(FeatureLevelRecord(name="metadata.version", feature_level=7))
+    assert update(cluster, (ELR, 1, UPGRADE), ("metadata.version", 30, UPGRADE)).error_code == 0
+    assert cluster.view.features() == {ELR: 1, "metadata.version": 30}
 
 
 def test_one_min_isr_for_all_replaces_those_of_single_brokers() -> None:
-    scene = MachineCluster(2, elr=False)
+    cluster = MachineCluster(2, elr=False)
     for name, value in (("", "3"), ("1", "2"), ("2", "1")):
-        scene.write(ConfigRecord(resource_type=4, resource_name=name, name="min.insync.replicas", value=value))
-    assert update(scene, (ELR, 1, UPGRADE)).error_code == 0
-    assert scene.view.broker_configs(None) == {"min.insync.replicas": "3"}
-    assert scene.view.broker_configs(1) == scene.view.broker_configs(2) == {}
+        cluster.write(ConfigRecord(resource_type=4, resource_name=name, name="min.insync.replicas", value=value))
+    assert update(cluster, (ELR, 1, UPGRADE)).error_code == 0
+    assert cluster.view.broker_configs(None) == {"min.insync.replicas": "3"}
+    assert cluster.view.broker_configs(1) == cluster.view.broker_configs(2) == {}
 
 
 def test_a_voter_that_has_not_said_what_it_supports_holds_levels_back() -> None:
-    scene = MachineCluster(1, settings=ControllerSettings(100, "cluster", configured_voters=(100, 101)))
-    refused = update(scene, (ELR, 0, SAFE_DOWNGRADE))
+    cluster = MachineCluster(1, settings=ControllerSettings(100, "cluster", configured_voters=(100, 101)))
+    refused = update(cluster, (ELR, 0, SAFE_DOWNGRADE))
     assert "controller 101 has not registered" in (refused.error_message or "")
     features = [ControllerFeature(name=ELR, min_supported_version=0, max_supported_version=1)]
-    scene.write(RegisterControllerRecord(controller_id=101, features=features))
-    assert update(scene, (ELR, 0, SAFE_DOWNGRADE)).error_code == 0
+    cluster.write(RegisterControllerRecord(controller_id=101, features=features))
+    assert update(cluster, (ELR, 0, SAFE_DOWNGRADE)).error_code == 0
 
 
 def test_the_oldest_version_says_downgrade_with_a_flag() -> None:
-    scene = MachineCluster(1)
+    cluster = MachineCluster(1)
     request = UpdateFeaturesRequest(
         feature_updates=[FeatureUpdateKey(feature=ELR, max_version_level=0, allow_downgrade=True)]
     )
-    scene.decide(Features(scene.view, scene.settings).update(request, 0))
-    assert ELR not in scene.view.features()
+    cluster.decide(Features(cluster.view, cluster.settings).update(request, 0))
+    assert ELR not in cluster.view.features()
 
 
 def test_producer_ids_are_given_out_in_blocks_that_never_overlap() -> None:
-    scene = MachineCluster(1)
-    request = AllocateProducerIdsRequest(broker_id=1, broker_epoch=scene.epoch(1))
-    first = scene.decide(producer_ids.allocate(scene.view, request))
-    second = scene.decide(producer_ids.allocate(scene.view, request))
+    cluster = MachineCluster(1)
+    request = AllocateProducerIdsRequest(broker_id=1, broker_epoch=cluster.epoch(1))
+    first = cluster.decide(producer_ids.allocate(cluster.view, request))
+    second = cluster.decide(producer_ids.allocate(cluster.view, request))
     assert (first.producer_id_start, first.producer_id_len) == (0, 1000)
     assert second.producer_id_start == 1000
-    assert scene.view.next_producer_id == 2000
+    assert cluster.view.next_producer_id == 2000
 
 
 def test_producer_ids_are_refused_to_strangers_and_when_they_run_out() -> None:
-    scene = MachineCluster(1)
+    cluster = MachineCluster(1)
     with pytest.raises(KafkaError) as refusal:
-        producer_ids.allocate(scene.view, AllocateProducerIdsRequest(broker_id=1, broker_epoch=999))
+        producer_ids.allocate(cluster.view, AllocateProducerIdsRequest(broker_id=1, broker_epoch=999))
     assert refusal.value.code is ErrorCode.STALE_BROKER_EPOCH
-    scene.write(ProducerIdsRecord(broker_id=1, next_producer_id=2**63 - 500))
-    with pytest.raises(KafkaError, match="given out"):
-        producer_ids.allocate(scene.view, AllocateProducerIdsRequest(broker_id=1, broker_epoch=scene.epoch(1)))
+    cluster.write(ProducerIdsRecord(broker_id=1, next_producer_id=2**63 - 500))
+    with pytest.raises(KafkaError, match="allocated"):
+        producer_ids.allocate(cluster.view, AllocateProducerIdsRequest(broker_id=1, broker_epoch=cluster.epoch(1)))

@@ -21,7 +21,7 @@ from strandline.protocol.messages.metadata_records import (
 )
 from strandline.runtime.metrics import Metrics
 from strandline.runtime.world import World
-from unit.controller.active_controller import ActiveController, play
+from unit.controller.active_controller import ActiveController, simulate
 from unit.controller.machine_cluster import MachineCluster
 from unit.metadata.random_records import History
 
@@ -70,121 +70,121 @@ class Counted:
 
 
 def test_partitions_are_counted_as_they_come_go_and_lose_their_leaders() -> None:
-    scene = MachineCluster(2)
-    scene.topic("before", [1, 2])
-    count = Counted(scene.image)
+    cluster = MachineCluster(2)
+    cluster.topic("before", [1, 2])
+    count = Counted(cluster.image)
     assert (count("GlobalTopicCount"), count("GlobalPartitionCount")) == (1, 1)
-    topic_id = scene.topic("t", [1], [2], [1])
+    topic_id = cluster.topic("t", [1], [2], [1])
     assert (count("GlobalTopicCount"), count("GlobalPartitionCount")) == (2, 4)
     assert (count("OfflinePartitionsCount"), count("PreferredReplicaImbalanceCount")) == (0, 0)
-    scene.decide(Brokers(scene.view, scene.settings).fence(1))
+    cluster.decide(Brokers(cluster.view, cluster.settings).fence(1))
     assert (count("OfflinePartitionsCount"), count("PreferredReplicaImbalanceCount")) == (2, 3)
     assert (count("FencedBrokerCount"), count("ActiveBrokerCount")) == (1, 1)
-    scene.write(RemoveTopicRecord(topic_id=topic_id))
+    cluster.write(RemoveTopicRecord(topic_id=topic_id))
     assert (count("GlobalTopicCount"), count("GlobalPartitionCount")) == (1, 1)
     assert (count("OfflinePartitionsCount"), count("PreferredReplicaImbalanceCount")) == (0, 1)
 
 
 def test_what_is_not_committed_is_not_counted() -> None:
-    scene = MachineCluster(1)
-    count = Counted(scene.image)
-    topic_id = scene.topic("t", [1])
-    offset = scene.image.end_offset
-    scene.image.replay_batch(offset, [RemoveTopicRecord(topic_id=topic_id)])
+    cluster = MachineCluster(1)
+    count = Counted(cluster.image)
+    topic_id = cluster.topic("t", [1])
+    offset = cluster.image.end_offset
+    cluster.image.replay_batch(offset, [RemoveTopicRecord(topic_id=topic_id)])
     assert count("GlobalTopicCount") == 1
-    scene.image.revert_to_committed(offset)
-    scene.image.commit(offset)
+    cluster.image.revert_to_committed(offset)
+    cluster.image.commit(offset)
     assert (count("GlobalTopicCount"), count("GlobalPartitionCount")) == (1, 1)
 
 
 def test_elections_are_told_apart_by_whom_they_elected() -> None:
-    scene = MachineCluster(2)
-    count = Counted(scene.image)
-    topic_id = scene.topic("t", [1, 2])
-    scene.write(PartitionChangeRecord(topic_id=topic_id, leader=2, partition_id=0))
+    cluster = MachineCluster(2)
+    count = Counted(cluster.image)
+    topic_id = cluster.topic("t", [1, 2])
+    cluster.write(PartitionChangeRecord(topic_id=topic_id, leader=2, partition_id=0))
     assert count.of_elections("UncleanLeaderElectionsPerSec") == 0
-    scene.write(
+    cluster.write(
         PartitionChangeRecord(topic_id=topic_id, partition_id=0, leader=-1, isr=[], eligible_leader_replicas=[1])
     )
-    scene.write(
+    cluster.write(
         PartitionChangeRecord(topic_id=topic_id, partition_id=0, leader=1, isr=[1], eligible_leader_replicas=[])
     )
     assert count.of_elections("ElectionFromEligibleLeaderReplicasPerSec") == 1
-    scene.write(
+    cluster.write(
         PartitionChangeRecord(topic_id=topic_id, partition_id=0, leader=2, isr=[2], leader_recovery_state=1),
         PartitionChangeRecord(topic_id=topic_id, partition_id=0, leader_recovery_state=0),
     )
     assert count.of_elections("UncleanLeaderElectionsPerSec") == 0, "within one commit it had recovered"
-    scene.write(PartitionChangeRecord(topic_id=topic_id, partition_id=0, leader=1, isr=[1], leader_recovery_state=1))
+    cluster.write(PartitionChangeRecord(topic_id=topic_id, partition_id=0, leader=1, isr=[1], leader_recovery_state=1))
     assert count.of_elections("UncleanLeaderElectionsPerSec") == 1
 
 
 def test_a_standby_tells_how_long_ago_it_applied_something_and_an_active_one_does_not_lag() -> None:
-    scene = MachineCluster(1)
-    count = Counted(scene.image, active=False)
-    scene.write(ConfigRecord(resource_type=4, resource_name="", name="k", value="v"))
+    cluster = MachineCluster(1)
+    count = Counted(cluster.image, active=False)
+    cluster.write(ConfigRecord(resource_type=4, resource_name="", name="k", value="v"))
     count.clock.ms = 1700
     assert (count("ActiveControllerCount"), count("LastAppliedRecordLagMs")) == (0, 700)
-    assert count("LastAppliedRecordOffset") == count("LastCommittedRecordOffset") == scene.image.end_offset - 1
+    assert count("LastAppliedRecordOffset") == count("LastCommittedRecordOffset") == cluster.image.end_offset - 1
     assert count("LastAppliedRecordTimestamp") == 1000
     count.active = True
     assert (count("ActiveControllerCount"), count("LastAppliedRecordLagMs")) == (1, 0)
 
 
 def test_a_broker_tells_what_it_hosts_leads_and_lacks() -> None:
-    scene = MachineCluster(3)
-    count = Counted(scene.image)
-    first = scene.topic("first", [1, 2, 3], [2, 1, 3])
-    scene.topic("other", [2, 3])
+    cluster = MachineCluster(3)
+    count = Counted(cluster.image)
+    first = cluster.topic("first", [1, 2, 3], [2, 1, 3])
+    cluster.topic("other", [2, 3])
 
     def told() -> tuple[float, ...]:
         names = ("PartitionCount", "LeaderCount", "UnderReplicatedPartitions", "UnderMinIsrPartitionCount")
         return tuple(count.of_replicas(name) for name in names)
 
     assert told() == (2, 1, 0, 0)
-    scene.write(PartitionChangeRecord(topic_id=first, partition_id=0, isr=[1, 2]))
+    cluster.write(PartitionChangeRecord(topic_id=first, partition_id=0, isr=[1, 2]))
     assert told() == (2, 1, 1, 0)
-    scene.write(PartitionChangeRecord(topic_id=first, partition_id=0, isr=[1]))
+    cluster.write(PartitionChangeRecord(topic_id=first, partition_id=0, isr=[1]))
     assert told() == (2, 1, 1, 1)
     count.min_insync = 1
     assert told() == (2, 1, 1, 0)
-    scene.write(PartitionChangeRecord(topic_id=first, partition_id=0, leader=2, isr=[2], adding_replicas=[3]))
+    cluster.write(PartitionChangeRecord(topic_id=first, partition_id=0, leader=2, isr=[2], adding_replicas=[3]))
     assert told() == (2, 0, 0, 0)
-    scene.write(PartitionChangeRecord(topic_id=first, partition_id=0, leader=1, isr=[1, 2]))
+    cluster.write(PartitionChangeRecord(topic_id=first, partition_id=0, leader=1, isr=[1, 2]))
     assert told() == (2, 1, 0, 0), "one that is being added is not missing yet"
     assert count.of_replicas("ReassigningPartitions") == 1
 
 
 def test_a_broker_tells_which_partitions_have_nobody_to_spare() -> None:
-    scene = MachineCluster(3)
-    count = Counted(scene.image)
-    three = scene.topic("three", [1, 2, 3], [1, 2, 3])
-    scene.topic("one", [1])
-    scene.topic("elsewhere", [2, 3])
+    cluster = MachineCluster(3)
+    count = Counted(cluster.image)
+    three = cluster.topic("three", [1, 2, 3], [1, 2, 3])
+    cluster.topic("one", [1])
+    cluster.topic("elsewhere", [2, 3])
     assert count.of_replicas("AtMinIsrPartitionCount") == 1, "of one replica none can be missed"
-    scene.write(PartitionChangeRecord(topic_id=three, partition_id=0, isr=[1, 2]))
+    cluster.write(PartitionChangeRecord(topic_id=three, partition_id=0, isr=[1, 2]))
     assert count.of_replicas("AtMinIsrPartitionCount") == 2
-    scene.write(PartitionChangeRecord(topic_id=three, partition_id=0, isr=[1]))
+    cluster.write(PartitionChangeRecord(topic_id=three, partition_id=0, isr=[1]))
     assert count.of_replicas("AtMinIsrPartitionCount") == 1
     assert count.of_replicas("UnderMinIsrPartitionCount") == 1
     count.min_insync = 3
     assert count.of_replicas("AtMinIsrPartitionCount") == 2
-    scene.write(RemoveTopicRecord(topic_id=three))
+    cluster.write(RemoveTopicRecord(topic_id=three))
     assert count.of_replicas("AtMinIsrPartitionCount") == 1
 
 
 def test_a_broker_tells_how_many_of_its_replicas_are_in_directories_that_failed() -> None:
-    scene = MachineCluster(2)
+    cluster = MachineCluster(2)
     first, second = Uuid.of(5, 1001), Uuid.of(5, 1002)
-    epoch = scene.image.end_offset
-    scene.write(RegisterBrokerRecord(broker_id=1, broker_epoch=epoch, fenced=False, log_dirs=[first, second]))
-    count = Counted(scene.image)
-    topic_id = scene.topic("t", [1, 2], [1, 2], [1, 2])
+    epoch = cluster.image.end_offset
+    cluster.write(RegisterBrokerRecord(broker_id=1, broker_epoch=epoch, fenced=False, log_dirs=[first, second]))
+    count = Counted(cluster.image)
+    topic_id = cluster.topic("t", [1, 2], [1, 2], [1, 2])
     for index, home in enumerate((first, second, DIRECTORY_LOST)):
-        homes = [home, scene.partition("t", index).directories[1]]
-        scene.write(PartitionChangeRecord(topic_id=topic_id, partition_id=index, directories=homes))
+        homes = [home, cluster.partition("t", index).directories[1]]
+        cluster.write(PartitionChangeRecord(topic_id=topic_id, partition_id=index, directories=homes))
     assert count.of_replicas("OfflineReplicaCount") == 1
-    scene.write(BrokerRegistrationChangeRecord(broker_id=1, broker_epoch=epoch, log_dirs=[first]))
+    cluster.write(BrokerRegistrationChangeRecord(broker_id=1, broker_epoch=epoch, log_dirs=[first]))
     assert count.of_replicas("OfflineReplicaCount") == 2
 
 
@@ -207,22 +207,22 @@ def test_counting_changes_is_counting_everything(seed: int) -> None:
 
 
 def test_a_controller_registers_what_it_tells() -> None:
-    async def scene(world: World) -> None:
-        stage = ActiveController(world)
-        assert stage.measured(CONTROLLER + "ActiveControllerCount") == 0
-        await stage.with_broker()
-        assert stage.measured(CONTROLLER + "ActiveControllerCount") == 1
-        await stage.committing(stage.create("t", 3))
-        assert stage.measured(CONTROLLER + "GlobalPartitionCount") == 3
-        stage.lose()
-        await stage.win()
-        assert stage.measured(CONTROLLER + "NewActiveControllersCount") == 2
-        await stage.controller._events._turn.acquire()
-        late = asyncio.ensure_future(stage.beat())
+    async def scenario(world: World) -> None:
+        active = ActiveController(world)
+        assert active.measured(CONTROLLER + "ActiveControllerCount") == 0
+        await active.with_broker()
+        assert active.measured(CONTROLLER + "ActiveControllerCount") == 1
+        await active.committing(active.create("t", 3))
+        assert active.measured(CONTROLLER + "GlobalPartitionCount") == 3
+        active.lose()
+        await active.win()
+        assert active.measured(CONTROLLER + "NewActiveControllersCount") == 2
+        await active.controller._events._turn.acquire()
+        late = asyncio.ensure_future(active.beat())
         await asyncio.sleep(1.5)
-        stage.controller._events._turn.release()
-        with pytest.raises(Exception, match="too busy"):
+        active.controller._events._turn.release()
+        with pytest.raises(Exception, match="timed out"):
             await late
-        assert stage.measured(CONTROLLER + "TimedOutBrokerHeartbeatCount") == 1
+        assert active.measured(CONTROLLER + "TimedOutBrokerHeartbeatCount") == 1
 
-    play(scene)
+    simulate(scenario)

@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
-from strandline.controller.partition_changes import come, concerned, keep_eligible, leads_any, leave
+from strandline.controller.partition_changes import (
+    elect_leaderless,
+    keep_leaderless_elr,
+    leads_any,
+    partitions_where,
+    remove_from_isrs,
+)
 from strandline.protocol.messages.metadata_records import (
     ClearElrRecord,
     ConfigRecord,
@@ -14,83 +20,83 @@ from unit.controller.machine_cluster import MachineCluster
 
 
 def test_a_broker_that_leaves_is_taken_out_of_every_isr_and_leads_nothing() -> None:
-    scene = MachineCluster(4)
-    scene.topic("t", [1, 2, 3], [2, 1, 3], [2, 3, 4])
+    cluster = MachineCluster(4)
+    cluster.topic("t", [1, 2, 3], [2, 1, 3], [2, 3, 4])
     records: list[Message] = []
-    assert list(leave(scene.view, scene.rules, 1, records)) == []
+    assert list(remove_from_isrs(cluster.view, cluster.rules, 1, records)) == []
     assert [record.partition_id for record in records if isinstance(record, PartitionChangeRecord)] == [0, 1]
-    scene.write(*records)
-    assert [scene.partition("t", index).isr for index in range(3)] == [(2, 3), (2, 3), (2, 3, 4)]
-    assert [scene.partition("t", index).leader_epoch for index in range(3)] == [1, 0, 0]
-    assert list(leads_any(scene.view, 1)) == []
+    cluster.write(*records)
+    assert [cluster.partition("t", index).isr for index in range(3)] == [(2, 3), (2, 3), (2, 3, 4)]
+    assert [cluster.partition("t", index).leader_epoch for index in range(3)] == [1, 0, 0]
+    assert list(leads_any(cluster.view, 1)) == []
 
 
 def test_what_a_broker_led_is_led_again_before_anything_else_is_written() -> None:
-    scene = MachineCluster(3)
-    scene.topic("t", [2, 1], [1, 2], [3, 1], [1, 3])
+    cluster = MachineCluster(3)
+    cluster.topic("t", [2, 1], [1, 2], [3, 1], [1, 3])
     records: list[Message] = []
-    list(leave(scene.view, scene.rules, 1, records))
+    list(remove_from_isrs(cluster.view, cluster.rules, 1, records))
     assert [record.partition_id for record in records if isinstance(record, PartitionChangeRecord)] == [1, 3, 0, 2]
 
 
 def test_a_broker_that_comes_is_a_chance_for_every_partition_without_a_leader() -> None:
-    scene = MachineCluster(3)
-    scene.topic("t", [1], [2])
-    scene.topic("u", [1, 2])
-    scene.fence(1)
-    scene.fence(2)
-    scene.register(4, fenced=True)
+    cluster = MachineCluster(3)
+    cluster.topic("t", [1], [2])
+    cluster.topic("u", [1, 2])
+    cluster.fence(1)
+    cluster.fence(2)
+    cluster.register(4, fenced=True)
     records: list[Message] = []
-    list(come(scene.view, scene.rules, 4, records))
+    list(elect_leaderless(cluster.view, cluster.rules, 4, records))
     assert records == []
-    scene.unfence(2)
-    assert [scene.partition("t", index).leader for index in range(2)] == [-1, 2]
-    assert scene.partition("u").leader == 2
+    cluster.unfence(2)
+    assert [cluster.partition("t", index).leader for index in range(2)] == [-1, 2]
+    assert cluster.partition("u").leader == 2
 
 
 def test_a_long_walk_breathes_whether_it_finds_something_or_not() -> None:
-    scene = MachineCluster(2)
-    scene.topic("t", *([[1, 2]] * 9000))
+    cluster = MachineCluster(2)
+    cluster.topic("t", *([[1, 2]] * 9000))
     records: list[Message] = []
-    assert len(list(leave(scene.view, scene.rules, 9, records))) == 2
+    assert len(list(remove_from_isrs(cluster.view, cluster.rules, 9, records))) == 2
     assert records == []
-    assert len(list(leave(scene.view, scene.rules, 1, records))) == 47
+    assert len(list(remove_from_isrs(cluster.view, cluster.rules, 1, records))) == 47
     assert len(records) == 9000
-    assert sum(found is None for found in concerned(scene.view, lambda partition: False)) == 2
+    assert sum(found is None for found in partitions_where(cluster.view, lambda partition: False)) == 2
 
 
 def test_eligible_leaders_survive_another_min_isr_where_nobody_leads() -> None:
-    scene = MachineCluster(3)
+    cluster = MachineCluster(3)
     for topic in ("t", "u"):
-        scene.topic(topic, [1, 2], [2, 3])
-        scene.configure(topic, "min.insync.replicas", "2")
-    scene.fence(2)
-    scene.fence(1)
-    before = scene.partition("t", 0)
+        cluster.topic(topic, [1, 2], [2, 3])
+        cluster.configure(topic, "min.insync.replicas", "2")
+    cluster.fence(2)
+    cluster.fence(1)
+    before = cluster.partition("t", 0)
     assert (before.elr, before.last_known_elr) == ((1, 2), (1,))
-    assert scene.partition("t", 1).elr == (2,)
+    assert cluster.partition("t", 1).elr == (2,)
     records: list[Message] = [
         ConfigRecord(resource_type=2, resource_name="t", name="min.insync.replicas", value="1"),
         ClearElrRecord(topic_name="t"),
     ]
-    list(keep_eligible(scene.view, records))
-    scene.write(*records)
-    kept = scene.partition("t", 0)
+    list(keep_leaderless_elr(cluster.view, records))
+    cluster.write(*records)
+    kept = cluster.partition("t", 0)
     assert (kept.elr, kept.last_known_elr) == ((1, 2), (1,))
-    assert scene.partition("t", 1).elr == (), "it has a leader that may commit without the others now"
-    assert scene.partition("u", 1).elr == (2,)
-    scene.unfence(2)
-    assert (scene.partition("t", 0).leader, scene.partition("t", 0).leader_recovery_state) == (2, 0)
+    assert cluster.partition("t", 1).elr == (), "it has a leader that may commit without the others now"
+    assert cluster.partition("u", 1).elr == (2,)
+    cluster.unfence(2)
+    assert (cluster.partition("t", 0).leader, cluster.partition("t", 0).leader_recovery_state) == (2, 0)
 
 
 def test_eligible_leaders_of_all_topics_survive_where_nobody_leads() -> None:
-    scene = MachineCluster(1)
-    scene.topic("t", [1])
-    scene.topic("u", [1])
-    scene.fence(1)
+    cluster = MachineCluster(1)
+    cluster.topic("t", [1])
+    cluster.topic("u", [1])
+    cluster.fence(1)
     records: list[Message] = [ClearElrRecord(topic_name="")]
-    list(keep_eligible(scene.view, records))
+    list(keep_leaderless_elr(cluster.view, records))
     assert len(records) == 3
     untouched: list[Message] = [RegisterBrokerRecord(rack=None)]
-    list(keep_eligible(scene.view, untouched))
+    list(keep_leaderless_elr(cluster.view, untouched))
     assert len(untouched) == 1

@@ -14,9 +14,9 @@ from random import Random
 import pytest
 
 from strandline.controller.elect_leaders import LeaderElections
+from strandline.controller.election_rules import LiveBrokers
 from strandline.controller.isr import IsrChanges
-from strandline.controller.live_brokers import LiveBrokers
-from strandline.controller.partition_changes import come, keep_eligible, leave
+from strandline.controller.partition_changes import elect_leaderless, keep_leaderless_elr, remove_from_isrs
 from strandline.controller.reassignments import Reassignments
 from strandline.metadata.values import NO_LEADER, RECOVERING, BrokerInfo, PartitionInfo, PartitionKey
 from strandline.model.ids import Uuid
@@ -51,7 +51,7 @@ class World:
     def __init__(self, seed: int, *, elr: bool) -> None:
         self.random = random = Random(seed)
         self.elr = elr
-        self.scene = MachineCluster(len(BROKERS), elr=elr)
+        self.cluster = MachineCluster(len(BROKERS), elr=elr)
         self.log_ends: dict[tuple[PartitionKey, int], int] = {}
         self.watermarks: dict[PartitionKey, int] = {}
         self.before: dict[PartitionKey, PartitionInfo] = {}
@@ -60,8 +60,8 @@ class World:
         self.commits = 0
         self.story: list[str] = []
         for topic in ("t", "u"):
-            self.scene.topic(topic, *([random.sample(BROKERS, random.randint(1, 3))] * 2))
-            self.scene.configure(topic, "min.insync.replicas", str(random.randint(1, 3)))
+            self.cluster.topic(topic, *([random.sample(BROKERS, random.randint(1, 3))] * 2))
+            self.cluster.configure(topic, "min.insync.replicas", str(random.randint(1, 3)))
         self.check()
 
     def step(self) -> None:
@@ -85,19 +85,19 @@ class World:
         self.replicate()
 
     def a_broker(self, suits: Callable[[BrokerInfo], bool]) -> BrokerInfo | None:
-        suitable = [broker for broker in self.scene.view.brokers() if suits(broker)]
+        suitable = [broker for broker in self.cluster.view.brokers() if suits(broker)]
         return self.random.choice(suitable) if suitable else None
 
     def a_partition(self) -> tuple[str, int, PartitionInfo]:
         name = self.random.choice(("t", "u"))
         index = self.random.randrange(2)
-        return name, index, self.scene.partition(name, index)
+        return name, index, self.cluster.partition(name, index)
 
     def fence(self) -> str:
         broker = self.a_broker(lambda each: not each.fenced)
         if broker is None:
             return "nobody to fence"
-        self.scene.fence(broker.id)
+        self.cluster.fence(broker.id)
         return f"fence {broker.id}"
 
     def unfence(self) -> str:
@@ -107,24 +107,24 @@ class World:
         if broker.in_controlled_shutdown:
             self.register(broker.id, lost_memory=False)
         records: list[Message] = [self.change_of(broker.id, fenced=-1)]
-        for _ in come(self.scene.view, self.scene.rules, broker.id, records):
+        for _ in elect_leaderless(self.cluster.view, self.cluster.rules, broker.id, records):
             pass
-        self.scene.write(*records)
+        self.cluster.write(*records)
         return f"unfence {broker.id}"
 
     def shut_down(self) -> str:
         broker = self.a_broker(lambda each: each.active)
         if broker is None:
             return "nobody to shut down"
-        self.scene.write(self.change_of(broker.id, in_controlled_shutdown=1), *self.leaving(broker.id))
+        self.cluster.write(self.change_of(broker.id, in_controlled_shutdown=1), *self.leaving(broker.id))
         return f"shut down {broker.id}"
 
     def change_of(self, broker_id: int, **fields: int) -> BrokerRegistrationChangeRecord:
-        return BrokerRegistrationChangeRecord(broker_id=broker_id, broker_epoch=self.scene.epoch(broker_id), **fields)
+        return BrokerRegistrationChangeRecord(broker_id=broker_id, broker_epoch=self.cluster.epoch(broker_id), **fields)
 
     def leaving(self, broker_id: int, *, unclean: bool = False) -> list[Message]:
         records: list[Message] = []
-        for _ in leave(self.scene.view, self.scene.rules, broker_id, records, unclean_shutdown=unclean):
+        for _ in remove_from_isrs(self.cluster.view, self.cluster.rules, broker_id, records, unclean_shutdown=unclean):
             pass
         return records
 
@@ -137,17 +137,17 @@ class World:
         return f"restart {broker.id}{' without its memory' if lost_memory else ''}"
 
     def register(self, broker_id: int, *, lost_memory: bool) -> None:
-        directories = self.scene.view.broker(broker_id)
+        directories = self.cluster.view.broker(broker_id)
         assert directories is not None
         records = self.leaving(broker_id, unclean=lost_memory)
-        self.scene.write(*records, self.registration(broker_id, list(directories.directories), len(records)))
+        self.cluster.write(*records, self.registration(broker_id, list(directories.directories), len(records)))
         if lost_memory:
             for key, replica in self.log_ends:
                 if replica == broker_id:
                     self.log_ends[key, replica] = self.random.randint(0, self.log_ends[key, replica])
 
     def registration(self, broker_id: int, directories: list[Uuid], behind: int = 0) -> RegisterBrokerRecord:
-        epoch = self.scene.image.end_offset + behind
+        epoch = self.cluster.image.end_offset + behind
         return RegisterBrokerRecord(
             broker_id=broker_id, broker_epoch=epoch, rack=None, fenced=True, log_dirs=directories
         )
@@ -157,10 +157,10 @@ class World:
         broker = self.a_broker(lambda each: True)
         assert broker is not None
         gone = UnregisterBrokerRecord(broker_id=broker.id, broker_epoch=broker.epoch)
-        self.scene.write(*self.leaving(broker.id, unclean=True), gone)
+        self.cluster.write(*self.leaving(broker.id, unclean=True), gone)
         self.check()
         self.wiped += 1
-        self.scene.write(self.registration(broker.id, [Uuid.of(6, 1000 + self.wiped)]))
+        self.cluster.write(self.registration(broker.id, [Uuid.of(6, 1000 + self.wiped)]))
         for key, replica in self.log_ends:
             if replica == broker.id:
                 self.log_ends[key, replica] = 0
@@ -169,7 +169,7 @@ class World:
     def change_isr(self) -> str:
         """The leader reports; whoever enters has caught up."""
         name, index, partition = self.a_partition()
-        topic, leader = self.scene.view.topic(name), self.scene.view.broker(partition.leader)
+        topic, leader = self.cluster.view.topic(name), self.cluster.view.broker(partition.leader)
         if topic is None or leader is None:
             return f"{name}-{index} has no leader to report"
         followers = [replica for replica in partition.replicas if replica != leader.id]
@@ -189,7 +189,7 @@ class World:
         for member in isr:
             if member not in partition.isr:
                 self.log_ends[key, member] = self.log_ends[key, leader.id]
-        self.scene.decide(IsrChanges(self.scene.view, self.scene.settings).alter(request, 3))
+        self.cluster.decide(IsrChanges(self.cluster.view, self.cluster.settings).alter(request, 3))
         return f"{leader.id} reports {isr} for {name}-{index}"
 
     def reassign(self) -> str:
@@ -206,18 +206,18 @@ class World:
     def alter_assignment(self, name: str, index: int, replicas: list[int] | None) -> None:
         wish = ReassignableTopic(name=name, partitions=[ReassignablePartition(index, replicas)])
         request = AlterPartitionReassignmentsRequest(topics=[wish])
-        self.scene.decide(Reassignments(self.scene.view, self.scene.settings).alter(request))
+        self.cluster.decide(Reassignments(self.cluster.view, self.cluster.settings).alter(request))
 
     def elect(self) -> str:
         kind = int(self.random.random() < 0.2)
         request = ElectLeadersRequest(election_type=kind, topic_partitions=None)
-        self.scene.decide(LeaderElections(self.scene.view, self.scene.settings).elect(request))
+        self.cluster.decide(LeaderElections(self.cluster.view, self.cluster.settings).elect(request))
         return "elect anybody" if kind else "elect the preferred"
 
     def balance(self) -> str:
-        leaders = LeaderElections(self.scene.view, self.scene.settings)
-        self.scene.decide(leaders.balance())
-        self.scene.decide(leaders.elect_unclean())
+        leaders = LeaderElections(self.cluster.view, self.cluster.settings)
+        self.cluster.decide(leaders.balance())
+        self.cluster.decide(leaders.elect_unclean())
         return "balance"
 
     def change_min_isr(self) -> str:
@@ -228,29 +228,29 @@ class World:
         ]
         if self.elr:
             records.append(ClearElrRecord(topic_name=name))
-        for _ in keep_eligible(self.scene.view, records):
+        for _ in keep_leaderless_elr(self.cluster.view, records):
             pass
-        self.scene.write(*records)
+        self.cluster.write(*records)
         return f"min.insync.replicas of {name} is {value}"
 
     def allow_unclean(self) -> str:
         name, _, _ = self.a_partition()
         value = self.random.choice(("true", "false", None))
-        self.scene.configure(name, "unclean.leader.election.enable", value)
+        self.cluster.configure(name, "unclean.leader.election.enable", value)
         return f"unclean leaders of {name}: {value}"
 
     def switch_elr_off(self) -> str:
         if self.elr and self.random.random() < 0.3:
             self.elr = False
-            self.scene.write(FeatureLevelRecord(name="eligible.leader.replicas.version", feature_level=0))
+            self.cluster.write(FeatureLevelRecord(name="eligible.leader.replicas.version", feature_level=0))
         return f"eligible leader replicas: {self.elr}"
 
     def min_isr(self, name: str, partition: PartitionInfo) -> int:
-        return min(self.scene.rules.of(name).min_insync_replicas, len(partition.replicas))
+        return min(self.cluster.rules.of(name).min_insync_replicas, len(partition.replicas))
 
     def replicate(self) -> None:
-        for key, partition in self.scene.view.all_partitions():
-            topic = self.scene.view.topic_by_id(key[0])
+        for key, partition in self.cluster.view.all_partitions():
+            topic = self.cluster.view.topic_by_id(key[0])
             assert topic is not None
             if partition.leader == NO_LEADER or self.random.random() < 0.3:
                 continue
@@ -262,11 +262,11 @@ class World:
                 self.commits += 1
 
     def check(self) -> None:
-        for broker in self.scene.view.brokers():
+        for broker in self.cluster.view.brokers():
             assert broker.epoch >= self.broker_epochs.get(broker.id, 0), "I-7: a broker epoch fell"
             self.broker_epochs[broker.id] = broker.epoch
-        for key, partition in self.scene.view.all_partitions():
-            topic = self.scene.view.topic_by_id(key[0])
+        for key, partition in self.cluster.view.all_partitions():
+            topic = self.cluster.view.topic_by_id(key[0])
             assert topic is not None
             self.check_state(topic.name, partition)
             before = self.before.get(key)
@@ -282,16 +282,16 @@ class World:
         assert set(isr) | set(elr) <= set(partition.replicas), "ISR or ELR name strangers"
         alone = not self.elr and partition.leader == NO_LEADER and len(isr) == 1
         for member in isr:
-            broker = self.scene.view.broker(member)
+            broker = self.cluster.view.broker(member)
             assert alone or (broker is not None and broker.active), "I-6: a broker that is not live is in an ISR"
         if self.elr and len(isr) >= self.min_isr(name, partition):
             assert elr == (), "I-6: eligible leaders beside an ISR that suffices"
         if self.elr and partition.leader != NO_LEADER:
             assert partition.last_known_elr == ()
         if partition.leader == NO_LEADER:
-            hosts = LiveBrokers(self.scene.view)
+            brokers = LiveBrokers(self.cluster.view)
             homes = dict(zip(partition.replicas, partition.directories, strict=True))
-            able = [replica for replica in isr or elr if hosts.can_lead(replica, homes[replica])]
+            able = [replica for replica in isr or elr if brokers.can_lead(replica, homes[replica])]
             assert not able, f"nobody leads, though {able} could"
 
     def check_leader(self, key: PartitionKey, before: PartitionInfo | None, partition: PartitionInfo) -> None:

@@ -6,10 +6,10 @@ from itertools import product
 
 import pytest
 
-from strandline.controller.partitions import AS_IT_IS, Election, ElectionRules, Target, change, new_partition
+from strandline.controller.partitions import NO_CHANGE, Election, ElectionRules, Target, change, new_partition
 from strandline.metadata.topics_image import changed_partition
-from strandline.metadata.values import BrokerInfo, PartitionInfo
-from strandline.model.ids import DIRECTORY_UNASSIGNED, ZERO_UUID, Uuid
+from strandline.metadata.values import PartitionInfo
+from strandline.model.ids import DIRECTORY_UNASSIGNED, Uuid
 
 TOPIC = Uuid.of(1, 100)
 ELR = ElectionRules(min_insync_replicas=2, elr_enabled=True)
@@ -27,10 +27,13 @@ def partition(isr: tuple[int, ...] = (1, 2, 3), leader: int = 1, **more: object)
 
 
 class Only:
-    """BrokerLookup of which only these can lead."""
+    """A `BrokerLookup` in which only these brokers are active."""
 
     def __init__(self, *live: int) -> None:
         self.live = live
+
+    def is_active(self, broker_id: int) -> bool:
+        return broker_id in self.live
 
     def can_lead(self, broker_id: int, directory: Uuid) -> bool:
         return broker_id in self.live
@@ -154,16 +157,11 @@ def test_whatever_happens_the_invariants_of_isr_leader_and_eligible_replicas_hol
                 assert after(found, live, rules) == found, "a second look finds nothing left to do"
 
 
-def broker(**fields: object) -> BrokerInfo:
-    return BrokerInfo(1, 5, ZERO_UUID, (), (), **{"fenced": False, **fields})  # type: ignore[arg-type]
-
-
 def test_a_new_partition_is_led_by_its_first_live_replica() -> None:
-    brokers = {1: broker(fenced=True), 2: broker(directories=(Uuid.of(3, 1001),))}
-    made = new_partition([1, 2], brokers.get, Only())
+    made = new_partition([1, 2], Only(2))
     assert made is not None
     assert (made.leader, made.isr, made.directories) == (2, (2,), (Uuid.of(3, 1001), Uuid.of(3, 1002)))
-    assert new_partition([1], brokers.get, Only()) is None
+    assert new_partition([1], Only(2)) is None
 
 
 def test_the_preferred_leader_takes_over_once_it_is_in_sync() -> None:
@@ -176,7 +174,7 @@ def test_the_preferred_leader_takes_over_once_it_is_in_sync() -> None:
 
 def test_an_unclean_election_can_be_asked_for_where_the_topic_does_not_allow_it_by_itself() -> None:
     stuck = partition((1,), -1)
-    assert changed(stuck, (2, 3), PLAIN, AS_IT_IS).leader == -1
+    assert changed(stuck, (2, 3), PLAIN, NO_CHANGE).leader == -1
     found = changed(stuck, (2, 3), PLAIN, Target(election=Election.UNCLEAN))
     assert (found.leader, found.isr, found.leader_recovery_state) == (2, (2,), 1)
     recovered = changed(found, (2, 3), PLAIN, Target(isr=(2, 3), recovery_state=0))
@@ -205,14 +203,14 @@ def test_a_reassignment_ends_when_all_that_are_added_are_in_sync() -> None:
 
 def test_when_fewer_are_added_than_removed_all_that_remain_must_be_in_sync() -> None:
     fewer = PartitionInfo((1, 2, 3), (1, 3), (3,), (), 1, 5, 9, (DIRECTORY_UNASSIGNED,) * 3)
-    assert changed(fewer, (1, 2, 3), PLAIN, AS_IT_IS) == fewer
+    assert changed(fewer, (1, 2, 3), PLAIN, NO_CHANGE) == fewer
     done = changed(fewer, (1, 2, 3), PLAIN, Target(isr=(1, 2, 3)))
     assert (done.replicas, done.isr, done.removing) == ((1, 2), (1, 2), ())
 
 
 def test_dropping_a_replica_raises_the_leader_epoch_so_that_the_leader_forgets_it() -> None:
     before = PartitionInfo((1, 2, 3), (1, 2, 3), (3,), (), 1, 5, 9, (DIRECTORY_UNASSIGNED,) * 3)
-    done = changed(before, (1, 2, 3), PLAIN, AS_IT_IS)
+    done = changed(before, (1, 2, 3), PLAIN, NO_CHANGE)
     assert (done.replicas, done.leader, done.leader_epoch, done.partition_epoch) == ((1, 2), 1, 6, 10)
 
 

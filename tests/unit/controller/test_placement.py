@@ -9,8 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from strandline.controller.placement import Candidate, Striping
+from strandline.controller.placement import Candidate, Striping, takes_new_replicas
+from strandline.metadata.values import BrokerInfo
 from strandline.model.errors import ErrorCode, KafkaError
+from strandline.model.ids import ZERO_UUID, Uuid
 
 
 def brokers(*racks: str | None, fenced: tuple[int, ...] = ()) -> list[Candidate]:
@@ -55,12 +57,12 @@ def test_a_rack_without_live_brokers_gives_no_leader() -> None:
     ("candidates", "factor", "why"),
     [
         (brokers(None), 0, "at least 1"),
-        (brokers(None, fenced=(0,)), 1, "no broker is alive"),
-        ([], 1, "no broker is alive"),
+        (brokers(None, fenced=(0,)), 1, "none has registered"),
+        ([], 1, "none has registered"),
         (brokers(None, None), 3, "only 2 brokers"),
     ],
 )
-def test_what_cannot_be_placed_is_refused_with_the_reason(candidates: list[Candidate], factor: int, why: str) -> None:
+def test_what_cannot_be_placed_is_rejected_with_the_reason(candidates: list[Candidate], factor: int, why: str) -> None:
     with pytest.raises(KafkaError, match=why) as refusal:
         placed(candidates, 1, factor)
     assert refusal.value.code is ErrorCode.INVALID_REPLICATION_FACTOR
@@ -85,3 +87,23 @@ def test_every_assignment_has_distinct_brokers_and_a_live_leader(
         assert replicas[0] in live
         # A fenced one is taken only when its rack's live ones are used up.
         assert len([replica for replica in replicas if replica in live]) >= 1
+
+
+HERE, THERE = Uuid.of(3, 1001), Uuid.of(3, 1002)
+
+
+@pytest.mark.parametrize(
+    ("fields", "found"),
+    [
+        ({}, True),
+        ({"fenced": True}, True),
+        ({"in_controlled_shutdown": True}, False),
+        ({"cordoned_directories": (HERE,)}, True),
+        ({"cordoned_directories": (THERE, HERE)}, False),
+        ({"cordoned_directories": ()}, True),
+        ({"cordoned_directories": (HERE,), "directories": ()}, True),
+    ],
+)
+def test_a_broker_takes_new_replicas_unless_it_leaves_or_is_cordoned(fields: dict[str, object], found: bool) -> None:
+    given = {"fenced": False, "directories": (HERE, THERE), **fields}
+    assert takes_new_replicas(BrokerInfo(1, 5, ZERO_UUID, (), (), **given)) is found  # type: ignore[arg-type]

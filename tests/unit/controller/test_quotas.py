@@ -32,27 +32,27 @@ def entry(entity: QuotaEntity, **rates: float | None) -> AlterClientQuotasReques
 
 
 def alter(
-    scene: MachineCluster, *entries: AlterClientQuotasRequestEntryData, validate_only: bool = False
+    cluster: MachineCluster, *entries: AlterClientQuotasRequestEntryData, validate_only: bool = False
 ) -> list[ErrorCode]:
     request = AlterClientQuotasRequest(entries=list(entries), validate_only=validate_only)
-    answer = scene.decide(Quotas(scene.view).alter(request))
-    return [ErrorCode(each.error_code) for each in answer.entries]
+    response = cluster.decide(Quotas(cluster.view).alter(request))
+    return [ErrorCode(each.error_code) for each in response.entries]
 
 
 def test_quotas_are_set_changed_and_removed_and_only_changes_are_written() -> None:
-    scene = MachineCluster(0)
-    assert alter(scene, entry(ALICE, producer_byte_rate=10, request_percentage=0.5)) == [ErrorCode.NONE]
-    assert alter(scene, entry(BOTH, consumer_byte_rate=7)) == [ErrorCode.NONE]
-    assert scene.view.quotas() == {
+    cluster = MachineCluster(0)
+    assert alter(cluster, entry(ALICE, producer_byte_rate=10, request_percentage=0.5)) == [ErrorCode.NONE]
+    assert alter(cluster, entry(BOTH, consumer_byte_rate=7)) == [ErrorCode.NONE]
+    assert cluster.view.quotas() == {
         ALICE: {"producer_byte_rate": 10.0, "request_percentage": 0.5},
         BOTH: {"consumer_byte_rate": 7.0},
     }
-    before = scene.image.end_offset
-    assert alter(scene, entry(ALICE, producer_byte_rate=10, consumer_byte_rate=None)) == [ErrorCode.NONE]
-    assert alter(scene, entry(ALICE, producer_byte_rate=11), validate_only=True) == [ErrorCode.NONE]
-    assert scene.image.end_offset == before
-    assert alter(scene, entry(ALICE, producer_byte_rate=None, request_percentage=None)) == [ErrorCode.NONE]
-    assert scene.view.quotas() == {BOTH: {"consumer_byte_rate": 7.0}}
+    before = cluster.image.end_offset
+    assert alter(cluster, entry(ALICE, producer_byte_rate=10, consumer_byte_rate=None)) == [ErrorCode.NONE]
+    assert alter(cluster, entry(ALICE, producer_byte_rate=11), validate_only=True) == [ErrorCode.NONE]
+    assert cluster.image.end_offset == before
+    assert alter(cluster, entry(ALICE, producer_byte_rate=None, request_percentage=None)) == [ErrorCode.NONE]
+    assert cluster.view.quotas() == {BOTH: {"consumer_byte_rate": 7.0}}
 
 
 @pytest.mark.parametrize(
@@ -76,35 +76,35 @@ def test_quotas_are_set_changed_and_removed_and_only_changes_are_written() -> No
         (ADDRESS, "connection_creation_rate", 2.0**31),
     ],
 )
-def test_what_makes_no_sense_is_refused_and_nothing_of_its_entity_is_written(
+def test_what_makes_no_sense_is_rejected_and_nothing_of_its_entity_is_written(
     entity: QuotaEntity, key: str, value: float
 ) -> None:
-    scene = MachineCluster(0)
+    cluster = MachineCluster(0)
     good = {"request_percentage": 5.0, key: value}
-    assert alter(scene, entry(entity, **good), entry(BOTH, producer_byte_rate=1)) == [
+    assert alter(cluster, entry(entity, **good), entry(BOTH, producer_byte_rate=1)) == [
         ErrorCode.INVALID_REQUEST,
         ErrorCode.NONE,
     ]
-    assert list(scene.view.quotas()) == [BOTH]
+    assert list(cluster.view.quotas()) == [BOTH]
 
 
 @pytest.mark.parametrize("address", ["2001:db8::1", "host.example", "localhost", None])
 def test_addresses_may_be_of_either_kind_named_or_all_others(address: str | None) -> None:
-    scene = MachineCluster(0)
-    assert alter(scene, entry((("ip", address),), connection_creation_rate=3)) == [ErrorCode.NONE]
-    assert scene.view.quota((("ip", address),)) == {"connection_creation_rate": 3.0}
+    cluster = MachineCluster(0)
+    assert alter(cluster, entry((("ip", address),), connection_creation_rate=3)) == [ErrorCode.NONE]
+    assert cluster.view.quota((("ip", address),)) == {"connection_creation_rate": 3.0}
 
 
-def test_an_entity_named_twice_is_refused_once_and_not_changed() -> None:
-    scene = MachineCluster(0)
-    answers = alter(scene, entry(ALICE, producer_byte_rate=1), entry(ALICE, consumer_byte_rate=2))
+def test_an_entity_named_twice_is_rejected_once_and_not_changed() -> None:
+    cluster = MachineCluster(0)
+    answers = alter(cluster, entry(ALICE, producer_byte_rate=1), entry(ALICE, consumer_byte_rate=2))
     assert answers == [ErrorCode.INVALID_REQUEST]
-    assert scene.view.quotas() == {}
+    assert cluster.view.quotas() == {}
 
 
-def test_a_key_named_twice_is_refused() -> None:
-    scene = MachineCluster(0)
+def test_a_key_named_twice_is_rejected() -> None:
+    cluster = MachineCluster(0)
     twice = entry(ALICE, producer_byte_rate=1)
     twice.ops.append(OpData(key="producer_byte_rate", value=2.0))
-    assert alter(scene, twice) == [ErrorCode.INVALID_REQUEST]
-    assert scene.view.quotas() == {}
+    assert alter(cluster, twice) == [ErrorCode.INVALID_REQUEST]
+    assert cluster.view.quotas() == {}

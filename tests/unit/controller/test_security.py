@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from strandline.controller import tokens
 from strandline.controller.acls import Acls
+from strandline.controller.delegation_tokens import expire_tokens
 from strandline.controller.scram import Scram
 from strandline.model.errors import ErrorCode, KafkaError
 from strandline.protocol.messages.acls import (
@@ -46,20 +46,22 @@ def upsert(name: str, mechanism: int = SHA_256, iterations: int = 4096) -> Scram
     )
 
 
-def alter(scene: MachineCluster, *changes: ScramCredentialUpsertion | ScramCredentialDeletion) -> dict[str, ErrorCode]:
+def alter(
+    cluster: MachineCluster, *changes: ScramCredentialUpsertion | ScramCredentialDeletion
+) -> dict[str, ErrorCode]:
     request = AlterUserScramCredentialsRequest(
         deletions=[each for each in changes if isinstance(each, ScramCredentialDeletion)],
         upsertions=[each for each in changes if isinstance(each, ScramCredentialUpsertion)],
     )
-    answer = scene.decide(Scram(scene.view).alter(request))
-    return {each.user: ErrorCode(each.error_code) for each in answer.results}
+    response = cluster.decide(Scram(cluster.view).alter(request))
+    return {each.user: ErrorCode(each.error_code) for each in response.results}
 
 
 @pytest.mark.parametrize(("mechanism", "digest"), [(SHA_256, "sha256"), (SHA_512, "sha512")])
 def test_a_stored_credential_proves_the_password_as_rfc_5802_says(mechanism: int, digest: str) -> None:
-    scene = MachineCluster(0)
-    assert alter(scene, upsert("alice", mechanism)) == {"alice": ErrorCode.NONE}
-    kept = scene.view.scram_credential("alice", mechanism)
+    cluster = MachineCluster(0)
+    assert alter(cluster, upsert("alice", mechanism)) == {"alice": ErrorCode.NONE}
+    kept = cluster.view.scram_credential("alice", mechanism)
     assert kept is not None
     # What a client does that knows the password, for any message that both have seen.
     message = b"the exchange so far"
@@ -73,13 +75,13 @@ def test_a_stored_credential_proves_the_password_as_rfc_5802_says(mechanism: int
 
 
 def test_a_credential_is_replaced_and_deleted_by_mechanism() -> None:
-    scene = MachineCluster(0)
-    alter(scene, upsert("alice"))
-    alter(scene, upsert("alice", SHA_512))
-    alter(scene, upsert("alice", iterations=8192))
-    assert [(c.mechanism, c.iterations) for c in scene.view.scram_credentials()] == [(1, 8192), (2, 4096)]
-    assert alter(scene, ScramCredentialDeletion(name="alice", mechanism=SHA_256)) == {"alice": ErrorCode.NONE}
-    assert [c.mechanism for c in scene.view.scram_credentials()] == [SHA_512]
+    cluster = MachineCluster(0)
+    alter(cluster, upsert("alice"))
+    alter(cluster, upsert("alice", SHA_512))
+    alter(cluster, upsert("alice", iterations=8192))
+    assert [(c.mechanism, c.iterations) for c in cluster.view.scram_credentials()] == [(1, 8192), (2, 4096)]
+    assert alter(cluster, ScramCredentialDeletion(name="alice", mechanism=SHA_256)) == {"alice": ErrorCode.NONE}
+    assert [c.mechanism for c in cluster.view.scram_credentials()] == [SHA_512]
 
 
 @pytest.mark.parametrize(
@@ -94,24 +96,24 @@ def test_a_credential_is_replaced_and_deleted_by_mechanism() -> None:
         (ScramCredentialDeletion(name="a", mechanism=7), ErrorCode.UNSUPPORTED_SASL_MECHANISM),
     ],
 )
-def test_a_bad_alteration_is_refused_and_the_others_are_made(
+def test_a_bad_alteration_is_rejected_and_the_others_are_made(
     change: ScramCredentialUpsertion | ScramCredentialDeletion, code: ErrorCode
 ) -> None:
-    scene = MachineCluster(0)
-    assert alter(scene, change, upsert("bob")) == {change.name: code, "bob": ErrorCode.NONE}
-    assert [c.name for c in scene.view.scram_credentials()] == ["bob"]
+    cluster = MachineCluster(0)
+    assert alter(cluster, change, upsert("bob")) == {change.name: code, "bob": ErrorCode.NONE}
+    assert [c.name for c in cluster.view.scram_credentials()] == ["bob"]
 
 
 def test_a_user_is_altered_once_in_a_request() -> None:
-    scene = MachineCluster(0)
-    assert alter(scene, upsert("alice"), upsert("alice", SHA_512)) == {"alice": ErrorCode.DUPLICATE_RESOURCE}
-    assert scene.view.scram_credentials() == []
+    cluster = MachineCluster(0)
+    assert alter(cluster, upsert("alice"), upsert("alice", SHA_512)) == {"alice": ErrorCode.DUPLICATE_RESOURCE}
+    assert cluster.view.scram_credentials() == []
 
 
 def test_old_metadata_has_no_place_for_credentials() -> None:
-    scene = MachineCluster(0, elr=False)
-    scene.write(FeatureLevelRecord(name="metadata.version", feature_level=10))
-    assert alter(scene, upsert("alice")) == {"alice": ErrorCode.UNSUPPORTED_VERSION}
+    cluster = MachineCluster(0, elr=False)
+    cluster.write(FeatureLevelRecord(name="metadata.version", feature_level=10))
+    assert alter(cluster, upsert("alice")) == {"alice": ErrorCode.UNSUPPORTED_VERSION}
 
 
 def creation(**fields: Any) -> AclCreation:
@@ -128,15 +130,15 @@ def creation(**fields: Any) -> AclCreation:
 
 
 class Access:
-    """Lists of access on a scene."""
+    """Lists of access on a cluster."""
 
     def __init__(self, *, authorizer: bool = True) -> None:
-        self.scene = MachineCluster(0)
-        self.acls = Acls(self.scene.view, Random(1), authorizer=authorizer)
+        self.cluster = MachineCluster(0)
+        self.acls = Acls(self.cluster.view, Random(1), authorizer=authorizer)
 
     def create(self, *creations: AclCreation) -> list[ErrorCode]:
-        answer = self.scene.decide(self.acls.create(CreateAclsRequest(creations=list(creations))))
-        return [ErrorCode(each.error_code) for each in answer.results]
+        response = self.cluster.decide(self.acls.create(CreateAclsRequest(creations=list(creations))))
+        return [ErrorCode(each.error_code) for each in response.results]
 
     def delete(self, **fields: Any) -> DeleteAclsResponse:
         given: dict[str, Any] = {
@@ -149,10 +151,10 @@ class Access:
             "permission_type": 1,
         }
         request = DeleteAclsRequest(filters=[DeleteAclsFilter(**{**given, **fields})])
-        return self.scene.decide(self.acls.delete(request))
+        return self.cluster.decide(self.acls.delete(request))
 
     def names(self) -> list[str]:
-        return sorted(acl.resource_name for acl in self.scene.view.acls())
+        return sorted(acl.resource_name for acl in self.cluster.view.acls())
 
 
 def test_without_an_authorizer_lists_of_access_are_neither_made_nor_unmade() -> None:
@@ -167,8 +169,8 @@ def test_an_entry_is_made_once_however_often_it_is_asked_for() -> None:
     access = Access()
     assert access.create(creation(), creation(), creation(operation=4)) == [ErrorCode.NONE] * 3
     assert access.create(creation()) == [ErrorCode.NONE]
-    assert len(access.scene.view.acls()) == 2
-    assert len({acl.id for acl in access.scene.view.acls()}) == 2
+    assert len(access.cluster.view.acls()) == 2
+    assert len({acl.id for acl in access.cluster.view.acls()}) == 2
 
 
 @pytest.mark.parametrize(
@@ -184,10 +186,10 @@ def test_an_entry_is_made_once_however_often_it_is_asked_for() -> None:
         {"principal": "alice"},
     ],
 )
-def test_an_entry_that_means_nothing_is_refused(fields: dict[str, Any]) -> None:
+def test_an_entry_that_means_nothing_is_rejected(fields: dict[str, Any]) -> None:
     access = Access()
     assert access.create(creation(**fields), creation()) == [ErrorCode.INVALID_REQUEST, ErrorCode.NONE]
-    assert len(access.scene.view.acls()) == 1
+    assert len(access.cluster.view.acls()) == 1
 
 
 @pytest.mark.parametrize(
@@ -213,12 +215,12 @@ def test_entries_are_deleted_by_filter(fields: dict[str, Any], deleted: list[str
         creation(resource_name="*"),
         creation(resource_name="users", principal="User:bob"),
     )
-    answer = access.delete(**fields)
-    assert sorted(acl.resource_name for acl in answer.filter_results[0].matching_acls) == deleted
+    response = access.delete(**fields)
+    assert sorted(acl.resource_name for acl in response.filter_results[0].matching_acls) == deleted
     assert access.names() == sorted({"*", "ord", "orders", "users"}.difference(deleted))
 
 
-def test_a_filter_that_asks_for_the_unknown_is_refused() -> None:
+def test_a_filter_that_asks_for_the_unknown_is_rejected() -> None:
     access = Access()
     access.create(creation())
     assert access.delete(operation=0).filter_results[0].error_code == ErrorCode.INVALID_REQUEST
@@ -226,17 +228,17 @@ def test_a_filter_that_asks_for_the_unknown_is_refused() -> None:
 
 
 def test_tokens_go_when_their_time_is_over_a_thousand_at_a_time() -> None:
-    scene = MachineCluster(0)
+    cluster = MachineCluster(0)
     for number in range(1200):
-        scene.write(DelegationTokenRecord(token_id=f"t{number:04}", expiration_timestamp=500, max_timestamp=900))
-    scene.write(
+        cluster.write(DelegationTokenRecord(token_id=f"t{number:04}", expiration_timestamp=500, max_timestamp=900))
+    cluster.write(
         DelegationTokenRecord(token_id="kept", expiration_timestamp=1000, max_timestamp=1000),
         DelegationTokenRecord(token_id="too old", expiration_timestamp=5000, max_timestamp=900),
     )
-    assert scene.decide(tokens.expire(scene.view, 1000)) is True
-    assert len(scene.view.tokens()) == 202
-    assert scene.decide(tokens.expire(scene.view, 1000)) is False
-    assert [token.token_id for token in scene.view.tokens()] == ["kept"]
-    before = scene.image.end_offset
-    assert scene.decide(tokens.expire(scene.view, 1000)) is False
-    assert scene.image.end_offset == before
+    assert cluster.decide(expire_tokens(cluster.view, 1000)) is True
+    assert len(cluster.view.tokens()) == 202
+    assert cluster.decide(expire_tokens(cluster.view, 1000)) is False
+    assert [token.token_id for token in cluster.view.tokens()] == ["kept"]
+    before = cluster.image.end_offset
+    assert cluster.decide(expire_tokens(cluster.view, 1000)) is False
+    assert cluster.image.end_offset == before

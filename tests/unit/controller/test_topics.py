@@ -51,14 +51,14 @@ def by_hand(name: str, *assignments: tuple[int, list[int]], partitions: int = -1
     )
 
 
-def create(scene: MachineCluster, *topics: CreatableTopic, **options: Any) -> list[CreatableTopicResult]:
-    return scene.decide(scene.topics.create(CreateTopicsRequest(topics=list(topics), **options))).topics
+def create(cluster: MachineCluster, *topics: CreatableTopic, **options: Any) -> list[CreatableTopicResult]:
+    return cluster.decide(cluster.topics.create(CreateTopicsRequest(topics=list(topics), **options))).topics
 
 
 def test_a_topic_is_its_record_then_its_settings_then_its_partitions() -> None:
-    scene = MachineCluster()
+    cluster = MachineCluster()
     request = CreateTopicsRequest(topics=[asked("t", 2, 3, retention_ms="5", cleanup_policy="compact")])
-    decision = finish(scene.topics.create(request))
+    decision = finish(cluster.topics.create(request))
     assert [type(record) for record in decision.records] == [
         TopicRecord,
         ConfigRecord,
@@ -72,44 +72,49 @@ def test_a_topic_is_its_record_then_its_settings_then_its_partitions() -> None:
     assert partition.leader == partition.replicas[0]
     assert (partition.leader_epoch, partition.partition_epoch) == (0, 0)
     assert partition.directories == [directory(replica) for replica in partition.replicas]
-    answer = decision.answer.topics[0]
-    assert (answer.error_code, answer.error_message) == (0, None)
-    assert (answer.num_partitions, answer.replication_factor) == (2, 3)
-    assert answer.topic_id == partition.topic_id != ZERO_UUID
-    described = {config.name: (config.value, config.config_source) for config in answer.configs or []}
+    response = decision.response.topics[0]
+    assert (response.error_code, response.error_message) == (0, None)
+    assert (response.num_partitions, response.replication_factor) == (2, 3)
+    assert response.topic_id == partition.topic_id != ZERO_UUID
+    described = {config.name: (config.value, config.config_source) for config in response.configs or []}
     assert described["retention.ms"] == ("5", 1)
     assert described["cleanup.policy"] == ("compact", 1)
     assert described["segment.bytes"][1] == 5
 
 
 def test_numbers_left_to_the_broker_are_its_defaults() -> None:
-    scene = MachineCluster(settings=ControllerSettings(100, "cluster", num_partitions=4, default_replication_factor=2))
-    (answer,) = create(scene, asked("t"))
-    assert (answer.num_partitions, answer.replication_factor) == (4, 2)
+    cluster = MachineCluster(
+        settings=ControllerSettings(100, "cluster", num_partitions=4, default_replication_factor=2)
+    )
+    (response,) = create(cluster, asked("t"))
+    assert (response.num_partitions, response.replication_factor) == (4, 2)
 
 
 def test_validating_only_answers_the_same_and_writes_nothing() -> None:
-    scene = MachineCluster()
+    cluster = MachineCluster()
     decision = finish(
-        scene.topics.create(CreateTopicsRequest(topics=[asked("t", 2, 2), asked("u", 0, 1)], validate_only=True))
+        cluster.topics.create(CreateTopicsRequest(topics=[asked("t", 2, 2), asked("u", 0, 1)], validate_only=True))
     )
-    assert [topic.error_code for topic in decision.answer.topics] == [0, ErrorCode.INVALID_PARTITIONS]
+    assert [topic.error_code for topic in decision.response.topics] == [0, ErrorCode.INVALID_PARTITIONS]
     assert decision.records == []
 
 
 def test_one_bad_topic_does_not_hold_up_the_others() -> None:
-    scene = MachineCluster()
-    answers = create(scene, asked("good", 1, 1), asked("bad", 1, 9), asked("fine", 1, 1))
-    assert [answer.name for answer in answers] == ["good", "bad", "fine"]
-    assert [answer.error_code for answer in answers] == [0, ErrorCode.INVALID_REPLICATION_FACTOR, 0]
-    assert [topic.name for topic in scene.view.topics()] == ["fine", "good"]
+    cluster = MachineCluster()
+    answers = create(cluster, asked("good", 1, 1), asked("bad", 1, 9), asked("fine", 1, 1))
+    assert [response.name for response in answers] == ["good", "bad", "fine"]
+    assert [response.error_code for response in answers] == [0, ErrorCode.INVALID_REPLICATION_FACTOR, 0]
+    assert [topic.name for topic in cluster.view.topics()] == ["fine", "good"]
 
 
-def test_a_name_asked_for_twice_is_refused_once() -> None:
-    scene = MachineCluster()
-    answers = create(scene, asked("t", 1, 1), asked("t", 1, 1), asked("u", 1, 1))
-    assert [(answer.name, answer.error_code) for answer in answers] == [("t", ErrorCode.INVALID_REQUEST), ("u", 0)]
-    assert answers[0].error_message == "the topic is named twice"
+def test_a_name_asked_for_twice_is_rejected_once() -> None:
+    cluster = MachineCluster()
+    answers = create(cluster, asked("t", 1, 1), asked("t", 1, 1), asked("u", 1, 1))
+    assert [(response.name, response.error_code) for response in answers] == [
+        ("t", ErrorCode.INVALID_REQUEST),
+        ("u", 0),
+    ]
+    assert answers[0].error_message == "the topic is given twice"
 
 
 @pytest.mark.parametrize(
@@ -145,62 +150,62 @@ def test_a_name_asked_for_twice_is_refused_once() -> None:
         (by_hand("t", (0, [3])), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
     ],
 )
-def test_what_cannot_be_created_is_refused_by_its_own_code(topic: CreatableTopic, code: ErrorCode) -> None:
-    scene = MachineCluster(2)
-    scene.register(3, fenced=True)
-    create(scene, asked("there", 1, 1), asked("dot.ted", 1, 1))
-    (answer,) = create(scene, topic)
-    assert ErrorCode(answer.error_code) is code
-    assert answer.error_message
-    assert scene.view.topic("t") is None
+def test_what_cannot_be_created_is_rejected_by_its_own_code(topic: CreatableTopic, code: ErrorCode) -> None:
+    cluster = MachineCluster(2)
+    cluster.register(3, fenced=True)
+    create(cluster, asked("there", 1, 1), asked("dot.ted", 1, 1))
+    (response,) = create(cluster, topic)
+    assert ErrorCode(response.error_code) is code
+    assert response.error_message
+    assert cluster.view.topic("t") is None
 
 
 def test_names_collide_with_existing_topics_only_as_in_kafka() -> None:
-    scene = MachineCluster()
-    assert [answer.error_code for answer in create(scene, asked("a.b", 1, 1), asked("a_b", 1, 1))] == [0, 0]
-    (answer,) = create(scene, asked("a_b.c", 1, 1))
-    assert answer.error_code == 0
-    (answer,) = create(scene, asked("a.b_c", 1, 1))
-    assert "the existing a_b.c differ" in (answer.error_message or "")
+    cluster = MachineCluster()
+    assert [response.error_code for response in create(cluster, asked("a.b", 1, 1), asked("a_b", 1, 1))] == [0, 0]
+    (response,) = create(cluster, asked("a_b.c", 1, 1))
+    assert response.error_code == 0
+    (response,) = create(cluster, asked("a.b_c", 1, 1))
+    assert "the existing a_b.c differ" in (response.error_message or "")
 
 
 def test_replicas_assigned_by_hand_are_taken_as_they_are_and_only_live_ones_are_in_sync() -> None:
-    scene = MachineCluster(2)
-    scene.register(3, fenced=True)
-    create(scene, by_hand("t", (1, [3, 1]), (0, [2, 3])))
-    assert scene.partition("t", 0).replicas == (2, 3)
-    assert scene.partition("t", 1).replicas == (3, 1)
-    assert (scene.partition("t", 1).isr, scene.partition("t", 1).leader) == ((1,), 1)
+    cluster = MachineCluster(2)
+    cluster.register(3, fenced=True)
+    create(cluster, by_hand("t", (1, [3, 1]), (0, [2, 3])))
+    assert cluster.partition("t", 0).replicas == (2, 3)
+    assert cluster.partition("t", 1).replicas == (3, 1)
+    assert (cluster.partition("t", 1).isr, cluster.partition("t", 1).leader) == ((1,), 1)
 
 
 def test_a_broker_with_several_directories_says_later_where_a_replica_went() -> None:
-    scene = MachineCluster(0)
-    scene.write(
+    cluster = MachineCluster(0)
+    cluster.write(
         RegisterBrokerRecord(
             broker_id=1, fenced=False, rack=None, log_dirs=[directory(1), directory(2)], broker_epoch=5
         )
     )
-    create(scene, asked("t", 1, 1))
-    assert scene.partition("t").directories == (DIRECTORY_UNASSIGNED,)
+    create(cluster, asked("t", 1, 1))
+    assert cluster.partition("t").directories == (DIRECTORY_UNASSIGNED,)
 
 
 def test_a_broker_that_is_leaving_or_cordoned_gets_no_new_replicas() -> None:
-    scene = MachineCluster(3)
-    scene.write(
-        BrokerRegistrationChangeRecord(broker_id=1, broker_epoch=scene.epoch(1), in_controlled_shutdown=1),
-        BrokerRegistrationChangeRecord(broker_id=2, broker_epoch=scene.epoch(2), cordoned_log_dirs=[directory(2)]),
+    cluster = MachineCluster(3)
+    cluster.write(
+        BrokerRegistrationChangeRecord(broker_id=1, broker_epoch=cluster.epoch(1), in_controlled_shutdown=1),
+        BrokerRegistrationChangeRecord(broker_id=2, broker_epoch=cluster.epoch(2), cordoned_log_dirs=[directory(2)]),
     )
-    create(scene, asked("t", 5, 1))
-    known = scene.view.topic("t")
+    create(cluster, asked("t", 5, 1))
+    known = cluster.view.topic("t")
     assert known is not None
-    assert {partition.leader for partition in scene.view.partitions(known.id)} == {3}
+    assert {partition.leader for partition in cluster.view.partitions(known.id)} == {3}
 
 
 def test_without_live_brokers_nothing_is_created() -> None:
-    scene = MachineCluster(0)
-    (answer,) = create(scene, asked("t", 1, 1))
-    assert answer.error_code == ErrorCode.INVALID_REPLICATION_FACTOR
-    assert "1 replicas cannot be placed" in (answer.error_message or "")
+    cluster = MachineCluster(0)
+    (response,) = create(cluster, asked("t", 1, 1))
+    assert response.error_code == ErrorCode.INVALID_REPLICATION_FACTOR
+    assert "1 replicas cannot be placed" in (response.error_message or "")
 
 
 def test_a_topic_with_its_own_min_isr_clears_eligible_leaders_when_they_are_tracked() -> None:
@@ -223,9 +228,9 @@ def test_a_large_topic_is_decided_in_many_short_steps() -> None:
     assert breaths >= 40
 
 
-def extend(scene: MachineCluster, *topics: CreatePartitionsTopic, **options: Any) -> list[tuple[str, ErrorCode]]:
-    answer = scene.decide(scene.topics.create_partitions(CreatePartitionsRequest(topics=list(topics), **options)))
-    return [(result.name, ErrorCode(result.error_code)) for result in answer.results]
+def extend(cluster: MachineCluster, *topics: CreatePartitionsTopic, **options: Any) -> list[tuple[str, ErrorCode]]:
+    response = cluster.decide(cluster.topics.create_partitions(CreatePartitionsRequest(topics=list(topics), **options)))
+    return [(result.name, ErrorCode(result.error_code)) for result in response.results]
 
 
 def more(name: str, count: int, *assignments: list[int]) -> CreatePartitionsTopic:
@@ -234,13 +239,13 @@ def more(name: str, count: int, *assignments: list[int]) -> CreatePartitionsTopi
 
 
 def test_partitions_are_added_after_the_existing_ones_with_the_same_factor() -> None:
-    scene = MachineCluster()
-    scene.topic("t", [1, 2])
-    assert extend(scene, more("t", 3)) == [("t", ErrorCode.NONE)]
-    known = scene.view.topic("t")
+    cluster = MachineCluster()
+    cluster.topic("t", [1, 2])
+    assert extend(cluster, more("t", 3)) == [("t", ErrorCode.NONE)]
+    known = cluster.view.topic("t")
     assert known is not None
     assert known.partition_count == 3
-    assert [len(partition.replicas) for partition in scene.view.partitions(known.id)] == [2, 2, 2]
+    assert [len(partition.replicas) for partition in cluster.view.partitions(known.id)] == [2, 2, 2]
 
 
 @pytest.mark.parametrize(
@@ -258,55 +263,55 @@ def test_partitions_are_added_after_the_existing_ones_with_the_same_factor() -> 
         (more("t", 3, [1, 8]), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
     ],
 )
-def test_what_cannot_be_extended_is_refused_by_its_own_code(topic: CreatePartitionsTopic, code: ErrorCode) -> None:
-    scene = MachineCluster()
-    scene.topic("t", [1, 2], [2, 3])
-    assert extend(scene, topic) == [(topic.name, code)]
-    known = scene.view.topic("t")
+def test_what_cannot_be_extended_is_rejected_by_its_own_code(topic: CreatePartitionsTopic, code: ErrorCode) -> None:
+    cluster = MachineCluster()
+    cluster.topic("t", [1, 2], [2, 3])
+    assert extend(cluster, topic) == [(topic.name, code)]
+    known = cluster.view.topic("t")
     assert known is not None
     assert known.partition_count == 2
 
 
 def test_added_partitions_can_be_assigned_by_hand_and_only_validated() -> None:
-    scene = MachineCluster()
-    scene.topic("t", [1, 2])
-    assert extend(scene, more("t", 2, [3, 1]), validate_only=True) == [("t", ErrorCode.NONE)]
-    assert extend(scene, more("t", 2, [3, 1])) == [("t", ErrorCode.NONE)]
-    assert scene.partition("t", 1).replicas == (3, 1)
-    assert extend(scene, more("t", 5), more("t", 6)) == [("t", ErrorCode.INVALID_REQUEST)]
+    cluster = MachineCluster()
+    cluster.topic("t", [1, 2])
+    assert extend(cluster, more("t", 2, [3, 1]), validate_only=True) == [("t", ErrorCode.NONE)]
+    assert extend(cluster, more("t", 2, [3, 1])) == [("t", ErrorCode.NONE)]
+    assert cluster.partition("t", 1).replicas == (3, 1)
+    assert extend(cluster, more("t", 5), more("t", 6)) == [("t", ErrorCode.INVALID_REQUEST)]
 
 
 def delete(
-    scene: MachineCluster, *topics: DeleteTopicState, version: int = 6
+    cluster: MachineCluster, *topics: DeleteTopicState, version: int = 6
 ) -> list[tuple[str | None, Uuid, ErrorCode]]:
     request = DeleteTopicsRequest(topics=list(topics))
-    answer = scene.decide(scene.topics.delete(request, version))
-    return [(r.name, r.topic_id, ErrorCode(r.error_code)) for r in answer.responses]
+    response = cluster.decide(cluster.topics.delete(request, version))
+    return [(r.name, r.topic_id, ErrorCode(r.error_code)) for r in response.responses]
 
 
 def test_topics_are_deleted_by_name_or_by_id() -> None:
-    scene = MachineCluster()
-    first, second = scene.topic("a", [1]), scene.topic("b", [1])
-    assert delete(scene, DeleteTopicState(name="a"), DeleteTopicState(topic_id=second)) == [
+    cluster = MachineCluster()
+    first, second = cluster.topic("a", [1]), cluster.topic("b", [1])
+    assert delete(cluster, DeleteTopicState(name="a"), DeleteTopicState(topic_id=second)) == [
         ("a", first, ErrorCode.NONE),
         ("b", second, ErrorCode.NONE),
     ]
-    assert scene.view.topics() == []
+    assert cluster.view.topics() == []
 
 
 def test_older_versions_name_topics_only() -> None:
-    scene = MachineCluster()
-    topic_id = scene.topic("a", [1])
-    answer = scene.decide(scene.topics.delete(DeleteTopicsRequest(topic_names=["a", "x"]), 5))
-    assert [(r.name, r.topic_id, r.error_code) for r in answer.responses] == [
+    cluster = MachineCluster()
+    topic_id = cluster.topic("a", [1])
+    response = cluster.decide(cluster.topics.delete(DeleteTopicsRequest(topic_names=["a", "x"]), 5))
+    assert [(r.name, r.topic_id, r.error_code) for r in response.responses] == [
         ("a", topic_id, 0),
         ("x", ZERO_UUID, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
     ]
 
 
-def test_what_cannot_be_deleted_is_refused_by_its_own_code() -> None:
-    scene = MachineCluster()
-    topic_id, nobody = scene.topic("a", [1]), Uuid.of(4, 4444)
+def test_what_cannot_be_deleted_is_rejected_by_its_own_code() -> None:
+    cluster = MachineCluster()
+    topic_id, nobody = cluster.topic("a", [1]), Uuid.of(4, 4444)
     asked_for = [
         DeleteTopicState(name="x"),
         DeleteTopicState(topic_id=nobody),
@@ -315,47 +320,47 @@ def test_what_cannot_be_deleted_is_refused_by_its_own_code() -> None:
         DeleteTopicState(name="twice"),
         DeleteTopicState(name="twice"),
     ]
-    assert [code for _, _, code in delete(scene, *asked_for)] == [
+    assert [code for _, _, code in delete(cluster, *asked_for)] == [
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
         ErrorCode.UNKNOWN_TOPIC_ID,
         ErrorCode.INVALID_REQUEST,
         ErrorCode.INVALID_REQUEST,
         ErrorCode.INVALID_REQUEST,
     ]
-    assert scene.view.topic("a") is not None
+    assert cluster.view.topic("a") is not None
 
 
-def test_a_topic_given_by_name_and_by_id_is_refused_once_and_stays() -> None:
-    scene = MachineCluster()
-    topic_id = scene.topic("a", [1])
-    answers = delete(scene, DeleteTopicState(name="a"), DeleteTopicState(topic_id=topic_id))
+def test_a_topic_given_by_name_and_by_id_is_rejected_once_and_stays() -> None:
+    cluster = MachineCluster()
+    topic_id = cluster.topic("a", [1])
+    answers = delete(cluster, DeleteTopicState(name="a"), DeleteTopicState(topic_id=topic_id))
     assert answers == [("a", topic_id, ErrorCode.INVALID_REQUEST)]
-    assert scene.view.topic("a") is not None
+    assert cluster.view.topic("a") is not None
 
 
 @pytest.mark.parametrize(("version", "code"), [(2, ErrorCode.INVALID_REQUEST), (6, ErrorCode.TOPIC_DELETION_DISABLED)])
 def test_deletion_can_be_switched_off(version: int, code: ErrorCode) -> None:
-    scene = MachineCluster(settings=ControllerSettings(100, "cluster", delete_topic_enable=False))
+    cluster = MachineCluster(settings=ControllerSettings(100, "cluster", delete_topic_enable=False))
     with pytest.raises(KafkaError) as refusal:
-        delete(scene, DeleteTopicState(name="a"), version=version)
+        delete(cluster, DeleteTopicState(name="a"), version=version)
     assert refusal.value.code is code
 
 
 def test_a_name_is_free_again_as_soon_as_its_topic_is_deleted() -> None:
-    scene = MachineCluster()
-    old = scene.topic("a", [1])
-    delete(scene, DeleteTopicState(name="a"))
-    assert scene.topic("a", [1]) != old
+    cluster = MachineCluster()
+    old = cluster.topic("a", [1])
+    delete(cluster, DeleteTopicState(name="a"))
+    assert cluster.topic("a", [1]) != old
 
 
 def test_many_topics_and_assignments_are_checked_in_many_short_steps() -> None:
-    scene = MachineCluster()
+    cluster = MachineCluster()
     made = sum(
-        1 for _ in scene.topics.create(CreateTopicsRequest(topics=[by_hand("t", *[(n, [1]) for n in range(1000)])]))
+        1 for _ in cluster.topics.create(CreateTopicsRequest(topics=[by_hand("t", *[(n, [1]) for n in range(1000)])]))
     )
     assert made == 10, "checked, then written"
-    scene.topic("t", [1])
+    cluster.topic("t", [1])
     request = CreatePartitionsRequest(topics=[more("t", 1001, *([[1]] * 1000))])
-    assert sum(1 for _ in scene.topics.create_partitions(request)) == 10
+    assert sum(1 for _ in cluster.topics.create_partitions(request)) == 10
     names = [DeleteTopicState(name=f"t{number}") for number in range(1000)]
-    assert sum(1 for _ in scene.topics.delete(DeleteTopicsRequest(topics=names), 6)) == 5
+    assert sum(1 for _ in cluster.topics.delete(DeleteTopicsRequest(topics=names), 6)) == 5

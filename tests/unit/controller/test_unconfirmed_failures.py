@@ -1,4 +1,4 @@
-"""Who is given how much time when deaths are noticed by evidence: predecessors, former leaders, and the doubted."""
+"""Who is given how much time when detector are noticed by evidence: predecessors, former leaders, and the doubted."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from unit.controller.machine_cluster import MachineCluster
 
 
 def test_the_predecessor_of_the_controllers_own_broker_is_known_by_its_incarnation_and_dead() -> None:
-    scene = MachineCluster(0, settings=ControllerSettings(node_id=100, cluster_id="cluster", incarnation_id=SECOND))
-    life = BrokerLifecycle(scene)
-    life.register(registration(broker_id=100, incarnation=FIRST))
-    assert life.brokers.predecessor() is None, "it is fenced"
-    life.beat(100)
-    assert life.brokers.predecessor() is scene.view.broker(100)
-    life.brokers.activate(now_ms=0)
+    cluster = MachineCluster(0, settings=ControllerSettings(node_id=100, cluster_id="cluster", incarnation_id=SECOND))
+    lifecycle = BrokerLifecycle(cluster)
+    lifecycle.register(registration(broker_id=100, incarnation=FIRST))
+    assert lifecycle.brokers.predecessor() is None, "it is fenced"
+    lifecycle.beat(100)
+    assert lifecycle.brokers.predecessor() is cluster.view.broker(100)
+    lifecycle.brokers.activate(now_ms=0)
     with pytest.raises(KafkaError, match="still alive"):
-        life.register(registration(broker_id=100, incarnation=THIRD))
-    life.register(registration(broker_id=100, incarnation=SECOND))
-    life.beat(100)
-    elsewhere = Brokers(scene.view, scene.settings)
+        lifecycle.register(registration(broker_id=100, incarnation=THIRD))
+    lifecycle.register(registration(broker_id=100, incarnation=SECOND))
+    lifecycle.beat(100)
+    elsewhere = Brokers(cluster.view, cluster.settings)
     assert elsewhere.predecessor() is None
     elsewhere.activate(now_ms=0)
     assert elsewhere.sessions.expired(9000) == [100]
@@ -41,33 +41,33 @@ def test_a_predecessor_whose_successor_takes_its_time_is_fenced_when_its_session
     settings = ControllerSettings(
         node_id=100, cluster_id="cluster", incarnation_id=SECOND, failure_detection=failure_detection
     )
-    life = BrokerLifecycle(MachineCluster(0, settings=settings))
-    life.register(registration(broker_id=100, incarnation=FIRST))
-    life.beat(100)
-    life.brokers.activate(now_ms=0)
-    assert life.brokers.sessions.expired(8_999) == []
-    assert life.brokers.sessions.expired(9_000) == [100]
+    lifecycle = BrokerLifecycle(MachineCluster(0, settings=settings))
+    lifecycle.register(registration(broker_id=100, incarnation=FIRST))
+    lifecycle.beat(100)
+    lifecycle.brokers.activate(now_ms=0)
+    assert lifecycle.brokers.sessions.expired(8_999) == []
+    assert lifecycle.brokers.sessions.expired(9_000) == [100]
 
 
 def test_every_other_broker_must_be_heard_by_a_newly_active_controller() -> None:
-    life = alone()
-    life.register(registration(broker_id=1))
-    life.beat(1)
-    life.brokers.activate(now_ms=0)
+    lifecycle = alone()
+    lifecycle.register(registration(broker_id=1))
+    lifecycle.beat(1)
+    lifecycle.brokers.activate(now_ms=0)
     with pytest.raises(KafkaError, match="still alive"):
-        life.register(registration(broker_id=1, incarnation=SECOND))
+        lifecycle.register(registration(broker_id=1, incarnation=SECOND))
 
 
 @pytest.mark.parametrize(("now_ms", "ends_ms"), [(3_000, 10_000), (8_000, 12_500)])
 def test_who_led_before_has_been_silent_for_a_while_already_but_gets_half_a_session(now_ms: int, ends_ms: int) -> None:
-    life = alone()
+    lifecycle = alone()
     for broker_id in (1, 2):
-        life.register(registration(broker_id=broker_id))
-        life.beat(broker_id)
-    life.brokers.activate(now_ms, FormerLeader(2, heard_ms=1_000))
-    assert life.brokers.sessions.expired(ends_ms - 1) == []
-    assert life.brokers.sessions.expired(ends_ms) == [2]
-    assert life.brokers.sessions.expired(now_ms + 9_000) == [1, 2]
+        lifecycle.register(registration(broker_id=broker_id))
+        lifecycle.beat(broker_id)
+    lifecycle.brokers.activate(now_ms, FormerLeader(2, heard_ms=1_000))
+    assert lifecycle.brokers.sessions.expired(ends_ms - 1) == []
+    assert lifecycle.brokers.sessions.expired(ends_ms) == [2]
+    assert lifecycle.brokers.sessions.expired(now_ms + 9_000) == [1, 2]
 
 
 @pytest.mark.parametrize(
@@ -83,23 +83,23 @@ def test_who_led_before_is_given_the_time_of_two_heartbeats_but_no_longer_sessio
 
 
 def test_who_led_before_has_a_session_like_others_where_deaths_are_not_detected() -> None:
-    scene = MachineCluster(1, settings=ControllerSettings(node_id=100, cluster_id="cluster", failure_detection=False))
-    brokers = Brokers(scene.view, scene.settings)
+    cluster = MachineCluster(1, settings=ControllerSettings(node_id=100, cluster_id="cluster", failure_detection=False))
+    brokers = Brokers(cluster.view, cluster.settings)
     brokers.activate(8_000, FormerLeader(1, heard_ms=1_000))
     assert brokers.sessions.next_deadline_ms() == 17_000
 
 
-@pytest.mark.parametrize(("on_evidence", "leader"), [(False, 2), (True, -1)])
-def test_mere_evidence_of_a_death_elects_nobody_who_was_not_in_sync(on_evidence: bool, leader: int) -> None:
-    scene = MachineCluster(2)
-    topic_id = scene.topic("t", [1, 2])
-    scene.configure("t", "unclean.leader.election.enable", "true")
-    scene.write(PartitionChangeRecord(topic_id=topic_id, partition_id=0, isr=[1]))
-    brokers = Brokers(scene.view, scene.settings)
+@pytest.mark.parametrize(("failed", "leader"), [(False, 2), (True, -1)])
+def test_mere_evidence_of_a_death_elects_nobody_who_was_not_in_sync(failed: bool, leader: int) -> None:
+    cluster = MachineCluster(2)
+    topic_id = cluster.topic("t", [1, 2])
+    cluster.configure("t", "unclean.leader.election.enable", "true")
+    cluster.write(PartitionChangeRecord(topic_id=topic_id, partition_id=0, isr=[1]))
+    brokers = Brokers(cluster.view, cluster.settings)
     brokers.activate(now_ms=0)
-    scene.decide(brokers.fence(1, on_evidence=on_evidence))
-    assert scene.partition("t").leader == leader
-    broker = scene.view.broker(1)
+    cluster.decide(brokers.fence(1, failed=failed))
+    assert cluster.partition("t").leader == leader
+    broker = cluster.view.broker(1)
     assert broker is not None
     assert broker.fenced
 
@@ -108,35 +108,35 @@ def test_mere_evidence_of_a_death_elects_nobody_who_was_not_in_sync(on_evidence:
 def test_a_stale_replica_that_comes_while_a_death_is_in_doubt_does_not_lead_before_the_session_is_over(
     elr: bool,
 ) -> None:
-    life = alone(elr=elr)
+    lifecycle = alone(elr=elr)
     for broker_id in (1, 2):
-        life.register(registration(broker_id=broker_id))
-        life.beat(broker_id)
-    scene, brokers = life.scene, life.brokers
-    leaders = LeaderElections(scene.view, scene.settings, brokers.doubts)
-    scene.topic("t", [1, 2])
-    scene.configure("t", "unclean.leader.election.enable", "true")
-    scene.decide(brokers.fence(2))
-    scene.decide(brokers.fence(1, on_evidence=True))
-    life.now_ms = 50
-    life.beat(2)
-    assert scene.partition("t").leader == -1, "it came"
-    scene.decide(leaders.elect_unclean())
-    assert scene.partition("t").leader == -1, "somebody looked around"
-    assert not brokers.doubts.end(8_999)
-    assert brokers.doubts.end(9_000)
-    scene.decide(leaders.elect_unclean())
-    assert scene.partition("t").leader == 2
+        lifecycle.register(registration(broker_id=broker_id))
+        lifecycle.beat(broker_id)
+    cluster, brokers = lifecycle.cluster, lifecycle.brokers
+    leaders = LeaderElections(cluster.view, cluster.settings, brokers.unconfirmed)
+    cluster.topic("t", [1, 2])
+    cluster.configure("t", "unclean.leader.election.enable", "true")
+    cluster.decide(brokers.fence(2))
+    cluster.decide(brokers.fence(1, failed=True))
+    lifecycle.now_ms = 50
+    lifecycle.beat(2)
+    assert cluster.partition("t").leader == -1, "it came"
+    cluster.decide(leaders.elect_unclean())
+    assert cluster.partition("t").leader == -1, "somebody looked around"
+    assert not brokers.unconfirmed.expire(8_999)
+    assert brokers.unconfirmed.expire(9_000)
+    cluster.decide(leaders.elect_unclean())
+    assert cluster.partition("t").leader == 2
 
 
 def test_a_broker_wrongly_held_dead_leads_again_what_it_led() -> None:
-    life = alone()
-    life.register(registration())
-    life.beat()
-    life.scene.topic("t", [1])
-    life.scene.decide(life.brokers.fence(1, on_evidence=True))
-    life.beat()
-    assert (life.scene.partition("t").leader, life.scene.partition("t").leader_recovery_state) == (1, 0)
+    lifecycle = alone()
+    lifecycle.register(registration())
+    lifecycle.beat()
+    lifecycle.cluster.topic("t", [1])
+    lifecycle.cluster.decide(lifecycle.brokers.fence(1, failed=True))
+    lifecycle.beat()
+    assert (lifecycle.cluster.partition("t").leader, lifecycle.cluster.partition("t").leader_recovery_state) == (1, 0)
 
 
 @pytest.mark.parametrize(("failure_detection", "leader"), [(True, -1), (False, 2)])
@@ -144,14 +144,14 @@ def test_a_new_controller_does_not_know_why_a_broker_was_fenced_and_doubts_it(
     failure_detection: bool, leader: int
 ) -> None:
     settings = ControllerSettings(node_id=100, cluster_id="cluster", failure_detection=failure_detection)
-    scene = MachineCluster(2, settings=settings)
-    scene.topic("t", [1, 2])
-    scene.configure("t", "unclean.leader.election.enable", "true")
-    before = Brokers(scene.view, settings)
+    cluster = MachineCluster(2, settings=settings)
+    cluster.topic("t", [1, 2])
+    cluster.configure("t", "unclean.leader.election.enable", "true")
+    before = Brokers(cluster.view, settings)
     before.activate(now_ms=0)
-    scene.decide(before.fence(2))
-    scene.decide(before.fence(1, on_evidence=True))
-    life = BrokerLifecycle(scene)
-    life.brokers.activate(now_ms=0)
-    life.beat(2)
-    assert scene.partition("t").leader == leader
+    cluster.decide(before.fence(2))
+    cluster.decide(before.fence(1, failed=True))
+    lifecycle = BrokerLifecycle(cluster)
+    lifecycle.brokers.activate(now_ms=0)
+    lifecycle.beat(2)
+    assert cluster.partition("t").leader == leader
