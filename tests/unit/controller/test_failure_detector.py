@@ -1,8 +1,10 @@
 """The failure detector, by transcripts: a file in `scenarios/` says what happens when, and the effects.
 
     broker ID@EPOCH LISTENERS in DIRECTORIES     a registered broker
-MS input ID@EPOCH …                          an input of the machine
-    effect                                   what it returns; `next deadline MS` is when it wants to be called
+    MS input ID@EPOCH …                          an input of the machine
+        effect                                   what it returns; `next deadline MS` is when it wants to be called
+
+`tests/transcripts.py` reads and compares them.
 """
 
 from __future__ import annotations
