@@ -51,7 +51,7 @@ def test_a_cluster_keeps_its_promises_and_recovers(seed: int) -> None:
             "clock,power,partition,voters,kill",
             "a controller fell silent while a broker waited to be unfenced, and the broker gave up",
         ),
-        (10, "full", "a controller stepped down while a handler without a task asked it"),
+        (10, "full", "a controller stepped down while a handler without a task observed it"),
         (2, "late", "a registration that a killed broker had sent arrived after its successor's, which then gave up"),
     ],
 )
@@ -105,7 +105,7 @@ def test_a_run_that_is_not_the_same_elsewhere_fails(
 
 
 @pytest.mark.parametrize(
-    ("asked", "why"),
+    ("observed", "why"),
     [
         (["--seeds", "9..3"], "must not be greater than the last"),
         (["--nodes", "0"], "not a positive integer"),
@@ -116,10 +116,10 @@ def test_a_run_that_is_not_the_same_elsewhere_fails(
     ],
 )
 def test_what_cannot_be_run_is_refused_with_the_reason(
-    asked: list[str], why: str, capsys: pytest.CaptureFixture[str]
+    observed: list[str], why: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit) as left:
-        main(["run", *asked])
+        main(["run", *observed])
     assert left.value.code == 2
     assert why in capsys.readouterr().err
 

@@ -1,5 +1,4 @@
-"""What the cluster simulator does not check of a quorum: timing, number of syncs, truncation during disk work,
-upgrades.
+"""Quorum tests beyond the cluster simulator: timing, number of syncs, truncation during disk work, upgrades.
 
 Elections, divergence, snapshots and changes of voters under faults are covered by test_cluster.py and test_planted.py.
 """

@@ -39,7 +39,7 @@ from strandline.raft.machine.effects import Effect, Send
 from strandline.raft.machine.replica import Replica
 from strandline.raft.machine.settings import QuorumSettings
 from strandline.raft.machine.values import KnownLeader, SnapshotId
-from strandline.raft.machine.voters import Voter, VoterSet
+from strandline.raft.machine.voters import Voter, VoterHistory, VoterSet
 from strandline.raft.shell import replies
 from strandline.raft.shell.accumulator import WRITE_BYTES
 from strandline.raft.shell.commits import Commits, OnCommit
@@ -179,6 +179,18 @@ class Quorum:
     @property
     def leader(self) -> KnownLeader:
         return self._replica.leader
+
+    @property
+    def replica(self) -> Replica | None:
+        """The Raft machine, for inspection; None before `start`."""
+        replica: Replica | None = getattr(self, "_replica", None)
+        return replica
+
+    @property
+    def voter_history(self) -> VoterHistory | None:
+        """The voter sets that the log names; None before `start`."""
+        log: StoredLog | None = getattr(self, "_log", None)
+        return None if log is None else log.history
 
     async def leader_other_than(self, known: KnownLeader) -> KnownLeader:
         """Returns when who leads, in which epoch, or where, differs from `known`."""

@@ -1,4 +1,4 @@
-"""How the simulation's own clients reach the cluster: our client's connection, to a broker chosen at random."""
+"""Requests of the simulation's own clients: a connection of our client, to a broker chosen at random."""
 
 from __future__ import annotations
 
@@ -17,8 +17,7 @@ from strandline.simulation.nodes import PORT
 R = TypeVar("R", bound=Message)
 
 SETTINGS = ClientSettings(connect_timeout_ms=1_000, request_timeout_ms=3_000)
-# Answers after which what was asked may have been done, or may yet be.
-DOUBTFUL = frozenset(
+UNKNOWN_OUTCOME = frozenset(
     {
         ErrorCode.NOT_CONTROLLER,
         ErrorCode.NOT_LEADER_OR_FOLLOWER,
@@ -28,24 +27,26 @@ DOUBTFUL = frozenset(
         ErrorCode.BROKER_NOT_AVAILABLE,
     }
 )
+"""Errors after which the request may have been executed, or may still be."""
 
 
-class Caller:
-    """One connection at a time, to a broker chosen anew whenever the last one was lost."""
+class BrokerConnection:
+    """One connection at a time; after it is lost, and now and then, another broker is chosen."""
 
     def __init__(self, world: World, brokers: Callable[[], list[str]], random: Random) -> None:
         self._world = world
         self._brokers = brokers
         self._random = random
         self._connection: Connection | None = None
-        self.at = "nobody"
+        self.broker = ""
+        """The machine of the broker that the last request went to."""
 
     async def call(self, request: Message, response: type[R]) -> R:
         connection = self._connection
         if connection is None or not connection.is_open or self._random.random() < 0.1:
             self.close()
-            self.at = self._random.choice(self._brokers())
-            connection = await Connection.open(self._world.network, Endpoint(self.at, PORT), SETTINGS)
+            self.broker = self._random.choice(self._brokers())
+            connection = await Connection.open(self._world.network, Endpoint(self.broker, PORT), SETTINGS)
             self._connection = connection
         return await connection.call(request, response)
 

@@ -1,7 +1,7 @@
-"""Looks at every node after each of its events, and tells the checkers what is different.
+"""`Checker`, the interface of all invariant checkers, and `CheckerRunner`, which calls them.
 
-Looking costs a few attribute reads; checkers hear of a node only when something of what they care about has changed, so
-an event in which nothing happened to the quorum costs a microsecond.
+After each event the runner reads the state of the event's node; checkers are called only if it has changed, so that
+an event which changed nothing costs about a microsecond.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from strandline.protocol.apis import ApiKey
 from strandline.protocol.types import Message
 from strandline.replication.partition import Partition
 from strandline.simulation.cluster.cluster import Cluster, Member
-from strandline.simulation.cluster.node_state import NOT_STARTED, NodeState, look
+from strandline.simulation.cluster.node_state import NOT_STARTED, NodeState, read_node_state
 from strandline.simulation.cluster.replica_state import ReplicaState, ReplicaStates
 from strandline.simulation.cluster.request_tap import ObservedRequest, RequestTap
 from strandline.simulation.cluster.violation import Violation
@@ -33,64 +33,62 @@ APIS = {
         ApiKey.ENVELOPE,
     ),
 }
-"""What is listened to, by listener: of brokers, of controllers."""
+"""The observed requests, by port: of the broker listener and of the controller listener."""
 
 
 class Checker:
-    """One invariant or a few that belong together. Raises Violation; what does not concern it is left as it is."""
+    """Checks one invariant, or a few related ones, and raises Violation. Subclasses override the events they need."""
 
-    def booted(self, member: Member) -> None:
-        """A new process, from whatever its disk holds."""
+    def node_started(self, member: Member) -> None:
+        """A new process of the node starts on the disk as it is."""
 
-    def changed(self, member: Member, before: NodeState, now: NodeState) -> None:
-        """After an event of this member."""
+    def node_changed(self, member: Member, before: NodeState, now: NodeState) -> None:
+        """After an event that changed the state of the node."""
 
-    def moved(self, member: Member, partition: Partition, before: ReplicaState | None, now: ReplicaState) -> None:
-        """After an event of this member that did something to a partition with records on it."""
+    def replica_changed(
+        self, member: Member, partition: Partition, before: ReplicaState | None, now: ReplicaState
+    ) -> None:
+        """After an event that changed a replica of a topic with records."""
 
-    def asked(self, asked: ObservedRequest) -> None:
-        """A node is writing this request to a connection."""
+    def request_written(self, observed: ObservedRequest) -> None:
+        """A node writes this request to a connection."""
 
-    def arrived(self, asked: ObservedRequest) -> None:
+    def request_arrived(self, observed: ObservedRequest) -> None:
         """The request has reached the socket of the node that it is for."""
 
-    def answered(self, asked: ObservedRequest, response: Message) -> None:
-        """A node is writing this answer."""
+    def response_written(self, observed: ObservedRequest, response: Message) -> None:
+        """A node writes the response to this request."""
 
     def finish(self) -> None:
-        """The run is over and healed."""
+        """The run has ended after healing."""
 
 
-class Observer:
+class CheckerRunner:
     def __init__(self, cluster: Cluster, checkers: list[Checker]) -> None:
         self._cluster = cluster
         self._checkers = checkers
-        self._sights: dict[int, NodeState] = {}
-        self._copies: dict[int, ReplicaStates] = {}
+        self._states: dict[int, NodeState] = {}
+        self._replicas: dict[int, ReplicaStates] = {}
         self._violation: Violation | None = None
-        cluster.on_boot = self._booted
+        cluster.on_boot = self._node_started
         cluster.simulation.loop.after_step = self._after_step
         RequestTap(
             cluster.simulation.fabric,
             APIS,
-            on_request=self._asked,
-            on_arrival=self._arrived,
-            on_response=self._answered,
+            on_request=self._request_written,
+            on_arrival=self._request_arrived,
+            on_response=self._response_written,
         )
-
-    def sight(self, member: Member) -> NodeState:
-        """As of its last event; nothing of a node that does not run."""
-        return self._sights.get(member.id, NOT_STARTED) if member.running else NOT_STARTED
 
     def finish(self) -> None:
         for checker in self._checkers:
             checker.finish()
 
-    def _booted(self, member: Member) -> None:
-        self._sights[member.id] = NOT_STARTED
-        self._copies[member.id] = ReplicaStates(member)
+    def _node_started(self, member: Member) -> None:
+        self._states[member.id] = NOT_STARTED
+        self._replicas[member.id] = ReplicaStates(member)
         for checker in self._checkers:
-            checker.booted(member)
+            checker.node_started(member)
 
     def _after_step(self, process: Process | None) -> None:
         if self._violation is not None:
@@ -100,22 +98,22 @@ class Observer:
             return
         if member.machine.process is not process:
             return
-        before = self._sights[member.id]
-        now = look(member.node, before)
+        before = self._states[member.id]
+        now = read_node_state(member.node, before)
         if now is not before:
-            self._sights[member.id] = now
-            self._tell(member, before, now)
+            self._states[member.id] = now
+            self._note(member, before, now)
             for checker in self._checkers:
-                checker.changed(member, before, now)
-        for partition, was, is_ in self._copies[member.id].look():
+                checker.node_changed(member, before, now)
+        for partition, was, is_ in self._replicas[member.id].changes():
             for checker in self._checkers:
-                checker.moved(member, partition, was, is_)
+                checker.replica_changed(member, partition, was, is_)
 
-    def _tell(self, member: Member, before: NodeState, now: NodeState) -> None:
+    def _note(self, member: Member, before: NodeState, now: NodeState) -> None:
         chronicle = self._cluster.chronicle
         if (now.role, now.epoch, now.leader_id) != (before.role, before.epoch, before.leader_id):
             whose = f" of node{now.leader_id}" if now.role == "Follower" else ""
-            # Those who look for a leader go to and fro between these two.
+            # A node without a leader alternates between these two roles.
             minor = now.epoch == before.epoch and now.role in ("Prospective", "Unattached")
             chronicle.note(member.name, f"{now.role.lower()}{whose} in epoch {now.epoch}", minor=minor)
         if now.is_active and not before.is_active:
@@ -123,19 +121,19 @@ class Observer:
         elif before.is_active and not now.is_active:
             chronicle.note(member.name, "is no longer the active controller")
 
-    def _asked(self, asked: ObservedRequest) -> None:
-        self._tap(lambda checker: checker.asked(asked))
+    def _request_written(self, observed: ObservedRequest) -> None:
+        self._call_checkers(lambda checker: checker.request_written(observed))
 
-    def _arrived(self, asked: ObservedRequest) -> None:
-        self._tap(lambda checker: checker.arrived(asked))
+    def _request_arrived(self, observed: ObservedRequest) -> None:
+        self._call_checkers(lambda checker: checker.request_arrived(observed))
 
-    def _answered(self, asked: ObservedRequest, response: Message) -> None:
-        self._tap(lambda checker: checker.answered(asked, response))
+    def _response_written(self, observed: ObservedRequest, response: Message) -> None:
+        self._call_checkers(lambda checker: checker.response_written(observed, response))
 
-    def _tap(self, tell: Callable[[Checker], None]) -> None:
-        """In the middle of an event, where the node itself would catch what is raised: it is kept for after it."""
+    def _call_checkers(self, call: Callable[[Checker], None]) -> None:
+        """Called within an event of a node, which would catch a violation: it is raised after the event."""
         try:
             for checker in self._checkers:
-                tell(checker)
+                call(checker)
         except Violation as violation:
             self._violation = self._violation or violation

@@ -1,11 +1,11 @@
-"""Machines with nodes on them: formatted, started, killed, and found again by who leads.
+"""The nodes of a simulated cluster on their machines: formatted, started, killed, and looked up by role.
 
     with Simulation(seed=7) as simulation:
         cluster = Cluster(simulation, draw_plan(7), Chronicle(simulation.loop))
         simulation.run(scenario(cluster))       # cluster.start(); cluster.member(1).kill(); …
 
-The nodes are the ones that production runs. What the simulation knows of them it reads: their files from the machine's
-volume, their memory from the attributes that any part of a node may read.
+The nodes are unmodified. The simulation reads their files from the machine's volume and their memory through public
+attributes (node_state.py, replica_state.py).
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from strandline.node.config import Config
 from strandline.node.node import Node
 from strandline.node.storage import FormatPlan, StorageError, format_storage
 from strandline.raft.machine.voters import Voter
+from strandline.raft.shell.driver import Quorum
 from strandline.runtime.world import World
 from strandline.simulation.cluster.chronicle import Chronicle
 from strandline.simulation.cluster.committed_metadata import CommittedMetadata
 from strandline.simulation.cluster.metadata_files import MetadataFiles
-from strandline.simulation.cluster.node_state import is_active
 from strandline.simulation.cluster.plan import Layout, Plan
 from strandline.simulation.cluster.violation import Violation
 from strandline.simulation.disk import SimDisk
@@ -33,7 +33,7 @@ from strandline.simulation.process import Process
 from strandline.simulation.volume import Volume
 from strandline.simulation.world import Machine, Simulation
 
-_GLANCE_MS = 50
+_PAUSE_STEP_MS = 50
 FORMATTED_AT_MS = 1_800_000_000_000
 
 
@@ -42,7 +42,7 @@ def machine_name(node_id: int) -> str:
 
 
 class Member:
-    """One node id: the machine it has, the node that runs there now, and what may be expected of it."""
+    """One node id: its machine, the node that runs there now, and the simulation's expectations of it."""
 
     def __init__(self, cluster: Cluster, node_id: int, machine: Machine, config: Config) -> None:
         self.id = node_id
@@ -50,15 +50,15 @@ class Member:
         self.config = config
         self.files = MetadataFiles(machine)
         self.node: Node | None = None
-        self.doubtful = False
-        """This disk may yet become a voter, by a request that nobody knows the end of."""
+        self.may_become_voter = False
+        """An AddRaftVoter request for this directory has an unknown outcome."""
         self.was_wiped = False
         self.stopping = False
-        self.paused_us = -1
-        """When it last went on after a pause."""
-        self.wanted = False
-        """It is to run: healing starts it again."""
-        self._excused: Process | None = None
+        self.resumed_us = -1
+        """When the process was last resumed after a pause."""
+        self.should_run = False
+        """Healing restarts the node."""
+        self._failure_allowed: Process | None = None
         self.directory_id: Uuid
         self._cluster = cluster
         self._stop = asyncio.Event()
@@ -75,16 +75,16 @@ class Member:
     def paused(self) -> bool:
         return self.machine.process is not None and self.machine.process.alive and self.machine.process.paused
 
-    def excuse(self) -> None:
-        """A fault of its disk may make the process that runs now stop by itself."""
-        self._excused = self.machine.process
+    def allow_failure(self) -> None:
+        """A disk fault may make the current process stop by itself."""
+        self._failure_allowed = self.machine.process
 
     @property
-    def excused(self) -> bool:
-        return self._excused is not None and self.machine.process is self._excused
+    def failure_allowed(self) -> bool:
+        return self._failure_allowed is not None and self.machine.process is self._failure_allowed
 
     def boot(self) -> None:
-        self.wanted = True
+        self.should_run = True
         self._stop = asyncio.Event()
         self.stopping = False
         self._cluster.note(self, "starts")
@@ -92,7 +92,7 @@ class Member:
         task.add_done_callback(self._ended)
         assert self.machine.process is not None
         if self.machine.volume.capacity_bytes is not None:
-            self.excuse()
+            self.allow_failure()
         self._cluster.booted(self, self.machine.process)
 
     async def _program(self, world: World) -> None:
@@ -107,7 +107,7 @@ class Member:
         if error is None:
             self._cluster.note(self, "has stopped")
         elif isinstance(error, (NodeFault, StorageError)):
-            self._cluster.gave_up(self, error)
+            self._cluster.stopped_by_itself(self, error)
         else:
             raise Violation("error", f"{self.name} failed: {error!r}") from error
 
@@ -120,8 +120,8 @@ class Member:
         self.machine.lose_power()
 
     def stop(self) -> None:
-        """In good order: asked for now, done some time later."""
-        self._cluster.note(self, "is asked to stop")
+        """Requests a clean stop, which completes some time later."""
+        self._cluster.note(self, "is stopping")
         self.stopping = True
         self._stop.set()
 
@@ -130,15 +130,15 @@ class Member:
         self.machine.pause()
 
     def resume(self) -> None:
-        self._cluster.note(self, "goes on")
-        self.paused_us = self._cluster.simulation.loop.now_us
+        self._cluster.note(self, "resumes")
+        self.resumed_us = self._cluster.simulation.loop.now_us
         self.machine.resume()
 
     def wipe(self, random: Random) -> None:
-        """A new disk under the same node id, formatted to join a cluster that exists."""
+        """Replaces the disk by a new one, formatted to join the existing cluster."""
         self._cluster.note(self, "gets a new disk")
         self.machine.volume = Volume()
-        self.doubtful = False
+        self.may_become_voter = False
         self.was_wiped = True
         self.format(random, FormatPlan(no_initial_controllers=self.config.node.is_controller))
 
@@ -156,13 +156,13 @@ class Cluster:
         self.by_process: dict[Process, Member] = {}
         self.members: dict[int, Member] = {}
         self.on_boot: Callable[[Member], None] | None = None
-        self.ledger = CommittedMetadata()
+        self.metadata = CommittedMetadata()
         self.clients: list[str] = []
         """Names of the machines that clients run on."""
-        self.membership_changes = False
-        """One at a time (see membership.py)."""
+        self.membership_changing = False
+        """One change at a time (see membership_changes.py)."""
         self.admins = 0
-        self._rush_until_us = 0
+        self._burst_until_us = 0
         self._random = simulation.random("cluster")
         self._make_members()
 
@@ -175,7 +175,7 @@ class Cluster:
                 wall_skew_ms=random.randint(-5_000, 5_000) if self.plan.drift else 0,
                 stepped_chance=self.plan.stepped_chance,
             )
-            self.members[node_id] = Member(self, node_id, machine, member_config(layout, node_id, self.plan.settings))
+            self.members[node_id] = Member(self, node_id, machine, member_config(layout, node_id, self.plan.configs))
         directory_ids = {node_id: random_uuid(random) for node_id in layout.controllers}
         first = ",".join(f"{controller_address(node_id)}:{directory_ids[node_id]}" for node_id in layout.controllers)
         for member in self.members.values():
@@ -191,7 +191,7 @@ class Cluster:
         )
 
     def start(self) -> None:
-        """Everybody but the spares, at once."""
+        """Boots all nodes except the spares."""
         for node_id in sorted({*self.plan.layout.controllers, *self.plan.layout.brokers}):
             self.members[node_id].boot()
 
@@ -200,23 +200,23 @@ class Cluster:
 
     @property
     def controller_ids(self) -> list[int]:
-        """Spares included."""
+        """Including spares."""
         return [member.id for member in self.members.values() if member.config.node.is_controller]
 
     def voters(self) -> tuple[Voter, ...]:
-        """As committed."""
-        if self.ledger.voters is not None:
-            return self.ledger.voters.voters
+        """The committed voter set."""
+        if self.metadata.voters is not None:
+            return self.metadata.voters.voters
         return tuple(Voter(node_id, self.members[node_id].directory_id) for node_id in self.plan.layout.controllers)
 
-    def named(self, machine: str) -> Member | None:
+    def member_on(self, machine: str) -> Member | None:
         return next((member for member in self.members.values() if member.name == machine), None)
 
     def running(self) -> list[Member]:
         return [member for member in self.members.values() if member.running]
 
     def leader(self) -> Member | None:
-        """Who leads the quorum, as far as it knows itself; the youngest epoch if there are several."""
+        """The active controller; the one of the latest epoch if several nodes consider themselves active."""
         leading = [
             (member.node.quorum.epoch, member.id)
             for member in self.running()
@@ -230,18 +230,18 @@ class Cluster:
     def bootstrap(self) -> str:
         return ",".join(f"{member.name}:{PORT}" for member in self.brokers())
 
-    def rush(self, length_ms: int) -> None:
-        """Clients are in a hurry for so long."""
-        self._rush_until_us = max(self._rush_until_us, self.simulation.loop.now_us + length_ms * 1000)
+    def burst(self, length_ms: int) -> None:
+        """Lets clients send at their highest rate for `length_ms`."""
+        self._burst_until_us = max(self._burst_until_us, self.simulation.loop.now_us + length_ms * 1000)
 
-    async def rest(self, random: Random, at_most_ms: int, *, rushed_ms: int) -> None:
-        """What clients do between two requests: for a while, or hardly at all when there is a rush."""
+    async def pause_client(self, random: Random, at_most_ms: int, *, burst_ms: int) -> None:
+        """The pause of a client between two requests: at most `burst_ms` during a burst."""
         left_ms = random.randint(1, at_most_ms)
         while left_ms > 0:
-            if self.simulation.loop.now_us < self._rush_until_us:
-                left_ms = min(left_ms, random.randint(1, rushed_ms))
-            await asyncio.sleep(min(left_ms, _GLANCE_MS) / 1000)
-            left_ms -= _GLANCE_MS
+            if self.simulation.loop.now_us < self._burst_until_us:
+                left_ms = min(left_ms, random.randint(1, burst_ms))
+            await asyncio.sleep(min(left_ms, _PAUSE_STEP_MS) / 1000)
+            left_ms -= _PAUSE_STEP_MS
 
     def note(self, member: Member, what: str) -> None:
         self.chronicle.note(member.name, what)
@@ -251,17 +251,22 @@ class Cluster:
         if self.on_boot is not None:
             self.on_boot(member)
 
-    def gave_up(self, member: Member, error: BaseException) -> None:
-        self.chronicle.note(member.name, f"gives up: {error}")
-        if not member.excused:
+    def stopped_by_itself(self, member: Member, error: BaseException) -> None:
+        self.chronicle.note(member.name, f"stops by itself: {error}")
+        if not member.failure_allowed:
             raise Violation("liveness", f"{member.name} has stopped by itself: {error}")
+
+
+def is_active(quorum: Quorum) -> bool:
+    """Whether the controller of this node is the active one."""
+    return quorum.replica is not None and quorum.is_leader
 
 
 def controller_address(node_id: int) -> str:
     return f"{node_id}@{machine_name(node_id)}:{PORT + 1}"
 
 
-def member_config(layout: Layout, node_id: int, settings: Mapping[str, str]) -> Config:
+def member_config(layout: Layout, node_id: int, configs: Mapping[str, str]) -> Config:
     machine = machine_name(node_id)
     is_controller = node_id in (*layout.controllers, *layout.spare_controllers)
     is_broker = node_id in (*layout.brokers, *layout.spare_brokers)
@@ -282,7 +287,7 @@ def member_config(layout: Layout, node_id: int, settings: Mapping[str, str]) -> 
             "log.dirs": "/data",
             **TINY,
             **quorum,
-            **settings,
+            **configs,
         },
         hostname=machine,
         where=f"{machine}.properties",

@@ -1,7 +1,7 @@
-"""What is committed, as an onlooker who sees every commit writes it down: batch by batch, and as an image of its own.
+"""The committed metadata log, recorded outside the nodes: its batches, and an image replayed from them.
 
-Fed by the high watermarks of quorum leaders. Checkers hold every node's log, snapshots and image against it, so that
-"identical on all nodes" costs one comparison for each, not one for each pair.
+Extended with the high watermarks of quorum leaders. Checkers compare every node's log, snapshots and image with it, so
+that "identical on all nodes" needs one comparison per node instead of one per pair.
 """
 
 from __future__ import annotations
@@ -26,28 +26,32 @@ _MASK = (1 << 64) - 1
 class CommittedMetadata:
     def __init__(self) -> None:
         self.end = 0
-        """The first offset that nobody has committed yet."""
+        """The first offset that is not committed yet."""
         self.image = Image()
         self.voters: VoterSet | None = None
-        """Of the last committed VotersRecord."""
+        """Those of the last committed VotersRecord."""
         self._batches: dict[int, Batch] = {}
         self._last: Batch | None = None
         self._held: dict[int, tuple[list[tuple[FileNode, int]], int]] = {}
-        """By whose files: the segments looked at, as they were, and how far they were found to agree."""
+        """By node's files: the segments compared so far with their rewrite counts, and the end of the agreement."""
         self._digest = 0
         self._digests: dict[int, int] = {0: 0}
         self._epochs: dict[int, int] = {}
-        """Of the batch that ends at an offset."""
+        """Epoch of the batch that ends at an offset."""
         self._quorums: list[tuple[int, VoterSet | None, int]] = [(0, None, 0)]
-        """Where the voters or kraft.version changed, and what they are from there on."""
+        """(Offset from which they apply, voters, kraft.version)."""
         self._on_batch: list[Callable[[MetadataBatch], None]] = []
 
-    def tell(self, on_batch: Callable[[MetadataBatch], None]) -> None:
-        """Each committed batch, after the ledger's image has replayed it."""
+    def subscribe(self, on_batch: Callable[[MetadataBatch], None]) -> None:
+        """Calls `on_batch` with each committed batch, after `image` has replayed it."""
         self._on_batch.append(on_batch)
 
+    def notify(self, batch: MetadataBatch) -> None:
+        for callback in self._on_batch:
+            callback(batch)
+
     def extend(self, files: MetadataFiles, high_watermark: int) -> None:
-        """From the log of the leader that has just committed up to here."""
+        """Adds batches up to `high_watermark` from the log of the leader that has just committed them."""
         for batch in files.batches(since=self.end):
             if self.end <= batch.base_offset and batch.next_offset <= high_watermark:
                 self._add(batch, files.content(batch))
@@ -55,7 +59,7 @@ class CommittedMetadata:
     def _add(self, batch: Batch, content: bytes) -> None:
         self._batches[batch.base_offset] = self._last = batch
         self.end = batch.next_offset
-        (read,) = read_batches(content, "the ledger")
+        (read,) = read_batches(content, "the committed log")
         self._epochs[batch.next_offset] = batch.epoch
         if read.is_control:
             self._note_quorum(read)
@@ -63,8 +67,7 @@ class CommittedMetadata:
         else:
             self.image.replay_batch(read.base_offset, read.records)
         self._commit(read.next_offset)
-        for tell in self._on_batch:
-            tell(read)
+        self.notify(read)
 
     def _note_quorum(self, batch: MetadataBatch) -> None:
         _, _, version = self._quorums[-1]
@@ -93,7 +96,7 @@ class CommittedMetadata:
         return self._last
 
     def first_difference(self, batches: Iterable[Batch], below: int) -> Batch | None:
-        """The first of these batches that is not what was committed at its place, looking at offsets below `below`."""
+        """The first of these batches below the offset `below` that differs from the committed batch at its offset."""
         for batch in batches:
             if batch.base_offset >= below:
                 return None
@@ -102,20 +105,20 @@ class CommittedMetadata:
                 return batch
         return None
 
-    def held_durably(self, files: MetadataFiles) -> int:
-        """How far the certain part of a node's directory agrees with what is committed: its first offset missing.
+    def durable_end(self, files: MetadataFiles) -> int:
+        """The end offset up to which a node's durable log and snapshot agree with the committed log.
 
-        What was certain stays so while nothing is rewritten and no segment goes, so it is not looked at again.
+        Durable content stays durable unless a segment is rewritten or removed, so it is compared only once.
         """
-        segments = files.certain_segments()
+        segments = files.durable_segments()
         marks = [(segment.file, segment.file.rewrites) for segment in segments]
         known, position = self._held.get(id(files), ([], 0))
         if marks[: len(known)] != known:
             known, position = [], 0
-        snapshot = files.certain_snapshot()
+        snapshot = files.durable_snapshot()
         position = max(position, 0 if snapshot is None else snapshot.end_offset)
         for segment in segments[max(0, len(known) - 1) :]:
-            for batch in segment.certain():
+            for batch in segment.durable_batches():
                 if batch.base_offset <= position < batch.next_offset:
                     mine = self._batches.get(batch.base_offset)
                     if mine is not None and mine.identity != batch.identity:
@@ -125,21 +128,21 @@ class CommittedMetadata:
         return position
 
     def epoch_before(self, offset: int) -> int | None:
-        """Of the last record below this offset; None where no batch ends."""
+        """Epoch of the last record below this offset; None where no batch ends."""
         return self._epochs.get(offset)
 
     def quorum_before(self, offset: int) -> tuple[VoterSet | None, int]:
-        """Voters and kraft.version, as records below this offset say; None when none names voters."""
+        """Voters and kraft.version according to the records below this offset; no voters if no record names them."""
         index = bisect_right(self._quorums, offset, key=lambda entry: entry[0])
         return self._quorums[index - 1][1:]
 
     def digest_at(self, offset: int) -> int | None:
-        """What `image_digest` gives for an image that stands here; None where no batch ends."""
+        """The `image_digest` of an image at this offset; None where no batch ends."""
         return self._digests.get(offset)
 
 
 def image_digest(image: Image, moment: int) -> int:
-    """The same for images that hold the same; says nothing outside this process."""
+    """Equal for images with equal content, within this process."""
     total = 0
     for number, map_ in enumerate(maps_of(image)):
         for key, value in map_.items(moment):
@@ -148,7 +151,7 @@ def image_digest(image: Image, moment: int) -> int:
 
 
 def maps_of(image: Image) -> Iterator[TimelineMap[Any, Any]]:
-    """Those whose content is metadata; look-alikes are an index that follows from the names."""
+    """The maps whose content is metadata. `look_alikes` is an index derived from the topic names."""
     parts = (image.cluster, image.topics, image.configs, image.security)
     return (map_ for map_ in chain.from_iterable(vars(part).values() for part in parts) if _counts(image, map_))
 
@@ -167,5 +170,5 @@ def _weight(number: int, key: Any, value: Any) -> int:
 
 
 def comparable(value: Any) -> Any:
-    """Settings are the same in whatever order they were made."""
+    """Configs compare equal regardless of the order in which they were set."""
     return tuple(sorted(value.items())) if isinstance(value, dict) else value

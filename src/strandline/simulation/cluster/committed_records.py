@@ -1,11 +1,10 @@
-"""The true high watermark of each partition, and which batches are below it: what any leader ever called committed.
+"""The highest high watermark that a leader of each partition has reached, and the committed batches below it.
 
-Fed by the high watermarks of partition leaders, as the ledger is by those of the quorum. Whatever a replica has later
-is compared with this.
+Extended with the high watermarks of partition leaders. Checkers compare replicas with it.
 
-Not everything is promised to everybody. A partition is *excused* from then on when the disk of a broker was wiped, when
-power is lost and its topic is not flushed, and when somebody leads it who was neither in sync nor eligible: what is
-lost then is lost by choice (that of the last known leader is one, see docs/decisions/0017).
+A partition is *excused* from these checks once the disk of a broker was wiped, when machines lose power and its topic
+is not flushed, and after a broker has led it that was neither in sync nor eligible (an unclean election, or the last
+known leader, see docs/decisions/0017): such losses are allowed.
 """
 
 from __future__ import annotations
@@ -26,36 +25,38 @@ _MIN_ISR = "min.insync.replicas"
 
 
 class CommittedRecords(Checker):
-    """Raises nothing itself: it stands before those who do."""
+    """Raises no violations itself; runs before the checkers that use it."""
 
-    def __init__(self, cluster: Cluster, scribe: MetadataModel) -> None:
+    def __init__(self, cluster: Cluster, model: MetadataModel) -> None:
         self._cluster = cluster
         self._ends: dict[PartitionKey, int] = {}
         self._batches: dict[PartitionKey, dict[int, Batch]] = {}
         self._files: dict[tuple[int, TopicPartition], LogFiles] = {}
         self._unclean: set[str] = set()
-        scribe.tell(self._succeeded)
+        model.subscribe(self._partition_changed)
 
-    def moved(self, member: Member, partition: Partition, before: ReplicaState | None, now: ReplicaState) -> None:
+    def replica_changed(
+        self, member: Member, partition: Partition, before: ReplicaState | None, now: ReplicaState
+    ) -> None:
         key = key_of(partition)
         since = self.end(key)
-        if now.leader is not None and now.told > since:
+        if now.leader is not None and now.leader_high_watermark > since:
             known = self._batches.setdefault(key, {})
             for batch in self.files(member, partition.topic_partition).batches(since):
-                if since <= batch.base_offset < now.told:
+                if since <= batch.base_offset < now.leader_high_watermark:
                     known[batch.base_offset] = batch
-            self._ends[key] = now.told
+            self._ends[key] = now.leader_high_watermark
 
-    def _succeeded(self, name: str, before: Assignment, now: Assignment) -> None:
+    def _partition_changed(self, name: str, before: Assignment, now: Assignment) -> None:
         if now.leader not in (NO_LEADER, before.leader, *before.isr, *before.elr):
             self._unclean.add(name)
 
     def end(self, key: PartitionKey) -> int:
-        """The first offset that no leader has called committed."""
+        """The first offset that no leader has committed."""
         return self._ends.get(key, 0)
 
     def first_difference(self, key: PartitionKey, batches: Iterable[Batch], below: int) -> Batch | None:
-        """The first of these that is not what is committed at its place."""
+        """The first of these batches below the offset `below` that differs from the committed batch at its offset."""
         known = self._batches.get(key, {})
         for batch in batches:
             if batch.base_offset < below and not self.is_committed(known, batch):
@@ -63,7 +64,7 @@ class CommittedRecords(Checker):
         return None
 
     def first_committed(self, key: PartitionKey, batches: Iterable[Batch]) -> Batch | None:
-        """The first of these that is committed as it is."""
+        """The first of these batches that is committed."""
         known = self._batches.get(key, {})
         return next((batch for batch in batches if self.is_committed(known, batch)), None)
 
@@ -78,21 +79,21 @@ class CommittedRecords(Checker):
             self._files[where] = LogFiles(member.machine, f"/data/{partition.topic}-{partition.partition}")
         return self._files[where]
 
-    def held_end(self, member: Member, partition: TopicPartition) -> int:
-        """How far the disk of a broker has the log: as any power loss leaves it, where the topic is flushed."""
+    def durable_end(self, member: Member, partition: TopicPartition) -> int:
+        """Log end on the disk of a broker; for a flushed topic the end that survives any power loss."""
         files = self.files(member, partition)
         if self.is_flushed(partition.topic):
-            return files.certain_end()
+            return files.durable_log_end()
         last = files.last_batch()
         return 0 if last is None else last.next_offset
 
     def is_flushed(self, topic: str) -> bool:
-        configs = self._cluster.ledger.image.latest.topic_configs(topic)
-        return configs.get(_FLUSH, self._cluster.plan.settings.get(_FLUSH_BY_DEFAULT)) == "1"
+        configs = self._cluster.metadata.image.latest.topic_configs(topic)
+        return configs.get(_FLUSH, self._cluster.plan.configs.get(_FLUSH_BY_DEFAULT)) == "1"
 
-    def least_isr(self, topic: str, info: PartitionInfo) -> int:
-        """How many must be in sync for the watermark to move."""
-        configs = self._cluster.ledger.image.latest.topic_configs(topic)
+    def min_isr(self, topic: str, info: PartitionInfo) -> int:
+        """The number of in-sync replicas needed to advance the high watermark."""
+        configs = self._cluster.metadata.image.latest.topic_configs(topic)
         return min(int(configs.get(_MIN_ISR, 1)), len(info.replicas))
 
     def is_excused(self, partition: TopicPartition) -> bool:

@@ -1,10 +1,9 @@
-"""What may happen to a cluster. Each fault is a short coroutine: it strikes, lasts, and makes good again.
+"""The faults. Each is a short coroutine that injects a fault, waits, and repairs it.
 
-Kept by the *atlas*: never what the mode does not promise to survive. For the metadata quorum that leaves nearly
-everything, at any number of nodes at once; not allowed is what no quorum survives, that a voter forgets what it voted
-or what it acknowledged. So a disk is wiped only after its voter has left the quorum, and comes back as another voter;
-the quorum is never left without a majority of voters that have a disk; and a disk that failed is not trusted again
-before its node was started anew.
+Faults stay within what Kafka's guarantees cover. The metadata quorum must survive nearly everything, on any number of
+nodes at once, except that a voter loses its vote or acknowledged records. Therefore a disk is wiped only after its
+voter has left the quorum, and its node joins as a new voter; a majority of the voters always keep their disks; and
+after a disk fault the node is restarted.
 """
 
 from __future__ import annotations
@@ -20,14 +19,14 @@ from strandline.simulation.cluster.membership_changes import change_brokers, cha
 from strandline.simulation.cluster.metadata_files import METADATA_DIRECTORY
 from strandline.simulation.cluster.plan import PlannedFault
 
-Strike = Callable[[Cluster, Random, float], Awaitable[str | None]]
-"""Returns when it is over; None when nothing could be done."""
-_RUSH_MS = 200
-"""Faults hurt where much is under way: around each of them clients are in a hurry."""
+FaultFunction = Callable[[Cluster, Random, float], Awaitable[str | None]]
+"""Returns the kind of fault after it is repaired; None if it was not possible."""
+_BURST_MS = 200
+"""Around each fault clients send a burst of requests, since faults are most effective with requests in flight."""
 
 
 class Faults:
-    """Carries out the faults of a plan, side by side; `heal` makes good whatever is left."""
+    """Runs the faults of a plan concurrently; `heal` ends and repairs all of them."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
@@ -36,54 +35,54 @@ class Faults:
     def start(self) -> None:
         loop = asyncio.get_running_loop()
         for planned in self._cluster.plan.faults:
-            task = loop.create_task(self._strike(planned), name=f"{planned.kind} at {planned.at_ms} ms")
+            task = loop.create_task(self._inject(planned), name=f"{planned.kind} at {planned.at_ms} ms")
             task.add_done_callback(raise_error)
             self._tasks.append(task)
 
-    async def _strike(self, planned: PlannedFault) -> None:
-        await asyncio.sleep(max(0, planned.at_ms - _RUSH_MS // 2) / 1000)
-        self._cluster.rush(_RUSH_MS)
-        await asyncio.sleep(min(planned.at_ms, _RUSH_MS // 2) / 1000)
-        done = await STRIKES[planned.kind](self._cluster, Random(planned.draw), planned.length_ms / 1000)
+    async def _inject(self, planned: PlannedFault) -> None:
+        await asyncio.sleep(max(0, planned.at_ms - _BURST_MS // 2) / 1000)
+        self._cluster.burst(_BURST_MS)
+        await asyncio.sleep(min(planned.at_ms, _BURST_MS // 2) / 1000)
+        done = await FAULT_FUNCTIONS[planned.kind](self._cluster, Random(planned.draw), planned.length_ms / 1000)
         if done is not None:
             self._cluster.chronicle.faults[done] += 1
 
     async def heal(self) -> None:
-        """Everybody runs, hears everybody, and has room on a disk that works."""
+        """Afterwards all nodes run, with working disks and without network faults."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         cluster = self._cluster
-        cluster.chronicle.note("", "the faults end; everything heals")
+        cluster.chronicle.note("", "all faults end")
         fabric = cluster.simulation.fabric
         fabric.heal()
         fabric.weather.reset_chance = fabric.weather.slow_chance = 0.0
         for member in cluster.members.values():
-            mend(member)
+            repair_disk(member)
             if member.paused:
                 member.resume()
-            if member.running and (member.excused or member.stopping):
-                member.kill()  # it is on its way down, or may be: its disk may have failed
+            if member.running and (member.failure_allowed or member.stopping):
+                member.kill()  # it is stopping, or may be, since its disk may have failed
         for member in cluster.members.values():
             if member.machine.boots and not member.running:
                 member.boot()
 
 
 def raise_error(task: asyncio.Task[None]) -> None:
-    """As a callback of the loop: an error that nobody waits for ends the run."""
+    """A done callback: the error of a task that is not awaited ends the run."""
     if not task.cancelled() and (error := task.exception()) is not None:
         raise error
 
 
-def mend(member: Member) -> None:
+def repair_disk(member: Member) -> None:
     member.machine.volume.capacity_bytes = None
     if member.running:
         member.machine.disk.remove_all_faults()
         member.machine.disk.lose_power_at = None
 
 
-def some(cluster: Cluster, random: Random) -> list[Member]:
-    """Who is hurt: one, the leader, a majority of the controllers, or everybody that runs."""
+def choose_members(cluster: Cluster, random: Random) -> list[Member]:
+    """The nodes that a fault affects: one, the leader, a majority of the controllers, or all running nodes."""
     running = [member for member in cluster.running() if not member.paused]
     leader = cluster.leader()
     whom = random.choices(("one", "leader", "majority", "all"), (5, 4, 1, 1))[0]
@@ -98,11 +97,11 @@ def some(cluster: Cluster, random: Random) -> list[Member]:
 
 
 async def kill(cluster: Cluster, random: Random, length_s: float) -> str | None:
-    return await _down(cluster, some(cluster, random), Member.kill, "kill", random, length_s)
+    return await _down(cluster, choose_members(cluster, random), Member.kill, "kill", random, length_s)
 
 
 async def power(cluster: Cluster, random: Random, length_s: float) -> str | None:
-    return await _down(cluster, some(cluster, random), Member.lose_power, "power", random, length_s)
+    return await _down(cluster, choose_members(cluster, random), Member.lose_power, "power", random, length_s)
 
 
 async def _down(
@@ -113,27 +112,27 @@ async def _down(
     at_once = random.random() < 0.5
     for member in members:
         await asyncio.sleep(length_s if member is members[0] else 0.0 if at_once else random.random())
-        if not member.running and member.wanted:
+        if not member.running and member.should_run:
             member.boot()
     return kind if members else None
 
 
 async def stop(cluster: Cluster, random: Random, length_s: float) -> str | None:
-    members = some(cluster, random)[:1]
+    members = choose_members(cluster, random)[:1]
     for member in members:
         member.stop()
         process = member.machine.process
         while process is not None and process.alive:
             await asyncio.sleep(0.1)
         await asyncio.sleep(length_s)
-        if not member.running and member.wanted:
+        if not member.running and member.should_run:
             member.boot()
     return "stop" if members else None
 
 
 async def moment(cluster: Cluster, random: Random, length_s: float) -> str | None:
-    """In the middle of the work of its disk: a few operations from now."""
-    members = some(cluster, random)[:1]
+    """A few disk operations from now."""
+    members = choose_members(cluster, random)[:1]
     for member in members:
         disk, process = member.machine.disk, member.machine.process
         disk.lose_power_at = disk.operations + random.randint(1, 20)
@@ -143,14 +142,14 @@ async def moment(cluster: Cluster, random: Random, length_s: float) -> str | Non
         disk.lose_power_at = None
         if process is not None and process.alive:
             return None
-        cluster.note(member, "was cut off in the middle of its disk work")
-        if not member.running and member.wanted:
+        cluster.note(member, "was killed or lost power in the middle of its disk operations")
+        if not member.running and member.should_run:
             member.boot()
     return "moment" if members else None
 
 
 async def pause(cluster: Cluster, random: Random, length_s: float) -> str | None:
-    members = some(cluster, random)
+    members = choose_members(cluster, random)
     for member in members:
         member.pause()
     processes = [member.machine.process for member in members]
@@ -214,7 +213,7 @@ async def lag(cluster: Cluster, random: Random, length_s: float) -> str | None:
     lags = cluster.simulation.fabric.lags_us
     length_us = random.choice((20_000, 300_000, 2_000_000))
     links = [link for link in _between([slow], [name for name in names if name != slow]) if random.random() < 0.7]
-    cluster.chronicle.note("network", f"up to {length_us / 1_000_000:g} s late: {_describe(links)}")
+    cluster.chronicle.note("network", f"delayed up to {length_us / 1_000_000:g} s: {_describe(links)}")
     lags.update(dict.fromkeys(links, length_us))
     await asyncio.sleep(length_s)
     for link in links:
@@ -224,7 +223,7 @@ async def lag(cluster: Cluster, random: Random, length_s: float) -> str | None:
 
 async def reset(cluster: Cluster, random: Random, length_s: float) -> str | None:
     weather = cluster.simulation.fabric.weather
-    cluster.chronicle.note("network", "connections break now and then")
+    cluster.chronicle.note("network", "connections are reset now and then")
     weather.reset_chance = random.choice((0.002, 0.02, 0.1))
     await asyncio.sleep(length_s)
     weather.reset_chance = 0.0
@@ -232,38 +231,38 @@ async def reset(cluster: Cluster, random: Random, length_s: float) -> str | None
 
 
 async def late(cluster: Cluster, random: Random, length_s: float) -> str | None:
-    """Most often of a broker that is started again meanwhile: its predecessor speaks after it."""
+    """Usually the broker is restarted meanwhile, so that messages of its former process arrive after the new ones."""
     member = _some_broker(cluster, random)
     if member is None:
         return None
     if random.random() < 0.3:
-        # Its registration is asked for again and again while the session of its predecessor lasts.
+        # The broker retries its registration until the session of its former process has expired.
         member.lose_power()
         member.boot()
         await asyncio.sleep(random.uniform(0, 0.3))
     fabric = cluster.simulation.fabric
     others = [other.name for other in cluster.members.values() if other is not member]
-    cluster.note(member, "is not heard on the connections that it has: they stand still")
+    cluster.note(member, "has its existing connections stalled")
     for other in others:
         fabric.stall(member.name, other)
     await asyncio.sleep(random.uniform(0, 1.5) * _setting_s(cluster, "broker.heartbeat.interval.ms"))
     await asyncio.sleep(random.choice((0, 0.5)))  # as long as a fetch may wait
     if random.random() < 0.8 and member.running and not member.paused:
-        await _succeeded(cluster, member, random, length_s)
+        await _restart_and_register(cluster, member, random, length_s)
     else:
         await asyncio.sleep(length_s)
-    cluster.note(member, "is heard: what stood still arrives")
+    cluster.note(member, "has its stalled messages delivered")
     for other in others:
         fabric.unstall(member.name, other)
     return "late"
 
 
-async def _succeeded(cluster: Cluster, member: Member, random: Random, length_s: float) -> None:
-    """Until the controller knows the successor, or for as long as one may have to wait for that."""
+async def _restart_and_register(cluster: Cluster, member: Member, random: Random, length_s: float) -> None:
+    """Restarts the broker and waits until its new process has registered, or until that should have happened."""
     epoch = _epoch(cluster, member)
     random.choice((Member.kill, Member.lose_power))(member)
     await asyncio.sleep(random.uniform(0, 0.2))
-    if not member.running and member.wanted:
+    if not member.running and member.should_run:
         member.boot()
     loop = asyncio.get_running_loop()
     until_s = loop.time() + length_s + 2 * _setting_s(cluster, "broker.session.timeout.ms")
@@ -273,19 +272,19 @@ async def _succeeded(cluster: Cluster, member: Member, random: Random, length_s:
 
 
 def _epoch(cluster: Cluster, member: Member) -> int:
-    broker = cluster.ledger.image.latest.broker(member.id)
+    broker = cluster.metadata.image.latest.broker(member.id)
     return -1 if broker is None else broker.epoch
 
 
 async def firewall(cluster: Cluster, random: Random, length_s: float) -> str | None:
-    """A connection that ends, and silence after it: no evidence that anybody is dead."""
+    """Connections are reset and nothing passes any more: no evidence that the broker has failed."""
     member, leader = _some_broker(cluster, random), cluster.leader()
     if member is None or leader is None:
         return None
     others = [other.name for other in cluster.members.values() if other is not member]
     others = [leader.name] if random.random() < 0.5 else others
     links = _between([member.name], others)
-    cluster.chronicle.note("network", f"connections break and nothing gets through: {_describe(links)}")
+    cluster.chronicle.note("network", f"connections are reset and links blocked: {_describe(links)}")
     fabric = cluster.simulation.fabric
     for other in others:
         fabric.break_connections(member.name, other)
@@ -294,19 +293,19 @@ async def firewall(cluster: Cluster, random: Random, length_s: float) -> str | N
     await asyncio.sleep(length_s)
     for source, target in links:
         fabric.unblock(source, target)
-    cluster.chronicle.note("network", f"passes again: {_describe(links)}")
+    cluster.chronicle.note("network", f"links unblocked: {_describe(links)}")
     return "firewall"
 
 
 def _some_broker(cluster: Cluster, random: Random) -> Member | None:
-    """One that talks to the controller over the network."""
+    """A broker that is not in the process of the active controller."""
     leader = cluster.leader()
     brokers = [member for member in cluster.brokers() if member.running and not member.paused and member is not leader]
     return random.choice(brokers) if brokers else None
 
 
 def _setting_s(cluster: Cluster, key: str) -> float:
-    return int(cluster.plan.settings[key]) / 1000
+    return int(cluster.plan.configs[key]) / 1000
 
 
 async def clock(cluster: Cluster, random: Random, length_s: float) -> str | None:
@@ -315,49 +314,49 @@ async def clock(cluster: Cluster, random: Random, length_s: float) -> str | None
         return None
     member = random.choice(running)
     jump_ms = random.choice((-86_400_000, -10_000, -500, 500, 10_000, 86_400_000))
-    cluster.note(member, f"sets its clock by {jump_ms / 1000:g} s")
+    cluster.note(member, f"has its wall clock set by {jump_ms / 1000:+g} s")
     member.machine.wall_skew_ms += jump_ms
     member.machine.clock.wall_skew_ms += jump_ms
     return "clock"
 
 
 async def io(cluster: Cluster, random: Random, length_s: float) -> str | None:
-    """Once: the node stops rather than go on with a disk that lies, and is started again on the same disk."""
-    members = some(cluster, random)[:1]
+    """One operation fails: the node stops and is restarted on the same disk."""
+    members = choose_members(cluster, random)[:1]
     for member in members:
         kind = random.choice(("sync", "sync", "read", "write"))
-        member.excuse()
+        member.allow_failure()
         disk = member.machine.disk
         fault = disk.fail(kind, under=METADATA_DIRECTORY, code=errno.EIO, after=random.randint(0, 5), times=1)
-        cluster.note(member, f"has a disk that will fail to {kind}, once")
+        cluster.note(member, f"has a disk whose next {kind} may fail")
         await asyncio.sleep(length_s)
         if fault.triggered:
-            await _started_again(member)
+            await _restart(member)
         elif member.running and member.machine.disk is disk:
             disk.remove_fault(fault)
     return "io" if members else None
 
 
 async def full(cluster: Cluster, random: Random, length_s: float) -> str | None:
-    members = some(cluster, random)[:1]
+    members = choose_members(cluster, random)[:1]
     for member in members:
-        member.excuse()
+        member.allow_failure()
         volume = member.machine.volume
         volume.capacity_bytes = volume.used_bytes() + random.choice((0, 4_096, 16_384))
         cluster.note(member, "has a full disk")
         await asyncio.sleep(length_s)
         member.machine.volume.capacity_bytes = None
         cluster.note(member, "has room on its disk again")
-        await _started_again(member)
+        await _restart(member)
     return "full" if members else None
 
 
-async def _started_again(member: Member) -> None:
-    """As an operator does after trouble with a disk: whether or not the node has given up by itself."""
+async def _restart(member: Member) -> None:
+    """As an operator does after a disk fault, whether or not the node has stopped by itself."""
     if member.running:
         member.kill()
     await asyncio.sleep(0.1)
-    if not member.running and member.wanted:
+    if not member.running and member.should_run:
         member.boot()
 
 
@@ -369,7 +368,7 @@ async def brokers(cluster: Cluster, random: Random, length_s: float) -> str | No
     return await change_brokers(cluster, random, length_s)
 
 
-STRIKES: Final[Mapping[str, Strike]] = {
+FAULT_FUNCTIONS: Final[Mapping[str, FaultFunction]] = {
     "kill": kill,
     "stop": stop,
     "power": power,

@@ -1,7 +1,7 @@
-"""The log of a partition, read from the volume of its machine without its process: what is cached, and what is certain.
+"""The log of a partition, read from the volume of its machine without its process: as cached, and as durable.
 
-Checkers compare with this what nodes say and do. *Certain* is what any power loss leaves: names whose directory was
-synced, bytes that were synced since they were written. Files only grow, as a rule: each is read once, bit by bit.
+*Durable* is what survives any power loss: names whose directory was synced, and bytes that were synced after they were
+written. Files mostly grow, so each is parsed incrementally.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _SEGMENT = ".log"
 
 
 class Batch(NamedTuple):
-    """Two batches with the same first four fields hold the same records."""
+    """Two batches with equal first four fields hold the same records."""
 
     base_offset: int
     next_offset: int
@@ -32,13 +32,13 @@ class Batch(NamedTuple):
 
 
 class Segment:
-    """One file of the log, parsed as far as it has been written."""
+    """One segment file, parsed as far as it has been written."""
 
     def __init__(self, file: FileNode) -> None:
         self.file = file
         self.batches: list[Batch] = []
         self.controls: list[Batch] = []
-        """Those of them that hold control records."""
+        """The control batches among them."""
         self._rewrites = file.rewrites
         self._position = 0
 
@@ -58,8 +58,8 @@ class Segment:
             self._position += size
         return self.batches
 
-    def certain(self) -> list[Batch]:
-        """Those that any power loss leaves, if it leaves the file's name."""
+    def durable_batches(self) -> list[Batch]:
+        """The batches that survive any power loss that keeps the file's name."""
         batches, certain_size = self.read(), self.file.certain_size()
         count = bisect_right(batches, certain_size, key=lambda batch: batch.position + batch.size)
         return batches[:count]
@@ -72,13 +72,13 @@ class LogFiles:
         self._known: dict[int, Segment] = {}
 
     def batches(self, since: int = 0) -> list[Batch]:
-        """The log as its process reads it: what follows on without a gap up to its end. Those that reach over `since`
-        and later ones, at least."""
+        """The log as its process reads it: the contiguous batches up to its end, at least those that end after
+        `since`."""
         found: list[Segment] = []
         for segment in reversed(self.segments()):
             batches = segment.read()
             if found and batches and batches[-1].next_offset != found[-1].batches[0].base_offset:
-                break  # the log has begun anew at a snapshot; what came before it waits to be removed
+                break  # the log was truncated fully and restarted at a snapshot; older segments await their removal
             if batches:
                 found.append(segment)
                 if batches[0].base_offset <= since:
@@ -93,21 +93,23 @@ class LogFiles:
         return None
 
     def content(self, batch: Batch) -> bytes:
-        """The bytes of a batch that `batches` named just now."""
+        """The bytes of a batch that `batches` has just returned."""
         for segment in reversed(self.segments()):
             if segment.batches and segment.batches[0].base_offset <= batch.base_offset:
                 return segment.file.read(batch.position, batch.size)
         raise LookupError(f"no such batch: {batch}")
 
-    def certain_segments(self) -> list[Segment]:
-        """Those whose names any power loss leaves, oldest first."""
+    def durable_segments(self) -> list[Segment]:
+        """The segments whose names survive any power loss, oldest first."""
         directory = self.directory()
         return [] if directory is None else self._segments_of(directory.durable)
 
-    def certain_end(self) -> int:
-        """Where the log ends that any power loss leaves."""
-        # The last segment may be empty still.
-        ends = [batch.next_offset for segment in self.certain_segments()[-2:] for batch in segment.certain()[-1:]]
+    def durable_log_end(self) -> int:
+        """End offset of the log that survives any power loss."""
+        # The last segment may still be empty.
+        ends = [
+            batch.next_offset for segment in self.durable_segments()[-2:] for batch in segment.durable_batches()[-1:]
+        ]
         return max(ends, default=0)
 
     def directory(self) -> DirectoryNode | None:
@@ -115,7 +117,7 @@ class LogFiles:
         return found if isinstance(found, DirectoryNode) else None
 
     def segments(self) -> list[Segment]:
-        """As its process sees them, oldest first."""
+        """The segments as the process sees them, oldest first."""
         directory = self.directory()
         return [] if directory is None else self._segments_of(directory.entries)
 

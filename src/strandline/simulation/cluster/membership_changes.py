@@ -1,7 +1,7 @@
-"""Controllers that join and leave the quorum, disks that are replaced, brokers that come and go: an operator's work.
+"""The faults `voters` and `brokers`: voters are added and removed, disks replaced, brokers added and unregistered.
 
-Kept here is the part of the atlas that concerns membership (see faults.py): one change at a time, and a disk is wiped
-only when the ledger shows that its voter has left and nothing asked earlier can bring that voter back.
+One change at a time. A disk is wiped only after the removal of its voter is committed, and only if no earlier request
+of unknown outcome could add that voter again (see the limits in faults.py).
 """
 
 from __future__ import annotations
@@ -22,22 +22,22 @@ from strandline.protocol.messages.quorum import (
 )
 from strandline.protocol.types import Message
 from strandline.runtime.world import World
-from strandline.simulation.cluster.broker_connection import DOUBTFUL, Caller
+from strandline.simulation.cluster.broker_connection import UNKNOWN_OUTCOME, BrokerConnection
 from strandline.simulation.cluster.cluster import Cluster, Member
 from strandline.simulation.nodes import CLUSTER_ID, PORT
 
 R = TypeVar("R", bound=Message)
-_TRIES = 5
-_LOOKS = 20
+_ATTEMPTS = 5
+_POLLS = 20
 
 
 async def change_voters(cluster: Cluster, random: Random, length_s: float) -> str | None:
-    if cluster.plan.layout.static_voters or cluster.membership_changes:
+    if cluster.plan.layout.static_voters or cluster.membership_changing:
         return None
     voters = [voter.id for voter in cluster.voters()]
     outside = [each for each in cluster.controller_ids if each not in voters]
-    what = random.choice(("add", "remove", "replace", "in vain"))
-    cluster.membership_changes = True
+    what = random.choice(("add", "remove", "replace", "uncommitted"))
+    cluster.membership_changing = True
     try:
         if what == "add" and outside:
             return await _add(cluster, cluster.member(random.choice(outside)), length_s)
@@ -45,37 +45,36 @@ async def change_voters(cluster: Cluster, random: Random, length_s: float) -> st
             return await _remove(cluster, cluster.member(random.choice(voters)))
         if what == "replace" and len(voters) > 2:
             return await _replace(cluster, cluster.member(random.choice(voters)), random, length_s)
-        if what == "in vain" and len(voters) > 2:
-            return await _remove_in_vain(cluster, voters, random, length_s + 3)
+        if what == "uncommitted" and len(voters) > 2:
+            return await _remove_uncommitted(cluster, voters, random, length_s + 3)
     finally:
-        cluster.membership_changes = False
+        cluster.membership_changing = False
     return None
 
 
-async def _remove_in_vain(cluster: Cluster, voters: list[int], random: Random, length_s: float) -> str | None:
-    """ObservedRequest of a leader that the others have lost: it writes what nobody will fetch, and has to cut that
-    off again."""
+async def _remove_uncommitted(cluster: Cluster, voters: list[int], random: Random, length_s: float) -> str | None:
+    """Sends RemoveRaftVoter to a partitioned leader: its record is not committed and has to be truncated later."""
     leader = cluster.leader()
     if leader is None or leader.id not in voters or leader.paused:
         return None
     members = [cluster.member(each) for each in random.sample([each for each in voters if each != leader.id], 2)]
     others = [cluster.member(each).name for each in cluster.controller_ids if each != leader.id]
     fabric = cluster.simulation.fabric
-    cluster.note(leader, "is cut off from all other controllers")
+    cluster.note(leader, "is partitioned from all other controllers")
     for other in others:
         fabric.block(leader.name, other)
         fabric.block(other, leader.name)
     at = [leader.name] if leader.config.node.is_broker else None
-    # The second is refused at once, as the first is not committed.
-    await asyncio.gather(*(_ask_to_remove(cluster, member, at) for member in members))
-    for _ in range(_LOOKS):
+    # The second is rejected at once, as the first is not committed.
+    await asyncio.gather(*(_request_removal(cluster, member, at) for member in members))
+    for _ in range(_POLLS):
         if cluster.leader() not in (None, leader):
             break
-        await asyncio.sleep(length_s / _LOOKS)
+        await asyncio.sleep(length_s / _POLLS)
     for other in others:
         fabric.unblock(leader.name, other)
         fabric.unblock(other, leader.name)
-    cluster.note(leader, "is heard by all other controllers again")
+    cluster.note(leader, "reaches all other controllers again")
     return "voter removed in vain"
 
 
@@ -91,11 +90,11 @@ async def _add(cluster: Cluster, member: Member, length_s: float) -> str | None:
         voter_directory_id=member.directory_id,
         listeners=[listener],
     )
-    for _ in range(_TRIES):
-        member.doubtful = True
-        done = await _ask(cluster, request, AddRaftVoterResponse, f"add voter {member.id}")
+    for _ in range(_ATTEMPTS):
+        member.may_become_voter = True
+        done = await _send(cluster, request, AddRaftVoterResponse, f"add voter {member.id}")
         if done is not None:
-            member.doubtful = False
+            member.may_become_voter = False
         if done:
             return "voter added"
         await asyncio.sleep(0.5)
@@ -103,20 +102,20 @@ async def _add(cluster: Cluster, member: Member, length_s: float) -> str | None:
 
 
 async def _remove(cluster: Cluster, member: Member) -> str | None:
-    for _ in range(_TRIES):
-        if await _ask_to_remove(cluster, member):
+    for _ in range(_ATTEMPTS):
+        if await _request_removal(cluster, member):
             return "voter removed"
         await asyncio.sleep(0.5)
     return None
 
 
-async def _ask_to_remove(cluster: Cluster, member: Member, at: list[str] | None = None) -> bool | None:
+async def _request_removal(cluster: Cluster, member: Member, at: list[str] | None = None) -> bool | None:
     request = RemoveRaftVoterRequest(cluster_id=CLUSTER_ID, voter_id=member.id, voter_directory_id=member.directory_id)
-    return await _ask(cluster, request, RemoveRaftVoterResponse, f"remove voter {member.id}", at)
+    return await _send(cluster, request, RemoveRaftVoterResponse, f"remove voter {member.id}", at)
 
 
 async def _replace(cluster: Cluster, member: Member, random: Random, length_s: float) -> str | None:
-    if member.doubtful or await _remove(cluster, member) is None:
+    if member.may_become_voter or await _remove(cluster, member) is None:
         return None
     if any(voter.id == member.id for voter in cluster.voters()):
         return "voter removed"
@@ -124,66 +123,66 @@ async def _replace(cluster: Cluster, member: Member, random: Random, length_s: f
         member.kill()
     member.wipe(random)
     await asyncio.sleep(length_s)
-    if not member.running and member.wanted:
+    if not member.running and member.should_run:
         member.boot()
     await _add(cluster, member, 1.0)
     return "disk replaced"
 
 
 async def change_brokers(cluster: Cluster, random: Random, length_s: float) -> str | None:
-    if cluster.membership_changes:
+    if cluster.membership_changing:
         return None
     brokers = [member for member in cluster.brokers() if not member.config.node.is_controller]
     if not brokers:
         return None
     member = random.choice(brokers)
-    cluster.membership_changes = True
+    cluster.membership_changing = True
     try:
-        if not member.running and not member.wanted:
+        if not member.running and not member.should_run:
             member.boot()
             return "broker added"
-        if len([each for each in cluster.brokers() if each.wanted]) <= 1:
+        if len([each for each in cluster.brokers() if each.should_run]) <= 1:
             return None
         return await _unregister(cluster, member, random, length_s)
     finally:
-        cluster.membership_changes = False
+        cluster.membership_changing = False
 
 
 async def _unregister(cluster: Cluster, member: Member, random: Random, length_s: float) -> str | None:
-    """Stopped first, or not at all: then it must register itself again."""
+    """Either stops the broker first, or leaves it running: then it must register again."""
     if member.running and not member.paused and random.random() < 0.6:
-        member.wanted = False
+        member.should_run = False
         member.stop()
         await asyncio.sleep(length_s)
     request = UnregisterBrokerRequest(broker_id=member.id)
-    await _ask(cluster, request, UnregisterBrokerResponse, f"unregister broker {member.id}")
+    await _send(cluster, request, UnregisterBrokerResponse, f"unregister broker {member.id}")
     await asyncio.sleep(length_s)
     if not member.running:
         member.boot()
     return "broker unregistered"
 
 
-async def _ask(
+async def _send(
     cluster: Cluster, request: Message, response: type[R], what: str, at: list[str] | None = None
 ) -> bool | None:
-    """Of any broker, or of one of these. True when done, False when refused, None when nobody knows."""
+    """Sends to any broker, or to one of `at`. True if it succeeded, False if it was rejected, None if unknown."""
     cluster.admins += 1
     name = f"admin{cluster.admins}"
 
     async def program(world: World) -> bool | None:
-        caller = Caller(world, lambda: at or [member.name for member in cluster.brokers()], world.random)
+        connection = BrokerConnection(world, lambda: at or [member.name for member in cluster.brokers()], world.random)
         try:
-            answer = await caller.call(request, response)
+            received = await connection.call(request, response)
         except TRANSPORT_ERRORS:
             return None
         except KafkaError:
             return False
         finally:
-            caller.close()
-        code = ErrorCode(answer.error_code)  # type: ignore[attr-defined]
-        return True if code is ErrorCode.NONE else None if code in DOUBTFUL else False
+            connection.close()
+        code = ErrorCode(received.error_code)  # type: ignore[attr-defined]
+        return True if code is ErrorCode.NONE else None if code in UNKNOWN_OUTCOME else False
 
     outcome = await cluster.simulation.machine(name).boot(program)
-    words = {True: "done", False: "refused", None: "unknown"}
+    words = {True: "done", False: "rejected", None: "unknown"}
     cluster.chronicle.note(name, f"{what}: {words[outcome]}")
     return outcome

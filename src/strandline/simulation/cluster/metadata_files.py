@@ -1,4 +1,4 @@
-"""The metadata directory of a node, read from its volume without its process: log, votes, snapshots and notes."""
+"""The metadata directory of a node, read from its volume without its process: log, quorum-state, snapshots."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ METADATA_DIRECTORY = f"/data/{METADATA_TOPIC}-0"
 _SNAPSHOT = ".checkpoint"
 
 
-class Voted(NamedTuple):
-    """What a quorum-state file says."""
+class QuorumStateFile(NamedTuple):
+    """The content of a quorum-state file."""
 
     epoch: int
     leader_id: int
@@ -34,10 +34,10 @@ class MetadataFiles(LogFiles):
     def __init__(self, machine: Machine, path: str = METADATA_DIRECTORY) -> None:
         super().__init__(machine, path)
         self._voters: dict[int, tuple[list[Batch], VoterSet | None]] = {}
-        """By segment: the control batches looked at, and whom the last of them that names voters names."""
+        """By segment: the control batches read, and the last voter set among them."""
 
-    def quorum_state(self, *, cached: bool = False) -> Voted | None:
-        """As it is certain to be found, or as it is found now; None when there is none."""
+    def quorum_state(self, *, cached: bool = False) -> QuorumStateFile | None:
+        """As durable, or as `cached`; None if there is none."""
         directory = self.directory()
         entries = {} if directory is None else directory.entries if cached else directory.durable
         file = entries.get(QUORUM_STATE)
@@ -47,10 +47,10 @@ class MetadataFiles(LogFiles):
             data = json.loads(file.read(0, file.size))
         except ValueError:
             return None
-        return Voted(data["leaderEpoch"], data["leaderId"], data["votedId"], data.get("votedDirectoryId", ""))
+        return QuorumStateFile(data["leaderEpoch"], data["leaderId"], data["votedId"], data.get("votedDirectoryId", ""))
 
     def end(self) -> tuple[int, int]:
-        """(epoch of the last record, offset of the next): how far a log goes, as those compare it who vote."""
+        """(Epoch of the last record, end offset): what voters compare."""
         last = self.last_batch()
         if last is not None:
             return last.epoch, last.next_offset
@@ -58,7 +58,7 @@ class MetadataFiles(LogFiles):
         return (0, 0) if snapshot is None else (snapshot.epoch, snapshot.end_offset)
 
     def last_voters(self) -> VoterSet | None:
-        """As the log says at its end, committed or not; None where it says nothing about voters."""
+        """The last voter set in the log, committed or not; None if the log has none."""
         for segment in reversed(self.segments()):
             segment.read()
             controls, voters = self._voters.get(segment.file.number, ([], None))
@@ -69,19 +69,19 @@ class MetadataFiles(LogFiles):
                 return voters
         return None
 
-    def certain_snapshot(self) -> SnapshotId | None:
-        """The latest that any power loss leaves."""
+    def durable_snapshot(self) -> SnapshotId | None:
+        """The latest snapshot that survives any power loss."""
         directory = self.directory()
         found = {} if directory is None else _snapshots_of(directory.durable)
         return max((each for each, file in found.items() if file.certain_size() == file.size), default=None)
 
-    def certain_end(self) -> int:
-        """As of any log, or what a snapshot tells that is certain to be there."""
-        snapshot = self.certain_snapshot()
-        return max(super().certain_end(), 0 if snapshot is None else snapshot.end_offset)
+    def durable_log_end(self) -> int:
+        """Including what a durable snapshot covers."""
+        snapshot = self.durable_snapshot()
+        return max(super().durable_log_end(), 0 if snapshot is None else snapshot.end_offset)
 
-    def committed_note(self) -> int:
-        """How far the log is committed, as the note beside it says now."""
+    def committed_offset_file(self) -> int:
+        """The committed offset that the file beside the log states now."""
         directory = self.directory()
         file = None if directory is None else directory.entries.get(COMMITTED_OFFSET)
         if not isinstance(file, FileNode):
@@ -89,10 +89,10 @@ class MetadataFiles(LogFiles):
         try:
             return int(json.loads(file.read(0, file.size))["committedOffset"])
         except ValueError:
-            return 0  # torn, and passed over by whoever reads it
+            return 0  # torn: the node ignores it as well
 
     def snapshots(self) -> dict[SnapshotId, FileNode]:
-        """Under their final names, without the one that only names the first voters."""
+        """Completed snapshots, except the one that holds only the initial voters."""
         directory = self.directory()
         found = {} if directory is None else _snapshots_of(directory.entries)
         return {each: file for each, file in found.items() if not each.is_bootstrap}

@@ -1,7 +1,8 @@
-"""Topics, partitions and settings, written down a second time from committed records: without the product's image.
+"""An independent model of topics, partitions and configs, replayed from committed records without `metadata.image`.
 
-The ledger replays with the image that nodes have, and so shares its mistakes. This knows little, in a few lines of its
-own, and record by record: one batch may change a partition twice. Checkers are told of each change of a partition.
+`CommittedMetadata` replays with the same image code as the nodes and so shares its bugs; this model is small and
+separate. It replays record by record, since one batch may change a partition twice, and notifies checkers of each
+change.
 """
 
 from __future__ import annotations
@@ -19,11 +20,11 @@ TOPIC = 2
 _UNCHANGED = -2
 
 Resource = tuple[int, str]
-"""Type and name of whatever has settings."""
+"""Type and name of a config resource."""
 
 
 class Assignment(NamedTuple):
-    """Who keeps a partition, and in which part."""
+    """Replicas, ISR and leader of a partition."""
 
     replicas: tuple[int, ...]
     isr: tuple[int, ...]
@@ -41,21 +42,21 @@ class MetadataModel:
     def __init__(self) -> None:
         self.topics: dict[Uuid, str] = {}
         self.partitions: dict[PartitionKey, Assignment] = {}
-        self.settings: dict[Resource, dict[str, str]] = {}
+        self.configs: dict[Resource, dict[str, str]] = {}
         self.active: set[int] = set()
-        """Brokers that are neither fenced nor about to leave."""
+        """Brokers that are neither fenced nor in controlled shutdown."""
         self.touched: set[PartitionKey] = set()
-        """By the last batch."""
+        """Partitions changed by the last batch."""
         self._before: _State | None = None
-        """What it was when the transaction began that is open."""
+        """The state at the start of the open transaction."""
         self._on_change: list[Callable[[str, Assignment, Assignment], None]] = []
 
     @property
     def transaction_open(self) -> bool:
         return self._before is not None
 
-    def tell(self, on_change: Callable[[str, Assignment, Assignment], None]) -> None:
-        """The name of a partition, what it was and what it is, whenever a record changes it."""
+    def subscribe(self, on_change: Callable[[str, Assignment, Assignment], None]) -> None:
+        """Calls `on_change` with the name of a partition, its state before and now, for each record that changes it."""
         self._on_change.append(on_change)
 
     def replay(self, batch: MetadataBatch) -> None:
@@ -85,12 +86,12 @@ class MetadataModel:
             case kinds.ClearElrRecord():
                 self._clear_elr(record.topic_name)
             case kinds.BeginTransactionRecord():
-                settings = {resource: dict(values) for resource, values in self.settings.items()}
-                self._before = (dict(self.topics), dict(self.partitions), settings)
+                configs = {resource: dict(values) for resource, values in self.configs.items()}
+                self._before = (dict(self.topics), dict(self.partitions), configs)
             case kinds.EndTransactionRecord():
                 self._before = None
             case kinds.AbortTransactionRecord() if self._before is not None:
-                self.topics, self.partitions, self.settings = self._before
+                self.topics, self.partitions, self.configs = self._before
                 self._before = None
 
     def _broker(self, broker_id: int, is_active: bool) -> None:
@@ -99,19 +100,19 @@ class MetadataModel:
             self.active.add(broker_id)
 
     def _remove_topic(self, topic_id: Uuid) -> None:
-        self.settings.pop((TOPIC, self.topics.pop(topic_id)), None)
+        self.configs.pop((TOPIC, self.topics.pop(topic_id)), None)
         for key in [key for key in self.partitions if key[0] == topic_id]:
             del self.partitions[key]
 
     def _clear_elr(self, topic: str) -> None:
-        """Of all topics when none is named."""
+        """An empty name stands for all topics."""
         for key, known in self.partitions.items():
             if topic in ("", self.topics[key[0]]):
                 self.partitions[key] = known._replace(elr=(), last_known_elr=())
                 self.touched.add(key)
 
     def _set(self, record: kinds.ConfigRecord) -> None:
-        values = self.settings.setdefault((record.resource_type, record.resource_name), {})
+        values = self.configs.setdefault((record.resource_type, record.resource_name), {})
         if record.value is None:
             values.pop(record.name, None)
         else:
@@ -122,8 +123,8 @@ class MetadataModel:
         self.partitions[key] = now
         self.touched.add(key)
         if before is not None:
-            for tell in self._on_change:
-                tell(f"{self.topics[key[0]]}-{key[1]}", before, now)
+            for callback in self._on_change:
+                callback(f"{self.topics[key[0]]}-{key[1]}", before, now)
 
 
 def _whole(record: kinds.PartitionRecord) -> Assignment:

@@ -1,7 +1,7 @@
-"""Clients that change metadata through any broker, one after the other or at once, and write down what they are told.
+"""Clients that change metadata through random brokers and record requests and responses in the topic history.
 
-Each worker is a process on a machine of its own with our client's connection: it asks once and takes what comes, since
-a call that was repeated behind its back could not be told from one that was not.
+Each worker is a process on a machine of its own. It sends each request once, over a bare connection: with the client's
+retries the outcome of a request would not be known.
 """
 
 from __future__ import annotations
@@ -39,33 +39,33 @@ from strandline.protocol.messages.topics import (
     DeleteTopicState,
 )
 from strandline.runtime.world import World
-from strandline.simulation.cluster.broker_connection import DOUBTFUL, Caller
+from strandline.simulation.cluster.broker_connection import UNKNOWN_OUTCOME, BrokerConnection
 from strandline.simulation.cluster.cluster import Cluster
-from strandline.simulation.cluster.topic_history import History, Possible, TopicState
+from strandline.simulation.cluster.topic_history import Possible, TopicHistory, TopicState
 
 _TIMEOUT_MS = 2_500
-_RUSHED_MS = 40
-# A broker asks again when it has lost the controller, as Kafka's do: these answers may mean that it was done before.
-_TWICE = frozenset(
+_BURST_PAUSE_MS = 40
+_AFTER_RETRY = frozenset(
     {
         ErrorCode.TOPIC_ALREADY_EXISTS,
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
         ErrorCode.INVALID_PARTITIONS,
     }
 )
+"""A broker resends forwarded requests after losing the controller, as Kafka's do: the first may have succeeded."""
 _TOPIC = 2
 _VALUES = ("400000", "500000", "600000")
 _MIN_ISR = "min.insync.replicas"
 
 
-class Outcome(Enum):
+class RequestOutcome(Enum):
     DONE = "done"
-    REFUSED = "refused"
+    REJECTED = "rejected"
     UNKNOWN = "unknown"
 
 
-class Worker:
-    def __init__(self, number: int, cluster: Cluster, history: History) -> None:
+class MetadataWorker:
+    def __init__(self, number: int, cluster: Cluster, history: TopicHistory) -> None:
         self.name = f"client{number}"
         self._number = number
         self._cluster = cluster
@@ -74,11 +74,13 @@ class Worker:
         self._random = cluster.simulation.random(self.name)
         self._topics: dict[str, TopicState] = {}
         self._made = 0
-        self._caller: Caller
+        self._connection: BrokerConnection
         self.stopping = False
 
     async def run(self, world: World) -> None:
-        self._caller = Caller(world, lambda: [member.name for member in self._cluster.brokers()], self._random)
+        self._connection = BrokerConnection(
+            world, lambda: [member.name for member in self._cluster.brokers()], self._random
+        )
         actions: tuple[tuple[int, Callable[[], Awaitable[None]]], ...] = (
             (10, self._create),
             (5, self._delete),
@@ -90,10 +92,10 @@ class Worker:
         )
         weights = [weight for weight, _ in actions]
         while not self.stopping:
-            await self._cluster.rest(self._random, 2 * self._cluster.plan.pace_ms, rushed_ms=_RUSHED_MS)
+            await self._cluster.pause_client(self._random, 2 * self._cluster.plan.pace_ms, burst_ms=_BURST_PAUSE_MS)
             action = self._random.choices(actions, weights)[0][1]
             await (action if self._topics else self._create)()
-        self._caller.close()
+        self._connection.close()
 
     def _some_topic(self) -> str:
         return self._random.choice(sorted(self._topics))
@@ -115,37 +117,37 @@ class Worker:
             configs=[CreatableTopicConfig(name=key, value=value) for key, value in configs.items()],
         )
 
-        async def ask() -> Possible:
+        async def send() -> Possible:
             request = CreateTopicsRequest(topics=[topic], timeout_ms=_TIMEOUT_MS)
-            (result,) = (await self._caller.call(request, CreateTopicsResponse)).topics
+            (result,) = (await self._connection.call(request, CreateTopicsResponse)).topics
             _raise(result.error_code, result.error_message)
             return replace(state, id=result.topic_id)
 
-        await self._change(name, f"create ({state.partitions} partitions)", state, ask)
+        await self._change(name, f"create ({state.partitions} partitions)", state, send)
 
     async def _delete(self) -> None:
         name = self._some_topic()
 
-        async def ask() -> Possible:
+        async def send() -> Possible:
             request = DeleteTopicsRequest(topics=[DeleteTopicState(name=name)], timeout_ms=_TIMEOUT_MS)
-            (result,) = (await self._caller.call(request, DeleteTopicsResponse)).responses
+            (result,) = (await self._connection.call(request, DeleteTopicsResponse)).responses
             _raise(result.error_code, result.error_message)
             return None
 
-        await self._change(name, "delete", None, ask)
+        await self._change(name, "delete", None, send)
 
     async def _grow(self) -> None:
         name = self._some_topic()
         after = replace(self._topics[name], partitions=self._topics[name].partitions + 1)
 
-        async def ask() -> Possible:
+        async def send() -> Possible:
             wanted = CreatePartitionsTopic(name=name, count=after.partitions, assignments=None)
             request = CreatePartitionsRequest(topics=[wanted], timeout_ms=_TIMEOUT_MS)
-            (result,) = (await self._caller.call(request, CreatePartitionsResponse)).results
+            (result,) = (await self._connection.call(request, CreatePartitionsResponse)).results
             _raise(result.error_code, result.error_message)
             return after
 
-        await self._change(name, f"grow to {after.partitions}", after, ask)
+        await self._change(name, f"grow to {after.partitions}", after, send)
 
     async def _configure(self) -> None:
         name = self._some_topic()
@@ -157,7 +159,7 @@ class Worker:
         if sets:
             configs[key] = value
 
-        async def ask() -> Possible:
+        async def send() -> Possible:
             change = IncrementalAlterConfigsRequestAlterableConfig(
                 name=key, config_operation=0 if sets else 1, value=value if sets else None
             )
@@ -165,44 +167,44 @@ class Worker:
                 resource_type=_TOPIC, resource_name=name, configs=[change]
             )
             request = IncrementalAlterConfigsRequest(resources=[resource])
-            (result,) = (await self._caller.call(request, IncrementalAlterConfigsResponse)).responses
+            (result,) = (await self._connection.call(request, IncrementalAlterConfigsResponse)).responses
             _raise(result.error_code, result.error_message)
             return replace(before, configs=configs)
 
         await self._change(
-            name, f"set {key}={value}" if sets else f"unset {key}", replace(before, configs=configs), ask
+            name, f"set {key}={value}" if sets else f"unset {key}", replace(before, configs=configs), send
         )
 
-    async def _change(self, name: str, doing: str, after: Possible, ask: Callable[[], Awaitable[Possible]]) -> None:
+    async def _change(self, name: str, doing: str, after: Possible, send: Callable[[], Awaitable[Possible]]) -> None:
         before = self._topics.get(name)
-        self._history.began(name, after)
-        said: list[Possible] = []
+        self._history.requested(name, after)
+        acknowledged: list[Possible] = []
 
-        async def asking() -> None:
-            said.append(await ask())
+        async def sending() -> None:
+            acknowledged.append(await send())
 
-        outcome = await self._outcome(f"{doing} {name}", asking)
+        outcome = await self._outcome(f"{doing} {name}", sending)
         self._topics.pop(name, None)
         kept = before
-        if outcome is Outcome.DONE:
-            self._history.acked(name, said[0])
-            kept = said[0]
-        elif outcome is Outcome.REFUSED:
-            self._history.refused(name, before)
+        if outcome is RequestOutcome.DONE:
+            self._history.acked(name, acknowledged[0])
+            kept = acknowledged[0]
+        elif outcome is RequestOutcome.REJECTED:
+            self._history.rejected(name, before)
         else:
             self._history.unknown += 1
             kept = None
         if kept is not None:
             self._topics[name] = kept
 
-    async def _outcome(self, doing: str, ask: Callable[[], Awaitable[None]]) -> Outcome:
+    async def _outcome(self, doing: str, send: Callable[[], Awaitable[None]]) -> RequestOutcome:
         try:
-            await ask()
-            outcome, why = Outcome.DONE, ""
+            await send()
+            outcome, why = RequestOutcome.DONE, ""
         except KafkaError as error:
-            unsure = isinstance(error, TRANSPORT_ERRORS) or error.code in DOUBTFUL or error.code in _TWICE
-            outcome, why = Outcome.UNKNOWN if unsure else Outcome.REFUSED, f" ({error.code.name})"
-        self._chronicle.note(self.name, f"{doing} through {self._caller.at}: {outcome.value}{why}", minor=True)
+            unsure = isinstance(error, TRANSPORT_ERRORS) or error.code in UNKNOWN_OUTCOME or error.code in _AFTER_RETRY
+            outcome, why = RequestOutcome.UNKNOWN if unsure else RequestOutcome.REJECTED, f" ({error.code.name})"
+        self._chronicle.note(self.name, f"{doing} through {self._connection.broker}: {outcome.value}{why}", minor=True)
         return outcome
 
     async def _reassign(self) -> None:
@@ -211,30 +213,30 @@ class Worker:
         replicas = self._random.sample(brokers, self._random.randint(1, min(3, len(brokers))))
         move = ReassignablePartition(partition_index=0, replicas=None if self._random.random() < 0.3 else replicas)
 
-        async def ask() -> None:
+        async def send() -> None:
             topic = ReassignableTopic(name=name, partitions=[move])
             request = AlterPartitionReassignmentsRequest(topics=[topic], timeout_ms=_TIMEOUT_MS)
-            answer = await self._caller.call(request, AlterPartitionReassignmentsResponse)
-            _raise(answer.error_code or answer.responses[0].partitions[0].error_code, answer.error_message)
+            response = await self._connection.call(request, AlterPartitionReassignmentsResponse)
+            _raise(response.error_code or response.responses[0].partitions[0].error_code, response.error_message)
 
-        await self._outcome(f"reassign {name}-0 to {move.replicas}", ask)
+        await self._outcome(f"reassign {name}-0 to {move.replicas}", send)
 
     async def _elect(self) -> None:
-        async def ask() -> None:
+        async def send() -> None:
             request = ElectLeadersRequest(election_type=0, topic_partitions=None, timeout_ms=_TIMEOUT_MS)
-            answer = await self._caller.call(request, ElectLeadersResponse)
-            _raise(answer.error_code, None)
+            response = await self._connection.call(request, ElectLeadersResponse)
+            _raise(response.error_code, None)
 
-        await self._outcome("elect preferred leaders", ask)
+        await self._outcome("elect preferred leaders", send)
 
     async def _producer_id(self) -> None:
-        async def ask() -> None:
+        async def send() -> None:
             request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=60_000)
-            answer = await self._caller.call(request, InitProducerIdResponse)
-            _raise(answer.error_code, None)
-            self._history.producer_id(answer.producer_id)
+            response = await self._connection.call(request, InitProducerIdResponse)
+            _raise(response.error_code, None)
+            self._history.producer_id(response.producer_id)
 
-        await self._outcome("ask for a producer id", ask)
+        await self._outcome("allocate a producer id", send)
 
 
 def _raise(code: int, why: str | None) -> None:

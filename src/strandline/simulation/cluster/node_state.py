@@ -1,60 +1,37 @@
-"""What the simulation reads of a living node: attributes that any part of the node may read, nothing else."""
+"""The quorum and metadata state of a running node, read from public properties of the node and its Raft replica."""
 
 from __future__ import annotations
 
-from typing import NamedTuple, cast
+from typing import NamedTuple
 
 from strandline.node.node import Node
-from strandline.raft.machine.replica import Replica
 from strandline.raft.machine.states import Role
-from strandline.raft.machine.voters import VoterHistory
-from strandline.raft.shell.driver import Quorum
-from strandline.raft.shell.stored_log import StoredLog
 
 
 class NodeState(NamedTuple):
-    """What is seen of a node's memory."""
-
     role: str = ""
-    """Of the raft machine: Unattached, Follower, Leader, …; nothing before the quorum has started."""
+    """Name of the Raft role: Unattached, Follower, Leader, …; empty before the quorum has started."""
     epoch: int = 0
     leader_id: int = -1
     high_watermark: int = 0
     committed: int = 0
-    """The offset that the image's committed view stands at."""
+    """The offset of the image's committed view."""
     replayed: int = 0
-    """The first offset that the image has not seen, committed or not."""
+    """The first offset that the image has not replayed, committed or not."""
     is_active: bool = False
-    """The controller of this node may decide."""
+    """This node is the active controller."""
     log_end: int = 0
     state: Role | None = None
-    """The machine's own, which is another object after each transition."""
+    """The role itself: a different object after each transition."""
 
 
 NOT_STARTED = NodeState()
 
 
-def replica_of(quorum: Quorum) -> Replica | None:
-    """The machine, whose properties tell what it is and believes."""
-    found: Replica | None = getattr(quorum, "_replica", None)
-    return found
-
-
-def voters_of(quorum: Quorum) -> VoterHistory | None:
-    """Whom it counts as voters, and by which record."""
-    log = getattr(quorum, "_log", None)
-    return None if log is None else cast(StoredLog, log).history
-
-
-def is_active(quorum: Quorum) -> bool:
-    """Whether the controller of this node may decide."""
-    return replica_of(quorum) is not None and quorum.is_leader
-
-
-def look(node: Node, before: NodeState) -> NodeState:
-    """`before` itself when nothing is different: that is what happens after nearly every event, and must be cheap."""
+def read_node_state(node: Node, before: NodeState) -> NodeState:
+    """Called after every event; returns `before` itself if nothing has changed, which is cheap and the usual case."""
     quorum = node.quorum
-    replica = None if quorum is None else replica_of(quorum)
+    replica = None if quorum is None else quorum.replica
     if quorum is None or replica is None:
         return NOT_STARTED
     role, epoch, high_watermark = replica.role, replica.epoch, replica.high_watermark or 0

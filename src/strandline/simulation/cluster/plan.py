@@ -1,11 +1,10 @@
-"""Everything that a seed decides before a run begins: who there is, how small their limits, what hurts them and when.
+"""Everything that a seed decides before a run starts: the nodes, their configs, the faults and their times.
 
-A plan is a value: the same plan gives the same run, and a plan with fewer faults is how a failure is shrunk. What
-depends on how the run goes (who leads when the fault strikes) is decided at that moment, from a number in the plan.
+A plan is a value: equal plans give equal runs, and a failure is shrunk by removing faults from its plan. What depends
+on the course of the run (such as which node leads when a fault happens) is decided then, from a number in the plan.
 
-Each seed takes some of the faults, not all of them ("swarm testing": where everything goes wrong all the time, nothing
-ever gets far enough to break in an interesting way), and limits so small that what happens once a day in a large
-cluster happens every second in this one.
+Each seed draws some of the faults, not all of them ("swarm testing": when everything fails all the time, no run gets
+far enough to break in an interesting way), and limits so small that rare events happen every second.
 """
 
 from __future__ import annotations
@@ -17,31 +16,31 @@ from random import Random
 from strandline.simulation.network import Weather
 
 FAULTS: Mapping[str, str] = {
-    "kill": "a node, the leader, a majority or all are killed as by kill -9, and started again",
-    "stop": "a node is stopped in good order, and started again",
-    "power": "as kill, but what was not synced may be lost, sectors torn",
-    "moment": "a node is killed or loses power in the middle of its disk work",
-    "pause": "a node, the leader or a majority is stopped as by SIGSTOP, and goes on",
-    "partition": "one is cut off, or two halves, a ring, a bridge, one way only, or clients",
-    "lag": "all that one node sends or hears takes long",
-    "reset": "connections break in the middle of a message",
-    "late": "what a node has said stands still on its way, and arrives when the node was killed and has a successor",
-    "firewall": "connections to a broker break, and nothing more gets through for a while",
+    "kill": "one node, the leader, a majority or all nodes are killed as by kill -9, and restarted",
+    "stop": "a node is stopped cleanly and restarted",
+    "power": "as kill, but unsynced writes may be lost and sectors torn",
+    "moment": "a node is killed or loses power in the middle of its disk operations",
+    "pause": "one node, the leader, a majority or all nodes are paused as by SIGSTOP, and resumed",
+    "partition": "network partition: one node, two halves, a ring, a bridge, one direction only, or clients",
+    "lag": "messages from and to one node are delayed",
+    "reset": "connections are reset in the middle of a message",
+    "late": "messages of a node are held back and arrive after the node was killed and restarted",
+    "firewall": "connections of a broker are reset, and its links are blocked for a while",
     "clock": "the wall clock of a node is set forward or back",
-    "drift": "clocks run at different rates from the start",
-    "io": "a sync or a read of the metadata fails, once; the node stops and is started again",
+    "drift": "the clocks of the nodes run at different rates from the start",
+    "io": "one sync, read or write in the metadata directory fails; the node stops and is restarted",
     "full": "a disk is full for a while",
     "voters": "controllers join and leave the quorum; a disk is wiped and its node joins as a new voter",
     "brokers": "brokers join, leave and are unregistered",
 }
 
 LOSE_POWER = frozenset({"power", "moment", "late"})
-"""Those that cost what was not synced."""
+"""The faults that may lose unsynced writes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Node ids. One that is in both lists is controller and broker; spares exist from the start and join later."""
+    """Node ids. An id in both lists is a combined node; spares exist from the start and may join later."""
 
     controllers: tuple[int, ...]
     brokers: tuple[int, ...]
@@ -55,7 +54,7 @@ class Layout:
 
     def describe(self) -> str:
         both = [node for node in self.controllers if node in self.brokers]
-        how = "fixed" if self.static_voters else "in the log"
+        how = "static" if self.static_voters else "dynamic"
         named = f"controllers {list(self.controllers)} (voters {how}), brokers {list(self.brokers)}"
         return named + (f", both {both}" if both else "")
 
@@ -66,18 +65,18 @@ class PlannedFault:
     at_ms: int
     length_ms: int
     draw: int
-    """Decides at the moment itself who is hurt, and how badly."""
+    """Seed of what is decided when the fault happens, such as the nodes it affects."""
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What a person asks for on the command line; None leaves it to the seed."""
+    """Choices of the user; None leaves them to the seed."""
 
     minutes: float = 0.5
     layout: Layout | None = None
     faults: Sequence[str] | None = None
-    settings: Mapping[str, str] = field(default_factory=dict)
-    """Beside those that the seed draws."""
+    configs: Mapping[str, str] = field(default_factory=dict)
+    """Override those that the seed draws."""
     producers: int | None = None
 
 
@@ -85,7 +84,7 @@ class Options:
 class Plan:
     seed: int
     layout: Layout
-    settings: Mapping[str, str]
+    configs: Mapping[str, str]
     weather: Weather
     faults: tuple[PlannedFault, ...]
     safety_ms: int
@@ -111,7 +110,7 @@ class Plan:
 
 
 def draw_plan(seed: int, options: Options | None = None) -> Plan:
-    """Each part has a generator of its own: what is asked for in one place leaves the others as they were."""
+    """Each part has its own random generator, so that an option for one part does not change the others."""
     options = options or Options()
     safety_ms = round(options.minutes * 60_000)
     kinds = _draw_kinds(Random(f"{seed}/kinds"), options.faults)
@@ -120,7 +119,7 @@ def draw_plan(seed: int, options: Options | None = None) -> Plan:
     return Plan(
         seed,
         options.layout or draw_layout(Random(f"{seed}/layout")),
-        {**_draw_settings(Random(f"{seed}/settings")), **options.settings},
+        {**_draw_configs(Random(f"{seed}/settings")), **options.configs},
         _draw_weather(Random(f"{seed}/weather")),
         _draw_faults(Random(f"{seed}/faults"), [kind for kind in kinds if kind != "drift"], safety_ms),
         safety_ms,
@@ -180,11 +179,11 @@ def _draw_weather(random: Random) -> Weather:
     )
 
 
-def _draw_settings(random: Random) -> dict[str, str]:
-    """Kafka's keys. Sessions outlast heartbeats and requests the half second that a fetch may wait, whatever is drawn:
-    settings that contradict each other keep nobody's promises."""
+def _draw_configs(random: Random) -> dict[str, str]:
+    """Configs that fit together: sessions are longer than heartbeat intervals, and request timeouts longer than the
+    half second that a fetch may wait."""
     fetch_ms = random.choice((600, 1_000, 2_000))
-    # A snapshot stays for as long as it takes to fetch it in such pieces.
+    # A snapshot must be retained for as long as fetching it in pieces of this size takes.
     kept_bytes, piece_bytes = random.choice(((1_000, 1_048_576), (5_000, 1_000), (100_000, 300), (1_000_000, 64)))
     heartbeat_ms = random.choice((100, 300, 1_000))
     return {

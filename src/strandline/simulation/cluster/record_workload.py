@@ -1,8 +1,8 @@
-"""A producer and a consumer beside those who change metadata: our own client, on machines of their own.
+"""A producer and a consumer of one topic: our own client, on machines of their own.
 
-The topic has three replicas where there are three brokers, two of which must have a record before it is acknowledged.
-Where machines lose power, the promise holds for topics that are flushed (replicated mode promises less), so that is
-what the topic is then. A wiped disk may cost more than that: then nothing is expected of what was written.
+The topic has up to three replicas, and min.insync.replicas is two where possible. If machines lose power, the topic is
+flushed with every message, since replication alone does not guarantee records then. After a disk was wiped, records are
+not checked.
 """
 
 from __future__ import annotations
@@ -19,26 +19,26 @@ from strandline.model.ids import TopicPartition
 from strandline.protocol.messages.list_offsets import LATEST
 from strandline.runtime.world import World
 from strandline.simulation.cluster.cluster import Cluster
-from strandline.simulation.cluster.record_history import Records
-from strandline.simulation.cluster.replica_state import RECORDS
-from strandline.simulation.cluster.topic_history import History, TopicState
+from strandline.simulation.cluster.record_history import RecordHistory
+from strandline.simulation.cluster.replica_state import RECORDS_PREFIX
+from strandline.simulation.cluster.topic_history import TopicHistory, TopicState
 from strandline.simulation.cluster.violation import Violation
 
 READABLE_S = 60
-_RUSHED_MS = 10
+_BURST_PAUSE_MS = 10
 _SETTINGS = ClientSettings(connect_timeout_ms=1_000, request_timeout_ms=3_000, metadata_max_age_ms=1_000)
 
 
-class Traffic:
-    """One topic: who writes it, who reads it, and what both were told."""
+class RecordWorkload:
+    """One topic with its producer, its consumer and the history of its records."""
 
-    def __init__(self, number: int, cluster: Cluster, history: History) -> None:
+    def __init__(self, number: int, cluster: Cluster, history: TopicHistory) -> None:
         self._cluster = cluster
         self._history = history
         self._random = cluster.simulation.random(f"traffic{number}")
-        self._topic = f"{RECORDS}{number}"
+        self._topic = f"{RECORDS_PREFIX}{number}"
         self._in_flight = self._random.choice((1, 5))
-        self.records = Records(one_at_a_time=self._in_flight == 1)
+        self.records = RecordHistory(one_at_a_time=self._in_flight == 1)
         self.partitions: list[TopicPartition] = []
         self.writer = f"writer{number}"
         self.reader = f"reader{number}"
@@ -60,21 +60,21 @@ class Traffic:
             await self._create(client)
             async with client.producer(settings) as producer:
                 while not self.stopping:
-                    await self._cluster.rest(self._random, self._cluster.plan.pace_ms, rushed_ms=_RUSHED_MS)
+                    await self._cluster.pause_client(self._random, self._cluster.plan.pace_ms, burst_ms=_BURST_PAUSE_MS)
                     await self._burst(producer)
 
     def _client(self, world: World) -> Client:
         return Client(world, self._cluster.bootstrap(), _SETTINGS)
 
     async def _create(self, client: Client) -> None:
-        """Once, however often it has to be asked for."""
+        """Retries until the topic exists."""
         plan = self._cluster.plan
         factor = min(3, len(plan.layout.brokers))
         configs = {"min.insync.replicas": str(min(2, factor)), "retention.ms": "-1"}
         if self._random.random() < 0.3 or plan.loses_power:
             configs["flush.messages"] = "1"
         state = TopicState(self._random.randint(1, 3), configs)
-        self._history.began(self._topic, state)
+        self._history.requested(self._topic, state)
         while not self.stopping:
             try:
                 await client.topics.create(
@@ -98,7 +98,7 @@ class Traffic:
             try:
                 delivery = await producer.send(partition.topic, value, partition=partition.partition)
             except KafkaError:
-                continue  # it was never taken
+                continue  # the producer did not accept it
             delivery.add_done_callback(partial(self._settled, value))
 
     def _settled(self, value: bytes, delivery: Delivery) -> None:
@@ -107,11 +107,11 @@ class Traffic:
         if delivery.exception() is not None:
             self.records.failed += 1
             return
-        told: Delivered = delivery.result()
-        self.records.acked(TopicPartition(told.topic, told.partition), told.offset, value)
+        delivered: Delivered = delivery.result()
+        self.records.acked(TopicPartition(delivered.topic, delivered.partition), delivered.offset, value)
 
     async def read(self, world: World) -> None:
-        """Everything as it comes, and now and then where it ends."""
+        """Consumes all records, and now and then lists the end offsets."""
         while not self.partitions and not self.stopping:
             await asyncio.sleep(0.1)
         async with self._client(world) as client, client.fetcher(FetcherSettings(max_wait_ms=300)) as fetcher:
@@ -125,9 +125,7 @@ class Traffic:
                         self.records.end_seen(f"{self.reader}'s fetch", fetched.partition, fetched.high_watermark)
                 except KafkaError as error:
                     if error.code is ErrorCode.OFFSET_OUT_OF_RANGE and not self.is_excused():
-                        raise Violation(
-                            "I-11", f"what {self.reader} has read is not there any more: {error}"
-                        ) from error
+                        raise Violation("I-11", f"records that {self.reader} has read are missing: {error}") from error
                     await asyncio.sleep(0.2)
                 if self._random.random() < 0.2:
                     await self._ends(client)
@@ -141,12 +139,12 @@ class Traffic:
         for partition, found in listed.items():
             if isinstance(found, ListedOffset):
                 if not self.is_excused():
-                    self.records.end_seen(f"{self.reader}'s question", partition, found.offset)
+                    self.records.end_seen(f"{self.reader}'s ListOffsets", partition, found.offset)
                 ends[partition] = found.offset
         return ends
 
     async def read_back(self, world: World) -> None:
-        """After healing: all of it, and what is there is compared with what was promised."""
+        """After healing: reads all records and compares them with the history."""
         if self.is_excused():
             return
         loop = asyncio.get_running_loop()
@@ -154,7 +152,7 @@ class Traffic:
         async with self._client(world) as client:
             while len(ends := await self._ends(client)) < len(self.partitions):
                 if loop.time() > deadline_s:
-                    raise Violation("liveness", f"{READABLE_S} s after healing {self._topic} cannot be read")
+                    raise Violation("liveness", f"{READABLE_S} s after healing {self._topic} is not readable")
                 await asyncio.sleep(0.2)
             for partition, end in ends.items():
                 self.records.check(partition, await self._all_of(client, partition, end, deadline_s))

@@ -1,6 +1,6 @@
-"""What the simulation sees of the partitions that brokers keep: where logs end, who leads, who is counted.
+"""The state of partition replicas on running brokers: log ends, high watermarks, leaders, ISR.
 
-Looked at after every event of a broker, and so only the few that have records: the topics of `traffic.py`.
+Read after every event of a broker, and therefore only for the few topics with records (record_workload.py).
 """
 
 from __future__ import annotations
@@ -15,31 +15,31 @@ from strandline.replication.partition import Partition
 from strandline.replication.table import PartitionTable
 from strandline.simulation.cluster.cluster import Member
 
-RECORDS = "records"
-"""What the names of the topics begin with that are looked at."""
+RECORDS_PREFIX = "records"
+"""Prefix of the names of the topics whose replicas are read."""
 
 
 class ReplicaState(NamedTuple):
-    """One partition on one broker, whose log is open."""
+    """One partition on one broker whose log is open."""
 
     log: PartitionLog
     end: int
     high_watermark: int
-    """As the log knows it."""
-    cuts: int
-    """How often the log was cut."""
+    """That of the log."""
+    truncations: int
+    """How often the log was truncated."""
     leader: Leader | None
-    """The machine, if this broker leads; another object for each leadership."""
+    """The leader's machine if this broker leads; a different object for each leader epoch."""
     isr: tuple[int, ...] = ()
     proposed: IsrChange | None = None
-    told: int = 0
-    """The high watermark of this leadership."""
-    believed: tuple[int, ...] = ()
-    """How far followers are, as they have said."""
+    leader_high_watermark: int = 0
+    """That of the leader's machine."""
+    follower_ends: tuple[int, ...] = ()
+    """Log ends of the followers, as known to the leader."""
 
 
 class ReplicaStates:
-    """Of one process."""
+    """The replicas of one broker process, and what they were at the last read."""
 
     def __init__(self, member: Member) -> None:
         self._member = member
@@ -48,15 +48,15 @@ class ReplicaStates:
         self._committed = -1
         self._seen: dict[PartitionKey, ReplicaState] = {}
 
-    def look(self) -> Iterator[tuple[Partition, ReplicaState | None, ReplicaState]]:
-        """What is different from the last time: the partition, what it was, what it is."""
+    def changes(self) -> Iterator[tuple[Partition, ReplicaState | None, ReplicaState]]:
+        """(Partition, state before, state now) for each replica that has changed since the last call."""
         node = self._member.node
         if node is None or node.broker is None:
             return
         table, committed = node.broker.broker.partitions, node.image.committed.moment
         if len(table) != self._table_size or committed != self._committed:
             self._table_size, self._committed = len(table), committed
-            self._watched = [each for each in table if each.topic_partition.topic.startswith(RECORDS)]
+            self._watched = [each for each in table if each.topic_partition.topic.startswith(RECORDS_PREFIX)]
         for partition in self._watched:
             if partition.log is None:
                 continue
@@ -70,15 +70,21 @@ class ReplicaStates:
 def replica_state_of(log: PartitionLog, leader: Leader | None) -> ReplicaState:
     if leader is None:
         return ReplicaState(log, log.log_end_offset, log.high_watermark, log.generation, None)
-    believed = tuple([remote.log_end_offset for remote in leader.remotes.values()])
-    told = leader.high_watermark.value
     return ReplicaState(
-        log, log.log_end_offset, log.high_watermark, log.generation, leader, leader.isr, leader.proposed, told, believed
+        log,
+        log.log_end_offset,
+        log.high_watermark,
+        log.generation,
+        leader,
+        leader.isr,
+        leader.proposed,
+        leader.high_watermark.value,
+        tuple([remote.log_end_offset for remote in leader.remotes.values()]),
     )
 
 
 def partition_on(member: Member, key: PartitionKey) -> Partition | None:
-    """As this broker keeps it, if it runs and has had a use for it."""
+    """The broker's replica of the partition, if the broker runs and has loaded it."""
     node = member.node if member.running else None
     if node is None or node.broker is None:
         return None

@@ -1,7 +1,7 @@
-"""Listens to what nodes say to each other: requests and answers of a few APIs, decoded at the moment they are written.
+"""Decodes requests and responses of a few APIs from the bytes on the network, at the moment they are written.
 
-What is said is what counts: a promise is broken when it leaves the node, whether or not the message arrives. When a
-request arrived matters too: what the one who answers could know then.
+A violation happens when a message leaves the node, whether or not it arrives. The arrival of a request is reported too:
+checkers compare the response with what the receiver could know by then.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _CORRELATION = Struct(">i")
 
 @dataclass(slots=True, weakref_slot=True, eq=False)
 class ObservedRequest:
-    """A request of interest."""
+    """A request of an observed API."""
 
     source: str
     target: str
@@ -34,25 +34,26 @@ class ObservedRequest:
     connection: SimTransport | None = None
 
     @property
-    def is_over(self) -> bool:
-        """No answer would reach anybody."""
+    def is_abandoned(self) -> bool:
+        """A response could not be delivered any more."""
         connection = self.connection
         return connection is None or connection.closed or connection.peer.closed
 
 
 @dataclass(slots=True)
 class ObservedConnection:
-    """One connection: bytes that do not make a frame yet, and questions without an answer."""
+    """One connection: the bytes of incomplete frames, and the requests without a response."""
 
     apis: frozenset[ApiKey]
-    asking: bytearray = field(default_factory=bytearray)
-    arriving: bytearray = field(default_factory=bytearray)
-    answering: bytearray = field(default_factory=bytearray)
-    open: dict[int, ObservedRequest] = field(default_factory=dict)
+    written: bytearray = field(default_factory=bytearray)
+    arrived: bytearray = field(default_factory=bytearray)
+    responses: bytearray = field(default_factory=bytearray)
+    in_flight: dict[int, ObservedRequest] = field(default_factory=dict)
 
 
 class RequestTap:
-    """Installed as the tap of a fabric. Connections to listeners on these ports only; other APIs cost a glance."""
+    """Installed as the tap of a fabric. Observes connections to the given ports; of other APIs it reads only the
+    key."""
 
     def __init__(
         self,
@@ -63,66 +64,66 @@ class RequestTap:
         on_arrival: Callable[[ObservedRequest], None],
         on_response: Callable[[ObservedRequest, Message], None],
     ) -> None:
-        """`apis` by port."""
+        """`apis`: the observed APIs by port."""
         self._apis = {port: frozenset(some) for port, some in apis.items()}
         self._on_request = on_request
         self._on_arrival = on_arrival
         self._on_response = on_response
-        self._conversations: dict[SimTransport, ObservedConnection] = {}
+        self._connections: dict[SimTransport, ObservedConnection] = {}
         fabric.tap = self
 
     def written(self, sender: SimTransport, data: bytes) -> None:
-        conversation = self._conversation(sender if sender.is_client else sender.peer)
-        if conversation is None:
+        connection = self._connection_of(sender if sender.is_client else sender.peer)
+        if connection is None:
             return
         if sender.is_client:
-            for frame in _frames(conversation.asking, data):
-                self._request(sender, conversation, frame)
+            for frame in _frames(connection.written, data):
+                self._request(sender, connection, frame)
         else:
-            for frame in _frames(conversation.answering, data):
-                self._response(conversation, frame)
+            for frame in _frames(connection.responses, data):
+                self._response(connection, frame)
 
     def arrived(self, sender: SimTransport, data: bytes) -> None:
-        conversation = self._conversations.get(sender) if sender.is_client else None
-        if conversation is not None:
-            for frame in _frames(conversation.arriving, data):
+        connection = self._connections.get(sender) if sender.is_client else None
+        if connection is not None:
+            for frame in _frames(connection.arrived, data):
                 key, _, correlation_id = _REQUEST.unpack_from(frame)
-                if key in conversation.apis and correlation_id in conversation.open:
-                    self._on_arrival(conversation.open[correlation_id])
+                if key in connection.apis and correlation_id in connection.in_flight:
+                    self._on_arrival(connection.in_flight[correlation_id])
 
-    def _conversation(self, asker: SimTransport) -> ObservedConnection | None:
-        conversation = self._conversations.get(asker)
-        port = asker.get_extra_info("peername")[1]
-        if conversation is None and port in self._apis:
-            for ended in [each for each in self._conversations if each.closed and each.peer.closed]:
-                del self._conversations[ended]
-            conversation = self._conversations[asker] = ObservedConnection(self._apis[port])
-        return conversation
+    def _connection_of(self, client: SimTransport) -> ObservedConnection | None:
+        connection = self._connections.get(client)
+        port = client.get_extra_info("peername")[1]
+        if connection is None and port in self._apis:
+            for ended in [each for each in self._connections if each.closed and each.peer.closed]:
+                del self._connections[ended]
+            connection = self._connections[client] = ObservedConnection(self._apis[port])
+        return connection
 
-    def _request(self, sender: SimTransport, conversation: ObservedConnection, frame: bytes) -> None:
+    def _request(self, sender: SimTransport, connection: ObservedConnection, frame: bytes) -> None:
         key, version, correlation_id = _REQUEST.unpack_from(frame)
-        if key not in conversation.apis:
+        if key not in connection.apis:
             return
         _, position = decode_header(frame)
         message = decode(API[key].request, version, frame, position)[0]
-        asked = ObservedRequest(sender.machine, sender.peer.machine, ApiKey(key), version, message, sender)
-        conversation.open[correlation_id] = asked
-        self._on_request(asked)
+        observed = ObservedRequest(sender.machine, sender.peer.machine, ApiKey(key), version, message, sender)
+        connection.in_flight[correlation_id] = observed
+        self._on_request(observed)
 
-    def _response(self, conversation: ObservedConnection, frame: bytes) -> None:
-        asked = conversation.open.pop(_CORRELATION.unpack_from(frame)[0], None)
-        if asked is not None:
-            api = API[asked.api]
-            _, position = decode_response_header(frame, api, asked.version)
-            self._on_response(asked, decode(api.response, asked.version, frame, position)[0])
+    def _response(self, connection: ObservedConnection, frame: bytes) -> None:
+        observed = connection.in_flight.pop(_CORRELATION.unpack_from(frame)[0], None)
+        if observed is not None:
+            api = API[observed.api]
+            _, position = decode_response_header(frame, api, observed.version)
+            self._on_response(observed, decode(api.response, observed.version, frame, position)[0])
 
 
-def _frames(waiting: bytearray, data: bytes) -> Iterator[bytes]:
-    waiting += data
-    while len(waiting) >= 4:
-        (size,) = _SIZE.unpack_from(waiting)
-        if len(waiting) < size + 4:
+def _frames(buffer: bytearray, data: bytes) -> Iterator[bytes]:
+    buffer += data
+    while len(buffer) >= 4:
+        (size,) = _SIZE.unpack_from(buffer)
+        if len(buffer) < size + 4:
             return
-        frame = bytes(waiting[4 : size + 4])
-        del waiting[: size + 4]
+        frame = bytes(buffer[4 : size + 4])
+        del buffer[: size + 4]
         yield frame

@@ -1,4 +1,4 @@
-"""One seed, from its plan to its outcome: start, hurt, heal, settle; checkers look on all the while."""
+"""Runs one plan: starts the cluster, injects faults with all checkers active, heals, and waits for recovery."""
 
 from __future__ import annotations
 
@@ -12,13 +12,11 @@ from collections.abc import Callable, Mapping
 from contextvars import Context
 from dataclasses import dataclass, field, replace
 
-from strandline.simulation.cluster.checker import Checker, Observer
-from strandline.simulation.cluster.checkers.broker_fencing import LiveBrokersAreNotFenced
-from strandline.simulation.cluster.checkers.controlled_shutdown import (
-    FailedBrokersAreFenced,
-    LeadershipMovesBeforeShutdown,
-)
+from strandline.simulation.cluster.checker import Checker, CheckerRunner
+from strandline.simulation.cluster.checkers.broker_fencing import FailedBrokersAreFenced, LiveBrokersAreNotFenced
+from strandline.simulation.cluster.checkers.controlled_shutdown import LeadershipMovesBeforeShutdown
 from strandline.simulation.cluster.checkers.election_safety import OneLeaderPerEpoch
+from strandline.simulation.cluster.checkers.epochs import EpochsNeverDecrease
 from strandline.simulation.cluster.checkers.image_replay import ImageMatchesRecords
 from strandline.simulation.cluster.checkers.isr_durability import IsrHoldsCommittedRecords
 from strandline.simulation.cluster.checkers.leader_stability import (
@@ -32,7 +30,7 @@ from strandline.simulation.cluster.checkers.partition_changes import (
     NoUncleanElections,
     ReassignmentsCompleteInSync,
 )
-from strandline.simulation.cluster.checkers.partition_consistency import EpochsNeverDecrease, PartitionsAreConsistent
+from strandline.simulation.cluster.checkers.partition_consistency import PartitionsAreConsistent
 from strandline.simulation.cluster.checkers.pending_requests import LostLeadershipFailsPendingRequests
 from strandline.simulation.cluster.checkers.producer_ids import ProducerIdBlocksAreUnique
 from strandline.simulation.cluster.checkers.quorum_commits import QuorumCommitsAreDurable
@@ -50,19 +48,19 @@ from strandline.simulation.cluster.chronicle import Chronicle
 from strandline.simulation.cluster.cluster import Cluster
 from strandline.simulation.cluster.committed_records import CommittedRecords
 from strandline.simulation.cluster.faults import Faults, raise_error
-from strandline.simulation.cluster.liveness import settled
+from strandline.simulation.cluster.liveness import until_settled
 from strandline.simulation.cluster.metadata_model import MetadataModel
-from strandline.simulation.cluster.metadata_workload import Worker
+from strandline.simulation.cluster.metadata_workload import MetadataWorker
 from strandline.simulation.cluster.plan import Plan
-from strandline.simulation.cluster.record_workload import Traffic
-from strandline.simulation.cluster.topic_history import History
+from strandline.simulation.cluster.record_workload import RecordWorkload
+from strandline.simulation.cluster.topic_history import TopicHistory
 from strandline.simulation.cluster.violation import Violation
 from strandline.simulation.loop import Deadlock, LimitReached, VirtualLoop
 from strandline.simulation.process import current_process
 from strandline.simulation.world import Simulation, UnhandledErrors
 
 _SETTLING_S = 180
-_ANSWERED_S = 20
+_RESPONSE_S = 20
 _MAX_STEPS = 1_000_000
 
 
@@ -77,19 +75,19 @@ class Outcome:
     unknown: int = 0
     committed: int = 0
     delivered: int = 0
-    """Records that producers were told of."""
+    """Records acknowledged to producers."""
     faults: Counter[str] = field(default_factory=Counter)
     story: list[str] = field(default_factory=list)
     details: str = ""
-    """Where a program failed that was not meant to."""
+    """The stack trace of an unexpected error."""
 
 
 def run_plan(plan: Plan, on_line: Callable[[str], None] | None = None) -> Outcome:
-    """`on_line` hears what nodes log, as they log it."""
+    """`on_line` receives the log lines of the nodes."""
     try:
         return _run(plan, on_line)
     finally:
-        _clear_away()
+        _collect_garbage()
 
 
 def _run(plan: Plan, on_line: Callable[[str], None] | None) -> Outcome:
@@ -117,15 +115,15 @@ def _run(plan: Plan, on_line: Callable[[str], None] | None) -> Outcome:
         outcome.steps = simulation.loop.steps
         outcome.virtual_s = simulation.loop.now_us / 1_000_000
         outcome.acknowledged, outcome.unknown = run.history.acknowledged, run.history.unknown
-        outcome.delivered = sum(traffic.records.acknowledged for traffic in run.traffics)
-        outcome.committed = run.cluster.ledger.end
+        outcome.delivered = sum(workload.records.acknowledged for workload in run.record_workloads)
+        outcome.committed = run.cluster.metadata.end
         outcome.faults, outcome.story = chronicle.faults, chronicle.story()
     return outcome
 
 
-def _clear_away() -> None:
-    """What nodes leave behind when they are thrown away in the middle. (A node that starts freezes what there is, for
-    it means to live long; here it does not.) Clean-ups that begin now have nothing to say."""
+def _collect_garbage() -> None:
+    """Frees the nodes of the run, which were dropped without being stopped. (A starting node calls gc.freeze, since it
+    expects to live long.) Warnings of coroutines closed now are suppressed."""
     hook, sys.unraisablehook = sys.unraisablehook, lambda _: None
     try:
         gc.unfreeze()
@@ -139,49 +137,49 @@ class Run:
         self._plan = plan
         self._chronicle = chronicle
         self.cluster = cluster = Cluster(simulation, plan, chronicle)
-        ledger, scribe = cluster.ledger, MetadataModel()
-        ledger.tell(scribe.replay)
-        waterlines = CommittedRecords(cluster, scribe)
-        self.history = History(ledger)
-        self.traffics = [Traffic(number + 1, cluster, self.history) for number in range(plan.producers)]
+        metadata, model = cluster.metadata, MetadataModel()
+        metadata.subscribe(model.replay)
+        committed_records = CommittedRecords(cluster, model)
+        self.history = TopicHistory(metadata)
+        self.record_workloads = [RecordWorkload(number + 1, cluster, self.history) for number in range(plan.producers)]
         checkers: list[Checker] = [
             OneLeaderPerEpoch(),
             VotesAreDurable(cluster),
-            QuorumCommitsAreDurable(cluster, ledger),
-            MetadataAgreesEverywhere(cluster, ledger),
-            PartitionsAreConsistent(ledger, plan.settings),
-            EpochsNeverDecrease(ledger, chronicle),
+            QuorumCommitsAreDurable(cluster, metadata),
+            MetadataAgreesEverywhere(cluster, metadata),
+            PartitionsAreConsistent(metadata, plan.configs),
+            EpochsNeverDecrease(metadata, chronicle),
             StaleBrokerEpochsAreRejected(cluster),
             StaleIsrProposalsAreRejected(cluster),
             StaleRegistrationsAreRejected(cluster),
             OneProcessPerBroker(cluster),
             LiveBrokersAreNotFenced(cluster),
-            ImageMatchesRecords(ledger, scribe),
-            NoUncleanElections(scribe, plan.settings),
-            ReassignmentsCompleteInSync(scribe),
-            FencedBrokersDoNotJoinIsr(scribe),
-            ProducerIdBlocksAreUnique(ledger),
+            ImageMatchesRecords(metadata, model),
+            NoUncleanElections(model, plan.configs),
+            ReassignmentsCompleteInSync(model),
+            FencedBrokersDoNotJoinIsr(model),
+            ProducerIdBlocksAreUnique(metadata),
             NoPreVoteAgainstReachableLeader(cluster),
             LeadersResignWithoutMajority(cluster),
             VoterSetsMatchTheLog(),
-            LeadershipMovesBeforeShutdown(cluster, scribe),
+            LeadershipMovesBeforeShutdown(cluster, model),
             FailedBrokersAreFenced(cluster),
             LostLeadershipFailsPendingRequests(cluster),
-            UncleanRestartsLoseEligibility(cluster, scribe),
-            waterlines,
+            UncleanRestartsLoseEligibility(cluster, model),
+            committed_records,
             MaximalIsrContainsCommittedIsr(cluster),
-            ReplicasAgree(cluster, waterlines),
-            IsrHoldsCommittedRecords(cluster, waterlines),
+            ReplicasAgree(cluster, committed_records),
+            IsrHoldsCommittedRecords(cluster, committed_records),
         ]
-        self._observer = Observer(cluster, checkers)
+        self._checker_runner = CheckerRunner(cluster, checkers)
 
     async def scenario(self) -> None:
         cluster = self.cluster
         faults = Faults(cluster)
-        workers = [Worker(number + 1, cluster, self.history) for number in range(self._plan.clients)]
+        workers = [MetadataWorker(number + 1, cluster, self.history) for number in range(self._plan.clients)]
         programs = {worker.name: worker.run for worker in workers}
-        for traffic in self.traffics:
-            programs |= {traffic.writer: traffic.write, traffic.reader: traffic.read}
+        for workload in self.record_workloads:
+            programs |= {workload.writer: workload.write, workload.reader: workload.read}
         cluster.clients = list(programs)
         cluster.start()
         faults.start()
@@ -190,28 +188,28 @@ class Run:
             task.add_done_callback(raise_error)
         await asyncio.sleep(self._plan.safety_ms / 1000)
         await faults.heal()
-        await settled(cluster, self.history)
+        await until_settled(cluster, self.history)
         for worker in workers:
             worker.stopping = True
-        for traffic in self.traffics:
-            traffic.stopping = True
-        await self._clients_end(working)
-        for traffic in self.traffics:
-            await cluster.simulation.machine(f"{traffic.reader} again").boot(traffic.read_back)
-        self._observer.finish()
+        for workload in self.record_workloads:
+            workload.stopping = True
+        await self._until_clients_end(working)
+        for workload in self.record_workloads:
+            await cluster.simulation.machine(f"{workload.reader} again").boot(workload.read_back)
+        self._checker_runner.finish()
         self.history.check()
 
-    async def _clients_end(self, working: Mapping[str, asyncio.Task[None]]) -> None:
-        """What was sent before healing is answered soon after it."""
+    async def _until_clients_end(self, working: Mapping[str, asyncio.Task[None]]) -> None:
+        """Requests that were sent before healing must complete soon after it."""
         for name, task in working.items():
-            for _ in range(_ANSWERED_S * 10):
+            for _ in range(_RESPONSE_S * 10):
                 if task.done():
                     break
                 await asyncio.sleep(0.1)
             else:
-                excused = any(traffic.is_excused() for traffic in self.traffics if traffic.writer == name)
+                excused = any(workload.is_excused() for workload in self.record_workloads if workload.writer == name)
                 if not excused:
-                    raise Violation("liveness", f"{name} has waited for an answer for {_ANSWERED_S} s")
+                    raise Violation("liveness", f"{name} has waited {_RESPONSE_S} s for a response")
                 task.cancel()
 
 
@@ -225,7 +223,7 @@ def _with_notes(error: BaseException) -> str:
 
 
 class _NodeLogHandler(logging.Handler):
-    """Hears what nodes log. An error with a trace is a bug that somebody caught: it is raised after the event."""
+    """Handles log lines of the nodes. An error logged with a traceback is a bug: it ends the run after the event."""
 
     def __init__(self, on_line: Callable[[str], None] | None) -> None:
         super().__init__(logging.DEBUG if on_line is not None else logging.ERROR)
@@ -244,7 +242,7 @@ class _NodeLogHandler(logging.Handler):
     def __exit__(self, *_: object) -> None:
         self._logger.removeHandler(self)
         level, self._logger.propagate = self._before
-        self._logger.setLevel(level)  # which also forgets what loggers below took for granted
+        self._logger.setLevel(level)  # also clears the level caches of child loggers
 
     def emit(self, record: logging.LogRecord) -> None:
         if self.loop is None or self.loop.is_closed():
@@ -255,9 +253,9 @@ class _NodeLogHandler(logging.Handler):
             self._on_line(f"{self.loop.now_us / 1_000_000:10.4f} s  {who:<10} {record.getMessage()}")
         if record.levelno >= logging.ERROR and record.exc_info and self._bug is None:
             self._bug = record
-            self.loop.call_soon(self._complain, context=Context())
+            self.loop.call_soon(self._raise_bug, context=Context())
 
-    def _complain(self) -> None:
+    def _raise_bug(self) -> None:
         assert self._bug is not None and self._bug.exc_info is not None
         error = self._bug.exc_info[1]
         raise Violation("error", f"{self._bug.getMessage()}: {error!r}") from error

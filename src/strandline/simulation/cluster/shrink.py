@@ -1,7 +1,7 @@
-"""A failing plan made smaller: fewer faults, fewer clients, less time, as long as the same invariant breaks.
+"""Shrinks a failing plan: fewer faults, fewer clients, less time, as long as the same invariant is violated.
 
-Every candidate is run anew. Taking a fault away changes everything that is drawn after it, so the smaller run is a
-different one; what counts is that it breaks the same promise, and that a person can read it.
+Every candidate is run. Removing a fault changes all later random draws, so the smaller run is a different one; it only
+has to violate the same invariant and be short enough to read.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from strandline.simulation.cluster.run import Outcome, run_plan
 
 
 def shrink(failed: Outcome, at_most: int = 60, run: Callable[[Plan], Outcome] = run_plan) -> Outcome:
-    """The smallest failure found with so many runs; the one given if nothing smaller fails in the same way."""
+    """The smallest failure found in `at_most` runs; `failed` itself if no smaller plan violates the same invariant."""
     assert failed.violation is not None
-    best, runs = _cut_time(failed), 0
+    best, runs = _without_later_faults(failed), 0
     improved = True
     while improved and runs < at_most:
         improved = False
@@ -26,20 +26,20 @@ def shrink(failed: Outcome, at_most: int = 60, run: Callable[[Plan], Outcome] = 
             runs += 1
             outcome = run(candidate)
             if outcome.violation is not None and outcome.violation.invariant == failed.violation.invariant:
-                best, improved = _cut_time(outcome), True
+                best, improved = _without_later_faults(outcome), True
                 break
     return best
 
 
-def _cut_time(outcome: Outcome) -> Outcome:
-    """Faults that would have struck after the end had no part in it."""
+def _without_later_faults(outcome: Outcome) -> Outcome:
+    """Removes the faults planned after the violation."""
     end_ms = round(outcome.virtual_s * 1000)
     faults = tuple(each for each in outcome.plan.faults if each.at_ms <= end_ms)
     return replace(outcome, plan=replace(outcome.plan, faults=faults))
 
 
 def smaller(plan: Plan) -> Iterator[Plan]:
-    """Large steps first: whole halves of the faults, then single ones; then whatever else makes a run complicated."""
+    """Large steps first: half of the faults, then fewer, then single faults, then everything else that adds events."""
     size = len(plan.faults) // 2
     while size >= 1:
         for begin in range(0, len(plan.faults), size):

@@ -1,8 +1,8 @@
-"""What clients asked for, what they were told, and whether the two agree with what is committed.
+"""Requested and acknowledged changes of topics, compared with the committed metadata.
 
-Each topic belongs to one worker, so the order of what concerns it is known. An operation that was answered holds from
-that instant: the ledger must have it. One whose answer never came may have happened, or may happen much later (its
-request may still be on its way): its topic is left alone from then on, and may be in either state.
+Each topic belongs to one worker, so the order of its changes is known. An acknowledged change must be committed at that
+instant. A change of unknown outcome may have happened, or may happen much later (its request may still be in flight):
+its topic is not changed any more and may be in either state.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ class TopicState:
     partitions: int
     configs: Mapping[str, str] = field(default_factory=dict)
     id: Uuid | None = None
-    """None until an answer has told it."""
+    """None until a response has named it."""
 
-    def is_met_by(self, found: TopicState | None) -> bool:
+    def matches(self, found: TopicState | None) -> bool:
         if found is None or (self.id is not None and self.id != found.id):
             return False
         return self.partitions == found.partitions and dict(self.configs) == dict(found.configs)
@@ -32,16 +32,16 @@ class TopicState:
 Possible = TopicState | None
 
 
-class History:
-    def __init__(self, ledger: CommittedMetadata) -> None:
-        self._ledger = ledger
+class TopicHistory:
+    def __init__(self, metadata: CommittedMetadata) -> None:
+        self._metadata = metadata
         self._possible: dict[str, tuple[Possible, ...]] = {}
         self._producer_ids: set[int] = set()
         self.acknowledged = 0
         self.unknown = 0
 
-    def began(self, topic: str, after: Possible) -> None:
-        """From now on both are possible."""
+    def requested(self, topic: str, after: Possible) -> None:
+        """From now on the former state and `after` are both possible."""
         self._possible[topic] = (*self._possible.get(topic, (None,)), after)
 
     def acked(self, topic: str, after: Possible) -> None:
@@ -49,27 +49,27 @@ class History:
         self._possible[topic] = (after,)
         self._check(topic, "is acknowledged")
 
-    def refused(self, topic: str, before: Possible) -> None:
-        """Nothing has changed, and nothing will."""
+    def rejected(self, topic: str, before: Possible) -> None:
+        """The change has not happened and will not happen."""
         self._possible[topic] = (before,)
 
     def producer_id(self, producer_id: int) -> None:
         if producer_id in self._producer_ids:
-            raise Violation("history", f"producer id {producer_id} is given out twice")
+            raise Violation("history", f"producer id {producer_id} is allocated twice")
         self._producer_ids.add(producer_id)
 
     def check(self) -> None:
-        """At the end: every topic that anybody asked for is in a state that it may be in, and there are no others."""
+        """At the end: every requested topic is in one of its possible states, and there are no other topics."""
         for topic in self._possible:
             self._check(topic, "at the end")
-        for found in self._ledger.image.committed.topics():
+        for found in self._metadata.image.committed.topics():
             if found.name not in self._possible:
-                raise Violation("history", f"topic {found.name} exists, and nobody created it")
+                raise Violation("history", f"topic {found.name} exists and was never requested")
 
     def _check(self, topic: str, when: str) -> None:
-        found = topic_state(self._ledger.image.committed, topic)
+        found = topic_state(self._metadata.image.committed, topic)
         possible = self._possible[topic]
-        if not any(each is found is None or (each is not None and each.is_met_by(found)) for each in possible):
+        if not any(each is found is None or (each is not None and each.matches(found)) for each in possible):
             expected = " or ".join(map(_words, possible))
             raise Violation("history", f"topic {topic} {when}: expected {expected}, committed is {_words(found)}")
 

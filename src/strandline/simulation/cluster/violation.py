@@ -1,10 +1,11 @@
-"""What a checker raises: an invariant by the name it has among the project's promises, and how it was broken."""
+"""The exception that checkers raise: the name of the violated invariant (docs/simulation.md) and what happened."""
 
 from __future__ import annotations
 
 
 class Violation(Exception):
-    """`invariant`: I-1 … I-11, "history", "liveness", or "error" where a program failed in a way nobody foresaw."""
+    """`invariant`: I-1 … I-11, "history", "liveness", a name from record_history.py, or "error" for unexpected
+    errors."""
 
     def __init__(self, invariant: str, why: str) -> None:
         super().__init__(invariant, why)
@@ -15,5 +16,5 @@ class Violation(Exception):
         return f"{self.invariant}: {self.why}"
 
     def bare(self) -> Violation:
-        """Without what caused it, which may not fit through a pipe between processes."""
+        """Without its cause, which may not be picklable."""
         return Violation(self.invariant, self.why)

@@ -1,4 +1,4 @@
-"""A node's metadata directory seen from outside: what is cached, what is certain, how far it agrees with the ledger."""
+"""A metadata directory read from its volume: what is cached, what is durable, what equals the committed log."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from strandline.raft.disk.snapshots import SnapshotWriter
 from strandline.raft.machine.values import QuorumState, SnapshotId
 from strandline.raft.machine.voters import Voter, VoterSet
 from strandline.simulation.cluster.committed_metadata import CommittedMetadata
-from strandline.simulation.cluster.metadata_files import METADATA_DIRECTORY, MetadataFiles, Voted
+from strandline.simulation.cluster.metadata_files import METADATA_DIRECTORY, MetadataFiles, QuorumStateFile
 from strandline.simulation.disk import SimDisk
 from strandline.simulation.volume import Fate
 from strandline.simulation.world import Machine, Simulation
@@ -24,7 +24,7 @@ VOTERS = VoterSet((Voter(1, Uuid.of(1, 1), (("CONTROLLER", Endpoint("node1", 909
 
 
 class Log:
-    """Segments written by hand."""
+    """A metadata log whose segments are written directly."""
 
     def __init__(self) -> None:
         self.machine: Machine = Simulation(1).machine("node")
@@ -53,7 +53,7 @@ def offsets(log: Log) -> list[int]:
     return [batch.base_offset for batch in log.files.batches()]
 
 
-def test_batches_are_read_over_segments_and_only_what_is_new() -> None:
+def test_batches_are_read_across_segments_and_incrementally() -> None:
     log = Log()
     log.append(2)
     assert offsets(log) == [0]
@@ -67,7 +67,7 @@ def test_batches_are_read_over_segments_and_only_what_is_new() -> None:
     assert (read.base_offset, read.next_offset) == (2, 3)
 
 
-def test_what_was_cut_is_not_seen_any_more() -> None:
+def test_truncated_batches_are_not_returned() -> None:
     log = Log()
     log.append()
     size = log.file.size()
@@ -79,7 +79,7 @@ def test_what_was_cut_is_not_seen_any_more() -> None:
     assert [(batch.base_offset, batch.epoch) for batch in log.files.batches()] == [(0, 1), (1, 2)]
 
 
-def test_a_log_that_began_anew_has_no_past() -> None:
+def test_batches_before_a_gap_are_not_returned() -> None:
     log = Log()
     log.append(3)
     log.roll(10)
@@ -87,57 +87,57 @@ def test_a_log_that_began_anew_has_no_past() -> None:
     assert offsets(log) == [10]
 
 
-def test_what_is_held_durably_is_what_was_synced_and_is_what_was_committed() -> None:
-    leader, follower, ledger = Log(), Log(), CommittedMetadata()
+def test_the_durable_end_counts_synced_batches_that_equal_the_committed_ones() -> None:
+    leader, follower, metadata = Log(), Log(), CommittedMetadata()
     for log in (leader, follower):
         log.append()
         log.append()
         log.file.sync()
         log.append()
-    ledger.extend(leader.files, 3)
-    assert ledger.end == 3
-    assert ledger.held_durably(follower.files) == 2
+    metadata.extend(leader.files, 3)
+    assert metadata.end == 3
+    assert metadata.durable_end(follower.files) == 2
     follower.file.sync()
-    assert ledger.held_durably(follower.files) == 3
+    assert metadata.durable_end(follower.files) == 3
     other = Log()
     other.append()
     other.append(epoch=7)
     other.file.sync()
-    assert ledger.held_durably(other.files) == 1
-    different = ledger.first_difference(other.files.batches(), 3)
+    assert metadata.durable_end(other.files) == 1
+    different = metadata.first_difference(other.files.batches(), 3)
     assert different is not None and different.base_offset == 1
 
 
-def test_a_snapshot_stands_for_everything_before_its_end() -> None:
-    log, ledger = Log(), CommittedMetadata()
-    assert ledger.held_durably(log.files) == 0
+def test_a_durable_snapshot_counts_up_to_its_end_offset() -> None:
+    log, metadata = Log(), CommittedMetadata()
+    assert metadata.durable_end(log.files) == 0
     snapshot_id = SnapshotId(20, 3)
     path = f"{METADATA_DIRECTORY}/{snapshot_id.file_name}"
     writer = SnapshotWriter(log.disk, path, epoch=3, metadata_version=25)
     writer.begin(last_timestamp=0, wall_ms=0)
-    assert log.files.certain_snapshot() is None
+    assert log.files.durable_snapshot() is None
     writer.finish(0)
-    assert log.files.certain_snapshot() == snapshot_id
-    assert ledger.held_durably(log.files) == 20
+    assert log.files.durable_snapshot() == snapshot_id
+    assert metadata.durable_end(log.files) == 20
     assert log.files.end() == (3, 20)
 
 
-def test_what_is_certain_of_quorum_state_is_what_a_power_loss_leaves() -> None:
+def test_the_durable_quorum_state_is_the_one_that_a_power_loss_leaves() -> None:
     log = Log()
     assert log.files.quorum_state() is None
     write_quorum_state(log.disk, METADATA_DIRECTORY, QuorumState(3, 1), kraft_version=1, voters=[])
     log.disk.fail("sync_dir", times=1)
     with pytest.raises(OSError):
         write_quorum_state(log.disk, METADATA_DIRECTORY, QuorumState(4, voted_id=2), kraft_version=1, voters=[])
-    certain, cached = log.files.quorum_state(), log.files.quorum_state(cached=True)
-    assert certain is not None and (certain.epoch, certain.leader_id) == (3, 1)
+    durable, cached = log.files.quorum_state(), log.files.quorum_state(cached=True)
+    assert durable is not None and (durable.epoch, durable.leader_id) == (3, 1)
     assert cached is not None and (cached.epoch, cached.voted_id) == (4, 2)
     log.machine.volume = log.machine.volume.after_power_loss(Random(1), Fate.LOST)
-    assert log.files.quorum_state() == log.files.quorum_state(cached=True) == certain
-    assert isinstance(certain, Voted)
+    assert log.files.quorum_state() == log.files.quorum_state(cached=True) == durable
+    assert isinstance(durable, QuorumStateFile)
 
 
-def test_the_last_voters_in_the_log_are_known() -> None:
+def test_the_last_voter_set_of_the_log_is_returned() -> None:
     log = Log()
     first = LeaderChangeMessage(version=0, leader_id=1)
     log.append(data=bytes(encode_control_batch([first], base_offset=0, epoch=1, timestamp=0)))

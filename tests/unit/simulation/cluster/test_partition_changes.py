@@ -1,4 +1,4 @@
-"""Who takes over a partition, told record by record: the scribe, and the checkers that listen to it."""
+"""The metadata model, and the checkers that are notified of its partition changes."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ def batch(*records: Message, base_offset: int = 0) -> MetadataBatch:
     return MetadataBatch(base_offset, base_offset + len(records), 1, 0, 0, False, records)
 
 
-def told(*records: Message) -> MetadataModel:
-    """Of topic t with one partition: 1 leads, 2 is in sync, 3 is not."""
-    scribe = MetadataModel()
-    NoUncleanElections(scribe, {})
-    ReassignmentsCompleteInSync(scribe)
+def replayed(*records: Message) -> MetadataModel:
+    """The records of topic t with one partition (leader 1, ISR 1 and 2, replica 3 out of sync), then `records`."""
+    model = MetadataModel()
+    NoUncleanElections(model, {})
+    ReassignmentsCompleteInSync(model)
     partition = kinds.PartitionRecord(partition_id=0, topic_id=TOPIC, replicas=[1, 2, 3], isr=[1, 2], leader=1)
-    scribe.replay(batch(kinds.TopicRecord(name="t", topic_id=TOPIC), partition, *records))
-    return scribe
+    model.replay(batch(kinds.TopicRecord(name="t", topic_id=TOPIC), partition, *records))
+    return model
 
 
 def change(
@@ -54,83 +54,80 @@ def change(
     )
 
 
-def test_one_that_is_in_sync_or_eligible_may_lead() -> None:
-    scribe = told(change(leader=2, isr=[2], elr=[1]), change(leader=1, isr=[1], elr=[]))
-    assert scribe.partitions[KEY].leader == 1
+def test_a_member_of_isr_or_elr_may_be_elected() -> None:
+    model = replayed(change(leader=2, isr=[2], elr=[1]), change(leader=1, isr=[1], elr=[]))
+    assert model.partitions[KEY].leader == 1
 
 
-def test_one_that_was_not_in_sync_may_not() -> None:
-    with pytest.raises(Violation, match=r"I-6.*neither in sync nor eligible"):
-        told(change(leader=3, isr=[3]))
+def test_a_replica_outside_isr_and_elr_may_not_be_elected() -> None:
+    with pytest.raises(Violation, match=r"I-6.*neither in the ISR nor in the ELR"):
+        replayed(change(leader=3, isr=[3]))
 
 
-def test_unless_a_setting_allows_it() -> None:
+def test_a_config_may_allow_unclean_elections() -> None:
     allowed = kinds.ConfigRecord(
         resource_type=2, resource_name="t", name="unclean.leader.election.enable", value="true"
     )
-    assert told(allowed, change(leader=3, isr=[3])).partitions[KEY].leader == 3
+    assert replayed(allowed, change(leader=3, isr=[3])).partitions[KEY].leader == 3
 
 
-def test_whoever_led_last_may_lead_again() -> None:
-    scribe = told(change(leader=-1, isr=[], last_known_elr=[3]), change(leader=3, isr=[3], last_known_elr=[]))
-    assert scribe.partitions[KEY].leader == 3
+def test_the_last_known_leader_may_be_elected() -> None:
+    model = replayed(change(leader=-1, isr=[], last_known_elr=[3]), change(leader=3, isr=[3], last_known_elr=[]))
+    assert model.partitions[KEY].leader == 3
 
 
-def test_two_changes_in_one_batch_are_two_changes() -> None:
-    assert told(change(isr=[1, 2, 3]), change(leader=3, isr=[3])).partitions[KEY].leader == 3
+def test_two_changes_of_a_partition_in_one_batch_are_checked_one_by_one() -> None:
+    assert replayed(change(isr=[1, 2, 3]), change(leader=3, isr=[3])).partitions[KEY].leader == 3
 
 
-def test_a_reassignment_that_ends_before_those_it_adds_are_in_sync() -> None:
-    begins = change(replicas=[1, 2, 3, 4, 5], adding=[4, 5])
-    with pytest.raises(Violation, match=r"I-6.*those it added \[4, 5\]"):
-        told(begins, change(isr=[1, 2, 4], adding=[]))
+def test_a_reassignment_must_not_complete_before_its_added_replicas_are_in_sync() -> None:
+    start = change(replicas=[1, 2, 3, 4, 5], adding=[4, 5])
+    with pytest.raises(Violation, match=r"I-6.*added replicas \[4, 5\]"):
+        replayed(start, change(isr=[1, 2, 4], adding=[]))
 
 
-def test_a_reassignment_that_is_taken_back_is_no_end() -> None:
-    begins, cancels = change(replicas=[1, 2, 3, 4], adding=[4]), change(replicas=[1, 2, 3], adding=[])
-    assert told(begins, cancels).partitions[KEY].replicas == (1, 2, 3)
+def test_a_reassignment_may_be_cancelled() -> None:
+    start, cancel = change(replicas=[1, 2, 3, 4], adding=[4]), change(replicas=[1, 2, 3], adding=[])
+    assert replayed(start, cancel).partitions[KEY].replicas == (1, 2, 3)
 
 
-def test_what_is_aborted_never_was() -> None:
+def test_an_aborted_transaction_is_reverted() -> None:
     removed = kinds.RemoveTopicRecord(topic_id=TOPIC)
-    scribe = told(kinds.BeginTransactionRecord(), removed)
-    assert scribe.transaction_open and not scribe.topics
-    scribe.replay(batch(kinds.AbortTransactionRecord()))
-    assert scribe.topics == {TOPIC: "t"} and KEY in scribe.partitions
+    model = replayed(kinds.BeginTransactionRecord(), removed)
+    assert model.transaction_open and not model.topics
+    model.replay(batch(kinds.AbortTransactionRecord()))
+    assert model.topics == {TOPIC: "t"} and KEY in model.partitions
 
 
-def test_who_is_eligible_can_be_forgotten() -> None:
-    scribe = told(change(isr=[1], elr=[2]), kinds.ClearElrRecord(topic_name="t"))
-    assert scribe.partitions[KEY].elr == ()
+def test_a_clear_elr_record_empties_the_elr() -> None:
+    model = replayed(change(isr=[1], elr=[2]), kinds.ClearElrRecord(topic_name="t"))
+    assert model.partitions[KEY].elr == ()
 
 
-class Told(CommittedMetadata):
-    """A ledger without files."""
-
+class MetadataWithoutFiles(CommittedMetadata):
     def commit(self, *records: Message) -> None:
         offset = self.image.end_offset
         self.image.replay_batch(offset, list(records))
         self.image.commit(offset + len(records))
-        for tell in self._on_batch:
-            tell(batch(*records, base_offset=offset))
+        self.notify(batch(*records, base_offset=offset))
 
 
-def test_settings_that_no_committed_record_made_are_seen() -> None:
-    ledger, scribe = Told(), MetadataModel()
-    ledger.tell(scribe.replay)
-    ImageMatchesRecords(ledger, scribe)
-    setting = kinds.ConfigRecord(resource_type=2, resource_name="t", name="retention.ms", value="1")
-    ledger.commit(kinds.TopicRecord(name="t", topic_id=TOPIC), setting)
-    ledger.commit(kinds.RemoveTopicRecord(topic_id=TOPIC))
-    ledger.image.replay_batch(ledger.image.end_offset, [setting])
-    with pytest.raises(Violation, match=r"I-4.*the settings are .*retention\.ms.* should be \{\}"):
-        ledger.commit(kinds.NoOpRecord())
+def test_configs_that_differ_from_the_committed_records_are_found() -> None:
+    metadata, model = MetadataWithoutFiles(), MetadataModel()
+    metadata.subscribe(model.replay)
+    ImageMatchesRecords(metadata, model)
+    config = kinds.ConfigRecord(resource_type=2, resource_name="t", name="retention.ms", value="1")
+    metadata.commit(kinds.TopicRecord(name="t", topic_id=TOPIC), config)
+    metadata.commit(kinds.RemoveTopicRecord(topic_id=TOPIC))
+    metadata.image.replay_batch(metadata.image.end_offset, [config])
+    with pytest.raises(Violation, match=r"I-4.*the configs are .*retention\.ms.* should be \{\}"):
+        metadata.commit(kinds.NoOpRecord())
 
 
-def test_a_block_of_producer_ids_is_given_out_once() -> None:
-    ledger = Told()
-    ProducerIdBlocksAreUnique(ledger)
-    ledger.commit(kinds.ProducerIdsRecord(broker_id=1, next_producer_id=1000))
-    ledger.commit(kinds.ProducerIdsRecord(broker_id=2, next_producer_id=2000))
+def test_overlapping_blocks_of_producer_ids_are_found() -> None:
+    metadata = MetadataWithoutFiles()
+    ProducerIdBlocksAreUnique(metadata)
+    metadata.commit(kinds.ProducerIdsRecord(broker_id=1, next_producer_id=1000))
+    metadata.commit(kinds.ProducerIdsRecord(broker_id=2, next_producer_id=2000))
     with pytest.raises(Violation, match=r"I-7.*below 2999"):
-        ledger.commit(kinds.ProducerIdsRecord(broker_id=1, next_producer_id=2999))
+        metadata.commit(kinds.ProducerIdsRecord(broker_id=1, next_producer_id=2999))

@@ -1,10 +1,10 @@
-"""What a seed decides: the same for the same seed, everything for some seed, and nothing that contradicts itself."""
+"""Plans are a function of the seed, draw every fault and layout, and have consistent configs."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from strandline.simulation.cluster.faults import STRIKES
+from strandline.simulation.cluster.faults import FAULT_FUNCTIONS
 from strandline.simulation.cluster.plan import FAULTS, Layout, Options, draw_plan
 
 
@@ -16,7 +16,7 @@ def test_a_seed_gives_one_plan() -> None:
 def test_every_fault_is_drawn_for_some_seed_and_no_seed_has_them_all() -> None:
     plans = [draw_plan(seed) for seed in range(200)]
     kinds = [{fault.kind for fault in plan.faults} for plan in plans]
-    assert set().union(*kinds) == set(STRIKES) == set(FAULTS) - {"drift"}
+    assert set().union(*kinds) == set(FAULT_FUNCTIONS) == set(FAULTS) - {"drift"}
     assert any(plan.drift for plan in plans)
     assert max(len(each) for each in kinds) <= 5
 
@@ -31,38 +31,38 @@ def test_layouts_of_all_kinds_are_drawn() -> None:
         assert not (layout.static_voters and layout.spare_controllers)
 
 
-def test_limits_are_small_and_agree_with_each_other() -> None:
+def test_drawn_configs_fit_together() -> None:
     for seed in range(100):
-        settings = draw_plan(seed).settings
-        heartbeat, session = (int(settings[f"broker.{key}.ms"]) for key in ("heartbeat.interval", "session.timeout"))
+        configs = draw_plan(seed).configs
+        heartbeat, session = (int(configs[f"broker.{key}.ms"]) for key in ("heartbeat.interval", "session.timeout"))
         assert session >= 3 * heartbeat
-        assert int(settings["controller.quorum.request.timeout.ms"]) > 500
+        assert int(configs["controller.quorum.request.timeout.ms"]) > 500
 
 
-def test_what_a_person_asks_for_comes_before_what_is_drawn() -> None:
+def test_options_take_precedence_over_drawn_values() -> None:
     layout = Layout((1, 2), (3,))
-    options = Options(minutes=1, layout=layout, faults=["kill"], settings={"broker.session.timeout.ms": "77"})
+    options = Options(minutes=1, layout=layout, faults=["kill"], configs={"broker.session.timeout.ms": "77"})
     plan = draw_plan(9, options)
     assert plan.layout == layout
     assert {fault.kind for fault in plan.faults} == {"kill"}
-    assert plan.settings["broker.session.timeout.ms"] == "77"
+    assert plan.configs["broker.session.timeout.ms"] == "77"
     assert plan.safety_ms == 60_000
     assert all(fault.at_ms < plan.safety_ms for fault in plan.faults)
 
 
-def test_a_shorter_run_begins_like_a_longer_one() -> None:
+def test_a_shorter_run_has_a_prefix_of_the_faults_of_a_longer_one() -> None:
     long, short = draw_plan(4, Options(minutes=1)), draw_plan(4, Options(minutes=0.25))
     assert short.faults == long.faults[: len(short.faults)]
-    assert (short.settings, short.clients, short.layout) == (long.settings, long.clients, long.layout)
+    assert (short.configs, short.clients, short.layout) == (long.configs, long.clients, long.layout)
 
 
-def test_a_plan_says_what_will_happen() -> None:
+def test_a_plan_describes_its_faults() -> None:
     plan = draw_plan(9, Options(faults=["kill", "power"]))
-    told = plan.describe()
-    assert told.startswith("seed 9: controllers [")
-    assert len(told.splitlines()) == 1 + len(plan.faults)
+    text = plan.describe()
+    assert text.startswith("seed 9: controllers [")
+    assert len(text.splitlines()) == 1 + len(plan.faults)
 
 
-def test_the_page_on_simulation_tells_every_fault() -> None:
+def test_docs_simulation_md_describes_every_fault() -> None:
     page = (Path(__file__).parents[4] / "docs" / "simulation.md").read_text()
     assert [kind for kind, what in FAULTS.items() if f"| `{kind}` | {what} |" not in page] == []

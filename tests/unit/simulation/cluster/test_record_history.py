@@ -1,24 +1,24 @@
-"""What was written, acknowledged and read, held against each other."""
+"""Records that were sent, acknowledged and read, compared with each other."""
 
 from __future__ import annotations
 
 import pytest
 
 from strandline.model.ids import TopicPartition
-from strandline.simulation.cluster.record_history import Records
+from strandline.simulation.cluster.record_history import RecordHistory
 from strandline.simulation.cluster.violation import Violation
 
 PARTITION = TopicPartition("records", 0)
 
 
-def sent(*values: bytes) -> Records:
-    records = Records()
+def sent(*values: bytes) -> RecordHistory:
+    records = RecordHistory()
     for value in values:
         records.sent(PARTITION, value)
     return records
 
 
-def test_what_was_acknowledged_and_is_there_in_order_is_as_it_should_be() -> None:
+def test_acknowledged_records_found_in_order_are_accepted() -> None:
     records = sent(b"a", b"b", b"c")
     records.acked(PARTITION, 0, b"a")
     records.read(PARTITION, 0, b"a")
@@ -27,21 +27,21 @@ def test_what_was_acknowledged_and_is_there_in_order_is_as_it_should_be() -> Non
     assert records.acknowledged == 2
 
 
-def test_what_was_not_acknowledged_may_be_missing() -> None:
+def test_unacknowledged_records_may_be_missing() -> None:
     records = sent(b"a", b"b")
     records.acked(PARTITION, 0, b"b")
     records.check(PARTITION, [(0, b"b")])
 
 
 @pytest.mark.parametrize("offset", [0, -1])
-def test_what_was_acknowledged_may_not_be_missing(offset: int) -> None:
+def test_acknowledged_records_must_not_be_missing(offset: int) -> None:
     records = sent(b"a")
     records.acked(PARTITION, offset, b"a")
     with pytest.raises(Violation, match=r"lost-write: b'a' was acknowledged"):
         records.check(PARTITION, [])
 
 
-def test_what_was_read_may_not_be_missing() -> None:
+def test_records_that_were_read_must_not_be_missing() -> None:
     records = sent(b"a")
     records.read(PARTITION, 0, b"a")
     with pytest.raises(Violation, match="I-11: b'a' was read"):
@@ -51,11 +51,11 @@ def test_what_was_read_may_not_be_missing() -> None:
 def test_an_offset_holds_one_value() -> None:
     records = sent(b"a", b"b")
     records.acked(PARTITION, 3, b"a")
-    with pytest.raises(Violation, match=r"inconsistent-offsets: b'b' is read at .* which was that of b'a'"):
+    with pytest.raises(Violation, match=r"inconsistent-offsets: b'b' is read at .* which held b'a' before"):
         records.read(PARTITION, 3, b"b")
 
 
-def test_a_value_is_there_once() -> None:
+def test_a_value_is_at_one_offset_only() -> None:
     records = sent(b"a")
     records.read(PARTITION, 3, b"a")
     with pytest.raises(Violation, match=r"duplicate: b'a' is acknowledged at .* offset 4"):
@@ -63,22 +63,22 @@ def test_a_value_is_there_once() -> None:
 
 
 @pytest.mark.parametrize("partition", [PARTITION, TopicPartition("records", 1)])
-def test_nothing_is_read_that_was_not_sent_there(partition: TopicPartition) -> None:
+def test_only_records_that_were_sent_to_a_partition_are_read_from_it(partition: TopicPartition) -> None:
     records = sent(b"a")
     with pytest.raises(Violation, match="unsent"):
         records.read(partition, 0, b"b" if partition is PARTITION else b"a")
 
 
-def test_what_one_client_knows_of_the_end_does_not_go_back() -> None:
+def test_the_log_end_shown_to_a_client_does_not_decrease() -> None:
     records = sent()
     records.end_seen("one", PARTITION, 5)
     records.end_seen("one", PARTITION, 5)
     records.end_seen("other", PARTITION, 4)
-    with pytest.raises(Violation, match=r"I-11: one is told that .* ends at 4, and it ended at 5"):
+    with pytest.raises(Violation, match=r"I-11: one shows that .* ends at 4, and it ended at 5"):
         records.end_seen("one", PARTITION, 4)
 
 
-def test_records_of_one_producer_are_in_the_order_of_their_sending_unless_one_was_given_up() -> None:
+def test_records_of_one_producer_are_in_order_unless_a_delivery_failed() -> None:
     records = sent(b"a", b"b")
     records.failed = 1
     records.check(PARTITION, [(0, b"b"), (1, b"a")])
@@ -87,8 +87,8 @@ def test_records_of_one_producer_are_in_the_order_of_their_sending_unless_one_wa
         records.check(PARTITION, [(0, b"b"), (1, b"a")])
 
 
-def test_no_order_is_expected_of_several_batches_under_way() -> None:
-    records = Records(one_at_a_time=False)
+def test_no_order_is_expected_with_several_batches_in_flight() -> None:
+    records = RecordHistory(one_at_a_time=False)
     for value in (b"a", b"b"):
         records.sent(PARTITION, value)
     records.check(PARTITION, [(0, b"b"), (1, b"a")])

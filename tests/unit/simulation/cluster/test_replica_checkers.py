@@ -1,4 +1,4 @@
-"""Partitions with records, seen from outside: who is counted, who holds what, and whether logs agree."""
+"""The checkers of partition replicas: maximal ISR (I-8), durable records of the ISR (I-9), equal logs (I-10)."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ BROKERS = (11, 12, 13)
 EPOCH = 3
 
 
-class Everybody:
-    """What a leader asks about other brokers: all are registered, with their id as epoch."""
+class AllRegistered:
+    """The leader's view of other brokers: all are registered, with their id as broker epoch."""
 
     def registered_epoch(self, broker_id: int) -> int:
         return broker_id
@@ -49,19 +49,20 @@ class Everybody:
 
 
 class Scene:
-    """11 leads, 12 is in sync, 13 is not; two are needed. Nobody runs: what they have is on their disks."""
+    """Leader 11, ISR 11 and 12, replica 13 out of sync, min.insync.replicas 2. No node runs: only the disks are
+    read."""
 
     def __init__(self, simulation: Simulation, *, flushed: bool = False) -> None:
         plan = draw_plan(1, Options(layout=Layout((1,), BROKERS), faults=[]))
         self.cluster = Cluster(simulation, plan, Chronicle(simulation.loop))
-        self.scribe = MetadataModel()
-        self.cluster.ledger.tell(self.scribe.replay)
-        waterlines = CommittedRecords(self.cluster, self.scribe)
+        self.model = MetadataModel()
+        self.cluster.metadata.subscribe(self.model.replay)
+        committed_records = CommittedRecords(self.cluster, self.model)
         self.checkers: list[Checker] = [
-            waterlines,
+            committed_records,
             MaximalIsrContainsCommittedIsr(self.cluster),
-            ReplicasAgree(self.cluster, waterlines),
-            IsrHoldsCommittedRecords(self.cluster, waterlines),
+            ReplicasAgree(self.cluster, committed_records),
+            IsrHoldsCommittedRecords(self.cluster, committed_records),
         ]
         configs = {"min.insync.replicas": "2", **({"flush.messages": "1"} if flushed else {})}
         self.commit(
@@ -84,8 +85,8 @@ class Scene:
     def _partition(self, broker_id: int) -> Partition:
         member = self.cluster.member(broker_id)
         for checker in self.checkers:
-            checker.booted(member)
-        info = self.cluster.ledger.image.latest.partition(*KEY)
+            checker.node_started(member)
+        info = self.cluster.metadata.image.latest.partition(*KEY)
         assert info is not None
         partition = Partition(PLACE, TOPIC_ID, info, None, None)  # type: ignore[arg-type]
         disk = SimDisk(member.machine.volume)
@@ -96,14 +97,13 @@ class Scene:
         return partition
 
     def commit(self, *records: Message) -> None:
-        ledger = self.cluster.ledger
-        base = ledger.image.end_offset
-        ledger.image.replay_batch(base, list(records))
-        ledger.image.commit(base + len(records))
-        for tell in ledger._on_batch:
-            tell(MetadataBatch(base, base + len(records), 1, 0, 0, False, records))
+        metadata = self.cluster.metadata
+        base = metadata.image.end_offset
+        metadata.image.replay_batch(base, list(records))
+        metadata.image.commit(base + len(records))
+        metadata.notify(MetadataBatch(base, base + len(records), 1, 0, 0, False, records))
         for checker in self.checkers:
-            checker.changed(self.cluster.member(1), NOT_STARTED, NOT_STARTED)
+            checker.node_changed(self.cluster.member(1), NOT_STARTED, NOT_STARTED)
 
     def log(self, broker_id: int) -> PartitionLog:
         found = self.partitions[broker_id].log
@@ -112,9 +112,9 @@ class Scene:
 
     def lead(self) -> Leader:
         partition = self.partitions[11]
-        info = self.cluster.ledger.image.latest.partition(*KEY)
+        info = self.cluster.metadata.image.latest.partition(*KEY)
         assert info is not None
-        partition.leader = Leader(self.log(11), info, 11, Everybody())
+        partition.leader = Leader(self.log(11), info, 11, AllRegistered())
         self.see(11)
         return partition.leader
 
@@ -137,7 +137,7 @@ class Scene:
         before, now = self.seen.get(broker_id), replica_state_of(self.log(broker_id), partition.leader)
         self.seen[broker_id] = now
         for checker in self.checkers:
-            checker.moved(self.cluster.member(broker_id), partition, before, now)
+            checker.replica_changed(self.cluster.member(broker_id), partition, before, now)
 
 
 @pytest.fixture
@@ -157,7 +157,7 @@ def change(**fields: object) -> kinds.PartitionChangeRecord:
 
 
 def committed(scene: Scene, *values: str) -> Leader:
-    """11 and 12 have these, and the high watermark is behind them."""
+    """Brokers 11 and 12 have these records, and the high watermark is above them."""
     leader = scene.lead()
     scene.write(*values, to=(11, 12))
     scene.fetched(leader, 12, len(values))
@@ -165,7 +165,7 @@ def committed(scene: Scene, *values: str) -> Leader:
     return leader
 
 
-def test_a_partition_that_goes_its_way_breaks_nothing(scene: Scene) -> None:
+def test_a_correct_partition_violates_nothing(scene: Scene) -> None:
     leader = committed(scene, "a", "b")
     scene.write("a", "b", to=(13,))
     scene.fetched(leader, 13, 2)
@@ -175,23 +175,23 @@ def test_a_partition_that_goes_its_way_breaks_nothing(scene: Scene) -> None:
     scene.see(13)
 
 
-def test_a_leader_that_does_not_count_who_is_in_sync_breaks_i_8(scene: Scene) -> None:
+def test_a_maximal_isr_without_a_committed_isr_member_violates_i_8(scene: Scene) -> None:
     leader = scene.lead()
     leader.isr = (11,)
-    with pytest.raises(Violation, match=r"I-8: .*counts \[11\] only"):
+    with pytest.raises(Violation, match=r"I-8: .*has the maximal ISR \[11\]"):
         scene.see(11)
 
 
-def test_a_watermark_that_rises_with_too_few_in_sync_breaks_i_9(scene: Scene) -> None:
+def test_a_high_watermark_that_advances_below_min_isr_violates_i_9(scene: Scene) -> None:
     scene.commit(change(isr=[11]))
     leader = scene.lead()
     scene.write("a", to=(11,))
     leader.high_watermark.advance(1)
-    with pytest.raises(Violation, match=r"I-9: .*with \[11\] in sync, and it takes 2"):
+    with pytest.raises(Violation, match=r"I-9: .*with the ISR \[11\], which needs 2"):
         scene.see(11)
 
 
-def test_a_watermark_that_passes_one_that_may_be_in_sync_breaks_i_9(scene: Scene) -> None:
+def test_a_high_watermark_beyond_a_member_of_the_maximal_isr_violates_i_9(scene: Scene) -> None:
     leader = committed(scene, "a")
     scene.write("a", to=(13,))
     leader.proposed = IsrChange(EPOCH, 0, ((11, 11), (12, 12), (13, 13)))
@@ -199,65 +199,65 @@ def test_a_watermark_that_passes_one_that_may_be_in_sync_breaks_i_9(scene: Scene
     scene.write("b", to=(11, 12))
     leader.remotes[12].log_end_offset = 2
     leader.high_watermark.advance(2)
-    with pytest.raises(Violation, match=r"I-9: .*broker 13, which may be in sync, has said up to 1"):
+    with pytest.raises(Violation, match=r"I-9: .*broker 13 of the maximal ISR has fetched up to 1"):
         scene.see(11)
 
 
-def test_a_follower_that_is_counted_with_more_than_it_has_breaks_i_9(scene: Scene) -> None:
+def test_a_leader_that_counts_records_a_follower_does_not_have_violates_i_9(scene: Scene) -> None:
     leader = committed(scene, "a")
     leader.remotes[13].broker_epoch, leader.remotes[13].log_end_offset = 13, 1
-    with pytest.raises(Violation, match=r"I-9: node11 leads .*counts broker 13 up to 1, which has it up to 0"):
+    with pytest.raises(Violation, match=r"I-9: node11 leads .*counts broker 13 up to 1, which has records up to 0"):
         scene.see(11)
 
 
-def test_where_records_are_flushed_only_what_is_on_disk_counts(flushed: Scene) -> None:
+def test_in_a_flushed_topic_only_durable_records_of_followers_count(flushed: Scene) -> None:
     leader = flushed.lead()
     flushed.write("a", to=(11, 12))
     flushed.log(11).flush()
-    with pytest.raises(Violation, match=r"I-9: .*broker 12 .*has it up to 0"):
+    with pytest.raises(Violation, match=r"I-9: .*broker 12 .*has records up to 0"):
         flushed.fetched(leader, 12, 1)
 
 
-def test_where_records_are_flushed_a_leader_counts_itself_with_what_is_on_disk(flushed: Scene) -> None:
+def test_in_a_flushed_topic_only_durable_records_of_the_leader_count(flushed: Scene) -> None:
     leader = flushed.lead()
     flushed.write("a", to=(11, 12))
     flushed.log(12).flush()
-    with pytest.raises(Violation, match=r"I-9: node11 raises .* its own disk is certain to have ends at 0"):
+    with pytest.raises(Violation, match=r"I-9: node11 advances .* its own log is durable only up to 0"):
         flushed.fetched(leader, 12, 1)
 
 
-def test_nobody_is_taken_in_who_lacks_what_the_leadership_began_with(scene: Scene) -> None:
+def test_a_replica_without_the_leaders_epoch_start_must_not_join_the_isr(scene: Scene) -> None:
     scene.write("a", "b", to=(11, 12))
     scene.write("a", to=(13,))
     leader = scene.lead()
     scene.fetched(leader, 13, 1)
     leader.proposed = IsrChange(EPOCH, 0, ((11, 11), (12, 12), (13, 13)))
-    with pytest.raises(Violation, match=r"I-9: .*take broker 13 into the ISR .*up to 1; epoch 3 began at 2"):
+    with pytest.raises(Violation, match=r"I-9: .*adds broker 13 to the ISR .*up to 1; epoch 3 started at 2"):
         scene.see(11)
 
 
-def test_whoever_becomes_in_sync_or_eligible_holds_what_is_committed(scene: Scene) -> None:
+def test_a_replica_without_committed_records_in_the_isr_violates_i_9(scene: Scene) -> None:
     leader = committed(scene, "a")
     leader.isr = (11, 12, 13)
-    with pytest.raises(Violation, match=r"I-9: broker 13 is in sync or eligible .*has it up to 0"):
+    with pytest.raises(Violation, match=r"I-9: broker 13 is in the ISR or ELR .*has records up to 0"):
         scene.commit(change(isr=[11, 12, 13]))
 
 
-def test_after_an_election_by_choice_nothing_is_expected(scene: Scene) -> None:
+def test_after_an_unclean_election_the_partition_is_excused(scene: Scene) -> None:
     committed(scene, "a")
     scene.commit(change(isr=[13], leader=13))
     truncate(scene.log(12), 0)
     scene.see(12)
 
 
-def test_a_log_that_is_cut_below_what_it_took_for_committed_breaks_i_10(scene: Scene) -> None:
+def test_truncating_a_committed_batch_violates_i_10(scene: Scene) -> None:
     committed(scene, "a", "b")
     truncate(scene.log(12), 1)
-    with pytest.raises(Violation, match=r"I-10: node12 cuts .*drops what is committed: the batch at 1"):
+    with pytest.raises(Violation, match=r"I-10: node12 truncates .*loses a committed batch: the batch at 1"):
         scene.see(12)
 
 
-def test_what_was_never_committed_may_be_cut(scene: Scene) -> None:
+def test_uncommitted_batches_may_be_truncated(scene: Scene) -> None:
     scene.write("x", "y", to=(13,), epoch=2)
     committed(scene, "a", "b")
     truncate(scene.log(13), 0)
@@ -267,7 +267,7 @@ def test_what_was_never_committed_may_be_cut(scene: Scene) -> None:
     scene.see(13)
 
 
-def test_logs_that_differ_below_the_high_watermark_break_i_10(scene: Scene) -> None:
+def test_logs_that_differ_below_the_high_watermark_violate_i_10(scene: Scene) -> None:
     scene.write("x", to=(13,), epoch=2)
     committed(scene, "a")
     scene.log(13).advance_high_watermark(1)
@@ -275,19 +275,19 @@ def test_logs_that_differ_below_the_high_watermark_break_i_10(scene: Scene) -> N
         scene.see(13)
 
 
-def test_nobody_takes_for_committed_what_no_leader_has(scene: Scene) -> None:
+def test_a_high_watermark_beyond_that_of_every_leader_violates_i_10(scene: Scene) -> None:
     scene.lead()
     scene.write("a", to=(13,))
     scene.log(13).advance_high_watermark(1)
-    with pytest.raises(Violation, match=r"I-10: node13 takes .*no leader has said so beyond 0"):
+    with pytest.raises(Violation, match=r"I-10: node13 has the high watermark 1 .*no leader has committed beyond 0"):
         scene.see(13)
 
 
-def test_a_leader_without_what_is_committed_breaks_i_10(scene: Scene) -> None:
+def test_a_leader_without_a_committed_batch_violates_i_10(scene: Scene) -> None:
     committed(scene, "a")
     scene.write("x", to=(13,), epoch=2)
-    info = scene.cluster.ledger.image.latest.partition(*KEY)
+    info = scene.cluster.metadata.image.latest.partition(*KEY)
     assert info is not None
-    scene.partitions[13].leader = Leader(scene.log(13), info, 13, Everybody())
+    scene.partitions[13].leader = Leader(scene.log(13), info, 13, AllRegistered())
     with pytest.raises(Violation, match=r"I-10: node13 has at 0 of records1-0 a batch of epoch 2"):
         scene.see(13)

@@ -1,4 +1,4 @@
-"""A failing plan is made smaller for as long as the same invariant breaks."""
+"""A failing plan is shrunk as long as the same invariant is violated."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def plan_of(*kinds: str) -> Plan:
 
 
 class Runs:
-    """Breaks I-5 as long as both a kill and a pause are in the plan, and I-1 without the kill."""
+    """Violates I-5 if the plan has a kill and a pause, and I-1 if it has a pause only."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -28,7 +28,7 @@ class Runs:
         return Outcome(plan, None if name is None else Violation(name, "as planned"), virtual_s=50)
 
 
-def test_only_what_is_needed_for_the_same_failure_is_left() -> None:
+def test_shrinking_keeps_only_what_the_failure_needs() -> None:
     runs = Runs()
     failed = runs(plan_of("power", "kill", "lag", "lag", "pause", "reset", "power"))
     shrunk = shrink(failed, run=runs)
@@ -38,20 +38,20 @@ def test_only_what_is_needed_for_the_same_failure_is_left() -> None:
     assert not shrunk.plan.drift
 
 
-def test_faults_after_the_end_go_without_trying() -> None:
+def test_faults_after_the_violation_are_removed_without_a_run() -> None:
     runs = Runs()
     failed = replace(runs(plan_of("kill", "pause", "power", "power")), virtual_s=0.15)
     assert [fault.kind for fault in shrink(failed, at_most=0, run=runs).plan.faults] == ["kill", "pause"]
 
 
-def test_it_gives_up_after_so_many_runs() -> None:
+def test_shrinking_stops_after_the_given_number_of_runs() -> None:
     runs = Runs()
     failed = runs(plan_of(*["power"] * 40, "kill", "pause"))
     shrink(failed, at_most=7, run=runs)
     assert runs.count == 1 + 7
 
 
-def test_nothing_smaller_is_bigger() -> None:
+def test_candidates_have_no_more_faults() -> None:
     plan = plan_of("kill", "pause", "power")
     for candidate in smaller(plan):
         assert len(candidate.faults) <= len(plan.faults)

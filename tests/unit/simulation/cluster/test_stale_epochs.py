@@ -1,4 +1,4 @@
-"""Requests of brokers that are not what they were: refused, or found out."""
+"""The checkers of requests with stale epochs."""
 
 from __future__ import annotations
 
@@ -46,22 +46,22 @@ STALE = 77
 
 @pytest.fixture
 def cluster() -> Iterator[Cluster]:
-    """Nobody runs; broker 11 is registered for the second time, with epoch 1."""
+    """No node runs; broker 11 is registered for the second time, with epoch 1."""
     plan = draw_plan(1, Options(layout=Layout((1,), (11, 12)), faults=[]))
     with Simulation(1) as simulation:
         cluster = Cluster(simulation, plan, Chronicle(simulation.loop))
         for epoch, incarnation in enumerate((FIRST, SECOND)):
             record = RegisterBrokerRecord(broker_id=11, broker_epoch=epoch, incarnation_id=incarnation)
-            cluster.ledger.image.replay_batch(epoch, [record])
-        cluster.ledger.image.commit(2)
+            cluster.metadata.image.replay_batch(epoch, [record])
+        cluster.metadata.image.commit(2)
         yield cluster
 
 
-def ask(checker: Checker, request: Message, answer: Message) -> None:
-    asked = ObservedRequest("node11", "node1", ApiKey(request.api_key or 0), 0, request)
-    checker.asked(asked)
-    checker.arrived(asked)
-    checker.answered(asked, answer)
+def exchange(checker: Checker, request: Message, response: Message) -> None:
+    observed = ObservedRequest("node11", "node1", ApiKey(request.api_key or 0), 0, request)
+    checker.request_written(observed)
+    checker.request_arrived(observed)
+    checker.response_written(observed, response)
 
 
 def altered(error: int) -> AlterPartitionResponse:
@@ -77,7 +77,7 @@ def alter(epoch: int, follower_epoch: int) -> AlterPartitionRequest:
 
 
 @pytest.mark.parametrize(
-    ("request_", "answer"),
+    ("request_", "response"),
     [
         (BrokerHeartbeatRequest(broker_id=11, broker_epoch=0), BrokerHeartbeatResponse()),
         (AssignReplicasToDirsRequest(broker_id=11, broker_epoch=0), AssignReplicasToDirsResponse()),
@@ -87,15 +87,13 @@ def alter(epoch: int, follower_epoch: int) -> AlterPartitionRequest:
     ],
     ids=lambda value: type(value).__name__,
 )
-def test_nobody_speaks_with_the_epoch_of_an_earlier_registration(
-    cluster: Cluster, request_: Message, answer: Message
-) -> None:
-    with pytest.raises(Violation, match=r"I-7: node1 accepts .* with epoch 0; it had registered with epoch 1"):
-        ask(StaleBrokerEpochsAreRejected(cluster), request_, answer)
+def test_accepting_a_stale_broker_epoch_violates_i_7(cluster: Cluster, request_: Message, response: Message) -> None:
+    with pytest.raises(Violation, match=r"I-7: node1 accepts .* with epoch 0; its registration has epoch 1"):
+        exchange(StaleBrokerEpochsAreRejected(cluster), request_, response)
 
 
 @pytest.mark.parametrize(
-    ("request_", "answer"),
+    ("request_", "response"),
     [
         (BrokerHeartbeatRequest(broker_id=11, broker_epoch=0), BrokerHeartbeatResponse(error_code=STALE)),
         (BrokerHeartbeatRequest(broker_id=11, broker_epoch=1), BrokerHeartbeatResponse()),
@@ -105,22 +103,24 @@ def test_nobody_speaks_with_the_epoch_of_an_earlier_registration(
     ],
     ids=lambda value: type(value).__name__,
 )
-def test_who_is_refused_or_speaks_as_what_it_is_breaks_nothing(
-    cluster: Cluster, request_: Message, answer: Message
+def test_rejected_requests_and_current_broker_epochs_violate_nothing(
+    cluster: Cluster, request_: Message, response: Message
 ) -> None:
-    ask(StaleBrokerEpochsAreRejected(cluster), request_, answer)
+    exchange(StaleBrokerEpochsAreRejected(cluster), request_, response)
 
 
-def test_a_word_that_is_refused_in_one_place_may_be_taken_in_another(cluster: Cluster) -> None:
-    request, answer = alter(1, 0), altered(STALE)
+def test_a_request_may_be_rejected_for_one_partition_and_accepted_for_another(cluster: Cluster) -> None:
+    request, response = alter(1, 0), altered(STALE)
     request.topics[0].partitions.append(AlterPartitionRequestPartitionData(partition_index=1))
-    answer.topics[0].partitions.append(AlterPartitionResponsePartitionData(partition_index=1))
-    ask(StaleBrokerEpochsAreRejected(cluster), request, answer)
+    response.topics[0].partitions.append(AlterPartitionResponsePartitionData(partition_index=1))
+    exchange(StaleBrokerEpochsAreRejected(cluster), request, response)
 
 
 @pytest.mark.parametrize(("epoch", "is_old"), [(3, False), (2, True)])
-def test_an_isr_is_proposed_for_a_partition_as_it_is(cluster: Cluster, epoch: int, is_old: bool) -> None:
-    image = cluster.ledger.image
+def test_accepting_a_proposal_with_a_stale_partition_epoch_violates_i_7(
+    cluster: Cluster, epoch: int, is_old: bool
+) -> None:
+    image = cluster.metadata.image
     partition = PartitionRecord(
         partition_id=0, topic_id=FIRST, replicas=[11], isr=[11], leader=11, leader_epoch=1, partition_epoch=3
     )
@@ -128,38 +128,41 @@ def test_an_isr_is_proposed_for_a_partition_as_it_is(cluster: Cluster, epoch: in
     image.commit(4)
     request = alter(1, 1)
     request.topics[0].partitions[0].leader_epoch, request.topics[0].partitions[0].partition_epoch = 1, epoch
-    ask(StaleIsrProposalsAreRejected(cluster), request, altered(STALE))
+    exchange(StaleIsrProposalsAreRejected(cluster), request, altered(STALE))
     with (
-        pytest.raises(Violation, match=r"I-7: node1 adopts .*\(1, 2\); they were \(1, 3\)") if is_old else nullcontext()
+        pytest.raises(Violation, match=r"I-7: node1 accepts .*\(1, 2\); they were \(1, 3\)")
+        if is_old
+        else nullcontext()
     ):
-        ask(StaleIsrProposalsAreRejected(cluster), request, altered(0))
+        exchange(StaleIsrProposalsAreRejected(cluster), request, altered(0))
 
 
 def registration(incarnation: Uuid) -> BrokerRegistrationRequest:
     return BrokerRegistrationRequest(broker_id=11, incarnation_id=incarnation)
 
 
-def living(cluster: Cluster) -> tuple[StaleRegistrationsAreRejected, ObservedRequest]:
-    """Two processes have registered; the second is heard, and what the first had asked is still on its way."""
+def two_registrations(cluster: Cluster) -> tuple[StaleRegistrationsAreRejected, ObservedRequest]:
+    """Two processes of a broker: the second has registered and sends heartbeats, while a registration request of the
+    first is still in flight."""
     checker = StaleRegistrationsAreRejected(cluster)
     late = ObservedRequest("node11", "node1", ApiKey.BROKER_REGISTRATION, 4, registration(FIRST))
-    checker.asked(late)
+    checker.request_written(late)
     cluster.member(11).machine.boots += 1
-    ask(checker, registration(SECOND), BrokerRegistrationResponse(broker_epoch=1))
-    ask(checker, BrokerHeartbeatRequest(broker_id=11, broker_epoch=1), BrokerHeartbeatResponse())
+    exchange(checker, registration(SECOND), BrokerRegistrationResponse(broker_epoch=1))
+    exchange(checker, BrokerHeartbeatRequest(broker_id=11, broker_epoch=1), BrokerHeartbeatResponse())
     return checker, late
 
 
-def test_the_late_registration_of_a_predecessor_does_not_replace_one_that_is_heard(cluster: Cluster) -> None:
-    checker, late = living(cluster)
-    checker.arrived(late)
+def test_accepting_a_late_registration_of_a_former_process_violates_i_7(cluster: Cluster) -> None:
+    checker, late = two_registrations(cluster)
+    checker.request_arrived(late)
     with pytest.raises(Violation, match="I-7: node1 registers an earlier process of broker 11 in the place of epoch 1"):
-        checker.answered(late, BrokerRegistrationResponse(broker_epoch=9))
+        checker.response_written(late, BrokerRegistrationResponse(broker_epoch=9))
 
 
-def test_it_may_be_refused_and_a_third_process_may_follow(cluster: Cluster) -> None:
-    checker, late = living(cluster)
-    checker.arrived(late)
-    checker.answered(late, BrokerRegistrationResponse(error_code=STALE))
+def test_a_late_registration_may_be_rejected_and_a_third_process_may_register(cluster: Cluster) -> None:
+    checker, late = two_registrations(cluster)
+    checker.request_arrived(late)
+    checker.response_written(late, BrokerRegistrationResponse(error_code=STALE))
     cluster.member(11).machine.boots += 1
-    ask(checker, registration(Uuid.of(3, 3)), BrokerRegistrationResponse(broker_epoch=9))
+    exchange(checker, registration(Uuid.of(3, 3)), BrokerRegistrationResponse(broker_epoch=9))

@@ -1,4 +1,4 @@
-"""What clients were told, against what is committed."""
+"""Acknowledged changes of topics, compared with the committed metadata."""
 
 from __future__ import annotations
 
@@ -7,33 +7,33 @@ import pytest
 from strandline.model.ids import Uuid
 from strandline.protocol.messages.metadata_records import ConfigRecord, PartitionRecord, RemoveTopicRecord, TopicRecord
 from strandline.simulation.cluster.committed_metadata import CommittedMetadata
-from strandline.simulation.cluster.topic_history import History, TopicState
+from strandline.simulation.cluster.topic_history import TopicHistory, TopicState
 from strandline.simulation.cluster.violation import Violation
 
 ID, OTHER = Uuid.of(1, 1), Uuid.of(2, 2)
 
 
 class Cluster:
-    """A ledger that is told records one by one."""
+    """Committed metadata that is given records directly."""
 
     def __init__(self) -> None:
-        self.ledger = CommittedMetadata()
-        self.history = History(self.ledger)
+        self.metadata = CommittedMetadata()
+        self.history = TopicHistory(self.metadata)
         self._offset = 0
 
     def commit(self, *records: TopicRecord | PartitionRecord | ConfigRecord | RemoveTopicRecord) -> None:
-        self.ledger.image.replay_batch(self._offset, records)
+        self.metadata.image.replay_batch(self._offset, records)
         self._offset += len(records)
-        self.ledger.image.commit(self._offset)
+        self.metadata.image.commit(self._offset)
 
     def topic(self, name: str = "a", topic_id: Uuid = ID) -> None:
         partition = PartitionRecord(partition_id=0, topic_id=topic_id, replicas=[1], isr=[1], leader=1)
         self.commit(TopicRecord(name=name, topic_id=topic_id), partition)
 
 
-def test_what_is_acknowledged_must_be_committed_at_that_moment() -> None:
+def test_an_acknowledged_change_must_be_committed() -> None:
     cluster = Cluster()
-    cluster.history.began("a", TopicState(1))
+    cluster.history.requested("a", TopicState(1))
     with pytest.raises(
         Violation, match=r"history: topic a is acknowledged: expected 1 partitions.*committed is nothing"
     ):
@@ -46,14 +46,14 @@ def test_what_is_acknowledged_must_be_committed_at_that_moment() -> None:
 def test_a_topic_of_another_id_is_another_topic() -> None:
     cluster = Cluster()
     cluster.topic(topic_id=OTHER)
-    cluster.history.began("a", TopicState(1))
+    cluster.history.requested("a", TopicState(1))
     with pytest.raises(Violation):
         cluster.history.acked("a", TopicState(1, id=ID))
 
 
-def test_without_an_answer_both_ends_are_possible_and_no_third() -> None:
+def test_a_change_of_unknown_outcome_allows_two_states() -> None:
     cluster = Cluster()
-    cluster.history.began("a", TopicState(1))
+    cluster.history.requested("a", TopicState(1))
     cluster.history.check()
     cluster.topic()
     cluster.history.check()
@@ -62,19 +62,19 @@ def test_without_an_answer_both_ends_are_possible_and_no_third() -> None:
         cluster.history.check()
 
 
-def test_what_was_refused_is_as_before() -> None:
+def test_a_rejected_change_must_not_happen() -> None:
     cluster = Cluster()
-    cluster.history.began("a", TopicState(1))
-    cluster.history.refused("a", None)
+    cluster.history.requested("a", TopicState(1))
+    cluster.history.rejected("a", None)
     cluster.topic()
     with pytest.raises(Violation):
         cluster.history.check()
 
 
-def test_what_was_deleted_stays_away() -> None:
+def test_a_deleted_topic_must_not_reappear() -> None:
     cluster = Cluster()
     cluster.topic()
-    cluster.history.began("a", None)
+    cluster.history.requested("a", None)
     with pytest.raises(Violation):
         cluster.history.acked("a", None)
     cluster.commit(RemoveTopicRecord(topic_id=ID))
@@ -84,14 +84,14 @@ def test_what_was_deleted_stays_away() -> None:
         cluster.history.check()
 
 
-def test_what_nobody_asked_for_is_not_there() -> None:
+def test_a_topic_that_was_never_requested_must_not_exist() -> None:
     cluster = Cluster()
     cluster.topic("surprise")
-    with pytest.raises(Violation, match="nobody created it"):
+    with pytest.raises(Violation, match="was never requested"):
         cluster.history.check()
 
 
-def test_a_producer_id_is_given_once() -> None:
+def test_a_producer_id_is_allocated_once() -> None:
     history = Cluster().history
     history.producer_id(7)
     history.producer_id(8)

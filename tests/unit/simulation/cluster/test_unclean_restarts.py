@@ -1,4 +1,4 @@
-"""A broker that comes back: eligible where it was if it knows its former epoch, and nowhere if it does not."""
+"""A restarted broker stays in the ELR only if it registers with its previous epoch."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ def cluster() -> Iterator[Cluster]:
         yield Cluster(simulation, plan, Chronicle(simulation.loop))
 
 
-def come_back(cluster: Cluster, *, claim: int, elr: list[int]) -> None:
-    """Broker 12 had epoch 7, and was eligible."""
-    scribe = MetadataModel()
-    cluster.ledger.tell(scribe.replay)
-    checker = UncleanRestartsLoseEligibility(cluster, scribe)
+def restart(cluster: Cluster, *, claim: int, elr: list[int]) -> None:
+    """Broker 12 had epoch 7 and was in the ELR; it registers again with `claim` as its previous epoch."""
+    model = MetadataModel()
+    cluster.metadata.subscribe(model.replay)
+    checker = UncleanRestartsLoseEligibility(cluster, model)
     request = BrokerRegistrationRequest(broker_id=12, incarnation_id=SECOND, previous_broker_epoch=claim)
-    checker.asked(ObservedRequest("node12", "node1", ApiKey.BROKER_REGISTRATION, 4, request))
+    checker.request_written(ObservedRequest("node12", "node1", ApiKey.BROKER_REGISTRATION, 4, request))
     partition = kinds.PartitionRecord(
         partition_id=0, topic_id=TOPIC, replicas=[11, 12], isr=[11], leader=11, eligible_leader_replicas=[12]
     )
@@ -49,15 +49,14 @@ def come_back(cluster: Cluster, *, claim: int, elr: list[int]) -> None:
     change = kinds.PartitionChangeRecord(partition_id=0, topic_id=TOPIC, eligible_leader_replicas=elr)
     again = kinds.RegisterBrokerRecord(broker_id=12, broker_epoch=9, incarnation_id=SECOND)
     for batch in (MetadataBatch(5, 8, 1, 0, 0, False, records), MetadataBatch(8, 10, 1, 0, 0, False, (change, again))):
-        for tell in cluster.ledger._on_batch:
-            tell(batch)
+        cluster.metadata.notify(batch)
 
 
-def test_who_has_forgotten_its_epoch_and_stays_eligible_breaks_i_9(cluster: Cluster) -> None:
-    with pytest.raises(Violation, match=r"I-9: broker 12 comes back and says it had epoch -1, and it had 7: .*t-0"):
-        come_back(cluster, claim=-1, elr=[12])
+def test_staying_in_the_elr_after_an_unclean_restart_violates_i_9(cluster: Cluster) -> None:
+    with pytest.raises(Violation, match=r"I-9: broker 12 registers with previous epoch -1, which was 7; .*t-0"):
+        restart(cluster, claim=-1, elr=[12])
 
 
-def test_who_remembers_may_stay_eligible_and_who_has_forgotten_may_leave(cluster: Cluster) -> None:
-    come_back(cluster, claim=7, elr=[12])
-    come_back(cluster, claim=-1, elr=[])
+def test_a_clean_restart_may_stay_in_the_elr_and_an_unclean_one_may_leave_it(cluster: Cluster) -> None:
+    restart(cluster, claim=7, elr=[12])
+    restart(cluster, claim=-1, elr=[])

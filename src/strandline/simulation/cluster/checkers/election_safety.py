@@ -12,21 +12,21 @@ from strandline.simulation.cluster.violation import Violation
 class OneLeaderPerEpoch(Checker):
     def __init__(self) -> None:
         self._leaders: dict[int, tuple[int, Uuid]] = {}
-        self._over: set[tuple[int, Uuid, int]] = set()
-        """Leaderships that a process found on its disk when it started: not its own."""
+        self._former: set[tuple[int, Uuid, int]] = set()
+        """(Node id, directory id, epoch) that a process found as its own leadership on disk at startup."""
 
-    def booted(self, member: Member) -> None:
+    def node_started(self, member: Member) -> None:
         found = member.files.quorum_state(cached=True)
         if found is not None and found.leader_id == member.id:
-            self._over.add((member.id, member.directory_id, found.epoch))
+            self._former.add((member.id, member.directory_id, found.epoch))
 
-    def changed(self, member: Member, before: NodeState, now: NodeState) -> None:
+    def node_changed(self, member: Member, before: NodeState, now: NodeState) -> None:
         if now.role != "Leader" or (before.role == "Leader" and before.epoch == now.epoch):
             return
-        who = (member.id, member.directory_id)
-        first = self._leaders.setdefault(now.epoch, who)
-        if first != who:
+        leader = (member.id, member.directory_id)
+        first = self._leaders.setdefault(now.epoch, leader)
+        if first != leader:
             raise Violation("I-1", f"{member.name} leads epoch {now.epoch}, and so did node{first[0]}")
-        if (*who, now.epoch) in self._over:
-            # It has forgotten which offsets of this epoch were given out.
+        if (*leader, now.epoch) in self._former:
+            # After a restart it does not know which offsets of this epoch it has used.
             raise Violation("I-1", f"{member.name} leads epoch {now.epoch} again after a restart")

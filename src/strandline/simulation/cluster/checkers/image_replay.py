@@ -1,7 +1,7 @@
-"""I-4, of the image itself: replaying committed records gives what they say. Every node replays with the same code, so
-that comparing them with each other finds no mistake in it; comparing with the scribe does.
+"""I-4: the image after replaying committed records equals the independent model of them (metadata_model.py).
 
-Looked at after each batch: which topics there are, all settings, and the partitions that the batch touched.
+All nodes replay with the same code, so comparing them with each other would not find a bug in it. Compared after each
+batch: the topics, all configs, and the partitions that the batch changed.
 """
 
 from __future__ import annotations
@@ -15,30 +15,30 @@ from strandline.simulation.cluster.violation import Violation
 
 
 class ImageMatchesRecords(Checker):
-    def __init__(self, ledger: CommittedMetadata, scribe: MetadataModel) -> None:
-        self._ledger = ledger
-        self._scribe = scribe
-        ledger.tell(self._committed)
+    def __init__(self, metadata: CommittedMetadata, model: MetadataModel) -> None:
+        self._metadata = metadata
+        self._model = model
+        metadata.subscribe(self._on_batch)
 
-    def _committed(self, batch: MetadataBatch) -> None:
-        """Told after the scribe."""
-        scribe, image = self._scribe, self._ledger.image
-        if batch.is_control or scribe.transaction_open or image.transaction_open:
+    def _on_batch(self, batch: MetadataBatch) -> None:
+        """Called after the model has replayed the batch."""
+        model, image = self._model, self._metadata.image
+        if batch.is_control or model.transaction_open or image.transaction_open:
             return
         found = {topic.id: topic.name for topic in image.latest.topics()}
-        if found != scribe.topics:
-            self._raise(batch, f"the topics are {found}, and should be {scribe.topics}")
-        settings = {(each.type, each.name): dict(values) for each, values in image.configs.configs.items() if values}
-        wanted = {resource: values for resource, values in scribe.settings.items() if values}
-        if settings != wanted:
-            self._raise(batch, f"the settings are {settings}, and should be {wanted}")
-        for key in sorted(scribe.touched & scribe.partitions.keys()):
+        if found != model.topics:
+            self._raise(batch, f"the topics are {found}, and should be {model.topics}")
+        configs = {(each.type, each.name): dict(values) for each, values in image.configs.configs.items() if values}
+        expected = {resource: values for resource, values in model.configs.items() if values}
+        if configs != expected:
+            self._raise(batch, f"the configs are {configs}, and should be {expected}")
+        for key in sorted(model.touched & model.partitions.keys()):
             partition = image.latest.partition(*key)
-            if partition is None or _assignment(partition) != scribe.partitions[key]:
-                self._raise(batch, f"partition {key} is {partition}, and should be {scribe.partitions[key]}")
+            if partition is None or _assignment(partition) != model.partitions[key]:
+                self._raise(batch, f"partition {key} is {partition}, and should be {model.partitions[key]}")
 
     def _raise(self, batch: MetadataBatch, why: str) -> None:
-        raise Violation("I-4", f"after what was committed up to {batch.next_offset}, {why}")
+        raise Violation("I-4", f"after replay up to {batch.next_offset}, {why}")
 
 
 def _assignment(partition: PartitionInfo) -> Assignment:

@@ -1,4 +1,4 @@
-"""I-4: committed metadata is identical on all nodes, in their logs, in their snapshots and in their images."""
+"""I-4: committed metadata is identical on all nodes, in their logs, snapshots and images."""
 
 from __future__ import annotations
 
@@ -15,24 +15,24 @@ from strandline.simulation.cluster.node_state import NodeState
 from strandline.simulation.cluster.violation import Violation
 from strandline.simulation.volume import FileNode
 
-# Comparing a whole image costs as much as the image is large: now and then is often enough, for what is wrong stays so.
+# Comparing whole images is expensive; now and then suffices, since a wrong image stays wrong.
 _COMPARE_EVERY = 50
 
 
 class MetadataAgreesEverywhere(Checker):
-    def __init__(self, cluster: Cluster, ledger: CommittedMetadata) -> None:
+    def __init__(self, cluster: Cluster, metadata: CommittedMetadata) -> None:
         self._cluster = cluster
-        self._ledger = ledger
+        self._metadata = metadata
         self._commits: dict[int, int] = {}
         self._snapshots: dict[int, set[tuple[int, SnapshotId]]] = {}
         self._names: dict[int, tuple[int, int]] = {}
 
-    def booted(self, member: Member) -> None:
+    def node_started(self, member: Member) -> None:
         self._commits[member.id] = 0
         self._check_snapshots(member)
 
-    def changed(self, member: Member, before: NodeState, now: NodeState) -> None:
-        if now.high_watermark > self._ledger.end or now.committed > self._ledger.end:
+    def node_changed(self, member: Member, before: NodeState, now: NodeState) -> None:
+        if now.high_watermark > self._metadata.end or now.committed > self._metadata.end:
             self._raise_too_far(member, max(now.high_watermark, now.committed))
         if now.role != "Leader" and now.replayed > max(now.high_watermark, now.committed):
             self._check_replayed(member, before, now)
@@ -45,39 +45,42 @@ class MetadataAgreesEverywhere(Checker):
     def finish(self) -> None:
         for member in self._cluster.running():
             assert member.node is not None
-            self._check_log(member, 0, self._ledger.end)
+            self._check_log(member, 0, self._metadata.end)
             self._compare_image(member, member.node.image.committed.moment)
 
     def _raise_too_far(self, member: Member, offset: int) -> None:
-        why = f"{member.name} takes for committed what lies below {offset}"
-        raise Violation("I-4", f"{why}; leaders have committed up to {self._ledger.end} only")
+        why = f"{member.name} considers offsets below {offset} committed"
+        raise Violation("I-4", f"{why}; leaders have committed up to {self._metadata.end} only")
 
     def _check_replayed(self, member: Member, before: NodeState, now: NodeState) -> None:
-        """The active controller is ahead of the quorum. When it is that no more, it goes back before it goes on."""
-        # A snapshot is replayed as if everything in it stood at offset 0.
+        """Only the active controller replays uncommitted records. A former one must revert them before it replays
+        more."""
+        # The records of a snapshot are replayed at offset 0.
         if now.replayed > 1 and (now.replayed > before.replayed or now.committed > before.committed):
             why = f"{member.name}, a {now.role.lower()}, has replayed up to {now.replayed}"
             raise Violation("I-4", f"{why}, and only {now.high_watermark} is committed")
 
     def _check_log(self, member: Member, since: int, below: int) -> None:
-        different = self._ledger.first_difference(member.files.batches(since), below)
+        different = self._metadata.first_difference(member.files.batches(since), below)
         if different is not None:
-            why = f"the log of {member.name} holds at {different.base_offset} a batch of epoch {different.epoch}"
-            raise Violation("I-4", f"{why} that is not the one that was committed there")
+            why = f"the log of {member.name} has at {different.base_offset} a batch of epoch {different.epoch}"
+            raise Violation("I-4", f"{why} that differs from the committed batch")
 
     def _check_image(self, member: Member, before: NodeState, now: NodeState) -> None:
         if now.committed < before.committed:
-            raise Violation("I-4", f"{member.name} goes back in metadata from {before.committed} to {now.committed}")
+            raise Violation(
+                "I-4", f"the metadata of {member.name} goes back from {before.committed} to {now.committed}"
+            )
         count = self._commits[member.id] = self._commits[member.id] + 1
         if count % _COMPARE_EVERY == 1:
             self._compare_image(member, now.committed)
 
     def _compare_image(self, member: Member, moment: int) -> None:
         assert member.node is not None
-        expected = self._ledger.digest_at(moment)
+        expected = self._metadata.digest_at(moment)
         if expected is not None and image_digest(member.node.image, moment) != expected:
             why = self._difference(member.node.image, moment)
-            raise Violation("I-4", f"the image of {member.name} at {moment} is not what was committed{why}")
+            raise Violation("I-4", f"the image of {member.name} at {moment} differs from the committed metadata{why}")
 
     def _check_snapshots(self, member: Member) -> None:
         volume = member.machine.volume
@@ -93,10 +96,10 @@ class MetadataAgreesEverywhere(Checker):
 
     def _check_snapshot(self, member: Member, snapshot_id: SnapshotId, file: FileNode) -> None:
         where = f"the snapshot {snapshot_id.file_name} of {member.name}"
-        expected = self._ledger.digest_at(snapshot_id.end_offset)
+        expected = self._metadata.digest_at(snapshot_id.end_offset)
         if expected is None:
-            raise Violation("I-4", f"{where} ends where nothing was committed")
-        epoch = self._ledger.epoch_before(snapshot_id.end_offset)
+            raise Violation("I-4", f"{where} ends at an offset where no committed batch ends")
+        epoch = self._metadata.epoch_before(snapshot_id.end_offset)
         if epoch not in (None, snapshot_id.epoch):
             raise Violation("I-4", f"{where} ends with a record of epoch {epoch}")
         self._check_quorum(where, snapshot_id, file)
@@ -110,11 +113,11 @@ class MetadataAgreesEverywhere(Checker):
         image.commit(1)
         if image_digest(image, 1) != expected:
             why = self._difference(image, snapshot_id.end_offset)
-            raise Violation("I-4", f"{where} does not hold what was committed{why}")
+            raise Violation("I-4", f"{where} differs from the committed metadata{why}")
 
     def _check_quorum(self, where: str, snapshot_id: SnapshotId, file: FileNode) -> None:
-        """The voters and kraft.version that the log has at the end of the snapshot. (Voters that no record names are
-        configured, or stand in the snapshot that a directory is formatted with.)"""
+        """The snapshot has the voters and kraft.version of the log at its end offset. (Voters without a record are
+        static, or come from the snapshot that the directory was formatted with.)"""
         voters, version = None, 0
         for batch in read_batches(file.read(0, file.size), where):
             for record in batch.records if batch.is_control else ():
@@ -122,19 +125,18 @@ class MetadataAgreesEverywhere(Checker):
                     voters = VoterSet.of_record(record)
                 elif isinstance(record, KRaftVersionRecord):
                     version = record.kraft_version
-        expected = self._ledger.quorum_before(snapshot_id.end_offset)
+        expected = self._metadata.quorum_before(snapshot_id.end_offset)
         if expected[0] is not None and (voters, version) != expected:
-            raise Violation("I-4", f"{where} tells of {voters}, kraft.version {version}, and committed is {expected}")
+            raise Violation("I-4", f"{where} has {voters}, kraft.version {version}; committed is {expected}")
 
     def _difference(self, image: Image, offset: int) -> str:
-        """In words, where the ledger still stands at this offset."""
-        return difference(image, self._ledger.image) if offset == self._ledger.end else ""
+        """Described only if the committed metadata is still at this offset."""
+        return difference(image, self._metadata.image) if offset == self._metadata.end else ""
 
 
 def difference(image: Image, other: Image) -> str:
-    """For the reader of a story."""
-    mine, theirs = _entries(image), _entries(other)
-    return f"; only here: {sorted(mine - theirs)[:3]}; only there: {sorted(theirs - mine)[:3]}"
+    found, committed = _entries(image), _entries(other)
+    return f"; only here: {sorted(found - committed)[:3]}; only committed: {sorted(committed - found)[:3]}"
 
 
 def _entries(image: Image) -> set[str]:

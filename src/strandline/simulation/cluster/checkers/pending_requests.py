@@ -1,6 +1,6 @@
-"""Whoever waits for a commit that will not come is told so: a lost leadership fails every request that it kept waiting.
+"""Liveness: a controller that loses its leadership fails all requests that wait for a commit.
 
-Told as "liveness". Judged is what is said over connections that are still open; a node on its way down may be silent.
+Only requests on open connections are checked; a stopping node need not respond.
 """
 
 from __future__ import annotations
@@ -23,45 +23,47 @@ WAIT_FOR_COMMITS = frozenset(
         ApiKey.ENVELOPE,
     }
 )
-_PATIENCE_US = 500_000
+_TIMEOUT_US = 500_000
 
 
 class LostLeadershipFailsPendingRequests(Checker):
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
         self._open: dict[str, dict[ObservedRequest, int]] = {}
-        """By node: what it was asked and has not answered, and when that arrived."""
+        """By machine: requests without a response, and when they arrived."""
         self._lost_us: dict[int, int] = {}
-        """When it lost its leadership, if it has not been looked at since."""
+        """By node: when it lost its leadership, until its requests are checked."""
 
-    def booted(self, member: Member) -> None:
+    def node_started(self, member: Member) -> None:
         self._open[member.name] = {}
         self._lost_us.pop(member.id, None)
 
-    def arrived(self, asked: ObservedRequest) -> None:
-        if asked.api in WAIT_FOR_COMMITS:
-            self._open.setdefault(asked.target, {})[asked] = self._cluster.simulation.loop.now_us
+    def request_arrived(self, observed: ObservedRequest) -> None:
+        if observed.api in WAIT_FOR_COMMITS:
+            self._open.setdefault(observed.target, {})[observed] = self._cluster.simulation.loop.now_us
 
-    def answered(self, asked: ObservedRequest, response: Message) -> None:
-        self._open.get(asked.target, {}).pop(asked, None)
+    def response_written(self, observed: ObservedRequest, response: Message) -> None:
+        self._open.get(observed.target, {}).pop(observed, None)
 
-    def changed(self, member: Member, before: NodeState, now: NodeState) -> None:
+    def node_changed(self, member: Member, before: NodeState, now: NodeState) -> None:
         now_us = self._cluster.simulation.loop.now_us
         if before.is_active and not now.is_active:
             self._lost_us[member.id] = now_us
         for node_id, lost_us in list(self._lost_us.items()):
             other = self._cluster.members[node_id]
-            if not other.paused and now_us - max(lost_us, other.paused_us) >= _PATIENCE_US:
+            if not other.paused and now_us - max(lost_us, other.resumed_us) >= _TIMEOUT_US:
                 del self._lost_us[node_id]
-                self._look(other, lost_us)
+                self._check(other, lost_us)
 
-    def _look(self, member: Member, lost_us: int) -> None:
-        mine = self._open.get(member.name, {})
-        for asked in [each for each in mine if each.is_over]:
-            del mine[asked]
-        if not member.running or member.stopping or member.excused:
+    def _check(self, member: Member, lost_us: int) -> None:
+        pending = self._open.get(member.name, {})
+        for observed in [each for each in pending if each.is_abandoned]:
+            del pending[observed]
+        if not member.running or member.stopping or member.failure_allowed:
             return
-        for asked, arrived_us in mine.items():
+        for observed, arrived_us in pending.items():
             if arrived_us < lost_us:
-                why = f"{member.name} does not lead any more for {_PATIENCE_US / 1e6:g} s"
-                raise Violation("liveness", f"{why}, and {asked.source} still waits for an answer to {asked.api.name}")
+                why = f"{member.name} lost its leadership {_TIMEOUT_US / 1e6:g} s ago"
+                raise Violation(
+                    "liveness", f"{why}, and {observed.source} still waits for an answer to {observed.api.name}"
+                )

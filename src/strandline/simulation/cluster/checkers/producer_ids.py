@@ -1,4 +1,4 @@
-"""I-7 of producer ids: a block is given out once, so that no two producers ever share an id."""
+"""I-7: each block of producer ids is allocated once, so that no two producers share an id."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from strandline.simulation.cluster.committed_metadata import CommittedMetadata
 from strandline.simulation.cluster.violation import Violation
 
 _BLOCK = 1000
-"""What a broker is given at a time, as in Kafka."""
+"""Size of a block, as in Kafka."""
 
 
 class ProducerIdBlocksAreUnique(Checker):
-    def __init__(self, ledger: CommittedMetadata) -> None:
+    def __init__(self, metadata: CommittedMetadata) -> None:
         self._next = 0
-        ledger.tell(self._committed)
+        metadata.subscribe(self._on_batch)
 
-    def _committed(self, batch: MetadataBatch) -> None:
+    def _on_batch(self, batch: MetadataBatch) -> None:
         for record in batch.records:
             if isinstance(record, kinds.ProducerIdsRecord):
                 if record.next_producer_id < self._next + _BLOCK:
-                    why = f"broker {record.broker_id} is given the producer ids below {record.next_producer_id}"
-                    raise Violation("I-7", f"{why}, of which those below {self._next} were given out before")
+                    why = f"broker {record.broker_id} is allocated the producer ids below {record.next_producer_id}"
+                    raise Violation("I-7", f"{why}, of which those below {self._next} were allocated before")
                 self._next = record.next_producer_id

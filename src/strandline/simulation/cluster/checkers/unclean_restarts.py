@@ -1,7 +1,7 @@
-"""I-9, of those who come back: eligible stays who has kept what it vouched for, and nobody else (KIP-966).
+"""I-9: a broker that restarts after an unclean shutdown is removed from every ELR (KIP-966).
 
-A broker registers with the epoch that it had before if it has lost nothing. With any other, or with none, it may have
-lost records: from its registration on it is eligible nowhere, whether or not it lost any this time.
+After a clean shutdown a broker registers with its previous epoch. With another one, or none, it may have lost records:
+from its registration on it is in no ELR, whether or not records were lost.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ from strandline.simulation.cluster.violation import Violation
 
 
 class UncleanRestartsLoseEligibility(Checker):
-    """Not judged: a broker in the process of the controller, whose registration is not heard here."""
+    """Not checked: a broker in the process of the controller, whose registration is not on the network."""
 
-    def __init__(self, cluster: Cluster, scribe: MetadataModel) -> None:
-        self._scribe = scribe
+    def __init__(self, cluster: Cluster, model: MetadataModel) -> None:
+        self._model = model
         self._claims: dict[Uuid, int] = {}
-        """By incarnation: the epoch that it says it had before."""
+        """Incarnation id → the previous broker epoch in its registration request."""
         self._epochs: dict[int, tuple[int, Uuid]] = {}
-        cluster.ledger.tell(self._committed)
+        cluster.metadata.subscribe(self._on_batch)
 
-    def asked(self, asked: ObservedRequest) -> None:
-        if isinstance(asked.message, BrokerRegistrationRequest):
-            self._claims[asked.message.incarnation_id] = asked.message.previous_broker_epoch
+    def request_written(self, observed: ObservedRequest) -> None:
+        if isinstance(observed.message, BrokerRegistrationRequest):
+            self._claims[observed.message.incarnation_id] = observed.message.previous_broker_epoch
 
-    def _committed(self, batch: MetadataBatch) -> None:
+    def _on_batch(self, batch: MetadataBatch) -> None:
         for record in batch.records:
             if isinstance(record, kinds.RegisterBrokerRecord):
                 self._registered(record)
@@ -41,9 +41,7 @@ class UncleanRestartsLoseEligibility(Checker):
         before, claim = self._epochs.get(record.broker_id), self._claims.get(record.incarnation_id)
         if before is None or claim is None or claim == before[0] or before[1] == record.incarnation_id:
             return
-        for (topic_id, index), assignment in self._scribe.partitions.items():
+        for (topic_id, index), assignment in self._model.partitions.items():
             if record.broker_id in assignment.elr:
-                why = f"broker {record.broker_id} comes back and says it had epoch {claim}, and it had {before[0]}"
-                raise Violation(
-                    "I-9", f"{why}: it is eligible for {self._scribe.topics[topic_id]}-{index} all the same"
-                )
+                why = f"broker {record.broker_id} registers with previous epoch {claim}, which was {before[0]}"
+                raise Violation("I-9", f"{why}; it is still in the ELR of {self._model.topics[topic_id]}-{index}")
