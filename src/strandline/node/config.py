@@ -156,7 +156,7 @@ class Config(msgspec.Struct, frozen=True):
     def boolean(self, name: str) -> bool:
         return self.value(name) is True
 
-    def settings(self, settings_type: type[S], **others: Any) -> S:
+    def settings(self, settings_type: type[S], /, **others: Any) -> S:
         """A typed slice of this config; `others` are the fields that do not come from a key of the same unit."""
         return settings_of(settings_type, self.static, **others)
 
@@ -184,7 +184,7 @@ def static_value(name: str, static: Mapping[str, str]) -> ConfigValue | None:
     return key.default_value() if text is None else key.parse(text)
 
 
-def settings_of(settings_type: type[S], static: Mapping[str, str], **others: Any) -> S:
+def settings_of(settings_type: type[S], static: Mapping[str, str], /, **others: Any) -> S:
     """Fields for keys that the file does not set keep the default of the slice."""
     fields = msgspec.structs.fields(settings_type)
     given = {field.name: static_value(field.encode_name, static) for field in fields if field.encode_name in static}
