@@ -1,1 +1,2 @@
-"""Kafka's wire: messages declared once for all versions, compiled codecs, frames and headers, the table of APIs."""
+"""Kafka's wire protocol: messages declared once for all versions, compiled codecs, frames and headers, the API
+table."""

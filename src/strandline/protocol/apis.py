@@ -1,10 +1,10 @@
-"""Every API of Kafka 4.3: its key, versions, who serves it, and whether we do yet.
+"""One row per API of Kafka 4.3: key, versions, listeners, whether brokers forward it, and why it is not served.
 
-`server/dispatch` looks requests up here, `handlers/api_versions` advertises from here, `docs/SUPPORTED.md` is printed
-from here (`python -m strandline.protocol.supported`). Message classes are imported on first use: a broker that is
-never asked about share groups never pays for them.
+`handlers/tables` has a second row for every API that is served; its docstring tells how to add one.
+`docs/SUPPORTED.md` is generated from this table (`python -m strandline.protocol.supported`). Message classes are
+imported on first use, so that an API without requests costs nothing.
 
-Keys 4 to 7 (LeaderAndIsr, StopReplica, UpdateMetadata, ControlledShutdown) went away with ZooKeeper and are absent.
+Keys 4 to 7 (LeaderAndIsr, StopReplica, UpdateMetadata, ControlledShutdown) were removed with ZooKeeper and are absent.
 """
 
 from __future__ import annotations
@@ -118,7 +118,7 @@ class Listener(Enum):
 
 
 class Api(msgspec.Struct, frozen=True, dict=True):
-    """One row. It has a dictionary, where the message classes are remembered once they have been asked for."""
+    """One row. Its `__dict__` caches the message classes."""
 
     key: ApiKey
     name: str
@@ -128,12 +128,12 @@ class Api(msgspec.Struct, frozen=True, dict=True):
     flexible_from: int | None
     broker: bool
     controller: bool
-    # Brokers hand it to the active controller (KIP-590).
     forwarded: bool
+    """Brokers forward it to the active controller (KIP-590), unless `handlers/tables` has a broker handler."""
     not_served: str | None
     """Why it is not served; None when it is."""
-    # What we tell clients, where that differs from what we read.
     advertised_min_version: int
+    """What ApiVersions advertises may differ from the versions that are read."""
     advertised_max_version: int
 
     @cached_property
@@ -162,7 +162,7 @@ class Api(msgspec.Struct, frozen=True, dict=True):
         return 2 if self.is_flexible(version) else 1
 
     def response_header_version(self, version: int) -> int:
-        """ApiVersions keeps the old header: a client reads the answer before it knows what we speak."""
+        """ApiVersions keeps header version 0: a client reads its response before it knows the supported versions."""
         flexible_from = self.flexible_from
         return 0 if flexible_from is None or version < flexible_from or self.key is ApiKey.API_VERSIONS else 1
 
@@ -173,7 +173,7 @@ GROUPS: Final = "comes with group coordinators"
 TRANSACTIONS: Final = "comes with transactions"
 SECURITY: Final = "comes with security"
 DIRECTORIES: Final = "comes with moving replicas between log directories"
-TELEMETRY: Final = "only useful with a telemetry receiver, and we have none"
+TELEMETRY: Final = "needs a telemetry receiver, which does not exist"
 SHARE: Final = "comes with share groups"
 STREAMS: Final = "comes with streams groups"
 
@@ -208,7 +208,7 @@ def _api(
 
 
 _TABLE: Final = (
-    # librdkafka derives features from old Produce versions (KAFKA-18659): advertised, though only 3 and up are read.
+    # librdkafka derives features from old Produce versions (KAFKA-18659): 0 is advertised, though 0-2 are rejected.
     _api(0, "Produce", "produce", (3, 13), 9, BROKER, advertised_from=0),
     _api(1, "Fetch", "fetch", (4, 18), 12, BOTH),
     _api(2, "ListOffsets", "list_offsets", (1, 11), 6, BROKER),
@@ -227,7 +227,7 @@ _TABLE: Final = (
     _api(19, "CreateTopics", "topics", (2, 7), 5, BOTH, forwarded=True),
     _api(20, "DeleteTopics", "topics", (1, 6), 4, BOTH, forwarded=True),
     _api(21, "DeleteRecords", "topics", (0, 2), 2, BROKER),
-    # Version 6 (two-phase commit, KIP-939) is still marked unstable by Kafka.
+    # Kafka still marks version 6 (two-phase commit, KIP-939) as unstable.
     _api(22, "InitProducerId", "producers", (0, 6), 2, BROKER, stable_version=5),
     _api(23, "OffsetForLeaderEpoch", "epochs", (2, 4), 4, BROKER),
     _api(24, "AddPartitionsToTxn", "transactions", (0, 5), 3, BROKER, not_served=TRANSACTIONS),
@@ -304,92 +304,92 @@ _TABLE: Final = (
 API: Final[dict[int, Api]] = {int(api.key): api for api in _TABLE}
 
 
-# What clients might miss although the API is there: (where, what). Printed in docs/SUPPORTED.md.
+# Differences from Kafka in APIs that are served: (where, what). Printed in docs/SUPPORTED.md.
 LIMITATIONS: Final[tuple[tuple[str, str], ...]] = (
     (
         "Keys 4 to 7",
-        "LeaderAndIsr, StopReplica, UpdateMetadata, ControlledShutdown: Kafka 4 dropped them with ZooKeeper.",
+        "LeaderAndIsr, StopReplica, UpdateMetadata, ControlledShutdown: Kafka 4 removed them with ZooKeeper.",
     ),
     (
         "Produce 0-2",
-        "advertised, since librdkafka derives features from the range (KAFKA-18659), but refused as in Kafka 4.",
+        "advertised, since librdkafka derives features from the range (KAFKA-18659), but rejected as in Kafka 4.",
     ),
-    ("InitProducerId 6", "understood, but not advertised: Kafka marks it unstable (two-phase commit, KIP-939)."),
-    ("Text that is not UTF-8", "refused, with a disconnect; Kafka replaces the bad bytes and goes on."),
-    ("A tag given twice", "refused, with a disconnect; Kafka lets the last one win."),
+    ("InitProducerId 6", "accepted, but not advertised: Kafka marks it unstable (two-phase commit, KIP-939)."),
+    ("Strings that are not UTF-8", "rejected by closing the connection; Kafka replaces the invalid bytes."),
+    ("A tagged field given twice", "rejected by closing the connection; Kafka uses the last one."),
     (
-        "Inside records, at produce",
-        "where a batch can be taken as it is (the producer's codec kept, a topic that is not compacted, timestamps in "
-        "bounds by its header) these checks of Kafka are not made, because they cost a step for every record: that "
-        "the records fill the batch and are as many as its header says (made for small uncompressed batches), each "
-        "record's own timestamp (the header's first and largest are checked), the header's largest timestamp against "
-        "the records', offset deltas, and that compressed records can be decompressed. All are made on compacted "
-        "topics and when `compression.type` converts.",
+        "Validation of records at produce",
+        "a batch that is stored unchanged (the producer's codec is kept, the topic is not compacted, the timestamps of "
+        "its header are within bounds) is not validated record by record. Not checked are: that the records fill the "
+        "batch and match its record count (checked for small uncompressed batches), the timestamp of each record (the "
+        "header's first and largest are checked), the header's largest timestamp against the records, offset deltas, "
+        "and that compressed records can be decompressed. All of this is checked on compacted topics and when "
+        "`compression.type` recompresses.",
     ),
     (
-        "Batches that unfold too far",
-        "one that has to be opened and unfolds beyond 64 MiB (or 4 times max.message.bytes), or holds more than "
-        "500,000 records, is answered MESSAGE_TOO_LARGE, so that clients split it; Kafka has no ceiling.",
+        "Size of decompressed batches",
+        "a batch that must be decompressed and exceeds 64 MiB (or 4 times max.message.bytes), or has more than 500,000 "
+        "records, is rejected with MESSAGE_TOO_LARGE, so that clients split it; Kafka has no limit.",
     ),
-    ("Unknown codecs", "answered UNSUPPORTED_COMPRESSION_TYPE; Kafka answers UNKNOWN_SERVER_ERROR."),
+    ("Unknown compression codecs", "return UNSUPPORTED_COMPRESSION_TYPE; Kafka returns UNKNOWN_SERVER_ERROR."),
     (
         "Groups and transactions",
-        "FindCoordinator answers COORDINATOR_NOT_AVAILABLE with the reason, transactional records are refused with "
-        "INVALID_TXN_STATE; the rest is unadvertised.",
+        "FindCoordinator returns COORDINATOR_NOT_AVAILABLE with the reason, transactional records are rejected with "
+        "INVALID_TXN_STATE; the other APIs are not advertised.",
     ),
     (
         "Limits that Kafka leaves infinite",
-        "are finite: 10,000 connections, 5,000 of one address, 512 MiB of requests not yet decided, 10 pipelined "
-        "requests of one connection, 30 s for a frame to arrive, 250,000 elements in the lists of a request, 10,000 "
-        "topics or resources in one that goes to the controller, 300,000 partitions in fetch sessions (beyond that a "
-        "fetch is answered without one).",
+        "are finite: 10,000 connections, 5,000 from one address, 512 MiB of queued requests, 10 pipelined requests per "
+        "connection, 30 s for a frame to arrive, 250,000 elements in the lists of a request, 10,000 topics or "
+        "resources in a request to the controller, 300,000 partitions in fetch sessions (above that a fetch gets no "
+        "session).",
     ),
     (
-        "Topics created on demand",
-        "are there before Metadata answers, so that no client has to ask again; Kafka answers with an error first.",
+        "Auto-created topics",
+        "exist before Metadata responds, so that clients need not retry; Kafka returns an error first.",
     ),
     (
-        "Loggers as configuration",
-        "(resources of type BROKER_LOGGER) are Python's, so they have other names than Kafka's, `root` excepted; "
-        "through a controller's listener they are described, and not changed.",
+        "Broker loggers",
+        "(config resources of type BROKER_LOGGER) are Python's, so their names differ from Kafka's, except `root`; the "
+        "controller listener describes them but does not alter them.",
     ),
     (
-        "The same thing named twice",
-        "in one DescribeConfigs or DescribeProducers request is described once; Kafka describes it as often as asked.",
+        "A resource named twice",
+        "in one DescribeConfigs or DescribeProducers request is described once; Kafka describes it each time.",
     ),
     (
-        "Mistakes that Kafka has no name for",
-        "and answers with UNKNOWN_SERVER_ERROR, or not at all, get the error that fits. Every answer that differs from "
-        "Kafka's is written down with its reason (`differs:` in tests/cluster/handlers/answers).",
+        "Invalid requests to which Kafka returns UNKNOWN_SERVER_ERROR",
+        "or no response get a specific error. Every response that differs from Kafka's is listed with the reason "
+        "(`differs:` in tests/cluster/handlers/answers).",
     ),
     (
         "Metrics",
-        "are read in HTTP at any listener (`GET /metrics`, in Prometheus' format; `strandline.metrics.page.enable` "
-        "turns it off) instead of JMX.",
+        "are served over HTTP by every listener (`GET /metrics`, in Prometheus' format; disabled with "
+        "`strandline.metrics.page.enable=false`) instead of JMX.",
     ),
-    ("num.network.threads", "known and ignored: one event loop serves all connections."),
+    ("num.network.threads", "accepted and ignored: one event loop serves all connections."),
     (
         "Security",
-        "only PLAINTEXT listeners; a configuration with an authorizer, TLS or SASL is refused by name. So lists of "
-        "access are answered SECURITY_DISABLED and delegation tokens refused, as by a Kafka that is set up like this; "
-        "SCRAM credentials are kept, for the day when somebody asks for a password.",
+        "only PLAINTEXT listeners; a config with an authorizer, TLS or SASL is rejected by name. ACL requests return "
+        "SECURITY_DISABLED and delegation tokens are rejected, as by Kafka with the same config; SCRAM credentials are "
+        "stored, but not used for authentication yet.",
     ),
-    ("Client quotas", "are kept and described; nobody is throttled by them yet."),
+    ("Client quotas", "are stored and described; no client is throttled yet."),
     (
-        "Settings",
-        "every broker and topic key of Kafka 4.3 is known, checked and described; those about groups, transactions, "
-        "throttles of replicas, `num.replica.fetchers` (there is one for each leader), `replica.selector.class`, "
-        "quotas, security, remote storage and metrics reporters have no effect until these exist.",
+        "Configs",
+        "every broker and topic config key of Kafka 4.3 is validated and described; those of groups, transactions, "
+        "replication throttles, `num.replica.fetchers` (there is one fetcher per leader), `replica.selector.class`, "
+        "quotas, security, remote storage and metrics reporters have no effect yet.",
     ),
     (
-        "Voters named in files",
-        "(`controller.quorum.voters`): one whose disk was emptied and formatted again under its id votes without a "
-        "memory, and nobody can tell, as in Kafka. Voters in the log (`kraft.version` 1, what `up` makes) are known by "
-        "their directories too.",
+        "Static voters",
+        "(`controller.quorum.voters`): a voter whose disk was erased and formatted again under the same id has lost "
+        "its votes and its log without the quorum detecting it, as in Kafka. Dynamic voters (`kraft.version` 1, what "
+        "`up` creates) are identified by their directory ids as well.",
     ),
     (
         "A full log directory",
-        "refuses writes and keeps serving reads until there is room again; Kafka takes it offline.",
+        "rejects writes and keeps serving reads until it has free space again; Kafka takes it offline.",
     ),
-    ("Remote storage", "there is none: `remote.storage.enable=true` is refused."),
+    ("Remote storage", "is not supported: `remote.storage.enable=true` is rejected."),
 )

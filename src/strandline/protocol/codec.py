@@ -1,8 +1,8 @@
-"""Messages to bytes and back. Every (message, version) is compiled on first use and kept.
+"""Encodes and decodes messages. The codec of a (message, version) is compiled on first use and cached.
 
-`decode` is total: any bytes give a message or MalformedMessage. It leaves bytes after the message alone and says where
-the message ended; whoever owns the frame decides what trailing bytes mean (Kafka ignores them in requests, and refuses
-them in metadata records).
+`decode` is total: any bytes give a message or MalformedMessage. It returns where the message ended and ignores bytes
+after it; the caller decides what trailing bytes mean (Kafka ignores them in requests and rejects them in metadata
+records).
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ def decode(
 ) -> tuple[M, int]:
     """The message that begins at `position`, and the position after it.
 
-    `records` fields are views of `buffer`; everything else is a copy. A message whose lists and tags have more than
-    `max_elements` elements in all is TooManyElements, and nothing is kept of it."""
+    `records` fields are views of `buffer`; everything else is a copy. Raises TooManyElements for a message whose lists
+    and tags have more than `max_elements` elements in total."""
     read = _decoders.get((cls, version))
     if read is None:
         if not cls.versions[0] <= version <= cls.versions[1]:
@@ -49,7 +49,7 @@ def decode(
 
 
 def encode_into(message: Message, version: int, out: list[Any], parts: list[Part]) -> None:
-    """Appends small pieces to `out`; before a part of its own, what is in `out` is joined and moved to `parts`."""
+    """Appends small buffers to `out`. Before a large value becomes a part, `out` is joined and moved to `parts`."""
     cls = type(message)
     write = _encoders.get((cls, version))
     if write is None:
@@ -63,7 +63,7 @@ def encode_into(message: Message, version: int, out: list[Any], parts: list[Part
 
 
 def encode(message: Message, version: int) -> list[Part]:
-    """The message as buffers and file slices, to be sent in this order."""
+    """The message as buffers and file slices in order."""
     out: list[Any] = []
     parts: list[Part] = []
     encode_into(message, version, out, parts)
@@ -73,5 +73,5 @@ def encode(message: Message, version: int) -> list[Part]:
 
 
 def encode_bytes(message: Message, version: int) -> bytes:
-    """The message as one piece; slices of files are read."""
+    """The message as one buffer; file slices are read."""
     return b"".join(part.read() if isinstance(part, FileSlice) else part for part in encode(message, version))

@@ -1,8 +1,8 @@
-"""Python source made at run time: the paper on which `decoding` and `encoding` write their straight-line code.
+"""Python source generated at run time, for `decoding` and `encoding`.
 
-A `Unit` is one compiled (message, version): its functions and the constants they name. A `Body` is the text of one
-function. Reading and writing a byte costs a function call in Python unless the code for the whole message is one
-function, which is why messages are compiled rather than interpreted.
+A `GeneratedModule` is the codec of one (message, version): its functions and the constants that they use. A
+`GeneratedFunction` is the source of one function. Messages are compiled rather than interpreted because interpreting
+costs Python a function call for every field.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from contextlib import contextmanager
 from typing import Any
 
 
-class Unit:
+class GeneratedModule:
     def __init__(self, title: str, names: dict[str, Any]) -> None:
         self.title = title
         self.names = dict(names)
-        self.functions: list[Body] = []
+        self.functions: list[GeneratedFunction] = []
         self._count = 0
         self._constants: dict[tuple[str, Any], str] = {}
 
@@ -26,15 +26,15 @@ class Unit:
         return f"{stem}{self._count}"
 
     def constant(self, stem: str, key: Any, value: Any) -> str:
-        """The global name of `value`; the same key is stored once."""
+        """The global name of `value`. Values with the same key are stored once."""
         name = self._constants.get((stem, key))
         if name is None:
             name = self._constants[stem, key] = self.unique(stem)
             self.names[name] = value
         return name
 
-    def function(self, signature: str) -> Body:
-        body = Body(self)
+    def function(self, signature: str) -> GeneratedFunction:
+        body = GeneratedFunction(self)
         self.functions.append(body)
         body.line(f"def {signature}:")
         body.depth = 1
@@ -46,8 +46,8 @@ class Unit:
         return self.names[entry]  # type: ignore[no-any-return]
 
 
-class Body:
-    def __init__(self, unit: Unit) -> None:
+class GeneratedFunction:
+    def __init__(self, unit: GeneratedModule) -> None:
         self.unit = unit
         self.lines: list[str] = []
         self.depth = 0
@@ -63,8 +63,8 @@ class Body:
         self.depth -= 1
 
 
-class Repeated(dict[int, Callable[..., Any]]):
-    """`unpack_from` (or `pack`) of n numbers of one kind, by n; short ones are kept."""
+class RepeatedFormat(dict[int, Callable[..., Any]]):
+    """n → `unpack_from` (or `pack`) of n numbers of one format; those of up to 64 numbers are cached."""
 
     def __init__(self, code: str, *, packing: bool = False) -> None:
         super().__init__()

@@ -1,14 +1,13 @@
 """Compiles the decoder of one (message, version).
 
-The code that comes out is straight-line: neighbouring fields of fixed width, together with the length prefix or tag
-count that follows them, are one `struct` call; lists of structs are loops in place; only tagged fields, which are
-rare, are functions of their own. It is total: slices are checked against the end before they are taken, counts
-against the smallest size of what they count before anything is allocated, and reading past the end raises IndexError
-or struct.error, which `codec.decode` turns into MalformedMessage. Declarations are not recursive, so neither is the
-code.
+The generated code is straight-line: adjacent fields of fixed width, together with the length prefix or tag count that
+follows them, are one `struct` call; lists of structs are inline loops; only tagged fields, which are rare, have
+functions of their own. It is total: lengths are checked against the end of the buffer before slicing, counts against
+the smallest size of an element before allocating, and reading past the end raises IndexError or struct.error, which
+`codec.decode` turns into MalformedMessage. Declarations are not recursive, so neither is the code.
 
-Two bytes on the wire can become a hundred in memory, so the caller says how many elements he wants to hold at most:
-`left` counts down what lists and tag sections announce.
+Two bytes on the wire can become a hundred in memory, so the caller limits the number of elements: `left` is reduced by
+the count of every list and tag section.
 """
 
 from __future__ import annotations
@@ -18,18 +17,18 @@ from collections.abc import Callable
 from typing import Any
 
 from strandline.model.ids import Uuid
-from strandline.protocol.codegen import Body, Repeated, Unit
+from strandline.protocol.codegen import GeneratedFunction, GeneratedModule, RepeatedFormat
 from strandline.protocol.errors import MalformedMessage, TooManyElements
 from strandline.protocol.types import MAX_STRING_BYTES, Field, Message, Primitive, Struct, layout
 from strandline.protocol.varints import read_uvarint, rest_of_uvarint
 from strandline.runtime.disk import Buffer
 
-_UNPACKED = {code: Repeated(code) for code in "bhiqHId?"}
+_UNPACKED = {code: RepeatedFormat(code) for code in "bhiqHId?"}
 
 
 def compile_decoder(cls: type[Message], version: int) -> Callable[[Buffer, int, int], tuple[Any, int]]:
     flexible = cls.is_flexible(version)
-    unit = Unit(
+    unit = GeneratedModule(
         f"decode {cls.__name__} v{version}",
         {
             "Uuid": Uuid,
@@ -51,7 +50,7 @@ def compile_decoder(cls: type[Message], version: int) -> Callable[[Buffer, int, 
 
 
 def smallest_size(cls: type[Struct], version: int, flexible: bool) -> int:
-    """The fewest bytes that a value of this struct can take."""
+    """The smallest encoded size of a struct, in bytes."""
     size = 1 if flexible else 0
     for field in layout(cls):
         if version not in field.present or (field.tag is not None and flexible):
@@ -77,13 +76,13 @@ def _keep_unknown(kept: dict[int, bytes] | None, number: int, data: bytes) -> di
     if kept is None:
         return {number: data}
     if number in kept:
-        raise MalformedMessage(f"tag {number} is there twice")
+        raise MalformedMessage(f"tag {number} is given twice")
     kept[number] = data
     return kept
 
 
 def _unknown_tags(b: Buffer, p: int, count: int, end: int) -> tuple[dict[int, bytes] | None, int]:
-    """The tag section of a struct that declares no tags: the same for all of them, so it is compiled for none."""
+    """Reads the tag section of a struct that declares no tags."""
     kept: dict[int, bytes] | None = None
     for _ in range(count):
         tag, p = read_uvarint(b, p)
@@ -97,9 +96,9 @@ def _unknown_tags(b: Buffer, p: int, count: int, end: int) -> tuple[dict[int, by
 
 
 class _Reader:
-    """Writes the reading code of structs into one function. `run` holds fixed-width reads not yet written out."""
+    """Generates the code that reads structs, in one function. `run` has the fixed-width reads not generated yet."""
 
-    def __init__(self, body: Body, version: int, flexible: bool) -> None:
+    def __init__(self, body: GeneratedFunction, version: int, flexible: bool) -> None:
         self.body = body
         self.unit = body.unit
         self.version = version
@@ -107,7 +106,7 @@ class _Reader:
         self.run: list[tuple[str, str]] = []
 
     def struct(self, cls: type[Struct]) -> str:
-        """Code that reads a `cls`; returns the name of the variable that then holds it."""
+        """Generates the code that reads a `cls`; returns the name of its variable."""
         values: dict[str, str] = {}
         tagged: list[Field] = []
         for field in layout(cls):
@@ -132,7 +131,7 @@ class _Reader:
             unknown = self.unit.unique("u")
             outputs = "".join(f"{values[field.name]}, " for field in tagged) + unknown
             self.body.line(f"if {count} > 127: {count}, p = rest(b, p, {count})")
-            self.announce(count, cls.__name__)
+            self.count_elements(count, cls.__name__)
             if tagged:
                 read = self.tags_function(cls, tagged)
                 self.body.line(f"{outputs}, p, left = {read}(b, p, {count}, end, view, left)")
@@ -141,12 +140,12 @@ class _Reader:
             self.body.line(f"{result} = {build}({self.arguments(cls, values, whole=True)}unknown_tags={unknown})")
         return result
 
-    def announce(self, count: str, where: str) -> None:
+    def count_elements(self, count: str, where: str) -> None:
         self.body.line(f"left -= {count}")
         self.body.line(f"if left < 0: raise TooManyElements('more elements than are allowed, in {where}')")
 
     def arguments(self, cls: type[Struct], values: dict[str, str], *, whole: bool = False) -> str:
-        """Positional arguments in order; what was not read takes its default, by omission where possible."""
+        """Positional arguments in order; fields that were not read have their defaults, omitted at the end."""
         arguments: list[str] = []
         needed = 0
         for field in layout(cls):
@@ -202,7 +201,7 @@ class _Reader:
     def nested(self, cls: type[Struct], may_be_null: bool, *, tagged: bool) -> str:
         if not may_be_null:
             return self.struct(cls)
-        # Null is -1 before a field in its place, but 0 under a tag: Kafka's generator does it so.
+        # A null struct is -1 in an ordinary field but 0 in a tagged one, as Kafka's generator writes it.
         marker = self.fixed("B" if tagged else "b", "m")
         name = self.unit.unique("v")
         self.flush()
@@ -213,14 +212,14 @@ class _Reader:
         return name
 
     def length(self, classic: str, compact: bool) -> str:
-        """Reads a length or count; afterwards it is -1 for null, whichever way it was written."""
+        """Reads a length or count, -1 for null, in the classic or the compact encoding."""
         if not compact:
             name = self.fixed(classic, "n")
             self.flush()
             return name
         name = self.fixed("B", "n")
         self.flush()
-        # Two bytes are what most records and long strings take: read in line, a call would cost more than the rest.
+        # Most records and long strings have a length of two bytes: read inline, since a call would cost more.
         two = f"({name} & 127 | b[p] << 7, p + 1)"
         self.body.line(f"if {name} > 127: {name}, p = {two} if b[p] < 128 else rest(b, p, {name})")
         self.body.line(f"{name} -= 1")
@@ -249,13 +248,13 @@ class _Reader:
         if may_be_null:
             self.body.line(f"if {count} < 0: {name} = None")
         with self.body.block("else:" if may_be_null else "if True:"):
-            fits = f"0 <= {count} * {self.least(field)} <= end - p"
+            fits = f"0 <= {count} * {self.smallest_element(field)} <= end - p"
             self.body.line(f"if not {fits}: raise MalformedMessage('{where} has an impossible count')")
-            self.announce(count, where)
+            self.count_elements(count, where)
             self.elements(field, where, name, count)
         return name
 
-    def least(self, field: Field) -> int:
+    def smallest_element(self, field: Field) -> int:
         if not isinstance(field.kind, Primitive):
             return max(1, smallest_size(field.kind, self.version, self.flexible))
         return field.kind.size or _prefix_size(field.kind, self.flexible)
@@ -296,7 +295,7 @@ class _Reader:
             body.line("if stop > end: raise MalformedMessage('a tag is larger than the frame')")
             for index, field in enumerate(tagged):
                 with body.block(f"{'elif' if index else 'if'} tag == {field.tag}:"):
-                    body.line(f"if seen & {1 << index}: raise MalformedMessage('tag {field.tag} is there twice')")
+                    body.line(f"if seen & {1 << index}: raise MalformedMessage('tag {field.tag} is given twice')")
                     body.line(f"seen |= {1 << index}")
                     value = reader.field(cls, field)
                     reader.flush()

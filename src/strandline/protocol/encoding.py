@@ -1,10 +1,10 @@
 """Compiles the encoder of one (message, version): `write(message, out, parts)`.
 
-Small pieces go to `out`, to be joined once. A large `records` value, or a slice of a file, is never copied: what was
-gathered so far is closed as a part, and the value becomes a part of its own. As in `decoding`, neighbouring fields of
-fixed width are one `struct` call, together with the empty tag section that usually follows them.
+Small buffers are appended to `out` and joined once. A large `records` value or a file slice is not copied: `out` is
+joined into a part, and the value becomes a part of its own. As in `decoding`, adjacent fields of fixed width are one
+`struct` call, together with the empty tag section that usually follows them.
 
-A value that the version has no room for is an EncodeError, unless the field is declared ignorable.
+A value in a field that the version does not have is an EncodeError, unless the field is declared ignorable.
 """
 
 from __future__ import annotations
@@ -13,23 +13,23 @@ import struct
 from collections.abc import Callable
 from typing import Any
 
-from strandline.protocol.codegen import Body, Repeated, Unit
+from strandline.protocol.codegen import GeneratedFunction, GeneratedModule, RepeatedFormat
 from strandline.protocol.errors import EncodeError
 from strandline.protocol.types import MAX_STRING_BYTES, Field, Message, Primitive, Struct, layout
 from strandline.protocol.varints import ONE_BYTE, uvarint
 from strandline.runtime.file_slice import FileSlice, Part
 
-# Below this a copy is cheaper than another buffer for the socket.
+# Below this size a copy is cheaper than another buffer for the socket.
 OWN_PART_BYTES = 8192
 
-_PACKED = {code: Repeated(code, packing=True) for code in "bhiqHId?"}
+_PACKED = {code: RepeatedFormat(code, packing=True) for code in "bhiqHId?"}
 
 Encoder = Callable[[Any, list[Any], list[Part]], None]
 
 
 def compile_encoder(cls: type[Message], version: int) -> Encoder:
     flexible = cls.is_flexible(version)
-    unit = Unit(
+    unit = GeneratedModule(
         f"encode {cls.__name__} v{version}",
         {
             "EncodeError": EncodeError,
@@ -48,7 +48,7 @@ def compile_encoder(cls: type[Message], version: int) -> Encoder:
 
 
 def _emit_tags(append: Callable[[bytes], None], unknown: dict[int, bytes] | None, known: dict[int, bytes]) -> None:
-    """The tag section, in ascending order of tags."""
+    """Appends the tag section, in ascending order of tags."""
     if unknown:
         for number in unknown:
             if number in known:
@@ -62,9 +62,9 @@ def _emit_tags(append: Callable[[bytes], None], unknown: dict[int, bytes] | None
 
 
 class _Writer:
-    """Writes the writing code of structs into one function. `run` holds fixed-width values not yet written out."""
+    """Generates the code that writes structs, in one function. `run` has the fixed-width values not generated yet."""
 
-    def __init__(self, body: Body, version: int, flexible: bool) -> None:
+    def __init__(self, body: GeneratedFunction, version: int, flexible: bool) -> None:
         self.body = body
         self.unit = body.unit
         self.version = version
@@ -75,7 +75,7 @@ class _Writer:
         tagged: list[Field] = []
         for field in layout(cls):
             if self.version not in field.present or (field.tag is not None and not self.flexible):
-                self.refuse_unless_default(cls, field, x)
+                self.reject_unless_default(cls, field, x)
             elif field.tag is not None:
                 tagged.append(field)
             else:
@@ -86,7 +86,7 @@ class _Writer:
             why = f"{cls.__name__} has tags that version {self.version} cannot carry"
             self.body.line(f"if {x}.unknown_tags: raise EncodeError('{why}')")
 
-    def refuse_unless_default(self, cls: type[Struct], field: Field, x: str) -> None:
+    def reject_unless_default(self, cls: type[Struct], field: Field, x: str) -> None:
         if field.ignorable:
             return
         self.body.line(
@@ -110,7 +110,8 @@ class _Writer:
         self.run.append((code, value))
 
     def flush(self, ending: str = "") -> None:
-        """Writes the run out, with a pad byte (`x`) or nothing after it, and keeps it: two branches may need it."""
+        """Generates the write of the run, with a pad byte (`x`) after it if `ending` says so. Keeps the run, since two
+        branches may need it."""
         codes = ">" + "".join(code for code, _ in self.run) + ending
         values = ", ".join(value for _, value in self.run)
         if codes == ">x":
@@ -149,7 +150,7 @@ class _Writer:
             self.flush_and_clear()
 
     def length(self, classic: str, count: str, compact: bool) -> None:
-        """Writes a length or count, which ends the run."""
+        """Generates the write of a length or count, which ends the run."""
         if not compact:
             self.fixed(classic, count)
             self.flush_and_clear()
@@ -230,7 +231,7 @@ class _Writer:
                     self.flush_and_clear()
 
     def tag_section(self, cls: type[Struct], tagged: list[Field], x: str) -> None:
-        """Ends the run. A struct without tags, the usual case, costs one comparison per tagged field."""
+        """Ends the run. The usual struct without tags costs one comparison per tagged field."""
         bare = [f"{x}.unknown_tags is None"]
         bare += [f"({self.is_default(field, f'{x}.{field.name}')})" for field in tagged]
         with self.body.block(f"if {' and '.join(bare)}:"):

@@ -1,4 +1,4 @@
-"""What can go wrong between a message and its bytes."""
+"""Errors of encoding and decoding, and the error code of a response."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ class MalformedMessage(Exception):
 
 
 class TooManyElements(MalformedMessage):
-    """The bytes may be this message, but it has more elements than the caller wants to hold."""
+    """The message has more elements than the caller allows."""
 
 
 class EncodeError(Exception):
-    """The message cannot be written at this version: a bug of ours, or a value that version has no room for."""
+    """The message cannot be encoded at this version: a bug, or a value that the version cannot express."""
 
 
 def response_error(response: Message) -> ErrorCode:
-    """The error of a response as a whole; NONE for one that has errors only inside."""
+    """The top-level error of a response; NONE if it has only errors of partitions or resources."""
     return code_of(getattr(response, "error_code", 0))

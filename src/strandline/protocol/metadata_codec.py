@@ -1,7 +1,7 @@
-"""Metadata records as bytes: a small frame (frame version 1, record type, record version) around the message.
+"""Metadata records as bytes: the message after a frame of frame version (1), record type and record version.
 
-The quorum writes these as the values of `__cluster_metadata`, and reads them back. A type or version that we do
-not know cannot be skipped: metadata that is not understood must stop the node, so it is MalformedMessage here.
+These are the values of the records of `__cluster_metadata`. A record of an unknown type or version raises
+MalformedMessage, which must stop the node: it cannot be skipped.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ FRAME_VERSION: Final = 1
 
 @cache
 def record_types() -> dict[int, type[Message]]:
-    """The metadata records by their type number."""
+    """Record type → message class."""
     from strandline.protocol.messages import metadata_records
 
     return {
@@ -48,9 +48,9 @@ def decode_record_and_version(data: Buffer) -> tuple[Message, int]:
         record_type, position = read_uvarint(data, position)
         version, position = read_uvarint(data, position)
     except IndexError:
-        raise MalformedMessage("a metadata record that ends inside its frame") from None
+        raise MalformedMessage("a metadata record ends inside its frame") from None
     if frame_version != FRAME_VERSION:
-        raise MalformedMessage(f"a metadata record with frame version {frame_version}")
+        raise MalformedMessage(f"a metadata record has frame version {frame_version}")
     cls = record_types().get(record_type)
     if cls is None:
         raise MalformedMessage(f"a metadata record of unknown type {record_type}")

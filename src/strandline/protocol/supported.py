@@ -1,6 +1,6 @@
 """Prints docs/SUPPORTED.md from the API table: `python -m strandline.protocol.supported > docs/SUPPORTED.md`.
 
-A unit test compares the checked-in file with what this prints, so the page cannot lie about the table.
+A unit test compares the checked-in file with this output.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from strandline.protocol.apis import API, LIMITATIONS, Api
 _INTRODUCTION = """\
 # What is supported
 
-Printed from `src/strandline/protocol/apis.py` by `python -m strandline.protocol.supported`; do not edit by hand.
+Generated from `src/strandline/protocol/apis.py` by `python -m strandline.protocol.supported`; do not edit by hand.
 
-Every request and response of Apache Kafka 4.3, in every version that Kafka 4.3 reads, is declared and proven byte for
-byte against Kafka's own classes. What a node *answers* is narrower; whatever it does not answer it does not advertise.
+Every request and response of Apache Kafka 4.3, in every version that Kafka 4.3 reads, is declared and compared byte for
+byte with Kafka's own classes. Not all of these APIs are served; a node advertises only those that are.
 """
 
 
@@ -23,9 +23,9 @@ def page() -> str:
     return "\n".join(
         [
             _INTRODUCTION,
-            *_section("Answered", [api for api in API.values() if api.is_served]),
-            *_section("Understood, not yet answered", [api for api in API.values() if not api.is_served]),
-            "## What is left out, and why",
+            *_section("Served", [api for api in API.values() if api.is_served]),
+            *_section("Declared, not served yet", [api for api in API.values() if not api.is_served]),
+            "## Differences from Kafka",
             "",
             *(f"- **{where}**: {what}" for where, what in LIMITATIONS),
             "",
@@ -47,7 +47,7 @@ def _section(title: str, apis: list[Api]) -> Iterator[str]:
 def _note(api: Api) -> str:
     if api.not_served is not None:
         return api.not_served
-    return "sent on to the active controller" if api.forwarded else ""
+    return "forwarded to the active controller" if api.forwarded else ""
 
 
 def _versions(api: Api) -> str:

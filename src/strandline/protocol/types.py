@@ -1,4 +1,4 @@
-"""The words in which messages are declared, and how a declaration reads at one version.
+"""Types and markers for the declaration of messages, and the fields of a declaration as values.
 
 A message is declared once for all its versions: one class per struct, fields in wire order, Kafka's names in
 snake_case, and a marker wherever versions differ:
@@ -8,12 +8,12 @@ snake_case, and a marker wherever versions differ:
         topic_id: Annotated[uuid, since(13)] = ZERO_UUID
         partitions: list[FetchPartition] = []
 
-`X | None` may be null in every version unless a `nullable` marker narrows it. A field without markers belongs to every
-version. `layout` turns a class into plain values that the compilers of `decoding` and `encoding` (and the tests that
-compare us with Kafka's tables) read; annotations are resolved there, on first use, so importing a message is cheap.
+`X | None` may be null in every version unless a `nullable` marker restricts it. A field without markers exists in every
+version. `layout` returns the fields of a class as values, for the compilers in `decoding` and `encoding` and for tests;
+it resolves annotations on first use, so that importing a message is cheap.
 
-Messages are values. They are not frozen, because a handler fills an answer in; structs that serve as a default are,
-because every message shares that default.
+Messages are values. They are not frozen, because handlers fill in responses; structs that serve as a default are
+frozen, because all messages share them.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from strandline.model.ids import Uuid
 from strandline.runtime.file_slice import FileSlice
 
 NEWEST: Final = 32767
-# In bytes of UTF-8, in every version: Kafka holds compact strings to the limit of the old two-byte length.
+# In bytes of UTF-8, in every version: Kafka limits compact strings to the old two-byte length too.
 MAX_STRING_BYTES: Final = 32767
 
 
@@ -52,7 +52,7 @@ boolean = Annotated[bool, Primitive("bool", "?", 1)]
 uuid = Annotated[Uuid, Primitive("uuid", "16s", 16)]
 string = Annotated[str, Primitive("string")]
 bytes_ = Annotated[bytes, Primitive("bytes")]
-# Record batches: decoded as a view of the frame, encoded from any buffer or from a slice of a log file.
+# Record batches: decoded as a view of the frame, encoded from a buffer or a slice of a log file.
 records_ = Annotated[bytes | bytearray | memoryview | FileSlice, Primitive("records")]
 
 
@@ -73,13 +73,13 @@ class Nullable(Versions, msgspec.Struct, frozen=True):
 
 
 class Tag(msgspec.Struct, frozen=True):
-    """The field is optional on the wire: it travels under this number, and only when it differs from its default."""
+    """A tagged field: it has this tag on the wire, and is written only when it differs from its default."""
 
     number: int
 
 
 class Ignorable(msgspec.Struct, frozen=True):
-    """A value that the version cannot carry is dropped silently; without this marker encoding it is an error."""
+    """In versions without the field its value is dropped; without this marker that is an EncodeError."""
 
 
 class NeverCompact(msgspec.Struct, frozen=True):
@@ -111,7 +111,7 @@ def tag(number: int) -> Tag:
 
 
 class DeclarationMeta(msgspec.StructMeta):
-    """Lets a class statement name its key and versions: `class X(Message, api_key=0, versions=(3, 13), flexible=9)`."""
+    """Takes key and versions in the class statement: `class X(Message, api_key=0, versions=(3, 13), flexible=9)`."""
 
     def __new__(
         mcls,
@@ -126,7 +126,7 @@ class DeclarationMeta(msgspec.StructMeta):
         **config: Any,
     ) -> DeclarationMeta:
         if shared:
-            # Not said as a keyword of the class, where type checkers would refuse a frozen child of an open parent.
+            # Not a keyword of the class, because type checkers reject a frozen subclass of a mutable class.
             config["frozen"] = True
         cls: Any = super().__new__(mcls, name, bases, namespace, **config)
         if versions is not None:
@@ -137,17 +137,17 @@ class DeclarationMeta(msgspec.StructMeta):
 
 
 class Struct(msgspec.Struct, kw_only=True, gc=False, metaclass=DeclarationMeta):
-    """A part of a message. Tagged fields that we do not know are kept, so that they survive being passed on."""
+    """A part of a message. Unknown tagged fields are kept, so that they are forwarded."""
 
     unknown_tags: dict[int, bytes] | None = None
 
 
 class Value(Struct, shared=True):
-    """A struct that other declarations use as a default, hence shared, hence frozen."""
+    """A struct that is the default of a field in other declarations: shared, and therefore frozen."""
 
 
 class Message(Struct):
-    """A whole message. `versions` is the closed range we speak; from `flexible` on it is compact and has tags."""
+    """A message. `versions` is the supported range, inclusive; from `flexible` on it is compact and has tags."""
 
     api_key: ClassVar[int | None] = None
     versions: ClassVar[tuple[int, int]] = (0, 0)
@@ -163,7 +163,7 @@ NEVER: Final = Versions(1, 0)
 
 
 class Field(msgspec.Struct, frozen=True):
-    """One declared field, over all versions. `kind` is what it holds, or what each element of the list holds."""
+    """One declared field, for all versions. `kind` is its type, or the type of the elements of its list."""
 
     name: str
     kind: Primitive | type[Struct]
@@ -176,7 +176,7 @@ class Field(msgspec.Struct, frozen=True):
     default: Any
 
     def default_value(self) -> Any:
-        """A default of its own for every message that needs one."""
+        """A new copy of the default."""
         if self.is_list and self.default is not None:
             return []
         if isinstance(self.default, msgspec.Struct):
@@ -215,7 +215,7 @@ def _field(name: str, hint: Any, default: Any) -> Field:
 
 
 def _strip(hint: Any, markers: list[Any]) -> tuple[Any, bool]:
-    """Peels markers and `| None` off a hint, whichever way they are nested."""
+    """Removes markers and `| None` from a hint, in any order of nesting."""
     may_be_null = False
     while True:
         if get_origin(hint) is Annotated:

@@ -122,7 +122,7 @@ class Connection(asyncio.BufferedProtocol):
         try:
             self._proceed()
         finally:
-            parser.settle()
+            parser.release_shared_buffer()
         processor.lag.end(begin)
 
     def eof_received(self) -> bool:

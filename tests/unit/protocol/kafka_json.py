@@ -17,20 +17,20 @@ def snake_case(kafka_name: str) -> str:
 
 
 def differences(message: Message, version: int, json: dict[str, Any]) -> list[str]:
-    """Empty when both say the same."""
+    """Empty when both have the same values."""
     return list(_struct(message, version, json, type(message).__name__))
 
 
 def _struct(value: Struct, version: int, json: dict[str, Any], where: str) -> list[str]:
     found = []
-    told = {snake_case(name): item for name, item in json.items()}
+    theirs = {snake_case(name): item for name, item in json.items()}
     for field in layout(type(value)):
         ours = getattr(value, field.name)
-        if field.name in told:
-            found += _field(field, ours, version, told.pop(field.name), f"{where}.{field.name}")
+        if field.name in theirs:
+            found += _field(field, ours, version, theirs.pop(field.name), f"{where}.{field.name}")
         elif ours != field.default_value():
-            found.append(f"{where}.{field.name}: {ours!r}, of which Kafka knows nothing")
-    return found + [f"{where}.{name}: we have no such field" for name in told]
+            found.append(f"{where}.{field.name}: {ours!r}, a field that Kafka does not have")
+    return found + [f"{where}.{name}: we have no such field" for name in theirs]
 
 
 def _field(field: Field, ours: Any, version: int, json: Any, where: str) -> list[str]:

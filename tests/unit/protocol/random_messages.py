@@ -1,4 +1,4 @@
-"""Every message that we declare, and random values for it: shared by the unit tests and the oracle's."""
+"""Every declared message, and random values for it; also used by tests/oracle."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def every_version() -> Iterator[tuple[type[Message], int]]:
 
 
 def random_message(cls: type[Message], version: int, random: Random) -> Message:
-    """A message with every field of this version set at random, and all others left alone."""
+    """A message with random values in every field of this version, and defaults in the others."""
     return random_struct(cls, version, cls.is_flexible(version), random)  # type: ignore[return-value]
 
 

@@ -1,4 +1,4 @@
-"""The API table says what the declarations say, and docs/SUPPORTED.md says what the table says."""
+"""The API table agrees with the declared messages, and docs/SUPPORTED.md with the API table."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ APIS = list(API.values())
 SUPPORTED = Path(__file__).resolve().parents[3] / "docs" / "SUPPORTED.md"
 
 
-def test_the_keys_are_those_of_kafka_without_the_four_that_left_with_zookeeper() -> None:
+def test_the_keys_are_those_of_kafka_without_the_four_that_were_removed_with_zookeeper() -> None:
     assert sorted(API) == [*range(4), *range(8, 93)]
     assert {api.key for api in APIS} == set(ApiKey)
 
@@ -30,7 +30,7 @@ def test_a_row_agrees_with_the_messages_it_names(api: Api) -> None:
     assert api.broker or api.controller
 
 
-def test_what_is_advertised_differs_from_what_is_read_in_two_places_only() -> None:
+def test_the_advertised_versions_differ_from_the_supported_ones_for_two_apis_only() -> None:
     differing = {
         api.name: (api.advertised_min_version, api.advertised_max_version)
         for api in APIS
@@ -54,7 +54,7 @@ def test_the_supported_page_is_current() -> None:
     assert SUPPORTED.read_text() == page(), "run python -m strandline.protocol.supported > docs/SUPPORTED.md"
 
 
-def test_knowing_the_apis_does_not_import_their_messages() -> None:
+def test_importing_the_api_table_does_not_import_messages() -> None:
     program = "import sys, strandline.protocol.framing; print([m for m in sys.modules if '.protocol.messages.' in m])"
     loaded = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert loaded.stdout.strip() == "[]"

@@ -1,4 +1,4 @@
-"""The rules of the codec that round trips alone would not show."""
+"""Rules of the codec that round trips do not show."""
 
 from __future__ import annotations
 
@@ -50,23 +50,23 @@ def test_classic_lengths_become_compact_when_a_message_becomes_flexible() -> Non
     assert encode_bytes(Sample(7, "ab", [Named("c")]), 1) == bytes.fromhex("00000007 03 6162 02 0263 00 00")
 
 
-def test_a_length_of_more_than_a_byte_is_a_longer_varint() -> None:
+def test_a_compact_length_above_127_takes_two_bytes() -> None:
     assert encode_bytes(Sample(1, "x" * 300), 1)[4:6] == bytes.fromhex("ad02")
 
 
 @pytest.mark.parametrize("size", [126, 127, 128, 16_382, 16_383, 16_384])
-def test_lengths_and_counts_around_the_edges_of_a_varint_are_read_back(size: int) -> None:
+def test_lengths_and_counts_around_the_limits_of_a_varint_round_trip(size: int) -> None:
     for message in (Sample(1, "x" * size), Sample(children=[Named("y" * size)]), Sample(children=[Named()] * size)):
         data = encode_bytes(message, 1)
         assert decode(Sample, 1, data) == (message, len(data))
 
 
-def test_a_tagged_field_with_its_default_is_not_written() -> None:
+def test_a_tagged_field_with_its_default_is_not_encoded() -> None:
     assert encode_bytes(Sample(), 1) == bytes.fromhex("00000000 01 01 00")
     assert encode_bytes(Sample(small=4), 1) == bytes.fromhex("00000000 01 01 01 0002 0004")
 
 
-def test_unknown_tags_are_kept_and_written_among_the_known_in_ascending_order() -> None:
+def test_unknown_tags_are_kept_and_encoded_in_ascending_order_with_known_ones() -> None:
     data = bytes.fromhex("00000000 01 01 04 0002 0004 0101aa 0203 020278 8008 00")
     message, end = decode(Sample, 1, data)
     assert end == len(data)
@@ -74,7 +74,7 @@ def test_unknown_tags_are_kept_and_written_among_the_known_in_ascending_order() 
     assert encode_bytes(message, 1) == data
 
 
-def test_tags_in_any_order_are_read_and_then_written_in_order() -> None:
+def test_tags_are_decoded_in_any_order_and_encoded_in_ascending_order() -> None:
     message, _ = decode(Sample, 1, bytes.fromhex("00000000 01 01 02 0700 0002 0004"))
     assert message == Sample(small=4, unknown_tags={7: b""})
     assert encode_bytes(message, 1) == bytes.fromhex("00000000 01 01 02 0002 0004 0700")
@@ -92,30 +92,30 @@ def test_tags_in_any_order_are_read_and_then_written_in_order() -> None:
         ("05", "ends in the middle"),
     ],
 )
-def test_a_broken_tag_section_is_malformed(tags: str, why: str) -> None:
+def test_an_invalid_tag_section_is_malformed(tags: str, why: str) -> None:
     with pytest.raises(MalformedMessage, match=why):
         decode(Sample, 1, bytes.fromhex("00000000 01 01" + tags))
 
 
-def test_an_unknown_tag_that_repeats_a_field_cannot_be_written() -> None:
+def test_an_unknown_tag_with_the_number_of_a_field_cannot_be_encoded() -> None:
     with pytest.raises(EncodeError, match="tag 0 is given twice"):
         encode_bytes(Sample(small=4, unknown_tags={0: b""}), 1)
 
 
-def test_tags_cannot_be_written_before_the_message_is_flexible() -> None:
+def test_tags_cannot_be_encoded_in_versions_that_are_not_flexible() -> None:
     with pytest.raises(EncodeError, match="cannot carry"):
         encode_bytes(Sample(unknown_tags={9: b""}), 0)
     with pytest.raises(EncodeError, match="small is set"):
         encode_bytes(Sample(small=4), 0)
 
 
-def test_a_field_that_the_version_lacks_is_refused_unless_it_is_ignorable() -> None:
+def test_a_field_that_the_version_lacks_is_rejected_unless_it_is_ignorable() -> None:
     with pytest.raises(EncodeError, match="replica_state is set, but version 14 has no such field"):
         encode_bytes(FetchRequest(replica_state=ReplicaState(1, 2)), 14)
     assert encode_bytes(FetchRequest(rack_id="a"), 10) == encode_bytes(FetchRequest(), 10)
 
 
-def test_null_is_refused_in_versions_where_the_field_cannot_be_null() -> None:
+def test_null_is_rejected_in_versions_where_the_field_cannot_be_null() -> None:
     assert decode(MetadataRequest, 1, encode_bytes(MetadataRequest(topics=None), 1))[0].topics is None
     with pytest.raises(EncodeError):
         encode_bytes(MetadataRequest(topics=None), 0)
@@ -125,7 +125,7 @@ def test_null_is_refused_in_versions_where_the_field_cannot_be_null() -> None:
         encode_bytes(MetadataRequest(topics=[MetadataRequestTopic(name=None)]), 9)
 
 
-def test_a_null_struct_is_minus_one_in_its_place_and_zero_under_a_tag() -> None:
+def test_a_null_struct_is_minus_one_in_an_ordinary_field_and_zero_in_a_tagged_one() -> None:
     assert encode_bytes(DescribeTopicPartitionsRequest(cursor=None), 0)[-2:] == b"\xff\x00"
     null = ConsumerGroupMemberMetadataValue(classic_member_metadata=None)
     data = encode_bytes(null, 0)
@@ -135,13 +135,13 @@ def test_a_null_struct_is_minus_one_in_its_place_and_zero_under_a_tag() -> None:
     assert decode(ConsumerGroupMemberMetadataValue, 0, encode_bytes(present, 0))[0] == present
 
 
-def test_text_that_is_not_utf8_is_malformed() -> None:
+def test_a_string_that_is_not_utf8_is_malformed() -> None:
     data = encode_bytes(ApiVersionsRequest("client", "1"), 3).replace(b"client", b"\xff\xfeient")
     with pytest.raises(MalformedMessage, match="not UTF-8"):
         decode(ApiVersionsRequest, 3, data)
 
 
-def test_text_beyond_the_limit_of_strings_is_refused_both_ways() -> None:
+def test_a_string_above_the_limit_is_rejected_when_encoding_and_decoding() -> None:
     with pytest.raises(EncodeError, match="too long"):
         encode_bytes(TopicRecord("x" * 32768), 0)
     with pytest.raises(MalformedMessage, match="too long"):
@@ -150,19 +150,19 @@ def test_text_beyond_the_limit_of_strings_is_refused_both_ways() -> None:
 
 
 @pytest.mark.parametrize("wrong", [{"acks": 1 << 15}, {"acks": None}, {"topic_data": None}, {"transactional_id": 5}])
-def test_a_value_of_the_wrong_kind_is_an_encode_error_that_names_the_message(wrong: dict[str, Any]) -> None:
+def test_a_value_of_the_wrong_type_is_an_encode_error_that_names_the_message(wrong: dict[str, Any]) -> None:
     with pytest.raises(EncodeError, match="ProduceRequest v9"):
         encode_bytes(ProduceRequest(**wrong), 9)
 
 
-def test_a_version_that_does_not_exist_is_refused_both_ways() -> None:
+def test_an_unknown_version_is_rejected_when_encoding_and_decoding() -> None:
     with pytest.raises(EncodeError, match="no version 2"):
         encode_bytes(ProduceRequest(), 2)
     with pytest.raises(MalformedMessage, match="no version 99"):
         decode(ProduceRequest, 99, b"")
 
 
-def test_an_impossible_count_is_refused_before_anything_is_allocated() -> None:
+def test_an_impossible_count_is_rejected_before_anything_is_allocated() -> None:
     claims = struct.pack(">hi", 0, 0) + b"\xff\xff\xff\xff\x07" + bytes(1000)
     tracemalloc.start()
     try:
@@ -187,14 +187,14 @@ class Counted(Message, versions=(0, 1), flexible=1):
 
 @pytest.mark.parametrize("version", [0, 1])
 @pytest.mark.parametrize("five", [Counted(pairs=[Pair()] * 5), Counted(ids=[ZERO_UUID] * 5)])
-def test_a_count_must_fit_the_bytes_that_so_many_elements_take_at_least(version: int, five: Counted) -> None:
+def test_a_count_is_checked_against_the_smallest_size_of_its_elements(version: int, five: Counted) -> None:
     data = encode_bytes(five, version)
     assert decode(Counted, version, data)[0] == five
     with pytest.raises(MalformedMessage, match="impossible count"):
         decode(Counted, version, data[:-7])
 
 
-def test_no_claim_of_any_length_makes_a_decoder_allocate() -> None:
+def test_no_length_or_count_makes_a_decoder_allocate() -> None:
     for cls, version in every_version():
         decode_or_refuse(cls, version, b"")
     tracemalloc.start()
@@ -223,7 +223,7 @@ def produce_request(records: bytes) -> ProduceRequest:
     )
 
 
-def test_records_are_read_as_a_writable_view_of_the_frame() -> None:
+def test_records_are_decoded_as_a_writable_view_of_the_frame() -> None:
     frame = bytearray(encode_bytes(produce_request(b"batch"), 9))
     request, _ = decode(ProduceRequest, 9, frame)
     records = request.topic_data[0].partition_data[0].records
@@ -267,7 +267,7 @@ def test_defaults_are_not_shared_between_messages_unless_they_are_frozen() -> No
     assert read == PartitionChangeRecord()
 
 
-def test_no_default_that_could_be_changed_is_shared() -> None:
+def test_no_mutable_default_is_shared() -> None:
     seen: set[type[Struct]] = set()
     waiting: list[type[Struct]] = [cls for cls, _ in every_version()]
     while waiting:
@@ -285,7 +285,7 @@ def test_no_default_that_could_be_changed_is_shared() -> None:
     assert len(seen) > 500
 
 
-def test_a_struct_under_a_tag_is_written_only_when_it_differs_from_its_default() -> None:
+def test_a_tagged_struct_is_encoded_only_when_it_differs_from_its_default() -> None:
     plain = encode_bytes(FetchResponse(responses=[FetchableTopicResponse(partitions=[PartitionData()])]), 16)
     leader = PartitionData(current_leader=LeaderIdAndEpoch(1, 2))
     told = encode_bytes(FetchResponse(responses=[FetchableTopicResponse(partitions=[leader])]), 16)
@@ -293,12 +293,12 @@ def test_a_struct_under_a_tag_is_written_only_when_it_differs_from_its_default()
     assert decode(FetchResponse, 16, told)[0].responses[0].partitions[0] == leader
 
 
-def test_bytes_after_the_message_are_left_to_the_caller() -> None:
+def test_bytes_after_the_message_are_ignored() -> None:
     data = encode_bytes(ApiVersionsResponse(), 0)
     assert decode(ApiVersionsResponse, 0, data + b"more") == (ApiVersionsResponse(), len(data))
 
 
-def test_lists_of_numbers_may_be_long() -> None:
+def test_long_lists_of_numbers_round_trip() -> None:
     class Numbers(Message, versions=(0, 0), flexible=0):
         values: list[i32] = []
 

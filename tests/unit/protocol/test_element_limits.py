@@ -1,4 +1,4 @@
-"""A message may not have more elements than its reader wants to hold, wherever they hide."""
+"""The limit on the elements of a message counts all lists and tags."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def two_topics_of_three() -> FetchRequest:
 
 
 @pytest.mark.parametrize("version", [7, 12])
-def test_elements_of_lists_within_lists_count_together(version: int) -> None:
+def test_elements_of_nested_lists_are_counted(version: int) -> None:
     request = two_topics_of_three()
     data = encode_bytes(request, version)
     # Two topics of three partitions, one forgotten topic of two.
@@ -29,13 +29,13 @@ def test_elements_of_lists_within_lists_count_together(version: int) -> None:
         decode(FetchRequest, version, data, max_elements=10)
 
 
-def test_a_list_that_announces_too_much_is_refused_before_it_is_read() -> None:
+def test_a_list_with_too_large_a_count_is_rejected_before_it_is_read() -> None:
     data = encode_bytes(MetadataRequest(topics=[MetadataRequestTopic(name="x")] * 1000), 9)
     with pytest.raises(TooManyElements, match=r"MetadataRequest v9.*MetadataRequest\.topics"):
         decode(MetadataRequest, 9, data, max_elements=999)
 
 
-def test_unknown_tags_are_elements() -> None:
+def test_unknown_tags_are_counted() -> None:
     plain = encode_bytes(MetadataRequest(topics=[]), 9)
     tags = b"".join(uvarint(number) + b"\0" for number in range(50))
     data = plain[:-1] + uvarint(50) + tags
@@ -45,7 +45,7 @@ def test_unknown_tags_are_elements() -> None:
         decode(MetadataRequest, 9, data, max_elements=49)
 
 
-def test_elements_under_a_tag_count_too() -> None:
+def test_elements_of_tagged_fields_are_counted() -> None:
     data = encode_bytes(ProduceResponse(node_endpoints=[NodeEndpoint(node_id=1)] * 5), 10)
     # The tag and its five endpoints.
     assert len(decode(ProduceResponse, 10, data, max_elements=6)[0].node_endpoints) == 5
@@ -53,7 +53,7 @@ def test_elements_under_a_tag_count_too() -> None:
         decode(ProduceResponse, 10, data, max_elements=5)
 
 
-def test_a_header_has_few_tags() -> None:
+def test_the_number_of_tags_of_a_header_is_limited() -> None:
     def header(tags: int) -> bytes:
         plain = struct.pack(">hhih", 3, 9, 1, -1)
         return plain + uvarint(tags) + b"".join(uvarint(number) + b"\0" for number in range(tags))

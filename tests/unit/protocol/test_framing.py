@@ -1,4 +1,4 @@
-"""Cutting a stream into frames, whatever way its bytes arrive; headers of both directions."""
+"""Splitting a stream into frames, and the headers of requests and responses."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from strandline.protocol.apis import API, ApiKey
 from strandline.protocol.codec import EncodeError, MalformedMessage, decode, encode_bytes
 from strandline.protocol.framing import (
-    FIRST_ROOM_BYTES,
+    MAX_INITIAL_BUFFER_BYTES,
     RECEIVE_BUFFER_BYTES,
     FrameParser,
     InvalidFrameSize,
@@ -40,7 +40,7 @@ def joined(parts: Iterable[Part]) -> bytes:
 
 
 def receive(parser: FrameParser, stream: bytes, chunk: int) -> list[bytearray]:
-    """Feeds a parser as a socket would: never more than it has room for, frames taken after every receive."""
+    """Feeds a parser like a socket: at most what fits into its buffer, frames taken after every receive."""
     frames = []
     view = memoryview(stream)
     while len(view):
@@ -67,7 +67,7 @@ def receive(parser: FrameParser, stream: bytes, chunk: int) -> list[bytearray]:
     ),
     chunk=st.one_of(st.integers(1, 100), st.integers(1000, 500_000)),
 )
-def test_frames_come_out_as_they_went_in(sizes: list[int], chunk: int) -> None:
+def test_frames_are_returned_as_they_were_sent_however_their_bytes_arrive(sizes: list[int], chunk: int) -> None:
     chunk = max(chunk, sum(sizes) // 2000)
     bodies = [Random(index).randbytes(size) for index, size in enumerate(sizes)]
     frames = receive(FrameParser(LIMIT), b"".join(map(framed, bodies)), chunk)
@@ -77,7 +77,7 @@ def test_frames_come_out_as_they_went_in(sizes: list[int], chunk: int) -> None:
 @settings(max_examples=60, deadline=None, database=None)
 @given(seed=st.integers(0, 2**32), connections=st.integers(2, 5))
 def test_connections_that_share_a_buffer_do_not_see_each_others_bytes(seed: int, connections: int) -> None:
-    """Whoever reads next finds the shared buffer as if nobody had read before; frames may be left untaken, too."""
+    """Also when frames are not taken at once."""
     random = Random(seed)
     shared = bytearray(RECEIVE_BUFFER_BYTES)
     parsers = [FrameParser(LIMIT, shared) for _ in range(connections)]
@@ -97,7 +97,7 @@ def test_connections_that_share_a_buffer_do_not_see_each_others_bytes(seed: int,
             streams[number] = stream[count:]
         while random.random() < 0.9 and (frame := parser.next_frame()) is not None:
             frames[number].append(bytes(frame))
-        parser.settle()
+        parser.release_shared_buffer()
     for parser, taken in zip(parsers, frames, strict=True):
         while (frame := parser.next_frame()) is not None:
             taken.append(bytes(frame))
@@ -109,7 +109,7 @@ def test_a_frame_may_arrive_byte_by_byte() -> None:
     assert [bytes(f) for f in receive(FrameParser(LIMIT), b"".join(map(framed, bodies)), 1)] == bodies
 
 
-def test_data_can_be_handed_over_in_any_amount() -> None:
+def test_data_can_be_received_in_any_amount() -> None:
     bodies = [b"x" * 10, b"y" * 200_000, b"z" * 3_000_000, b""]
     parser = FrameParser(LIMIT)
     parser.receive_data(framed(bodies[0]))
@@ -126,7 +126,7 @@ def test_data_can_be_handed_over_in_any_amount() -> None:
     assert parser.waiting_bytes == 0
 
 
-def test_frames_of_any_size_may_be_handed_over_at_once() -> None:
+def test_frames_of_any_size_can_be_received_at_once() -> None:
     bodies = [b"a", b"x" * 200_000, b"b", b"y" * 70_000, b"z" * 1_100_000, b"c" * 300]
     parser = FrameParser(LIMIT)
     parser.receive_data(b"".join(map(framed, bodies)))
@@ -137,7 +137,7 @@ def test_frames_of_any_size_may_be_handed_over_at_once() -> None:
     assert [bytes(parser.next_frame() or b"") for _ in range(3)] == [bodies[1], bodies[4], b"end"]
 
 
-def test_frames_that_nobody_takes_do_not_leave_the_parser_without_room() -> None:
+def test_the_buffer_grows_for_frames_that_are_not_taken_and_shrinks_again() -> None:
     parser = FrameParser(LIMIT)
     bodies = [bytes([index]) * 30_000 for index in range(10)]
     parser.receive_data(b"".join(map(framed, bodies)))
@@ -157,20 +157,20 @@ def test_frames_are_writable_and_later_receives_do_not_touch_them() -> None:
 
 
 @pytest.mark.parametrize("size", [-1, -(2**31), 1001, 2**31 - 1])
-def test_a_size_outside_the_limits_is_refused_before_anything_is_allocated(size: int) -> None:
+def test_a_size_outside_the_limits_is_rejected_before_anything_is_allocated(size: int) -> None:
     parser = FrameParser(1000)
     parser.receive_data(size.to_bytes(4, "big", signed=True))
-    with pytest.raises(InvalidFrameSize) as refused:
+    with pytest.raises(InvalidFrameSize) as rejected:
         parser.next_frame()
-    assert refused.value.size == size
-    assert isinstance(refused.value, MalformedMessage)
+    assert rejected.value.size == size
+    assert isinstance(rejected.value, MalformedMessage)
 
 
-def test_a_frame_of_exactly_the_limit_is_taken() -> None:
+def test_a_frame_of_exactly_the_limit_is_accepted() -> None:
     assert len(receive(FrameParser(1000), framed(bytes(1000)), 64)[0]) == 1000
 
 
-def test_a_large_frame_grows_with_its_bytes_rather_than_with_its_promise() -> None:
+def test_the_buffer_of_a_large_frame_grows_with_the_bytes_that_arrive() -> None:
     parser = FrameParser(LIMIT)
     parser.receive_data((90 * 1024 * 1024).to_bytes(4, "big"))
     assert parser.next_frame() is None
@@ -180,9 +180,9 @@ def test_a_large_frame_grows_with_its_bytes_rather_than_with_its_promise() -> No
     assert parser.waiting_bytes == RECEIVE_BUFFER_BYTES and parser.held_bytes >= 2 * RECEIVE_BUFFER_BYTES
 
 
-def test_room_is_made_ahead_for_somebody_who_has_filled_as_much_before_and_never_more_than_a_mebibyte() -> None:
+def test_the_buffer_of_a_large_frame_starts_with_the_size_of_earlier_frames_up_to_a_mebibyte() -> None:
     parser = FrameParser(LIMIT)
-    for size, room in ((300_000, RECEIVE_BUFFER_BYTES), (90_000_000, 300_000), (90_000_000, FIRST_ROOM_BYTES)):
+    for size, room in ((300_000, RECEIVE_BUFFER_BYTES), (90_000_000, 300_000), (90_000_000, MAX_INITIAL_BUFFER_BYTES)):
         parser.receive_data(size.to_bytes(4, "big"))
         assert parser.next_frame() is None
         assert len(parser.get_buffer()) == room
@@ -191,7 +191,7 @@ def test_room_is_made_ahead_for_somebody_who_has_filled_as_much_before_and_never
         assert frame is not None and len(frame) == size
 
 
-def test_an_ordinary_produce_frame_is_received_in_place() -> None:
+def test_a_frame_like_an_earlier_one_is_received_without_copying() -> None:
     parser = FrameParser(LIMIT)
     parser.receive_data(framed(bytes(1_000_000)))
     assert parser.next_frame() == bytes(1_000_000)
@@ -208,7 +208,7 @@ def test_an_idle_parser_holds_no_buffer() -> None:
     assert parser.next_frame() is None
 
 
-def test_a_parser_keeps_no_buffer_of_its_own_once_it_has_nothing_waiting() -> None:
+def test_a_parser_without_waiting_bytes_returns_to_the_shared_buffer() -> None:
     shared = bytearray(RECEIVE_BUFFER_BYTES)
     parser = FrameParser(LIMIT, shared)
     frame = framed(b"hello")
@@ -216,12 +216,12 @@ def test_a_parser_keeps_no_buffer_of_its_own_once_it_has_nothing_waiting() -> No
         parser.get_buffer()[: len(part)] = part
         parser.buffer_updated(len(part))
         assert parser.next_frame() == b"hello"
-        parser.settle()
+        parser.release_shared_buffer()
         assert (parser.get_buffer().obj is shared) is (parser.waiting_bytes == 0)
     assert parser.waiting_bytes == 0
 
 
-def test_the_api_versions_request_has_the_bytes_that_every_client_sends() -> None:
+def test_an_api_versions_request_has_the_bytes_of_kafka_clients() -> None:
     data = joined(request_parts(API[ApiKey.API_VERSIONS], 3, 1, "test", ApiVersionsRequest("demo", "1.0")))
     assert data == bytes.fromhex("000000190012000300000001000474657374000564656d6f04312e3000")
     header, body = decode_header(data[4:])
@@ -231,16 +231,16 @@ def test_the_api_versions_request_has_the_bytes_that_every_client_sends() -> Non
 
 @pytest.mark.parametrize("client_id", [None, "", "client"])
 @pytest.mark.parametrize(("version", "header_version"), [(8, 1), (9, 2)])
-def test_the_headers_are_those_of_kafkas_tables(client_id: str | None, version: int, header_version: int) -> None:
+def test_headers_equal_the_declared_header_messages(client_id: str | None, version: int, header_version: int) -> None:
     api = API[ApiKey.METADATA]
-    told = headers.RequestHeader(api.key, version, 7, client_id)
+    expected = headers.RequestHeader(api.key, version, 7, client_id)
     request = joined(request_parts(api, version, 7, client_id, MetadataRequest()))
-    assert request[4:].startswith(encode_bytes(told, header_version))
+    assert request[4:].startswith(encode_bytes(expected, header_version))
     response = joined(response_parts(7, api, version, MetadataResponse()))
     assert response[4:].startswith(encode_bytes(headers.ResponseHeader(7), header_version - 1))
 
 
-def test_an_old_request_has_no_tags_in_its_header() -> None:
+def test_a_request_that_is_not_flexible_has_no_tags_in_its_header() -> None:
     data = joined(request_parts(API[ApiKey.METADATA], 8, -5, None, MetadataRequest(topics=None)))
     header, body = decode_header(data[4:])
     assert header == RequestHeader(3, 8, -5, "")
@@ -252,7 +252,7 @@ def test_tags_of_a_request_header_are_skipped() -> None:
     assert decode_header(frame)[1] == len(frame) - 4
 
 
-def test_the_header_of_an_unknown_key_is_read_as_far_as_it_can_be_known() -> None:
+def test_the_header_of_an_unknown_api_key_is_read_as_version_1() -> None:
     header, body = decode_header(bytes.fromhex("7fff 0009 00000001 0001 61 ff"))
     assert (header, body) == (RequestHeader(0x7FFF, 9, 1, "a"), 11)
 
@@ -271,7 +271,7 @@ def test_broken_tags_of_a_request_header_are_malformed(tags: str) -> None:
         decode_header(bytes.fromhex("0003 0009 00000001 0001 61" + tags))
 
 
-def test_a_client_id_that_no_string_can_hold_is_refused() -> None:
+def test_a_client_id_that_is_too_long_is_rejected() -> None:
     with pytest.raises(EncodeError):
         request_parts(API[ApiKey.METADATA], 9, 1, "x" * 40_000, MetadataRequest())
 
@@ -285,7 +285,7 @@ def test_a_flexible_response_has_tags_in_its_header(version: int, header_bytes: 
     assert decode(MetadataResponse, version, data[4:], header_bytes)[0].cluster_id == "c"
 
 
-def test_an_api_versions_response_keeps_the_old_header_in_every_version() -> None:
+def test_an_api_versions_response_has_header_version_0_in_every_version() -> None:
     api = API[ApiKey.API_VERSIONS]
     for version in range(5):
         data = joined(response_parts(9, api, version, ApiVersionsResponse(error_code=35)))
@@ -293,7 +293,7 @@ def test_an_api_versions_response_keeps_the_old_header_in_every_version() -> Non
         assert decode(ApiVersionsResponse, version, data[4:], 4)[0].error_code == 35
 
 
-def test_the_size_counts_parts_that_are_not_copied() -> None:
+def test_the_size_of_a_frame_includes_parts_that_are_not_copied() -> None:
     records = bytearray(50_000)
     response = FetchResponse(responses=[FetchableTopicResponse(partitions=[PartitionData(records=records)])])
     parts = response_parts(1, API[ApiKey.FETCH], 16, response)
@@ -309,7 +309,7 @@ def test_a_broken_response_header_is_malformed(frame: str) -> None:
         decode_response_header(bytes.fromhex(frame), API[ApiKey.METADATA], 12)
 
 
-def test_what_was_dropped_is_gone() -> None:
+def test_the_parser_can_be_reused_after_drop() -> None:
     for beginning in (b"\x00\x00\x00\x09abc", b"\x00\x10\x00\x00" + b"x" * 100_000):
         parser = FrameParser(10_000_000)
         parser.receive_data(beginning)

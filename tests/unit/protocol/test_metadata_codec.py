@@ -1,4 +1,4 @@
-"""Metadata records in the frame that `__cluster_metadata` keeps them in."""
+"""Metadata records in the frame of `__cluster_metadata`."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from strandline.protocol.metadata_codec import (
 from unit.protocol.random_messages import random_message
 
 
-def test_a_feature_level_has_the_bytes_that_kafka_writes() -> None:
+def test_a_feature_level_record_has_the_bytes_of_kafka() -> None:
     data = encode_record(FeatureLevelRecord("metadata.version", 21), 0)
     assert data == bytes.fromhex("010c00116d657461646174612e76657273696f6e001500")
     assert decode_record(data) == FeatureLevelRecord("metadata.version", 21)
 
 
-def test_every_metadata_record_is_read_back_with_its_version() -> None:
+def test_every_metadata_record_is_decoded_with_its_version() -> None:
     assert len(record_types()) == 26
     for cls in record_types().values():
         for version in range(cls.versions[0], cls.versions[1] + 1):
@@ -45,7 +45,7 @@ def test_every_metadata_record_is_read_back_with_its_version() -> None:
         ("0180808080808000", "varint"),
     ],
 )
-def test_what_is_not_a_metadata_record_is_malformed(data: str, why: str) -> None:
+def test_bytes_that_are_no_metadata_record_are_malformed(data: str, why: str) -> None:
     with pytest.raises(MalformedMessage, match=why):
         decode_record(bytes.fromhex(data))
 
@@ -54,6 +54,6 @@ def test_a_record_without_fields_is_its_frame_and_an_empty_tag_section() -> None
     assert encode_record(NoOpRecord(), 0) == bytes.fromhex("01140000")
 
 
-def test_only_metadata_records_are_written_as_such() -> None:
+def test_only_metadata_records_can_be_encoded_as_such() -> None:
     with pytest.raises(EncodeError, match="not a metadata record"):
         encode_record(LeaderChangeMessage(), 0)

@@ -1,4 +1,4 @@
-"""Every message at every version: written and read back, and read from damaged bytes."""
+"""Every message at every version: encoded and decoded again, and decoded from damaged bytes."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from strandline.protocol.codec import MalformedMessage, decode, encode_bytes
 from strandline.protocol.types import Message
 from unit.protocol.random_messages import every_message, every_version, random_message
 
-# Hypothesis draws from one module of declarations at a time; the plain tests go through every single version.
+# Hypothesis draws from one module of declarations at a time; the other tests cover every version.
 MODULES: dict[str, list[type[Message]]] = {}
 for _cls in every_message():
     MODULES.setdefault(_cls.__module__.rpartition(".")[2], []).append(_cls)
 
 
-def test_every_message_is_read_back_as_it_was_written_at_every_version() -> None:
+def test_every_message_round_trips_at_every_version() -> None:
     for cls, version in every_version():
         for seed in range(4):
             message = random_message(cls, version, Random(f"{cls.__name__} {version} {seed}"))
@@ -39,27 +39,27 @@ def test_a_random_message_round_trips_from_any_kind_of_buffer(module: str, data:
         assert decode(cls, version, buffer, 3) == (message, 3 + len(encoded))
 
 
-def test_damage_to_any_message_gives_a_message_or_malformed_message() -> None:
+def test_damaged_bytes_of_any_message_give_a_message_or_malformed_message() -> None:
     for cls, version in every_version():
         random = Random(f"{cls.__name__} {version}")
         data = encode_bytes(random_message(cls, version, random), version)
         for _ in range(12):
             damaged = bytearray(data)
             damage(damaged, random)
-            read_what_can_be_read(cls, version, damaged)
+            decode_and_encode_again(cls, version, damaged)
 
 
 @pytest.mark.parametrize("module", MODULES)
 @settings(max_examples=40, deadline=None, database=None)
 @given(data=st.data())
-def test_worse_damage_gives_a_message_or_malformed_message(module: str, data: st.DataObject) -> None:
+def test_bytes_damaged_several_times_give_a_message_or_malformed_message(module: str, data: st.DataObject) -> None:
     cls = data.draw(st.sampled_from(MODULES[module]))
     version = data.draw(st.integers(*cls.versions))
     message = random_message(cls, version, Random(data.draw(st.integers(0, 1000))))
     damaged = bytearray(encode_bytes(message, version))
     for _ in range(data.draw(st.integers(1, 4))):
         damage(damaged, Random(data.draw(st.integers(0, 1 << 30))))
-    read_what_can_be_read(cls, version, damaged)
+    decode_and_encode_again(cls, version, damaged)
 
 
 def test_every_truncation_of_a_message_is_malformed() -> None:
@@ -70,16 +70,16 @@ def test_every_truncation_of_a_message_is_malformed() -> None:
                 decode(cls, version, data[:size])
 
 
-def test_noise_gives_a_message_or_malformed_message() -> None:
+def test_random_bytes_give_a_message_or_malformed_message() -> None:
     random = Random(7)
     for cls, version in every_version():
         for alphabet in (b"\x00", b"\xff", b"\x00\x01\x02", b"\x7f\x80\x81\xff\x01"):
             noise = bytearray(random.choice(alphabet) for _ in range(random.randrange(60)))
-            read_what_can_be_read(cls, version, noise)
+            decode_and_encode_again(cls, version, noise)
 
 
-def read_what_can_be_read(cls: type[Message], version: int, data: bytearray) -> None:
-    """What is read at all is a message that can be written again, and then reads the same."""
+def decode_and_encode_again(cls: type[Message], version: int, data: bytearray) -> None:
+    """If the bytes can be decoded, the message can be encoded, and its bytes round trip."""
     try:
         message, end = decode(cls, version, data)
     except MalformedMessage:

@@ -1,4 +1,4 @@
-"""Bytes that Apache Kafka's own classes wrote, read and written by ours."""
+"""Bytes that Apache Kafka's classes wrote, decoded and encoded by ours."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def test_every_message_has_vectors_of_its_oldest_and_newest_version() -> None:
     assert {(name, version) for name, cls in OURS.items() for version in cls.versions} <= kept
 
 
-def test_kafkas_bytes_read_as_what_kafka_says_they_mean_and_are_written_back_unchanged() -> None:
+def test_bytes_of_kafka_are_decoded_to_the_values_of_kafka_and_encoded_to_the_same_bytes() -> None:
     wrong = []
     for vector in read_vectors():
         message, end = decode(OURS[vector.name], vector.version, vector.data)

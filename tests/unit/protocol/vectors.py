@@ -1,4 +1,4 @@
-"""The checked-in vectors: bytes that Kafka's classes wrote, and Kafka's JSON for them. One line each, packed."""
+"""The checked-in vectors: bytes that Kafka's classes wrote, and Kafka's JSON for them; one per line, compressed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""ApiVersions (18): what this listener understands, and which features the cluster has finalized."""
+"""ApiVersions (18): the APIs of a listener and the finalized features of the cluster."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ class ApiVersionsRequest(Message, api_key=18, versions=(0, 4), flexible=3):
 
 
 class ApiVersionsResponse(Message, api_key=18, versions=(0, 4), flexible=3):
-    """v1 throttle time, v3 flexible, with features (KIP-584). Its header never is: the client does not yet know us."""
+    """v1 throttle time, v3 flexible, with features (KIP-584). The header never is, since the client does not know the
+    versions yet."""
 
     error_code: i16 = 0
     api_keys: list[ApiVersion] = []

@@ -1,4 +1,4 @@
-"""Brokers to controller: AlterPartition (56), Envelope (58), BrokerRegistration (62), BrokerHeartbeat (63),
+"""From brokers to the controller: AlterPartition (56), Envelope (58), BrokerRegistration (62), BrokerHeartbeat (63),
 ControllerRegistration (70), AssignReplicasToDirs (73)."""
 
 from __future__ import annotations
@@ -128,7 +128,7 @@ class AlterPartitionResponsePartitionData(Struct):
 
 
 class AssignReplicasToDirsRequest(Message, api_key=73, versions=(0, 0), flexible=0):
-    """A broker tells in which directory a replica is (KIP-858)."""
+    """Reports in which log directory a replica is (KIP-858)."""
 
     broker_id: i32 = 0
     broker_epoch: i64 = -1
@@ -171,7 +171,7 @@ class AssignReplicasToDirsResponsePartitionData(Struct):
 
 
 class ControllerRegistrationRequest(Message, api_key=70, versions=(0, 0), flexible=0):
-    """A controller tells its endpoints and features (KIP-919)."""
+    """The endpoints and features of a controller (KIP-919)."""
 
     controller_id: i32 = 0
     incarnation_id: uuid = ZERO_UUID
@@ -187,7 +187,7 @@ class ControllerRegistrationResponse(Message, api_key=70, versions=(0, 0), flexi
 
 
 class EnvelopeRequest(Message, api_key=58, versions=(0, 0), flexible=0):
-    """A client's request, header and all, that a broker sends on to the controller (KIP-590)."""
+    """A client's request, including its header, that a broker forwards to the controller (KIP-590)."""
 
     request_data: bytes_ = b""
     request_principal: bytes_ | None = b""
@@ -195,7 +195,7 @@ class EnvelopeRequest(Message, api_key=58, versions=(0, 0), flexible=0):
 
 
 class EnvelopeResponse(Message, api_key=58, versions=(0, 0), flexible=0):
-    """The answer to the inner request, header and all."""
+    """The response to the forwarded request, including its header."""
 
     response_data: bytes_ | None = None
     error_code: i16 = 0

@@ -16,7 +16,7 @@ class DescribeClusterRequest(Message, api_key=60, versions=(0, 2), flexible=0):
 
 
 class DescribeClusterResponse(Message, api_key=60, versions=(0, 2), flexible=0):
-    """v1 endpoint type, v2 says which brokers are fenced."""
+    """v1 endpoint type, v2 whether brokers are fenced."""
 
     throttle_time_ms: i32 = 0
     error_code: i16 = 0
@@ -37,7 +37,7 @@ class DescribeClusterBroker(Struct):
 
 
 class UpdateFeaturesRequest(Message, api_key=57, versions=(0, 2), flexible=0):
-    """v0 may allow a downgrade, v1 says how safe it must be and can only validate (KIP-584, KIP-778)."""
+    """v0 allows downgrades or not, v1 has the upgrade type and validate-only (KIP-584, KIP-778)."""
 
     timeout_ms: i32 = 60000
     feature_updates: list[FeatureUpdateKey] = []
@@ -52,7 +52,7 @@ class FeatureUpdateKey(Struct):
 
 
 class UpdateFeaturesResponse(Message, api_key=57, versions=(0, 2), flexible=0):
-    """v2 no longer answers per feature: all or nothing."""
+    """v2 has no results per feature: all or nothing."""
 
     throttle_time_ms: i32 = 0
     error_code: i16 = 0
@@ -67,7 +67,7 @@ class UpdatableFeatureResult(Struct):
 
 
 class UnregisterBrokerRequest(Message, api_key=64, versions=(0, 0), flexible=0):
-    """Forgets a broker that will not come back."""
+    """Removes the registration of a broker."""
 
     broker_id: i32 = 0
 

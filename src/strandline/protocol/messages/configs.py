@@ -1,4 +1,4 @@
-"""Configurations: DescribeConfigs (32), AlterConfigs (33), IncrementalAlterConfigs (44), ListConfigResources (74)."""
+"""Configs: DescribeConfigs (32), AlterConfigs (33), IncrementalAlterConfigs (44), ListConfigResources (74)."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class DescribeConfigsSynonym(Struct):
 
 
 class AlterConfigsRequest(Message, api_key=33, versions=(0, 2), flexible=2):
-    """Replaces the whole configuration of a resource. v2 flexible."""
+    """Replaces all configs of a resource. v2 flexible."""
 
     resources: list[AlterConfigsRequestAlterConfigsResource] = []
     validate_only: boolean = False
@@ -108,7 +108,7 @@ class IncrementalAlterConfigsResponse(Message, api_key=44, versions=(0, 1), flex
 
 
 class ListConfigResourcesRequest(Message, api_key=74, versions=(0, 1), flexible=0):
-    """v0 lists client metrics only, v1 asks by type (KIP-1142)."""
+    """v0 lists client metrics only, v1 lists by resource type (KIP-1142)."""
 
     resource_types: Annotated[list[i8], since(1)] = []
 

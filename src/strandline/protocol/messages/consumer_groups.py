@@ -1,4 +1,4 @@
-"""Consumer groups whose coordinator assigns (KIP-848): ConsumerGroupHeartbeat (68), ConsumerGroupDescribe (69)."""
+"""Consumer groups with server-side assignment (KIP-848): ConsumerGroupHeartbeat (68), ConsumerGroupDescribe (69)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from strandline.protocol.types import Message, Struct, boolean, field, i8, i16, 
 
 class ConsumerGroupHeartbeatRequest(Message, api_key=68, versions=(0, 1), flexible=0):
     """Join (epoch 0), stay, leave (-1, or -2 for a static member). Null means unchanged. v1 regular expressions, and
-    members name themselves (KIP-1082)."""
+    member ids chosen by the client (KIP-1082)."""
 
     group_id: string = ""
     member_id: string = ""

@@ -1,4 +1,4 @@
-"""What consumers of classic groups put into JoinGroup and SyncGroup; the broker only looks into subscriptions."""
+"""The payload of consumers in JoinGroup and SyncGroup of classic groups; brokers read subscriptions only."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Control records: ends of transactions, and what the quorum writes into its own log."""
+"""Control records: transaction markers, and the control records of the metadata log."""
 
 from __future__ import annotations
 
@@ -42,20 +42,20 @@ class SnapshotHeaderRecord(Message, versions=(0, 0), flexible=0):
 
 
 class SnapshotFooterRecord(Message, versions=(0, 0), flexible=0):
-    """The last record of a snapshot: without it the file is not whole."""
+    """The last record of a snapshot: without it the file is incomplete."""
 
     version: i16 = 0
 
 
 class KRaftVersionRecord(Message, versions=(0, 0), flexible=0):
-    """The version of the quorum's own protocol (KIP-853)."""
+    """kraft.version (KIP-853)."""
 
     version: i16 = 0
     kraft_version: i16 = 0
 
 
 class VotersRecord(Message, versions=(0, 0), flexible=0):
-    """The voters, all of them (KIP-853)."""
+    """The complete set of voters (KIP-853)."""
 
     version: i16 = 0
     voters: list[VotersRecordVoter] = []

@@ -16,7 +16,7 @@ class FindCoordinatorRequest(Message, api_key=10, versions=(0, 6), flexible=3):
 
 
 class FindCoordinatorResponse(Message, api_key=10, versions=(0, 6), flexible=3):
-    """v1 throttle time and message, v3 flexible, v4 an answer per key."""
+    """v1 throttle time and message, v3 flexible, v4 a result per key."""
 
     throttle_time_ms: Annotated[i32, since(1), ignorable] = 0
     error_code: Annotated[i16, until(3)] = 0

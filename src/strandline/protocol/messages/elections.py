@@ -1,4 +1,4 @@
-"""ElectLeaders (43): make the preferred, or any, replica the leader."""
+"""ElectLeaders (43): elects the preferred replica, or any replica, as the leader."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""OffsetForLeaderEpoch (23): where an epoch ended, for consumers that check their position."""
+"""OffsetForLeaderEpoch (23): the end offset of a leader epoch, for consumers that validate their position."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ class FetchRequest(Message, api_key=1, versions=(4, 18), flexible=12):
     max_bytes: i32 = 0x7FFFFFFF
     isolation_level: i8 = 0  # 0 read_uncommitted, 1 read_committed
     session_id: Annotated[i32, since(7), ignorable] = 0
-    session_epoch: Annotated[i32, since(7), ignorable] = -1  # 0 begins a session, -1 none
+    session_epoch: Annotated[i32, since(7), ignorable] = -1  # 0 new session, -1 no session
     topics: list[FetchTopic] = []
     forgotten_topics_data: Annotated[list[ForgottenTopic], since(7)] = []
     rack_id: Annotated[string, since(11), ignorable] = ""

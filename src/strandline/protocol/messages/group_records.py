@@ -1,5 +1,5 @@
-"""Records of `__consumer_offsets` for offsets, classic groups and consumer groups. `api_key` is the type that begins
-the key."""
+"""Records of `__consumer_offsets` for offsets, classic groups and consumer groups. `api_key` is the type at the
+beginning of the key."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from strandline.protocol.types import (
 
 
 class LegacyOffsetCommitKey(Message, api_key=0, versions=(0, 0)):
-    """Type 0, as offsets were keyed long ago."""
+    """Type 0, the old format of offset keys."""
 
     group: string = ""
     topic: string = ""
@@ -118,7 +118,7 @@ class PartitionMetadata(Struct):
 
 
 class ConsumerGroupMemberMetadataKey(Message, api_key=5, versions=(0, 0)):
-    """Type 5: what a member asked for."""
+    """Type 5: the subscription of a member."""
 
     group_id: string = ""
     member_id: string = ""
@@ -160,7 +160,7 @@ class ConsumerGroupTargetAssignmentMetadataValue(Message, api_key=6, versions=(0
 
 
 class ConsumerGroupTargetAssignmentMemberKey(Message, api_key=7, versions=(0, 0)):
-    """Type 7: what a member shall have."""
+    """Type 7: the target assignment of a member."""
 
     group_id: string = ""
     member_id: string = ""
@@ -176,7 +176,7 @@ class TopicPartition(Struct):
 
 
 class ConsumerGroupCurrentMemberAssignmentKey(Message, api_key=8, versions=(0, 0)):
-    """Type 8: what a member has."""
+    """Type 8: the current assignment of a member."""
 
     group_id: string = ""
     member_id: string = ""
@@ -197,7 +197,7 @@ class TopicPartitions(Struct):
 
 
 class ConsumerGroupRegularExpressionKey(Message, api_key=16, versions=(0, 0)):
-    """Type 16: which topics a regular expression stands for."""
+    """Type 16: the topics that match a regular expression."""
 
     group_id: string = ""
     regular_expression: string = ""

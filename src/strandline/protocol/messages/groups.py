@@ -21,8 +21,8 @@ from strandline.protocol.types import (
 
 
 class JoinGroupRequest(Message, api_key=11, versions=(0, 9), flexible=6):
-    """v1 rebalance timeout, v4 a first join without member id is told one (KIP-394), v5 static members (KIP-345), v6
-    flexible, v8 reason (KIP-800)."""
+    """v1 rebalance timeout, v4 a join without a member id is rejected with one (KIP-394), v5 static members (KIP-345),
+    v6 flexible, v8 reason (KIP-800)."""
 
     group_id: string = ""
     session_timeout_ms: i32 = 0
@@ -118,7 +118,7 @@ class MemberIdentity(Struct):
 
 
 class LeaveGroupResponse(Message, api_key=13, versions=(0, 5), flexible=4):
-    """v1 throttle time, v3 an answer per member, v4 flexible."""
+    """v1 throttle time, v3 a result per member, v4 flexible."""
 
     throttle_time_ms: Annotated[i32, since(1), ignorable] = 0
     error_code: i16 = 0

@@ -1,5 +1,5 @@
-"""The headers of requests and responses. `framing` reads and writes them by hand; these are what it is checked
-against."""
+"""The headers of requests and responses. `framing` encodes and decodes them by hand; tests compare it with
+these."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from strandline.protocol.types import Message, i16, i32, never_compact, string
 
 
 class RequestHeader(Message, versions=(1, 2), flexible=2):
-    """v2 flexible, except for the client id, which keeps its old form."""
+    """v2 flexible, except for the client id."""
 
     request_api_key: i16 = 0
     request_api_version: i16 = 0

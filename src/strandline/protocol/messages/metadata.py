@@ -1,4 +1,4 @@
-"""Metadata (3): brokers, topics, and who leads what."""
+"""Metadata (3): brokers, topics and partition leaders."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from strandline.protocol.types import (
 
 class MetadataRequest(Message, api_key=3, versions=(0, 13), flexible=9):
     """v0 empty means all topics, from v1 null does; v4 may forbid creating topics, v8 authorized operations
-    (KIP-430), v9 flexible, v10 topic ids, which may be asked for from v12 (KIP-516)."""
+    (KIP-430), v9 flexible, v10 topic ids, accepted in requests from v12 (KIP-516)."""
 
     topics: Annotated[list[MetadataRequestTopic] | None, nullable(1)] = []
     allow_auto_topic_creation: Annotated[boolean, since(4)] = True

@@ -1,4 +1,4 @@
-"""Records of the metadata log. `api_key` is the record type; `metadata_codec` puts them into their frame."""
+"""Records of the metadata log. `api_key` is the record type; `metadata_codec` adds the frame."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ class ConfigRecord(Message, api_key=4, versions=(0, 0), flexible=0):
 
 
 class PartitionChangeRecord(Message, api_key=5, versions=(0, 2), flexible=0):
-    """A change to a partition; what is absent stays. v1 directories, v2 eligible leader replicas."""
+    """A change to a partition; absent fields are unchanged. v1 directories, v2 eligible leader replicas."""
 
     partition_id: i32 = -1
     topic_id: uuid = ZERO_UUID
@@ -121,13 +121,13 @@ class UnfenceBrokerRecord(Message, api_key=8, versions=(0, 0), flexible=0):
 
 
 class RemoveTopicRecord(Message, api_key=9, versions=(0, 0), flexible=0):
-    """A topic, its partitions and its configuration end."""
+    """Removes a topic, its partitions and its configs."""
 
     topic_id: uuid = ZERO_UUID
 
 
 class DelegationTokenRecord(Message, api_key=10, versions=(0, 0), flexible=0):
-    """A token without its secret, which follows from the id."""
+    """A token without its secret, which is derived from the id."""
 
     owner: string = ""
     requester: string = ""
@@ -181,7 +181,7 @@ class BrokerRegistrationChangeRecord(Message, api_key=17, versions=(0, 3), flexi
     broker_id: i32 = 0
     broker_epoch: i64 = 0
     fenced: Annotated[i8, tag(0)] = 0  # 1 fence, -1 unfence, 0 unchanged
-    in_controlled_shutdown: Annotated[i8, since(1), tag(1)] = 0  # 1 begins, 0 unchanged
+    in_controlled_shutdown: Annotated[i8, since(1), tag(1)] = 0  # 1 starts, 0 unchanged
     log_dirs: Annotated[list[uuid], since(2), tag(2)] = []
     cordoned_log_dirs: Annotated[list[uuid] | None, since(3), tag(3)] = None
 
@@ -202,11 +202,11 @@ class RemoveAccessControlEntryRecord(Message, api_key=19, versions=(0, 0), flexi
 
 
 class NoOpRecord(Message, api_key=20, versions=(0, 0), flexible=0):
-    """Nothing; it shows that the active controller is alive."""
+    """No change; it shows that the active controller is alive."""
 
 
 class ZkMigrationStateRecord(Message, api_key=21, versions=(0, 0), flexible=0):
-    """Where a migration from ZooKeeper stood; kept so that old logs can be replayed."""
+    """The state of a migration from ZooKeeper; kept for replaying old logs."""
 
     zk_migration_state: i8 = 0
 
@@ -217,17 +217,17 @@ class RemoveUserScramCredentialRecord(Message, api_key=22, versions=(0, 0), flex
 
 
 class BeginTransactionRecord(Message, api_key=23, versions=(0, 0), flexible=0):
-    """Records up to the end (or abort) take effect together (KIP-868)."""
+    """The records up to EndTransactionRecord take effect together (KIP-868)."""
 
     name: Annotated[string | None, tag(0)] = None
 
 
 class EndTransactionRecord(Message, api_key=24, versions=(0, 0), flexible=0):
-    """The records since the beginning take effect."""
+    """The records since BeginTransactionRecord take effect."""
 
 
 class AbortTransactionRecord(Message, api_key=25, versions=(0, 0), flexible=0):
-    """The records since the beginning never were."""
+    """The records since BeginTransactionRecord are discarded."""
 
     reason: Annotated[string | None, tag(0)] = None
 
@@ -258,6 +258,6 @@ class ControllerFeature(Struct):
 
 
 class ClearElrRecord(Message, api_key=28, versions=(0, 0), flexible=0):
-    """Forgets eligible leader replicas, of one topic or, with null, of all (KIP-966)."""
+    """Removes the eligible leader replicas of one topic or, with null, of all topics (KIP-966)."""
 
     topic_name: string = ""

@@ -1,4 +1,4 @@
-"""The principal of a forwarded request, as it travels inside an Envelope."""
+"""The principal of a forwarded request, inside an Envelope."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Produce (0): record batches for partitions, and where they landed."""
+"""Produce (0): record batches for partitions, and their offsets."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ from strandline.protocol.types import (
 
 class ProduceRequest(Message, api_key=0, versions=(3, 13), flexible=9):
     """v7 zstd (KIP-110), v9 flexible, v11 TRANSACTION_ABORTABLE (KIP-890), v12 adds partitions to the transaction by
-    itself (KIP-890), v13 topic ids (KIP-516). Versions before 3 are gone (KIP-896)."""
+    itself (KIP-890), v13 topic ids (KIP-516). Versions before 3 were removed (KIP-896)."""
 
     transactional_id: string | None = None
-    acks: i16 = 0  # -1 all in-sync replicas, 0 no answer, 1 the leader
+    acks: i16 = 0  # -1 all in-sync replicas, 0 no response, 1 the leader
     timeout_ms: i32 = 0
     topic_data: list[TopicProduceData] = []
 
@@ -44,8 +44,8 @@ class PartitionProduceData(Struct):
 
 
 class ProduceResponse(Message, api_key=0, versions=(3, 13), flexible=9):
-    """v4 KAFKA_STORAGE_ERROR, v5 log start offset, v8 errors per record (KIP-467), v9 flexible, v10 tells the leader
-    on NOT_LEADER_OR_FOLLOWER (KIP-951), v13 topic ids."""
+    """v4 KAFKA_STORAGE_ERROR, v5 log start offset, v8 errors per record (KIP-467), v9 flexible, v10 the current leader
+    with NOT_LEADER_OR_FOLLOWER (KIP-951), v13 topic ids."""
 
     responses: list[TopicProduceResponse] = []
     throttle_time_ms: i32 = 0

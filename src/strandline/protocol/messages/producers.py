@@ -9,7 +9,7 @@ from strandline.protocol.types import Message, Struct, boolean, i16, i32, i64, s
 
 class InitProducerIdRequest(Message, api_key=22, versions=(0, 6), flexible=2):
     """v2 flexible, v3 resumes a producer (KIP-360), v4 PRODUCER_FENCED, v5 TRANSACTION_ABORTABLE (KIP-890), v6
-    two-phase commit (KIP-939; Kafka does not call it stable yet)."""
+    two-phase commit (KIP-939; marked unstable by Kafka)."""
 
     transactional_id: string | None = ""
     transaction_timeout_ms: i32 = 0
@@ -31,7 +31,7 @@ class InitProducerIdResponse(Message, api_key=22, versions=(0, 6), flexible=2):
 
 
 class DescribeProducersRequest(Message, api_key=61, versions=(0, 0), flexible=0):
-    """Who is writing to a partition, for finding hanging transactions (KIP-664)."""
+    """The active producers of partitions, for finding hanging transactions (KIP-664)."""
 
     topics: list[TopicRequest] = []
 
@@ -68,7 +68,7 @@ class ProducerState(Struct):
 
 
 class AllocateProducerIdsRequest(Message, api_key=67, versions=(0, 0), flexible=0):
-    """A broker asks the controller for a block of producer ids (KIP-730)."""
+    """A block of producer ids for a broker (KIP-730)."""
 
     broker_id: i32 = 0
     broker_epoch: i64 = -1

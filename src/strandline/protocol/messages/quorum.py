@@ -171,7 +171,8 @@ class DescribeQuorumRequestPartitionData(Struct):
 
 
 class DescribeQuorumResponse(Message, api_key=55, versions=(0, 2), flexible=0):
-    """v1 when replicas last fetched and caught up (KIP-836), v2 directory ids, nodes and messages (KIP-853)."""
+    """v1 the times of the last fetch and of being caught up (KIP-836), v2 directory ids, nodes and messages
+    (KIP-853)."""
 
     error_code: i16 = 0
     error_message: Annotated[string | None, since(2), ignorable] = ""
@@ -215,7 +216,7 @@ class Listener(Struct):
 
 
 class FetchSnapshotRequest(Message, api_key=59, versions=(0, 1), flexible=0):
-    """A piece of a snapshot of the metadata log (KIP-630). v1 directory id."""
+    """A range of a snapshot of the metadata log (KIP-630). v1 directory id."""
 
     cluster_id: Annotated[string | None, tag(0)] = None
     replica_id: i32 = -1
@@ -242,7 +243,7 @@ class FetchSnapshotRequestPartitionSnapshot(Struct):
 
 
 class FetchSnapshotResponse(Message, api_key=59, versions=(0, 1), flexible=0):
-    """v1 endpoints of the leader. Pieces need not end with a batch."""
+    """v1 endpoints of the leader. A range need not end with a batch."""
 
     throttle_time_ms: i32 = 0
     error_code: i16 = 0
@@ -307,7 +308,7 @@ class KRaftVersionFeature(Value):
 
 
 class UpdateRaftVoterRequest(Message, api_key=82, versions=(0, 0), flexible=0):
-    """A voter tells its new endpoints and versions (KIP-853)."""
+    """The new endpoints and versions of a voter (KIP-853)."""
 
     cluster_id: string | None = ""
     current_leader_epoch: i32 = 0
@@ -331,7 +332,7 @@ class UpdateRaftVoterResponse(Message, api_key=82, versions=(0, 0), flexible=0):
 
 
 class QuorumStateData(Message, versions=(0, 1), flexible=0):
-    """The file quorum-state, as JSON on disk: whom this replica voted for, and in which epoch."""
+    """The file quorum-state, as JSON on disk: the epoch of this replica, and its vote."""
 
     cluster_id: Annotated[string, until(0)] = ""
     leader_id: i32 = -1

@@ -8,7 +8,7 @@ from strandline.protocol.types import Message, Struct, boolean, i16, i32, ignora
 
 
 class AlterPartitionReassignmentsRequest(Message, api_key=45, versions=(0, 1), flexible=0):
-    """Null replicas cancel a move (KIP-455). v1 may forbid changing the replication factor (KIP-860)."""
+    """Null replicas cancel a reassignment (KIP-455). v1 may forbid changing the replication factor (KIP-860)."""
 
     timeout_ms: i32 = 60000
     allow_replication_factor_change: Annotated[boolean, since(1)] = True

@@ -35,7 +35,7 @@ class CredentialInfo(Struct):
 
 
 class AlterUserScramCredentialsRequest(Message, api_key=51, versions=(0, 0), flexible=0):
-    """KIP-554. The client salts; the password itself never travels."""
+    """KIP-554. The client salts the password; the password itself is not sent."""
 
     deletions: list[ScramCredentialDeletion] = []
     upsertions: list[ScramCredentialUpsertion] = []

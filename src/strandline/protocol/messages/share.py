@@ -93,7 +93,7 @@ class ShareGroupDescribeResponseTopicPartitions(Struct):
 
 
 class ShareFetchRequest(Message, api_key=78, versions=(1, 2), flexible=0):
-    """v2 acquire mode (KIP-1206) and renewal (KIP-1222). Version 0 was early access and is gone."""
+    """v2 acquire mode (KIP-1206) and renewal (KIP-1222). Version 0 (early access) was removed."""
 
     group_id: string | None = None
     member_id: string | None = ""

@@ -6,7 +6,7 @@ from strandline.protocol.types import Message, Struct, Value, boolean, field, i8
 
 
 class StreamsGroupHeartbeatRequest(Message, api_key=88, versions=(0, 0), flexible=0):
-    """Join, stay, leave; null means unchanged. The topology travels when joining."""
+    """Join, stay, leave; null means unchanged. The topology is sent when joining."""
 
     group_id: string = ""
     member_id: string = ""

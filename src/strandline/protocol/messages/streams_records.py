@@ -1,4 +1,4 @@
-"""Records of streams groups in `__consumer_offsets`. `api_key` is the type that begins the key."""
+"""Records of streams groups in `__consumer_offsets`. `api_key` is the type at the beginning of the key."""
 
 from __future__ import annotations
 

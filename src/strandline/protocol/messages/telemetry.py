@@ -7,7 +7,7 @@ from strandline.protocol.types import Message, boolean, bytes_, i8, i16, i32, st
 
 
 class GetTelemetrySubscriptionsRequest(Message, api_key=71, versions=(0, 0), flexible=0):
-    """A client asks what to measure; a zero id asks for an id."""
+    """Requests the metrics to collect; with a zero id, also a client instance id."""
 
     client_instance_id: uuid = ZERO_UUID
 

@@ -73,7 +73,7 @@ class DescribeDelegationTokenOwner(Struct):
 
 
 class DescribeDelegationTokenResponse(Message, api_key=41, versions=(1, 3), flexible=2):
-    """v2 flexible, v3 who asked for the token."""
+    """v2 flexible, v3 the requester of the token."""
 
     error_code: i16 = 0
     tokens: list[DescribedDelegationToken] = []

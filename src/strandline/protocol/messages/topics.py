@@ -51,7 +51,7 @@ class CreatableTopicConfig(Struct):
 
 
 class CreateTopicsResponse(Message, api_key=19, versions=(2, 7), flexible=5):
-    """v5 flexible, tells the resulting configuration (KIP-525), v7 topic id."""
+    """v5 flexible, the resulting configs (KIP-525), v7 topic id."""
 
     throttle_time_ms: i32 = 0
     topics: list[CreatableTopicResult] = []
@@ -177,7 +177,7 @@ class DescribeTopicPartitionsResponsePartition(Struct):
 
 
 class DeleteRecordsRequest(Message, api_key=21, versions=(0, 2), flexible=2):
-    """Everything before an offset; -1 means the high watermark. v2 flexible."""
+    """Deletes the records before an offset; -1 means the high watermark. v2 flexible."""
 
     topics: list[DeleteRecordsTopic] = []
     timeout_ms: i32 = 0

@@ -9,7 +9,7 @@ from strandline.protocol.types import Message, Struct, boolean, i8, i16, i32, i6
 
 
 class AddPartitionsToTxnRequest(Message, api_key=24, versions=(0, 5), flexible=3):
-    """v3 flexible. Up to v3 clients speak it, for one transaction; from v4 brokers do, for many (KIP-890)."""
+    """v3 flexible. Up to v3 it is sent by clients, for one transaction; from v4 by brokers, for several (KIP-890)."""
 
     transactions: Annotated[list[AddPartitionsToTxnTransaction], since(4)] = []
     v3_and_below_transactional_id: Annotated[string, until(3)] = ""
@@ -79,7 +79,7 @@ class EndTxnRequest(Message, api_key=26, versions=(0, 5), flexible=3):
 
 
 class EndTxnResponse(Message, api_key=26, versions=(0, 5), flexible=3):
-    """v3 flexible, v5 the producer id and epoch to go on with."""
+    """v3 flexible, v5 the next producer id and epoch."""
 
     throttle_time_ms: i32 = 0
     error_code: i16 = 0
