@@ -1,7 +1,7 @@
-"""A node as a controller: it stands by, replays what the quorum commits, and is active while its replica leads.
+"""The controller role of a node: it replays what the quorum commits, and is active while its replica leads.
 
-Made by `node`. The quorum says when to lead and when to step down; `methods` are what the controller listener and this
-node's own broker ask, active or not: a controller that does not lead answers NOT_CONTROLLER.
+Built and started by `node/node`. The quorum calls it when this node becomes leader or steps down. `methods` serve the
+controller listener and this node's own broker; a controller that is not active responds NOT_CONTROLLER.
 """
 
 from __future__ import annotations
@@ -30,68 +30,68 @@ _REGISTRATION_RETRY_MS: Final = 500
 
 
 class ControllerRole:
-    def __init__(self, base: NodeResources, bootstrap: Sequence[Message] | None) -> None:
-        """`bootstrap` is what formatting left for the first active controller of the cluster."""
-        self._base = base
+    def __init__(self, node: NodeResources, bootstrap: Sequence[Message] | None) -> None:
+        """`bootstrap` are the records of bootstrap.checkpoint, for the first active controller of the cluster."""
+        self._node = node
         self.controller = Controller(
-            base.image,
-            base.quorum,
-            base.world.clock,
-            base.world.random,
-            controller_settings(base),
+            node.image,
+            node.quorum,
+            node.world.clock,
+            node.world.random,
+            controller_settings(node),
             bootstrap if bootstrap is not None else bootstrap_records(),
-            base.metrics,
-            base.peers,
+            node.metrics,
+            node.peers,
         )
-        self.methods: Mapping[ApiKey, ControllerMethod] = controller_methods(self.controller, base.quorum.handle)
-        base.quorum.on_leading = self._lead
-        base.quorum.on_stepped_down = self.controller.renounce
+        self.methods: Mapping[ApiKey, ControllerMethod] = controller_methods(self.controller, node.quorum.handle)
+        node.quorum.on_leading = self._on_leading
+        node.quorum.on_stepped_down = self.controller.renounce
 
     def start(self) -> None:
-        self._base.tasks.start(self.controller.run(), "controller")
+        self._node.tasks.start(self.controller.run(), "controller")
 
-    def _lead(self, epoch: int) -> None:
-        self._base.tasks.start(self._activate(epoch), "controller activation")
+    def _on_leading(self, epoch: int) -> None:
+        self._node.tasks.start(self._activate(epoch), "controller activation")
 
     async def _activate(self, epoch: int) -> None:
-        logger.info("node %d is the active controller of epoch %d", self._base.node_id, epoch)
+        logger.info("node %d is the active controller of epoch %d", self._node.node_id, epoch)
         try:
             await self.controller.activate()
         except KafkaError as error:
             if error.code is not ErrorCode.NOT_CONTROLLER:
                 raise
-            # The lead was lost before it was taken up.
+            # This node lost leadership before the controller was active.
 
     def context(self) -> ControllerContext:
-        base = self._base
+        node = self._node
         return ControllerContext(
-            node_id=base.node_id,
-            cluster_id=base.storage.cluster_id,
-            image=base.image,
-            kraft_version=lambda: base.quorum.kraft_version,
-            settings=base.dynamic_config,
+            node_id=node.node_id,
+            cluster_id=node.storage.cluster_id,
+            image=node.image,
+            kraft_version=lambda: node.quorum.kraft_version,
+            settings=node.dynamic_config,
             methods=self.methods,
-            leader_id=lambda: base.quorum.leader.id,
-            voters=lambda: base.quorum.voters,
+            leader_id=lambda: node.quorum.leader.id,
+            voters=lambda: node.quorum.voters,
             broker_connection_lost=self.controller.broker_connection_lost,
         )
 
     async def register(self, send: Send, listeners: Listeners) -> None:
-        """Says where this controller is and what it supports: feature upgrades ask for that. Until it is known."""
+        """Registers the endpoints and supported features of this controller; retries until it succeeds."""
         request = ControllerRegistrationRequest(
-            controller_id=self._base.node_id,
-            incarnation_id=self._base.incarnation_id,
+            controller_id=self._node.node_id,
+            incarnation_id=self._node.incarnation_id,
             listeners=wire_listeners(listeners),
             features=wire_features(),
         )
         while True:
             try:
-                # Older metadata has no place for it; an upgrade may come.
-                if self._base.image.committed.metadata_version >= CONTROLLERS_SINCE:
+                # Older metadata versions do not record controllers; checked again in case of an upgrade.
+                if self._node.image.committed.metadata_version >= CONTROLLERS_SINCE:
                     await send(request, ControllerRegistrationResponse)
                     return
             except KafkaError as error:
-                logger.warning("this controller is not registered yet: %s", error)
+                logger.warning("registering this controller failed: %s", error)
             await asyncio.sleep(_REGISTRATION_RETRY_MS / 1000)
 
 

@@ -53,12 +53,12 @@ log.retention.check.interval.ms=300000
 
 
 def problems(properties: dict[str, str]) -> str:
-    with pytest.raises(InvalidConfig) as refusal:
+    with pytest.raises(InvalidConfig) as error:
         Config.of(properties)
-    return "\n".join(refusal.value.problems)
+    return "\n".join(error.value.problems)
 
 
-def test_the_file_that_comes_with_kafka_is_taken_as_it_is(tmp_path: object) -> None:
+def test_the_properties_file_that_comes_with_kafka_is_accepted(tmp_path: object) -> None:
     path = f"{tmp_path}/server.properties"
     with open(path, "wb") as file:
         file.write(SHIPPED)
@@ -81,7 +81,7 @@ def test_the_file_that_comes_with_kafka_is_taken_as_it_is(tmp_path: object) -> N
     assert config.source == path
 
 
-def test_a_file_that_is_not_there_is_refused_by_name() -> None:
+def test_a_missing_file_is_named_in_the_error() -> None:
     with pytest.raises(InvalidConfig, match=r"/nowhere/server\.properties.*\n.*cannot be read"):
         Config.load("/nowhere/server.properties")
 
@@ -99,28 +99,28 @@ def test_slices_are_typed() -> None:
     assert [spec.name for spec in config.listener_specs() if spec.controller] == ["CONTROLLER"]
 
 
-def test_the_metadata_log_is_in_the_first_directory_unless_told_otherwise() -> None:
+def test_the_metadata_log_is_in_the_first_directory_by_default() -> None:
     assert Config.of(COMBINED).metadata_log_dir == "/data/a"
 
 
-def test_an_empty_configuration_is_told_the_three_keys_it_needs() -> None:
-    said = problems({})
+def test_an_empty_config_lacks_three_required_keys() -> None:
+    message = problems({})
     for name in ("process.roles", "node.id", "controller.listener.names"):
-        assert f"{name} is missing" in said
+        assert f"{name} is missing" in message
 
 
 def test_all_problems_are_reported_together() -> None:
-    said = problems({**COMBINED, "num.io.threads": "0", "log.cleanup.policy": "burn", "broker.id": "7"})
-    assert "num.io.threads=0: must be at least 1" in said
-    assert "log.cleanup.policy=burn: items must be among compact, delete" in said
-    assert "broker.id=7 and node.id=1 differ" in said
+    message = problems({**COMBINED, "num.io.threads": "0", "log.cleanup.policy": "burn", "broker.id": "7"})
+    assert "num.io.threads=0: must be at least 1" in message
+    assert "log.cleanup.policy=burn: items must be among compact, delete" in message
+    assert "broker.id=7 and node.id=1 differ" in message
 
 
-def test_a_password_does_not_appear_in_a_refusal() -> None:
+def test_a_password_does_not_appear_in_an_error() -> None:
     assert "hunter2" not in problems({**COMBINED, "ssl.keystore.password": "hunter2", "num.io.threads": "x"})
 
 
-def test_an_older_file_may_say_broker_id() -> None:
+def test_broker_id_is_accepted_for_node_id() -> None:
     older = {name: value for name, value in COMBINED.items() if name != "node.id"}
     assert Config.of({**older, "broker.id": "4"}).node.node_id == 4
 
@@ -171,7 +171,7 @@ def test_an_older_file_may_say_broker_id() -> None:
         ({"remote.log.storage.system.enable": "true"}, "tiered storage is not served"),
     ],
 )
-def test_a_node_cannot_run_with_this(change: dict[str, str], why: str) -> None:
+def test_an_invalid_config_is_rejected(change: dict[str, str], why: str) -> None:
     assert why in problems({**COMBINED, **change})
 
 
@@ -202,13 +202,13 @@ def test_roles_and_listeners_must_agree(change: dict[str, str], why: str) -> Non
         {"queued.max.request.bytes": "-1"},
     ],
 )
-def test_a_node_can_run_with_this(change: dict[str, str]) -> None:
+def test_a_valid_config_is_accepted(change: dict[str, str]) -> None:
     config = Config.of({**COMBINED, **change})
     assert config.node.node_id == 1
     assert config.warnings == ()
 
 
-def test_a_listener_on_every_interface_is_advertised_by_the_name_of_the_machine() -> None:
+def test_a_listener_on_every_interface_is_advertised_by_hostname() -> None:
     config = Config.of({**COMBINED, "listeners": "PLAINTEXT://:0,CONTROLLER://:9093"}, hostname="box")
     assert config.listeners[0].advertised(40_001) == Endpoint("box", 40_001)
 
@@ -223,12 +223,12 @@ def test_unknown_keys_are_kept_and_warned_about_once() -> None:
     )
 
 
-def test_a_throttle_in_a_file_is_said_to_have_no_effect() -> None:
+def test_a_throttle_in_a_file_is_warned_about() -> None:
     config = Config.of({**COMBINED, "leader.replication.throttled.rate": "1000"})
     assert len(config.warnings) == 1 and "has no effect in a file" in config.warnings[0]
 
 
-def test_what_is_known_but_without_effect_is_warned_about() -> None:
+def test_known_keys_without_effect_are_warned_about() -> None:
     config = Config.of({**COMBINED, "metric.reporters": "org.example.Reporter", "broker.heartbeat.interval.ms": "5000"})
     assert [warning.split(" ")[0] for warning in config.warnings] == [
         "broker.heartbeat.interval.ms",
@@ -236,7 +236,7 @@ def test_what_is_known_but_without_effect_is_warned_about() -> None:
     ]
 
 
-def test_limits_that_kafka_leaves_infinite_stay_finite_unless_the_file_speaks() -> None:
+def test_limits_that_are_infinite_in_kafka_are_finite_unless_the_file_sets_them() -> None:
     assert Config.of(COMBINED).server.max_connections < 2**31 - 1
     spoken = Config.of(
         {**COMBINED, "max.connections": "2147483647", "max.connections.per.ip.overrides": "10.0.0.7:200, ::1:5"}
@@ -245,7 +245,7 @@ def test_limits_that_kafka_leaves_infinite_stay_finite_unless_the_file_speaks() 
     assert spoken.server.max_connections_per_ip_overrides == {"10.0.0.7": 200, "::1": 5}
 
 
-def test_our_own_keys_reach_the_server() -> None:
+def test_strandline_keys_reach_the_server_settings() -> None:
     config = Config.of({**COMBINED, "strandline.parked.max.requests": "7"})
     assert config.server.parked_max_requests == 7
     assert "strandline.parked.max.requests=0" in problems({**COMBINED, "strandline.parked.max.requests": "0"})

@@ -1,4 +1,4 @@
-"""Requests find the active controller: here, elsewhere, or after it has moved."""
+"""Requests reach the active controller: in this process, on another node, or after a failover."""
 
 from __future__ import annotations
 
@@ -44,30 +44,30 @@ class Quorum:
 
 
 class Network:
-    """Peers by port; each answers, raises, or never comes back."""
+    """Peers by host; each responds, raises, or never responds."""
 
     def __init__(self, **peers: Callable[[], Any]) -> None:
         self.peers = peers
-        self.asked: list[str] = []
+        self.called: list[str] = []
 
     async def call(self, endpoint: Endpoint, request: Message, *, timeout_ms: int) -> Message:
-        self.asked.append(endpoint.host)
-        answer = self.peers[endpoint.host]()
-        if isinstance(answer, Exception):
-            raise answer
-        if isinstance(answer, asyncio.Event):
-            await answer.wait()
-        assert isinstance(answer, Message)
-        return answer
+        self.called.append(endpoint.host)
+        response = self.peers[endpoint.host]()
+        if isinstance(response, Exception):
+            raise response
+        if isinstance(response, asyncio.Event):
+            await response.wait()
+        assert isinstance(response, Message)
+        return response
 
 
 def _leader(id_: int, host: str) -> Leader:
     return Leader(id_, Endpoint(host, 9093))
 
 
-def _run(story: Callable[[Simulation], Any]) -> Any:
+def _run(scenario: Callable[[Simulation], Any]) -> Any:
     with Simulation(seed=1) as simulation:
-        return simulation.run(story(simulation), max_virtual_s=100)
+        return simulation.run(scenario(simulation), max_virtual_s=100)
 
 
 def _channel(simulation: Simulation, quorum: Quorum, network: Network, **local: Any) -> ControllerChannel:
@@ -79,21 +79,21 @@ def _channel(simulation: Simulation, quorum: Quorum, network: Network, **local: 
     return ControllerChannel(1, quorum, network, clock, methods, timeout_ms=30_000)
 
 
-def test_a_leader_in_this_process_is_called_directly() -> None:
+def test_a_controller_in_this_process_is_called_directly() -> None:
     async def method(request: Message, version: int) -> Message:
         return BrokerHeartbeatResponse(is_caught_up=True)
 
-    async def story(simulation: Simulation) -> None:
+    async def scenario(simulation: Simulation) -> None:
         network = Network()
         channel = _channel(simulation, Quorum(Leader(1, None)), network, method=method)
         assert (await channel.send(REQUEST, BrokerHeartbeatResponse)).is_caught_up
-        assert network.asked == []
+        assert network.called == []
 
-    _run(story)
+    _run(scenario)
 
 
-def test_a_controller_that_is_active_in_a_moment_is_asked_again_in_a_moment() -> None:
-    async def story(simulation: Simulation) -> float:
+def test_a_controller_that_is_not_active_yet_is_retried_within_milliseconds() -> None:
+    async def scenario(simulation: Simulation) -> float:
         loop = asyncio.get_running_loop()
 
         async def method(request: Message, version: int) -> Message:
@@ -106,11 +106,11 @@ def test_a_controller_that_is_active_in_a_moment_is_asked_again_in_a_moment() ->
         assert (await channel.send(REQUEST, BrokerHeartbeatResponse)).is_caught_up
         return loop.time() - active_at
 
-    assert _run(story) < 0.005
+    assert _run(scenario) < 0.005
 
 
-def test_who_does_not_lead_any_more_is_left_for_who_does() -> None:
-    async def story(simulation: Simulation) -> list[str]:
+def test_a_request_to_a_former_leader_is_sent_to_the_new_leader() -> None:
+    async def scenario(simulation: Simulation) -> list[str]:
         quorum = Quorum(_leader(2, "two"))
 
         def two() -> Message:
@@ -120,14 +120,14 @@ def test_who_does_not_lead_any_more_is_left_for_who_does() -> None:
         network = Network(two=two, three=lambda: BrokerHeartbeatResponse(is_caught_up=True))
         channel = _channel(simulation, quorum, network)
         assert (await channel.send(REQUEST, BrokerHeartbeatResponse)).is_caught_up
-        return network.asked
+        return network.called
 
-    assert _run(story) == ["two", "three"]
+    assert _run(scenario) == ["two", "three"]
 
 
-def test_a_lost_connection_is_tried_again() -> None:
-    async def story(simulation: Simulation) -> list[str]:
-        failures = [ConnectionResetError("gone"), KafkaError(ErrorCode.NETWORK_EXCEPTION, "refused")]
+def test_a_request_is_retried_after_a_lost_connection() -> None:
+    async def scenario(simulation: Simulation) -> list[str]:
+        failures = [ConnectionResetError("gone"), KafkaError(ErrorCode.NETWORK_EXCEPTION, "error")]
 
         def two() -> Any:
             return failures.pop() if failures else BrokerHeartbeatResponse(is_caught_up=True)
@@ -135,48 +135,48 @@ def test_a_lost_connection_is_tried_again() -> None:
         network = Network(two=two)
         channel = _channel(simulation, Quorum(_leader(2, "two")), network)
         assert (await channel.send(REQUEST, BrokerHeartbeatResponse)).is_caught_up
-        return network.asked
+        return network.called
 
-    assert _run(story) == ["two", "two", "two"]
+    assert _run(scenario) == ["two", "two", "two"]
 
 
-def test_a_silent_leader_is_left_when_another_is_elected() -> None:
-    async def story(simulation: Simulation) -> list[str]:
+def test_a_request_to_an_unresponsive_leader_is_sent_again_when_another_is_elected() -> None:
+    async def scenario(simulation: Simulation) -> list[str]:
         quorum = Quorum(_leader(2, "two"))
         network = Network(two=asyncio.Event, three=lambda: BrokerHeartbeatResponse(is_caught_up=True))
         channel = _channel(simulation, quorum, network)
         asyncio.get_running_loop().call_later(2, quorum.move, _leader(3, "three"))
         assert (await channel.send(REQUEST, BrokerHeartbeatResponse)).is_caught_up
-        return network.asked
+        return network.called
 
-    assert _run(story) == ["two", "three"]
+    assert _run(scenario) == ["two", "three"]
 
 
-def test_a_refusal_that_is_final_is_raised() -> None:
-    async def story(simulation: Simulation) -> None:
+def test_a_final_error_is_raised() -> None:
+    async def scenario(simulation: Simulation) -> None:
         network = Network(two=lambda: BrokerHeartbeatResponse(error_code=ErrorCode.STALE_BROKER_EPOCH))
         await _channel(simulation, Quorum(_leader(2, "two")), network).send(REQUEST, BrokerHeartbeatResponse)
 
-    with pytest.raises(KafkaError) as refused:
-        _run(story)
-    assert refused.value.code is ErrorCode.STALE_BROKER_EPOCH
+    with pytest.raises(KafkaError) as error:
+        _run(scenario)
+    assert error.value.code is ErrorCode.STALE_BROKER_EPOCH
 
 
-def test_without_a_leader_the_time_runs_out_and_the_error_says_so() -> None:
-    async def story(simulation: Simulation) -> None:
+def test_a_request_times_out_without_a_leader() -> None:
+    async def scenario(simulation: Simulation) -> None:
         channel = _channel(simulation, Quorum(Leader(-1, None)), Network())
         await channel.send(REQUEST, BrokerHeartbeatResponse, timeout_ms=4_000)
 
-    with pytest.raises(KafkaError, match="nobody is known to lead") as refused:
-        _run(story)
-    assert refused.value.code is ErrorCode.REQUEST_TIMED_OUT
+    with pytest.raises(KafkaError, match="no known leader") as error:
+        _run(scenario)
+    assert error.value.code is ErrorCode.REQUEST_TIMED_OUT
 
 
-def test_a_handler_that_has_no_task_yet_may_find_that_its_own_controller_has_stepped_down() -> None:
-    """Handlers run eagerly up to their first wait, and a time limit needs a task."""
+def test_a_handler_without_a_task_may_meet_a_local_controller_that_has_stepped_down() -> None:
+    """Handlers run eagerly up to their first wait, and `asyncio.timeout` needs a task."""
     answered: list[Any] = []
 
-    async def story(simulation: Simulation) -> None:
+    async def scenario(simulation: Simulation) -> None:
         quorum = Quorum(Leader(1, None))
 
         async def method(request: Message, version: int) -> Message:
@@ -193,5 +193,5 @@ def test_a_handler_that_has_no_task_yet_may_find_that_its_own_controller_has_ste
             asyncio.get_running_loop().call_soon(lambda: tasks.start_eagerly(handle()))
             await asyncio.sleep(1)
 
-    _run(story)
-    assert [answer.is_caught_up for answer in answered] == [True]
+    _run(scenario)
+    assert [response.is_caught_up for response in answered] == [True]

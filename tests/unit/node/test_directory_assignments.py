@@ -1,4 +1,4 @@
-"""What a broker tells the controller about where its replicas are, and that one is damaged."""
+"""Reports of replica directories and of damaged leaders to the controller."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from strandline.runtime.world import World
 from strandline.simulation.world import Simulation
 
 NODE, EPOCH = 1, 7
-HOME, TOPIC_ID = Uuid.of(9, 9), Uuid.of(1, 1)
+DIRECTORY, TOPIC_ID = Uuid.of(9, 9), Uuid.of(1, 1)
 
 
-class Desk:
-    """A broker that leads partition 0 of one topic, and a controller that writes down what it is told."""
+class ReportingBroker:
+    """A broker that leads partition 0 of one topic, and a controller that records the reported directories."""
 
     def __init__(self) -> None:
         self.image = Image()
@@ -32,11 +32,11 @@ class Desk:
             replicas=[1, 2],
             isr=[1, 2],
             leader=NODE,
-            directories=[HOME, Uuid.of(9, 8)],
+            directories=[DIRECTORY, Uuid.of(9, 8)],
         )
         self.write(TopicRecord(name="t", topic_id=TOPIC_ID), partition)
-        self.told: list[Uuid] = []
-        self.refusals: list[ErrorCode] = []
+        self.reported: list[Uuid] = []
+        self.errors: list[ErrorCode] = []
         self.assignments = DirectoryAssignments(NODE, lambda: EPOCH, self.image, self.send)
 
     def write(self, *records: Message) -> None:
@@ -47,61 +47,61 @@ class Desk:
         await asyncio.sleep(0.001)
         assert isinstance(request, AssignReplicasToDirsRequest)
         assert (request.broker_id, request.broker_epoch) == (NODE, EPOCH)
-        if self.refusals:
-            raise KafkaError(self.refusals.pop(0))
-        self.told += [directory.id for directory in request.directories]
+        if self.errors:
+            raise KafkaError(self.errors.pop(0))
+        self.reported += [directory.id for directory in request.directories]
         return AssignReplicasToDirsResponse(directories=[])
 
 
-def at_a_desk(scenario: Callable[[Desk], Awaitable[None]]) -> None:
+def run_scenario(scenario: Callable[[ReportingBroker], Awaitable[None]]) -> None:
     async def program(world: World) -> None:
-        desk = Desk()
+        broker = ReportingBroker()
         async with TaskGroup() as tasks:
-            tasks.start(desk.assignments.run())
-            await scenario(desk)
+            tasks.start(broker.assignments.run())
+            await scenario(broker)
             tasks.cancel()
 
     with Simulation(1) as simulation:
         simulation.run(simulation.machine("node").boot(program), max_virtual_s=60)
 
 
-def test_a_damaged_replica_is_lost_and_then_where_it_was() -> None:
-    async def scenario(desk: Desk) -> None:
-        desk.assignments.on_damaged_leader(TOPIC_ID, 0, HOME)
-        desk.assignments.on_damaged_leader(TOPIC_ID, 0, HOME)
+def test_a_damaged_leader_is_reported_as_lost_and_then_in_its_directory() -> None:
+    async def scenario(broker: ReportingBroker) -> None:
+        broker.assignments.on_damaged_leader(TOPIC_ID, 0, DIRECTORY)
+        broker.assignments.on_damaged_leader(TOPIC_ID, 0, DIRECTORY)
         await asyncio.sleep(1)
-        assert desk.told == [DIRECTORY_LOST, HOME]
+        assert broker.reported == [DIRECTORY_LOST, DIRECTORY]
 
-    at_a_desk(scenario)
+    run_scenario(scenario)
 
 
-def test_it_is_told_until_a_controller_hears_it() -> None:
-    async def scenario(desk: Desk) -> None:
-        desk.refusals = [ErrorCode.REQUEST_TIMED_OUT] * 2
-        desk.assignments.on_damaged_leader(TOPIC_ID, 0, HOME)
+def test_a_report_is_retried_until_a_controller_responds() -> None:
+    async def scenario(broker: ReportingBroker) -> None:
+        broker.errors = [ErrorCode.REQUEST_TIMED_OUT] * 2
+        broker.assignments.on_damaged_leader(TOPIC_ID, 0, DIRECTORY)
         await asyncio.sleep(5)
-        assert desk.told == [DIRECTORY_LOST, HOME]
+        assert broker.reported == [DIRECTORY_LOST, DIRECTORY]
 
-    at_a_desk(scenario)
+    run_scenario(scenario)
 
 
-def test_who_does_not_lead_any_more_when_it_is_told_is_not_lost() -> None:
-    async def scenario(desk: Desk) -> None:
-        desk.refusals = [ErrorCode.REQUEST_TIMED_OUT]
-        desk.assignments.on_damaged_leader(TOPIC_ID, 0, HOME)
+def test_a_damaged_replica_that_no_longer_leads_is_not_reported_as_lost() -> None:
+    async def scenario(broker: ReportingBroker) -> None:
+        broker.errors = [ErrorCode.REQUEST_TIMED_OUT]
+        broker.assignments.on_damaged_leader(TOPIC_ID, 0, DIRECTORY)
         await asyncio.sleep(0.1)
-        desk.write(PartitionChangeRecord(topic_id=TOPIC_ID, partition_id=0, leader=2))
+        broker.write(PartitionChangeRecord(topic_id=TOPIC_ID, partition_id=0, leader=2))
         await asyncio.sleep(5)
-        assert desk.told == [HOME]
+        assert broker.reported == [DIRECTORY]
 
-    at_a_desk(scenario)
+    run_scenario(scenario)
 
 
-def test_metadata_that_knows_no_directories_is_not_asked_for_ever() -> None:
-    async def scenario(desk: Desk) -> None:
-        desk.refusals = [ErrorCode.UNSUPPORTED_VERSION]
-        desk.assignments.on_damaged_leader(TOPIC_ID, 0, HOME)
+def test_with_metadata_without_directories_the_hand_over_is_not_retried() -> None:
+    async def scenario(broker: ReportingBroker) -> None:
+        broker.errors = [ErrorCode.UNSUPPORTED_VERSION]
+        broker.assignments.on_damaged_leader(TOPIC_ID, 0, DIRECTORY)
         await asyncio.sleep(5)
-        assert desk.told == []
+        assert broker.reported == []
 
-    at_a_desk(scenario)
+    run_scenario(scenario)

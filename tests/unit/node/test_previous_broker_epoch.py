@@ -1,4 +1,4 @@
-"""After a crash a broker says the epoch since which it has kept everything only if it surely has."""
+"""After a crash a broker registers with its previous epoch only if it has certainly kept every record."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ PARTITIONS = [TopicPartition("t", index) for index in range(3)]
 
 
 class Past:
-    """Two directories with three partitions in them, whose process was killed while it was registered with an epoch."""
+    """Two directories with three partitions, left by a broker that was killed while it was registered."""
 
     def __init__(self, world: World) -> None:
         self.world = world
@@ -96,19 +96,19 @@ def with_disk(change: Callable[[Past, Disk], object]) -> int:
     return remembered(lambda past: change(past, past.world.disk))
 
 
-def test_logs_that_are_synced_and_found_whole_are_all_there() -> None:
+def test_flushed_and_intact_logs_keep_the_previous_epoch() -> None:
     assert remembered() == EPOCH
 
 
-def test_a_torn_end_is_what_was_never_vouched_for() -> None:
+def test_a_torn_end_of_a_log_was_never_acknowledged() -> None:
     assert remembered(lambda past: past.flip(0.97)) == EPOCH
 
 
-def test_a_log_that_is_damaged_is_not_all_there() -> None:
+def test_a_damaged_log_loses_the_previous_epoch() -> None:
     assert remembered(lambda past: past.flip(0.5)) == -1
 
 
-def test_a_log_that_is_gone_is_not_all_there() -> None:
+def test_a_missing_log_loses_the_previous_epoch() -> None:
     def remove(past: Past, disk: Disk) -> None:
         store = past.store()
         for topic_partition in PARTITIONS:
@@ -122,14 +122,14 @@ def test_a_log_that_is_gone_is_not_all_there() -> None:
     assert with_disk(remove) == -1
 
 
-def test_who_does_not_sync_every_append_does_not_know() -> None:
+def test_without_a_flush_per_append_the_previous_epoch_is_lost_in_a_crash() -> None:
     def relax(past: Past) -> None:
         past.settings = LogSettings()
 
     assert remembered(relax) == -1
 
 
-def test_a_directory_that_remembers_another_epoch_or_none_does_not_belong_to_the_others() -> None:
+def test_directories_with_different_or_missing_epochs_lose_the_previous_epoch() -> None:
     def older(past: Past) -> None:
         store = past.store()
         store.directories[1].record_broker_epoch(EPOCH - 1)
@@ -140,7 +140,7 @@ def test_a_directory_that_remembers_another_epoch_or_none_does_not_belong_to_the
     assert with_disk(lambda past, disk: disk.remove("/two/strandline-broker-epoch")) == -1
 
 
-def test_nobody_counts_on_a_topic_that_was_deleted_meanwhile() -> None:
+def test_logs_of_topics_deleted_meanwhile_are_not_verified() -> None:
     def delete(past: Past) -> None:
         past.known.append(RemoveTopicRecord(topic_id=TOPIC_ID))
         past.flip(0.5)
@@ -148,14 +148,14 @@ def test_nobody_counts_on_a_topic_that_was_deleted_meanwhile() -> None:
     assert remembered(delete) == EPOCH
 
 
-def test_where_nobody_is_eligible_no_log_is_read_for_it() -> None:
+def test_logs_are_not_verified_without_eligible_leader_replicas() -> None:
     def without(past: Past) -> None:
         past.known[1] = FeatureLevelRecord(name="eligible.leader.replicas.version", feature_level=0)
 
     assert remembered(without) == -1
 
 
-def test_a_shutdown_in_good_order_says_it_all_without_looking_and_a_lack_of_records_says_nothing() -> None:
+def test_after_a_clean_shutdown_logs_are_not_verified_unless_records_were_missing() -> None:
     def close(epoch: int) -> Callable[[Past], None]:
         def closed(past: Past) -> None:
             store = past.store()

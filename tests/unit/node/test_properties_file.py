@@ -42,12 +42,12 @@ def test_a_file_that_is_not_utf_8_is_latin_1() -> None:
     assert parse_properties(b"name=caf\xe9") == {"name": "café"}
 
 
-def test_a_broken_unicode_escape_is_refused() -> None:
+def test_an_invalid_unicode_escape_is_rejected() -> None:
     with pytest.raises(ValueError, match="four hexadecimal digits"):
         parse_properties(b"a=\\u12g4")
 
 
-def test_what_is_written_is_ascii_and_one_line_for_each_pair() -> None:
+def test_properties_are_written_in_ascii_with_one_line_per_pair() -> None:
     written = format_properties({"a b": " 1\n2", "é": "😀"}, comment="hello")
     assert written == b"# hello\na\\ b=\\ 1\\n2\n\\u00E9=\\uD83D\\uDE00\n"
 
@@ -57,12 +57,12 @@ def test_what_is_written_is_ascii_and_one_line_for_each_pair() -> None:
         st.text(st.characters(exclude_categories=["Cs"])), st.text(st.characters(exclude_categories=["Cs"]))
     )
 )
-def test_what_is_written_is_read_back(pairs: dict[str, str]) -> None:
+def test_written_properties_are_read_back(pairs: dict[str, str]) -> None:
     assert parse_properties(format_properties(pairs)) == pairs
 
 
 @given(st.binary(max_size=200))
-def test_any_bytes_are_read_or_refused(data: bytes) -> None:
+def test_any_bytes_are_parsed_or_rejected(data: bytes) -> None:
     try:
         parsed = parse_properties(data)
     except ValueError:

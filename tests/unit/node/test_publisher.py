@@ -1,4 +1,4 @@
-"""What a commit means is told to the parts of the node: all of it, a large step in portions."""
+"""A commit is published to the parts of the broker: completely, and in portions if it is large."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ TOPIC, AGAIN = Uuid.of(1, 100), Uuid.of(1, 101)
 
 
 class Parts:
-    """The table, the logs, the replication and the settings of a node that only take notes."""
+    """The partition table, logs, replication and dynamic configs of a broker; records the calls."""
 
     def __init__(self) -> None:
         self.led: dict[int, int] = {}
         self.dropped: list[tuple[Uuid, int]] = []
         self.logs: dict[TopicPartition, Uuid] = {}
-        self.told = 0
+        self.calls = 0
 
     def get(self, name: str) -> int:
         return 0
@@ -37,7 +37,7 @@ class Parts:
         self.dropped.append((topic_id, partition))
 
     def on_metadata(self, *what: Any) -> None:
-        self.told += 1
+        self.calls += 1
         if isinstance(what[0], Changes):
             for step in what[0].hosted:
                 self.logs[TopicPartition(step.topic, step.partition)] = step.topic_id
@@ -57,12 +57,12 @@ class Scene:
         self.publisher = MetadataPublisher(1, self.image, parts, parts, parts, parts, lambda: None)
 
     def publish(self, *records: Message) -> list[int]:
-        """How much was told before each breath, and in the end."""
+        """The number of calls before each yield, and at the end."""
         self.image.replay_batch(self.image.end_offset, records)
-        told = []
+        calls = []
         for _ in self.publisher.publish(self.image.commit(self.image.end_offset)):
-            told.append(self.parts.told)
-        return [*told, self.parts.told]
+            calls.append(self.parts.calls)
+        return [*calls, self.parts.calls]
 
 
 def topic(topic_id: Uuid, partitions: int) -> list[Message]:
@@ -75,22 +75,22 @@ def topic(topic_id: Uuid, partitions: int) -> list[Message]:
     ]
 
 
-def test_a_small_step_is_told_at_once() -> None:
+def test_a_small_commit_is_published_in_one_portion() -> None:
     assert len(Scene().publish(*topic(TOPIC, 3))) == 1
 
 
-def test_ten_thousand_new_leaders_are_told_a_few_hundred_at_a_time() -> None:
+def test_ten_thousand_new_leaders_are_published_in_portions() -> None:
     scene = Scene()
     scene.publish(*topic(TOPIC, 10_000))
     assert len(scene.parts.logs) == 10_000
     changes = [PartitionChangeRecord(topic_id=TOPIC, partition_id=index, leader=2) for index in range(10_000)]
-    told = scene.publish(*changes)
-    assert len(told) > 50
-    assert max(after - before for before, after in pairwise(told)) <= 201
+    calls = scene.publish(*changes)
+    assert len(calls) > 50
+    assert max(after - before for before, after in pairwise(calls)) <= 201
     assert scene.parts.led == dict.fromkeys(range(10_000), 2)
 
 
-def test_a_topic_that_is_made_again_is_told_at_once_so_that_no_deletion_meets_a_new_log() -> None:
+def test_a_recreated_topic_is_published_in_one_portion_so_that_no_deletion_hits_its_new_log() -> None:
     scene = Scene()
     scene.publish(*topic(TOPIC, 1_000))
     assert len(scene.publish(RemoveTopicRecord(topic_id=TOPIC), *topic(AGAIN, 1_000))) == 1

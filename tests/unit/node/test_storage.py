@@ -62,7 +62,7 @@ def opened(disk: SimDisk, of: Config | None = None) -> dict[str, Uuid]:
     return dict(open_storage(of or config(), disk=disk, random=Random(2)).directory_ids)
 
 
-def test_formatting_makes_a_standalone_quorum_of_this_node() -> None:
+def test_formatting_with_standalone_makes_this_node_the_only_voter() -> None:
     disk = SimDisk(Volume())
     report = formatted(disk)
     assert sorted(report.formatted) == ["/data/a", "/data/b"]
@@ -78,7 +78,7 @@ def test_formatting_makes_a_standalone_quorum_of_this_node() -> None:
     assert not disk.exists(f"/data/b/{FIRST_VOTERS}")
 
 
-def test_every_directory_gets_the_feature_levels_to_begin_with() -> None:
+def test_every_directory_gets_the_initial_feature_levels() -> None:
     disk = SimDisk(Volume())
     formatted(disk, release_version="4.0")
     for path in ("/data/a", "/data/b"):
@@ -91,13 +91,13 @@ def test_feature_levels_can_be_chosen() -> None:
     assert read_bootstrap_checkpoint(disk, "/data/a") == [FeatureLevelRecord(name="metadata.version", feature_level=29)]
 
 
-def test_a_new_cluster_starts_with_the_features_that_are_served() -> None:
+def test_a_new_cluster_starts_with_the_served_feature_levels() -> None:
     disk = SimDisk(Volume())
     formatted(disk)
     assert read_bootstrap_checkpoint(disk, "/data/a") == bootstrap_records()
 
 
-def test_what_was_formatted_can_be_started_on() -> None:
+def test_a_node_starts_on_formatted_directories() -> None:
     disk = SimDisk(Volume())
     report = formatted(disk)
     storage = open_storage(config(), disk=disk, random=Random(2))
@@ -106,7 +106,7 @@ def test_what_was_formatted_can_be_started_on() -> None:
     assert storage.offline == {}
 
 
-def test_initial_controllers_give_each_voter_the_directory_id_that_the_others_know() -> None:
+def test_initial_controllers_set_the_directory_id_of_each_voter() -> None:
     disk = SimDisk(Volume())
     controllers = "3@h3:9093:07R5amHmR32VDA6jHkGbTA,1@[::1]:9093:JEXY6aqzQY-32P5TStzaFg"
     report = formatted(disk, standalone=False, initial_controllers=controllers)
@@ -124,7 +124,7 @@ def test_a_controller_that_joins_later_gets_no_voters() -> None:
     assert not disk.exists(f"/data/a/{FIRST_VOTERS}")
 
 
-def test_fixed_voters_and_brokers_need_no_choice_of_a_quorum() -> None:
+def test_static_voters_and_brokers_need_no_quorum_option() -> None:
     fixed = config(controller_quorum_voters="1@localhost:9093")
     assert formatted(SimDisk(Volume()), fixed, standalone=False).voters is None
     assert formatted(SimDisk(Volume()), broker(), standalone=False).voters is None
@@ -166,7 +166,7 @@ def test_fixed_voters_and_brokers_need_no_choice_of_a_quorum() -> None:
         (config(), {"cluster_id": "two words"}, "cannot be a cluster id"),
     ],
 )
-def test_formatting_refuses_what_makes_no_sense(of: Config, plan: dict[str, object], why: str) -> None:
+def test_formatting_rejects_invalid_options(of: Config, plan: dict[str, object], why: str) -> None:
     disk = SimDisk(Volume())
     with pytest.raises(StorageError, match=why):
         formatted(disk, of, **plan)  # type: ignore[arg-type]
@@ -190,16 +190,16 @@ def test_ignoring_formatted_directories_does_not_mean_adopting_another_clusters(
         formatted(disk, cluster_id="another", ignore_formatted=True)
 
 
-def test_a_node_does_not_start_on_an_unformatted_directory_and_says_how_to_format_it() -> None:
-    with pytest.raises(StorageError) as refusal:
+def test_a_node_does_not_start_on_an_unformatted_directory_and_names_the_command() -> None:
+    with pytest.raises(StorageError) as error:
         opened(SimDisk(Volume()))
-    said = str(refusal.value)
-    assert "/data/a does not exist" in said
-    assert "strandline storage format --cluster-id " in said
-    assert said.endswith(" -c node.properties --standalone")
+    message = str(error.value)
+    assert "/data/a does not exist" in message
+    assert "strandline storage format --cluster-id " in message
+    assert message.endswith(" -c node.properties --standalone")
 
 
-def test_a_broker_is_told_to_use_the_id_of_its_cluster() -> None:
+def test_an_unformatted_broker_needs_the_id_of_its_cluster() -> None:
     with pytest.raises(StorageError, match=r"--cluster-id <id of the cluster> -c node\.properties$"):
         opened(SimDisk(Volume()), broker())
 
@@ -220,7 +220,7 @@ def test_a_node_does_not_start_on_directories_of_two_clusters() -> None:
     assert any(CLUSTER in problem and "another" in problem for problem in storage_info(config(), disk=disk).problems)
 
 
-def test_a_copied_directory_is_noticed() -> None:
+def test_a_copied_directory_is_detected() -> None:
     disk = SimDisk(Volume())
     formatted(disk, config(log_dirs="/data/a"))
     disk.make_dirs("/data/b")
@@ -231,7 +231,7 @@ def test_a_copied_directory_is_noticed() -> None:
         opened(disk)
 
 
-def test_an_emptied_directory_beside_a_healthy_one_is_refused_until_somebody_formats_it() -> None:
+def test_an_emptied_directory_beside_a_formatted_one_is_rejected_until_it_is_formatted() -> None:
     disk = SimDisk(Volume())
     first = formatted(disk)
     disk.remove_tree("/data/b")
@@ -245,7 +245,7 @@ def test_an_emptied_directory_beside_a_healthy_one_is_refused_until_somebody_for
     assert ids["/data/b"] != first.formatted["/data/b"]
 
 
-def test_an_emptied_metadata_directory_is_never_formatted_in_passing() -> None:
+def test_an_emptied_metadata_directory_is_never_formatted_implicitly() -> None:
     disk = SimDisk(Volume())
     formatted(disk)
     disk.remove_tree("/data/a")
@@ -275,19 +275,19 @@ def test_a_directory_that_cannot_be_read_is_offline_unless_it_holds_the_metadata
         opened(disk)
 
 
-def test_a_damaged_identity_is_not_a_reason_to_format() -> None:
+def test_a_damaged_meta_properties_does_not_count_as_unformatted() -> None:
     disk = SimDisk(Volume())
     formatted(disk)
     disk.open("/data/a/meta.properties").write_at(0, b"version=7")
-    with pytest.raises(StorageError) as refusal:
+    with pytest.raises(StorageError) as error:
         opened(disk)
-    assert "version 7 is newer" in str(refusal.value) and "storage format" not in str(refusal.value)
+    assert "version 7 is newer" in str(error.value) and "storage format" not in str(error.value)
     with pytest.raises(StorageError, match="is invalid"):
         formatted(disk, ignore_formatted=True)
 
 
 @pytest.mark.parametrize("text", ["", "version=x", "version=1\nnode.id=one", "version=1\ndirectory.id=short", "\\u1"])
-def test_an_identity_that_makes_no_sense_is_refused(text: str) -> None:
+def test_an_invalid_meta_properties_is_rejected(text: str) -> None:
     disk = SimDisk(Volume())
     disk.make_dirs("/data")
     disk.open("/data/meta.properties", create=True).write_at(0, text.encode())
@@ -295,14 +295,14 @@ def test_an_identity_that_makes_no_sense_is_refused(text: str) -> None:
         read_meta_properties(disk, "/data")
 
 
-def test_version_0_of_meta_properties_is_understood() -> None:
+def test_version_0_of_meta_properties_is_read() -> None:
     disk = SimDisk(Volume())
     disk.make_dirs("/data")
     disk.open("/data/meta.properties", create=True).write_at(0, b"version=0\nbroker.id=3\ncluster.id=abc\n")
     assert read_meta_properties(disk, "/data") == MetaProperties("abc", 3, None)
 
 
-def test_info_tells_the_state_of_every_directory() -> None:
+def test_info_has_the_state_of_every_directory() -> None:
     disk = SimDisk(Volume())
     formatted(disk, config(log_dirs="/data/a"))
     disk.make_dirs("/data/b")
@@ -315,7 +315,7 @@ def test_info_tells_the_state_of_every_directory() -> None:
     assert info.problems == ("/data/b is not formatted", "/data/c does not exist")
 
 
-def test_a_throwaway_node_is_formatted_only_if_it_holds_nothing() -> None:
+def test_format_if_empty_formats_only_empty_directories() -> None:
     disk = SimDisk(Volume())
     first = format_if_empty(config(), disk=disk, random=Random(1), wall_ms=WALL_MS)
     assert first is not None and opened(disk) == first.formatted
@@ -324,7 +324,7 @@ def test_a_throwaway_node_is_formatted_only_if_it_holds_nothing() -> None:
     assert format_if_empty(config(), disk=disk, random=Random(1), wall_ms=WALL_MS) is None
 
 
-def test_a_power_loss_while_formatting_leaves_directories_unformatted_or_whole() -> None:
+def test_a_power_loss_while_formatting_leaves_directories_unformatted_or_complete() -> None:
     counting = SimDisk(Volume())
     formatted(counting)
     seen = set()
@@ -350,7 +350,7 @@ def _state_after(volume: Volume) -> DirectoryState:
     return home.state
 
 
-def test_what_was_formatted_survives_a_power_loss() -> None:
+def test_formatted_directories_survive_a_power_loss() -> None:
     disk = SimDisk(Volume())
     report = formatted(disk)
     for seed in range(8):
@@ -360,10 +360,10 @@ def test_what_was_formatted_survives_a_power_loss() -> None:
 @pytest.mark.parametrize(
     ("release", "level"), [("3.3-IV3", 7), ("3.7", 19), ("3.9.1", 21), ("4.0-IV1", 23), ("4.3", 30), ("4.3-IV0", 30)]
 )
-def test_a_release_stands_for_its_last_level(release: str, level: int) -> None:
+def test_a_release_is_its_last_metadata_version(release: str, level: int) -> None:
     assert metadata_version_of(release) == level
 
 
-def test_a_level_has_a_name() -> None:
+def test_a_metadata_version_has_a_release_name() -> None:
     assert release_of(30) == "4.3-IV0"
     assert release_of(99) == "level 99"
