@@ -47,7 +47,7 @@ def write_log(home: Path, partitions: int) -> Path:
         storage.append(batch, 1)
         offset += len(records)
     storage.log.flush()
-    storage.note_committed(offset)
+    storage.record_committed(offset)
     storage.close()
     return home / str(METADATA_PARTITION) / f"{0:020}.log"
 

@@ -167,7 +167,7 @@ class QuorumNode:
             settings=cluster.settings,
             configured_voters=cluster.configured,
             bootstrap=cluster.bootstrap,
-            policy=self._policy,
+            snapshot_settings=self._policy,
         )
         quorum.on_commit = self._on_commit
         quorum.on_leading = self._on_leading

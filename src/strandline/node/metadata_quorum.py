@@ -15,7 +15,7 @@ from strandline.metadata.image import Image
 from strandline.model.ids import METADATA_PARTITION
 from strandline.node.config import Config
 from strandline.node.storage import Storage
-from strandline.raft.disk.examination import MetadataDamaged
+from strandline.raft.disk.opening import MetadataDamaged
 from strandline.raft.disk.storage import MetadataStorage, StorageSettings
 from strandline.raft.machine.settings import QuorumSettings
 from strandline.raft.machine.voters import Voter, VoterSet
@@ -46,7 +46,7 @@ async def open_quorum(
         settings=config.settings(QuorumSettings),
         configured_voters=_configured_voters(config),
         bootstrap=config.quorum.bootstrap_servers,
-        policy=config.settings(SnapshotSettings),
+        snapshot_settings=config.settings(SnapshotSettings),
         append_linger_ms=config.integer("controller.quorum.append.linger.ms"),
         metrics=metrics,
     )

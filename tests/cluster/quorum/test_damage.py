@@ -111,7 +111,7 @@ def test_a_vote_that_cannot_be_read_is_never_forgotten(furnished: Cluster, conte
 def test_a_vote_that_is_missing_is_not_taken_for_one_that_was_never_given(furnished: Cluster) -> None:
     with damaged(furnished, lambda where: (where / "quorum-state").unlink()) as victim:
         why = refused(furnished, victim)
-        assert "has no quorum-state" in why and "it has forgotten its vote" in why
+        assert "has no quorum-state" in why and "its vote and what it acknowledged are lost" in why
 
 
 def test_a_voter_whose_metadata_is_gone_does_not_vote_as_if_it_had_never_lived(furnished: Cluster) -> None:

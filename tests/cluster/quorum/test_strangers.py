@@ -58,7 +58,7 @@ def test_a_controller_whose_id_is_that_of_a_voter_follows_without_a_vote(lasting
     stranger = Stranger(tmp_path, lasting, taken, "controller")
     assert stranger.format(lasting.state.cluster_id, "--no-initial-controllers").returncode == 0
     with stranger.running():
-        told = stranger.says("follows without a vote", f"voter {taken} is another one")
+        told = stranger.says("follows without a vote", f"voter {taken} is another node")
         voters = eventually(lambda: quorum(lasting.nodes[0].endpoint)).current_voters
         voter = next(each for each in voters if each.replica_id == taken)
         assert str(voter.replica_directory_id) in told

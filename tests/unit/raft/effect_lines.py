@@ -28,7 +28,6 @@ from strandline.protocol.messages.quorum import (
     VoteResponse,
 )
 from strandline.protocol.types import Message
-from strandline.raft.machine.answers import response_status
 from strandline.raft.machine.effects import (
     Commit,
     Effect,
@@ -46,6 +45,7 @@ from strandline.raft.machine.effects import (
     Truncate,
 )
 from strandline.raft.machine.values import NO_NODE
+from strandline.raft.machine.wire import response_status
 from unit.raft.memory_cluster import Envelope, Node, PendingRequest
 
 

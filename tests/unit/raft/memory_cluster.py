@@ -23,16 +23,6 @@ from strandline.protocol.messages.api_versions import (
     ApiVersionsResponse,
     SupportedFeatureKey,
 )
-from strandline.protocol.messages.fetch import FetchRequest
-from strandline.protocol.messages.quorum import (
-    AddRaftVoterRequest,
-    BeginQuorumEpochRequest,
-    EndQuorumEpochRequest,
-    FetchSnapshotRequest,
-    RemoveRaftVoterRequest,
-    UpdateRaftVoterRequest,
-    VoteRequest,
-)
 from strandline.protocol.types import Message
 from strandline.raft.disk.quorum_state import read_quorum_state, write_quorum_state
 from strandline.raft.machine.effects import (
@@ -48,7 +38,7 @@ from strandline.raft.machine.effects import (
     SnapshotChunk,
     Truncate,
 )
-from strandline.raft.machine.replica import Replica
+from strandline.raft.machine.replica import QuorumRequest, Replica
 from strandline.raft.machine.settings import QuorumSettings
 from strandline.raft.machine.values import QuorumState, SnapshotId
 from strandline.raft.machine.voters import Voter, VoterSet
@@ -59,6 +49,8 @@ from unit.raft.memory_log import MemoryLog
 CLUSTER_ID = "a-quorum-in-memory"
 LISTENER = "CONTROLLER"
 HOME = "/raft"
+DESCRIBE_VERSION = 2
+"""The version of DescribeQuorum requests; the machine takes all others in any version."""
 
 
 def voter(node_id: int, disk: int = 1, *, port: int = 9093) -> Voter:
@@ -272,34 +264,16 @@ class Node:
         latest = self.log.latest_snapshot
         return [] if latest is None else pickle.loads(self.log.snapshots[latest])[2]
 
-    def hear_request(self, token: object, request: Message) -> None:
-        machine, now_ms = self.machine, self.cluster.now_ms
-        match request:
-            case VoteRequest():
-                effects = machine.on_vote(token, request, now_ms)
-            case BeginQuorumEpochRequest():
-                effects = machine.on_begin_quorum_epoch(token, request, now_ms)
-            case EndQuorumEpochRequest():
-                effects = machine.on_end_quorum_epoch(token, request, now_ms)
-            case FetchRequest():
-                effects = machine.on_fetch(token, request, now_ms)
-            case FetchSnapshotRequest():
-                effects = machine.on_fetch_snapshot(token, request, now_ms)
-            case AddRaftVoterRequest():
-                effects = machine.on_add_voter(token, request, now_ms)
-            case RemoveRaftVoterRequest():
-                effects = machine.on_remove_voter(token, request, now_ms)
-            case UpdateRaftVoterRequest():
-                effects = machine.on_update_voter(token, request, now_ms)
-            case ApiVersionsRequest():
-                low, high = self.me.kraft_versions
-                feature = SupportedFeatureKey(name="kraft.version", min_version=low, max_version=high)
-                effects = [
-                    Reply(token, ApiVersionsResponse(api_keys=[ApiVersion(api_key=52)], supported_features=[feature]))
-                ]
-            case _:
-                raise AssertionError(f"nobody understands {request}")
-        self.perform(effects)
+    def receive(self, token: object, request: Message) -> None:
+        if isinstance(request, ApiVersionsRequest):
+            low, high = self.me.kraft_versions
+            feature = SupportedFeatureKey(name="kraft.version", min_version=low, max_version=high)
+            response = ApiVersionsResponse(api_keys=[ApiVersion(api_key=52)], supported_features=[feature])
+            self.perform([Reply(token, response)])
+        else:
+            assert isinstance(request, QuorumRequest), f"{request} is no request of the quorum"
+            now_ms = self.cluster.now_ms
+            self.perform(self.machine.on_request(token, request, DESCRIBE_VERSION, now_ms, now_ms))
 
 
 class Cluster:
@@ -353,7 +327,7 @@ class Cluster:
         target = self.nodes.get(letter.target)
         if target is not None and target.is_up:
             self.unanswered.append((target, letter))
-            target.hear_request(letter, letter.request)
+            target.receive(letter, letter.request)
         else:
             self._bring_back(letter, None, refused=True)
 

@@ -9,9 +9,9 @@ from random import Random
 
 from strandline.protocol.messages.quorum import AddRaftVoterRequest, RemoveRaftVoterRequest
 from strandline.raft.machine.effects import Effect
-from strandline.raft.machine.requests import listeners_to_wire
 from strandline.raft.machine.settings import QuorumSettings
 from strandline.raft.machine.voters import VoterSet
+from strandline.raft.machine.wire import listeners_to_wire
 from unit.raft.invariants import Invariants
 from unit.raft.memory_cluster import CLUSTER_ID, Cluster, Node, PendingRequest, configured, voter
 
@@ -217,12 +217,12 @@ class RandomFaults(Cluster):
                 listeners=listeners_to_wire(who.me),
                 ack_when_committed=self.draw.random() < 0.5,
             )
-            leader.perform(leader.machine.on_add_voter(question, request, self.now_ms))
+            leader.receive(question, request)
         elif not self.has_lost_a_disk:
             removal = RemoveRaftVoterRequest(
                 cluster_id=CLUSTER_ID, voter_id=who.id, voter_directory_id=who.me.directory_id
             )
-            leader.perform(leader.machine.on_remove_voter(question, removal, self.now_ms))
+            leader.receive(question, removal)
 
     def _lose_disk(self) -> None:
         """One voter of three or more, once, and only where its successor is somebody else (KIP-853)."""

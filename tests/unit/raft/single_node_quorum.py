@@ -17,7 +17,7 @@ from strandline.raft.disk.storage import METADATA_PARTITION, MetadataStorage, St
 from strandline.raft.machine.settings import QuorumSettings
 from strandline.raft.machine.voters import Voter, VoterSet
 from strandline.raft.shell import driver
-from strandline.raft.shell.commits import OnCommit
+from strandline.raft.shell.replay import OnCommit
 from strandline.raft.shell.snapshot_generator import SnapshotSettings
 from strandline.runtime.disk import Disk
 from strandline.runtime.metrics import Metrics
@@ -67,7 +67,7 @@ class QuorumOfOne:
         node_id: int = 1,
         directory_id: Uuid = DIRECTORY,
         configured: VoterSet | None = None,
-        policy: SnapshotSettings | None = None,
+        snapshot_settings: SnapshotSettings | None = None,
         storage: StorageSettings | None = None,
         on_commit: OnCommit | None = None,
     ) -> None:
@@ -86,7 +86,7 @@ class QuorumOfOne:
             is_controller=True,
             settings=QuorumSettings(),
             configured_voters=configured,
-            policy=policy,
+            snapshot_settings=snapshot_settings,
             metrics=self.metrics,
         )
         self.voter.on_commit = on_commit

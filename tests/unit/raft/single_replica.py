@@ -10,14 +10,13 @@ from strandline.model.errors import ErrorCode
 from strandline.model.ids import Endpoint
 from strandline.protocol.messages.fetch import FetchRequest, FetchResponse
 from strandline.protocol.types import Message
-from strandline.raft.machine.answers import fetch_response, vote_response
 from strandline.raft.machine.effects import Effect, Reply, ReplyWithRecords, Send
-from strandline.raft.machine.replica import Replica
-from strandline.raft.machine.requests import begin_epoch_request, fetch_request, vote_request
+from strandline.raft.machine.replica import QuorumRequest, Replica
 from strandline.raft.machine.settings import QuorumSettings
 from strandline.raft.machine.states import Follower, Leader
 from strandline.raft.machine.values import KnownLeader, QuorumState
 from strandline.raft.machine.voters import ReplicaKey, Voter, VoterSet
+from strandline.raft.machine.wire import begin_epoch_request, fetch_request, fetch_response, vote_request, vote_response
 from unit.raft.memory_cluster import CLUSTER_ID, configured, voter
 from unit.raft.memory_log import Batch, MemoryLog
 
@@ -60,6 +59,10 @@ class SingleReplica:
             committed=committed,
         )
 
+    def on_request(self, token: object, request: QuorumRequest, now_ms: int) -> list[Effect]:
+        """Of any API but DescribeQuorum, which needs a version and the wall clock."""
+        return self.machine.on_request(token, request, 0, now_ms, 0)
+
     def start(self) -> list[Effect]:
         return self.machine.start(self.now_ms)
 
@@ -100,7 +103,7 @@ class SingleReplica:
         """Told by the leader itself; its first fetch."""
         self.start()
         request = begin_epoch_request(CLUSTER_ID, voter(leader_id), voter(1).key, epoch)
-        effects = self.machine.on_begin_quorum_epoch("begin", request, self.now_ms)
+        effects = self.on_request("begin", request, self.now_ms)
         assert isinstance(self.machine.role, Follower)
         return only(Send, effects)[0]
 
@@ -125,7 +128,7 @@ class SingleReplica:
         request = vote_request(
             CLUSTER_ID, voter(candidate).key, of or voter(1).key, epoch, log[1], log[0], pre_vote=pre_vote
         )
-        effects = self.machine.on_vote("vote", request, self.now_ms)
+        effects = self.on_request("vote", request, self.now_ms)
         given = the_reply(effects).topics[0].partitions[0]
         return ErrorCode(given.error_code), given.vote_granted
 
@@ -149,7 +152,7 @@ class SingleReplica:
             max_wait_ms=max_wait_ms,
             max_bytes=1 << 20,
         )
-        return self.machine.on_fetch(f"fetch by {node_id}", request, self.now_ms)
+        return self.on_request(f"fetch by {node_id}", request, self.now_ms)
 
     def records_for(
         self, send: Send, batches: Sequence[tuple[int, str]], *, high_watermark: int | None, leader_id: int = 2

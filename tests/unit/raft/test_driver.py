@@ -78,7 +78,7 @@ def test_configured_voters_need_no_record_of_themselves() -> None:
     ("node_id", "directory_id", "configured", "why"),
     [
         (2, None, VoterSet((Voter(1),)), "not among the voters"),
-        (1, None, None, "who votes"),
+        (1, None, None, "voters are unknown"),
         (1, Uuid.of(9, 9999), ONE_VOTER, "elsewhere"),
     ],
 )
@@ -330,11 +330,11 @@ def test_whenever_the_power_goes_what_was_committed_is_there_and_the_epoch_is_ne
     async def life(world: World) -> None:
         disk = disk_of(world)
         format_dynamic(disk)
-        policy, storage = (
+        snapshot_settings, storage = (
             SnapshotSettings(max_bytes_between=900),
             StorageSettings(segment_bytes=1500, retention_bytes=4000),
         )
-        async with QuorumOfOne(world, policy=policy, storage=storage).running() as quorum:
+        async with QuorumOfOne(world, snapshot_settings=snapshot_settings, storage=storage).running() as quorum:
             for number in range(40):
                 await quorum.write(setting(number))
                 acked.append((len(journal.operations), number))

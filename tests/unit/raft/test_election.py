@@ -13,12 +13,17 @@ from strandline.protocol.messages.quorum import (
     VoteRequest,
     VoteResponse,
 )
-from strandline.raft.machine.answers import fetch_response, vote_response
 from strandline.raft.machine.effects import Flush, LeaderChanged, Persist, Send
-from strandline.raft.machine.requests import begin_epoch_request, end_epoch_request, vote_request
 from strandline.raft.machine.states import Candidate, Follower, Prospective, Resigned, Unattached
 from strandline.raft.machine.values import FormerLeader, KnownLeader, QuorumState
 from strandline.raft.machine.voters import ReplicaKey
+from strandline.raft.machine.wire import (
+    begin_epoch_request,
+    end_epoch_request,
+    fetch_response,
+    vote_request,
+    vote_response,
+)
 from unit.raft.memory_cluster import CLUSTER_ID, voter
 from unit.raft.single_replica import SingleReplica, only, the_reply
 
@@ -75,7 +80,7 @@ def test_a_vote_is_remembered_before_it_is_given() -> None:
     replica = SingleReplica()
     replica.start()
     request = vote_request(CLUSTER_ID, voter(2).key, voter(1).key, 4, 0, 0, pre_vote=False)
-    effects = replica.machine.on_vote("token", request, 0)
+    effects = replica.on_request("token", request, 0)
     assert isinstance(effects[0], Persist)
     assert effects[0].state == voted(4, 2)
     assert the_reply(effects[1:]).topics[0].partitions[0].vote_granted
@@ -102,7 +107,7 @@ def test_a_pre_vote_changes_nothing() -> None:
     replica = SingleReplica()
     replica.start()
     request = vote_request(CLUSTER_ID, voter(2).key, voter(1).key, 0, 0, 0, pre_vote=True)
-    assert only(Persist, replica.machine.on_vote("token", request, 0)) == []
+    assert only(Persist, replica.on_request("token", request, 0)) == []
     assert replica.asked_for_vote(3, epoch=0, pre_vote=True) == (NONE, True)
     assert replica.machine.state == QuorumState()
 
@@ -158,7 +163,7 @@ def test_a_request_of_another_cluster_or_about_something_else_fails_as_a_whole(
 ) -> None:
     replica = SingleReplica()
     replica.start()
-    assert the_reply(replica.machine.on_vote("token", request_, 0)) == VoteResponse(error_code=error)
+    assert the_reply(replica.on_request("token", request_, 0)) == VoteResponse(error_code=error)
     assert replica.machine.epoch == 0
 
 
@@ -224,7 +229,7 @@ def test_a_candidate_asks_again_who_could_not_be_asked_and_gives_up_when_nobody_
     replica.answer(two_again, None, refused=True)
     replica.answer(three, replica.vote(granted=False))
     role = replica.machine.role
-    assert isinstance(role, Candidate) and role.is_beaten
+    assert isinstance(role, Candidate) and role.has_lost
     replica.run_out_of_patience()
     assert isinstance(replica.machine.role, Prospective)
     assert replica.machine.epoch == 1
@@ -234,17 +239,17 @@ def test_two_leaders_in_one_epoch_stop_the_node() -> None:
     replica = SingleReplica()
     replica.follow(leader_id=2)
     with pytest.raises(NodeFault, match="two leaders: 2 and 3"):
-        replica.machine.on_begin_quorum_epoch("token", begin_epoch_request(CLUSTER_ID, voter(3), voter(1).key, 1), 0)
+        replica.on_request("token", begin_epoch_request(CLUSTER_ID, voter(3), voter(1).key, 1), 0)
     leading = SingleReplica()
     leading.lead()
     with pytest.raises(NodeFault, match="two leaders: 1 and 3"):
-        leading.machine.on_begin_quorum_epoch("token", begin_epoch_request(CLUSTER_ID, voter(3), voter(1).key, 1), 0)
+        leading.on_request("token", begin_epoch_request(CLUSTER_ID, voter(3), voter(1).key, 1), 0)
 
 
 def test_announcements_are_checked_before_they_are_believed() -> None:
     replica = SingleReplica(state=QuorumState(5))
     replica.start()
-    begin, end = replica.machine.on_begin_quorum_epoch, replica.machine.on_end_quorum_epoch
+    begin = end = replica.on_request
     elsewhere = begin_epoch_request("elsewhere", voter(2), voter(1).key, 9)
     assert the_reply(begin("t", elsewhere, 0)).error_code == ErrorCode.INCONSISTENT_CLUSTER_ID
     assert the_reply(begin("t", BeginQuorumEpochRequest(), 0)).error_code == ErrorCode.INVALID_REQUEST
@@ -269,9 +274,9 @@ def test_an_epoch_that_nobody_can_have_reached_is_not_believed() -> None:
     begin = begin_epoch_request(CLUSTER_ID, voter(3), me, last)
     end = end_epoch_request(CLUSTER_ID, voter(3), last, [me])
     replies = (
-        the_reply(machine.on_vote("t", vote, 0)),
-        the_reply(machine.on_begin_quorum_epoch("t", begin, 0)),
-        the_reply(machine.on_end_quorum_epoch("t", end, 0)),
+        the_reply(replica.on_request("t", vote, 0)),
+        the_reply(replica.on_request("t", begin, 0)),
+        the_reply(replica.on_request("t", end, 0)),
     )
     assert [reply.topics[0].partitions[0].error_code for reply in replies] == [ErrorCode.INVALID_REQUEST] * 3
     told = KnownLeader(last, 3, None)
@@ -286,12 +291,12 @@ def test_the_successors_of_a_leader_wait_in_turn() -> None:
         replica.follow(leader_id=5)
         others = [voter(node_id).key for node_id in (2, 3, 4)]
         successors = [*others[:place], voter(1).key, *others[place:]]
-        replica.machine.on_end_quorum_epoch("t", end_epoch_request(CLUSTER_ID, voter(5), 1, successors), 0)
+        replica.on_request("t", end_epoch_request(CLUSTER_ID, voter(5), 1, successors), 0)
         waits.append(0 if isinstance(replica.machine.role, Prospective) else replica.machine.role.deadline_ms)
     assert waits == [0, 125, 250, 500]
     unnamed = SingleReplica()
     unnamed.follow(leader_id=2)
-    unnamed.machine.on_end_quorum_epoch("t", end_epoch_request(CLUSTER_ID, voter(2), 1, [voter(3).key]), 0)
+    unnamed.on_request("t", end_epoch_request(CLUSTER_ID, voter(2), 1, [voter(3).key]), 0)
     assert unnamed.machine.role.deadline_ms == 1000
 
 
@@ -319,7 +324,7 @@ def test_whoever_led_an_earlier_epoch_is_not_the_former_leader() -> None:
     fetch = replica.follow(leader_id=2, epoch=4)
     replica.answer(fetch, replica.records_for(fetch, [], high_watermark=None))
     begun = begin_epoch_request(CLUSTER_ID, voter(3), voter(1).key, 5)
-    replica.machine.on_begin_quorum_epoch("t", begun, replica.now_ms)
+    replica.on_request("t", begun, replica.now_ms)
     elected_after(replica)
     assert (replica.machine.epoch, replica.machine.former_leader) == (6, None), "3 has never answered"
 

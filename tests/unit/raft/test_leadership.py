@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from strandline.protocol.messages.metadata_records import NoOpRecord
-from strandline.raft.shell.leadership import LeaderTerm
+from strandline.raft.shell.appends import LeaderTerm
 
 
 def _appended(*sizes: int) -> LeaderTerm:
@@ -19,16 +19,16 @@ def _appended(*sizes: int) -> LeaderTerm:
 
 
 def test_small_appends_are_committed_together() -> None:
-    assert list(_appended(1, 2, 3).portions(16)) == [16]
+    assert list(_appended(1, 2, 3).commit_steps(16)) == [16]
 
 
 def test_large_appends_are_committed_one_after_the_other() -> None:
-    assert list(_appended(1_500, 1_500, 1_500).portions(4_510)) == [1_510, 3_010, 4_510]
+    assert list(_appended(1_500, 1_500, 1_500).commit_steps(4_510)) == [1_510, 3_010, 4_510]
 
 
 def test_an_append_is_never_committed_in_part() -> None:
-    assert list(_appended(9_000, 10).portions(9_020)) == [9_010, 9_020]
+    assert list(_appended(9_000, 10).commit_steps(9_020)) == [9_010, 9_020]
 
 
 def test_control_records_behind_the_appends_are_committed_with_them() -> None:
-    assert list(_appended(5).portions(17)) == [17]
+    assert list(_appended(5).commit_steps(17)) == [17]

@@ -116,7 +116,7 @@ def test_without_a_note_damage_that_whole_batches_follow_is_refused() -> None:
         forget_note(disk)
         spoil(disk, 13)
 
-    play(twenty_settings, refused(damage, "is damaged at byte", "whole metadata follows it, at offset 14"))
+    play(twenty_settings, refused(damage, "is damaged at byte", "intact metadata follows it, at offset 14"))
 
 
 @pytest.mark.parametrize("position", [70, 200, 350])
@@ -255,7 +255,7 @@ def test_a_note_older_than_the_last_leader_does_not_excuse_damage() -> None:
         file.close()
         spoil(disk, 13)
 
-    play(twenty_settings, refused(damage, "whole metadata follows it, at offset 14"))
+    play(twenty_settings, refused(damage, "intact metadata follows it, at offset 14"))
 
 
 def test_the_note_rises_with_every_commit() -> None:

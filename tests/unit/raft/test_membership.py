@@ -29,8 +29,8 @@ from strandline.protocol.messages.quorum import (
 )
 from strandline.raft.machine.effects import Effect, Flush, Reply, Send
 from strandline.raft.machine.replication import MAX_OBSERVERS
-from strandline.raft.machine.requests import listeners_to_wire, update_voter_request
 from strandline.raft.machine.voters import Voter
+from strandline.raft.machine.wire import listeners_to_wire, update_voter_request
 from unit.raft.memory_cluster import CLUSTER_ID, voter
 from unit.raft.single_replica import SingleReplica, only, the_reply
 
@@ -72,7 +72,7 @@ def leading() -> SingleReplica:
 
 
 def begin_to_add(replica: SingleReplica, **changes: Any) -> Send:
-    effects = replica.machine.on_add_voter("add", adding(voter(4), **changes), replica.now_ms)
+    effects = replica.on_request("add", adding(voter(4), **changes), replica.now_ms)
     (probe,) = only(Send, effects)
     assert isinstance(probe.request, ApiVersionsRequest)
     return probe
@@ -109,13 +109,13 @@ def test_a_new_majority_is_needed_for_the_new_voters(leading: SingleReplica) -> 
 def test_somebody_in_a_hurry_hears_as_soon_as_the_record_is_written(leading: SingleReplica) -> None:
     effects = leading.answer(begin_to_add(leading, ack_when_committed=False), speaks(0, 1))
     assert the_reply(only(Reply, effects)) == AddRaftVoterResponse(error_message=None)
-    assert outcome(leading.machine.on_remove_voter("r", removing(voter(2)), 0))[0] == ErrorCode.REQUEST_TIMED_OUT
+    assert outcome(leading.on_request("r", removing(voter(2)), 0))[0] == ErrorCode.REQUEST_TIMED_OUT
     assert [each for each in commit_all(leading) if isinstance(each, Reply) and each.token == "add"] == []
     assert leading.leader.change is None
 
 
 def test_why_a_voter_is_not_added(leading: SingleReplica) -> None:
-    add = leading.machine.on_add_voter
+    add = leading.on_request
     no_listener = [Listener(name="ELSEWHERE", host="n4", port=1)]
     for request, error in [
         (adding(voter(4), cluster_id="elsewhere"), ErrorCode.INCONSISTENT_CLUSTER_ID),
@@ -159,32 +159,30 @@ def test_a_voter_that_is_behind_is_not_added() -> None:
 def test_one_change_at_a_time_and_none_before_the_leader_has_committed_something() -> None:
     replica = SingleReplica()
     replica.win()
-    assert outcome(replica.machine.on_remove_voter("t", removing(voter(2)), 0))[0] == ErrorCode.REQUEST_TIMED_OUT
+    assert outcome(replica.on_request("t", removing(voter(2)), 0))[0] == ErrorCode.REQUEST_TIMED_OUT
     replica.sync()
     replica.fetched_by(3, replica.log.end_offset, max_wait_ms=0)
-    assert replica.machine.on_remove_voter("t", removing(voter(2)), 0) == [Flush()]
-    assert outcome(replica.machine.on_remove_voter("t", removing(voter(3)), 0))[0] == ErrorCode.REQUEST_TIMED_OUT
+    assert replica.on_request("t", removing(voter(2)), 0) == [Flush()]
+    assert outcome(replica.on_request("t", removing(voter(3)), 0))[0] == ErrorCode.REQUEST_TIMED_OUT
     (expired,) = only(Reply, replica.wait(2000))
     assert outcome([expired])[0] == ErrorCode.REQUEST_TIMED_OUT
-    assert outcome(replica.machine.on_remove_voter("t", removing(voter(3)), 0))[0] == ErrorCode.REQUEST_TIMED_OUT, (
+    assert outcome(replica.on_request("t", removing(voter(3)), 0))[0] == ErrorCode.REQUEST_TIMED_OUT, (
         "nobody waits for it any more, but it is not committed"
     )
 
 
 def test_why_a_voter_is_not_removed(leading: SingleReplica) -> None:
-    remove = leading.machine.on_remove_voter
+    remove = leading.on_request
     assert outcome(remove("t", removing(voter(9)), 0))[0] == ErrorCode.VOTER_NOT_FOUND
     assert outcome(remove("t", removing(voter(2, 2)), 0))[0] == ErrorCode.VOTER_NOT_FOUND
     assert outcome(remove("t", removing(Voter(2)), 0))[0] == ErrorCode.INVALID_REQUEST
     alone = SingleReplica(voters=[1])
     alone.start()
     alone.sync()
-    assert outcome(alone.machine.on_remove_voter("t", removing(voter(1)), 0))[0] == ErrorCode.VOTER_NOT_FOUND
+    assert outcome(alone.on_request("t", removing(voter(1)), 0))[0] == ErrorCode.VOTER_NOT_FOUND
     follower = SingleReplica()
     follower.follow()
-    assert outcome(follower.machine.on_remove_voter("t", removing(voter(2)), 0))[0] == (
-        ErrorCode.NOT_LEADER_OR_FOLLOWER
-    )
+    assert outcome(follower.on_request("t", removing(voter(2)), 0))[0] == (ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
 
 def test_whoever_waits_for_a_change_is_told_when_the_leader_is_overtaken(leading: SingleReplica) -> None:
@@ -198,7 +196,7 @@ def updated(replica: SingleReplica, me: Voter, **changes: Any) -> ErrorCode:
     request = update_voter_request(CLUSTER_ID, me, replica.machine.epoch)
     for name, value in changes.items():
         setattr(request, name, value)
-    effects = [each for each in replica.machine.on_update_voter("u", request, 0) if isinstance(each, Reply)]
+    effects = [each for each in replica.on_request("u", request, 0) if isinstance(each, Reply)]
     response = the_reply(effects)
     assert (response.current_leader.leader_id, response.current_leader.host) == (1, "n1")
     return ErrorCode(response.error_code)
@@ -288,7 +286,7 @@ def test_the_leader_describes_who_has_what_since_when() -> None:
     replica.now_ms += 100
     replica.fetched_by(2, end + 1)
     now = replica.now_ms
-    effects = replica.machine.on_describe_quorum("d", describing(), 2, now, now + 1_000_000)
+    effects = replica.machine.on_request("d", describing(), 2, now, now + 1_000_000)
     response = the_reply(effects)
     partition = response.topics[0].partitions[0]
     assert (partition.leader_id, partition.leader_epoch, partition.high_watermark) == (1, 1, end)
@@ -309,17 +307,17 @@ def test_the_leader_describes_who_has_what_since_when() -> None:
         voter(3).directory_id,
     ]
     assert [(node.node_id, node.listeners[0].host) for node in response.nodes] == [(1, "n1"), (2, "n2"), (3, "n3")]
-    old = the_reply(replica.machine.on_describe_quorum("d", describing(), 1, now, wall))
+    old = the_reply(replica.machine.on_request("d", describing(), 1, now, wall))
     assert old.nodes == [] and old.topics[0].partitions[0].observers[0].replica_directory_id == ZERO_UUID
 
 
 def test_only_the_leader_describes_and_only_this_quorum() -> None:
     follower = SingleReplica()
     follower.follow()
-    (refused,) = follower.machine.on_describe_quorum("d", describing(), 2, 0, 0)
+    (refused,) = follower.machine.on_request("d", describing(), 2, 0, 0)
     assert isinstance(refused, Reply)
     assert the_reply([refused]).topics[0].partitions[0].error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
-    (unknown,) = follower.machine.on_describe_quorum("d", describing("t", 3), 2, 0, 0)
+    (unknown,) = follower.machine.on_request("d", describing("t", 3), 2, 0, 0)
     partition = the_reply([unknown]).topics[0].partitions[0]
     assert (partition.partition_index, partition.error_code) == (3, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 

@@ -112,7 +112,7 @@ def test_a_log_that_contradicts_the_latest_snapshot_gives_way() -> None:
         file = world.disk.open(f"{PARTITION}/{COMMITTED_OFFSET}")
         file.truncate(0)
         note.committed = replace(note.committed, offset=0)
-        note.rise(4)
+        note.advance(4)
         file.close()
         storage = MetadataStorage.open(world.disk, HOME, wall_ms=1)
         assert (storage.log.log_start_offset, storage.log.log_end_offset) == (12, 12)
@@ -174,7 +174,7 @@ def test_records_of_an_epoch_that_nobody_knows_are_damage() -> None:
         struct.pack_into(">i", batch, 12, 0x4000_0001)
         file.write_at(file.size(), batch)
         file.close()
-        with pytest.raises(NodeFault, match=r"claim to be of epoch 1073741825, but quorum-state knows of epoch 1"):
+        with pytest.raises(NodeFault, match=r"claim to be of epoch 1073741825, but quorum-state has epoch 1"):
             QuorumOfOne(world)
 
     play(writing(5, snapshots_after=()), check)
@@ -207,7 +207,7 @@ def test_only_what_is_known_to_be_committed_is_replayed_before_the_quorum_speaks
     async def check(world: World) -> None:
         note = CommittedOffsetFile(world.disk, PARTITION)
         note.committed = CommittedOffset(note.committed.epoch, 0)
-        note.rise(7)
+        note.advance(7)
         quorum = QuorumOfOne(world)
         await quorum.voter.start()
         assert quorum.storage.log.log_end_offset == 23
@@ -235,7 +235,7 @@ def test_the_note_names_an_epoch_before_quorum_state_does() -> None:
     disk.make_dirs(HOME)
     storage = MetadataStorage.open(disk, HOME, wall_ms=1)
     storage.write_state(QuorumState(), 1, VoterSet(()))
-    storage.note_epoch(3)
+    storage.record_epoch(3)
     assert (read_committed_offset(disk, PARTITION), read_quorum_state(disk, PARTITION).epoch) == (
         CommittedOffset(3, 0),
         0,
@@ -243,7 +243,7 @@ def test_the_note_names_an_epoch_before_quorum_state_does() -> None:
     before = disk.syncs
     storage.write_state(QuorumState(epoch=3), 1, VoterSet(()))
     assert disk.syncs - before == 3
-    storage.note_epoch(3)
+    storage.record_epoch(3)
     storage.write_state(QuorumState(epoch=3, leader_id=2), 1, VoterSet(()))
     assert disk.syncs - before == 5, "within an epoch the note needs no sync"
 

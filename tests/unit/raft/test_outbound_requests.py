@@ -44,8 +44,8 @@ def ended(other: Other, times: int = 1) -> list[tuple[Send, Message | None, bool
         )
         async with TaskGroup() as tasks:
             for _ in range(times):
-                exchanges.begin(Send(2, THERE, VoteRequest()), tasks)
-            await exchanges.ended()
+                exchanges.start(Send(2, THERE, VoteRequest()), tasks)
+            await exchanges.wait()
 
     run(scenario())
     return heard
@@ -77,7 +77,7 @@ def test_a_node_that_speaks_other_versions_is_complained_of_once(caplog: pytest.
     other = Other(KafkaError(ErrorCode.UNSUPPORTED_VERSION, "it speaks Vote 7 to 9"))
     heard = ended(other, times=3)
     assert [response for _, response, _ in heard] == [VoteResponse(error_code=ErrorCode.UNSUPPORTED_VERSION)] * 3
-    assert caplog.text.count("cannot talk to there:9093: it speaks Vote 7 to 9") == 1
+    assert caplog.text.count("cannot communicate with there:9093: it speaks Vote 7 to 9") == 1
 
 
 def test_complaints_are_remembered_for_so_many_nodes_and_no_more(caplog: pytest.LogCaptureFixture) -> None:
@@ -88,8 +88,8 @@ def test_complaints_are_remembered_for_so_many_nodes_and_no_more(caplog: pytest.
 
         async def ask(port: int) -> None:
             async with TaskGroup() as tasks:
-                exchanges.begin(Send(2, Endpoint("there", port), VoteRequest()), tasks)
-                await exchanges.ended()
+                exchanges.start(Send(2, Endpoint("there", port), VoteRequest()), tasks)
+                await exchanges.wait()
 
         for port in (*range(MAX_REPORTED + 1), MAX_REPORTED, 1, 0):
             await ask(port)

@@ -51,7 +51,7 @@ def test_a_ballot_is_won_or_lost_as_soon_as_it_is_certain() -> None:
     assert not tally.is_lost and tally.unanswered == [4]
     tally.count(4, granted=False)
     assert tally.is_lost and not tally.is_won
-    tally.ask_again(4)
+    tally.retry(4)
     assert not tally.is_lost and tally.unanswered == [4]
     tally.count(4, granted=True)
     assert tally.is_won and tally.granting == [1, 2, 4]
@@ -62,10 +62,10 @@ def test_only_voters_count_and_only_once() -> None:
     tally.count(7, granted=True)
     tally.count(2, granted=False)
     tally.count(2, granted=True)
-    assert tally.granting == [] and tally.answers == {2: False}
-    tally.ask_again(1)
+    assert tally.granting == [] and tally.votes == {2: False}
+    tally.retry(1)
     tally.count(1, granted=True)
-    tally.ask_again(1)
+    tally.retry(1)
     assert tally.granting == [1]
 
 

@@ -36,7 +36,9 @@ def vote_of(candidate: int, directory_id: Uuid) -> VoteRequest:
 
 
 def given(replica: Replica, request: VoteRequest) -> bool:
-    (answer,) = [effect.response for effect in replica.on_vote("token", request, 2) if isinstance(effect, Reply)]
+    (answer,) = [
+        effect.response for effect in replica.on_request("token", request, 0, 2, 0) if isinstance(effect, Reply)
+    ]
     assert isinstance(answer, VoteResponse)
     return answer.topics[0].partitions[0].vote_granted
 
@@ -62,18 +64,18 @@ def test_a_vote_that_was_kept_without_its_directory_is_the_same_vote_in_the_next
 
 
 @pytest.mark.parametrize(
-    ("history", "me", "is_controller", "can_ask", "why"),
+    ("history", "me", "is_controller", "has_bootstrap", "why"),
     [
-        (VoterHistory(VoterSet(())), Voter(1), True, False, "nobody has said who votes"),
+        (VoterHistory(VoterSet(())), Voter(1), True, False, "the voters are unknown"),
         (VoterHistory(CONFIGURED), Voter(4), True, True, r"node 4 .* not among the voters \[1, 2, 3\]"),
         (VoterHistory(VoterSet((Voter(1, Uuid.of(1, 7)),)), 1), Voter(1, Uuid.of(1, 8)), True, True, "is elsewhere"),
     ],
 )
 def test_a_node_that_can_never_take_part_says_so(
-    history: VoterHistory, me: Voter, is_controller: bool, can_ask: bool, why: str
+    history: VoterHistory, me: Voter, is_controller: bool, has_bootstrap: bool, why: str
 ) -> None:
     with pytest.raises(NodeFault, match=why):
-        check_voters(history, me, is_controller=is_controller, can_ask=can_ask)
+        check_voters(history, me, is_controller=is_controller, has_bootstrap=has_bootstrap)
 
 
 @pytest.mark.parametrize(
@@ -85,7 +87,7 @@ def test_a_node_that_can_never_take_part_says_so(
     ],
 )
 def test_observers_need_not_be_named_by_anybody(history: VoterHistory, me: Voter, is_controller: bool) -> None:
-    check_voters(history, me, is_controller=is_controller, can_ask=True)
+    check_voters(history, me, is_controller=is_controller, has_bootstrap=True)
 
 
 def test_a_controller_that_has_lost_its_metadata_directory_is_told_so_and_an_observer_begins_anew() -> None:
@@ -96,6 +98,6 @@ def test_a_controller_that_has_lost_its_metadata_directory_is_told_so_and_an_obs
     made.storage.write_state(QuorumState(epoch=4, voted_id=2), 1, CONFIGURED)
     assert read_state(made.storage, nobody, me, is_controller=True).epoch == 4
     made.disk.remove(f"{made.storage.path}/quorum-state")
-    with pytest.raises(NodeFault, match="it has forgotten its vote"):
+    with pytest.raises(NodeFault, match="are lost"):
         read_state(made.storage, nobody, me, is_controller=True)
     assert read_state(made.storage, nobody, me, is_controller=False) == QuorumState()

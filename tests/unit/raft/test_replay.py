@@ -63,12 +63,12 @@ def test_what_is_committed_is_replayed_and_nothing_beyond() -> None:
     async def scene(reader: Reader) -> None:
         for first in range(0, 30, 3):
             reader.append(settings(first, 3))
-        reader.replay.rise(12)
+        reader.replay.advance(12)
         await settle()
         assert reader.image.end_offset == reader.image.committed.offset == 12
         assert (reader.shown(11), reader.shown(12)) == (True, False)
-        reader.replay.rise(9)
-        reader.replay.rise(30)
+        reader.replay.advance(9)
+        reader.replay.advance(30)
         await settle()
         assert reader.image.committed.offset == 30
         assert sum(touched for _, touched in reader.heard) == 30
@@ -80,7 +80,7 @@ def test_records_of_the_quorum_itself_leave_no_trace_but_their_offsets() -> None
     async def scene(reader: Reader) -> None:
         reader.append(settings(0, 2))
         reader.append(bytes(encode_control_batch([voters(1).record()], base_offset=2, epoch=1, timestamp=1)))
-        reader.replay.rise(3)
+        reader.replay.advance(3)
         await settle()
         assert reader.heard == [(3, 2)]
         assert reader.image.end_offset == 3
@@ -91,7 +91,7 @@ def test_records_of_the_quorum_itself_leave_no_trace_but_their_offsets() -> None
 def test_a_large_batch_is_taken_in_short_steps_and_shown_as_a_whole() -> None:
     async def scene(reader: Reader) -> None:
         reader.append(settings(0, 5000))
-        reader.replay.rise(5000)
+        reader.replay.advance(5000)
         steps = 0
         while not reader.heard:
             steps += 1
@@ -108,7 +108,7 @@ def test_many_small_batches_are_told_a_few_hundred_records_at_a_time() -> None:
     async def scene(reader: Reader) -> None:
         for number in range(1000):
             reader.append(settings(number, 1))
-        reader.replay.rise(1000)
+        reader.replay.advance(1000)
         await settle(100)
         assert reader.heard[-1][0] == 1000
         assert max(touched for _, touched in reader.heard) <= 300
@@ -121,7 +121,7 @@ def test_whoever_waits_to_be_caught_up_is_called_once_and_may_change_its_mind() 
     async def scene(reader: Reader) -> None:
         called: list[str] = []
         reader.append(settings(0, 900))
-        reader.replay.rise(900)
+        reader.replay.advance(900)
         reader.replay.when_caught_up(lambda: called.append("first"))
         await asyncio.sleep(0)
         assert called == []
@@ -129,7 +129,7 @@ def test_whoever_waits_to_be_caught_up_is_called_once_and_may_change_its_mind() 
         reader.replay.when_caught_up(lambda: called.append(f"second at {reader.image.end_offset}"))
         await settle()
         assert called == ["second at 900"]
-        reader.replay.rise(900)
+        reader.replay.advance(900)
         await settle()
         assert len(called) == 1
 
@@ -152,14 +152,14 @@ def write_snapshot(reader: Reader, snapshot_id: SnapshotId, numbers: range) -> N
 def test_a_snapshot_replaces_what_was_there_and_says_what_that_changed() -> None:
     async def scene(reader: Reader) -> None:
         reader.append(settings(0, 10))
-        reader.replay.rise(10)
+        reader.replay.advance(10)
         await settle()
         write_snapshot(reader, SnapshotId(5000, 3), range(5, 1005))
         snapshot = reader.made.storage.read_latest_snapshot()
         assert snapshot is not None
         reader.heard.clear()
         reader.replay.pause()
-        reader.replay.rise(12)
+        reader.replay.advance(12)
         await settle()
         assert reader.heard == [], "the log is not read while it is being replaced"
         reader.replay.load(SnapshotId(5000, 3), snapshot)
@@ -179,7 +179,7 @@ def test_metadata_that_is_not_understood_stops_the_node_before_any_of_its_batch_
         good = Record(-1, 1, None, b"\x01\x04\x00\x02\x020\x02n\x020\x00")
         odd = Record(-1, 1, None, b"\x01\xf0\x07\x00\x00")
         reader.append(bytes(encode_batch([good, odd], base_offset=0, leader_epoch=1)))
-        reader.replay.rise(2)
+        reader.replay.advance(2)
         with pytest.raises(NodeFault, match="the metadata record at offset 1 cannot be understood"):
             await reader.replay.run()
         assert not reader.shown(0)

@@ -14,9 +14,9 @@ from strandline.protocol.messages.quorum import (
     FetchSnapshotResponse,
 )
 from strandline.raft.disk.storage import StorageSettings
-from strandline.raft.machine.requests import fetch_snapshot_request
 from strandline.raft.machine.values import SnapshotId
 from strandline.raft.machine.voters import ReplicaKey
+from strandline.raft.machine.wire import fetch_snapshot_request
 from strandline.raft.shell.snapshot_generator import SnapshotSettings
 from strandline.runtime.world import World
 from unit.raft.single_node_quorum import (
@@ -52,7 +52,7 @@ def test_a_snapshot_that_cannot_be_written_is_tried_again_and_harms_nobody(kind:
 def test_a_snapshot_is_written_when_enough_was_and_a_restart_begins_with_it() -> None:
     async def first(world: World) -> None:
         format_dynamic(world.disk)
-        async with QuorumOfOne(world, policy=SnapshotSettings(max_bytes_between=3000)).running() as quorum:
+        async with QuorumOfOne(world, snapshot_settings=SnapshotSettings(max_bytes_between=3000)).running() as quorum:
             await quorum.write(first_batch())
             for number in range(60):
                 await quorum.write(setting(number))

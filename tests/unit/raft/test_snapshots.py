@@ -195,8 +195,8 @@ def test_records_are_written_in_a_version_that_the_whole_cluster_reads(
 
 
 def test_voters_must_be_distinct_and_in_order() -> None:
-    with pytest.raises(ValueError, match="once each"):
+    with pytest.raises(ValueError, match="unique and sorted by id"):
         VoterSet((Voter(2), Voter(1)))
-    with pytest.raises(ValueError, match="once each"):
+    with pytest.raises(ValueError, match="unique and sorted by id"):
         VoterSet((Voter(1), Voter(1)))
     assert VoterSet.of_record(VOTERS.record()) == VOTERS

@@ -90,15 +90,15 @@ def test_what_a_killed_process_left_in_the_cache_is_on_disk_before_it_is_built_u
     made = disk()
     made.sync_dir("/")
     storage = MetadataStorage.open(made, "/d", wall_ms=0)
-    storage.note_epoch(6)
+    storage.record_epoch(6)
     storage.write_state(QuorumState(epoch=6, leader_id=1), 1, VoterSet(()))
-    storage.note_epoch(7)
+    storage.record_epoch(7)
     made.fail("sync_dir", times=1)
     with pytest.raises(OSError):
         storage.write_state(VOTED, 1, VoterSet(()))
     restarted = SimDisk(made.volume)
     opened = MetadataStorage.open(restarted, "/d", wall_ms=0)
     assert opened.read_state() == VOTED
-    opened.settle_state()
+    opened.sync_state()
     found = SimDisk(restarted.volume.after_power_loss(Random(1), Fate.LOST))
     assert read_quorum_state(found, storage.path) == VOTED

@@ -17,7 +17,7 @@ from strandline.raft.disk.snapshots import SnapshotWriter
 from strandline.raft.disk.storage import MetadataStorage, StorageSettings
 from strandline.raft.machine.values import SnapshotId
 from strandline.raft.machine.voters import Voter, VoterHistory, VoterSet
-from strandline.raft.shell.accumulator import Accumulator
+from strandline.raft.shell.appends import Accumulator
 from strandline.raft.shell.stored_log import StoredLog
 from strandline.records.batch import CorruptBatch
 from strandline.simulation.disk import SimDisk
@@ -93,7 +93,7 @@ def test_below_everything_the_earliest_snapshot_is_where_logs_may_agree() -> Non
     for snapshot_id in (SnapshotId(3, 1), SnapshotId(7, 3)):
         snapshot_at(made, snapshot_id)
     assert made.storage.surplus_snapshots(1) == [SnapshotId(3, 1)]
-    made.storage.forget([SnapshotId(3, 1)], 1)
+    made.storage.drop([SnapshotId(3, 1)], 1)
     assert (made.log.start_offset, made.log.earliest_snapshot) == (7, SnapshotId(7, 3))
     assert made.log.end_offset_for_epoch(2) == (3, 7)
     assert made.log.end_offset_for_epoch(5) == (3, 7)
@@ -216,13 +216,13 @@ def test_control_records_stand_behind_everything_that_was_appended_before() -> N
 def test_the_note_tells_only_of_what_is_synced_here() -> None:
     made = Made()
     write_epochs(made.log, [(1, 3), (1, 2)])
-    made.storage.note_committed(5)
+    made.storage.record_committed(5)
     assert read_committed_offset(made.disk, made.storage.path) is None
     made.storage.log.flush()
     made.log.append_as_follower(data(5, 1))
-    made.storage.note_committed(6)
-    assert made.storage.note.committed.offset == 5
+    made.storage.record_committed(6)
+    assert made.storage.committed_file.committed.offset == 5
     made.storage.log.flush()
-    made.storage.note_committed(6)
+    made.storage.record_committed(6)
     found = read_committed_offset(made.disk, made.storage.path)
     assert found is not None and found.offset == 6

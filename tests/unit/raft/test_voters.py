@@ -38,7 +38,7 @@ def test_a_voter_set_changes_by_one_voter_and_keeps_its_order() -> None:
     assert TWO.with_voter(voter(1, NEW)).voters == (voter(1, NEW), voter(2))
     assert THREE.without(2).voters == (voter(1), voter(3))
     assert VoterSet.of_record(THREE.record()) == THREE
-    with pytest.raises(ValueError, match="once each"):
+    with pytest.raises(ValueError, match="unique and sorted by id"):
         VoterSet((voter(1), voter(1, NEW)))
 
 

@@ -9,7 +9,7 @@ import pytest
 from strandline.model.errors import ErrorCode, KafkaError
 from strandline.protocol.messages.metadata_records import ConfigRecord
 from strandline.raft.disk.batches import read_batches
-from strandline.raft.shell.leadership import LeaderTerm
+from strandline.raft.shell.appends import LeaderTerm
 from unit.server.memory_server import run, settle
 
 LINGER_MS = 25
@@ -22,7 +22,7 @@ class Disk:
         self.idle = asyncio.Event()
         self.idle.set()
         self.held = LeaderTerm(epoch=3, end_offset=10, high_watermark=10)
-        self.held.task = asyncio.create_task(self.held.writing(self.idle, LINGER_MS, self._write))
+        self.held.task = asyncio.create_task(self.held.run(self.idle, LINGER_MS, self._write))
         self.writes: list[int] = []
 
     def append(self) -> None:

@@ -51,9 +51,9 @@ from strandline.protocol.messages.quorum import (
     RemoveRaftVoterRequest,
 )
 from strandline.raft.machine.effects import Effect
-from strandline.raft.machine.requests import listeners_to_wire
 from strandline.raft.machine.states import Leader
 from strandline.raft.machine.voters import VoterSet
+from strandline.raft.machine.wire import listeners_to_wire
 from unit.raft.effect_lines import is_routine, table, tell
 from unit.raft.invariants import Invariants
 from unit.raft.memory_cluster import CLUSTER_ID, Cluster, Envelope, Node, PendingRequest, configured, voter
@@ -292,7 +292,7 @@ class Stage(Cluster):
             voter_directory_id=new.directory_id,
             listeners=listeners_to_wire(new),
         )
-        asked.hear_request(PendingRequest("add"), request)
+        asked.receive(PendingRequest("add"), request)
 
     def _do_remove(self, words: list[str]) -> None:
         gone, asked = int(words[0]), self.nodes[int(words[2])]
@@ -302,7 +302,7 @@ class Stage(Cluster):
         request = RemoveRaftVoterRequest(
             cluster_id=CLUSTER_ID, voter_id=known.id, voter_directory_id=known.directory_id
         )
-        asked.hear_request(PendingRequest("remove"), request)
+        asked.receive(PendingRequest("remove"), request)
 
     def _do_upgrade(self, words: list[str]) -> None:
         node = self.nodes[int(words[1])]
@@ -313,7 +313,7 @@ class Stage(Cluster):
         partition = DescribeQuorumRequestPartitionData()
         topic = DescribeQuorumRequestTopicData(topic_name="__cluster_metadata", partitions=[partition])
         request = DescribeQuorumRequest(topics=[topic])
-        node.perform(node.machine.on_describe_quorum(PendingRequest("describe"), request, 2, self.now_ms, self.now_ms))
+        node.receive(PendingRequest("describe"), request)
 
     def _do_resign(self, words: list[str]) -> None:
         node = self.nodes[int(words[0])]

@@ -1,1 +1,1 @@
-"""Room 2 of the quorum: what a replica keeps. The map is in the package above."""
+"""What a replica of the quorum keeps on disk. The map is in the package above."""

@@ -1,10 +1,10 @@
-"""Record batches of the metadata log: messages in, bytes out, and back.
+"""Record batches of the metadata log: encoding and decoding of records.
 
-Used by whoever writes or reads the metadata log and its snapshots. A batch is either data (metadata records, which the
-image replays) or control (what the quorum tells itself: who leads, who votes, where a snapshot begins and ends).
+Used for the metadata log and its snapshots. A batch is either data (metadata records, which the image replays) or
+control (records of the quorum itself: leader, voters, header and footer of a snapshot).
 
-A large batch is worth many milliseconds, so there is a slow way in both directions that lets the loop breathe.
-Metadata that cannot be understood stops the node: to skip it would mean to disagree with the cluster in silence.
+A large batch takes many milliseconds, so both directions have a variant in slices, between which the caller yields to
+the event loop. Metadata that cannot be decoded stops the node: skipping it would silently diverge from the cluster.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class MetadataBatch(msgspec.Struct, frozen=True):
     size_bytes: int
     is_control: bool
     records: tuple[Message, ...]
-    """Metadata records, or control records of the types known here (others are left out)."""
+    """Metadata records, or control records of the known types (others are skipped)."""
 
 
 def encode_data_batch(
@@ -89,9 +89,9 @@ def encode_data_batch(
 def encode_in_slices(
     records: Sequence[Message], *, base_offset: int, epoch: int, timestamp: int, metadata_version: int
 ) -> Generator[None, None, bytearray]:
-    """As `encode_data_batch`, the same bytes, but yielding every few hundred records so that the loop may breathe.
+    """The same bytes as `encode_data_batch`, but yields every few hundred records.
 
-    Slices are encoded as batches of their own whose records carry the offsets of the whole; joined, they are its body.
+    Each slice is encoded as a batch whose records have the offsets of the whole; their bodies are concatenated.
     """
     batch = bytearray()
     for first in range(0, len(records), RECORDS_PER_SLICE):
@@ -116,7 +116,7 @@ def encode_in_slices(
 def encode_control_batch(
     records: Iterable[ControlRecord], *, base_offset: int, epoch: int, timestamp: int
 ) -> bytearray:
-    """The version of each control record is the one that the record itself names."""
+    """Each control record is encoded in the version that it names."""
     return encode_batch(
         (
             Record(-1, timestamp, _KEY.pack(0, _CONTROL_TYPES[type(record)]), encode_bytes(record, record.version))
@@ -129,7 +129,7 @@ def encode_control_batch(
 
 
 def read_batches(buffer: Buffer, where: str) -> Iterator[MetadataBatch]:
-    """Every batch in the buffer; metadata that cannot be read stops the node, with `where` in the message."""
+    """Every batch in the buffer. NodeFault, with `where` in its message, when one cannot be decoded."""
     for position, header in checked_batches(buffer, where):
         records: list[Message]
         if header.is_control:
@@ -148,12 +148,12 @@ def read_batches(buffer: Buffer, where: str) -> Iterator[MetadataBatch]:
 
 
 def checked_batches(buffer: Buffer, where: str) -> Iterator[tuple[int, BatchHeader]]:
-    """(position, header) of every batch, its checksum seen to be good, its records not yet read."""
+    """(position, header) of every batch, with its checksum verified and its records not decoded."""
     position = 0
     try:
         for position, header in batches(buffer):
             if not crc_ok(buffer, position, header.size_bytes):
-                raise CorruptBatch("its checksum does not fit")
+                raise CorruptBatch("its checksum does not match")
             yield position, header
     except CorruptBatch as error:
         raise NodeFault(f"{where}: the batch at byte {position} cannot be read: {error}") from error
@@ -174,13 +174,13 @@ def data_slices(buffer: Buffer, position: int, header: BatchHeader, where: str) 
                 slice_.append(decode_record(data[span.value_start : span.value_start + max(0, span.value_length)]))
             yield slice_
     except MalformedMessage as error:
-        raise _not_understood(where, offset, error) from error
+        raise _cannot_decode(where, offset, error) from error
     except (CorruptBatch, IndexError) as error:
         raise NodeFault(f"{where}: the record at offset {offset} is damaged: {error}") from error
 
 
 def control_records(buffer: Buffer, position: int, header: BatchHeader, where: str) -> list[tuple[int, ControlRecord]]:
-    """(offset, record), of the types known here; other types concern nobody here."""
+    """(offset, record) of the known types; other types are skipped."""
     found: list[tuple[int, ControlRecord]] = []
     try:
         for record in decode_batch(buffer, position):
@@ -190,13 +190,13 @@ def control_records(buffer: Buffer, position: int, header: BatchHeader, where: s
                 message, _ = decode(cls, int.from_bytes(value[:2], "big"), value)
                 found.append((record.offset, cast(ControlRecord, message)))
     except MalformedMessage as error:
-        raise _not_understood(where, header.base_offset, error) from error
+        raise _cannot_decode(where, header.base_offset, error) from error
     except CorruptBatch as error:
         raise NodeFault(f"{where}: the batch at offset {header.base_offset} is damaged: {error}") from error
     return found
 
 
-def _not_understood(where: str, offset: int, error: MalformedMessage) -> NodeFault:
+def _cannot_decode(where: str, offset: int, error: MalformedMessage) -> NodeFault:
     return NodeFault(
         f"{where}: the metadata record at offset {offset} cannot be understood: {error}. If a newer release wrote it, "
         "run this node with that release; nothing was changed"

@@ -1,15 +1,15 @@
-"""How far the metadata log is committed, noted beside it (`committed-offset`).
+"""How far the metadata log is committed, in a file beside it (`committed-offset`).
 
-It serves two ends. A node that starts may replay its own log that far before it hears from anybody. And a loss shows:
-the log alone cannot tell, for one sync writes many batches, so after a power loss whole batches may follow a torn one,
-just as they do when a byte has rotted in the middle. Kafka has no such file and passes over names it does not know.
+It has two uses. A node that starts can replay its own log that far before it has contact with a leader. And it reveals
+lost records: the log alone cannot, because one sync writes many batches, so that after a power loss intact batches may
+follow a torn one, just as they do after corruption in the middle. Kafka has no such file and ignores unknown names.
 
-Invariant: the note never says more than was both committed and synced here before. It is synced itself when an epoch
-begins and when the log is closed; in between it is only written, in place and within one sector. A power loss may leave
-an older note, which is as true as the last; a killed process leaves the last.
+Invariant: the file never names more than was both committed and synced here before. It is synced when an epoch begins
+and when the log is closed; in between it is only written, in place and within one sector. A power loss may leave an
+older offset, which is still true; a killed process leaves the latest.
 
-It names the epoch it was written in, and it does so before `quorum-state` names that epoch: a quorum-state of a later
-epoch shows that somebody who keeps no note wrote since.
+It names the epoch it was written in, and does so before `quorum-state` names that epoch: a quorum-state of a later
+epoch shows that Kafka, which does not write this file, has written to the log since.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ import msgspec
 from strandline.runtime.disk import Disk, File
 
 COMMITTED_OFFSET: Final = "committed-offset"
-# Always the same size: writing in place never has to cut.
+# Always the same size, so that writing in place never truncates.
 _SIZE_BYTES: Final = 128
 
 logger = logging.getLogger(__name__)
@@ -36,7 +36,7 @@ class CommittedOffset(msgspec.Struct, frozen=True):
 
 
 def read_committed_offset(disk: Disk, directory: str) -> CommittedOffset | None:
-    """Blocking. None when there is no note, or none that makes sense: the log itself may well be whole."""
+    """Blocking. None when there is no file, or it cannot be read: the log itself may be intact."""
     path = f"{directory}/{COMMITTED_OFFSET}"
     if not disk.exists(path):
         return None
@@ -44,17 +44,17 @@ def read_committed_offset(disk: Disk, directory: str) -> CommittedOffset | None:
         data = json.loads(disk.read(path))
         epoch, offset = data["leaderEpoch"], data["committedOffset"]
         if type(epoch) is not int or type(offset) is not int:
-            raise ValueError(f"{epoch!r} and {offset!r} are not whole numbers")
+            raise ValueError(f"{epoch!r} and {offset!r} are not integers")
         return CommittedOffset(epoch, offset)
     except (ValueError, KeyError, TypeError) as error:
-        logger.warning("%s cannot be read and is passed over: %r", path, error)
+        logger.warning("%s cannot be read and is ignored: %r", path, error)
         return None
 
 
 class CommittedOffsetFile:
-    """The file, for as long as the log is open. Written on the event loop, to the page cache; syncing blocks.
+    """The file, while the log is open. Written on the event loop, to the page cache; syncing blocks.
 
-    The entry of a new file is synced with the directory, by whoever writes `quorum-state` there.
+    The directory entry of a new file is synced when `quorum-state` is next written.
     """
 
     def __init__(self, disk: Disk, directory: str) -> None:
@@ -68,12 +68,12 @@ class CommittedOffsetFile:
         self._write(CommittedOffset(epoch, self.committed.offset))
         self._epoch_synced = False
 
-    def rise(self, offset: int) -> None:
+    def advance(self, offset: int) -> None:
         if offset > self.committed.offset:
             self._write(CommittedOffset(self.committed.epoch, offset))
 
     def sync_epoch(self) -> None:
-        """Blocking. Nothing to do unless an epoch began since the last time."""
+        """Blocking. Syncs only if an epoch has begun since the last sync."""
         if not self._epoch_synced:
             self.sync()
 

@@ -1,8 +1,16 @@
-"""Opening the metadata log: which snapshots are usable, what of the log is whole, and how the two fit together.
+"""Opening the metadata log: which snapshots are usable, which part of the log is intact, how the two fit together.
 
-Called by `storage`. The log is always opened as after a crash, read from the beginning and cut at the first batch
-that is not whole, unless that would cut off what was committed (see `examination`): then nothing is changed, and the
-node does not start. A damaged snapshot is done without when an older one and the log have all that was in it.
+Called by `storage`. The log is always opened as after a crash: scanned from its start and truncated at the first batch
+that is not intact, unless that would lose committed records (`refuse_lost_metadata`): then nothing is changed, and the
+node does not start. A node that refuses to start can be helped with a backup; one that starts without its topics treats
+their data as stray, and a voter that lost what it acknowledged may elect a leader that lacks it.
+
+Known to be committed: the end of the latest snapshot; the committed offset (`committed_offset`); and the start of the
+latest epoch in `leader-epoch-checkpoint`, which is written when everything before it is on disk. Beyond that, if the
+last writer kept the committed-offset file, the log may be torn in any way: a group of batches was being written. If it
+did not, only the tail may be torn: intact batches after the damage may be committed ones.
+
+A damaged snapshot is set aside when an older one and the log together have everything that was in it.
 """
 
 from __future__ import annotations
@@ -13,15 +21,15 @@ from typing import Final
 import msgspec
 
 from strandline.log import names
-from strandline.log.checkpoints import topic_id_bytes
-from strandline.log.integrity_check import IntactPrefix, intact_prefix
+from strandline.log.checkpoints import CorruptCheckpoint, read_epochs, topic_id_bytes
+from strandline.log.integrity_check import IntactPrefix, intact_batch_after, intact_prefix
 from strandline.log.partition_log import PartitionLog
 from strandline.log.settings import LogSettings
 from strandline.model.config_keys.broker import config_field
+from strandline.model.errors import NodeFault
 from strandline.model.ids import METADATA_PARTITION, METADATA_TOPIC_ID
-from strandline.raft.disk.committed_offset import read_committed_offset
-from strandline.raft.disk.examination import MetadataDamaged, refuse_lost_metadata
-from strandline.raft.disk.quorum_state import read_quorum_state
+from strandline.raft.disk.committed_offset import COMMITTED_OFFSET, CommittedOffset, read_committed_offset
+from strandline.raft.disk.quorum_state import LOST_STATE_ADVICE, read_quorum_state
 from strandline.raft.disk.snapshots import (
     DamagedSnapshot,
     Snapshot,
@@ -32,7 +40,8 @@ from strandline.raft.disk.snapshots import (
 from strandline.raft.machine.values import SnapshotId
 from strandline.runtime.disk import Disk, make_durable_directory
 
-_DAMAGED: Final = ".damaged"
+_ADVICE: Final = f"Nothing was changed. {LOST_STATE_ADVICE}"
+_DAMAGED_SUFFIX: Final = ".damaged"
 
 logger = logging.getLogger(__name__)
 
@@ -44,17 +53,25 @@ class StorageSettings(msgspec.Struct, frozen=True):
     retention_ms: int = config_field("metadata.max.retention.ms")
 
 
+class MetadataDamaged(NodeFault):
+    """Committed metadata is missing. A voter cannot start without it; an observer may fetch it again."""
+
+    def __init__(self, what: str, advice: str = _ADVICE) -> None:
+        super().__init__(f"{what}. {advice}")
+        self.what = what
+
+
 def open_log(
     disk: Disk, path: str, settings: StorageSettings, wall_ms: int
 ) -> tuple[PartitionLog, list[SnapshotId], Snapshot | None]:
-    """Blocking. The log, the usable snapshots (oldest first), and the latest of them."""
+    """Blocking. The log, the usable snapshots (oldest first), and the content of the latest."""
     make_durable_directory(disk, path)
     state = read_quorum_state(disk, path)
     whole = intact_prefix(disk, path)
     snapshots, damaged, latest = _usable_snapshots(disk, path, whole)
     refuse_lost_metadata(disk, path, snapshots[-1] if snapshots else None, whole)
     for snapshot in damaged:
-        disk.rename(f"{path}/{snapshot.file_name}", f"{path}/{snapshot.file_name}{_DAMAGED}")
+        disk.rename(f"{path}/{snapshot.file_name}", f"{path}/{snapshot.file_name}{_DAMAGED_SUFFIX}")
     remove_unfinished_snapshots(disk, path)
     log = PartitionLog.open(
         disk,
@@ -70,24 +87,25 @@ def open_log(
         clean=False,
         wall_ms=wall_ms,
     )
-    _sync_what_is_there(disk, path, log)
-    note = read_committed_offset(disk, path)
-    named = max(state.epoch, 0 if note is None else note.epoch)
-    if state.epoch > 0 and log.epochs.latest > named + 1:
-        # A batch's epoch is outside of its checksum. A leader writes in the epoch that the note, and then quorum-state,
-        # is about to name; lives of a sole voter that end in between are told apart by the note (see `storage`).
+    _sync_log(disk, path, log)
+    recorded = read_committed_offset(disk, path)
+    known_epoch = max(state.epoch, 0 if recorded is None else recorded.epoch)
+    if state.epoch > 0 and log.epochs.latest > known_epoch + 1:
+        # A batch's epoch is not covered by its checksum. A leader may write in an epoch before the committed-offset
+        # file and then quorum-state name it, so one epoch more is possible. `storage` records the epoch at each start:
+        # a sole voter that is killed at this point again and again never gets further ahead.
         raise MetadataDamaged(
-            f"{path} is damaged: its last records claim to be of epoch {log.epochs.latest}, but quorum-state knows of "
+            f"{path} is damaged: its last records claim to be of epoch {log.epochs.latest}, but quorum-state has "
             f"epoch {state.epoch}",
             "Restore the metadata directory from a backup or from a copy, and start again",
         )
-    snapshots = _fit_together(disk, path, log, snapshots)
-    _name_topic(disk, path)
+    snapshots = _reconcile(disk, path, log, snapshots)
+    _write_topic_id(disk, path)
     return log, snapshots, latest
 
 
-def _name_topic(disk: Disk, path: str) -> None:
-    """For Apache Kafka, which looks for it. Not synced: a power loss costs no more than writing it again."""
+def _write_topic_id(disk: Disk, path: str) -> None:
+    """Apache Kafka expects it. Not synced: after a power loss it is written again."""
     name, content = f"{path}/partition.metadata", topic_id_bytes(METADATA_TOPIC_ID)
     if disk.exists(name) and disk.read(name) == content:
         return
@@ -100,14 +118,14 @@ def _name_topic(disk: Disk, path: str) -> None:
     disk.rename(name + ".tmp", name)
 
 
-def _sync_what_is_there(disk: Disk, path: str, log: PartitionLog) -> None:
-    """Blocking. Whatever a crash left in the cache is on disk before it is built upon.
+def _sync_log(disk: Disk, path: str, log: PartitionLog) -> None:
+    """Blocking. Syncs what a crash left in the page cache before anything depends on it.
 
-    Where the note reaches, that is so already, files and their names: after most stops that is all of the log, and a
-    start is three syncs faster.
+    Up to the recorded committed offset, files and directory entries are synced already: after most stops that is all
+    of the log, and the start is three syncs faster.
     """
-    note = read_committed_offset(disk, path)
-    if note is not None and note.offset >= log.log_end_offset:
+    recorded = read_committed_offset(disk, path)
+    if recorded is not None and recorded.offset >= log.log_end_offset:
         log.assume_flushed()
     elif log.size_bytes > 0:
         log.flush_after_crash()
@@ -116,7 +134,7 @@ def _sync_what_is_there(disk: Disk, path: str, log: PartitionLog) -> None:
 def _usable_snapshots(
     disk: Disk, path: str, whole: IntactPrefix
 ) -> tuple[list[SnapshotId], list[SnapshotId], Snapshot | None]:
-    """(usable, damaged, the latest of the usable ones)."""
+    """(usable, damaged, the content of the latest usable one)."""
     snapshots = [snapshot for snapshot in list_snapshots(disk, path) if not snapshot.is_bootstrap]
     damaged: list[SnapshotId] = []
     while snapshots:
@@ -128,11 +146,11 @@ def _usable_snapshots(
             reaches_back_to = snapshots[-1].end_offset if snapshots else 0
             if whole.end_offset < newest.end_offset or _start_offset(disk, path) > reaches_back_to:
                 raise MetadataDamaged(
-                    f"{damage}, and the log and older snapshots do not have all that was in it",
-                    "Nothing was changed. Restore the file from a backup or from a copy and start again; or let this "
-                    f"voter leave the quorum, start it without {path}, and let it join again",
+                    f"{damage}, and the log and older snapshots do not have everything that was in it",
+                    "Nothing was changed. Restore the file from a backup or from a copy and restart; or remove this "
+                    f"voter from the quorum, start it without {path}, and add it again",
                 ) from damage
-            logger.warning("%s: doing without it, the log and older snapshots have all that was in it", damage)
+            logger.warning("%s: doing without it, the log and older snapshots have everything that was in it", damage)
     return [], damaged, None
 
 
@@ -141,17 +159,18 @@ def _start_offset(disk: Disk, path: str) -> int:
     return min((file.base_offset for file in files if file and file.suffix == names.LOG and not file.extra), default=0)
 
 
-def _fit_together(disk: Disk, path: str, log: PartitionLog, snapshots: list[SnapshotId]) -> list[SnapshotId]:
-    """The log reaches from the end of the oldest snapshot at least to the end of the latest; the snapshots kept."""
+def _reconcile(disk: Disk, path: str, log: PartitionLog, snapshots: list[SnapshotId]) -> list[SnapshotId]:
+    """Makes the log reach from the end of the oldest snapshot at least to the end of the latest. Returns the snapshots
+    that are kept."""
     if not snapshots:
         if log.log_start_offset > 0:
             raise MetadataDamaged(
-                f"{path} begins at offset {log.log_start_offset}, but the snapshot of what came before is missing",
+                f"{path} starts at offset {log.log_start_offset}, but the snapshot of the records before it is missing",
                 "Restore a .checkpoint file that ends there or later",
             )
         return snapshots
     latest = snapshots[-1]
-    if log.log_end_offset < latest.end_offset or _contradicts(log, latest):
+    if log.log_end_offset < latest.end_offset or _diverges(log, latest):
         truncation = log.begin_full_truncation(latest.end_offset)
         truncation.run()
         for segment in truncation.apply():
@@ -159,8 +178,8 @@ def _fit_together(disk: Disk, path: str, log: PartitionLog, snapshots: list[Snap
         log.assume_flushed()
     elif log.log_start_offset > latest.end_offset:
         raise MetadataDamaged(
-            f"{path} begins at offset {log.log_start_offset}, after the end of its latest snapshot "
-            f"({latest.end_offset}): metadata in between is missing"
+            f"{path} starts at offset {log.log_start_offset}, after the end of its latest snapshot "
+            f"({latest.end_offset}): the metadata in between is missing"
         )
     if log.log_end_offset == latest.end_offset and log.log_start_offset == latest.end_offset:
         log.epochs.assign(latest.epoch, latest.end_offset)
@@ -174,8 +193,64 @@ def _fit_together(disk: Disk, path: str, log: PartitionLog, snapshots: list[Snap
     return snapshots
 
 
-def _contradicts(log: PartitionLog, latest: SnapshotId) -> bool:
-    """Whether another epoch wrote the last record that is in the snapshot: the power went between taking over a
-    snapshot of the leader and giving up the log that had gone another way."""
+def _diverges(log: PartitionLog, latest: SnapshotId) -> bool:
+    """Whether the log has another epoch at the snapshot's last record: the power was lost after a snapshot of the
+    leader got its name and before the diverging log was truncated."""
     last = latest.end_offset - 1
     return log.log_start_offset <= last and log.epochs.epoch_for(last) != latest.epoch
+
+
+def refuse_lost_metadata(disk: Disk, path: str, latest: SnapshotId | None, whole: IntactPrefix) -> None:
+    """Blocking. Raises MetadataDamaged when committed metadata is missing from log and snapshots together."""
+    in_snapshot = 0 if latest is None else latest.end_offset
+    end_offset = max(whole.end_offset, in_snapshot)
+    recorded = read_committed_offset(disk, path)
+    known, source = _known_committed(disk, path, recorded, whole)
+    if end_offset < known:
+        raise MetadataDamaged(
+            f"{_where(path, whole)}, but metadata up to offset {known} was committed, as {source} says: "
+            f"everything from offset {end_offset} on would be lost"
+        )
+    if whole.damage is None or _is_of_last_writer(recorded, disk, path):
+        return
+    later = _later_metadata(disk, whole, end_offset)
+    if later is not None:
+        raise MetadataDamaged(f"{_where(path, whole)}, but {later}: this is not a torn tail")
+
+
+def _known_committed(disk: Disk, path: str, recorded: CommittedOffset | None, whole: IntactPrefix) -> tuple[int, str]:
+    """The offset below which everything was committed, and the file that says so."""
+    known, source = (0, "") if recorded is None else (recorded.offset, f"{path}/{COMMITTED_OFFSET}")
+    epochs_path = f"{path}/{names.EPOCH_CHECKPOINT}"
+    try:
+        epochs = read_epochs(disk, epochs_path)
+    except CorruptCheckpoint:
+        # It is rebuilt from the batches when the log is opened.
+        return known, source
+    if epochs:
+        # Kafka may write an epoch before its first record is on disk, but not before the segment file exists.
+        start_offset = epochs[-1][1] + (whole.file is None)
+        if start_offset > known:
+            return start_offset, epochs_path
+    return known, source
+
+
+def _is_of_last_writer(recorded: CommittedOffset | None, disk: Disk, path: str) -> bool:
+    """A writer of the committed-offset file names each epoch there before quorum-state does."""
+    return recorded is not None and recorded.epoch >= read_quorum_state(disk, path).epoch
+
+
+def _later_metadata(disk: Disk, whole: IntactPrefix, end_offset: int) -> str | None:
+    if whole.later_files:
+        return f"{whole.later_files[0]} holds later metadata"
+    assert whole.file is not None, "damage is in a file"
+    offset = intact_batch_after(disk, whole.file, whole.position, end_offset)
+    return None if offset is None else f"intact metadata follows it, at offset {offset}"
+
+
+def _where(path: str, whole: IntactPrefix) -> str:
+    if whole.file is None:
+        return f"{path} has no .log file"
+    if whole.damage is None:
+        return f"{whole.file} ends at byte {whole.position}, at offset {whole.end_offset}"
+    return f"{whole.file} is damaged at byte {whole.position}, at offset {whole.end_offset} ({whole.damage})"

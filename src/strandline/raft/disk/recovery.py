@@ -1,8 +1,8 @@
-"""From the disk to memory: the latest snapshot, then the log, into an image and a history of voters.
+"""From disk to memory at a start: the latest snapshot, then the log, into the image and the history of voters.
 
-The image takes only what is known to be committed without asking anybody: the snapshot, and the log as far as the note
-beside it says. What follows in the log may yet be cut off; it waits for the quorum's word. Voters are different: those
-whom the log names last count, committed or not (KIP-853), so all of the log is read for them.
+The image gets only what is known to be committed without a leader: the snapshot, and the log up to the recorded
+committed offset. Records after it may yet be truncated; they are replayed when the quorum has committed them. The
+voters are those that the log names last, committed or not (KIP-853), so all of the log is read for them.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from strandline.raft.machine.voters import Voter, VoterHistory, VoterSet
 def recover(storage: MetadataStorage, image: Image, configured: VoterSet | None) -> VoterHistory:
     """Blocking. Afterwards the image ends at `storage.committed_offset`.
 
-    The cyclic collector rests meanwhile: replay makes a great many values and no cycles, and looking through them again
-    and again would take longer than making them.
+    The cyclic garbage collector is disabled meanwhile: replay creates very many objects and no cycles, and traversing
+    them again and again would take longer than creating them.
     """
     collecting = gc.isenabled()
     gc.disable()
@@ -38,12 +38,12 @@ def recover(storage: MetadataStorage, image: Image, configured: VoterSet | None)
 
 
 def read_state(storage: MetadataStorage, history: VoterHistory, me: Voter, *, is_controller: bool) -> QuorumState:
-    """Blocking. NodeFault when a voter's vote is gone: a state is synced before the first record of a log."""
-    if is_controller and storage.has_forgotten:
-        # Whether it votes is in the log, which may be gone too.
+    """Blocking. NodeFault when a voter's quorum-state is lost: it is synced before the first record of a log."""
+    if is_controller and storage.has_lost_state:
+        # Whether it is a voter is in the log, which may be lost too.
         raise NodeFault(
-            f"{storage.path} has no {QUORUM_STATE}, though this controller has had one: it has forgotten its vote "
-            f"and what it acknowledged. {LOST_STATE_ADVICE}"
+            f"{storage.path} has no {QUORUM_STATE}, though this controller has had one: its vote and what it "
+            f"acknowledged are lost. {LOST_STATE_ADVICE}"
         )
     votes_with_others = len(history.voters) > 1 and history.voters.voter_with_key(me.key) is not None
     if votes_with_others and storage.log.log_end_offset > 0 and not storage.has_state:
@@ -54,16 +54,16 @@ def read_state(storage: MetadataStorage, history: VoterHistory, me: Voter, *, is
     return storage.read_state()
 
 
-def check_voters(history: VoterHistory, me: Voter, *, is_controller: bool, can_ask: bool) -> None:
-    """NodeFault when this node could never take part: better told at its start than waited for.
+def check_voters(history: VoterHistory, me: Voter, *, is_controller: bool, has_bootstrap: bool) -> None:
+    """NodeFault when this node could never join the quorum: it fails at its start rather than wait forever.
 
-    `can_ask`: somebody is configured who can be asked for the quorum (`controller.quorum.bootstrap.servers`).
+    `has_bootstrap`: `controller.quorum.bootstrap.servers` is configured.
     """
     ids = [voter.id for voter in history.voters.voters]
     known = history.voters.voter(me.id)
-    if not ids and not can_ask:
+    if not ids and not has_bootstrap:
         raise NodeFault(
-            "nobody has said who votes: format this node with --standalone or --initial-controllers, "
+            "the voters are unknown: format this node with --standalone or --initial-controllers, "
             "or set controller.quorum.voters or controller.quorum.bootstrap.servers"
         )
     if is_controller and history.kraft_version == 0 and ids and known is None:
@@ -76,7 +76,7 @@ def check_voters(history: VoterHistory, me: Voter, *, is_controller: bool, can_a
 
 
 def _first_voters(storage: MetadataStorage, configured: VoterSet | None) -> VoterHistory:
-    """As formatting named them; otherwise as configured."""
+    """From formatting, otherwise from the config."""
     first = storage.read_first_voters()
     if first is not None and first.voters is not None:
         return VoterHistory(first.voters, first.kraft_version)
@@ -84,7 +84,7 @@ def _first_voters(storage: MetadataStorage, configured: VoterSet | None) -> Vote
 
 
 def _load_snapshot(storage: MetadataStorage, image: Image, history: VoterHistory) -> int:
-    """The offset where the log goes on."""
+    """Returns the offset where the log continues."""
     latest, snapshot = storage.latest_snapshot, storage.read_latest_snapshot()
     if latest is None or snapshot is None:
         return 0
@@ -98,11 +98,11 @@ def _replay_log(storage: MetadataStorage, image: Image, history: VoterHistory, o
     for data, position, header in storage.chunks_from(offset):
         if header.base_offset < offset:
             raise NodeFault(
-                f"{storage.path}: the batch at offset {header.base_offset} reaches over the snapshot's end {offset}"
+                f"{storage.path}: the batch at offset {header.base_offset} overlaps the snapshot that ends at {offset}"
             )
         if header.is_control:
-            for at, told in control_records(data, position, header, storage.path):
-                history.on_record(at, told)
+            for at, record in control_records(data, position, header, storage.path):
+                history.on_record(at, record)
         elif header.next_offset <= committed:
             image.replay_batch(header.base_offset, _records(data_slices(data, position, header, storage.path)))
         if header.next_offset <= committed:

@@ -1,12 +1,12 @@
 """Snapshot files of the metadata: `<end offset, 20 digits>-<epoch, 10 digits>.checkpoint`.
 
 The end offset is the first one *not* contained, the epoch that of the last contained record. Inside: record batches
-with offsets from 0; a header, what the quorum needs to know about itself, the records that rebuild the image, a footer.
-A file without its footer is not a snapshot. In progress, written here or fetched from the leader, it is named `.part`;
-it takes its name when it is synced.
+with offsets from 0; a header, control records of the quorum, the records that rebuild the image, a footer. A file
+without its footer is not a snapshot. While written here or fetched from the leader it is named `.part`; it gets its
+final name when it is synced.
 
-`storage` lists, writes and reads them; formatting writes two special ones: `bootstrap.checkpoint` (what the first
-active controller puts into an empty log) and 0-0 (the first voters of a dynamic quorum; KIP-853).
+`storage` lists, writes and reads them. Formatting writes two special ones: `bootstrap.checkpoint` (which the first
+active controller appends to an empty log) and 0-0 (the first voters of a dynamic quorum; KIP-853).
 """
 
 from __future__ import annotations
@@ -58,15 +58,15 @@ def remove_unfinished_snapshots(disk: Disk, directory: str) -> None:
 
 
 class DamagedSnapshot(NodeFault):
-    """The file is not a whole snapshot. An older one and the log may have everything that is in it."""
+    """The file is not a whole snapshot. An older one and the log may have everything that was in it."""
 
 
 class UnwrittenSnapshot(Exception):
-    """The disk takes no more of it for now. What was written of it is gone."""
+    """The disk is full. What was written of the snapshot has been removed."""
 
 
 class Snapshot:
-    """A whole snapshot in memory; its records are decoded as they are asked for."""
+    """A whole snapshot in memory; its records are decoded on iteration."""
 
     __slots__ = ("_data", "kraft_version", "path", "voters")
 
@@ -75,7 +75,7 @@ class Snapshot:
         self._data = data
         self.kraft_version = kraft_version
         self.voters = voters
-        """None while they are configured (kraft.version 0)."""
+        """None while the voters are configured (kraft.version 0)."""
 
     def slices(self) -> Iterator[list[Message]]:
         """The records that rebuild the image, a few hundred at a time."""
@@ -89,7 +89,7 @@ class Snapshot:
 
 
 def read_snapshot(disk: Disk, path: str) -> Snapshot:
-    """Blocking. All of it, or DamagedSnapshot: a snapshot that lost its end would silently lose topics."""
+    """Blocking. DamagedSnapshot unless it is whole: a truncated snapshot would silently lose topics."""
     data = disk.read(path)
     control: list[ControlRecord] = []
     end = 0
@@ -99,11 +99,11 @@ def read_snapshot(disk: Disk, path: str) -> Snapshot:
             if header.is_control:
                 control.extend(record for _, record in control_records(data, position, header, path))
     except NodeFault as damage:
-        raise DamagedSnapshot(f"{damage}: this is no whole snapshot") from damage
+        raise DamagedSnapshot(f"{damage}: this is not a whole snapshot") from damage
     if not control or not isinstance(control[0], SnapshotHeaderRecord):
-        raise DamagedSnapshot(f"{path} does not begin like a snapshot")
+        raise DamagedSnapshot(f"{path} does not start with a snapshot header")
     if not isinstance(control[-1], SnapshotFooterRecord) or end != len(data):
-        raise DamagedSnapshot(f"{path} is cut off: it has no footer at its end")
+        raise DamagedSnapshot(f"{path} is truncated: it has no footer at its end")
     kraft_version, voters = 0, None
     for record in control:
         if isinstance(record, KRaftVersionRecord):
@@ -114,7 +114,7 @@ def read_snapshot(disk: Disk, path: str) -> Snapshot:
 
 
 class SnapshotReceiver:
-    """A snapshot that comes from the leader in pieces, which need not end with a batch."""
+    """A snapshot that is fetched from the leader in chunks, which need not end with a batch."""
 
     def __init__(self, disk: Disk, path: str) -> None:
         self._disk = disk
@@ -127,7 +127,7 @@ class SnapshotReceiver:
         self._file.write_at(position, data)
 
     def finish(self) -> Snapshot:
-        """Blocking. Synced and read back before it takes its name; DamagedSnapshot when it is none."""
+        """Blocking. Synced and read back before it gets its final name; DamagedSnapshot when it is not whole."""
         self._file.sync()
         self._file.close()
         snapshot = read_snapshot(self._disk, self._path + _PART)
@@ -136,14 +136,14 @@ class SnapshotReceiver:
         snapshot.path = self._path
         return snapshot
 
-    def abandon(self) -> None:
+    def discard(self) -> None:
         with suppress(OSError):
             self._file.close()
             self._disk.remove(self._path + _PART)
 
 
 class SnapshotWriter:
-    """One file being written: `append` as often as needed, then `finish` (which syncs: offload it) or `abandon`."""
+    """Writes one file: `append` as often as needed, then `finish` (which syncs: offload it) or `discard`."""
 
     def __init__(self, disk: Disk, path: str, *, epoch: int, metadata_version: int) -> None:
         self._disk = disk
@@ -176,14 +176,14 @@ class SnapshotWriter:
         self._write(batch, len(records))
 
     def finish(self, wall_ms: int) -> None:
-        """Blocking. When this returns, the snapshot survives a power loss under its own name."""
+        """Blocking. When this returns, the snapshot is durable under its final name."""
         self._write_control([SnapshotFooterRecord(version=0)], wall_ms)
         self._file.sync()
         self._file.close()
         self._disk.rename(self._path + _PART, self._path)
         self._disk.sync_dir(self._path.rpartition("/")[0])
 
-    def abandon(self) -> None:
+    def discard(self) -> None:
         """After a failure; what cannot be removed now is removed at the next start."""
         with suppress(OSError):
             self._file.close()
@@ -202,7 +202,7 @@ class SnapshotWriter:
 def write_bootstrap_checkpoint(
     disk: Disk, directory: str, records: Sequence[Message], *, metadata_version: int, wall_ms: int
 ) -> None:
-    """What formatting leaves for the first active controller: feature levels, and credentials given on the way."""
+    """What formatting leaves for the first active controller: feature levels and SCRAM credentials."""
     writer = SnapshotWriter(disk, f"{directory}/{BOOTSTRAP_CHECKPOINT}", epoch=0, metadata_version=metadata_version)
     writer.begin(last_timestamp=0, wall_ms=wall_ms)
     writer.append(records, wall_ms)
@@ -216,7 +216,7 @@ def read_bootstrap_checkpoint(disk: Disk, directory: str) -> list[Message] | Non
 
 
 def write_first_voters(disk: Disk, directory: str, voters: VoterSet, *, wall_ms: int) -> None:
-    """The 0-0 snapshot in the metadata partition's directory, made if need be: kraft.version 1, the first voters."""
+    """The 0-0 snapshot in the directory of the metadata partition, which is created: kraft.version 1, first voters."""
     make_durable_directory(disk, directory)
     path = f"{directory}/{SnapshotId(0, 0).file_name}"
     writer = SnapshotWriter(disk, path, epoch=0, metadata_version=0)

@@ -1,11 +1,10 @@
-"""The metadata log on disk: `__cluster_metadata-0`, its snapshots, its quorum state.
+"""The metadata log on disk: `__cluster_metadata-0`, its snapshots, its quorum-state.
 
-Owned by the driver. The log itself is a `PartitionLog` whose batches come with their offsets and epochs; how it is
-opened, and what is refused, is `opening`'s business. Methods marked *blocking* are offloaded; the others belong to the
-event loop.
+Owned by the driver. The log is a `PartitionLog` whose batches come with their offsets and epochs; `opening` opens and
+checks it. Methods marked *blocking* are offloaded; the others run on the event loop.
 
-Invariants: a snapshot's file name appears only when its content is synced; the log reaches back at least to the end of
-the oldest snapshot, so snapshot + tail is always everything; the latest snapshot is never removed.
+Invariants: a snapshot has its final name only when its content is synced; the log starts no later than the end of the
+oldest snapshot, so that snapshot and log together are always complete; the latest snapshot is never removed.
 """
 
 from __future__ import annotations
@@ -23,9 +22,14 @@ from strandline.model.errors import KafkaError, NodeFault
 from strandline.model.ids import METADATA_PARTITION
 from strandline.raft.disk.batches import checked_batches
 from strandline.raft.disk.committed_offset import CommittedOffsetFile
-from strandline.raft.disk.mark import had_quorum_state, mark
 from strandline.raft.disk.opening import StorageSettings, open_log
-from strandline.raft.disk.quorum_state import QUORUM_STATE, read_quorum_state, write_quorum_state
+from strandline.raft.disk.quorum_state import (
+    QUORUM_STATE,
+    had_quorum_state,
+    mark_quorum_begun,
+    read_quorum_state,
+    write_quorum_state,
+)
 from strandline.raft.disk.snapshots import (
     Snapshot,
     SnapshotReceiver,
@@ -56,9 +60,9 @@ class MetadataStorage:
         self.disk = disk
         self.path = path
         self.log = log
-        self.note = CommittedOffsetFile(disk, path)
+        self.committed_file = CommittedOffsetFile(disk, path)
         self.snapshots = snapshots
-        """Oldest first, without the one that only names the first voters."""
+        """Oldest first, without the 0-0 snapshot."""
         self._settings = settings
         self._read_on_opening = latest
         self._receiving: tuple[SnapshotId, SnapshotReceiver] | None = None
@@ -69,27 +73,25 @@ class MetadataStorage:
     def open(
         cls, disk: Disk, metadata_directory: str, *, wall_ms: int, settings: StorageSettings | None = None
     ) -> MetadataStorage:
-        """Blocking. The metadata partition under this log directory, made if it is not there. NodeFault if it cannot be
+        """Blocking. The metadata partition in this log directory, created if missing. NodeFault if it cannot be
         used."""
         settings = settings or StorageSettings()
         path = f"{metadata_directory}/{METADATA_PARTITION}"
         try:
             log, snapshots, latest = open_log(disk, path, settings, wall_ms)
             storage = cls(disk, path, settings, log, snapshots, latest)
-            storage._begin_note()
+            storage._record_epoch_at_start()
         except (OSError, KafkaError) as error:
             raise NodeFault(f"the metadata log in {path} cannot be opened: {error}") from error
         return storage
 
-    def _begin_note(self) -> None:
-        """Where somebody wrote who keeps no note. What is here now is whole: from now on there is one.
-
-        Likewise where a life ended before its epoch was noted: the next one, too, may write one epoch more, and end.
-        """
+    def _record_epoch_at_start(self) -> None:
+        """If Kafka has written to the log, or the node was killed before its epoch was recorded: the log has been
+        checked and found intact, so the epoch is recorded now. (See the check of epochs in `opening`.)"""
         epoch = max(self.read_state().epoch, self.log.epochs.latest)
-        if epoch > max(0, self.note.committed.epoch):
-            self.note_epoch(epoch)
-            self.note.sync()
+        if epoch > max(0, self.committed_file.committed.epoch):
+            self.record_epoch(epoch)
+            self.committed_file.sync()
             self.disk.sync_dir(self.path)
 
     @property
@@ -98,22 +100,22 @@ class MetadataStorage:
 
     @property
     def committed_offset(self) -> int:
-        """Everything below is known to be committed, without asking anybody."""
+        """Everything below is known to be committed, without contact with a leader."""
         latest = self.latest_snapshot
-        noted = min(self.note.committed.offset, self.log.log_end_offset)
-        return max(noted, 0 if latest is None else latest.end_offset)
+        recorded = min(self.committed_file.committed.offset, self.log.log_end_offset)
+        return max(recorded, 0 if latest is None else latest.end_offset)
 
     def path_of(self, snapshot_id: SnapshotId) -> str:
         return f"{self.path}/{snapshot_id.file_name}"
 
     def snapshot_file(self, snapshot_id: SnapshotId) -> File:
-        """To serve it from; open until it is removed."""
+        """For FetchSnapshot; stays open until the snapshot is removed."""
         if snapshot_id not in self._served:
             self._served[snapshot_id] = self.disk.open(self.path_of(snapshot_id))
         return self._served[snapshot_id]
 
     def read_latest_snapshot(self) -> Snapshot | None:
-        """Blocking. The first time it is the one that opening has read."""
+        """Blocking. The first call returns what opening has read."""
         latest, found = self.latest_snapshot, self._read_on_opening
         self._read_on_opening = None
         if latest is None:
@@ -121,7 +123,7 @@ class MetadataStorage:
         return read_snapshot(self.disk, self.path_of(latest)) if found is None else found
 
     def read_first_voters(self) -> Snapshot | None:
-        """Blocking. What formatting said about a dynamic quorum; None where voters are configured."""
+        """Blocking. The 0-0 snapshot of a dynamic quorum; None where voters are configured."""
         path = self.path_of(SnapshotId(0, 0))
         return read_snapshot(self.disk, path) if self.disk.exists(path) else None
 
@@ -141,8 +143,8 @@ class MetadataStorage:
                     offset = header.next_offset
 
     @property
-    def has_forgotten(self) -> bool:
-        """Blocking. Whether there was a state in an earlier life, and now there is none."""
+    def has_lost_state(self) -> bool:
+        """Blocking. Whether there was a quorum-state before this start, and now there is none."""
         return had_quorum_state(self.disk, os.path.dirname(self.path)) and not self.has_state
 
     @property
@@ -154,41 +156,42 @@ class MetadataStorage:
         """Blocking."""
         return read_quorum_state(self.disk, self.path)
 
-    def settle_state(self) -> None:
-        """Blocking. A process that was killed while it wrote quorum-state may have left the new name in the cache only.
-        Whoever goes on from it without writing anew (a candidate, say) must not lose it to the next power loss."""
+    def sync_state(self) -> None:
+        """Blocking. A process that was killed while it wrote quorum-state may have left the new directory entry in the
+        cache only. A replica that goes on without writing it again (a candidate, say) must not lose it to a power
+        loss."""
         self.disk.sync_dir(self.path)
 
-    def note_epoch(self, epoch: int) -> None:
-        """Before `write_state` (see `committed`); to the page cache, `write_state` syncs it."""
-        if epoch > self.note.committed.epoch:
-            self.note.begin_epoch(epoch)
+    def record_epoch(self, epoch: int) -> None:
+        """Called before `write_state` (see `committed_offset`). To the page cache; `write_state` syncs it."""
+        if epoch > self.committed_file.committed.epoch:
+            self.committed_file.begin_epoch(epoch)
 
     def write_state(self, state: QuorumState, kraft_version: int, voters: VoterSet) -> None:
-        """Blocking; synced when it returns, and the note of the epoch before it."""
-        self.note.sync_epoch()
+        """Blocking. Syncs the recorded epoch first, then quorum-state."""
+        self.committed_file.sync_epoch()
         ids = [voter.id for voter in voters.voters]
         write_quorum_state(self.disk, self.path, state, kraft_version=kraft_version, voters=ids)
         if not self._is_marked:
-            mark(self.disk, os.path.dirname(self.path))
+            mark_quorum_begun(self.disk, os.path.dirname(self.path))
             self._is_marked = True
 
     def append(self, batches: Buffer, wall_ms: int) -> None:
-        """To the page cache; durable after the next flush."""
+        """To the page cache; durable after the next sync."""
         self.log.append_as_follower(batches, wall_ms=wall_ms)
 
-    def note_committed(self, offset: int) -> None:
-        """To the page cache. Only what is synced here is noted: whoever reads the note may rely on the log for it."""
+    def record_committed(self, offset: int) -> None:
+        """To the page cache. Never more than is synced here: a restart relies on the log for all of it."""
         self.log.advance_high_watermark(offset)
-        self._raise_note(min(offset, self.log.flushed_offset))
+        self._record_offset(min(offset, self.log.flushed_offset))
 
-    def _raise_note(self, offset: int) -> None:
+    def _record_offset(self, offset: int) -> None:
         try:
-            self.note.rise(offset)
+            self.committed_file.advance(offset)
         except OSError as error:
             if not is_write_refused(error):
                 raise
-            # On a full disk: an older note is as true.
+            # The disk is full; the older offset is still true.
 
     def begin_snapshot(self, snapshot_id: SnapshotId, metadata_version: int) -> SnapshotWriter:
         return SnapshotWriter(
@@ -196,7 +199,7 @@ class MetadataStorage:
         )
 
     def add_snapshot(self, snapshot_id: SnapshotId) -> bool:
-        """One that was just finished. False when a later one came from the leader meanwhile: it is for nothing."""
+        """Adds one that was just finished. False when a later one was fetched from the leader meanwhile."""
         latest = self.latest_snapshot
         if latest is not None and latest.end_offset >= snapshot_id.end_offset:
             return False
@@ -204,10 +207,10 @@ class MetadataStorage:
         return True
 
     def receive_chunk(self, snapshot_id: SnapshotId, position: int, data: Buffer) -> None:
-        """To the page cache. The piece at position 0 begins the file anew. UnwrittenSnapshot when the disk is full."""
-        with self._given_up_if_refused():
+        """To the page cache. The chunk at position 0 starts a new file. UnwrittenSnapshot when the disk is full."""
+        with self._discarding_if_full():
             if position == 0 or self._receiving is None or self._receiving[0] != snapshot_id:
-                self.abandon_received()
+                self.discard_received()
                 self._receiving = (snapshot_id, SnapshotReceiver(self.disk, self.path_of(snapshot_id)))
             self._receiving[1].write(position, data)
 
@@ -215,43 +218,43 @@ class MetadataStorage:
         return self._receiving is not None and self._receiving[0] == snapshot_id
 
     def finish_received(self, snapshot_id: SnapshotId) -> Snapshot:
-        """Blocking. Synced, verified, under its name; from here on a restart begins with it. DamagedSnapshot if it is
-        none, UnwrittenSnapshot when the disk is full."""
+        """Blocking. Synced, verified, under its final name: a restart loads it from now on. DamagedSnapshot if it is
+        not whole, UnwrittenSnapshot when the disk is full."""
         assert self._receiving is not None and self._receiving[0] == snapshot_id
-        with self._given_up_if_refused():
+        with self._discarding_if_full():
             return self._receiving[1].finish()
 
     @contextmanager
-    def _given_up_if_refused(self) -> Iterator[None]:
-        """Of a failed sync, too, nothing is left to be believed: the next attempt writes another file."""
+    def _discarding_if_full(self) -> Iterator[None]:
+        """After a failed sync the file cannot be trusted either: the next attempt writes a new one."""
         try:
             yield
         except OSError as error:
             if not is_write_refused(error):
                 raise
-            self.abandon_received()
+            self.discard_received()
             raise UnwrittenSnapshot(str(error)) from error
 
-    def abandon_received(self) -> None:
+    def discard_received(self) -> None:
         if self._receiving is not None:
-            self._receiving[1].abandon()
+            self._receiving[1].discard()
             self._receiving = None
 
     def restart_from_snapshot(
-        self, snapshot_id: SnapshotId, step: FullTruncation
+        self, snapshot_id: SnapshotId, truncation: FullTruncation
     ) -> tuple[list[SnapshotId], list[Segment]]:
-        """After a received snapshot was finished and `step` was run: the log begins, empty, where the snapshot ends.
-        Answers what to remove."""
-        segments = step.apply()
+        """After a received snapshot was finished and `truncation` was run: the log starts, empty, where the snapshot
+        ends. Returns what to remove."""
+        segments = truncation.apply()
         self.log.epochs.assign(snapshot_id.epoch, snapshot_id.end_offset)
         self.log.assume_flushed()
         surplus, self.snapshots = self.snapshots, [snapshot_id]
         self._receiving = None
-        self._raise_note(snapshot_id.end_offset)
+        self._record_offset(snapshot_id.end_offset)
         return surplus, segments
 
     def surplus_snapshots(self, wall_ms: int) -> list[SnapshotId]:
-        """Blocking. The oldest snapshots, as far as they may be forgotten: too many bytes are kept, or too old ones."""
+        """Blocking. The oldest snapshots that retention by size or time allows to remove."""
         snapshots = self.snapshots
         sizes = [self.disk.size(self.path_of(snapshot)) for snapshot in snapshots]
         kept_bytes = sum(sizes) + self.log.size_bytes
@@ -264,10 +267,10 @@ class MetadataStorage:
             surplus.append(snapshot)
         return surplus
 
-    def forget(self, surplus: Sequence[SnapshotId], wall_ms: int) -> list[Segment]:
-        """These snapshots, and the log before the oldest that remains; the files are the caller's to remove.
+    def drop(self, surplus: Sequence[SnapshotId], wall_ms: int) -> list[Segment]:
+        """Drops these snapshots, and the log before the oldest that remains; the caller removes the files.
 
-        Not while the log is being cut: that counts its segments.
+        Not during a truncation, which relies on the list of segments.
         """
         assert self.log.truncating_to is None
         if not surplus:
@@ -287,14 +290,14 @@ class MetadataStorage:
 
     def close(self) -> None:
         """Blocking."""
-        self.abandon_received()
+        self.discard_received()
         for snapshot in list(self._served):
             self._stop_serving(snapshot)
         self.log.close()
         if self.log.health.is_online:
-            self.note.rise(min(self.log.high_watermark, self.log.flushed_offset))
-            self.note.sync()
-        self.note.close()
+            self.committed_file.advance(min(self.log.high_watermark, self.log.flushed_offset))
+            self.committed_file.sync()
+        self.committed_file.close()
 
     def _stop_serving(self, snapshot_id: SnapshotId) -> None:
         file = self._served.pop(snapshot_id, None)

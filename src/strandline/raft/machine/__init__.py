@@ -1,1 +1,1 @@
-"""Room 1 of the quorum: what a replica decides. The map is in the package above."""
+"""The raft machine: it decides, without IO. The map is in the package above."""

@@ -1,4 +1,4 @@
-"""DescribeQuorum (55): who votes, who observes, and how far each of them is behind, as only the leader knows."""
+"""DescribeQuorum (55): the voters, the observers, and the lag of each; only the leader knows it."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ from strandline.protocol.messages.quorum import (
     ReplicaState,
 )
 from strandline.raft.machine.raft_state import RaftState
-from strandline.raft.machine.requests import listeners_to_wire
 from strandline.raft.machine.states import Leader, Progress
 from strandline.raft.machine.voters import ReplicaKey
+from strandline.raft.machine.wire import listeners_to_wire
 
 
-def describe(
+def describe_quorum(
     raft: RaftState, request: DescribeQuorumRequest, version: int, now_ms: int, wall_ms: int
 ) -> DescribeQuorumResponse:
-    """Directories and addresses are told from version 2 on."""
+    """Directory ids and endpoints are in the response from version 2 on."""
     asked = [(topic.topic_name, [p.partition_index for p in topic.partitions]) for topic in request.topics]
     if asked != [(METADATA_TOPIC, [0])]:
-        return _refused(request, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        return _rejection(request, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     role = raft.role
     if not isinstance(role, Leader):
-        return _refused(request, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        return _rejection(request, ErrorCode.NOT_LEADER_OR_FOLLOWER)
     voters, observers = [], []
     for voter in raft.voters.voters:
-        # A voter is told as the voter set knows it: where voters are configured, without a directory.
+        # A voter has the key that the voter set gives it: with configured voters, without a directory id.
         progress = role.progress_of(voter.key)
         if voter.id == raft.me.id:
             progress = Progress(raft.log.end_offset, now_ms, now_ms)
@@ -54,7 +54,7 @@ def describe(
 
 
 def _state(key: ReplicaKey, progress: Progress, version: int, wall_offset_ms: int) -> ReplicaState:
-    """Times are kept as the machine's own and told as those of the wall clock."""
+    """The machine keeps monotonic times; the response has wall-clock times."""
     fetched, caught_up = progress.last_fetch_ms, progress.last_caught_up_ms
     return ReplicaState(
         replica_id=key.id,
@@ -65,8 +65,8 @@ def _state(key: ReplicaKey, progress: Progress, version: int, wall_offset_ms: in
     )
 
 
-def _refused(request: DescribeQuorumRequest, error: ErrorCode) -> DescribeQuorumResponse:
-    """Partition by partition, as it was asked."""
+def _rejection(request: DescribeQuorumRequest, error: ErrorCode) -> DescribeQuorumResponse:
+    """The error for every requested partition."""
     return DescribeQuorumResponse(
         topics=[
             DescribeQuorumResponseTopicData(

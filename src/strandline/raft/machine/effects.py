@@ -1,8 +1,8 @@
-"""What the machine wants done. Each input of `Replica` returns a list of these; the driver performs them in order.
+"""The effects of the machine. Each input of `Replica` returns a list of these; the driver performs them in order.
 
-The order is a promise: what follows a `Persist`, a `Truncate` or a `FinishSnapshot` is performed only after that one is
-finished, and the next input is handed in only when the whole list has been performed. (The syncing for a `Flush` and
-the exchange begun by a `Send` go on in the background and come back as inputs of their own.)
+Effects after a `Persist`, a `Truncate` or a `FinishSnapshot` are performed only when that one has finished, and the
+next input is passed only when the whole list has been performed. (The sync for a `Flush` and the request of a `Send`
+run in the background; their outcomes are inputs of their own.)
 """
 
 from __future__ import annotations
@@ -18,34 +18,34 @@ from strandline.runtime.disk import Buffer
 
 
 class Persist(msgspec.Struct, frozen=True):
-    """Write quorum-state and sync it before any later effect: what follows may depend on this replica's memory."""
+    """Write quorum-state and sync it before any later effect: later messages may depend on it."""
 
     state: QuorumState
 
 
 class Send(msgspec.Struct, frozen=True, eq=False):
-    """Send a request, in its newest version, and hand the outcome to `Replica.on_response` with this very object.
+    """Send a request, in its newest version, and pass the outcome to `Replica.on_response` with this same object.
 
-    A Send is known by its identity, not by its content: an outcome that nobody waits for any more is passed over.
+    Sends are compared by identity: the outcome of one that is no longer in flight is ignored.
     """
 
     to: int
-    """A node id, or -1 for a bootstrap server, whose id nobody has told us."""
+    """A node id, or -1 for a bootstrap server, whose id is unknown."""
     endpoint: Endpoint
     request: Message
 
 
 class Reply(msgspec.Struct, frozen=True):
-    """Answer the request that came with this token, now or after it was parked."""
+    """Respond to the request that came with this token, at once or after it was parked."""
 
     token: object
     response: Message
 
 
 class ReplyWithRecords(msgspec.Struct, frozen=True):
-    """Fill the only partition of the response with up to `max_bytes` of whole batches from `offset` on, and answer.
+    """Respond with up to `max_bytes` of whole batches from `offset` on in the only partition.
 
-    At least one batch, however large; uncommitted ones included, also those that are only in the page cache.
+    At least one batch, however large; uncommitted and unsynced batches included.
     """
 
     token: object
@@ -55,9 +55,9 @@ class ReplyWithRecords(msgspec.Struct, frozen=True):
 
 
 class ReplyWithSnapshot(msgspec.Struct, frozen=True):
-    """Fill the only partition of the response with up to `max_bytes` of the snapshot's file from byte `position` on.
+    """Respond with up to `max_bytes` of the snapshot's file from byte `position` on in the only partition.
 
-    Size and position are already in the response. A file that has gone meanwhile is answered with SNAPSHOT_NOT_FOUND.
+    Size and position are already in the response. SNAPSHOT_NOT_FOUND if the file has been removed meanwhile.
     """
 
     token: object
@@ -68,35 +68,36 @@ class ReplyWithSnapshot(msgspec.Struct, frozen=True):
 
 
 class Flush(msgspec.Struct, frozen=True):
-    """Sync the log in the background, then say how far: `Replica.on_flushed`. Several may be done as one."""
+    """Sync the log in the background, then call `Replica.on_flushed`. One sync may serve several of these."""
 
 
 class Truncate(msgspec.Struct, frozen=True):
-    """Cut the log so that it ends at `offset`, before any later effect. It is never below what is committed."""
+    """Truncate the log to end at `offset`, before any later effect; never below the high watermark."""
 
     offset: int
 
 
 class Commit(msgspec.Struct, frozen=True):
-    """The high watermark rose: everything below it is committed and may be replayed."""
+    """The high watermark has advanced: everything below it is committed and may be replayed."""
 
     high_watermark: int
 
 
 class Lead(msgspec.Struct, frozen=True):
-    """This replica leads the epoch and knows everything that is committed: the controller may become active."""
+    """This replica leads the epoch and has committed a record of it: the controller may become active."""
 
     epoch: int
 
 
 class StepDown(msgspec.Struct, frozen=True):
-    """The leadership of this epoch has ended, also if it never came to `Lead`."""
+    """The leadership of this epoch has ended, with or without a `Lead` before."""
 
     epoch: int
 
 
 class SnapshotChunk(msgspec.Struct, frozen=True):
-    """Write these bytes at `position` of the snapshot's `.part` file, to the page cache. Position 0 begins it anew."""
+    """Write these bytes at `position` of the snapshot's `.part` file, to the page cache. Position 0 starts a new
+    file."""
 
     snapshot_id: SnapshotId
     position: int
@@ -104,17 +105,17 @@ class SnapshotChunk(msgspec.Struct, frozen=True):
 
 
 class FinishSnapshot(msgspec.Struct, frozen=True):
-    """Sync, verify and name the snapshot, begin the log anew at its end, load it into the image, before any later
-    effect. Then `Replica.on_snapshot_loaded`, or `on_snapshot_failed` when it was not a whole snapshot,
-    or the disk had no room for it (likewise after a SnapshotChunk)."""
+    """Sync, verify and rename the snapshot, truncate the log fully to start at its end, and load it into the image,
+    before any later effect. Then call `Replica.on_snapshot_loaded`, or `on_snapshot_failed` when it is not a whole
+    snapshot or the disk is full (as also after a SnapshotChunk)."""
 
     snapshot_id: SnapshotId
 
 
 class LeaderChanged(msgspec.Struct, frozen=True):
-    """Who leads, in which epoch, or where, is different now: whoever looks for the controller may look again.
+    """The leader, its epoch or its endpoint has changed: the node may look for the active controller again.
 
-    That nobody leads in yet another epoch is not worth telling.
+    Not emitted when only the epoch changes while no leader is known.
     """
 
 

@@ -1,10 +1,10 @@
-"""The requests of this replica that are under way: one per address at a time, and a rest after each failure.
+"""The requests of this replica that are in flight: one per endpoint at a time, with a backoff after each failure.
 
-What a controller asks about its own vote goes beside the rest: the leader may be long in answering that, and nobody
-stops following meanwhile.
+Requests about this controller's own voter entry use a slot of their own, beside the other requests to the leader: the
+leader may take long to respond to them, and the follower goes on fetching meanwhile.
 
-Every state begins with nothing under way: whatever the last one asked is no longer waited for, and its answer, should
-it come, is passed over. That keeps late and doubled answers from meaning anything.
+Every role starts with nothing in flight: a response to a request of an earlier role is ignored, so late and duplicated
+responses have no effect.
 """
 
 from __future__ import annotations
@@ -21,81 +21,80 @@ from strandline.raft.machine.settings import QuorumSettings
 _ABOUT_VOTERS: Final = (AddRaftVoterRequest, RemoveRaftVoterRequest, UpdateRaftVoterRequest)
 
 
-class _Line(msgspec.Struct):
-    awaited: Send | None = None
-    expires_ms: int = 0
-    rests_until_ms: int | None = None
+class _Slot(msgspec.Struct):
+    request: Send | None = None
+    deadline_ms: int = 0
+    backoff_until_ms: int | None = None
     failures: int = 0
 
 
 class InFlightRequests:
     def __init__(self, settings: QuorumSettings) -> None:
         self._settings = settings
-        self._lines: dict[tuple[Endpoint, bool], _Line] = {}
-        """To each address, by whether it is about voters."""
+        self._slots: dict[tuple[Endpoint, bool], _Slot] = {}
+        """By endpoint, and by whether the request is about voters."""
 
-    def is_free(self, endpoint: Endpoint, now_ms: int, *, about_voters: bool = False) -> bool:
-        """Whether a request may be sent there now."""
-        line = self._lines.get((endpoint, about_voters))
-        if line is None:
+    def may_send(self, endpoint: Endpoint, now_ms: int, *, about_voters: bool = False) -> bool:
+        """Whether the endpoint has no request in flight and no backoff."""
+        slot = self._slots.get((endpoint, about_voters))
+        if slot is None:
             return True
-        return line.awaited is None and (line.rests_until_ms is None or line.rests_until_ms <= now_ms)
+        return slot.request is None and (slot.backoff_until_ms is None or slot.backoff_until_ms <= now_ms)
 
     @property
-    def is_quiet(self) -> bool:
-        """Nothing at all is under way but what is about voters."""
-        return all(line.awaited is None for (_, about_voters), line in self._lines.items() if not about_voters)
+    def is_empty(self) -> bool:
+        """Nothing is in flight, except requests about voters."""
+        return all(slot.request is None for (_, about_voters), slot in self._slots.items() if not about_voters)
 
-    def is_awaited(self, send: Send) -> bool:
-        line = self._lines.get(_line_of(send))
-        return line is not None and line.awaited is send
+    def __contains__(self, send: Send) -> bool:
+        slot = self._slots.get(_key_of(send))
+        return slot is not None and slot.request is send
 
-    def sent(self, send: Send, now_ms: int) -> None:
-        line = self._lines.setdefault(_line_of(send), _Line())
-        line.awaited = send
-        line.expires_ms = now_ms + self._settings.request_timeout_ms
-        line.rests_until_ms = None
+    def on_sent(self, send: Send, now_ms: int) -> None:
+        slot = self._slots.setdefault(_key_of(send), _Slot())
+        slot.request = send
+        slot.deadline_ms = now_ms + self._settings.request_timeout_ms
+        slot.backoff_until_ms = None
 
-    def ended(self, send: Send, now_ms: int, *, was_of_use: bool) -> None:
-        """After a failure the address rests, twice as long each time: one that stumbled waits little, one that is gone
-        costs little."""
-        line = self._lines[_line_of(send)]
-        line.awaited = None
-        if not was_of_use:
-            line.rests_until_ms = now_ms + self._rest_ms(line.failures)
-            line.failures += 1
-        elif line.rests_until_ms is None:
-            del self._lines[_line_of(send)]
+    def on_completed(self, send: Send, now_ms: int, *, succeeded: bool) -> None:
+        """The backoff doubles with each failure: after one failure the retry is quick, a failed node costs little."""
+        slot = self._slots[_key_of(send)]
+        slot.request = None
+        if not succeeded:
+            slot.backoff_until_ms = now_ms + self._backoff_ms(slot.failures)
+            slot.failures += 1
+        elif slot.backoff_until_ms is None:
+            del self._slots[_key_of(send)]
         else:
-            line.failures = 0
+            slot.failures = 0
 
-    def rest(self, endpoint: Endpoint, failures: int, now_ms: int) -> None:
-        """What came from there was no failure by itself, but came to nothing; as it did `failures` times before."""
-        self._lines.setdefault((endpoint, False), _Line()).rests_until_ms = now_ms + self._rest_ms(failures)
+    def back_off(self, endpoint: Endpoint, failures: int, now_ms: int) -> None:
+        """The response was no failure by itself, but could not be used, as `failures` responses before it."""
+        self._slots.setdefault((endpoint, False), _Slot()).backoff_until_ms = now_ms + self._backoff_ms(failures)
 
     def expired(self, now_ms: int) -> list[Send]:
-        """What has waited for an answer too long; also ends the rests that are over."""
+        """The requests that have timed out. Backoffs that are over are removed."""
         sends: list[Send] = []
-        for line in self._lines.values():
-            if line.awaited is not None and line.expires_ms <= now_ms:
-                sends.append(line.awaited)
-            if line.rests_until_ms is not None and line.rests_until_ms <= now_ms:
-                line.rests_until_ms = None
+        for slot in self._slots.values():
+            if slot.request is not None and slot.deadline_ms <= now_ms:
+                sends.append(slot.request)
+            if slot.backoff_until_ms is not None and slot.backoff_until_ms <= now_ms:
+                slot.backoff_until_ms = None
         return sends
 
-    def forget(self) -> None:
-        self._lines.clear()
+    def clear(self) -> None:
+        self._slots.clear()
 
     @property
     def deadline_ms(self) -> int | None:
-        """The next time that somebody may be given up or asked again."""
-        times = [line.expires_ms for line in self._lines.values() if line.awaited is not None]
-        times += [line.rests_until_ms for line in self._lines.values() if line.rests_until_ms is not None]
+        """When the next request times out or the next backoff ends."""
+        times = [slot.deadline_ms for slot in self._slots.values() if slot.request is not None]
+        times += [slot.backoff_until_ms for slot in self._slots.values() if slot.backoff_until_ms is not None]
         return min(times, default=None)
 
-    def _rest_ms(self, failures: int) -> int:
+    def _backoff_ms(self, failures: int) -> int:
         return min(self._settings.retry_backoff_ms << min(failures, 16), self._settings.retry_backoff_max_ms)
 
 
-def _line_of(send: Send) -> tuple[Endpoint, bool]:
+def _key_of(send: Send) -> tuple[Endpoint, bool]:
     return send.endpoint, isinstance(send.request, _ABOUT_VOTERS)

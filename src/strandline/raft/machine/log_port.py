@@ -1,9 +1,7 @@
-"""What the machine asks of its log, synchronously: ends, epochs, voters; appending to the page cache.
+"""The log as the machine uses it, synchronously: offsets, epochs, voters; appends to the page cache.
 
-The driver has an adapter over `MetadataStorage`; tests have a log in memory. The machine never reads records: it says
-where they are (`ReplyWithRecords`), and takes fetched ones as bytes.
-
-When the machine is made, everything in the log is taken to be synced.
+`shell/stored_log` implements it over `MetadataStorage`, tests in memory. The machine never reads records: it names
+their offsets (`ReplyWithRecords`), and appends fetched batches as bytes. At the start everything in the log is synced.
 """
 
 from __future__ import annotations
@@ -23,17 +21,17 @@ class ReplicaLog(Protocol):
 
     @property
     def end_offset(self) -> int:
-        """The offset of the next record, whoever writes it; what is written but not yet synced counts."""
+        """The offset of the next record; records that are not synced yet count."""
 
     @property
     def last_epoch(self) -> int:
-        """Of the last record; of the latest snapshot when the log is empty behind it; 0 when there is nothing."""
+        """Of the last record; of the latest snapshot when the log is empty after it; 0 without either."""
 
     def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
-        """(the largest epoch not above the one asked for, the offset where it ends).
+        """(the largest epoch not above `epoch`, the offset where it ends).
 
-        Asked above everything: (last_epoch, end_offset). Asked below everything: the epoch and the end of the earliest
-        snapshot if there is one, otherwise (the epoch asked for, start_offset).
+        Above all epochs: (last_epoch, end_offset). Below all epochs: the epoch and the end of the earliest snapshot if
+        there is one, otherwise (`epoch`, start_offset).
         """
 
     @property
@@ -42,32 +40,33 @@ class ReplicaLog(Protocol):
 
     @property
     def earliest_snapshot(self) -> SnapshotId | None:
-        """Of those that are kept; likewise."""
+        """The oldest that is kept, with the same exception."""
 
     def snapshot_size(self, snapshot_id: SnapshotId) -> int | None:
-        """In bytes; None when there is no such snapshot."""
+        """In bytes; None when it does not exist."""
 
     @property
     def voters(self) -> VoterSet:
-        """As the last VotersRecord says, committed or not (KIP-853); while kraft.version is 0, as configured."""
+        """Of the last VotersRecord, committed or not (KIP-853); as configured while kraft.version is 0."""
 
     @property
     def voters_offset(self) -> int:
-        """Where that record stands (in a snapshot: its last offset); -1 when it was formatted or configured."""
+        """The offset of that record (in a snapshot: its last offset); -1 if formatting or the config named the
+        voters."""
 
     @property
     def history(self) -> VoterHistory:
-        """Which voters each part of the log was written under."""
+        """The voter sets of all parts of the log."""
 
     @property
     def kraft_version(self) -> int:
-        """As the last KRaftVersionRecord says, committed or not."""
+        """Of the last KRaftVersionRecord, committed or not."""
 
     def append_control(self, records: Sequence[ControlRecord], epoch: int) -> int:
-        """One batch at the end of the log, to the page cache; the offset of its first record."""
+        """Appends one batch to the page cache; returns the offset of its first record."""
 
     def append_as_follower(self, records: Buffer) -> None:
-        """Whole batches from the leader, to the page cache; a partial one at the end is left out.
+        """Appends whole batches from the leader to the page cache, without a partial one at the end.
 
-        CorruptBatch or KafkaError when they do not fit (checksum, offsets, epochs): they are fetched again.
+        CorruptBatch or KafkaError when they are invalid (checksum, offsets, epochs): they are fetched again.
         """

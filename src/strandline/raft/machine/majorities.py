@@ -1,4 +1,4 @@
-"""The arithmetic of majorities: any two of them share a voter, and that is all that Raft's safety rests on."""
+"""The arithmetic of majorities: any two of them share a voter, which is what Raft's safety rests on."""
 
 from __future__ import annotations
 
@@ -8,38 +8,38 @@ import msgspec
 
 
 def majority(voters: int) -> int:
-    """How many of so many voters are enough."""
+    """The number of voters that make a majority."""
     return voters // 2 + 1
 
 
 def offset_held_by_majority(end_offsets: Sequence[int]) -> int:
-    """Of the voters' log ends: the highest that a majority has reached."""
+    """The highest offset that the logs of a majority have reached."""
     return sorted(end_offsets, reverse=True)[len(end_offsets) // 2]
 
 
 class Tally(msgspec.Struct):
-    """The votes of one ballot, by voter id."""
+    """The votes of one election, by voter id."""
 
     voters: tuple[int, ...]
-    answers: dict[int, bool] = msgspec.field(default_factory=dict)
+    votes: dict[int, bool] = msgspec.field(default_factory=dict)
 
     def count(self, voter_id: int, *, granted: bool) -> None:
-        """A voter's first answer stands; somebody who is no voter is not counted."""
+        """The first response of a voter counts; responses of other replicas do not."""
         if voter_id in self.voters:
-            self.answers.setdefault(voter_id, granted)
+            self.votes.setdefault(voter_id, granted)
 
-    def ask_again(self, voter_id: int) -> None:
-        """A voter that refused may have changed its mind."""
-        if self.answers.get(voter_id) is False:
-            del self.answers[voter_id]
+    def retry(self, voter_id: int) -> None:
+        """A voter that rejected may grant its vote now."""
+        if self.votes.get(voter_id) is False:
+            del self.votes[voter_id]
 
     @property
     def granting(self) -> list[int]:
-        return [voter for voter in self.voters if self.answers.get(voter)]
+        return [voter for voter in self.voters if self.votes.get(voter)]
 
     @property
     def unanswered(self) -> list[int]:
-        return [voter for voter in self.voters if voter not in self.answers]
+        return [voter for voter in self.voters if voter not in self.votes]
 
     @property
     def is_won(self) -> bool:
@@ -47,5 +47,5 @@ class Tally(msgspec.Struct):
 
     @property
     def is_lost(self) -> bool:
-        """Not even everybody who has yet to answer would make it a majority."""
+        """Even with the votes of all voters that have not responded it would be no majority."""
         return len(self.granting) + len(self.unanswered) < majority(len(self.voters))

@@ -9,18 +9,18 @@
     Leader              1            -            -          3        -        8
     Resigned            1            2            -          3        -        -
 
-    *  as the quorum-state of an earlier life says
-    1  a higher epoch is heard of; a vote is given; a Prospective is not wanted; an observer loses sight of its leader
-    2  a voter's patience is over: an election timeout, or nothing fetched from the leader for too long
-    3  a leader is heard of, in a higher epoch or in this one; a Prospective that is not wanted follows its leader again
-    4  the only voter needs nobody else's vote
-    5  a majority would vote for it: the epoch rises, and it votes for itself (KIP-996)
-    6  it cannot win any more, or has not won in time
+    *  as quorum-state says after a restart
+    1  a higher epoch is observed; a vote is granted; a pre-vote is lost; an observer's fetch timeout expires
+    2  a voter's election timeout or fetch timeout expires
+    3  a leader is observed, in a higher epoch or in this one; a pre-vote is lost and the leader is followed again
+    4  a sole voter needs no election
+    5  a majority granted its pre-vote: the epoch is raised, and it votes for itself (KIP-996)
+    6  it cannot win the election any more, or has not won it in time
     7  a majority has voted for it
-    8  it was asked to, or has not heard from a majority for too long, or is no longer a voter
+    8  it was told to, or has lost contact with the majority, or is no longer a voter
 
-Epoch, leader and vote are not in here: they outlive the process and belong to the `RaftState`. What a state holds is
-forgotten when it is left. Observers are Unattached or Followers only: they never stand for election.
+Epoch, leader and vote are not in here: they are persistent and belong to `RaftState`. The fields of a state are dropped
+when it is left. Observers are Unattached or Followers only: they never become candidates.
 """
 
 from __future__ import annotations
@@ -38,30 +38,30 @@ from strandline.raft.machine.voters import ReplicaKey, Voter
 
 
 class Unattached(msgspec.Struct):
-    """Knows the epoch, but no leader that it could fetch from."""
+    """Knows the epoch, but no leader to fetch from."""
 
     deadline_ms: int | None
-    """When it stands for election; None for an observer, which asks around for a leader."""
+    """When it becomes Prospective; None for an observer, which looks for the leader."""
 
 
 class Prospective(msgspec.Struct):
-    """Asks whether it would be voted for, before it disturbs anybody with a higher epoch (KIP-996)."""
+    """Sends pre-votes, before a higher epoch would disturb a working leader (KIP-996)."""
 
     deadline_ms: int
     tally: Tally
 
 
 class Candidate(msgspec.Struct):
-    """Has voted for itself in a new epoch and asks the others to."""
+    """Has voted for itself in a new epoch and requests the votes of the others."""
 
     deadline_ms: int
     tally: Tally
-    is_beaten: bool = False
-    """It cannot win any more: at the deadline it begins again."""
+    has_lost: bool = False
+    """It cannot win any more: at the deadline it becomes Prospective again."""
 
 
 class IncomingSnapshot(msgspec.Struct):
-    """A snapshot that is being fetched because the leader's log no longer reaches back to the end of this one."""
+    """A snapshot that is being fetched because the leader's log starts after the end of this one."""
 
     id: SnapshotId
     position: int = 0
@@ -72,30 +72,30 @@ class Follower(msgspec.Struct):
     """Fetches from the leader of its epoch."""
 
     deadline_ms: int
-    """Without a successful fetch by then, the leader is given up."""
+    """The fetch timeout: without a successful fetch by then, this replica leaves the leader."""
     has_fetched: bool = False
     has_caught_up: bool = False
-    """It once had everything that the leader had committed in this epoch."""
+    """It has once had everything that the leader had committed in this epoch."""
     leader_has_failed: bool = False
-    """Nobody is where it was. A fetch that succeeds after all disproves it."""
+    """Its endpoint refuses connections. A fetch that succeeds resets this."""
     leader_has_resigned: bool = False
-    """It said so itself."""
+    """It has sent EndQuorumEpoch."""
     is_failing: bool = False
-    """The last fetch failed: an observer asks around meanwhile."""
+    """The last fetch failed: an observer looks for the leader meanwhile."""
     snapshot: IncomingSnapshot | None = None
     failed_snapshot: SnapshotId | None = None
-    """The last that came to nothing."""
+    """The last one that was discarded."""
     failed_snapshots: int = 0
-    """Since one came whole."""
+    """Discarded since the last one that was loaded."""
     check_voters_at_ms: int = 0
     checked_voters_offset: int | None = None
-    """Which voter set was last compared with what is true of this node."""
+    """The offset of the voter set that this controller last compared with its own entry."""
     has_sent_voter_update: bool = False
-    """To this leader, which takes note for as long as voters are configured."""
+    """To this leader, which keeps the update while the voters are configured (kraft.version 0)."""
 
 
 class Progress(msgspec.Struct):
-    """What a leader knows of one replica that fetches from it."""
+    """The progress of one replica that fetches from the leader."""
 
     end_offset: int = -1
     last_fetch_ms: int | None = None
@@ -109,47 +109,47 @@ class ParkedFetch(msgspec.Struct, frozen=True):
     offset: int
     last_fetched_epoch: int
     high_watermark: int
-    """As the fetcher knows it (KIP-1166)."""
+    """The fetcher's own high watermark (KIP-1166)."""
     max_bytes: int
     deadline_ms: int
 
 
 class VoterChange(msgspec.Struct):
-    """The one change of voters, or of their kind, that may be under way."""
+    """The one change of the voters, or of kraft.version, that may be in progress."""
 
     token: object | None
-    """None once it is answered, though not yet committed."""
+    """None once the response is sent, even if the change is not committed yet."""
     response: type[AddRaftVoterResponse | RemoveRaftVoterResponse | UpdateFeaturesResponse]
     deadline_ms: int
     joining: Voter | None = None
-    """A voter to be added, while it is asked which versions it speaks."""
-    probe: Send | None = None
-    answers_early: bool = False
+    """The voter to be added, until it has named its supported versions."""
+    versions_request: Send | None = None
+    acknowledge_early: bool = False
+    """Respond when the record is appended, before it is committed."""
     offset: int | None = None
-    """Of the record that makes the change, once there is one."""
+    """Of the record that makes the change, once it is appended."""
 
 
 class Leader(msgspec.Struct):
-    """Writes the log of its epoch, and knows how far each replica has it."""
+    """Appends to the log in its epoch and tracks the progress of each replica."""
 
     epoch_start: int
-    """Where its first record stands. What came before is committed only together with that (Raft, section 5.4.2)."""
+    """The offset of its first record. Earlier records are committed only together with it (Raft, section 5.4.2)."""
     announce_at_ms: int
     check_quorum_at_ms: int | None
     high_watermark: int | None = None
-    """Unknown until a record of this very epoch is held by a majority."""
+    """None until a majority holds a record of this epoch."""
     progress: dict[ReplicaKey, Progress] = msgspec.field(default_factory=dict)
-    heard_from: dict[int, None] = msgspec.field(default_factory=dict)
-    """Voters that have fetched since a majority of them last had."""
+    contacts: dict[int, None] = msgspec.field(default_factory=dict)
+    """Voters that have fetched since the check-quorum timeout last started."""
     parked: list[ParkedFetch] = msgspec.field(default_factory=list)
     change: VoterChange | None = None
     former_leader: FormerLeader | None = None
-    """Of the epoch right before this one, if this replica has followed it."""
-    described: dict[int, Voter] = msgspec.field(default_factory=dict)
-    """What configured voters have told of themselves (UpdateRaftVoter), for when they are written into the log."""
+    """Of the epoch right before this one, if this replica followed it."""
+    voter_updates: dict[int, Voter] = msgspec.field(default_factory=dict)
+    """The entries that configured voters have sent (UpdateRaftVoter), to be written when kraft.version is raised."""
 
     def progress_of(self, replica: ReplicaKey) -> Progress:
-        """Of somebody who has never fetched: none."""
         return self.progress.get(replica) or Progress()
 
     @property
@@ -163,13 +163,13 @@ class Leader(msgspec.Struct):
 
 
 class Resigned(msgspec.Struct):
-    """Led this epoch, does not any more, and will not vote for anybody in it."""
+    """Led this epoch, has resigned, and grants no vote in it."""
 
     deadline_ms: int
     successors: tuple[ReplicaKey, ...] = ()
-    """Those who have most of its log first."""
+    """The other voters, most up to date first."""
     unacknowledged: dict[int, None] = msgspec.field(default_factory=dict)
-    """Voters that have not acknowledged the resignation; nobody after a mere restart."""
+    """Voters that have not acknowledged EndQuorumEpoch; empty after a restart."""
 
 
 Role = Unattached | Prospective | Candidate | Follower | Leader | Resigned

@@ -1,4 +1,4 @@
-"""What the machine, its disk and its shell hand to one another."""
+"""Values that the machine, the disk and the shell share."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from strandline.protocol.messages.control_records import (
 
 NO_NODE = -1
 LAST_EPOCH = 2**31 - 2**20
-"""No quorum has had so many elections: a larger number is damage, and soon the protocol would have no more of them."""
+"""No quorum reaches this many epochs: a higher one is corrupt, and the epoch field would soon overflow."""
 
 ControlRecord = LeaderChangeMessage | SnapshotHeaderRecord | SnapshotFooterRecord | KRaftVersionRecord | VotersRecord
-"""What the quorum tells itself, in its own log."""
+"""Records that the quorum writes for itself into the metadata log and its snapshots."""
 
 
 class QuorumState(msgspec.Struct, frozen=True):
-    """What a replica must never forget: its epoch, its vote, the leader it follows."""
+    """What a replica persists: its epoch, its vote, the leader it follows."""
 
     epoch: int = 0
     leader_id: int = NO_NODE
@@ -33,7 +33,7 @@ class QuorumState(msgspec.Struct, frozen=True):
 
 
 class KnownLeader(NamedTuple):
-    """Who leads which epoch (-1: nobody is known to), and where, as far as this replica knows."""
+    """The leader of an epoch (-1: unknown) and its endpoint, as far as this replica knows."""
 
     epoch: int
     id: int
@@ -41,11 +41,11 @@ class KnownLeader(NamedTuple):
 
 
 class FormerLeader(msgspec.Struct, frozen=True):
-    """Who led an epoch, and when this replica, which followed it, last heard from it."""
+    """The leader of an earlier epoch, and when this replica, then its follower, last had contact with it."""
 
     id: int
     epoch: int
-    heard_ms: int
+    last_contact_ms: int
 
 
 class SnapshotId(msgspec.Struct, frozen=True, order=True):
@@ -58,5 +58,5 @@ class SnapshotId(msgspec.Struct, frozen=True, order=True):
 
     @property
     def is_bootstrap(self) -> bool:
-        """The one that formatting makes: voters only, no metadata."""
+        """The snapshot 0-0 that formatting writes: the first voters, no metadata."""
         return self.end_offset == 0 and self.epoch == 0

@@ -1,8 +1,7 @@
-"""Who votes: the voter set, as configured (`controller.quorum.voters`) or as the log says (VotersRecord, KIP-853).
+"""The voter set, from the config (`controller.quorum.voters`) or from the log (VotersRecord, KIP-853).
 
-A replica is known by its key: the node's id and the id of the directory that holds its log, so that a node which has
-lost its disk is somebody new. While voters are configured (kraft.version 0) nobody knows their directories, and a voter
-is known by its id alone.
+The key of a replica is its node id and the id of the directory that holds its log: a node that has lost its disk is a
+new replica. With configured voters (kraft.version 0) the directory ids are unknown, and the node id alone is the key.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ class ReplicaKey(NamedTuple):
     directory_id: Uuid = ZERO_UUID
 
     def matches(self, known: ReplicaKey) -> bool:
-        """Whether this is the replica that is `known`, perhaps by its id alone."""
+        """Whether `known` is the key of this replica; it may lack the directory id."""
         return self.id == known.id and known.directory_id in (ZERO_UUID, self.directory_id)
 
     def __str__(self) -> str:
@@ -45,7 +44,7 @@ class Voter(msgspec.Struct, frozen=True):
     id: int
     directory_id: Uuid = ZERO_UUID
     listeners: tuple[tuple[str, Endpoint], ...] = ()
-    """(listener name, endpoint), the first of them the default for the quorum."""
+    """(listener name, endpoint); the first is the default for the quorum."""
     kraft_versions: tuple[int, int] = (0, MAX_KRAFT_VERSION)
 
     @property
@@ -57,7 +56,7 @@ class Voter(msgspec.Struct, frozen=True):
         return self.listeners[0][1] if self.listeners else None
 
     def endpoint_for(self, listener_name: str) -> Endpoint | None:
-        """At the listener of that name, otherwise at the default one."""
+        """At the listener of that name, otherwise at the default listener."""
         return dict(self.listeners).get(listener_name, self.endpoint)
 
     def supports(self, kraft_version: int) -> bool:
@@ -65,14 +64,13 @@ class Voter(msgspec.Struct, frozen=True):
 
 
 class VoterSet(msgspec.Struct, frozen=True):
-    """By id."""
-
     voters: tuple[Voter, ...]
+    """Sorted by id."""
 
     def __post_init__(self) -> None:
         ids = [voter.id for voter in self.voters]
         if ids != sorted(set(ids)):
-            raise ValueError(f"voters must be given once each, by id: {ids}")
+            raise ValueError(f"voters must be unique and sorted by id: {ids}")
 
     def __len__(self) -> int:
         return len(self.voters)
@@ -84,17 +82,16 @@ class VoterSet(msgspec.Struct, frozen=True):
         return None
 
     def voter_with_key(self, key: ReplicaKey) -> Voter | None:
-        """The voter that this replica is."""
         voter = self.voter(key.id)
         return voter if voter is not None and key.matches(voter.key) else None
 
     def describes(self, me: Voter) -> bool:
-        """Whether what is said of this voter is so. Nothing is said of somebody else."""
+        """Whether the entry of this voter has its current listeners and versions; True when it is not a voter."""
         voter = self.voter_with_key(me.key)
         return voter is None or (dict(voter.listeners), voter.kraft_versions) == (dict(me.listeners), me.kraft_versions)
 
     def with_voter(self, added: Voter) -> VoterSet:
-        """Added, or in place of the one with its id."""
+        """With this voter added, or in place of the voter with its id."""
         others = [voter for voter in self.voters if voter.id != added.id]
         return VoterSet(tuple(sorted([*others, added], key=lambda voter: voter.id)))
 
@@ -135,15 +132,14 @@ class VoterSet(msgspec.Struct, frozen=True):
 
 
 class VoterHistory:
-    """Which voters, and which kraft.version, each part of the log was written under.
+    """The voter sets and kraft.versions of all parts of the log.
 
-    Kept by whoever keeps a log, along with it: told of every control record that is appended, by whichever way, and of
-    every truncation, so that a change of voters which is cut off has never been. A change counts from its record on,
-    whether or not it is committed (KIP-853).
+    The log updates it with every control record that is appended and with every truncation, so that a change of voters
+    that is truncated is undone. A change counts from its record on, committed or not (KIP-853).
     """
 
     def __init__(self, first: VoterSet, kraft_version: int = 0) -> None:
-        """`first`: configured (kraft.version 0), or as formatting named them (kraft.version 1)."""
+        """`first`: from the config (kraft.version 0), or from formatting (kraft.version 1)."""
         self._configured = first
         self._voters: list[tuple[int, VoterSet]] = [(-1, first)]
         self._versions: list[tuple[int, int]] = [(-1, kraft_version)]
@@ -154,7 +150,7 @@ class VoterHistory:
 
     @property
     def voters_offset(self) -> int:
-        """Where the record stands that names them, -1 when none does."""
+        """Of the last VotersRecord; -1 if there is none."""
         return self._voters[-1][0]
 
     @property
@@ -162,39 +158,39 @@ class VoterHistory:
         return self._versions[-1][1]
 
     def on_record(self, offset: int, record: Message) -> None:
-        """A record of the log, in order; other kinds are passed over."""
+        """Takes the control records of the log in order; ignores other types."""
         if isinstance(record, VotersRecord):
             self._voters.append((offset, VoterSet.of_record(record)))
         elif isinstance(record, KRaftVersionRecord):
             self._versions.append((offset, record.kraft_version))
 
     def on_truncated(self, end_offset: int) -> None:
-        """The log now ends there."""
+        """The log now ends at `end_offset`."""
         while self._voters[-1][0] >= end_offset:
             self._voters.pop()
         while self._versions[-1][0] >= end_offset:
             self._versions.pop()
 
     def on_snapshot(self, end_offset: int, kraft_version: int, voters: VoterSet | None) -> None:
-        """The log begins, and ends, where a snapshot ends that was written under these."""
+        """The log starts and ends where a snapshot with these voters ends."""
         last = end_offset - 1
         self._versions = [(last, kraft_version)]
         self._voters = [(-1, self._configured) if voters is None else (last, voters)]
 
     def before(self, offset: int) -> tuple[int, VoterSet]:
-        """(kraft.version, voters) as the records below this offset say: what a snapshot that ends there tells."""
+        """(kraft.version, voters) of the records below this offset: what a snapshot that ends there contains."""
         version = next(level for at, level in reversed(self._versions) if at < offset or at == self._versions[0][0])
         voters = next(voters for at, voters in reversed(self._voters) if at < offset or at == self._voters[0][0])
         return version, voters
 
     def forget_before(self, offset: int) -> None:
-        """The log no longer reaches back below this offset, nor will it be truncated there."""
+        """The log starts at this offset now and will not be truncated below it."""
         self._voters = _from(self._voters, offset)
         self._versions = _from(self._versions, offset)
 
 
 def _from(entries: list[tuple[int, T]], offset: int) -> list[tuple[int, T]]:
-    """Those at or above the offset, and the last before them."""
+    """The entries at or above the offset, and the last one before them."""
     above = [entry for entry in entries if entry[0] >= offset]
     below = entries[: len(entries) - len(above)]
     return below[-1:] + above

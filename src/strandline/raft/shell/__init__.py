@@ -1,1 +1,1 @@
-"""Room 3 of the quorum: what a replica does. The map is in the package above."""
+"""The shell around the raft machine. The map is in the package above."""

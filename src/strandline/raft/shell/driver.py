@@ -1,17 +1,16 @@
-"""The shell around the raft machine: `Quorum` carries to the `Replica` what happens, and performs what it wants.
+"""The shell around the raft machine: `Quorum` passes inputs to the `Replica` and performs its effects.
 
-Everything that happens (a request, an answer, a timer, a finished sync, records from the controller) becomes a step in
-the inbox. One task takes them one at a time, and performs the effects of each, in order, before the next. Three effects
-are waited for (`Persist`, `Truncate`, `FinishSnapshot`); meanwhile nothing happens to the machine. The rest goes on
-beside it: syncing (`flusher`), replaying what is committed (`replay`), writing what the controller appended
-(`leadership`), talking to the others (`exchanges`), snapshots (`snapshotting`). What is committed goes to the image
-and to the rest of the node through `commits`.
+Every input (a request, a response, a timer, a finished sync, records of the controller) is a step in the input queue.
+One task takes one step at a time and performs its effects, in order, before the next. Three effects are awaited
+(`Persist`, `Truncate`, `FinishSnapshot`); meanwhile the machine gets no input. The rest runs in the background: syncs
+and truncation (`stored_log`), replay and notification of what is committed (`replay`), encoding of the controller's
+records (`appends`), requests to other nodes (`outbound_requests`), snapshots (`snapshot_generator`).
 
-    leader     append → encoded → page cache → on_appended → Flush → on_flushed → Commit → image.commit → who waits
-    others     Fetch answered → page cache → Flush → on_flushed → next Fetch; Commit → read, replay, commit → who waits
+    leader     append → encode → page cache → on_appended → Flush → on_flushed → Commit → image.commit → waiters
+    others     Fetch response → page cache → Flush → on_flushed → next Fetch; Commit → read, replay, commit → waiters
 
-What the controller sees is the `MetadataLog` port; what the rest of the node sees is `leader`, `high_watermark` and the
-three `on_` callbacks. A failing metadata disk ends it with a NodeFault: the node stops, the other voters go on.
+The controller uses the `MetadataLog` port; the rest of the node uses `leader`, `high_watermark` and the three `on_`
+callbacks. When the metadata disk fails, `run` raises a NodeFault: the node stops, the other voters go on.
 """
 
 from __future__ import annotations
@@ -40,19 +39,23 @@ from strandline.raft.machine.replica import Replica
 from strandline.raft.machine.settings import QuorumSettings
 from strandline.raft.machine.values import KnownLeader, SnapshotId
 from strandline.raft.machine.voters import Voter, VoterHistory, VoterSet
-from strandline.raft.shell import replies
-from strandline.raft.shell.accumulator import WRITE_BYTES
-from strandline.raft.shell.commits import Commits, OnCommit
-from strandline.raft.shell.cutting import restart_from_snapshot, truncate
-from strandline.raft.shell.flusher import Flusher
-from strandline.raft.shell.inbound_requests import check_known, fitted, hand_in, may_write
+from strandline.raft.shell.appends import WRITE_BYTES, LeaderTerm
+from strandline.raft.shell.inbound_requests import (
+    PendingReplies,
+    Token,
+    checked,
+    downgraded,
+    may_write,
+    reply_to,
+    reply_with_records,
+    reply_with_snapshot,
+)
 from strandline.raft.shell.input_queue import InputQueue
-from strandline.raft.shell.leadership import LeaderTerm
 from strandline.raft.shell.metrics import QuorumMetrics
 from strandline.raft.shell.outbound_requests import OutboundRequests
-from strandline.raft.shell.replay import Replay
+from strandline.raft.shell.replay import Commits, OnCommit, Replay
 from strandline.raft.shell.snapshot_generator import SnapshotGenerator, SnapshotSettings
-from strandline.raft.shell.stored_log import StoredLog
+from strandline.raft.shell.stored_log import Flusher, StoredLog, restart_from_snapshot, truncate
 from strandline.runtime.clock import Clock
 from strandline.runtime.disk import Buffer
 from strandline.runtime.metrics import Metrics
@@ -60,25 +63,26 @@ from strandline.runtime.offload import Offload
 from strandline.runtime.tasks import TaskGroup, yield_to_loop
 from strandline.runtime.watermark import Watermark
 
-# How long a leader that resigns waits for the others to hear of it.
-_RESIGN_MS: Final = 1_000
+# How long a leader that resigns waits until the other voters have acknowledged it.
+_RESIGN_TIMEOUT_MS: Final = 1_000
 
 logger = logging.getLogger(__name__)
 
 
 class Quorum:
     on_commit: OnCommit | None = None
-    """Hears what each commit touched, after the image has it and before anyone who waits for it. It may answer with
-    what is left to do: the loop breathes between the steps of that, and who waits waits for all of it."""
+    """Called with what each commit changed, after the image is committed and before waiters are woken. It may return an
+    iterator with the rest of its work: the driver yields to the event loop between its steps, and waiters wait for all
+    of them."""
     on_leading: Callable[[int], None] | None = None
-    """This node leads the epoch given, and everything committed is in the image."""
+    """Called when this node leads the given epoch and everything committed is in the image."""
     on_stepped_down: Callable[[], None] | None = None
-    """It does not any more. Called before anything else is replayed."""
+    """Called when it no longer leads, before anything else is replayed."""
 
-    # From `start` on.
+    # Set by `start`.
     _log: StoredLog
     _replica: Replica
-    _snapshotting: SnapshotGenerator
+    _snapshots: SnapshotGenerator
 
     def __init__(
         self,
@@ -95,13 +99,13 @@ class Quorum:
         settings: QuorumSettings,
         configured_voters: VoterSet | None = None,
         bootstrap: Sequence[Endpoint] = (),
-        policy: SnapshotSettings | None = None,
+        snapshot_settings: SnapshotSettings | None = None,
         append_linger_ms: int = 25,
         metrics: Metrics | None = None,
     ) -> None:
-        """`offload` belongs to the quorum alone (two threads will do), so that a busy disk pool delays no election.
+        """`offload` belongs to the quorum alone (two threads are enough), so that a busy disk pool delays no election.
 
-        `me`: this node as it would stand in a VotersRecord, a broker too: node id, directory id of the metadata log
+        `me`: this node's entry for a VotersRecord, also of a broker: node id, directory id of the metadata log
         directory, the advertised controller listeners (none for a broker). `configured_voters` is
         `controller.quorum.voters`, for a quorum whose voters are not in its log; `bootstrap` is
         `controller.quorum.bootstrap.servers`.
@@ -112,11 +116,11 @@ class Quorum:
         self._offload = offload
         self._me = me
         self._configured_voters = configured_voters
-        self._policy = policy or SnapshotSettings()
+        self._snapshot_settings = snapshot_settings or SnapshotSettings()
         self._append_linger_ms = append_linger_ms
         self._read_state = partial(read_state, me=me, is_controller=is_controller)
-        self._check_voters = partial(check_voters, me=me, is_controller=is_controller, can_ask=bool(bootstrap))
-        self._take_seat = partial(
+        self._check_voters = partial(check_voters, me=me, is_controller=is_controller, has_bootstrap=bool(bootstrap))
+        self._make_replica = partial(
             Replica,
             me,
             cluster_id,
@@ -126,31 +130,31 @@ class Quorum:
             bootstrap=bootstrap,
         )
         self._metrics = QuorumMetrics(metrics, clock)
-        self._commits = Commits(image, self._metrics, self, self._on_settled)
-        self._inbox = InputQueue(lambda: self._commits.is_reserved)
+        self._commits = Commits(image, self._metrics, self, self._on_published)
+        self._inputs = InputQueue(lambda: self._commits.is_reserved)
         self._flusher = Flusher(storage.log, offload, self._on_flushed)
         self._replay = Replay(storage, image, offload, self._commits.on_replayed)
-        self._exchanges = OutboundRequests(peers, settings.request_timeout_ms, self._on_exchange_ended)
+        self._outbound = OutboundRequests(peers, settings.request_timeout_ms, self._on_request_completed)
         self._tasks = TaskGroup()
-        self._askers = replies.PendingReplies()
+        self._replies = PendingReplies()
         self._timer: asyncio.TimerHandle | None = None
         self._leader_changed = asyncio.Event()
 
     @property
     def committed(self) -> Watermark:
-        """Of the current leadership: a new one each time, lost with NOT_CONTROLLER."""
+        """Of the current leadership: each has its own watermark, which fails with NOT_CONTROLLER when it ends."""
         return self._commits.committed
 
     @property
     def high_watermark(self) -> Watermark:
-        """How far the image is committed, whoever leads: never lost, never falls."""
+        """How far the image is committed, in whatever role: never lost, never decreases."""
         return self._commits.high_watermark
 
     @property
     def is_leader(self) -> bool:
         """Whether the controller of this node may append now."""
-        held = self._commits.leadership
-        return held is not None and held.epoch == self._replica.epoch and self._replica.is_leader
+        term = self._commits.term
+        return term is not None and term.epoch == self._replica.epoch and self._replica.is_leader
 
     @property
     def epoch(self) -> int:
@@ -158,9 +162,9 @@ class Quorum:
 
     @property
     def former_leader(self) -> tuple[int, int] | None:
-        """Its id, and when it was last heard from."""
+        """Its id, and when this node last had contact with it."""
         former = self._replica.former_leader
-        return None if former is None else (former.id, former.heard_ms)
+        return None if former is None else (former.id, former.last_contact_ms)
 
     @property
     def voters(self) -> VoterSet:
@@ -172,9 +176,9 @@ class Quorum:
 
     @property
     def end_offset(self) -> int:
-        """Where the next record will stand, whoever writes it."""
-        held = self._commits.leadership
-        return self._log.end_offset if held is None else held.accumulator.end_offset
+        """The offset of the next record."""
+        term = self._commits.term
+        return self._log.end_offset if term is None else term.accumulator.end_offset
 
     @property
     def leader(self) -> KnownLeader:
@@ -193,30 +197,32 @@ class Quorum:
         return None if log is None else log.history
 
     async def leader_other_than(self, known: KnownLeader) -> KnownLeader:
-        """Returns when who leads, in which epoch, or where, differs from `known`."""
+        """Waits until the leader, its epoch or its endpoint differs from `known`."""
         while self.leader == known:
             await self._leader_changed.wait()
         return self.leader
 
     async def start(self) -> None:
-        """Reads the disk. The image is replayed as far as the log is known to be committed, and no further."""
+        """Reads the disk. Replays the log into the image as far as it is known to be committed, and no further."""
         storage = self._storage
         try:
             history = await self._offload.run(recover, storage, self._image, self._configured_voters)
             state = await self._offload.run(self._read_state, storage, history)
-            if len(history.voters) > 1:  # a sole voter writes a new state before it says anything
-                await self._offload.run(storage.settle_state)
+            if len(history.voters) > 1:  # a sole voter writes a new quorum-state first
+                await self._offload.run(storage.sync_state)
         except (OSError, KafkaError) as error:
             raise NodeFault(f"the metadata log in {storage.path} cannot be used: {error}") from error
         self._log = StoredLog(storage, history, self._clock, lambda: self._replica.epoch)
         self._check_voters(history)
         committed = storage.committed_offset
         storage.log.advance_high_watermark(committed)
-        self._replay.rise(committed)
+        self._replay.advance(committed)
         self.high_watermark.advance(committed)
-        self._snapshotting = SnapshotGenerator(storage, self._image, history, self._clock, self._offload, self._policy)
-        self._replica = self._take_seat(self._log, state, committed=committed)
-        self._metrics.show(self._replica, self._log)
+        self._snapshots = SnapshotGenerator(
+            storage, self._image, history, self._clock, self._offload, self._snapshot_settings
+        )
+        self._replica = self._make_replica(self._log, state, committed=committed)
+        self._metrics.expose(self._replica, self._log)
         self._put(self._replica.start)
 
     async def run(self) -> None:
@@ -226,20 +232,21 @@ class Quorum:
                 self._tasks.start(self._steps(), "quorum")
                 self._tasks.start(self._flusher.run(), "quorum flushes")
                 self._tasks.start(self._replay.run(), "quorum replay")
-                self._tasks.start(self._snapshotting.run(), "quorum snapshots")
+                self._tasks.start(self._snapshots.run(), "quorum snapshots")
         except (OSError, KafkaError) as error:
             raise NodeFault(f"the metadata log in {self._storage.path} cannot be used any more: {error}") from error
         finally:
-            self._end()
+            self._stop()
 
-    def _end(self) -> None:
+    def _stop(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
         self._step_down()
-        self._askers.end()
+        self._replies.close()
 
     async def resign(self) -> None:
-        """Before a leader's node stops: asks the others to elect somebody else at once, and waits for it briefly."""
+        """Before a leader's node stops: has the other voters elect another leader at once, and waits briefly for
+        that."""
         if not self._replica.is_leader:
             return
         resigned: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -250,76 +257,74 @@ class Quorum:
             return []
 
         self._put(self._replica.resign)
-        self._inbox.put(done)
+        self._inputs.put(done)
         try:
-            async with asyncio.timeout(_RESIGN_MS / 1000):
+            async with asyncio.timeout(_RESIGN_TIMEOUT_MS / 1000):
                 await resigned
-                await self._exchanges.ended()
+                await self._outbound.wait()
         except TimeoutError:
-            logger.info("the other voters have not heard in time that this node resigns")
+            logger.info("the other voters have not acknowledged in time that this node resigned")
 
     async def write_snapshot(self) -> SnapshotId | None:
-        """Now, whatever the policy says; None when there is nothing new, or a metadata transaction is open."""
-        return await self._snapshotting.write()
+        """Writes one now; None when there is nothing new, or a metadata transaction is open."""
+        return await self._snapshots.write()
 
     async def close(self) -> None:
-        """After `run` has ended: what is synced stays, and the files are put down."""
+        """Closes the files, after `run` has ended."""
         try:
             await self._offload.run(self._storage.close)
         except (OSError, KafkaError) as error:
-            logger.warning(
-                "the metadata log could not be closed in good order, but what was synced is there: %s", error
-            )
+            logger.warning("the metadata log could not be closed cleanly, but everything synced is kept: %s", error)
 
     async def handle(self, request: Message, version: int) -> Message:
         """Vote, BeginQuorumEpoch, EndQuorumEpoch, Fetch and FetchSnapshot of the metadata log, DescribeQuorum,
         AddRaftVoter, RemoveRaftVoter, UpdateRaftVoter."""
-        check_known(request)
-        clock, replica = self._clock, self._replica
+        quorum_request = checked(request)
 
-        def hand(token: replies.Token) -> None:
-            self._inbox.put(
-                lambda: hand_in(replica, token, request, version, clock.now_ms(), clock.wall_ms()),
+        def submit(token: Token) -> None:
+            self._put(
+                lambda now_ms: self._replica.on_request(token, quorum_request, version, now_ms, self._clock.wall_ms()),
                 writes=may_write(request),
             )
 
-        return fitted(await self._askers.ask(hand), version)
+        return downgraded(await self._replies.wait(submit), version)
 
     async def upgrade_kraft_version(self, level: int) -> Message:
-        """From configured voters to voters in the log; answers an UpdateFeaturesResponse when that is committed."""
+        """From configured voters to voters in the log; returns an UpdateFeaturesResponse when that is committed."""
         upgrade = self._replica.upgrade_kraft_version
-        return await self._askers.ask(
+        return await self._replies.wait(
             lambda token: self._put(lambda now_ms: upgrade(token, level, now_ms), writes=True)
         )
 
     def reserve(self) -> int:
-        """The offset where the next append will stand; nobody else writes until `append` or `release`."""
-        return self._held().accumulator.reserve()
+        """The offset of the next append; nothing else is appended until `append` or `release`."""
+        return self._term().accumulator.reserve()
 
     def release(self) -> None:
-        if self._commits.leadership is not None:
-            self._commits.leadership.accumulator.release()
-            self._inbox.wake()
+        if self._commits.term is not None:
+            self._commits.term.accumulator.release()
+            self._inputs.wake()
 
     def append(self, records: Sequence[Message]) -> int:
-        """One atomic batch; the offset of its last record, at once. Durable when `committed` has passed it."""
+        """Appends one atomic batch; returns the offset of its last record at once. Durable when `committed` passes
+        it."""
         level = self._image.latest.metadata_version
-        last_offset = self._held().append(records, self._clock.wall_ms(), level)
-        self._inbox.wake()
+        last_offset = self._term().append(records, self._clock.wall_ms(), level)
+        self._inputs.wake()
         return last_offset
 
-    def _held(self) -> LeaderTerm:
-        if self._commits.leadership is None or not self.is_leader:
+    def _term(self) -> LeaderTerm:
+        if self._commits.term is None or not self.is_leader:
             raise KafkaError(ErrorCode.NOT_CONTROLLER, "this node does not lead the metadata quorum")
-        return self._commits.leadership
+        return self._commits.term
 
     def _put(self, on_input: Callable[[int], list[Effect]], *, writes: bool = False, first: bool = False) -> None:
-        """An input that is told the time when its turn comes."""
-        self._inbox.put(lambda: on_input(self._clock.now_ms()), writes=writes, first=first)
+        """Queues an input that takes the time at which it runs."""
+        self._inputs.put(lambda: on_input(self._clock.now_ms()), writes=writes, first=first)
 
     async def _steps(self) -> None:
         while True:
-            step = await self._inbox.next()
+            step = await self._inputs.next()
             for effect in step():
                 await self._perform(effect)
             self._set_timer()
@@ -338,19 +343,19 @@ class Quorum:
     async def _perform(self, effect: Effect) -> None:
         match effect:
             case effects.Persist(state):
-                self._storage.note_epoch(state.epoch)
+                self._storage.record_epoch(state.epoch)
                 await self._offload.run(self._storage.write_state, state, self._log.kraft_version, self._log.voters)
             case effects.Send():
-                self._exchanges.begin(effect, self._tasks)
+                self._outbound.start(effect, self._tasks)
             case effects.Reply(token, response):
-                replies.reply_to(token, response)
+                reply_to(token, response)
             case effects.ReplyWithRecords():
-                self._tasks.start_eagerly(replies.reply_with_records(effect, self._storage, self._offload))
+                self._tasks.start_eagerly(reply_with_records(effect, self._storage, self._offload))
             case effects.ReplyWithSnapshot():
-                self._snapshotting.on_asked(effect.snapshot_id)
-                replies.reply_with_snapshot(effect, self._storage)
+                self._snapshots.on_fetched(effect.snapshot_id)
+                reply_with_snapshot(effect, self._storage)
             case effects.Flush():
-                self._flusher.ask()
+                self._flusher.request()
             case effects.Truncate(offset):
                 await self._truncate(offset)
             case effects.Commit(high_watermark):
@@ -364,31 +369,31 @@ class Quorum:
             case effects.FinishSnapshot(snapshot_id):
                 await self._finish_snapshot(snapshot_id)
             case effects.LeaderChanged():
-                self._metrics.on_leader(self._replica.leader_id >= 0)
+                self._metrics.on_leader_changed(self._replica.leader_id >= 0)
                 changed, self._leader_changed = self._leader_changed, asyncio.Event()
                 changed.set()
 
     async def _commit(self, high_watermark: int) -> None:
-        if self._commits.leadership is None:
-            self._replay.rise(high_watermark)
+        if self._commits.term is None:
+            self._replay.advance(high_watermark)
         else:
-            await self._commits.settle(self._commits.leadership, high_watermark)
+            await self._commits.commit_appended(self._commits.term, high_watermark)
 
-    def _on_settled(self, offset: int) -> None:
-        self._storage.note_committed(offset)
-        self._snapshotting.on_committed(offset)
+    def _on_published(self, offset: int) -> None:
+        self._storage.record_committed(offset)
+        self._snapshots.on_committed(offset)
 
     def _lead(self, epoch: int) -> None:
         """Everything committed is in the image."""
         if not self._replica.is_leader or self._replica.epoch != epoch:
             return
-        held = LeaderTerm(epoch, self._log.end_offset, self._image.end_offset)
-        self._log.accumulator = held.accumulator
-        held.task = self._tasks.start(
-            held.writing(self._flusher.idle, self._append_linger_ms, partial(self._inbox.put, self._write_appended)),
+        term = LeaderTerm(epoch, self._log.end_offset, self._image.end_offset)
+        self._log.accumulator = term.accumulator
+        term.task = self._tasks.start(
+            term.run(self._flusher.idle, self._append_linger_ms, partial(self._inputs.put, self._write_appended)),
             "quorum appends",
         )
-        self._commits.lead(held)
+        self._commits.lead(term)
 
     def _step_down(self) -> None:
         self._replay.when_caught_up(None)
@@ -396,13 +401,13 @@ class Quorum:
         self._commits.step_down()
 
     def _write_appended(self) -> list[Effect]:
-        held = self._commits.leadership
-        if held is None or not self.is_leader:
+        term = self._commits.term
+        if term is None or not self.is_leader:
             return []
         before = self._log.end_offset
         self._log.append_encoded(WRITE_BYTES)
-        if held.accumulator.is_encoded:
-            self._inbox.put(self._write_appended)
+        if term.accumulator.is_encoded:
+            self._inputs.put(self._write_appended)
         written = self._log.end_offset - before
         if written == 0:
             return []
@@ -410,11 +415,11 @@ class Quorum:
         return self._replica.on_appended(self._clock.now_ms())
 
     def _on_flushed(self) -> None:
-        self._storage.note_committed(self._storage.log.high_watermark)
+        self._storage.record_committed(self._storage.log.high_watermark)
         self._put(lambda now_ms: self._replica.on_flushed(self._log.flushed_offset, now_ms))
 
-    def _on_exchange_ended(self, send: Send, response: Message | None, refused: bool) -> None:
-        # A node that is to vote is asked for its versions, and becomes a voter with its answer.
+    def _on_request_completed(self, send: Send, response: Message | None, refused: bool) -> None:
+        # The response of a new voter to ApiVersions makes the leader append the new voter set.
         writes = isinstance(send.request, ApiVersionsRequest)
         self._put(lambda now_ms: self._on_response(send, response, refused, now_ms), writes=writes)
 
@@ -433,24 +438,24 @@ class Quorum:
         try:
             self._storage.receive_chunk(snapshot_id, position, data)
         except UnwrittenSnapshot as refusal:
-            self._give_up_snapshot(snapshot_id, refusal)
+            self._discard_snapshot(snapshot_id, refusal)
 
     async def _finish_snapshot(self, snapshot_id: SnapshotId) -> None:
         storage, wall_ms = self._storage, self._clock.wall_ms()
         if not storage.is_receiving(snapshot_id):
-            return  # Its last piece found no room; the machine is about to hear of it.
+            return  # The disk was full for its last chunk; `on_snapshot_failed` is queued already.
         try:
             surplus = await restart_from_snapshot(self._log, storage, self._replay, self._offload, snapshot_id, wall_ms)
         except (DamagedSnapshot, UnwrittenSnapshot) as failure:
-            self._give_up_snapshot(snapshot_id, failure)
+            self._discard_snapshot(snapshot_id, failure)
             return
         self._remove(*surplus)
         self._put(lambda now_ms: self._replica.on_snapshot_loaded(snapshot_id, now_ms), first=True)
 
-    def _give_up_snapshot(self, snapshot_id: SnapshotId, failure: Exception) -> None:
-        self._storage.abandon_received()
+    def _discard_snapshot(self, snapshot_id: SnapshotId, failure: Exception) -> None:
+        self._storage.discard_received()
         why = str(failure)
         self._put(lambda now_ms: self._replica.on_snapshot_failed(snapshot_id, why, now_ms), first=True)
 
     def _remove(self, snapshots: Sequence[SnapshotId], segments: Sequence[Segment]) -> None:
-        self._tasks.start(self._offload.run(self._storage.remove_files, snapshots, segments), "quorum clean-up")
+        self._tasks.start(self._offload.run(self._storage.remove_files, snapshots, segments), "quorum file removal")

@@ -1,7 +1,7 @@
-"""What a replica of the quorum tells about itself, by the names of Kafka's raft-metrics.
+"""Metrics of a replica of the quorum, under the names of Kafka's raft-metrics.
 
-Numbers that stand somewhere anyway are read when somebody looks; times and rates are noted by the driver as things
-happen. Kafka's `current-state` is a word; here each state has a gauge that is 1 while the replica is in it.
+Gauges read the machine and the log when they are scraped; the driver records latencies and rates. Kafka's
+`current-state` is a string; here each state has a gauge that is 1 while the replica is in it.
 """
 
 from __future__ import annotations
@@ -10,14 +10,14 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final
 
+from strandline.raft.machine.log_port import ReplicaLog
 from strandline.raft.machine.replica import Replica
-from strandline.raft.shell.stored_log import StoredLog
 from strandline.runtime.clock import Clock
 from strandline.runtime.metrics import Metrics
 
 _GROUP: Final = "kafka.server:type=raft-metrics,name="
 _STATES: Final = ("unattached", "prospective", "candidate", "follower", "leader", "resigned")
-_RATE_SPAN_MS: Final = 30_000
+_RATE_PERIOD_MS: Final = 30_000
 
 
 class QuorumMetrics:
@@ -33,7 +33,7 @@ class QuorumMetrics:
         self._metrics.gauge(_GROUP + "append-records-rate", self._appended.per_second)
         self._metrics.gauge(_GROUP + "fetch-records-rate", self._fetched.per_second)
 
-    def show(self, replica: Replica, log: StoredLog) -> None:
+    def expose(self, replica: Replica, log: ReplicaLog) -> None:
         numbers: dict[str, Callable[[], float]] = {
             "current-leader": lambda: replica.leader_id,
             "current-epoch": lambda: replica.epoch,
@@ -46,10 +46,9 @@ class QuorumMetrics:
             self._metrics.gauge(_GROUP + name, read)
         for state in _STATES:
             self._metrics.gauge(_GROUP + "current-state", _is_in(replica, state), state=state)
-        self.on_leader(replica.leader_id >= 0)
+        self.on_leader_changed(replica.leader_id >= 0)
 
     def on_appended(self, count: int, end_offset: int) -> None:
-        """As leader, to the page cache."""
         self._appended.add(count)
         self._uncommitted.append((end_offset, self._clock.now_ms()))
 
@@ -65,7 +64,7 @@ class QuorumMetrics:
     def on_stepped_down(self) -> None:
         self._uncommitted.clear()
 
-    def on_leader(self, is_known: bool) -> None:
+    def on_leader_changed(self, is_known: bool) -> None:
         now_ms = self._clock.now_ms()
         if not is_known:
             if self._without_leader_since_ms is None:
@@ -76,30 +75,30 @@ class QuorumMetrics:
 
 
 class Rate:
-    """Events per second, over the last one or two spans."""
+    """Events per second, over the last one or two periods."""
 
-    __slots__ = ("_before", "_began_ms", "_clock", "_count")
+    __slots__ = ("_before", "_clock", "_count", "_period_start_ms")
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._began_ms = clock.now_ms()
+        self._period_start_ms = clock.now_ms()
         self._count = self._before = 0
 
     def add(self, count: int) -> None:
-        self._turn(self._clock.now_ms())
+        self._roll(self._clock.now_ms())
         self._count += count
 
     def per_second(self) -> float:
         now_ms = self._clock.now_ms()
-        self._turn(now_ms)
-        return (self._before + self._count) * 1000 / (now_ms - self._began_ms + _RATE_SPAN_MS)
+        self._roll(now_ms)
+        return (self._before + self._count) * 1000 / (now_ms - self._period_start_ms + _RATE_PERIOD_MS)
 
-    def _turn(self, now_ms: int) -> None:
-        spans = (now_ms - self._began_ms) // _RATE_SPAN_MS
-        if spans > 0:
-            self._before = self._count if spans == 1 else 0
+    def _roll(self, now_ms: int) -> None:
+        periods = (now_ms - self._period_start_ms) // _RATE_PERIOD_MS
+        if periods > 0:
+            self._before = self._count if periods == 1 else 0
             self._count = 0
-            self._began_ms += spans * _RATE_SPAN_MS
+            self._period_start_ms += periods * _RATE_PERIOD_MS
 
 
 def _is_in(replica: Replica, state: str) -> Callable[[], float]:

@@ -1,7 +1,7 @@
-"""Requests of this replica to the others: each is one task, and how it ended is the machine's next input.
+"""Requests of this replica to other nodes: each is one task, and its outcome is an input of the machine.
 
-A failure is told with its evidence. When a connection could not be made or was lost, the other end is dialled again: if
-that is refused, no process listens there any more. A timeout is no such evidence, whatever it came from.
+A failure comes with its evidence. When a connection could not be made or was lost, the endpoint is probed: if that is
+refused, no process listens there any more. A timeout is never such evidence.
 """
 
 from __future__ import annotations
@@ -21,55 +21,55 @@ from strandline.runtime.tasks import TaskGroup
 
 logger = logging.getLogger(__name__)
 
-# Of nodes that cannot be talked to: addresses and reasons come from others, and there is no end of them.
+# Logged reasons that are remembered. Endpoints and reasons come from other nodes: their number is unbounded.
 MAX_REPORTED: Final = 100
 
-OnEnded = Callable[[Send, Message | None, bool], None]
+OnCompleted = Callable[[Send, Message | None, bool], None]
 
 
 class OutboundRequests:
-    def __init__(self, peers: Peers, timeout_ms: int, on_ended: OnEnded) -> None:
-        """`on_ended(send, response or None, refused)`."""
+    def __init__(self, peers: Peers, timeout_ms: int, on_completed: OnCompleted) -> None:
+        """`on_completed(send, response or None, refused)`."""
         self._peers = peers
         self._timeout_ms = timeout_ms
-        self._on_ended = on_ended
-        self._complaints: dict[tuple[Endpoint, str], None] = {}
-        self._under_way: dict[asyncio.Task[None], None] = {}
+        self._on_completed = on_completed
+        self._reported: dict[tuple[Endpoint, str], None] = {}
+        self._running: dict[asyncio.Task[None], None] = {}
 
-    def begin(self, send: Send, tasks: TaskGroup) -> None:
-        task = tasks.start(self._exchange(send), f"{type(send.request).__name__} to {send.endpoint}")
-        self._under_way[task] = None
-        task.add_done_callback(self._under_way.pop)
+    def start(self, send: Send, tasks: TaskGroup) -> None:
+        task = tasks.start(self._send(send), f"{type(send.request).__name__} to {send.endpoint}")
+        self._running[task] = None
+        task.add_done_callback(self._running.pop)
 
-    async def ended(self) -> None:
-        """Returns when everything that is under way now has ended."""
-        await asyncio.gather(*self._under_way, return_exceptions=True)
+    async def wait(self) -> None:
+        """Waits until all requests that are in flight now have completed."""
+        await asyncio.gather(*self._running, return_exceptions=True)
 
-    async def _exchange(self, send: Send) -> None:
+    async def _send(self, send: Send) -> None:
         response: Message | None = None
         refused = False
         try:
             response = await self._peers.call(send.endpoint, send.request, timeout_ms=self._timeout_ms)
             if getattr(response, "error_code", ErrorCode.NONE) == ErrorCode.INCONSISTENT_CLUSTER_ID:
                 ours = getattr(send.request, "cluster_id", None)
-                self._complain(send, f"it belongs to another cluster; this node was formatted for cluster {ours}")
+                self._report(send, f"it belongs to another cluster; this node was formatted for cluster {ours}")
         except (OSError, KafkaError) as error:
             if isinstance(error, KafkaError) and error.code is ErrorCode.UNSUPPORTED_VERSION:
-                self._complain(send, error.why)
+                self._report(send, error.why)
                 response = _unsupported(send.request)
             elif not _is_timeout(error):
                 refused = await self._peers.refuses_connections(send.endpoint)
             logger.debug("%s to %s failed: %s", type(send.request).__name__, send.endpoint, error)
-        self._on_ended(send, response, refused)
+        self._on_completed(send, response, refused)
 
-    def _complain(self, send: Send, why: str) -> None:
-        """Once for each node and reason: it will be asked again and again."""
-        complaint = (send.endpoint, why)
-        if complaint not in self._complaints:
-            if len(self._complaints) >= MAX_REPORTED:
-                del self._complaints[next(iter(self._complaints))]
-            self._complaints[complaint] = None
-            logger.warning("the quorum cannot talk to %s: %s", send.endpoint, why)
+    def _report(self, send: Send, why: str) -> None:
+        """Logs once per endpoint and reason, since the request is retried forever."""
+        report = (send.endpoint, why)
+        if report not in self._reported:
+            if len(self._reported) >= MAX_REPORTED:
+                del self._reported[next(iter(self._reported))]
+            self._reported[report] = None
+            logger.warning("the quorum cannot communicate with %s: %s", send.endpoint, why)
 
 
 def _is_timeout(error: Exception) -> bool:
@@ -79,7 +79,7 @@ def _is_timeout(error: Exception) -> bool:
 
 
 def _unsupported(request: Message) -> Message:
-    """What the other would answer if it understood the question."""
+    """The response that the peer would send if it knew the request."""
     assert request.api_key is not None
     response: Any = API[request.api_key].response
     return cast(Message, response(error_code=int(ErrorCode.UNSUPPORTED_VERSION)))

@@ -1,9 +1,9 @@
-"""Snapshots from memory, beside everything else: when enough was committed since the last, or enough time went by.
+"""Snapshots of the committed image: when enough bytes were committed since the last one, or enough time has passed.
 
-Every node writes its own, leader, standby and broker: in slices, from a pinned view of the committed image, while the
-node goes on. Afterwards the oldest snapshots go, and the log before the oldest that remains (metadata.max.retention.*),
-but not while somebody fetches them: a replica that is slow would never come to the end of one.
-A snapshot tells kraft.version and voters as they were at its end, not as they are when it is written.
+Every node (leader, follower, broker) writes its own, in slices, from a pinned view of the committed image, while the
+node goes on. Then the oldest snapshots are removed, and the log before the oldest that remains
+(metadata.max.retention.*), but not while a replica fetches them: a slow one would never complete.
+A snapshot contains kraft.version and voters as of its end offset, not as of when it is written.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ from strandline.runtime.tasks import yield_to_loop
 
 # About two milliseconds of gathering and encoding.
 _SNAPSHOT_SLICE: Final = 200
-# Who fetches a snapshot asks for the next piece at once. Who has not asked for so long has given it up.
-_WANTED_MS: Final = 10_000
+# A replica that fetches a snapshot requests the next chunk at once. After this long it no longer fetches it.
+_FETCHED_MS: Final = 10_000
 
 logger = logging.getLogger(__name__)
 
@@ -51,36 +51,36 @@ class SnapshotGenerator:
         history: VoterHistory,
         clock: Clock,
         offload: Offload,
-        policy: SnapshotSettings,
+        settings: SnapshotSettings,
     ) -> None:
         self._storage = storage
         self._image = image
         self._history = history
         self._clock = clock
         self._offload = offload
-        self._policy = policy
+        self._settings = settings
         self._due = asyncio.Event()
-        self._asked_ms: dict[SnapshotId, int] = {}
+        self._fetched_ms: dict[SnapshotId, int] = {}
         latest = storage.latest_snapshot
         self._since = 0 if latest is None else latest.end_offset
 
     def on_committed(self, offset: int) -> None:
         """The image is committed below `offset`."""
-        if self._storage.log.bytes_between(self._since, offset) >= self._policy.max_bytes_between:
+        if self._storage.log.bytes_between(self._since, offset) >= self._settings.max_bytes_between:
             self._due.set()
 
-    def on_asked(self, snapshot_id: SnapshotId) -> None:
-        """Somebody fetches a piece of it."""
-        self._asked_ms[snapshot_id] = self._clock.now_ms()
+    def on_fetched(self, snapshot_id: SnapshotId) -> None:
+        """A replica has fetched a chunk of it."""
+        self._fetched_ms[snapshot_id] = self._clock.now_ms()
 
-    def _is_wanted(self, snapshot_id: SnapshotId) -> bool:
-        asked_ms = self._asked_ms.get(snapshot_id)
-        return asked_ms is not None and self._clock.now_ms() - asked_ms < _WANTED_MS
+    def _is_being_fetched(self, snapshot_id: SnapshotId) -> bool:
+        fetched_ms = self._fetched_ms.get(snapshot_id)
+        return fetched_ms is not None and self._clock.now_ms() - fetched_ms < _FETCHED_MS
 
     async def run(self) -> None:
         loop = asyncio.get_running_loop()
         while True:
-            timer = loop.call_later(self._policy.max_interval_ms / 1000, self._due.set)
+            timer = loop.call_later(self._settings.max_interval_ms / 1000, self._due.set)
             try:
                 await self._due.wait()
             finally:
@@ -89,7 +89,7 @@ class SnapshotGenerator:
             await self.write()
 
     async def write(self) -> SnapshotId | None:
-        """The committed state as a file; None when there is nothing new, or a metadata transaction is open."""
+        """Writes the committed image; None when there is nothing new, or a metadata transaction is open."""
         storage, view = self._storage, self._image.pin()
         try:
             end_offset = view.offset
@@ -100,9 +100,9 @@ class SnapshotGenerator:
             snapshot_id = SnapshotId(end_offset, storage.log.epochs.epoch_for(end_offset - 1))
             try:
                 kept = await self._write(snapshot_id, view)
-                await self._clean()
+                await self._remove_old()
             except (OSError, KafkaError) as error:
-                # Not fatal: the log has everything, and the next snapshot is a file of its own.
+                # Not fatal: the log has all records, and the next snapshot is a new file.
                 logger.warning("the metadata snapshot %s could not be written: %s", snapshot_id.file_name, error)
                 return None
             return snapshot_id if kept else None
@@ -110,7 +110,7 @@ class SnapshotGenerator:
             self._image.unpin(view)
 
     async def _write(self, snapshot_id: SnapshotId, view: View) -> bool:
-        """Cancelled in the middle it leaves a `.part` file, which the next start removes."""
+        """If cancelled it leaves a `.part` file, which the next start removes."""
         last_timestamp = await self._timestamp_before(snapshot_id.end_offset)
         kraft_version, voters = self._history.before(snapshot_id.end_offset)
         writer = self._storage.begin_snapshot(snapshot_id, view.metadata_version)
@@ -124,7 +124,7 @@ class SnapshotGenerator:
             await self._write_records(writer, view)
             await self._offload.run(writer.finish, self._clock.wall_ms())
         except OSError:
-            writer.abandon()
+            writer.discard()
             raise
         if self._storage.add_snapshot(snapshot_id):
             return True
@@ -143,7 +143,7 @@ class SnapshotGenerator:
             writer.append(slice_, self._clock.wall_ms())
 
     async def _timestamp_before(self, offset: int) -> int:
-        """Of the last batch that is in the snapshot."""
+        """The timestamp of the last batch in the snapshot."""
         while isinstance(found := self._storage.log.read(offset - 1, max_bytes=1, before_offset=offset), ColdRead):
             await self._offload.run(found.load)
         if found.slice is None:
@@ -152,13 +152,13 @@ class SnapshotGenerator:
             await self._offload.run(found.slice.file.read_at, found.slice.position, HEADER_SIZE)
         ).max_timestamp
 
-    async def _clean(self) -> None:
+    async def _remove_old(self) -> None:
         storage, wall_ms = self._storage, self._clock.wall_ms()
         surplus = await self._offload.run(storage.surplus_snapshots, wall_ms)
-        surplus = list(takewhile(lambda snapshot_id: not self._is_wanted(snapshot_id), surplus))
+        surplus = list(takewhile(lambda snapshot_id: not self._is_being_fetched(snapshot_id), surplus))
         if storage.log.truncating_to is not None:
-            return  # the next snapshot will clean up
-        segments = storage.forget(surplus, wall_ms)
-        self._asked_ms = {each: at_ms for each, at_ms in self._asked_ms.items() if each in storage.snapshots}
+            return  # after the next snapshot
+        segments = storage.drop(surplus, wall_ms)
+        self._fetched_ms = {each: at_ms for each, at_ms in self._fetched_ms.items() if each in storage.snapshots}
         self._history.forget_before(storage.log.log_start_offset)
         await self._offload.run(storage.remove_files, surplus, segments)

@@ -10,7 +10,6 @@ from strandline.protocol.messages.fetch import EpochEndOffset, FetchRequest, Fet
 from strandline.protocol.messages.quorum import FetchSnapshotRequest, FetchSnapshotResponse
 from strandline.protocol.types import Message
 from strandline.raft.disk import snapshots
-from strandline.raft.machine.answers import fetch_response, fetch_snapshot_response
 from strandline.raft.machine.effects import (
     Commit,
     FinishSnapshot,
@@ -21,10 +20,10 @@ from strandline.raft.machine.effects import (
     SnapshotChunk,
     Truncate,
 )
-from strandline.raft.machine.requests import end_epoch_request
 from strandline.raft.machine.settings import QuorumSettings
 from strandline.raft.machine.states import Follower, Prospective, Unattached
 from strandline.raft.machine.values import KnownLeader, QuorumState
+from strandline.raft.machine.wire import end_epoch_request, fetch_response, fetch_snapshot_response
 from unit.raft.memory_cluster import CLUSTER_ID, voter
 from unit.raft.single_replica import SingleReplica, only
 
@@ -127,7 +126,7 @@ def test_a_leader_that_would_undo_what_is_committed_stops_the_node() -> None:
     fetch = replica.follow(epoch=4)
     answer = replica.records_for(fetch, [], high_watermark=None)
     answer.responses[0].partitions[0].diverging_epoch = EpochEndOffset(epoch=1, end_offset=1)
-    with pytest.raises(NodeFault, match="cut to offset 1, but it is committed up to 2"):
+    with pytest.raises(NodeFault, match="truncated to offset 1, but it is committed up to 2"):
         replica.answer(fetch, answer)
     replica = SingleReplica(batches=[(1, "a"), (1, "b")], committed=2)
     fetch = replica.follow(epoch=4)
@@ -337,7 +336,7 @@ def test_a_leader_that_resigned_is_not_waited_for_because_a_snapshot_took_its_ti
     replica, snapshot_id = SingleReplica(), snapshots.SnapshotId(5, 1)
     replica.answer(told_to_take(replica, snapshot_id), piece(snapshot_id, 0, b"abcde", 5))
     resigning = end_epoch_request(CLUSTER_ID, voter(2), 1, [voter(3).key])
-    replica.machine.on_end_quorum_epoch("end", resigning, replica.now_ms)
+    replica.on_request("end", resigning, replica.now_ms)
     replica.now_ms += 10_000
     replica.log.restart_at(snapshot_id, b"abcde", 1, replica.log.voters)
     replica.machine.on_snapshot_loaded(snapshot_id, replica.now_ms)

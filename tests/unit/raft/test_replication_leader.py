@@ -29,8 +29,8 @@ from strandline.raft.machine.effects import (
     Send,
     StepDown,
 )
-from strandline.raft.machine.requests import begin_epoch_request, fetch_request, fetch_snapshot_request
 from strandline.raft.machine.states import Resigned, Unattached
+from strandline.raft.machine.wire import begin_epoch_request, fetch_request, fetch_snapshot_request
 from unit.raft.memory_cluster import CLUSTER_ID, voter
 from unit.raft.single_replica import SingleReplica, only, partition_of, the_reply
 
@@ -54,14 +54,14 @@ def ask(
         max_wait_ms=max_wait_ms,
         max_bytes=1 << 20,
     )
-    return replica.machine.on_fetch("token", request, replica.now_ms)
+    return replica.on_request("token", request, replica.now_ms)
 
 
 def test_a_fetch_is_checked_before_it_is_answered() -> None:
     replica = SingleReplica()
     replica.lead()
     assert the_reply(ask(replica, cluster_id="elsewhere")).error_code == ErrorCode.INCONSISTENT_CLUSTER_ID
-    empty = replica.machine.on_fetch("t", FetchRequest(cluster_id=CLUSTER_ID), 0)
+    empty = replica.on_request("t", FetchRequest(cluster_id=CLUSTER_ID), 0)
     assert the_reply(empty).error_code == ErrorCode.INVALID_REQUEST
     for wrong in ({"offset": -1}, {"last_epoch": -1}, {"last_epoch": 2}, {"max_wait_ms": -1}):
         assert partition_of(ask(replica, **wrong)).error_code == ErrorCode.INVALID_REQUEST, wrong  # type: ignore[arg-type]
@@ -209,7 +209,7 @@ def test_whoever_only_reads_leaves_no_trace() -> None:
     )
     request.replica_state = ReplicaState(replica_id=-1)
     request.topics[0].partitions[0].replica_directory_id = ZERO_UUID
-    assert len(only(ReplyWithRecords, replica.machine.on_fetch("t", request, 0))) == 1
+    assert len(only(ReplyWithRecords, replica.on_request("t", request, 0))) == 1
     assert replica.leader.progress == before
 
 
@@ -240,7 +240,7 @@ def test_what_ends_a_leadership_is_remembered_before_anybody_is_told() -> None:
     replica = SingleReplica()
     replica.lead()
     replica.fetched_by(2, replica.log.end_offset)
-    effects = replica.machine.on_begin_quorum_epoch("t", begin_epoch_request(CLUSTER_ID, voter(3), voter(1).key, 5), 0)
+    effects = replica.on_request("t", begin_epoch_request(CLUSTER_ID, voter(3), voter(1).key, 5), 0)
     kinds = [type(effect) for effect in effects]
     assert kinds[:3] == [Persist, StepDown, Reply]
     told = only(Reply, effects)[0].response.responses[0].partitions[0]  # type: ignore[attr-defined]
@@ -274,7 +274,7 @@ def ask_snapshot(
     replica: SingleReplica, snapshot_id: snapshots.SnapshotId, position: int, epoch: int = 3
 ) -> list[Effect]:
     request = fetch_snapshot_request(CLUSTER_ID, voter(2).key, epoch, snapshot_id, position, 4)
-    return replica.machine.on_fetch_snapshot("t", request, replica.now_ms)
+    return replica.on_request("t", request, replica.now_ms)
 
 
 def test_a_snapshot_is_handed_out_by_the_byte(with_snapshot: SingleReplica) -> None:
@@ -297,7 +297,7 @@ def test_a_snapshot_that_is_not_there_or_a_place_outside_it_is_refused(with_snap
     ]:
         answer = the_reply(ask_snapshot(with_snapshot, asked, position, epoch))
         assert answer.topics[0].partitions[0].error_code == error
-    whole = with_snapshot.machine.on_fetch_snapshot("t", FetchSnapshotRequest(cluster_id="elsewhere"), 0)
+    whole = with_snapshot.on_request("t", FetchSnapshotRequest(cluster_id="elsewhere"), 0)
     assert the_reply(whole).error_code == ErrorCode.INCONSISTENT_CLUSTER_ID
 
 

@@ -18,7 +18,7 @@ from strandline.raft.disk.batches import read_batches
 from strandline.raft.disk.storage import MetadataStorage
 from strandline.raft.machine.effects import ReplyWithRecords, ReplyWithSnapshot
 from strandline.raft.machine.values import SnapshotId
-from strandline.raft.shell.replies import PendingReplies, reply_to, reply_with_records, reply_with_snapshot
+from strandline.raft.shell.inbound_requests import PendingReplies, reply_to, reply_with_records, reply_with_snapshot
 from strandline.runtime.file_slice import FileSlice
 from unit.log.logs import truncate
 from unit.raft.test_stored_log import Made, data, snapshot_at
@@ -113,10 +113,10 @@ def test_a_snapshot_that_is_gone_is_not_found() -> None:
 def test_who_waits_when_the_quorum_ends_is_told_and_who_comes_later_too() -> None:
     async def scenario() -> None:
         askers, tokens = PendingReplies(), []
-        waiting = asyncio.create_task(askers.ask(tokens.append))
+        waiting = asyncio.create_task(askers.wait(tokens.append))
         await settle()
-        askers.end()
-        for late in (waiting, askers.ask(tokens.append)):
+        askers.close()
+        for late in (waiting, askers.wait(tokens.append)):
             with pytest.raises(KafkaError) as refusal:
                 await late
             assert refusal.value.code is ErrorCode.BROKER_NOT_AVAILABLE
@@ -128,7 +128,7 @@ def test_who_waits_when_the_quorum_ends_is_told_and_who_comes_later_too() -> Non
 def test_a_reply_to_somebody_who_has_left_is_dropped() -> None:
     async def scenario() -> None:
         askers, tokens = PendingReplies(), []
-        waiting = asyncio.create_task(askers.ask(tokens.append))
+        waiting = asyncio.create_task(askers.wait(tokens.append))
         await settle()
         waiting.cancel()
         await asyncio.gather(waiting, return_exceptions=True)

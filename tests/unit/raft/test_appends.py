@@ -9,7 +9,7 @@ import pytest
 from strandline.protocol.messages.metadata_records import ConfigRecord
 from strandline.protocol.types import Message
 from strandline.raft.disk.batches import RECORDS_PER_SLICE, MetadataBatch, read_batches
-from strandline.raft.shell.accumulator import Accumulator
+from strandline.raft.shell.appends import Accumulator
 
 
 def records(*numbers: int) -> list[Message]:
@@ -84,7 +84,7 @@ def test_a_portion_has_whole_batches_and_at_least_one() -> None:
 def test_a_reservation_ends_with_its_append_or_is_given_back() -> None:
     accumulator = Accumulator(epoch=1, end_offset=7)
     assert accumulator.reserve() == 7
-    with pytest.raises(AssertionError, match="reserved already"):
+    with pytest.raises(AssertionError, match="already reserved"):
         accumulator.reserve()
     accumulator.append(records(1), 1, 30)
     assert not accumulator.is_reserved
