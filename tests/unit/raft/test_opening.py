@@ -89,7 +89,12 @@ def test_a_damaged_snapshot_that_is_needed_is_refused_with_a_remedy_and_nothing_
         before = {name: world.disk.read(f"{PARTITION}/{name}") for name in world.disk.list(PARTITION)}
         with pytest.raises(NodeFault) as fault:
             QuorumOfOne(world)
-        for words in (checkpoints(world.disk)[-1], "cut off", "Nothing was changed", "Restore the file from a backup"):
+        for words in (
+            checkpoints(world.disk)[-1],
+            "is truncated",
+            "Nothing was changed",
+            "Restore the file from a backup",
+        ):
             assert words in str(fault.value)
         assert before == {name: world.disk.read(f"{PARTITION}/{name}") for name in world.disk.list(PARTITION)}
 
