@@ -141,7 +141,7 @@ def test_static_voters_and_brokers_need_no_quorum_option() -> None:
         (
             config(),
             {"standalone": False, "initial_controllers": "1@a:1:JEXY6aqzQY-32P5TStzaFg,1@b:1:07R5amHmR32VDA6jHkGbTA"},
-            "given once each",
+            "must be unique",
         ),
         (config(listeners="PLAINTEXT://localhost:9092,CONTROLLER://localhost:0"), {}, "needs a port of its own"),
         (config(), {"release_version": "2.8"}, "'2.8' is not a known release"),
