@@ -1,7 +1,8 @@
 """From a frame to a response: header, handler, body, authorisation, handling, encoding; and the one error boundary.
 
 `node` gives every listener a table *api key → Handler*. A connection has its frames parsed here (`parse_call`) and
-submits the calls to the request queue, which runs `serve` on them. Every kind of failure has one outcome:
+submits the calls to the request queue, which runs `serve` on them (`Route.serve`). Every kind of failure has one
+outcome:
 
 - a frame that is no request of this listener's table, or a body that does not parse: the connection is closed and the
   reason logged; only ApiVersions in an unknown version gets a response, in version 0, so that clients find a common
@@ -19,7 +20,7 @@ two bytes on the wire can be a hundred in memory.
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from functools import partial
 from typing import Any
 
@@ -68,12 +69,14 @@ class Route:
         "max_version",
         "min_version",
         "pipelined",
+        "serve",
         "time_ms",
     )
 
-    def __init__(self, handler: Handler, metrics: Metrics) -> None:
+    def __init__(self, handler: Handler, metrics: Metrics, serve: Callable[[Call], Coroutine[Any, Any, None]]) -> None:
         api = handler.api
         self.handler = handler
+        self.serve = serve
         self.api = api
         self.min_version = api.min_version
         self.max_version = api.max_version
@@ -87,12 +90,11 @@ Routes = Mapping[int, Route]
 
 
 class Dispatch:
-    """One for the whole server, which sets `queue` after it has built both."""
-
-    queue: RequestQueue
+    """One for the whole server."""
 
     def __init__(
         self,
+        queue: RequestQueue,
         clock: Clock,
         offload: Offload,
         metrics: Metrics,
@@ -100,6 +102,7 @@ class Dispatch:
         max_elements: int,
         authorise: Callable[[Call, Any], None] | None = None,
     ) -> None:
+        self._queue = queue
         self._clock = clock
         self._offload = offload
         self._max_elements = max_elements
@@ -108,7 +111,7 @@ class Dispatch:
         self._authorise = authorise  # raises KafkaError to deny
 
     def routes(self, handlers: Mapping[int, Handler]) -> Routes:
-        return {int(key): Route(handler, self._metrics) for key, handler in handlers.items()}
+        return {int(key): Route(handler, self._metrics, self.serve) for key, handler in handlers.items()}
 
     def parse_call(self, routes: Routes, caller: Caller, frame: bytearray, now_ms: int) -> Call:
         """The call that a frame carries, its body not decoded yet; raises RejectedFrame."""
@@ -124,7 +127,7 @@ class Dispatch:
             raise RejectedFrame(
                 f"{route.api.name} version {version} is not served (only {route.min_version} to {route.max_version})"
             )
-        return Call(caller, self.queue, route, frame, header, body_position, now_ms)
+        return Call(caller, self._queue, route, frame, header, body_position, now_ms)
 
     async def serve(self, call: Call) -> None:
         route = call.route
@@ -143,7 +146,7 @@ class Dispatch:
             if not call.has_response:
                 # Closed above already, unless the handler was cancelled while it waited.
                 call.caller.close(f"{call!r}: ended without a response")
-            self.queue.release(call)
+            self._queue.release(call)
             now_ms = self._clock.now_ms()
             route.time_ms.record(now_ms - call.received_ms, now_ms)
 

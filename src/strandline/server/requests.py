@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -156,14 +156,12 @@ class _ListenerQueue:
 class RequestQueue:
     def __init__(
         self,
-        serve: Callable[[Call], Coroutine[Any, Any, None]],
         tasks: TaskGroup,
         clock: Clock,
         settings: ServerSettings,
         metrics: Metrics,
         lag: LoopLag,
     ) -> None:
-        self._serve = serve
         self._tasks = tasks
         self._clock = clock
         self._lag = lag
@@ -262,7 +260,7 @@ class RequestQueue:
         call.stage = RUNNING
         call.listener_queue.running += 1
         try:
-            call.task = self._tasks.start_eagerly(self._serve(call))
+            call.task = self._tasks.start_eagerly(call.route.serve(call))
         except asyncio.CancelledError:
             # The handler was cancelled while it waited; dispatch has closed the connection already.
             call.task = None

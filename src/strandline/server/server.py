@@ -42,14 +42,12 @@ class Server:
         self.lag = LoopLag(metrics.window("strandline.runtime:type=EventLoop,name=StepTimeUs"))
         metrics.gauge("strandline.runtime:type=EventLoop,name=LongestStepMs", self.lag.longest_ms)
         self._on_fault = on_fault or _log_fault
-        dispatch = Dispatch(
-            world.clock, world.offload, metrics, self._on_fault, settings.max_request_elements, authorise
+        self._queue = RequestQueue(self._tasks, world.clock, settings, metrics, self.lag)
+        self._dispatch = Dispatch(
+            self._queue, world.clock, world.offload, metrics, self._on_fault, settings.max_request_elements, authorise
         )
-        self._queue = RequestQueue(dispatch.serve, self._tasks, world.clock, settings, metrics, self.lag)
-        dispatch.queue = self._queue
-        self._dispatch = dispatch
         self._processor = Processor(
-            world.clock, world.offload, self._tasks, settings, metrics, self.lag, self._queue, dispatch
+            world.clock, world.offload, self._tasks, settings, metrics, self.lag, self._queue, self._dispatch
         )
         self._acceptors: list[Acceptor] = []
         self.ports: dict[str, int] = {}  # by listener name, known once started
