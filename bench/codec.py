@@ -1,6 +1,6 @@
-"""Microseconds per message for the messages that every client sends all day: `python bench/codec.py`.
+"""Microseconds to decode and encode the most frequent messages: `python bench/codec.py`.
 
-Each line is the best of several rounds, so that a noisy machine shows the code rather than its neighbours.
+Each line is the best of several rounds, to exclude the noise of other processes.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""How fast the controller decides and how fast its records are read back: `python bench/controller.py`.
+"""The speed of controller decisions and of replaying their records: `python bench/controller.py`.
 
-One process, no network and no disk: what is measured is the controller's own work, from the request to the records that
-are encoded for the log, and the way back from bytes into the image. The log commits everything at once. `--partitions`
-gives the sizes of the failing broker, `--snapshot` the size of the snapshot.
+One process, no network and no disk: it measures the controller's own work, from the request to the encoded records,
+and replaying these records into the image. The log commits immediately. `--partitions` gives the numbers of partitions
+of the fenced broker, `--snapshot` the size of the snapshot.
 
-Every line is one run. The longest pause is the longest time for which nobody else had a turn on the event loop; that of
-the fenced broker is mostly the commit of its largest batch.
+Every line is one run. The longest pause is the longest step of the event loop; that of the fenced broker is mostly the
+commit of its largest batch.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ SLICE = 500
 
 
 class InstantLog:
-    """A metadata log in memory: encoded, and committed with the next turn of the loop."""
+    """A metadata log in memory that commits in the next iteration of the event loop."""
 
     def __init__(self, image: Image) -> None:
         self._image = image
@@ -87,7 +87,7 @@ class InstantLog:
 
 
 class Cluster:
-    """Three brokers and as many partitions as are asked for, all led by broker 1."""
+    """Three brokers and a number of partitions, all led by broker 1."""
 
     def __init__(self) -> None:
         self.image = Image()
@@ -101,17 +101,17 @@ class Cluster:
         await self.controller.activate()
         for broker_id in BROKERS:
             await self.controller.register_broker(_registration(broker_id))
-            await self.beat(broker_id)
+            await self.heartbeat(broker_id)
         for first in range(0, partitions, PER_TOPIC):
             await self.create(f"topic-{first}", min(PER_TOPIC, partitions - first))
 
     async def create(self, name: str, partitions: int) -> None:
         assignments = [CreatableReplicaAssignment(index, list(BROKERS)) for index in range(partitions)]
         topic = CreatableTopic(name=name, num_partitions=-1, replication_factor=-1, assignments=assignments)
-        answer = await self.controller.create_topics(CreateTopicsRequest(topics=[topic]))
-        assert answer.topics[0].error_code == ErrorCode.NONE, answer.topics[0].error_message
+        response = await self.controller.create_topics(CreateTopicsRequest(topics=[topic]))
+        assert response.topics[0].error_code == ErrorCode.NONE, response.topics[0].error_message
 
-    async def beat(self, broker_id: int, *, want_fence: bool = False) -> None:
+    async def heartbeat(self, broker_id: int, *, want_fence: bool = False) -> None:
         broker = self.image.latest.broker(broker_id)
         assert broker is not None
         request = BrokerHeartbeatRequest(
@@ -122,8 +122,8 @@ class Cluster:
         )
         await self.controller.broker_heartbeat(request)
 
-    async def report(self, index: int, isr: Sequence[int]) -> None:
-        """The leader of one partition tells who is in sync."""
+    async def alter_partition(self, index: int, isr: Sequence[int]) -> None:
+        """Sends AlterPartition for one partition, as its leader."""
         topic = self.image.latest.topic("topic-0")
         broker = self.image.latest.broker(1)
         assert topic is not None
@@ -138,8 +138,8 @@ class Cluster:
         )
         topics = [AlterPartitionRequestTopicData(topic_id=topic.id, partitions=[data])]
         request = AlterPartitionRequest(broker_id=1, broker_epoch=broker.epoch, topics=topics)
-        answer = await self.controller.alter_partition(request)
-        assert answer.topics[0].partitions[0].error_code == ErrorCode.NONE
+        response = await self.controller.alter_partition(request)
+        assert response.topics[0].partitions[0].error_code == ErrorCode.NONE
 
 
 def _registration(broker_id: int) -> BrokerRegistrationRequest:
@@ -190,7 +190,7 @@ async def decisions(count: int) -> None:
 
     async def one_by_one() -> None:
         for number in range(count):
-            await cluster.report(number % PER_TOPIC, (1, 2) if number // PER_TOPIC % 2 == 0 else BROKERS)
+            await cluster.alter_partition(number % PER_TOPIC, (1, 2) if number // PER_TOPIC % 2 == 0 else BROKERS)
 
     async def create_one_by_one() -> None:
         for number in range(count):
@@ -214,14 +214,14 @@ async def failover(partitions: int) -> None:
     line(f"{partitions:,} partitions created, three replicas", took, "s", f"longest pause {pause_ms:.1f} ms")
     freeze_long_lived_objects()
     for title, work in (
-        (f"broker that led {partitions:,} partitions fenced", cluster.beat(1, want_fence=True)),
-        ("  … and unfenced", cluster.beat(1)),
+        (f"broker that led {partitions:,} partitions fenced", cluster.heartbeat(1, want_fence=True)),
+        ("  … and unfenced", cluster.heartbeat(1)),
     ):
         batches = len(cluster.log.batches)
         took, pause_ms = await timed(work)
         records = [len(batch) for batch in cluster.log.batches[batches:]]
-        told = f"{sum(records):,} records in {len(records)} batches, longest pause {pause_ms:.1f} ms"
-        line(title, took, "s", told)
+        details = f"{sum(records):,} records in {len(records)} batches, longest pause {pause_ms:.1f} ms"
+        line(title, took, "s", details)
     for title, kind in (("  … and a look for preferred leaders", 0), ("  … and a look for any leader", 1)):
         request = ElectLeadersRequest(election_type=kind, topic_partitions=None)
         took, pause_ms = await timed(cluster.controller.elect_leaders(request))
@@ -230,7 +230,7 @@ async def failover(partitions: int) -> None:
 
 
 def replay(batches: Iterable[Sequence[Message]]) -> None:
-    """What a standby, a broker and a restart do: from bytes into an image."""
+    """Replays encoded batches into an image, as standby controllers, brokers and restarts do."""
     encoded: list[tuple[int, bytearray]] = []
     count = 0
     began = perf_counter()
@@ -262,14 +262,14 @@ async def snapshot(partitions: int, directory: str) -> None:
     writer = SnapshotWriter(SystemDisk(), path, epoch=1, metadata_version=LATEST_METADATA_VERSION)
     began = perf_counter()
     writer.begin(last_timestamp=0, wall_ms=0)
-    portion: list[Message] = []
+    records: list[Message] = []
     for record in cluster.image.records(view):
-        portion.append(record)
-        if len(portion) == SLICE:
-            writer.append(portion, 0)
-            portion = []
-    if portion:
-        writer.append(portion, 0)
+        records.append(record)
+        if len(records) == SLICE:
+            writer.append(records, 0)
+            records = []
+    if records:
+        writer.append(records, 0)
     writer.finish(0)
     line(f"snapshot of {partitions:,} partitions written", perf_counter() - began, "s", f"{writer.size_bytes:,} bytes")
     began = perf_counter()
@@ -277,7 +277,7 @@ async def snapshot(partitions: int, directory: str) -> None:
     loaded.load(read_snapshot(SystemDisk(), path).records(), cluster.log.end_offset)
     took = perf_counter() - began
     line(f"snapshot of {partitions:,} partitions loaded", took, "s", f"{partitions / took:,.0f} partitions/s")
-    assert loaded.committed.topic_count() == cluster.image.committed.topic_count()
+    assert len(list(loaded.committed.topics())) == len(list(cluster.image.committed.topics()))
 
 
 def main() -> None:

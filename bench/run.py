@@ -1,8 +1,8 @@
-"""The table: both servers, the same settings, the same load, one run.
+"""Compares Strandline with Apache Kafka, with the same configs and load, and prints a table.
 
-Every throughput line follows a warm-up of its server, and is measured `--rounds` times in turns (Kafka, Strandline,
-Kafka, …) so that a noisy minute hits both. Printed: the median of each, the spread, and the ratio of the medians. All
-of that with a page cache that is full: `bench/memory.py` says why.
+Every throughput line follows a warm-up of its server, and is measured `--rounds` times alternately (Kafka, Strandline,
+Kafka, …) so that noise affects both. The table has the median of each, the range, and the ratio of the medians. The
+page cache is filled first: see `bench/page_cache.py`.
 """
 
 from __future__ import annotations
@@ -20,10 +20,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from bench.cluster import ClusterBench, growth
-from bench.load import Load
-from bench.memory import fill_page_cache
-from bench.processes import REPOSITORY, Kafka, Server, Strandline
+from bench.java_load import JavaLoad
+from bench.kafka_jars import OracleMissing, classpath
+from bench.page_cache import fill_page_cache
+from bench.single_node import Kafka, Server, Strandline
+from bench.three_node_bench import ThreeNodeBench, growth
 
 PARTITIONS = 6
 TITLE = 62
@@ -56,7 +57,7 @@ class Line:
 class Bench:
     def __init__(self, directory: Path, classpath: str, scale: float, rounds: int) -> None:
         self.directory = directory
-        self.load = Load(classpath)
+        self.load = JavaLoad(classpath)
         self.scale = scale
         self.rounds = rounds
         self.servers: list[Server] = [
@@ -168,16 +169,16 @@ class Bench:
             self.note(server, "restart after kill -9, 5,000 partitions", "s", server.start())
 
     def cluster(self, sizes: list[int]) -> None:
-        """Three nodes of each kind; the single ones are no longer needed."""
+        """Three nodes of each; the single nodes are no longer needed."""
         self.close()
-        ClusterBench(self.directory, self.load.classpath, self.rounds, sizes, self.note_of).run()
+        ThreeNodeBench(self.directory, self.load.classpath, self.rounds, sizes, self.note_of).run()
 
     def report(self) -> str:
         header = f"{'':<{TITLE}} {'':<10} {'Apache Kafka 4.3.1':>28} {'Strandline':>28} {'ratio':>9}"
         lines = [line for line in self.lines.values() if line.kafka and line.strandline]
         table = "\n".join([header, *(line.text() for line in lines)])
-        told = [(line.title, line.unit, line.kafka, line.strandline) for line in lines]
-        return table + "\n\n" + growth(told) if any(" partitions: " in line.title for line in lines) else table
+        measured = [(line.title, line.unit, line.kafka, line.strandline) for line in lines]
+        return table + "\n\n" + growth(measured) if any(" partitions: " in line.title for line in lines) else table
 
     def close(self) -> None:
         for server in self.servers:
@@ -188,21 +189,22 @@ class Bench:
 def main() -> int:
     parser = argparse.ArgumentParser(prog="bench/run", description=__doc__)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--scale", type=float, default=1.0, help="0.05 for a look that takes minutes")
+    parser.add_argument("--scale", type=float, default=1.0, help="0.05 for a run of minutes")
     parser.add_argument(
         "--only", default="", help="comma-separated: produce,consume,librdkafka,single,latency,memory,many,cluster"
     )
-    parser.add_argument("--sizes", default="1000,5000,20000", help="partitions of the cluster, in thousands")
+    parser.add_argument(
+        "--sizes", default="1000,5000,20000", help="numbers of partitions of the three nodes, multiples of 1000"
+    )
     parser.add_argument("--json", type=Path, help="also write the numbers here")
     options = parser.parse_args()
-    if shutil.which("java") is None or shutil.which("mvn") is None:
-        print("bench: Java 17 and Maven are needed to run Apache Kafka beside us", file=sys.stderr)
+    try:
+        kafka = classpath()
+    except OracleMissing as missing:
+        print(f"bench: Java 17 and Maven are needed to run Apache Kafka: {missing}", file=sys.stderr)
         return 1
-    sys.path.insert(0, str(REPOSITORY / "tests"))
-    from oracle.kafka_jars import classpath
-
     directory = Path(tempfile.mkdtemp(prefix="strandline-bench-"))
-    bench = Bench(directory, classpath(), options.scale, options.rounds)
+    bench = Bench(directory, kafka, options.scale, options.rounds)
     stages: dict[str, Callable[[], None]] = {
         "produce": lambda: [bench.producing(*what) for what in PRODUCE] and None,
         "consume": lambda: [bench.consuming(*what) for what in CONSUME] and None,
@@ -230,7 +232,7 @@ def main() -> int:
     return 0
 
 
-# (record size, records, codec): two gigabytes each, so that a run lasts long enough to be one.
+# (record size, records, codec): two gigabytes each, so that a run takes long enough.
 PRODUCE = [(1000, 2_000_000, "none"), (1000, 2_000_000, "lz4"), (100, 15_000_000, "none"), (100, 15_000_000, "lz4")]
 CONSUME = [(1000, 2_000_000), (100, 15_000_000)]
 

@@ -5,7 +5,7 @@ import java.util.Properties;
 import org.apache.kafka.clients.consumer.KafkaConsumer;
 import org.apache.kafka.common.TopicPartition;
 
-/** Reads a topic from its beginning without a group and says how fast: arguments bootstrap, topic, records. */
+/** Consumes a topic from its start without a group and prints the rate: arguments bootstrap, topic, records. */
 public class AssignedConsumer {
     public static void main(String[] args) {
         long wanted = Long.parseLong(args[2]);

@@ -18,8 +18,8 @@ import org.apache.kafka.raft.LeaderAndEpoch;
 import org.apache.kafka.server.common.ApiMessageAndVersion;
 
 /**
- * Kafka's own image of a metadata log or snapshot: arguments kind, file. Prints records, the seconds of the first time
- * (as at the start of a node) and of the fifth (as in a node that runs), and partitions.
+ * Replays a metadata log or snapshot by Kafka's own classes: arguments kind, file. Prints records, the seconds of the
+ * first replay (cold, as at the start of a node) and of the fifth (warm), and partitions.
  */
 public class MetadataReplay {
     private static MetadataImage image = MetadataImage.EMPTY;
@@ -39,7 +39,7 @@ public class MetadataReplay {
                 image.topics().topicsById().values().stream().mapToInt(topic -> topic.partitions().size()).sum());
     }
 
-    /** As a broker follows: batch by batch, an image whenever it has caught up, which is at the end. */
+    /** As a broker does: batch by batch, with one image at the end of the log. */
     private static long log(File file) throws Exception {
         MetadataBatchLoader loader = new MetadataBatchLoader(new LogContext(), Time.SYSTEM, (message, cause) -> {
             throw new IllegalStateException(message, cause);

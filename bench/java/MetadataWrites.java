@@ -12,9 +12,9 @@ import org.apache.kafka.common.KafkaFuture;
 import org.apache.kafka.common.config.ConfigResource;
 
 /**
- * Metadata writes as fast as they are acknowledged: arguments bootstrap, count, clients. Every client has connections of
- * its own and one write under way. Prints topics created per second (each a request of its own), settings altered per
- * second, and how many writes failed.
+ * Metadata writes as fast as they are acknowledged: arguments bootstrap, count, clients. Every client has its own
+ * connections and one write in flight. Prints topics created per second (one request each), configs altered per second,
+ * and the number of failed writes.
  */
 public class MetadataWrites {
     private static final AtomicInteger FAILED = new AtomicInteger();

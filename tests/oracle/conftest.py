@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from oracle import kafka_jars
+from bench import kafka_jars
 
 HERE = Path(__file__).resolve().parent
 

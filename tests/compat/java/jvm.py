@@ -11,7 +11,7 @@ import subprocess
 from pathlib import Path
 from typing import NamedTuple, Self
 
-from oracle.kafka_jars import BUILD
+from bench.kafka_jars import BUILD
 from oracle.kafka_server import QUICK
 
 PROGRAMS = Path(__file__).resolve().parent / "programs"

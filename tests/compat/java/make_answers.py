@@ -1,6 +1,6 @@
 """Writes answers.txt: what the Java client's checks find at Apache Kafka 4.3.1, a line for each.
 
-    PYTHONPATH=src:tests .venv/bin/python -m compat.java.make_answers
+    PYTHONPATH=src:tests:. .venv/bin/python -m compat.java.make_answers
 
 Kafka runs on a directory that we formatted, so that it has the same features as our node.
 """
@@ -10,9 +10,9 @@ from __future__ import annotations
 import tempfile
 from pathlib import Path
 
+from bench.kafka_jars import classpath
 from compat.java.conftest import SETTINGS
 from compat.java.jvm import compiled, java
-from oracle.kafka_jars import classpath
 from oracle.kafka_server import kafka_server, node_of_its_own
 
 ANSWERS = Path(__file__).resolve().parent / "answers.txt"

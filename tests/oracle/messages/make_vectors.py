@@ -1,6 +1,6 @@
 """Writes tests/unit/protocol/vectors.txt.xz: messages of Kafka's making, for machines without Java.
 
-PYTHONPATH=src:tests python -m oracle.messages.make_vectors
+PYTHONPATH=src:tests:. python -m oracle.messages.make_vectors
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 
-from oracle import kafka_jars
+from bench import kafka_jars
 from oracle.messages.kafka_messages import ask, make
 from strandline.protocol.types import Message
 from unit.protocol.random_messages import every_message

@@ -1,7 +1,7 @@
-"""librdkafka as load, in a process of its own: `python -m bench.rdkafka produce|consume BOOTSTRAP TOPIC RECORDS SIZE`.
+"""Load by librdkafka in a process: `python -m bench.librdkafka_load produce|consume BOOTSTRAP TOPIC RECORDS SIZE`.
 
-Prints records per second. The Python around librdkafka is the limit of what it can ask for, so the line compares what a
-Python user of it gets, and what that costs the server.
+Prints records per second. The Python code around librdkafka limits the rate, so the line compares the rate of a Python
+user, and its CPU cost on the server.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def produce(bootstrap: str, topic: str, records: int, size: int) -> float:
             except BufferError:
                 producer.poll(0.01)
     if producer.flush(120):
-        raise SystemExit("not everything was acknowledged")
+        raise SystemExit("not all records were acknowledged")
     return records / (time.perf_counter() - began)
 
 
@@ -34,7 +34,7 @@ def consume(bootstrap: str, topic: str, records: int, size: int) -> float:
             "bootstrap.servers": bootstrap,
             "group.id": "bench",
             "enable.auto.commit": False,
-            # How long the client rests when its queue is full. By default a second: the line would count naps.
+            # The wait of the client when its queue is full; the default of a second would dominate the result.
             "fetch.queue.backoff.ms": 10,
         }
     )

@@ -1,7 +1,7 @@
-"""One metadata log and one snapshot, read into memory by us and by Kafka's own classes, each in a fresh process.
+"""Replays a metadata log and a snapshot by Strandline and by Kafka's own classes, each in a fresh process.
 
-`python -m bench.replay log|snapshot FILE` is our side of it: prints records, the seconds of the first time (as at the
-start of a node) and of the fifth (as in a node that runs), and partitions.
+`python -m bench.metadata_replay log|snapshot FILE` replays by Strandline and prints: records, the seconds of the first
+replay (cold, as at the start of a node) and of the fifth (warm), and partitions.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from bench.processes import REPOSITORY
+from bench.single_node import REPOSITORY
 from strandline.metadata.image import Image
 from strandline.metadata.record_versions import LATEST_METADATA_VERSION
 from strandline.model.ids import Uuid
@@ -37,7 +37,7 @@ EPOCH = 1
 
 
 def write_log(home: Path, partitions: int) -> Path:
-    """Topics and their partitions, then a new ISR and a new leader for each of them."""
+    """Writes topics and their partitions, then a new ISR and a new leader for each partition."""
     storage = MetadataStorage.open(SystemDisk(), str(home), wall_ms=1)
     offset = 0
     for records in _sliced(_history(partitions)):
@@ -71,8 +71,8 @@ class Replayed:
     fifth_s: float
 
 
-def by_us(kind: str, file: Path) -> Replayed:
-    command = [sys.executable, "-m", "bench.replay", kind, str(file)]
+def by_strandline(kind: str, file: Path) -> Replayed:
+    command = [sys.executable, "-m", "bench.metadata_replay", kind, str(file)]
     printed = subprocess.run(command, check=True, capture_output=True, text=True, cwd=REPOSITORY).stdout
     return _read(printed)
 

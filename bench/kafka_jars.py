@@ -1,7 +1,7 @@
-"""Apache Kafka's jars: resolved by Maven once into build/oracle/lib, shared by every oracle test and by the bench.
+"""Apache Kafka's jars, resolved by Maven once into build/oracle/lib; used by the bench and by the oracle tests.
 
-`jars()` answers the directory, `classpath()` what java wants to hear; both raise `OracleMissing` when this machine
-cannot have them. Under pytest use the `kafka_classpath` fixture of conftest.py, which skips (or fails, when
+`jars()` returns the directory, `classpath()` the argument of `java -cp`; both raise `OracleMissing` if Java, Maven or
+the jars are not available. Tests use the fixture `kafka_classpath`, which then skips (or fails, with
 STRANDLINE_REQUIRE_ORACLE=1).
 """
 
@@ -14,14 +14,14 @@ import subprocess
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-BUILD = HERE.parents[1] / "build" / "oracle"
+BUILD = HERE.parent / "build" / "oracle"
 LIB = BUILD / "lib"
 POM = HERE / "pom.xml"
 MAVEN_TIMEOUT_S = 600
 
 
 class OracleMissing(Exception):
-    """Java, Maven or the artifacts are not to be had here."""
+    """Java, Maven or the jars are not available on this machine."""
 
 
 def classpath() -> str:
@@ -33,14 +33,14 @@ def jars() -> Path:
         if shutil.which(tool) is None:
             raise OracleMissing(f"{tool} is not installed")
     BUILD.mkdir(parents=True, exist_ok=True)
-    wanted = hashlib.sha256(POM.read_bytes()).hexdigest()
+    expected = hashlib.sha256(POM.read_bytes()).hexdigest()
     complete = BUILD / "lib.complete"
-    # Test processes start together: one resolves, the others wait for it.
+    # Test processes start together: one of them resolves the jars, the others wait for it.
     with open(BUILD / "lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        if not (complete.exists() and complete.read_text() == wanted and LIB.is_dir()):
+        if not (complete.exists() and complete.read_text() == expected and LIB.is_dir()):
             _resolve()
-            complete.write_text(wanted)
+            complete.write_text(expected)
     return LIB
 
 

@@ -1,30 +1,38 @@
-"""Both servers as processes, and what they cost: CPU seconds and resident memory from /proc."""
+"""One node of Strandline or of Apache Kafka as a process, and its CPU time and resident memory from /proc."""
 
 from __future__ import annotations
 
 import os
 import signal
-import socket
 import subprocess
 import time
 from dataclasses import dataclass
 from pathlib import Path
+
+from strandline.launch.ports import random_free_port
+from strandline.launch.readiness import live_brokers
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 _TICKS = os.sysconf("SC_CLK_TCK")
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+CLUSTER_ID = "4L6g3nShT-eMCtK--X86sw"
+KAFKA_OPTIONS = ("-Xms1g", "-Xmx1g", "-XX:+UseG1GC")
+
+
+def cpu_seconds(pid: int) -> float:
+    fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
+    return (int(fields[11]) + int(fields[12])) / _TICKS
+
+
+def resident_mb(pid: int) -> float:
+    return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * _PAGE / 1e6
 
 
 @dataclass
 class Server:
-    """A node under test. `start` returns the seconds until it serves metadata."""
+    """A node under test."""
 
     name: str
     directory: Path
@@ -38,8 +46,8 @@ class Server:
 
     def prepare(self) -> None:
         self.directory.mkdir(parents=True, exist_ok=True)
-        self.port = free_port()
-        controller = free_port()
+        self.port = random_free_port("127.0.0.1")
+        controller = random_free_port("127.0.0.1", {self.port})
         self.properties.write_text(
             "\n".join(
                 [
@@ -55,7 +63,7 @@ class Server:
                 ]
             )
         )
-        self._run_to_end(self.format_command)
+        subprocess.run(self.format_command, check=True, stdout=subprocess.DEVNULL)
 
     @property
     def properties(self) -> Path:
@@ -63,23 +71,21 @@ class Server:
 
     @property
     def format_command(self) -> list[str]:
-        raise TypeError("a server is either Kafka or Strandline")
+        raise NotImplementedError
 
     @property
     def command(self) -> list[str]:
-        raise TypeError("a server is either Kafka or Strandline")
-
-    def _run_to_end(self, command: list[str]) -> None:
-        subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+        raise NotImplementedError
 
     def start(self, timeout_s: float = 120) -> float:
+        """Seconds until the node serves Metadata."""
         log = (self.directory / "server.log").open("ab")
         began = time.perf_counter()
         self.process = subprocess.Popen(self.command, stdout=log, stderr=log)
         while time.perf_counter() - began < timeout_s:
             if self.process.poll() is not None:
-                raise RuntimeError(f"{self.name} stopped at start-up; see {self.directory}/server.log")
-            if serves_metadata(self.port):
+                raise RuntimeError(f"{self.name} exited during start-up; see {self.directory}/server.log")
+            if live_brokers("127.0.0.1", self.port, 5.0):
                 return time.perf_counter() - began
             time.sleep(0.01)
         raise TimeoutError(f"{self.name} does not serve after {timeout_s} s")
@@ -94,12 +100,11 @@ class Server:
 
     def cpu_seconds(self) -> float:
         assert self.process is not None
-        fields = Path(f"/proc/{self.process.pid}/stat").read_text().rsplit(")", 1)[1].split()
-        return (int(fields[11]) + int(fields[12])) / _TICKS
+        return cpu_seconds(self.process.pid)
 
     def resident_mb(self) -> float:
         assert self.process is not None
-        return int(Path(f"/proc/{self.process.pid}/statm").read_text().split()[1]) * _PAGE / 1e6
+        return resident_mb(self.process.pid)
 
 
 class Kafka(Server):
@@ -107,48 +112,24 @@ class Kafka(Server):
     def format_command(self) -> list[str]:
         return [
             "java", "-cp", self.classpath, "kafka.tools.StorageTool", "format", "--standalone",
-            "-t", "4L6g3nShT-eMCtK--X86sw", "-c", str(self.properties),
+            "-t", CLUSTER_ID, "-c", str(self.properties),
         ]  # fmt: skip
 
     @property
     def command(self) -> list[str]:
-        return ["java", "-Xms1g", "-Xmx1g", "-XX:+UseG1GC", "-cp", self.classpath, "kafka.Kafka", str(self.properties)]
+        return ["java", *KAFKA_OPTIONS, "-cp", self.classpath, "kafka.Kafka", str(self.properties)]
 
 
 class Strandline(Server):
-    """Through the launcher, as a user starts it."""
+    """Started by the launcher script, as by a user."""
 
     @property
     def format_command(self) -> list[str]:
         return [
             str(REPOSITORY / "strandline"), "storage", "format", "--standalone",
-            "--cluster-id", "4L6g3nShT-eMCtK--X86sw", "-c", str(self.properties),
+            "--cluster-id", CLUSTER_ID, "-c", str(self.properties),
         ]  # fmt: skip
 
     @property
     def command(self) -> list[str]:
         return [str(REPOSITORY / "strandline"), "server", str(self.properties)]
-
-
-def serves_metadata(port: int) -> bool:
-    """One Metadata v1 request for no topics, answered."""
-    request = bytes.fromhex("0003000100000001000000000000")
-    try:
-        with socket.create_connection(("127.0.0.1", port), 1) as connection:
-            connection.sendall(len(request).to_bytes(4, "big") + request)
-            connection.settimeout(5)
-            size = int.from_bytes(_exactly(connection, 4), "big")
-            body = _exactly(connection, size)
-            return int.from_bytes(body[4:8], "big") > 0
-    except OSError:
-        return False
-
-
-def _exactly(connection: socket.socket, count: int) -> bytes:
-    data = b""
-    while len(data) < count:
-        chunk = connection.recv(count - len(data))
-        if not chunk:
-            raise ConnectionError("closed")
-        data += chunk
-    return data

@@ -1,4 +1,4 @@
-"""Kafka's own Java tools as load, and their answers as numbers."""
+"""Load by Kafka's Java tools and by librdkafka, and the numbers that they print."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from bench.processes import Server
+from bench.single_node import Server
 
 JAVA = Path(__file__).parent / "java"
 
@@ -23,13 +23,13 @@ class Produced:
 
 @dataclass(frozen=True)
 class Consumed:
-    """Also what librdkafka's produce tells."""
+    """Also the result of a produce by librdkafka."""
 
     records_per_second: float
     cpu_seconds_per_gb: float
 
 
-class Load:
+class JavaLoad:
     def __init__(self, classpath: str) -> None:
         self.classpath = classpath
 
@@ -52,18 +52,18 @@ class Load:
         )
 
     def produce(self, server: Server, topic: str, records: int, size: int, **properties: str) -> Produced:
-        settings = {"bootstrap.servers": server.bootstrap, "acks": "all", **properties}
+        configs = {"bootstrap.servers": server.bootstrap, "acks": "all", **properties}
         cpu = server.cpu_seconds()
         printed = self.java(
             "org.apache.kafka.tools.ProducerPerformance", "--topic", topic, "--num-records", str(records),
             "--record-size", str(size), "--throughput", "-1",
-            "--command-property", *(f"{key}={value}" for key, value in settings.items()),
+            "--command-property", *(f"{key}={value}" for key, value in configs.items()),
         )  # fmt: skip
         spent = server.cpu_seconds() - cpu
         last = printed.strip().splitlines()[-1]
         found = re.search(r"sent, ([\d.]+) records/sec.* ([\d.]+) ms 99th", last)
         if found is None:
-            raise RuntimeError(f"ProducerPerformance said {last!r}")
+            raise RuntimeError(f"ProducerPerformance printed {last!r}")
         return Produced(float(found[1]), float(found[2]), spent / (records * size / 1e9))
 
     def consume(self, server: Server, topic: str, records: int, size: int) -> Consumed:
@@ -74,14 +74,23 @@ class Load:
         return Consumed(float(rate), spent / (float(total_bytes) / 1e9))
 
     def rdkafka(self, server: Server, verb: str, topic: str, records: int, size: int) -> Consumed:
-        """The same numbers by librdkafka, for a produce or a consume."""
+        """The same numbers for librdkafka, for a produce or a consume."""
         cpu = server.cpu_seconds()
-        command = [sys.executable, "-m", "bench.rdkafka", verb, server.bootstrap, topic, str(records), str(size)]
+        command = [
+            sys.executable,
+            "-m",
+            "bench.librdkafka_load",
+            verb,
+            server.bootstrap,
+            topic,
+            str(records),
+            str(size),
+        ]
         printed = subprocess.run(command, check=True, capture_output=True, text=True, cwd=JAVA.parent.parent).stdout
         return Consumed(float(printed), (server.cpu_seconds() - cpu) / (records * size / 1e9))
 
     def end_to_end(self, server: Server, topic: str, records: int) -> tuple[float, float]:
-        """(average, p99) in milliseconds. A program of our own: Kafka's EndToEndLatency commits offsets at its end."""
+        """(average, p99) in milliseconds. Not by Kafka's EndToEndLatency, which commits offsets at its end."""
         printed = self.java("EndToEnd", server.bootstrap, topic, str(records), "100", source=True)
         average, tail = printed.split()
         return float(average), float(tail)
