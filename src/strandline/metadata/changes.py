@@ -1,11 +1,12 @@
-"""What a step of the committed metadata means for one broker.
+"""What a commit of metadata changes for one broker.
 
-`node/publisher` calls `changing` with what `Image.commit` (or `Image.load`) touched, or `everything` once at start-up,
-and hands the answer, in `portions`, to replication, coordinators and settings. Costs what was touched, not what exists;
-a large step is worked out with breaths in between, while the committed view stands still.
+`node/publisher` calls `changes_in_steps` with the keys that `Image.commit` (or `Image.load`) touched, or
+`initial_changes` once when the broker starts, and applies the result in `portions` to replication, coordinators and
+configs. The cost is that of the touched keys, not of the image; a large commit yields to the event loop in between,
+while the committed view does not change.
 
-The rule that matters (KIP-101): a changed *leader epoch* is a new leadership and restarts fetching; a change of the
-partition epoch alone (ISR, replicas, directories) does not.
+A changed *leader epoch* is a new leadership and restarts fetching (KIP-101); a change of the partition epoch alone
+(ISR, replicas, directories) does not.
 """
 
 from __future__ import annotations
@@ -28,13 +29,13 @@ from strandline.metadata.views import View
 from strandline.model.ids import Uuid
 from strandline.model.timeline import ABSENT, Touched
 
-# About two milliseconds of working out what they mean, or of acting on it.
-_PER_BREATH: Final = 500
-_PER_PORTION: Final = 200
+# About two milliseconds of sorting keys, or of applying changes.
+_KEYS_PER_YIELD: Final = 500
+_CHANGES_PER_PORTION: Final = 200
 
 
 class PartitionDelta(NamedTuple):
-    """One partition before and after. `new` is None when it exists no more; `old` when it did not exist before."""
+    """One partition before and after the commit. `new` is None when it was deleted, `old` when it was created."""
 
     topic: str
     topic_id: Uuid
@@ -44,39 +45,39 @@ class PartitionDelta(NamedTuple):
 
 
 class Changes(msgspec.Struct, frozen=True):
-    """Everything is in a fixed order: partitions by topic name and index, names and ids sorted."""
+    """All sequences are sorted: partitions by topic name and index, others by name or id."""
 
     offset: int
-    """The committed view stands here now."""
-    whole: bool = False
-    """The first step after start-up: all there is, told as if it were new."""
+    """The first offset that the committed view does not contain."""
+    is_initial: bool = False
+    """The whole image as if it were new: the first changes after the broker started."""
 
     hosted: tuple[PartitionDelta, ...] = ()
-    """This broker has a replica where it had none."""
+    """Partitions of which this broker has a new replica."""
     leadership: tuple[PartitionDelta, ...] = ()
-    """Hosted before and after, and the leader epoch moved."""
+    """Hosted before and after, with another leader epoch."""
     membership: tuple[PartitionDelta, ...] = ()
-    """Hosted before and after, same leader epoch: ISR, replicas, directories or recovery state moved."""
+    """Hosted before and after, same leader epoch: the ISR, replicas, directories or recovery state changed."""
     dropped: tuple[PartitionDelta, ...] = ()
-    """This broker had a replica and has none any more: the topic was deleted or the replica moved away."""
+    """Partitions of which this broker no longer has a replica: the topic was deleted or the replica reassigned."""
 
     topics: tuple[str, ...] = ()
-    """Names of existing topics of which anything is different, hosted here or not."""
+    """Names of existing topics that changed in any way, hosted here or not."""
     topics_created: tuple[TopicInfo, ...] = ()
     topics_deleted: tuple[TopicInfo, ...] = ()
-    """As they last were; a name may be in `topics_created` too, with a new id."""
+    """In their last state; a name may be in `topics_created` too, with a new id."""
 
     topic_configs: tuple[str, ...] = ()
-    """Names of existing topics whose settings changed."""
+    """Names of existing topics whose configs changed."""
     broker_config: bool = False
-    """This broker's own dynamic settings changed."""
+    """Whether this broker's own dynamic configs changed."""
     default_broker_config: bool = False
-    """The dynamic settings of all brokers changed."""
+    """Whether the dynamic configs of all brokers changed."""
     other_configs: tuple[ConfigResource, ...] = ()
-    """Groups, metrics subscriptions, other brokers."""
+    """Configs of groups, client metrics and other brokers."""
 
     brokers: tuple[int, ...] = ()
-    """Brokers that registered, left, or changed."""
+    """Brokers that were registered, unregistered or changed."""
     controllers: tuple[int, ...] = ()
     features: tuple[str, ...] = ()
     quotas: bool = False
@@ -85,8 +86,8 @@ class Changes(msgspec.Struct, frozen=True):
     tokens: bool = False
 
 
-class _Gathered(msgspec.Struct):
-    """The keys that were touched, each with what stood there before the first touch."""
+class _TouchedKeys(msgspec.Struct):
+    """The keys that were touched, partitions and topics with their value before the commit."""
 
     partitions: dict[Uuid, dict[int, PartitionInfo | None]] = msgspec.field(default_factory=dict)
     topics: dict[Uuid, TopicInfo | None] = msgspec.field(default_factory=dict)
@@ -98,7 +99,7 @@ class _Gathered(msgspec.Struct):
 
 
 class _Sorted(msgspec.Struct):
-    """What was touched, by what it means for the broker."""
+    """The touched partitions, topics and configs, by what they change for the broker."""
 
     hosted: list[PartitionDelta] = msgspec.field(default_factory=list)
     leadership: list[PartitionDelta] = msgspec.field(default_factory=list)
@@ -111,31 +112,33 @@ class _Sorted(msgspec.Struct):
 
 
 def changes_of(image: Image, touched: Iterable[Touched], broker_id: int) -> Changes:
-    """`touched` is what the last `commit` or `load` of this image answered."""
-    return _at_once(changing(image, touched, broker_id))
+    """`touched` is the result of the last `commit` or `load` of this image."""
+    return _finish(changes_in_steps(image, touched, broker_id))
 
 
-def changing(image: Image, touched: Iterable[Touched], broker_id: int) -> Generator[None, None, Changes]:
-    """As `changes_of`, yielding now and then; the image must not be committed further meanwhile."""
-    gathered = _Gathered()
+def changes_in_steps(image: Image, touched: Iterable[Touched], broker_id: int) -> Generator[None, None, Changes]:
+    """As `changes_of`, with yields; there must be no other commit before it ends."""
+    keys = _TouchedKeys()
     for number, entry in enumerate(touched, 1):
-        _gather(image, entry, gathered)
-        if number % _PER_BREATH == 0:
+        _collect(image, entry, keys)
+        if number % _KEYS_PER_YIELD == 0:
             yield
-    return (yield from _changes(image, gathered, broker_id, whole=False))
+    return (yield from _changes(image, keys, broker_id, is_initial=False))
 
 
 def recreates_a_topic(image: Image, touched: Iterable[Touched]) -> bool:
-    """Whether a name that had a topic before has another one now."""
+    """Whether a topic was deleted and another one of the same name created."""
     view = image.committed
-    gone = [e for e in touched if e.map is image.topics.topics and e.old is not ABSENT and not view.topic_by_id(e.key)]
-    return any(view.topic(entry.old.name) is not None for entry in gone)
+    deleted = [
+        e for e in touched if e.map is image.topics.topics and e.old is not ABSENT and not view.topic_by_id(e.key)
+    ]
+    return any(view.topic(entry.old.name) is not None for entry in deleted)
 
 
-def everything(image: Image, broker_id: int) -> Changes:
-    """All of the committed view, for a broker that starts."""
+def initial_changes(image: Image, broker_id: int) -> Changes:
+    """The whole committed view, for a broker that starts."""
     moment = image.committed.moment
-    gathered = _Gathered(
+    keys = _TouchedKeys(
         topics=dict.fromkeys(image.topics.topics.keys(moment)),
         configs=dict.fromkeys(image.configs.configs.keys(moment)),
         brokers=dict.fromkeys(image.cluster.brokers.keys(moment)),
@@ -144,11 +147,11 @@ def everything(image: Image, broker_id: int) -> Changes:
         maps=[image.configs.quotas, image.security.acls, image.security.scram, image.security.tokens],
     )
     for topic_id, index in image.topics.partitions.keys(moment):
-        gathered.partitions.setdefault(topic_id, {})[index] = None
-    return _at_once(_changes(image, gathered, broker_id, whole=True))
+        keys.partitions.setdefault(topic_id, {})[index] = None
+    return _finish(_changes(image, keys, broker_id, is_initial=True))
 
 
-# In this order: what is given up goes before what is new.
+# In this order: dropped partitions come before new ones.
 _LISTS: Final = (
     "dropped",
     "leadership",
@@ -162,54 +165,55 @@ _LISTS: Final = (
 
 
 def portions(changes: Changes) -> Iterator[Changes]:
-    """The same in parts, to be acted on one after the other. What is not a long list is in the first of them."""
-    if sum(len(getattr(changes, name)) for name in _LISTS) <= _PER_PORTION:
+    """Splits large changes, to be applied one part after the other. Fields that are not sequences are in the first
+    part."""
+    if sum(len(getattr(changes, name)) for name in _LISTS) <= _CHANGES_PER_PORTION:
         yield changes
         return
     portion = replace(changes, **dict.fromkeys(_LISTS, ()))
     for name in _LISTS:
         entries = getattr(changes, name)
-        for first in range(0, len(entries), _PER_PORTION):
-            yield replace(portion, **{name: entries[first : first + _PER_PORTION]})
-            portion = Changes(changes.offset, changes.whole)
+        for first in range(0, len(entries), _CHANGES_PER_PORTION):
+            yield replace(portion, **{name: entries[first : first + _CHANGES_PER_PORTION]})
+            portion = Changes(changes.offset, changes.is_initial)
 
 
-def _at_once(working_out: Generator[None, None, Changes]) -> Changes:
+def _finish(steps: Generator[None, None, Changes]) -> Changes:
     while True:
         try:
-            next(working_out)
+            next(steps)
         except StopIteration as end:
             return end.value  # type: ignore[no-any-return]
 
 
-def _gather(image: Image, entry: Touched, gathered: _Gathered) -> None:
+def _collect(image: Image, entry: Touched, keys: _TouchedKeys) -> None:
     old = None if entry.old is ABSENT else entry.old
     if entry.map is image.topics.partitions:
         topic_id, index = entry.key
-        gathered.partitions.setdefault(topic_id, {}).setdefault(index, old)
+        keys.partitions.setdefault(topic_id, {}).setdefault(index, old)
     elif entry.map is image.topics.topics:
-        gathered.topics.setdefault(entry.key, old)
+        keys.topics.setdefault(entry.key, old)
     elif entry.map is image.configs.configs:
-        gathered.configs[entry.key] = None
+        keys.configs[entry.key] = None
     elif entry.map is image.cluster.brokers:
-        gathered.brokers[entry.key] = None
+        keys.brokers[entry.key] = None
     elif entry.map is image.cluster.controllers:
-        gathered.controllers[entry.key] = None
+        keys.controllers[entry.key] = None
     elif entry.map is image.cluster.features:
-        gathered.features[entry.key] = None
-    elif not gathered.maps or gathered.maps[-1] is not entry.map:
-        gathered.maps.append(entry.map)
+        keys.features[entry.key] = None
+    elif not keys.maps or keys.maps[-1] is not entry.map:
+        keys.maps.append(entry.map)
 
 
-def _changes(image: Image, gathered: _Gathered, broker_id: int, *, whole: bool) -> Generator[None, None, Changes]:
+def _changes(image: Image, keys: _TouchedKeys, broker_id: int, *, is_initial: bool) -> Generator[None, None, Changes]:
     view, found = image.committed, _Sorted()
-    for number, _ in enumerate(_sorting(view, gathered, broker_id, found), 1):
-        if number % _PER_BREATH == 0:
+    for number, _ in enumerate(_sort_keys(view, keys, broker_id, found), 1):
+        if number % _KEYS_PER_YIELD == 0:
             yield
     own, default = ConfigResource(BROKER_RESOURCE, str(broker_id)), ConfigResource(BROKER_RESOURCE, "")
     return Changes(
         offset=view.offset,
-        whole=whole,
+        is_initial=is_initial,
         hosted=tuple(found.hosted),
         leadership=tuple(found.leadership),
         membership=tuple(found.membership),
@@ -218,34 +222,32 @@ def _changes(image: Image, gathered: _Gathered, broker_id: int, *, whole: bool) 
         topics_created=tuple(sorted(found.created, key=lambda topic: topic.name)),
         topics_deleted=tuple(sorted(found.deleted, key=lambda topic: topic.name)),
         topic_configs=tuple(sorted(found.topic_configs)),
-        broker_config=own in gathered.configs,
-        default_broker_config=default in gathered.configs,
-        other_configs=tuple(
-            sorted(r for r in gathered.configs if r.type != TOPIC_RESOURCE and r not in (own, default))
-        ),
-        brokers=tuple(sorted(gathered.brokers)),
-        controllers=tuple(sorted(gathered.controllers)),
-        features=tuple(sorted(gathered.features)),
-        quotas=any(map_ is image.configs.quotas for map_ in gathered.maps),
-        acls=any(map_ is image.security.acls for map_ in gathered.maps),
-        scram=any(map_ is image.security.scram for map_ in gathered.maps),
-        tokens=any(map_ is image.security.tokens for map_ in gathered.maps),
+        broker_config=own in keys.configs,
+        default_broker_config=default in keys.configs,
+        other_configs=tuple(sorted(r for r in keys.configs if r.type != TOPIC_RESOURCE and r not in (own, default))),
+        brokers=tuple(sorted(keys.brokers)),
+        controllers=tuple(sorted(keys.controllers)),
+        features=tuple(sorted(keys.features)),
+        quotas=any(map_ is image.configs.quotas for map_ in keys.maps),
+        acls=any(map_ is image.security.acls for map_ in keys.maps),
+        scram=any(map_ is image.security.scram for map_ in keys.maps),
+        tokens=any(map_ is image.security.tokens for map_ in keys.maps),
     )
 
 
-def _sorting(view: View, gathered: _Gathered, broker_id: int, found: _Sorted) -> Iterator[None]:
-    """One partition, topic or setting at a time."""
+def _sort_keys(view: View, keys: _TouchedKeys, broker_id: int, found: _Sorted) -> Iterator[None]:
+    """Yields after each partition, topic or config."""
     named = []
-    for topic_id in gathered.partitions:
-        named.append((_name(view, gathered, topic_id), topic_id))
+    for topic_id in keys.partitions:
+        named.append((_name(view, keys, topic_id), topic_id))
         yield
     for name, topic_id in sorted(named):
-        for index, old in sorted(gathered.partitions[topic_id].items()):
+        for index, old in sorted(keys.partitions[topic_id].items()):
             new = view.partition(topic_id, index)
-            if old != new:  # both None: created and deleted within the step
-                _sort(PartitionDelta(name, topic_id, index, old, new), broker_id, found)
+            if old != new:  # both None: created and deleted by one commit
+                _sort_partition(PartitionDelta(name, topic_id, index, old, new), broker_id, found)
             yield
-    for topic_id, before in gathered.topics.items():
+    for topic_id, before in keys.topics.items():
         after = view.topic_by_id(topic_id)
         if after is not None:
             found.topics[after.name] = None
@@ -254,26 +256,26 @@ def _sorting(view: View, gathered: _Gathered, broker_id: int, found: _Sorted) ->
         elif before is not None and after is None:
             found.deleted.append(before)
         yield
-    for resource in gathered.configs:
+    for resource in keys.configs:
         if resource.type == TOPIC_RESOURCE and view.topic(resource.name) is not None:
             found.topic_configs.append(resource.name)
         yield
 
 
-def _name(view: View, gathered: _Gathered, topic_id: Uuid) -> str:
-    topic = view.topic_by_id(topic_id) or gathered.topics.get(topic_id)
+def _name(view: View, keys: _TouchedKeys, topic_id: Uuid) -> str:
+    topic = view.topic_by_id(topic_id) or keys.topics.get(topic_id)
     return "" if topic is None else topic.name
 
 
-def _sort(step: PartitionDelta, broker_id: int, found: _Sorted) -> None:
-    if step.new is not None:
-        found.topics[step.topic] = None
-    before = step.old is not None and broker_id in step.old.replicas
-    after = step.new is not None and broker_id in step.new.replicas
+def _sort_partition(delta: PartitionDelta, broker_id: int, found: _Sorted) -> None:
+    if delta.new is not None:
+        found.topics[delta.topic] = None
+    before = delta.old is not None and broker_id in delta.old.replicas
+    after = delta.new is not None and broker_id in delta.new.replicas
     if after and not before:
-        found.hosted.append(step)
+        found.hosted.append(delta)
     elif before and not after:
-        found.dropped.append(step)
-    elif step.old is not None and step.new is not None and after:
-        moved = step.old.leader_epoch != step.new.leader_epoch
-        (found.leadership if moved else found.membership).append(step)
+        found.dropped.append(delta)
+    elif delta.old is not None and delta.new is not None and after:
+        new_leadership = delta.old.leader_epoch != delta.new.leader_epoch
+        (found.leadership if new_leadership else found.membership).append(delta)

@@ -1,7 +1,7 @@
-"""Who is in the cluster and what they agreed on: brokers, controllers, feature levels, producer id blocks.
+"""Registered brokers and controllers, finalized feature levels, producer id blocks.
 
-A part of `metadata.image`, which calls `replay_*` for each record in log order and `records` for a snapshot.
-Invariant: a broker is changed only by records that name its current epoch; anything else is not a log Kafka wrote.
+A part of `metadata.image`, which calls `replay_*` for each record in log order and `*_records` for a snapshot.
+Invariant: a broker is changed only by records with its current epoch; Kafka writes no others.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class ClusterImage:
     def replay_broker_registration_change(self, record: BrokerRegistrationChangeRecord) -> None:
         broker = self._broker(record.broker_id, record.broker_epoch)
         if record.fenced not in (-1, 0, 1) or record.in_controlled_shutdown not in (0, 1):
-            raise NodeFault(f"the registration of broker {broker.id} changes in a way nobody defined: {record}")
+            raise NodeFault(f"the change of broker {broker.id}'s registration has undefined values: {record}")
         if record.fenced:
             broker = replace(broker, fenced=record.fenced > 0)
         if record.in_controlled_shutdown:
@@ -87,9 +87,9 @@ class ClusterImage:
     def _broker(self, broker_id: int, epoch: int) -> BrokerInfo:
         broker = self.brokers.get(broker_id)
         if broker is None:
-            raise NodeFault(f"a metadata record speaks of broker {broker_id}, which is not registered")
+            raise NodeFault(f"a metadata record names broker {broker_id}, which is not registered")
         if broker.epoch != epoch:
-            raise NodeFault(f"a metadata record speaks of broker {broker_id} at epoch {epoch}, not {broker.epoch}")
+            raise NodeFault(f"a metadata record names broker {broker_id} at epoch {epoch}, not {broker.epoch}")
         return broker
 
     def replay_register_controller(self, record: RegisterControllerRecord) -> None:
@@ -114,7 +114,7 @@ class ClusterImage:
         self.counters[ZK_MIGRATION_STATE] = record.zk_migration_state
 
     def feature_records(self, moment: int) -> Iterator[Message]:
-        """The metadata version comes first: readers need it to understand everything after it."""
+        """metadata.version comes first: it determines how the records after it are read."""
         levels = dict(self.features.items(moment))
         for name in sorted(levels, key=lambda name: (name != METADATA_VERSION, name)):
             yield FeatureLevelRecord(name=name, feature_level=levels[name])

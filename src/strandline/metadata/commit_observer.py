@@ -1,7 +1,7 @@
-"""Metadata as it changes, one committed step after the other: for whoever counts and would rather not scan.
+"""Reports committed changes of one map of the image: for metrics, which count without scanning.
 
-Once started, a `CommitObserver` reports everything that a map of the image holds, as if it were new, and from then on
-what each commit makes of the keys it touches. It costs what a commit changes, and runs inside it.
+Once started, a `CommitObserver` reports every entry of the map as if it were new, and from then on each key that a
+commit touches. It runs inside the commit, at the cost of the keys that the commit changes.
 """
 
 from __future__ import annotations
@@ -18,30 +18,30 @@ V = TypeVar("V")
 
 class CommitObserver(Generic[K, V]):
     def __init__(
-        self, image: Image, watched: TimelineMap[K, V], on_step: Callable[[K, V | None, V | None], None]
+        self, image: Image, watched: TimelineMap[K, V], on_change: Callable[[K, V | None, V | None], None]
     ) -> None:
-        """`on_step` hears which key, what stood there and what stands there now; None stands for nothing."""
+        """`on_change` receives the key, the old and the new value; None where there is none."""
         self._image = image
         self._watched = watched
-        self._on_step = on_step
+        self._on_change = on_change
 
     def start(self) -> None:
         for key, value in self._watched.items(self._image.committed.moment):
-            self._on_step(key, None, value)
+            self._on_change(key, None, value)
         self._image.commit_listeners.append(self._on_commit)
 
     def _on_commit(self, touched: list[Touched]) -> None:
-        watched, step = self._watched, self._on_step
+        watched, report = self._watched, self._on_change
         before: dict[K, V | None] = {}
         for entry in touched:
             if entry.map is watched:
                 old = None if entry.old is ABSENT else entry.old
-                # Touched by several batches of one commit: each is a step of its own.
+                # Several batches of one commit may change a key: each is reported.
                 if entry.key in before:
-                    step(entry.key, before[entry.key], old)
+                    report(entry.key, before[entry.key], old)
                 before[entry.key] = old
         moment = self._image.committed.moment
         for key, old in before.items():
             new = watched.get(key, moment)
             if old is not new:
-                step(key, old, new)
+                report(key, old, new)

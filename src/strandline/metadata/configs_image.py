@@ -1,7 +1,7 @@
-"""Settings that live in metadata: of topics, brokers, groups and metrics subscriptions, and client quotas.
+"""Dynamic configs of topics, brokers, groups and client metrics, and client quotas.
 
-A part of `metadata.image`. Stored mappings are never changed in place: every record makes a new one, so that a reader
-may keep what it was given.
+A part of `metadata.image`. Stored mappings are never changed in place: every record makes a new one, so a reader may
+keep the mapping it was given.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class ConfigsImage:
         )
         _update(self.quotas, entity, record.key, None if record.remove else record.value)
 
-    def forget_topic(self, name: str) -> None:
+    def remove_topic_configs(self, name: str) -> None:
         resource = ConfigResource(TOPIC_RESOURCE, name)
         if resource in self.configs:
             del self.configs[resource]

@@ -1,12 +1,13 @@
-"""Which value counts: a topic's or group's own, else the broker's (dynamic, cluster default, file), else the default.
+"""Effective configs: a topic's or group's own value, else the broker's (dynamic, cluster default, file), else the
+default.
 
-`effective_topic_config` feeds the log and the controller; the `describe_*` functions are DescribeConfigs without the
-wire. Both walk the same layers, so what is described is what is obeyed. A value in a layer that does not parse (a
-cluster of older nodes may have written it) is passed over, never obeyed and never fatal.
+`effective_topic_config` is used by the log and the controller; the `describe_*` functions are DescribeConfigs without
+the wire. Both read the same layers, so the described value is the one in effect. A value that does not parse (a cluster
+of older nodes may have written it) is ignored.
 
-Kafka's descriptions have two habits that tools rely on, kept here: a key whose value is derived from a sibling in
-another unit (retention.ms from log.retention.hours) shows that value with the source DEFAULT and no synonyms; and keys
-that nobody knows are described as sensitive, since they may hold a plugin's password.
+Two habits of Kafka's descriptions, on which tools rely, are kept: a key whose value is derived from a synonym in
+another unit (retention.ms from log.retention.hours) has the source DEFAULT and no synonyms; and unknown keys are
+described as sensitive, because they may be a plugin's password.
 """
 
 from __future__ import annotations
@@ -21,18 +22,18 @@ from strandline.model.config_keys.group import CLIENT_METRICS_KEYS, GROUP_KEYS
 from strandline.model.config_keys.key import ConfigError, ConfigKey, ConfigKind, ConfigSource, ConfigValue, text_of
 from strandline.model.config_keys.topic import TOPIC_KEYS
 
-_FOR_EVER: Final = "-1"
+_FOREVER: Final = "-1"
 
 
 class BrokerLayers(msgspec.Struct, frozen=True):
-    """What one broker was told: dynamic configurations of its own, of the whole cluster, and its file."""
+    """The configs of one broker: its own dynamic configs, the cluster-wide dynamic defaults, and its file."""
 
     dynamic: Mapping[str, str]
     cluster: Mapping[str, str]
     static: Mapping[str, str]
 
     def texts(self, name: str) -> Iterator[tuple[str, ConfigSource]]:
-        """The texts of one key, strongest first; its default, if it has one, last."""
+        """The values of one key in order of precedence; its default, if it has one, last."""
         if name in self.dynamic:
             yield self.dynamic[name], ConfigSource.BROKER
         if name in self.cluster:
@@ -64,7 +65,7 @@ class DescribedConfig(msgspec.Struct, frozen=True):
 
 
 def broker_value(name: str, layers: BrokerLayers) -> ConfigValue | None:
-    """The value of a broker's key, parsed; None if the key has neither a value nor a default."""
+    """The parsed value of a broker key; None if it has neither a value nor a default."""
     key = broker_key(name)
     if key is None:
         raise KeyError(name)
@@ -83,7 +84,7 @@ def effective_topic_config(
     default_broker: Mapping[str, str],
     static: Mapping[str, str],
 ) -> dict[str, str]:
-    """Every key of a topic with the value that counts, in its canonical spelling."""
+    """Every topic key with its effective value, in canonical spelling."""
     layers = BrokerLayers(broker, default_broker, static)
     values = {}
     for key in TOPIC_KEYS.values():
@@ -107,11 +108,11 @@ def _effective(key: ConfigKey, own: Mapping[str, str], layers: BrokerLayers) -> 
 
 
 def _in_unit_of(key: ConfigKey, value: ConfigValue, factor: int) -> str | None:
-    """A broker's value as the topic would have written it; any negative age means for ever."""
+    """A broker's value in the unit of the topic key; any negative retention time means forever."""
     if factor != 1 and isinstance(value, int):
         value *= factor
     if key.name == "retention.ms" and isinstance(value, int) and value < 0:
-        return _FOR_EVER
+        return _FOREVER
     try:
         return key.normalise(text_of(value))
     except ConfigError:
@@ -122,9 +123,9 @@ def describe_topic(
     topic: Mapping[str, str], layers: BrokerLayers, names: Collection[str] | None = None
 ) -> list[DescribedConfig]:
     return [
-        _described(key, topic, layers, ConfigSource.TOPIC, default_of_its_own=False)
+        _described(key, topic, layers, ConfigSource.TOPIC, has_own_default=False)
         for key in TOPIC_KEYS.values()
-        if _wanted(key.name, names) and (not key.internal or key.name in topic)
+        if _selected(key.name, names) and (not key.internal or key.name in topic)
     ]
 
 
@@ -132,9 +133,9 @@ def describe_group(
     group: Mapping[str, str], layers: BrokerLayers, names: Collection[str] | None = None
 ) -> list[DescribedConfig]:
     return [
-        _described(key, group, layers, ConfigSource.GROUP, default_of_its_own=True)
+        _described(key, group, layers, ConfigSource.GROUP, has_own_default=True)
         for key in GROUP_KEYS.values()
-        if _wanted(key.name, names)
+        if _selected(key.name, names)
     ]
 
 
@@ -143,30 +144,30 @@ def describe_client_metrics(
 ) -> list[DescribedConfig]:
     nothing = BrokerLayers({}, {}, {})
     return [
-        _described(key, subscription, nothing, ConfigSource.CLIENT_METRICS, default_of_its_own=False)
+        _described(key, subscription, nothing, ConfigSource.CLIENT_METRICS, has_own_default=False)
         for key in CLIENT_METRICS_KEYS.values()
-        if _wanted(key.name, names)
+        if _selected(key.name, names)
     ]
 
 
 def describe_broker(layers: BrokerLayers, names: Collection[str] | None = None) -> list[DescribedConfig]:
-    """All that a broker is configured with, keys of plugins included."""
+    """All configs of a broker, keys of plugins included."""
     known = [key.name for key in BROKER_KEYS.values() if not key.internal]
-    set_by_somebody = {**layers.static, **layers.cluster, **layers.dynamic}
-    unlisted = sorted(name for name in set_by_somebody if name not in BROKER_KEYS or BROKER_KEYS[name].internal)
-    return [_described_of_broker(name, layers) for name in (*known, *unlisted) if _wanted(name, names)]
+    configured = {**layers.static, **layers.cluster, **layers.dynamic}
+    unlisted = sorted(name for name in configured if name not in BROKER_KEYS or BROKER_KEYS[name].internal)
+    return [_described_broker_key(name, layers) for name in (*known, *unlisted) if _selected(name, names)]
 
 
 def describe_cluster_defaults(
     cluster: Mapping[str, str], names: Collection[str] | None = None
 ) -> list[DescribedConfig]:
-    """The dynamic defaults of all brokers: only what was set, as it was set."""
+    """The cluster-wide dynamic defaults: only the keys that are set, as they were set."""
     layers = BrokerLayers({}, cluster, {})
     described = []
     for name, text in sorted(cluster.items()):
-        if not _wanted(name, names):
+        if not _selected(name, names):
             continue
-        entry = _described_of_broker(name, layers)
+        entry = _described_broker_key(name, layers)
         synonyms = tuple(synonym for synonym in entry.synonyms if synonym.source is ConfigSource.DEFAULT_BROKER)
         described.append(
             DescribedConfig(
@@ -184,11 +185,11 @@ def describe_cluster_defaults(
 
 
 def _described(
-    key: ConfigKey, own: Mapping[str, str], layers: BrokerLayers, source: ConfigSource, *, default_of_its_own: bool
+    key: ConfigKey, own: Mapping[str, str], layers: BrokerLayers, source: ConfigSource, *, has_own_default: bool
 ) -> DescribedConfig:
     value = _effective(key, own, layers)
-    synonyms = list(_synonyms_of_broker(key.synonyms[0].name, layers, hidden=False)) if key.synonyms else []
-    if not key.synonyms and default_of_its_own:
+    synonyms = list(_broker_synonyms(key.synonyms[0].name, layers, hidden=False)) if key.synonyms else []
+    if not key.synonyms and has_own_default:
         synonyms = [ConfigSynonym(key.name, key.default, ConfigSource.DEFAULT)]
     if key.name in own:
         synonyms.insert(0, ConfigSynonym(key.name, value, source))
@@ -204,14 +205,14 @@ def _described(
     )
 
 
-def _described_of_broker(name: str, layers: BrokerLayers) -> DescribedConfig:
+def _described_broker_key(name: str, layers: BrokerLayers) -> DescribedConfig:
     key = broker_key(name)
     hidden = key is None or key.sensitive
-    synonyms = tuple(_synonyms_of_broker(name, layers, hidden=hidden))
+    synonyms = tuple(_broker_synonyms(name, layers, hidden=hidden))
     exact = key if key is not None and key.name == name else None
     return DescribedConfig(
         name,
-        None if key is None or hidden else _text_of_broker(name, key, layers),
+        None if key is None or hidden else _broker_text(name, key, layers),
         synonyms[0].source if synonyms else ConfigSource.DEFAULT,
         read_only=exact is None or exact.read_only,
         sensitive=hidden,
@@ -221,7 +222,7 @@ def _described_of_broker(name: str, layers: BrokerLayers) -> DescribedConfig:
     )
 
 
-def _text_of_broker(name: str, key: ConfigKey, layers: BrokerLayers) -> str | None:
+def _broker_text(name: str, key: ConfigKey, layers: BrokerLayers) -> str | None:
     for text, _ in layers.texts(name):
         try:
             return key.normalise(text)
@@ -230,21 +231,21 @@ def _text_of_broker(name: str, key: ConfigKey, layers: BrokerLayers) -> str | No
     return None
 
 
-def _synonyms_of_broker(name: str, layers: BrokerLayers, *, hidden: bool) -> Iterator[ConfigSynonym]:
-    """Everything that could have decided a broker's key, strongest first, from the key's own first appearance on."""
-    found: dict[ConfigSource, list[ConfigSynonym]] = {source: [] for source in _STRENGTH}
+def _broker_synonyms(name: str, layers: BrokerLayers, *, hidden: bool) -> Iterator[ConfigSynonym]:
+    """The values that determine a broker key in order of precedence, from the key's own first value on."""
+    found: dict[ConfigSource, list[ConfigSynonym]] = {source: [] for source in _PRECEDENCE}
     for candidate in broker_synonyms(name):
         for text, source in layers.texts(candidate):
             found[source].append(ConfigSynonym(candidate, None if hidden else text, source))
-    begun = False
-    for source in _STRENGTH:
+    found_own = False
+    for source in _PRECEDENCE:
         for synonym in found[source]:
-            begun = begun or synonym.name == name
-            if begun:
+            found_own = found_own or synonym.name == name
+            if found_own:
                 yield synonym
 
 
-_STRENGTH: Final = (
+_PRECEDENCE: Final = (
     ConfigSource.BROKER,
     ConfigSource.DEFAULT_BROKER,
     ConfigSource.STATIC_BROKER,
@@ -252,5 +253,5 @@ _STRENGTH: Final = (
 )
 
 
-def _wanted(name: str, names: Collection[str] | None) -> bool:
+def _selected(name: str, names: Collection[str] | None) -> bool:
     return names is None or name in names

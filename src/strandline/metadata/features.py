@@ -1,11 +1,11 @@
-"""Feature levels: what this program understands, what it serves, and what a new cluster starts with.
+"""Feature levels: those that this program can read, those that it finalizes, and those of a new cluster.
 
-Asked by `handlers/api_versions` and registrations (what we support), `controller/features` (what may be finalized) and
-formatting (the bootstrap records).
+Used by `handlers/api_versions` and registrations (supported levels), `controller/features` (what may be finalized) and
+`storage format` (the bootstrap records).
 
-Understanding and serving differ on purpose. A directory that Apache Kafka wrote may have finalized more than we serve
-yet; its metadata is readable all the same, so we must not refuse it. But a cluster of ours never *raises* a feature
-above what it serves: the level is a promise to clients.
+The two differ on purpose. A directory written by Apache Kafka may have finalized a level that is not served here yet;
+its metadata is readable, so it is accepted. But Strandline never *raises* a feature above what it serves: clients rely
+on the finalized level.
 """
 
 from __future__ import annotations
@@ -29,21 +29,21 @@ SUPPORTED_FEATURES: Final[dict[str, tuple[int, int]]] = {
     "streams.version": (0, 1),
     "transaction.version": (0, 2),
 }
-"""(lowest, highest) level that we can live with."""
+"""(lowest, highest) level that can be read."""
 
 SERVED_FEATURES: Final[dict[str, int]] = {
     ELIGIBLE_LEADER_REPLICAS: 1,
     KRAFT_VERSION: 1,
     METADATA_VERSION: LATEST_METADATA_VERSION,
 }
-"""The highest level that we finalize; a feature not named here stays at 0."""
+"""The highest level that is finalized here; a feature not listed stays at 0."""
 
-# From this level on, a new cluster tracks eligible leader replicas unless told otherwise.
+# From this level on, a new cluster enables eligible leader replicas by default.
 _ELR_BY_DEFAULT_SINCE: Final = 26
 
 
 def bootstrap_records(metadata_version: int = LATEST_METADATA_VERSION) -> list[Message]:
-    """What `storage format` writes for a new cluster. The metadata version comes first."""
+    """The records that `storage format` writes for a new cluster. metadata.version comes first."""
     records: list[Message] = [FeatureLevelRecord(name=METADATA_VERSION, feature_level=metadata_version)]
     if metadata_version >= _ELR_BY_DEFAULT_SINCE:
         records.append(FeatureLevelRecord(name=ELIGIBLE_LEADER_REPLICAS, feature_level=1))

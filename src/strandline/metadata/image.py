@@ -1,14 +1,14 @@
-"""The metadata of the cluster in memory: one replay for controller, standby and broker.
+"""The cluster's metadata in memory: one replay for the active controller, standby controllers and brokers.
 
-Records go in with `replay` (by the active controller the moment it appends them, by everybody else once they are
-committed), and `commit` says how far they are settled. Two views stand on the same maps: `latest` is what the active
-controller decides on, `committed` is what everybody may act on and clients may see. Neither is a copy.
+Records are replayed by the active controller when it appends them and by every other node once they are committed;
+`commit` advances the committed offset. Two views read the same maps: the active controller decides on `latest`,
+everything else reads `committed`. Neither is a copy.
 
-Every record type of Kafka 4.3 is understood; an unknown one stops the node, since skipping it would mean to disagree
-with the rest of the cluster in silence.
+Every record type of Kafka 4.3 is known; an unknown one stops the node, because skipping it would make this node differ
+from the rest of the cluster without notice.
 
 Metadata transactions: records between Begin and End are in `latest` but not in `committed` until the End is committed;
-Abort takes them back. Invariant: the committed view never stands inside a transaction.
+Abort reverts them. Invariant: the committed view never ends inside a transaction.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from strandline.protocol.types import Message
 __all__ = ["BrokerEndpoint", "BrokerInfo", "ControllerInfo", "Image", "PartitionInfo", "TopicInfo", "View"]
 
 # About two milliseconds of comparing.
-_KEYS_PER_BREATH: Final = 2000
+_KEYS_PER_YIELD: Final = 2000
 
 
 class Image:
@@ -47,7 +47,7 @@ class Image:
         self._offset = -1
         self._transactions = Transactions()
         self.commit_listeners: list[Callable[[list[Touched]], None]] = []
-        """Told inside every commit, in this order, before anybody else: those who count what is committed."""
+        """Called inside every commit, in this order: metrics that count what is committed."""
 
     @property
     def end_offset(self) -> int:
@@ -77,15 +77,15 @@ class Image:
             replay(record)
 
     def mark(self, base_offset: int) -> None:
-        """The records replayed next are those of the batch at this offset: settled or undone together."""
+        """The records replayed next belong to the batch at this offset: they are committed or reverted together."""
         self.timeline.mark(base_offset)
 
     def skip_to(self, offset: int) -> None:
-        """Offsets below this one carry nothing for the image (control records of the quorum)."""
+        """Offsets below this one contain no metadata records (control records of the quorum)."""
         self._offset = max(self._offset, offset - 1)
 
     def commit(self, offset: int) -> list[Touched]:
-        """Everything below `offset` is committed; the answer says what that changed for readers of `committed`."""
+        """Everything below `offset` is committed; returns the keys that changed for readers of `committed`."""
         stable = self._transactions.commit(offset)
         touched = self.timeline.commit(stable)
         self.committed.moment = max(self.committed.moment, stable)
@@ -94,35 +94,37 @@ class Image:
         return touched
 
     def revert_to_committed(self, offset: int) -> None:
-        """Leadership is lost: what was replayed from `offset` on never happened."""
+        """Reverts every record replayed from `offset` on: the leadership was lost."""
         self.timeline.revert_to(offset)
         self._transactions.revert_to(offset)
         self._offset = offset - 1
 
     def load(self, snapshot: Iterable[Message], offset: int) -> list[Touched]:
-        """Becomes what a snapshot says, whatever was here; told, like `commit`, as the keys that changed."""
-        loading = self.loading([snapshot], offset)
+        """Replaces the whole image by a snapshot; returns, like `commit`, the keys that changed."""
+        steps = self.load_in_steps([snapshot], offset)
         while True:
             try:
-                next(loading)
+                next(steps)
             except StopIteration as end:
                 return end.value  # type: ignore[no-any-return]
 
-    def loading(self, slices: Iterable[Iterable[Message]], offset: int) -> Generator[None, None, list[Touched]]:
-        """As `load`, yielding now and then so that the loop may breathe; `committed` changes with the last step."""
+    def load_in_steps(self, slices: Iterable[Iterable[Message]], offset: int) -> Generator[None, None, list[Touched]]:
+        """As `load`, with yields to the event loop; `committed` changes with the last step."""
         if self.timeline.committed == 0 and self._offset < 0:
             for slice_ in slices:
                 for record in slice_:
                     self.replay(record, 0)
                 yield
         else:
-            yield from self._become(slices, offset)
+            yield from self._replace(slices, offset)
         self._offset = offset - 1
         return self.commit(offset)
 
-    def _become(self, slices: Iterable[Iterable[Message]], offset: int) -> Iterator[None]:
+    def _replace(self, slices: Iterable[Iterable[Message]], offset: int) -> Iterator[None]:
         if offset <= self.timeline.committed:
-            raise NodeFault(f"a snapshot at {offset} would take metadata back from {self.timeline.committed}")
+            raise NodeFault(
+                f"a snapshot at offset {offset} is older than the committed offset {self.timeline.committed}"
+            )
         loaded = Image()
         for slice_ in slices:
             for record in slice_:
@@ -135,12 +137,12 @@ class Image:
             for step, key in enumerate(mine.keys(), 1):
                 if key not in theirs:
                     del mine[key]
-                if step % _KEYS_PER_BREATH == 0:
+                if step % _KEYS_PER_YIELD == 0:
                     yield
             for step, (key, value) in enumerate(theirs.items(), 1):
                 if mine.get(key) != value:
                     mine[key] = value
-                if step % _KEYS_PER_BREATH == 0:
+                if step % _KEYS_PER_YIELD == 0:
                     yield
 
     def _maps(self) -> Iterator[TimelineMap[Any, Any]]:
@@ -148,7 +150,7 @@ class Image:
             yield from vars(part).values()
 
     def pin(self) -> View:
-        """The committed moment, kept readable while the node moves on; give it back with `unpin`."""
+        """A view of the current committed offset that stays readable during later commits, until `unpin`."""
         view = View(self, self.committed.moment)
         self.timeline.pin(view.moment)
         return view
@@ -157,7 +159,7 @@ class Image:
         self.timeline.unpin(view.moment)
 
     def records(self, view: View) -> Iterator[Message]:
-        """The records that rebuild what `view` sees, in the order of Kafka's snapshots. Lazy, so pin the view first."""
+        """The records of a snapshot of `view`, in the order of Kafka's snapshots. Lazy, so pin the view first."""
         moment = view.moment
         return chain(
             self.cluster.feature_records(moment),
@@ -204,10 +206,10 @@ class Image:
 
     def _replay_remove_topic(self, record: kinds.RemoveTopicRecord) -> None:
         topic = self.topics.replay_remove_topic(record)
-        self.configs.forget_topic(topic.name)
+        self.configs.remove_topic_configs(topic.name)
 
     def _replay_begin_transaction(self, record: kinds.BeginTransactionRecord) -> None:
-        # A moment of its own, even in mid-batch: the committed view waits exactly here.
+        # Marked even in mid-batch: the committed view stays before this record until the transaction ends.
         self.timeline.mark(self._offset)
         self._transactions.begin(self._offset)
 
@@ -220,7 +222,7 @@ class Image:
 
 
 class Transactions:
-    """Where metadata transactions begin and end, as far as their end is not committed."""
+    """Offsets of metadata transactions whose end is not committed."""
 
     def __init__(self) -> None:
         self._spans: list[tuple[int, int | None]] = []
@@ -235,7 +237,7 @@ class Transactions:
         self._spans.append((offset, None))
 
     def end(self, offset: int) -> int:
-        """The offset at which the transaction that ends here began."""
+        """Returns the offset at which the transaction began."""
         if not self.open:
             raise NodeFault(f"a metadata transaction ends at {offset} but none began")
         begin, _ = self._spans[-1]
@@ -243,7 +245,7 @@ class Transactions:
         return begin
 
     def commit(self, offset: int) -> int:
-        """How much of what lies below `offset` may be seen."""
+        """The offset up to which the committed view may advance."""
         self._spans = [(begin, end) for begin, end in self._spans if end is None or end >= offset]
         return min(offset, self._spans[0][0]) if self._spans else offset
 
@@ -254,8 +256,8 @@ class Transactions:
 
 
 def _unknown(record: Message, offset: int) -> NodeFault:
-    return NodeFault(f"metadata record {type(record).__name__} at offset {offset} has no meaning here")
+    return NodeFault(f"unknown metadata record {type(record).__name__} at offset {offset}")
 
 
 def _replay_nothing(record: Message) -> None:
-    """A NoOp: its offset is its whole meaning."""
+    """A NoOpRecord only advances the offset."""

@@ -1,8 +1,8 @@
-"""In which version a metadata record is written, given the cluster's metadata version.
+"""The version in which a metadata record is written, by the cluster's metadata.version.
 
-Asked by whoever encodes records (the log, the snapshot writer), so that those who decide them need not know. A record
-must be readable by every node of the cluster, so the version follows the finalized level, not what we could write.
-Like Kafka, a change of a broker's registration takes the lowest version that can say it.
+Called where records are encoded (the log, the snapshot writer), so that decisions need not know versions. Every node of
+the cluster must be able to read a record, so its version depends on the finalized level. Like Kafka,
+BrokerRegistrationChangeRecord takes the lowest version that contains its fields.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from strandline.protocol.messages.metadata_records import (
 )
 from strandline.protocol.types import Message
 
-# The level that made each newer version of a record legible, oldest first; a record not listed has version 0 only.
+# (metadata.version, the record version that it introduced), oldest first; a record not listed has version 0 only.
 _SINCE: Final[dict[type[Message], tuple[tuple[int, int], ...]]] = {
     RegisterBrokerRecord: ((7, 1), (8, 2), (17, 3), (30, 4)),
     PartitionRecord: ((17, 1), (23, 2)),
@@ -26,7 +26,7 @@ _SINCE: Final[dict[type[Message], tuple[tuple[int, int], ...]]] = {
 
 MINIMUM_METADATA_VERSION: Final = 7
 LATEST_METADATA_VERSION: Final = 30
-# Levels at which something became sayable that lower ones cannot say: going back across one might lose metadata.
+# Levels that introduced records or fields: a downgrade across one might lose metadata.
 FORMAT_CHANGES: Final = (8, 11, 13, 14, 15, 17, 23, 30)
 SCRAM_SINCE: Final = 11
 TRANSACTIONS_SINCE: Final = 13

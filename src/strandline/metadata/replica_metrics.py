@@ -1,8 +1,8 @@
-"""What a broker tells about its replicas, by the names of Kafka's ReplicaManager metrics, as committed metadata has it.
+"""Metrics of a broker's replicas by committed metadata, under the names of Kafka's ReplicaManager metrics.
 
-Made by `node` for every broker. Whether partitions have enough replicas in sync depends on settings that change by
-themselves; so what is led here is counted by topic and by how many are in sync, and judged when somebody reads. Whether
-a replica is offline is judged in the same way, by the directory it is in.
+Registered by `node` for every broker. Whether a partition has enough replicas in sync depends on configs that change
+independently. So led partitions are counted by topic and ISR size, and compared with min.insync.replicas when the
+metric is read. Offline replicas are counted in the same way, by directory.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 
 class _Led(NamedTuple):
-    """Partitions that are led here and have this in common."""
+    """Partitions that this broker leads, grouped by what determines their metrics."""
 
     topic_id: Uuid
     in_sync: int
@@ -32,7 +32,7 @@ class _Led(NamedTuple):
 
 class ReplicaMetrics:
     def __init__(self, node_id: int, image: Image, min_insync_replicas: Callable[[str], int]) -> None:
-        """`min_insync_replicas` is asked by topic, with what counts right now."""
+        """`min_insync_replicas` returns the current value of a topic."""
         self._node_id = node_id
         self._image = image
         self._min_insync_replicas = min_insync_replicas
@@ -40,7 +40,7 @@ class ReplicaMetrics:
         """By directory."""
         self._led: Counter[_Led] = Counter()
         self._reassigning = 0
-        self._lacking = 0
+        self._under_replicated = 0
 
     def register(self, metrics: Metrics) -> None:
         """Counts the committed image, follows its commits from now on, and publishes the gauges."""
@@ -50,7 +50,7 @@ class ReplicaMetrics:
         metrics.gauge(_REPLICAS + "OfflineReplicaCount", self._offline)
         metrics.gauge(_REPLICAS + "LeaderCount", self._led.total)
         metrics.gauge(_REPLICAS + "ReassigningPartitions", lambda: self._reassigning)
-        metrics.gauge(_REPLICAS + "UnderReplicatedPartitions", lambda: self._lacking)
+        metrics.gauge(_REPLICAS + "UnderReplicatedPartitions", lambda: self._under_replicated)
         metrics.gauge(_REPLICAS + "UnderMinIsrPartitionCount", lambda: self._count(lambda spare: spare < 0))
         metrics.gauge(_REPLICAS + "AtMinIsrPartitionCount", lambda: self._count(lambda spare: spare == 0))
         metrics.gauge(_METADATA + "last-applied-record-offset", lambda: image.committed.offset - 1)
@@ -68,20 +68,20 @@ class ReplicaMetrics:
         if partition.adding or partition.removing:
             self._reassigning += weight
         if in_sync < replicas - len(partition.adding):
-            self._lacking += weight
+            self._under_replicated += weight
 
-    def _count(self, is_meant: Callable[[int], bool]) -> int:
-        """Partitions led here, by how many replicas in sync there are to spare."""
+    def _count(self, condition: Callable[[int], bool]) -> int:
+        """Partitions led here, by the number of in-sync replicas above min.insync.replicas."""
         view, count = self._image.committed, 0
         for led, number in self._led.items():
             topic = view.topic_by_id(led.topic_id)
             if topic is not None:
                 needed = min(self._min_insync_replicas(topic.name), led.replicas)
-                count += number * is_meant(led.in_sync - needed)
+                count += number * condition(led.in_sync - needed)
         return count
 
     def _offline(self) -> int:
-        """Replicas in directories that have failed; not those whose directory is still to be told."""
+        """Replicas in failed directories, without those whose directory is not assigned yet."""
         broker = self._image.committed.broker(self._node_id)
         if broker is None or not broker.directories:
             return self._hosted[DIRECTORY_LOST]
@@ -90,7 +90,7 @@ class ReplicaMetrics:
 
 
 def _add(counts: Counter[T], key: T, weight: int) -> None:
-    """What there is none of takes no room."""
+    """Removes a count that becomes 0."""
     counts[key] += weight
     if not counts[key]:
         del counts[key]

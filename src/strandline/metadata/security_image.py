@@ -1,6 +1,6 @@
-"""Who may do what, and how they prove who they are: ACLs, SCRAM credentials, delegation tokens.
+"""ACLs, SCRAM credentials and delegation tokens.
 
-A part of `metadata.image`. The record that made an entry is its value; enforcement is elsewhere.
+A part of `metadata.image`. The value of an entry is the record that created it.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Topics and their partitions: names, ids, replicas, leaders, epochs.
 
-A part of `metadata.image`. Invariants: a topic's name and id name each other; its partitions are 0 … count-1; a
-partition's epoch rises with every change, its leader epoch whenever a change names a leader (even the same one).
+A part of `metadata.image`. Invariants: topic names and ids map to each other; the partitions of a topic are
+0 … count-1; a partition epoch rises with every change, a leader epoch whenever a change names a leader (even the same
+one).
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ class TopicsImage:
         self.topics: TimelineMap[Uuid, TopicInfo] = TimelineMap(timeline)
         self.partitions: TimelineMap[PartitionKey, PartitionInfo] = TimelineMap(timeline)
         self.look_alikes: TimelineMap[str, tuple[str, ...]] = TimelineMap(timeline)
-        """Names with `.` or `_`, by their form with `_` only: metric names cannot tell them apart."""
+        """Names with `.` or `_`, by their form with `_` only: they collide in metric names."""
 
     def replay_topic(self, record: TopicRecord) -> None:
         if record.name in self.ids:
@@ -71,7 +72,7 @@ class TopicsImage:
             record.leader,
             record.leader_epoch,
             record.partition_epoch,
-            # Logs from before KIP-858 name no directories; Kafka reads that as "not known yet" for each replica.
+            # Records from before KIP-858 have no directories; Kafka reads them as MIGRATING for each replica.
             tuple(record.directories) or (DIRECTORY_MIGRATING,) * len(replicas),
             tuple(record.eligible_leader_replicas or ()),
             tuple(record.last_known_elr or ()),
@@ -102,7 +103,7 @@ class TopicsImage:
     def _topic(self, topic_id: Uuid) -> TopicInfo:
         topic = self.topics.get(topic_id)
         if topic is None:
-            raise NodeFault(f"a metadata record speaks of topic id {topic_id}, which does not exist")
+            raise NodeFault(f"a metadata record names topic id {topic_id}, which does not exist")
         return topic
 
     def records(self, moment: int, metadata_version: int) -> Iterator[Message]:
@@ -120,7 +121,7 @@ def look_alike(name: str) -> str | None:
 
 
 def changed_partition(partition: PartitionInfo, record: PartitionChangeRecord) -> PartitionInfo:
-    """What a partition is after this record. The controller asks before it decides what the record should say."""
+    """The partition after this record. Also used by the controller, to decide on uncommitted changes."""
     leader, leader_epoch = partition.leader, partition.leader_epoch
     if record.leader != LEADER_UNCHANGED:
         leader, leader_epoch = record.leader, leader_epoch + 1
@@ -147,7 +148,7 @@ def changed_partition(partition: PartitionInfo, record: PartitionChangeRecord) -
 
 
 def partition_record(topic_id: Uuid, index: int, partition: PartitionInfo, metadata_version: int) -> PartitionRecord:
-    """The record that makes this partition, with what the metadata version can say."""
+    """The record that creates this partition, with the fields of the metadata version."""
     return PartitionRecord(
         partition_id=index,
         topic_id=topic_id,

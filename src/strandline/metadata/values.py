@@ -1,8 +1,8 @@
-"""What the metadata image is made of: immutable values, tuples inside.
+"""The immutable values of the metadata image: brokers, controllers, topics, partitions.
 
-They are msgspec structs rather than dataclasses because an image holds hundreds of thousands of them for as long as the
-node lives: they are cheap to build while a log is replayed and, with `gc=False`, the cyclic collector never walks them.
-ACLs, SCRAM credentials and delegation tokens have no value of their own: the record that made one says it all.
+An image holds hundreds of thousands of them while the node runs. As msgspec structs they are cheap to build during
+replay and, with `gc=False`, never visited by the cyclic garbage collector. ACLs, SCRAM credentials and delegation
+tokens have no value of their own: their records are stored.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ RECOVERED: Final = 0
 RECOVERING: Final = 1
 
 
-class Value(msgspec.Struct, frozen=True, gc=False):
-    """Built and compared, never changed; `msgspec.structs.replace` makes the next one."""
+class _Value(msgspec.Struct, frozen=True, gc=False):
+    pass
 
 
-class BrokerEndpoint(Value, frozen=True, gc=False):
+class BrokerEndpoint(_Value, frozen=True, gc=False):
     name: str
     host: str
     port: int
@@ -36,8 +36,8 @@ def _named(endpoints: tuple[BrokerEndpoint, ...], listener: str) -> BrokerEndpoi
     return None
 
 
-class BrokerInfo(Value, frozen=True, gc=False):
-    """A registered broker. `epoch` is the offset of the record that registered it."""
+class BrokerInfo(_Value, frozen=True, gc=False):
+    """A registered broker. `epoch` is the offset of its RegisterBrokerRecord."""
 
     id: int
     epoch: int
@@ -54,14 +54,14 @@ class BrokerInfo(Value, frozen=True, gc=False):
 
     @property
     def active(self) -> bool:
-        """May lead and may be in an ISR."""
+        """Whether the broker may lead and be in an ISR."""
         return not self.fenced and not self.in_controlled_shutdown
 
     def endpoint(self, listener: str) -> BrokerEndpoint | None:
         return _named(self.endpoints, listener)
 
 
-class ControllerInfo(Value, frozen=True, gc=False):
+class ControllerInfo(_Value, frozen=True, gc=False):
     id: int
     incarnation_id: Uuid
     endpoints: tuple[BrokerEndpoint, ...]
@@ -72,13 +72,13 @@ class ControllerInfo(Value, frozen=True, gc=False):
         return _named(self.endpoints, listener)
 
 
-class TopicInfo(Value, frozen=True, gc=False):
+class TopicInfo(_Value, frozen=True, gc=False):
     id: Uuid
     name: str
     partition_count: int = 0
 
 
-class PartitionInfo(Value, frozen=True, gc=False):
+class PartitionInfo(_Value, frozen=True, gc=False):
     replicas: tuple[int, ...]
     isr: tuple[int, ...]
     removing: tuple[int, ...] = ()
@@ -92,7 +92,7 @@ class PartitionInfo(Value, frozen=True, gc=False):
     leader_recovery_state: int = RECOVERED
 
     def directory_of(self, broker: int) -> Uuid | None:
-        """Where this replica lives; None when the broker has no replica."""
+        """The log directory of the broker's replica; None when it has no replica."""
         for replica, directory in zip(self.replicas, self.directories, strict=False):
             if replica == broker:
                 return directory
@@ -100,7 +100,7 @@ class PartitionInfo(Value, frozen=True, gc=False):
 
 
 PartitionKey = tuple[Uuid, int]
-"""(topic id, partition index): a plain tuple, since a named one would double the cost of looking a partition up."""
+"""(topic id, partition index): a plain tuple, because a NamedTuple doubles the cost of a lookup."""
 
 QuotaEntity = tuple[tuple[str, str | None], ...]
 """((entity type, name or None for the default), …) in order of type."""

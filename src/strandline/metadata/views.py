@@ -1,7 +1,7 @@
-"""How the metadata image is read: a `View` answers for one moment of it.
+"""Read access to the metadata image at one offset.
 
-`image.latest` follows every replayed record, `image.committed` every commit; `image.pin()` gives one that stands still.
-Reading never copies what it does not return, and sorted lists are kept until something in them changes.
+`image.latest` shows every replayed record, `image.committed` every committed one; `image.pin()` returns a view of a
+fixed offset. Reading copies only what it returns, and sorted lists are cached until an entry changes.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _NO_CONFIGS: Mapping[str, str] = MappingProxyType({})
 
 
 class View:
-    __slots__ = ("_cluster", "_configs", "_image", "_kept", "_security", "_topics", "moment")
+    __slots__ = ("_cache", "_cluster", "_configs", "_image", "_security", "_topics", "moment")
 
     def __init__(self, image: Image, moment: int) -> None:
         self._image = image
@@ -48,18 +48,18 @@ class View:
         self._topics = image.topics
         self._configs = image.configs
         self._security = image.security
-        self._kept: dict[str, tuple[int, Any]] = {}
+        self._cache: dict[str, tuple[int, Any]] = {}
         self.moment = moment
 
     @property
     def offset(self) -> int:
-        """The first offset whose record this view does not show."""
+        """The first offset whose record is not in this view."""
         return self._image.end_offset if self.moment == LATEST else self.moment
 
     def brokers(self) -> list[BrokerInfo]:
         """By id."""
         brokers = self._cluster.brokers
-        return self._keep("brokers", brokers, lambda: sorted(brokers.values(self.moment), key=lambda b: b.id))
+        return self._cached("brokers", brokers, lambda: sorted(brokers.values(self.moment), key=lambda b: b.id))
 
     def broker(self, broker_id: int) -> BrokerInfo | None:
         return self._cluster.brokers.get(broker_id, self.moment)
@@ -74,7 +74,7 @@ class View:
     def topics(self) -> list[TopicInfo]:
         """By name."""
         topics = self._topics.topics
-        return self._keep("topics", topics, lambda: sorted(topics.values(self.moment), key=lambda t: t.name))
+        return self._cached("topics", topics, lambda: sorted(topics.values(self.moment), key=lambda t: t.name))
 
     def topic(self, name: str) -> TopicInfo | None:
         topic_id = self._topics.ids.get(name, self.moment)
@@ -101,7 +101,7 @@ class View:
         return cast("list[PartitionInfo]", found)
 
     def all_partitions(self) -> Iterator[tuple[PartitionKey, PartitionInfo]]:
-        """Every partition of every topic, in no order that means anything; lazy."""
+        """Every partition of every topic, in no particular order; lazy."""
         return self._topics.partitions.items(self.moment)
 
     def configs(self, resource_type: int, name: str) -> Mapping[str, str]:
@@ -111,11 +111,11 @@ class View:
         return self.configs(TOPIC_RESOURCE, name)
 
     def broker_configs(self, broker_id: int | None) -> Mapping[str, str]:
-        """Dynamic settings of one broker; None for the defaults of all."""
+        """Dynamic configs of one broker, or the cluster-wide defaults (None)."""
         return self.configs(BROKER_RESOURCE, "" if broker_id is None else str(broker_id))
 
     def config_resources(self, resource_type: int) -> list[str]:
-        """Names, sorted, of those that have any setting of their own."""
+        """Sorted names of the resources that have configs."""
         return sorted(
             resource.name for resource in self._configs.configs.keys(self.moment) if resource.type == resource_type
         )
@@ -123,7 +123,7 @@ class View:
     def features(self) -> Mapping[str, int]:
         """Finalized levels; a feature at level 0 is absent."""
         features = self._cluster.features
-        return self._keep("features", features, lambda: dict(sorted(features.items(self.moment))))
+        return self._cached("features", features, lambda: dict(sorted(features.items(self.moment))))
 
     @property
     def metadata_version(self) -> int:
@@ -159,11 +159,11 @@ class View:
     def tokens(self) -> list[DelegationTokenRecord]:
         return self._security.tokens.values(self.moment)
 
-    def _keep(self, name: str, map_: TimelineMap[Any, Any], build: Callable[[], T]) -> T:
-        """What `build` gave last, unless the map moved since. Callers must not change it."""
-        kept = self._kept.get(name)
-        if kept is not None and kept[0] == map_.changes:
-            return cast(T, kept[1])
+    def _cached(self, name: str, map_: TimelineMap[Any, Any], build: Callable[[], T]) -> T:
+        """The last result of `build` unless the map has changed since. Callers must not modify it."""
+        cached = self._cache.get(name)
+        if cached is not None and cached[0] == map_.changes:
+            return cast(T, cached[1])
         built = build()
-        self._kept[name] = (map_.changes, built)
+        self._cache[name] = (map_.changes, built)
         return built

@@ -1,11 +1,11 @@
 """Kafka's error codes, and the one exception that carries them.
 
-Five kinds of failure, each with its own way:
+Five kinds of failure:
 
 - a per-partition outcome is an `ErrorCode` inside a result value;
 - a request that cannot proceed raises `KafkaError(code, why)`, caught once in `server/dispatch`;
 - a peer that breaks the protocol is disconnected, with the reason logged (`protocol.codec.MalformedMessage`);
-- a bug in a handler is logged once with its request and answered in the API's error shape (Produce: disconnected);
+- a bug in a handler is logged once with its request; the response has the API's error shape (Produce: disconnected);
 - a broken invariant, or the loss of the metadata directory, stops the node (`NodeFault`).
 """
 
@@ -203,7 +203,7 @@ def code_of(number: int) -> ErrorCode:
 
 
 class KafkaError(Exception):
-    """A request that cannot proceed: the code for the wire, and a sentence for the person who reads it."""
+    """A request that cannot proceed: the code for the wire, and a message for the user."""
 
     def __init__(self, code: ErrorCode, why: str = "") -> None:
         super().__init__(f"{code.name}: {why}" if why else code.name)
@@ -212,4 +212,4 @@ class KafkaError(Exception):
 
 
 class NodeFault(Exception):
-    """An invariant is broken or the node's own memory is lost: the only safe next step is to stop."""
+    """An invariant is broken or the node's metadata is lost: the node stops."""

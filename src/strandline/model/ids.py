@@ -1,4 +1,4 @@
-"""Names and identifiers that every layer shares. Values only: built, compared, never changed."""
+"""Names and identifiers that every layer shares."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ ZERO_UUID = Uuid(16)
 METADATA_TOPIC_ID = Uuid.of(0, 1)
 METADATA_TOPIC = "__cluster_metadata"
 
-# Directory ids with a meaning of their own (KIP-858); ids below 100 are reserved.
+# Reserved directory ids (KIP-858); all ids below 100 are reserved.
 DIRECTORY_MIGRATING = Uuid.of(0, 0)
 DIRECTORY_UNASSIGNED = Uuid.of(0, 1)
 DIRECTORY_LOST = Uuid.of(0, 2)
@@ -47,7 +47,7 @@ INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state", "__sha
 
 
 def random_uuid(random: Random) -> Uuid:
-    """A version-4 uuid that is not reserved and whose text never begins with a dash (command lines would trip)."""
+    """A version-4 uuid that is not reserved and whose text does not start with a dash (an option on command lines)."""
     while True:
         raw = bytearray(random.randbytes(16))
         raw[6] = raw[6] & 0x0F | 0x40

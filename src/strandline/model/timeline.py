@@ -1,20 +1,21 @@
-"""Maps that remember: one present, and every past that somebody may still ask for.
+"""Versioned maps: the latest value of every key, and its earlier values as long as they can be read.
 
-Owned by whoever replays a log (the metadata image, later the coordinators). A `Timeline` counts offsets; its
-`TimelineMap`s hold the present in a plain dict and, for keys changed recently, what stood there before. So a change
-costs what it changes, the committed view is one more dictionary lookup, and undoing uncommitted changes is exact.
+Used where a log is replayed (the metadata image, later the coordinators). A `Timeline` holds the offsets; its
+`TimelineMap`s hold the latest values in a plain dict and, for keys changed recently, the earlier values. So a change
+costs as much as it changes, the committed view is one more dictionary lookup, and uncommitted changes are reverted
+exactly.
 
-    timeline.mark(40)        # what follows is the work of the batch that starts at offset 40
+    timeline.mark(40)        # the changes that follow belong to the batch at offset 40
     names["a"] = 1
-    timeline.commit(41)      # everything before 41 is settled: its past is forgotten, what it touched is returned
-    timeline.revert_to(41)   # everything from 41 on is undone, newest first
+    timeline.commit(41)      # everything before 41 is committed: returns what it touched, drops earlier values
+    timeline.revert_to(41)   # everything from 41 on is reverted, newest first
 
-An offset names a moment: the moment *before* the batch that starts there. Reading `at` an offset sees the changes of
-all batches below it. `commit` and `revert_to` only take moments between batches; a batch is never split.
+An offset is also a *moment*: the state *before* the batch at that offset. Reading `at` a moment sees the changes of all
+batches below it. `commit` and `revert_to` only take moments between batches; a batch is never split.
 
-`pin` keeps a committed moment readable while time goes on (a snapshot being written in slices). Invariant: for every
-key, the remembered values are in offset order and the oldest of them is not older than the oldest pin or commit, up to
-a backlog that `commit` works off a bounded number of entries at a time.
+`pin` keeps a committed moment readable during later commits (a snapshot being written in slices). Invariant: the
+earlier values of a key are in offset order, and the oldest is not older than the oldest pin or commit, except for a
+backlog of which every `commit` removes a bounded number of entries.
 """
 
 from __future__ import annotations
@@ -27,10 +28,10 @@ K = TypeVar("K")
 V = TypeVar("V")
 
 LATEST: Final = 1 << 63
-"""The moment after everything, committed or not."""
+"""The moment after all changes, committed or not."""
 
-# A pin let go leaves a backlog of remembered values; this many are forgotten per commit beyond what it settles itself.
-_FORGET_PER_COMMIT = 1000
+# The end of a pin leaves a backlog of earlier values; every commit drops this many beyond its own.
+_DROPPED_PER_COMMIT = 1000
 
 
 class _Absent:
@@ -41,11 +42,11 @@ class _Absent:
 
 
 ABSENT: Final = _Absent()
-"""Stands for "no such key" where a remembered value is told."""
+"""The earlier value of a key that did not exist."""
 
 
 class Touched(NamedTuple):
-    """A key that a settled batch changed, and what stood there before that batch (ABSENT if nothing did)."""
+    """A key that a batch changed, and its value before that batch (ABSENT if it did not exist)."""
 
     offset: int
     map: TimelineMap[Any, Any]
@@ -56,38 +57,38 @@ class Touched(NamedTuple):
 class Timeline:
     """The offsets that the maps built on it share."""
 
-    __slots__ = ("_forgettable", "_pending", "_pins", "committed", "marked")
+    __slots__ = ("_droppable", "_pending", "_pins", "committed", "marked")
 
     def __init__(self) -> None:
         self.marked = 0
         self.committed = 0
         self._pending: deque[Touched] = deque()
-        self._forgettable: deque[Touched] = deque()
+        self._droppable: deque[Touched] = deque()
         self._pins: list[int] = []
 
     def mark(self, offset: int) -> None:
-        """What follows is the work of the batch at this offset."""
+        """The changes that follow belong to the batch at this offset."""
         if offset < self.marked or offset < self.committed:
-            raise ValueError(f"offset {offset} comes before {max(self.marked, self.committed)}")
+            raise ValueError(f"offset {offset} is below {max(self.marked, self.committed)}")
         self.marked = offset
 
     def commit(self, offset: int) -> list[Touched]:
-        """Settles everything before `offset`; the answer lists what was touched since the last commit, in order."""
+        """Commits everything before `offset`; returns the keys changed since the last commit, in order."""
         pending, touched = self._pending, []
         while pending and pending[0].offset < offset:
             entry = pending.popleft()
             entry.map.changes += 1
             touched.append(entry)
-        self._forgettable.extend(touched)
+        self._droppable.extend(touched)
         self.committed = max(self.committed, offset)
         self.marked = max(self.marked, offset)
-        self._forget(len(touched) + _FORGET_PER_COMMIT)
+        self._drop(len(touched) + _DROPPED_PER_COMMIT)
         return touched
 
     def revert_to(self, offset: int) -> None:
-        """Undoes, newest first, every change from `offset` on."""
+        """Reverts, newest first, every change from `offset` on."""
         if offset < self.committed:
-            raise ValueError(f"offset {offset} is settled: {self.committed} is committed")
+            raise ValueError(f"offset {offset} is below the committed offset {self.committed}")
         pending = self._pending
         while pending and pending[-1].offset >= offset:
             entry = pending.pop()
@@ -95,9 +96,9 @@ class Timeline:
         self.marked = min(self.marked, offset)
 
     def undo_since(self, offset: int) -> None:
-        """Brings back, as changes of the batch marked now, everything that stood at `offset` (an aborted transaction).
+        """Restores the values at `offset` by changes of the batch marked last (an aborted transaction).
 
-        Unlike `revert_to` this is a step forward in time: it can itself be reverted.
+        Unlike `revert_to`, this can itself be reverted.
         """
         for entry in [entry for entry in self._pending if entry.offset >= offset]:
             old = entry.map.at(entry.key, offset)
@@ -107,29 +108,29 @@ class Timeline:
                 del entry.map[entry.key]
 
     def pin(self, offset: int) -> None:
-        """Keeps the moment `offset` readable until `unpin`; it must not be forgotten already."""
+        """Keeps the moment `offset` readable until `unpin`; it must not be below the committed offset."""
         if offset < self.committed:
-            raise ValueError(f"offset {offset} is past: {self.committed} is committed")
+            raise ValueError(f"offset {offset} is below the committed offset {self.committed}")
         self._pins.append(offset)
 
     def unpin(self, offset: int) -> None:
         self._pins.remove(offset)
-        self._forget(_FORGET_PER_COMMIT)
+        self._drop(_DROPPED_PER_COMMIT)
 
-    def remember(self, entry: Touched) -> None:
+    def record(self, entry: Touched) -> None:
         self._pending.append(entry)
 
-    def _forget(self, at_most: int) -> None:
-        forgettable = self._forgettable
+    def _drop(self, at_most: int) -> None:
+        droppable = self._droppable
         kept = min(self._pins, default=LATEST)
-        while forgettable and at_most > 0 and forgettable[0].offset < kept:
-            entry = forgettable.popleft()
-            entry.map.forget(entry)
+        while droppable and at_most > 0 and droppable[0].offset < kept:
+            entry = droppable.popleft()
+            entry.map.drop(entry)
             at_most -= 1
 
 
 class TimelineMap(Generic[K, V]):
-    """A dictionary whose past can be asked. Writing is plain item assignment; reading takes a moment."""
+    """A dictionary that can be read at earlier moments. Writing is plain item assignment; reading takes a moment."""
 
     __slots__ = ("_past", "_present", "_timeline", "changes")
 
@@ -138,14 +139,14 @@ class TimelineMap(Generic[K, V]):
         self._present: dict[K, V] = {}
         self._past: dict[K, list[Touched]] = {}
         self.changes = 0
-        """Rises whenever the latest or the committed moment may read differently: what caches compare."""
+        """Increases whenever a value at the latest or the committed moment may have changed: compared by caches."""
 
     def __setitem__(self, key: K, value: V) -> None:
-        self._remember(key, self._present.get(key, ABSENT))
+        self._record(key, self._present.get(key, ABSENT))
         self._present[key] = value
 
     def __delitem__(self, key: K) -> None:
-        self._remember(key, self._present[key])
+        self._record(key, self._present[key])
         del self._present[key]
 
     def __contains__(self, key: K) -> bool:
@@ -163,14 +164,14 @@ class TimelineMap(Generic[K, V]):
         return self._present.get(key)
 
     def at(self, key: K, at: int) -> V | _Absent:
-        """As `get`, but a key that did not exist is told apart from one whose value is None."""
+        """As `get`, but distinguishes a key that did not exist from one whose value is None."""
         for entry in self._past.get(key, ()):
             if entry.offset >= at:
                 return cast("V | _Absent", entry.old)
         return self._present.get(key, ABSENT)
 
     def keys(self, at: int = LATEST) -> list[K]:
-        """Those that existed at the moment, in no order that means anything, but the same on every run."""
+        """The keys that existed at the moment, in no particular order, but the same on every run."""
         if at == LATEST or not self._past:
             return list(self._present)
         past = self._past
@@ -197,26 +198,26 @@ class TimelineMap(Generic[K, V]):
                 yield key, cast(V, value)
 
     def restore(self, entry: Touched) -> None:
-        """Called by the timeline: the newest change of this key never happened."""
+        """Called by the timeline: reverts the newest change of this key."""
         past = self._past[entry.key]
         past.pop()
         if not past:
             del self._past[entry.key]
         if entry.old is ABSENT:
-            self._present.pop(entry.key, None)  # created and deleted within the batch that is undone
+            self._present.pop(entry.key, None)  # created and deleted by the reverted batch
         else:
             self._present[entry.key] = entry.old
         self.changes += 1
 
-    def forget(self, entry: Touched) -> None:
-        """Called by the timeline: nobody can ask any more what stood here before this change."""
+    def drop(self, entry: Touched) -> None:
+        """Called by the timeline: the value before this change can no longer be read."""
         past = self._past[entry.key]
         if len(past) == 1:
             del self._past[entry.key]
         else:
             del past[0]
 
-    def _remember(self, key: K, old: V | _Absent) -> None:
+    def _record(self, key: K, old: V | _Absent) -> None:
         timeline = self._timeline
         self.changes += 1
         past = self._past.get(key)
@@ -228,4 +229,4 @@ class TimelineMap(Generic[K, V]):
             past.append(entry)
         else:
             return
-        timeline.remember(entry)
+        timeline.record(entry)

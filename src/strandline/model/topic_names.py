@@ -1,4 +1,4 @@
-"""What a topic may be named. A name is part of paths on disk and of command lines, so it is short and plain."""
+"""Which topic names are legal. A name is part of paths on disk and of command lines."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _LEGAL: Final = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 
 
 def check_topic_name(name: str) -> None:
-    """Raises INVALID_TOPIC_EXCEPTION unless a topic can have this name."""
+    """Raises INVALID_TOPIC_EXCEPTION unless the name is legal."""
     if name in (".", ".."):
         raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, "a topic may not be named '.' or '..'")
     if not _LEGAL.fullmatch(name):

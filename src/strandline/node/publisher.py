@@ -14,7 +14,14 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator
 
-from strandline.metadata.changes import Changes, changes_of, changing, everything, portions, recreates_a_topic
+from strandline.metadata.changes import (
+    Changes,
+    changes_in_steps,
+    changes_of,
+    initial_changes,
+    portions,
+    recreates_a_topic,
+)
 from strandline.metadata.image import Image
 from strandline.model.ids import TopicPartition
 from strandline.model.timeline import Touched
@@ -48,7 +55,7 @@ class MetadataPublisher:
 
     def publish_everything(self) -> Changes:
         """The whole image, once, when the broker starts."""
-        changes = everything(self._image, self._node_id)
+        changes = initial_changes(self._image, self._node_id)
         self._apply(changes)
         return changes
 
@@ -57,7 +64,7 @@ class MetadataPublisher:
         if recreates_a_topic(self._image, touched):
             self._apply(changes_of(self._image, touched, self._node_id))
             return
-        changes = yield from changing(self._image, touched, self._node_id)
+        changes = yield from changes_in_steps(self._image, touched, self._node_id)
         for number, portion in enumerate(portions(changes)):
             if number > 0:
                 yield
@@ -81,7 +88,7 @@ class MetadataPublisher:
             for topic in changes.topic_configs:
                 self._partitions.topic_settings_changed(topic)
         for topic_info in changes.topics_created:
-            if not changes.whole:
+            if not changes.is_initial:
                 logger.info(
                     "topic %s (%s) has %d partitions", topic_info.name, topic_info.id, topic_info.partition_count
                 )

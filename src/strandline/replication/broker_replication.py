@@ -90,7 +90,7 @@ class BrokerReplication:
             self._stop((step.topic_id, step.partition))
         for step in changes.hosted:
             # The logs of new partitions are created in the background; at the start of a node they exist.
-            self._on_leader((step.topic_id, step.partition), step.new, is_new=not changes.whole)
+            self._on_leader((step.topic_id, step.partition), step.new, is_new=not changes.is_initial)
         for step in changes.leadership:
             self._on_leader((step.topic_id, step.partition), step.new, is_new=False)
         if changes.brokers:

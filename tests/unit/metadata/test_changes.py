@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from strandline.metadata.changes import Changes, PartitionDelta, changes_of, changing, everything, portions
+from strandline.metadata.changes import Changes, PartitionDelta, changes_in_steps, changes_of, initial_changes, portions
 from strandline.metadata.image import Image
 from strandline.metadata.values import ConfigResource
 from strandline.model.ids import Uuid
@@ -64,7 +64,7 @@ def test_a_new_topic_is_hosted_where_this_broker_has_a_replica() -> None:
     assert changes.hosted[0].new.leader == 1
     assert [created.partition_count for created in changes.topics_created] == [3]
     assert changes.topics == ("t",)
-    assert not changes.whole
+    assert not changes.is_initial
 
 
 def test_a_new_leader_epoch_is_leadership_and_a_new_isr_alone_is_membership() -> None:
@@ -169,8 +169,8 @@ def test_at_the_start_everything_is_new() -> None:
     image = with_topic()
     step(image, ConfigRecord(resource_type=2, resource_name="t", name="k", value="1"))
     image.replay_batch(image.end_offset, topic("uncommitted", OTHER, [1]))
-    changes = everything(image, ME)
-    assert changes.whole
+    changes = initial_changes(image, ME)
+    assert changes.is_initial
     assert names(changes.hosted) == [("t", 0), ("t", 2)]
     assert changes.topics == ("t",)
     assert changes.topic_configs == ("t",)
@@ -190,7 +190,7 @@ def test_a_large_step_is_worked_out_with_breaths_and_a_small_one_without() -> No
     image = Image()
     image.replay_batch(0, topic("large", TOPIC, *[[1, 2]] * 3000))
     breaths, touched = 0, image.commit(image.end_offset)
-    working_out = changing(image, touched, ME)
+    working_out = changes_in_steps(image, touched, ME)
     while True:
         try:
             next(working_out)
@@ -200,7 +200,7 @@ def test_a_large_step_is_worked_out_with_breaths_and_a_small_one_without() -> No
         breaths += 1
     assert breaths >= 10
     image.replay_batch(image.end_offset, topic("small", OTHER, [1, 2]))
-    assert list(changing(image, image.commit(image.end_offset), ME)) == []
+    assert list(changes_in_steps(image, image.commit(image.end_offset), ME)) == []
 
 
 def test_a_large_step_is_told_in_portions_that_drop_before_they_host_and_leave_nothing_out() -> None:

@@ -115,7 +115,7 @@ def test_what_is_settled_is_forgotten_so_that_memory_follows_the_uncommitted_par
         timeline.commit(offset + 1)
     assert not map_._past
     assert not timeline._pending
-    assert not timeline._forgettable
+    assert not timeline._droppable
 
 
 def test_a_released_pin_is_forgotten_little_by_little() -> None:
@@ -128,10 +128,10 @@ def test_a_released_pin_is_forgotten_little_by_little() -> None:
         timeline.commit(offset + 1)
     assert map_.keys(0) == []
     timeline.unpin(0)
-    assert 0 < len(timeline._forgettable) < 5000
+    assert 0 < len(timeline._droppable) < 5000
     for offset in range(5000, 5010):
         timeline.commit(offset)
-    assert not timeline._forgettable
+    assert not timeline._droppable
     assert len(map_) == 5000
 
 
@@ -139,11 +139,11 @@ def test_a_settled_moment_can_neither_be_reverted_nor_written_nor_pinned() -> No
     timeline = Timeline()
     timeline.mark(5)
     timeline.commit(6)
-    with pytest.raises(ValueError, match="settled"):
+    with pytest.raises(ValueError, match="below the committed"):
         timeline.revert_to(5)
-    with pytest.raises(ValueError, match="comes before"):
+    with pytest.raises(ValueError, match="is below"):
         timeline.mark(5)
-    with pytest.raises(ValueError, match="past"):
+    with pytest.raises(ValueError, match="below the committed"):
         timeline.pin(5)
 
 

@@ -162,7 +162,7 @@ class Replay:
 
     async def _load(self, snapshot_id: SnapshotId, snapshot: Snapshot) -> None:
         self._snapshot = None
-        loading = self._image.loading(snapshot.slices(), snapshot_id.end_offset)
+        loading = self._image.load_in_steps(snapshot.slices(), snapshot_id.end_offset)
         while True:
             try:
                 next(loading)
