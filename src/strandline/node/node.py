@@ -42,7 +42,7 @@ from strandline.raft.disk.snapshots import read_bootstrap_checkpoint
 from strandline.raft.shell.driver import Quorum
 from strandline.runtime.event_loop import freeze_long_lived_objects, run_event_loop
 from strandline.runtime.metrics import Metrics
-from strandline.runtime.tasks import TaskGroup, unless
+from strandline.runtime.tasks import TaskGroup, cancel_when
 from strandline.runtime.world import World, system_world
 from strandline.server.dispatch import Handler
 from strandline.server.peers import PeerConnections
@@ -89,7 +89,7 @@ class Node:
         Starting may wait for other nodes; `stop` also ends that.
         """
         async with contextlib.AsyncExitStack() as stack:
-            started = await unless(stop.wait, stack.enter_async_context(self.running()))
+            started = await cancel_when(stop.wait, stack.enter_async_context(self.running()))
             if started is None:
                 return
             if on_ready is not None:

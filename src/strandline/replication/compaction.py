@@ -1,10 +1,10 @@
-"""The cleaner at work: picks the log that gains most, compacts it in slices off the event loop, installs the result.
+"""The log cleaner's shell: chooses the log with most to gain, compacts it step by step in threads, installs the result.
 
-A cleaning takes turns with retention and truncation at its log, slice by slice: a follower that must cut its log does
-not wait for a long compaction, which ends by itself when it finds that what it read is no longer there.
+Each step holds the lock `Partition.changing`, so that a follower's truncation waits for one step and not for the whole
+compaction, which ends by itself when the records it has read are gone.
 
-Where each log's last cleaning ended is kept in `cleaner-offset-checkpoint` of its directory, as Kafka keeps it. A log
-that cannot be cleaned (damage) is left alone until the node restarts, and said so once.
+The end offset of each log's last cleaning is stored in the `cleaner-offset-checkpoint` of its directory, as in Kafka. A
+log that cannot be cleaned (damaged records) is logged once and skipped until the node restarts.
 """
 
 from __future__ import annotations
@@ -33,27 +33,25 @@ logger = logging.getLogger(__name__)
 
 
 class Compaction:
-    def __init__(
-        self, store: LogStore, partitions: PartitionTable, world: World, setting: Callable[[str], Any]
-    ) -> None:
+    def __init__(self, store: LogStore, partitions: PartitionTable, world: World, config: Callable[[str], Any]) -> None:
         self._store = store
         self._partitions = partitions
         self._world = world
-        self._setting = setting
+        self._config = config
         self._offsets: dict[LogDirectory, dict[TopicPartition, int]] = {}
         self._uncleanable: dict[TopicPartition, PartitionLog] = {}
 
     async def run(self) -> None:
         while True:
-            if not self._setting("log.cleaner.enable") or not await self.clean_one():
-                await asyncio.sleep(self._setting("log.cleaner.backoff.ms") / 1000)
+            if not self._config("log.cleaner.enable") or not await self.clean_one():
+                await asyncio.sleep(self._config("log.cleaner.backoff.ms") / 1000)
 
     async def clean_one(self) -> bool:
-        """Compacts the log that needs it most; False when none does."""
+        """Compacts the dirtiest log; False when no log is due."""
         choice = await self._world.offload.run(self._choose)
         if choice is None:
             return False
-        # A node that starts has nothing to compact, and waits for nothing.
+        # Imported late: it delays the start of a node, which has nothing to compact.
         from strandline.log.cleaner import Uncleanable
 
         log, directory, todo = choice
@@ -66,8 +64,8 @@ class Compaction:
             logger.error("%s", error)
             self._uncleanable[log.topic_partition] = log
         except KafkaError as error:
-            # The directory, not the log: it may be full now and have room later.
-            logger.warning("compaction of %s is put off: %s", log.topic_partition, error.why)
+            # The directory fails, not the log: it may be full now and have room later.
+            logger.warning("compaction of %s is postponed: %s", log.topic_partition, error.why)
             return False
         return True
 
@@ -93,7 +91,7 @@ class Compaction:
             todo,
             wall_ms=self._world.clock.wall_ms(),
             random=self._world.random,
-            dedupe_buffer_bytes=self._setting("log.cleaner.dedupe.buffer.size"),
+            dedupe_buffer_bytes=self._config("log.cleaner.dedupe.buffer.size"),
         )
         moved = 0
         try:
@@ -104,7 +102,7 @@ class Compaction:
                         due_ms = self._world.clock.now_ms() + log.settings.file_delete_delay_ms
                         retired = log.replace_segments(replacement)
                         self._store.segments_to_remove.extend((due_ms, segment) for segment in retired)
-                moved = await self._rest_after(cleaning.stats, moved)
+                moved = await self._throttle(cleaning.stats, moved)
         finally:
             if not cleaning.done:
                 cleaning.abandon()
@@ -116,11 +114,11 @@ class Compaction:
             log.topic_partition, stats.records_kept, stats.records_read, stats.bytes_read, stats.bytes_written,
         )  # fmt: skip
 
-    async def _rest_after(self, stats: CleaningStats, before: int) -> int:
-        """As long as log.cleaner.io.max.bytes.per.second wants it for what was read and written since."""
+    async def _throttle(self, stats: CleaningStats, before: int) -> int:
+        """Sleeps so that reads and writes stay within log.cleaner.io.max.bytes.per.second."""
         moved = stats.bytes_read + stats.bytes_written
         if moved > before:
-            await asyncio.sleep((moved - before) / self._setting("log.cleaner.io.max.bytes.per.second"))
+            await asyncio.sleep((moved - before) / self._config("log.cleaner.io.max.bytes.per.second"))
         return moved
 
     def _known(self, directory: LogDirectory) -> dict[TopicPartition, int]:
@@ -129,7 +127,7 @@ class Compaction:
             try:
                 offsets = checkpoints.read_offsets(directory.disk, self._path(directory))
             except (checkpoints.CorruptCheckpoint, FileNotFoundError):
-                # It only saves work: without it a log is cleaned from its start.
+                # Without it a log is cleaned from its start.
                 offsets = {}
             self._offsets[directory] = offsets
         return offsets

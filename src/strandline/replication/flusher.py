@@ -1,8 +1,8 @@
-"""Group commit: many appends, one sync, off the event loop.
+"""Group commit: one fsync in a thread for many appends.
 
-A partition asks for a flush after an append that its policy (`flush.messages`, `flush.ms`) says must reach the disk.
-While one sync runs, further appends gather and share the next. A sync that fails is never tried again: the log has put
-its directory offline by then, and every waiter learns of it through the lost watermark.
+A partition requests a flush after an append that must reach the disk by `flush.messages` or `flush.ms`. Appends during
+a flush share the next one. A failed fsync is never retried: the log has taken its directory offline by then, and every
+waiter fails with the lost watermark.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class Flusher:
     def __init__(self, offload: Offload, tasks: TaskGroup) -> None:
         self._offload = offload
         self._tasks = tasks
-        # True: another flush was asked for while one is running.
+        # True: another flush was requested while one runs.
         self._running: dict[Partition, bool] = {}
 
     def request(self, partition: Partition) -> None:

@@ -1,7 +1,8 @@
-"""What a broker does to its logs when nobody asks: retention, flushing by time, checkpoints, removal, rest.
+"""Background tasks on the logs of a broker: retention, flushing by time, checkpoints, removal of deleted files, release
+of idle files. `node` starts them.
 
-Shells only: each waits for its interval and calls a step of `log/maintenance`, offloading what blocks. Steps that
-change which segments a log has (retention here, compaction, a follower's truncation) take turns at each log, through
+Shells only: each waits for its interval and calls a step of `log/maintenance`, in a thread if that blocks. Steps that
+change the segments of a log (retention here, compaction, a follower's truncation) exclude each other by the lock
 `Partition.changing`.
 """
 
@@ -22,15 +23,15 @@ from strandline.model.ids import ZERO_UUID, TopicPartition
 from strandline.replication.flusher import Flusher
 from strandline.replication.partition import Partition
 from strandline.replication.table import PartitionTable
-from strandline.runtime.tasks import TaskGroup, yield_to_loop
+from strandline.runtime.tasks import TaskGroup, YieldCounter, yield_to_loop
 from strandline.runtime.world import World
 
 logger = logging.getLogger(__name__)
 
-_TIDY_INTERVAL_MS = 5_000
-# Each is four files to be renamed.
-_RETIRED_PER_TURN = 20
-_LOOKED_AT_PER_TURN = 1_000
+_REMOVAL_INTERVAL_MS = 5_000
+# Each segment is four files to rename.
+_RETIRED_PER_YIELD = 20
+_UNOPENED_PER_YIELD = 1_000
 
 
 class LogMaintenance:
@@ -40,20 +41,20 @@ class LogMaintenance:
         partitions: PartitionTable,
         flusher: Flusher,
         world: World,
-        setting: Callable[[str], Any],
+        config: Callable[[str], Any],
         log_settings: Callable[[str], LogSettings],
     ) -> None:
         self._store = store
         self._partitions = partitions
         self._flusher = flusher
         self._world = world
-        self._setting = setting
+        self._config = config
         self._log_settings = log_settings
 
     def start(self, tasks: TaskGroup) -> None:
         tasks.start(self._retention(), "retention")
         tasks.start(self._flushing(), "flushing by time")
-        tasks.start(self._tidying(), "tidying of logs")
+        tasks.start(self._removal(), "removal of files")
         for key, step in (
             ("log.flush.offset.checkpoint.interval.ms", maintenance.checkpoint_recovery_points),
             ("log.flush.start.offset.checkpoint.interval.ms", maintenance.checkpoint_log_starts),
@@ -62,13 +63,13 @@ class LogMaintenance:
             tasks.start(self._checkpointing(key, step), key)
 
     async def _retention(self) -> None:
-        await asyncio.sleep(self._setting("log.initial.task.delay.ms") / 1000)
+        await asyncio.sleep(self._config("log.initial.task.delay.ms") / 1000)
         while True:
             await self.retain()
-            await asyncio.sleep(self._setting("log.retention.check.interval.ms") / 1000)
+            await asyncio.sleep(self._config("log.retention.check.interval.ms") / 1000)
 
     async def retain(self) -> int:
-        """One pass over all logs; how many segments were retired."""
+        """One pass over all logs; the number of retired segments."""
         wall_ms = self._world.clock.wall_ms()
         settings = await self._settings_of_unopened()
         for topic_partition in await self._world.offload.run(
@@ -88,9 +89,9 @@ class LogMaintenance:
         try:
             async with partition.changing:
                 count = await self._world.offload.run(log.expired_segments, wall_ms)
-                # A log that was deleted meanwhile is left alone: its files may be those of a successor by now.
+                # Not of a log that was deleted meanwhile: the files may belong to a recreated topic.
                 while count > retired and partition.log is log and self._store.log(log.topic_partition) is log:
-                    segments = log.retire(min(count - retired, _RETIRED_PER_TURN), wall_ms)
+                    segments = log.retire(min(count - retired, _RETIRED_PER_YIELD), wall_ms)
                     due_ms = self._world.clock.now_ms() + log.settings.file_delete_delay_ms
                     self._store.segments_to_remove.extend((due_ms, segment) for segment in segments)
                     retired += len(segments)
@@ -98,26 +99,27 @@ class LogMaintenance:
                         break
                     await yield_to_loop()
         except KafkaError as error:
-            logger.warning("retention leaves out %s: %s", log.topic_partition, error.why)
+            logger.warning("retention skips %s: %s", log.topic_partition, error.why)
         if retired and partition.leader is not None:
             partition.leader.on_log_start_moved()
         return retired
 
     async def _settings_of_unopened(self) -> dict[TopicPartition, LogSettings]:
-        """Asked for here, not by the thread that looks at their files: settings belong to the event loop."""
+        """Collected here and not in the thread that lists the files: settings belong to the event loop."""
         settings = {}
-        for number, topic_partition in enumerate(self._store.partitions()):
-            if number % _LOOKED_AT_PER_TURN == _LOOKED_AT_PER_TURN - 1:
+        yields = YieldCounter(every=_UNOPENED_PER_YIELD)
+        for topic_partition in self._store.partitions():
+            if yields.due():
                 await yield_to_loop()
             if self._store.log(topic_partition) is None:
                 settings[topic_partition] = self._log_settings(topic_partition.topic)
         return settings
 
     async def _flushing(self) -> None:
-        """HostedLogs with a flush policy, and sealed segments that wait for their sync."""
+        """Logs with a flush policy, and sealed segments that are not flushed yet."""
         while True:
-            # Kafka's default interval is "never"; a second keeps flush.ms honest without being asked.
-            await asyncio.sleep(min(1_000, self._setting("log.flush.scheduler.interval.ms")) / 1000)
+            # Kafka's default interval is "never", with which flush.ms would have no effect without further appends.
+            await asyncio.sleep(min(1_000, self._config("log.flush.scheduler.interval.ms")) / 1000)
             now_ms = self._world.clock.now_ms()
             for partition in self._partitions:
                 log = partition.log
@@ -126,16 +128,16 @@ class LogMaintenance:
 
     async def _checkpointing(self, key: str, step: Callable[[LogStore], None]) -> None:
         while True:
-            await asyncio.sleep(self._setting(key) / 1000)
+            await asyncio.sleep(self._config(key) / 1000)
             await self._world.offload.run(step, self._store)
 
-    async def _tidying(self) -> None:
+    async def _removal(self) -> None:
         since_expiry_ms = 0
         while True:
-            await asyncio.sleep(_TIDY_INTERVAL_MS / 1000)
-            since_expiry_ms += _TIDY_INTERVAL_MS
+            await asyncio.sleep(_REMOVAL_INTERVAL_MS / 1000)
+            since_expiry_ms += _REMOVAL_INTERVAL_MS
             maintenance.release_idle(self._store)
             await self._world.offload.run(maintenance.remove_deleted, self._store, self._world.clock.now_ms())
-            if since_expiry_ms >= self._setting("producer.id.expiration.check.interval.ms"):
+            if since_expiry_ms >= self._config("producer.id.expiration.check.interval.ms"):
                 since_expiry_ms = 0
                 maintenance.expire_producers(self._store, self._world.clock.wall_ms())

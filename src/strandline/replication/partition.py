@@ -1,19 +1,20 @@
-"""One partition on this broker: its log, its leadership, and the questions every request asks of both.
+"""One partition on this broker: its log, its leadership, and the checks that every request makes of both.
 
-Handlers call it; the table owns it. A partition is known long before its log is opened: `ready()` opens it on first
-use, off the event loop, so that a node with thousands of idle partitions starts at once.
+Handlers call it; the table owns it. A partition is known long before its log is opened: `ready()` opens the log on
+first use, in a thread, so that a node with thousands of idle partitions starts at once.
 
-A follower's log may be cut, which waits for its turn at the log and then takes a while off the event loop. Whoever is
-made leader meanwhile leads when that is over, and not on a log that is about to become shorter; whoever follows in a
-new leader epoch asks for nothing before. And a cut whose turn comes when its leader epoch is over is given up:
+A follower's truncation waits for the lock `changing` and then runs in a thread. If this broker becomes the leader
+meanwhile, it leads when the truncation is done, not on a log that is about to become shorter; if it follows in a new
+leader epoch, it does not fetch before. A truncation whose leader epoch has ended before it gets the lock is cancelled:
 
-1. A follower of epoch 4 decides on a cut, and waits. 2. This broker leads epoch 5. 3. It is the cut's turn: what epoch
-4's leader said about the end of the log must not be done to epoch 5's leader.
+1. A follower in epoch 4 decides to truncate, and waits for the lock. 2. This broker becomes the leader in epoch 5. 3.
+The truncation gets the lock: it was decided by the log of epoch 4's leader, and must not shorten the log of epoch 5's
+leader.
 
-A log that is not whole is not for leading as long as others are in sync or eligible, for they hold what it lacks: the
-lead is handed over (docs/decisions/0016). One that ends too early is not even led until then: its followers would drop
-what it lost. Once it is taken into the ISR again it has got everything back. Where nobody else has it there is nothing
-better, and it leads.
+A damaged log should not lead while other replicas are in sync or eligible, which have what it lacks: leadership is
+handed over (docs/decisions/0016). A log that lacks committed records does not lead even until then, because its
+followers would truncate theirs. When the replica has joined the ISR again, its log is complete. If no other replica has
+the records, it leads without them.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ from strandline.model.ids import TopicPartition, Uuid
 from strandline.replication.fetch_sessions import FetchSession, RequestedPartition
 from strandline.replication.leader import Brokers, IsrChange, Leader, RemoteReplica
 from strandline.runtime.offload import Offload
-from strandline.runtime.tasks import uninterrupted
+from strandline.runtime.tasks import run_to_completion
 
 logger = logging.getLogger(__name__)
 
@@ -43,7 +44,7 @@ BeginTruncation = Callable[[PartitionLog], Truncation | FullTruncation]
 
 
 class HostBroker(Protocol):
-    """What a partition asks of the broker it is on."""
+    """What a partition needs of its broker; `PartitionTable` implements it."""
 
     @property
     def node_id(self) -> int: ...
@@ -51,15 +52,15 @@ class HostBroker(Protocol):
     def brokers(self) -> Brokers: ...
 
     def flush(self, partition: Partition) -> None:
-        """Soon, off the event loop."""
+        """Soon, in a thread; `Partition.flushed` is called afterwards."""
         ...
 
     def propose(self, partition: Partition, change: IsrChange) -> None:
-        """To the controller, until it has answered."""
+        """Sends the ISR to the controller, until it has responded."""
         ...
 
     def hand_over_leadership(self, partition: Partition) -> None:
-        """The controller hears that this replica is lost, and has another one lead."""
+        """Reports this replica as damaged to the controller, which elects another leader."""
         ...
 
 
@@ -95,7 +96,7 @@ class Partition:
         self._open = open_log
         self._opening: asyncio.Future[None] | None = None
         self._changing: asyncio.Lock | None = None
-        # Cuts that wait for their turn, or are carried out.
+        # Truncations that run or wait for the lock.
         self._truncations = 0
         self._dropped = False
 
@@ -104,10 +105,12 @@ class Partition:
         return self.info.leader == self._host.node_id
 
     async def ready(self) -> PartitionLog:
-        """The open log. Many may ask at once; it is opened once, and a failure is told to all who asked."""
+        """The open log. Concurrent callers share one opening; after a failure the next of them tries again."""
         while self.log is None:
             if self._dropped:
-                raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{self.topic_partition} is gone from this broker")
+                raise KafkaError(
+                    ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{self.topic_partition} is no longer on this broker"
+                )
             if self._opening is not None:
                 await asyncio.shield(self._opening)
                 continue
@@ -127,16 +130,17 @@ class Partition:
         return self.log
 
     def drop(self) -> None:
-        """This broker no longer holds the partition, even if its log is just being opened."""
+        """This broker no longer hosts the partition, even if its log is just being opened."""
         self._dropped = True
         self.resign("the partition is no longer on this broker")
 
     def on_metadata(self, info: PartitionInfo) -> None:
-        """A committed change: a new leader epoch is a new leadership, anything else only a new ISR or replica list."""
+        """A committed change. Only a new leader epoch replaces the leader; other changes are of the ISR or the
+        replicas."""
         if info.partition_epoch < self.info.partition_epoch:
             return
         changed = info.leader_epoch != self.info.leader_epoch
-        refused = self.refuses_to_lead
+        was_unfit = self.is_unfit_to_lead
         if self.log is not None and self._host.node_id in info.isr and self._host.node_id not in self.info.isr:
             self.log.accept_loss()
         self.info = info
@@ -146,25 +150,25 @@ class Partition:
             self._lead_if_due(previous)
         elif self.leader is not None:
             self.leader.on_metadata(info)
-        elif refused:
+        elif was_unfit:
             self._lead_if_due()
         self.hand_over_leadership_if_due()
 
     @property
-    def refuses_to_lead(self) -> bool:
-        """It has lost committed records, and others have them."""
+    def is_unfit_to_lead(self) -> bool:
+        """The log lacks committed records that other replicas have."""
         log = self.log
-        return self.leads and log is not None and log.lacks_records and self._others_have_it
+        return self.leads and log is not None and log.lacks_records and self._others_have_records
 
     @property
-    def _others_have_it(self) -> bool:
-        """Whoever is in sync or eligible has everything that was committed."""
+    def _others_have_records(self) -> bool:
+        """Replicas in the ISR or the ELR have all committed records."""
         return any(replica != self._host.node_id for replica in (*self.info.isr, *self.info.elr))
 
     def hand_over_leadership_if_due(self) -> bool:
-        """Whether somebody else should lead, and can."""
+        """True when another replica should lead, and can; the controller is then notified."""
         log = self.log
-        due = self.leads and not self._dropped and log is not None and not log.is_intact and self._others_have_it
+        due = self.leads and not self._dropped and log is not None and not log.is_intact and self._others_have_records
         if due:
             self._host.hand_over_leadership(self)
         return due
@@ -173,11 +177,11 @@ class Partition:
         log = self.log
         if not self.leads or log is None or self._dropped or self._truncations:
             return
-        if self.refuses_to_lead:
-            logger.error("%s; another replica has to lead", self._loss(log))
+        if self.is_unfit_to_lead:
+            logger.error("%s; another replica must lead", self._loss(log))
             return
         if log.lacks_records:
-            logger.error("%s, and nobody in sync has them: it leads without", self._loss(log))
+            logger.error("%s, and no replica in sync has them: it leads without", self._loss(log))
             log.accept_loss()
         self.leader = Leader(log, self.info, self._host.node_id, self._host.brokers, previous)
 
@@ -186,21 +190,21 @@ class Partition:
 
     @property
     def changing(self) -> asyncio.Lock:
-        """Held while something changes which segments the log has, or where it ends: one at a time may."""
+        """Held while retention, compaction or truncation changes the segments or the end of the log."""
         if self._changing is None:
             self._changing = asyncio.Lock()
         return self._changing
 
     @property
     def is_truncating(self) -> bool:
-        """Whether the end of the log is about to be another one."""
+        """Whether the log is about to become shorter."""
         return self._truncations > 0
 
     async def truncate(self, begin: BeginTruncation, offload: Offload, leader_epoch: int) -> list[Segment]:
-        """A follower's truncation, or its new beginning, as decided in this leader epoch; the segments to be removed
-        from the disk. Once begun it ends: files and memory must not part. Raises KafkaError when the epoch is over."""
+        """Truncates a follower's log, as decided in this leader epoch, and returns the segments to be removed from the
+        disk. Not cancellable: files and memory must agree. Raises KafkaError when the leader epoch is over."""
         self._truncations += 1
-        return await uninterrupted(self._truncate(begin, offload, leader_epoch))
+        return await run_to_completion(self._truncate(begin, offload, leader_epoch))
 
     async def _truncate(self, begin: BeginTruncation, offload: Offload, leader_epoch: int) -> list[Segment]:
         try:
@@ -218,7 +222,7 @@ class Partition:
         if self._dropped or self.leads or self.info.leader_epoch != leader_epoch:
             raise KafkaError(
                 ErrorCode.FENCED_LEADER_EPOCH,
-                f"{self.topic_partition} is not followed in leader epoch {leader_epoch} any more",
+                f"{self.topic_partition} is no longer followed in leader epoch {leader_epoch}",
             )
 
     def resign(self, why: str) -> None:
@@ -227,14 +231,17 @@ class Partition:
             self.leader = None
 
     def leading(self, current_leader_epoch: int = -1) -> Leader:
-        """The leadership of an open partition, or the error a request for another epoch or another broker gets."""
+        """The leader, if the partition is open and led here in the client's epoch; else raises the error for the
+        client."""
         if current_leader_epoch != -1:
             if current_leader_epoch < self.info.leader_epoch:
                 raise KafkaError(ErrorCode.FENCED_LEADER_EPOCH, f"the leader epoch is {self.info.leader_epoch} by now")
             if current_leader_epoch > self.info.leader_epoch:
-                raise KafkaError(ErrorCode.UNKNOWN_LEADER_EPOCH, f"only {self.info.leader_epoch} is known here yet")
+                raise KafkaError(
+                    ErrorCode.UNKNOWN_LEADER_EPOCH, f"this broker knows leader epochs up to {self.info.leader_epoch}"
+                )
         if self.leader is None:
-            if self.log is not None and self.refuses_to_lead:
+            if self.log is not None and self.is_unfit_to_lead:
                 raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, self._loss(self.log))
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{self.topic_partition} is led by {self.info.leader}")
         return self.leader
@@ -250,14 +257,12 @@ class Partition:
     def append_as_follower(
         self, records: memoryview, *, leader_epoch: int, offset: int, wall_ms: int, now_ms: int
     ) -> None:
-        """A follower's append: the leader's bytes, as they are, asked for from `offset` on. Offsets may be missing in
-        them (the leader's log was compacted), but not between what is here and what was asked for."""
+        """Appends the leader's batches unchanged, as fetched from `offset` on. Offsets may be missing within them (the
+        leader's log was compacted), but not between this log and `offset`."""
         self._check_follows(leader_epoch)
         log = self._opened()
         if self._truncations or log.log_end_offset != offset:
-            raise KafkaError(
-                ErrorCode.INVALID_RECORD, f"{log!r} does not end at {offset} any more, from where on these records are"
-            )
+            raise KafkaError(ErrorCode.INVALID_RECORD, f"{log!r} no longer ends at {offset}, where these records begin")
         log.append_as_follower(records, wall_ms=wall_ms)
         if log.flush_needed(now_ms):
             self._host.flush(self)

@@ -1,4 +1,4 @@
-"""What replication is told: the values of Kafka's keys that it obeys. They are read when a node starts."""
+"""The `replica.*` configs of a broker, read when the node starts."""
 
 from __future__ import annotations
 
@@ -11,12 +11,14 @@ from strandline.model.config_keys.broker import config_field
 
 
 class ReplicationSettings(msgspec.Struct, frozen=True):
-    """Names are those of the keys, without their `replica.`."""
+    """Fields are named as Kafka's keys without `replica.`."""
 
-    listener: str = "PLAINTEXT"  # inter.broker.listener.name
+    listener: str = "PLAINTEXT"
+    """The value of inter.broker.listener.name."""
     fetch_wait_max_ms: int = config_field("replica.fetch.wait.max.ms")
     fetch_min_bytes: int = config_field("replica.fetch.min.bytes")
-    fetch_max_bytes: int = config_field("replica.fetch.max.bytes")  # of one partition
+    fetch_max_bytes: int = config_field("replica.fetch.max.bytes")
+    """Per partition."""
     fetch_response_max_bytes: int = config_field("replica.fetch.response.max.bytes")
     fetch_backoff_ms: int = config_field("replica.fetch.backoff.ms")
     socket_timeout_ms: int = config_field("replica.socket.timeout.ms")
@@ -24,6 +26,6 @@ class ReplicationSettings(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, get: Callable[[str], Any], listener: str) -> ReplicationSettings:
-        """`get` gives the effective value of a broker key."""
+        """`get` returns the effective value of a broker config."""
         fields = msgspec.structs.fields(cls)
         return cls(listener, *(get(field.encode_name) for field in fields if field.name != "listener"))

@@ -1,4 +1,4 @@
 """The outside world as ports: clock, disk, network, threads, randomness. Knows nothing of Kafka.
 
-Production and simulation each provide one `World`; everything above takes it by argument and never asks which it got.
+Production and simulation each provide a `World`. Everything above takes it as an argument and works with either.
 """

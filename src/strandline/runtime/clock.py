@@ -1,4 +1,4 @@
-"""Time as integer milliseconds: monotonic for deadlines, wall for timestamps. Timers are the event loop's own."""
+"""Time in integer milliseconds: monotonic for deadlines, wall clock for timestamps. Timers are the event loop's."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import Protocol
 
 class Clock(Protocol):
     def now_ms(self) -> int:
-        """Monotonic: for deadlines and lengths of time."""
+        """Monotonic: for deadlines and durations."""
         ...
 
     def wall_ms(self) -> int:
-        """Since the epoch: for timestamps that leave the process."""
+        """Since the Unix epoch: for timestamps that leave the process."""
         ...
 
 

@@ -1,8 +1,8 @@
-"""The disk port. Calls are synchronous and small; whoever may block on one (sync, cold reads, removal of large trees)
-sends it through `runtime.offload`.
+"""The disk port. Calls are synchronous and small; those that may block (sync, cold reads, removal of large trees) go
+through `runtime.offload`.
 
-`File.read_cached` answers only what is in memory already, so that the event loop can try before it offloads.
-`File.write_at` writes everything or raises; what a failed write left behind is for the caller to truncate.
+`File.read_cached` returns only what is in the page cache, so that the event loop can try before it offloads.
+`File.write_at` writes everything or raises; the caller truncates what a failed write left behind.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ class File(Protocol):
     def write_at(self, position: int, data: Buffer) -> None: ...
     def truncate(self, size: int) -> None: ...
     def reserve(self, size: int) -> None:
-        """Room on the disk for a file that will grow to this size, which it keeps until it is truncated. Where the
-        system has no such thing, nothing happens."""
+        """Allocates disk space for a file that will grow to this size, until it is truncated. Without effect on systems
+        that do not support it."""
         ...
 
     def size(self) -> int: ...
@@ -62,7 +62,7 @@ class Disk(Protocol):
 
 
 def write_atomically(disk: Disk, path: str, data: bytes) -> None:
-    """The file is either as before or wholly new, whenever the power goes."""
+    """After a power loss the file is either unchanged or wholly new."""
     temporary = path + ".tmp"
     file = disk.open(temporary, create=True)
     try:
@@ -76,17 +76,17 @@ def write_atomically(disk: Disk, path: str, data: bytes) -> None:
 
 
 def make_durable_directory(disk: Disk, path: str) -> None:
-    """Blocking. A directory is only there after a power loss if its parent was synced after it was made."""
+    """Blocking. A directory survives a power loss only if its parent was synced after it was created."""
     if not disk.exists(path):
         disk.make_dirs(path)
         disk.sync_dir(os.path.dirname(path))
 
 
 class SystemDisk:
-    """Files of the operating system, with a bounded number of descriptors: a handle reopens its file when needed.
+    """Files of the operating system with a bounded number of descriptors: a handle reopens its file when needed.
 
-    Any thread may use any handle. A descriptor is closed when nobody holds it any more (see _Descriptor), so a handle
-    that loses its descriptor to another never hands a thread a number that means a different file by now.
+    Any thread may use any handle. A descriptor is closed with its last reference (see _Descriptor), so that a thread
+    never uses a number that has been given to another file.
     """
 
     def __init__(self, max_open_files: int = 4096) -> None:
@@ -94,7 +94,7 @@ class SystemDisk:
         self._max_open_files = max_open_files
         self._lock = threading.Lock()
         self._spare = bytearray()
-        # How many references there are when there is only ours: asked rather than assumed, Pythons differ.
+        # The reference count when nothing else holds the buffer: measured, since Python versions differ.
         self._held_by_us = sys.getrefcount(self._spare)
 
     def open(self, path: str, *, create: bool = False) -> SystemFile:
@@ -108,12 +108,12 @@ class SystemDisk:
             self._open_files.move_to_end(file)
             while len(self._open_files) > self._max_open_files:
                 oldest, _ = self._open_files.popitem(last=False)
-                oldest.rest()
+                oldest.release()
 
     def closed(self, file: SystemFile) -> None:
         with self._lock:
             self._open_files.pop(file, None)
-            file.rest()
+            file.release()
 
     def read(self, path: str) -> bytes:
         with open(path, "rb") as file:
@@ -135,8 +135,8 @@ class SystemDisk:
         return os.stat(path).st_mtime_ns // 1_000_000
 
     def buffer(self, size: int) -> memoryview:
-        """To read into: the last one again when nobody holds it any more. A stream of large answers would else have
-        the kernel clear fresh pages for every piece of them."""
+        """To read into. The previous buffer is reused when it is free: otherwise the kernel would clear fresh pages for
+        every piece of a stream of large responses."""
         if size > len(self._spare) or sys.getrefcount(self._spare) != self._held_by_us:
             if size < _SPARED_BYTES:
                 return memoryview(bytearray(size))
@@ -153,7 +153,7 @@ class SystemDisk:
         os.unlink(path)
 
     def remove_tree(self, path: str) -> None:
-        import shutil  # with it come compression libraries, and a node that starts removes no trees
+        import shutil  # late: it imports compression libraries, and a starting node removes no trees
 
         shutil.rmtree(path)
 
@@ -173,7 +173,7 @@ class SystemDisk:
 
 
 class _Descriptor:
-    """An open descriptor. Whoever is in the middle of a call holds a reference; the last one to let go closes it."""
+    """An open descriptor. Each call in progress holds a reference; the last one released closes it."""
 
     __slots__ = ("number",)
 
@@ -185,7 +185,7 @@ class _Descriptor:
 
 
 class SystemFile:
-    """One file. The descriptor may be closed between calls (see SystemDisk) and is opened again on the next."""
+    """One file. The descriptor may be closed between calls (see SystemDisk) and is reopened by the next."""
 
     __slots__ = ("_descriptor", "_disk", "_identity", "_path")
 
@@ -205,13 +205,13 @@ class SystemFile:
         if self._identity is None:
             self._identity = (status.st_dev, status.st_ino)
         elif self._identity != (status.st_dev, status.st_ino):
-            # The directory was renamed or removed under us and a successor took the path.
-            raise FileNotFoundError(errno.ENOENT, "another file has taken this name", self._path)
+            # The directory was renamed or removed meanwhile, and another file has the path.
+            raise FileNotFoundError(errno.ENOENT, "another file has this name now", self._path)
         self._descriptor = descriptor
         self._disk.opened(self)
         return descriptor
 
-    def rest(self) -> None:
+    def release(self) -> None:
         self._descriptor = None
 
     def read_at(self, position: int, size: int) -> bytes:
@@ -251,7 +251,7 @@ class SystemFile:
     def reserve(self, size: int) -> None:
         if sys.platform != "linux":
             return
-        import ctypes  # os.posix_fallocate would make the file longer, and its end be zeros
+        import ctypes  # os.posix_fallocate would extend the file with zeros
 
         descriptor = self._descriptor or self.reopen()
         libc = ctypes.CDLL(None, use_errno=True)
@@ -282,7 +282,7 @@ class SystemFile:
 
 
 class SystemDirectoryLock:
-    """The `.lock` file of a directory, held with flock so that it dies with its process."""
+    """The `.lock` file of a directory, held with flock so that the process releases it however it ends."""
 
     def __init__(self, path: str) -> None:
         import fcntl

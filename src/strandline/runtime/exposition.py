@@ -1,8 +1,8 @@
-"""Metrics as text: a line for each number, in the format that Prometheus reads.
+"""Metrics in Prometheus' text exposition format.
 
-`kafka.server:type=ReplicaManager,name=LeaderCount` is written `kafka_server_replicamanager_leadercount`, and so on by
-the rule that the usual exporters of Kafka's numbers follow: dashboards made for these find ours. What a window tells
-becomes quantiles and the suffixes count, mean and max.
+`kafka.server:type=ReplicaManager,name=LeaderCount` becomes `kafka_server_replicamanager_leadercount`, by the rule of
+the usual exporters of Kafka's metrics, so that existing dashboards work. Windows become quantiles and the suffixes
+count, mean and max.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ _NOT_IN_A_NAME: Final = re.compile(r"[^a-zA-Z0-9_]")
 _ESCAPED: Final = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
 
 
-@lru_cache(maxsize=4096)  # as good as all of them
+@lru_cache(maxsize=4096)  # more than there are metrics
 def sample_name(metric: str) -> str:
-    """Of a metric that is named the way Kafka's MBeans are, tags included."""
+    """The sample name of a metric named like Kafka's MBeans, with its tags as labels."""
     domain, _, properties = metric.partition(":")
     tags = dict(pair.partition("=")[::2] for pair in properties.split(","))
     name = "_".join(filter(None, (domain, tags.pop("type", ""), tags.pop("name", ""))))
@@ -34,13 +34,13 @@ def sample_name(metric: str) -> str:
 
 
 def render_exposition(numbers: Mapping[str, float]) -> str:
-    """A snapshot of metrics; lines of one name stand together."""
+    """A snapshot of metrics; lines of one name are adjacent."""
     samples = {sample_name(metric): value for metric, value in numbers.items()}
     in_order = sorted(samples, key=lambda name: name.partition("{"))
     return "".join(f"{name} {float(samples[name]):.15g}\n" for name in in_order)
 
 
 def parse_exposition(text: str) -> dict[str, float]:
-    """By the names of the samples."""
+    """Values by sample name."""
     lines = (line.rpartition(" ") for line in text.splitlines() if line and not line.startswith("#"))
     return {name: float(value) for name, _, value in lines}

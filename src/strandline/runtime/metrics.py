@@ -1,11 +1,11 @@
-"""Numbers a node keeps about itself: counters, gauges and windows, by the names that Kafka's operators know.
+"""The metrics of a node: counters, gauges and windows, under Kafka's names.
 
-Every part that has something to tell is handed one `Metrics` and registers what it keeps there; whoever shows numbers
-(the console, a test) takes a `snapshot`. A name is written the way Kafka's MBeans are:
-`kafka.network:type=RequestMetrics,name=TotalTimeMs,request=Produce`; tags are appended in the order given.
+Each component is given the node's `Metrics` and registers its own; the metrics page and tests take a `snapshot`. Names
+are written like Kafka's MBeans: `kafka.network:type=RequestMetrics,name=TotalTimeMs,request=Produce`; tags are appended
+in the order given.
 
 The hot path pays one attribute addition for a counter, one dictionary update for a window and nothing for a gauge,
-which is read only when somebody looks. Nothing here reads a clock: times are handed in.
+which is read for a snapshot only. Nothing here reads a clock: times are arguments.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Callable
 
 
 class Counter:
-    """Only ever rises; a rate is the difference of two snapshots."""
+    """Never falls; a rate is the difference of two snapshots."""
 
     __slots__ = ("value",)
 
@@ -26,10 +26,10 @@ class Counter:
 
 
 class Window:
-    """How a non-negative quantity was distributed lately: between one and two spans of `span_ms`.
+    """The distribution of a non-negative quantity over the last one to two spans of `span_ms`.
 
-    Values fall into buckets that are exact below 16 and at most an eighth wide above, so a percentile costs a few
-    hundred numbers however much was recorded. The maximum is exact.
+    Buckets are exact below 16 and at most an eighth wide above, so that a percentile costs a few hundred numbers
+    however much was recorded. The maximum is exact.
     """
 
     __slots__ = ("_counts", "_ends_ms", "_max", "_old_counts", "_old_max", "_old_total", "_span_ms", "_total", "count")
@@ -41,11 +41,11 @@ class Window:
         self._max = self._total = 0
         self._old_counts: dict[int, int] = {}
         self._old_max = self._old_total = 0
-        self.count = 0  # since the beginning, not only of the window
+        self.count = 0  # since the start of the node
 
     def record(self, value: int, now_ms: int) -> None:
         if now_ms >= self._ends_ms:
-            self._turn(now_ms)
+            self._rotate(now_ms)
         self.count += 1
         self._total += value
         if value > self._max:
@@ -53,7 +53,7 @@ class Window:
         bucket = value if value < 16 else _bucket(value)
         self._counts[bucket] = self._counts.get(bucket, 0) + 1
 
-    def _turn(self, now_ms: int) -> None:
+    def _rotate(self, now_ms: int) -> None:
         fresh = now_ms < self._ends_ms + self._span_ms
         self._old_counts = self._counts if fresh else {}
         self._old_max = self._max if fresh else 0
@@ -64,19 +64,19 @@ class Window:
 
     def longest(self, now_ms: int) -> int:
         if now_ms >= self._ends_ms:
-            self._turn(now_ms)
+            self._rotate(now_ms)
         return max(self._max, self._old_max)
 
     def mean(self, now_ms: int) -> float:
         if now_ms >= self._ends_ms:
-            self._turn(now_ms)
+            self._rotate(now_ms)
         count = sum(self._counts.values()) + sum(self._old_counts.values())
         return (self._total + self._old_total) / count if count else 0.0
 
     def percentile(self, fraction: float, now_ms: int) -> int:
         """The smallest bucket bound that at least `fraction` of the window lies at or below."""
         if now_ms >= self._ends_ms:
-            self._turn(now_ms)
+            self._rotate(now_ms)
         merged = dict(self._old_counts)
         for bucket, count in self._counts.items():
             merged[bucket] = merged.get(bucket, 0) + count
@@ -89,7 +89,7 @@ class Window:
 
 
 class Metrics:
-    """The registry of one node. Asking twice for a counter or a window gives the same one."""
+    """The registry of one node. The same name and tags return the same counter or window."""
 
     def __init__(self) -> None:
         self._counters: dict[str, Counter] = {}
@@ -103,7 +103,7 @@ class Metrics:
         return self._windows.setdefault(_named(name, tags), Window())
 
     def gauge(self, name: str, read: Callable[[], float], **tags: str) -> None:
-        """The last one registered under a name is the one that is read."""
+        """Replaces a gauge of the same name."""
         self._gauges[_named(name, tags)] = read
 
     def snapshot(self, now_ms: int) -> dict[str, float]:
@@ -123,7 +123,7 @@ def _named(name: str, tags: dict[str, str]) -> str:
 
 
 def _bucket(value: int) -> int:
-    """Eight buckets for each doubling; 16 is where they begin to be wider than one."""
+    """Eight buckets for each doubling; from 16 on they are wider than one."""
     shift = value.bit_length() - 4
     return shift * 8 + (value >> shift)
 

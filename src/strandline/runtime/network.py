@@ -14,7 +14,7 @@ class Listener(Protocol):
     @property
     def port(self) -> int: ...
     async def close(self) -> None:
-        """Stops accepting; connections that exist live on."""
+        """Stops accepting; existing connections stay open."""
         ...
 
 
@@ -26,7 +26,7 @@ class Network(Protocol):
 class SystemNetwork:
     async def listen(self, host: str, port: int, factory: ProtocolFactory, backlog: int = 50) -> Listener:
         loop = asyncio.get_running_loop()
-        # With a port of its choice the system would choose one per address family, and we can only tell one.
+        # For port 0 the system would choose a port per address family, and only one can be reported.
         everywhere = None if port else "0.0.0.0"
         server = await loop.create_server(factory, host or everywhere, port, backlog=backlog)
         return SystemListener(server)
@@ -44,7 +44,7 @@ class SystemListener:
 
     @property
     def port(self) -> int:
-        """Known after closing, too: what is told about a listener outlives it."""
+        """Also known after `close`."""
         return self._port
 
     async def close(self) -> None:
@@ -52,7 +52,7 @@ class SystemListener:
 
 
 def no_delay(transport: asyncio.BaseTransport) -> None:
-    """Small answers leave at once. A simulated transport has no socket and needs none of this."""
+    """Sends small responses at once. A simulated transport has no socket."""
     connection = transport.get_extra_info("socket")
     if connection is not None and connection.family in (socket.AF_INET, socket.AF_INET6):
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

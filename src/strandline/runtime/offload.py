@@ -1,7 +1,7 @@
-"""Work that may block, away from the event loop: threads in production, scheduled events in simulation.
+"""Work that may block, outside the event loop: threads in production, scheduled events in simulation.
 
-Who is cancelled while it waits for its work leaves when the work has ended, or will never begin: otherwise a thread
-could still be writing to files that its owner has closed, or handed to somebody else.
+A caller that is cancelled returns only when the work has ended or will never start: otherwise a thread could still
+write to files that their owner has closed or passed on.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class ThreadOffload:
 
 
 async def _ended(job: Future[Any]) -> None:
-    """However often who waits is cancelled."""
+    """Waits until the work has ended, however often the caller is cancelled."""
     loop = asyncio.get_running_loop()
     ended: asyncio.Future[None] = loop.create_future()
     job.add_done_callback(lambda _: loop.call_soon_threadsafe(ended.set_result, None))

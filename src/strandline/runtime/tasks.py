@@ -1,7 +1,7 @@
-"""Task groups that are the same on every run, and coroutines that start without waiting for the loop.
+"""Deterministic task groups, coroutines that start without waiting for the loop, and yielding to the loop.
 
-asyncio's own group keeps its tasks in a set, so the order of cancellation would depend on addresses; ours cancels in
-the order of start. Every coroutine of the system lives in one of these groups.
+asyncio's own group keeps its tasks in a set, so that the order of cancellation depends on addresses; this one cancels
+in the order of start. Every coroutine of the system lives in one of these groups.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ LARGE_YIELDS = 10
 
 
 class TaskGroup:
-    """Leaves when every child has ended; the first child that fails cancels the others and its error is raised."""
+    """Exits when every child has ended; the first child that fails cancels the others and its error is raised."""
 
     def __init__(self, on_error: Callable[[BaseException], None] | None = None) -> None:
-        """`on_error` hears of a failed child where nobody sits in the `async with` to have it raised."""
+        """`on_error` is called with the error of a child, for groups that are not left by an `async with`."""
         self._on_error = on_error
         self._tasks: dict[asyncio.Task[Any], None] = {}
         self._owner: asyncio.Task[Any] | None = None
@@ -43,7 +43,7 @@ class TaskGroup:
         return task
 
     def start_eagerly(self, coroutine: Coroutine[Any, Any, None]) -> asyncio.Task[Any] | None:
-        """Runs the coroutine up to its first wait before returning; only what waits becomes a task.
+        """Runs the coroutine up to its first wait; it becomes a task only if it waits.
 
         The first step runs outside any task, so it may await futures but not use asyncio.timeout or current_task.
         """
@@ -90,7 +90,7 @@ class TaskGroup:
         if self._cancelled_owner and self._owner is not None and self._owner.uncancel() and interrupted is None:
             interrupted = asyncio.CancelledError()
         if interrupted is not None:
-            # Somebody wants this task to end, whatever else went wrong meanwhile: that must not be lost.
+            # A request to cancel this task must not be lost, whatever else failed meanwhile.
             raise interrupted
         if self._error is not None and (error is None or isinstance(error, asyncio.CancelledError)):
             raise self._error
@@ -140,8 +140,8 @@ class YieldCounter:
         return True
 
 
-async def unless(interruption: Callable[[], Coroutine[Any, Any, Any]], work: Coroutine[Any, Any, T]) -> T | None:
-    """The result of `work`; when the interruption comes first, the work is cancelled and there is none."""
+async def cancel_when(interruption: Callable[[], Coroutine[Any, Any, Any]], work: Coroutine[Any, Any, T]) -> T | None:
+    """The result of `work`; None if the interruption completes first, which cancels the work."""
     try:
         async with TaskGroup() as watching, asyncio.timeout(None) as limit:
 
@@ -160,8 +160,8 @@ async def unless(interruption: Callable[[], Coroutine[Any, Any, Any]], work: Cor
     return None
 
 
-async def uninterrupted(work: Coroutine[Any, Any, T]) -> T:
-    """The result of `work`, which is carried to its end even if who waits is cancelled; then he leaves after it."""
+async def run_to_completion(work: Coroutine[Any, Any, T]) -> T:
+    """The result of `work`. A cancelled caller waits until the work is done before it raises CancelledError."""
     task = asyncio.get_running_loop().create_task(work)
     cancelled: asyncio.CancelledError | None = None
     while not task.done():
@@ -172,16 +172,16 @@ async def uninterrupted(work: Coroutine[Any, Any, T]) -> T:
         except BaseException:
             break
     if cancelled is not None and not task.cancelled():
-        task.exception()  # who is leaving has no use for it
+        task.exception()  # retrieved, so that asyncio does not log it
         raise cancelled
     return task.result()
 
 
 class _Continued(Coroutine[Any, Any, None]):
-    """A coroutine that was stepped once by hand, for a task to carry on with what it waits for.
+    """A coroutine that was stepped once by hand, for a task to continue with its first wait.
 
     It is the task's coroutine itself, not wrapped in one: a task that is cancelled before its first step throws into
-    its coroutine, and a wrapper that has not started would swallow that, leaving the clean-up to the collector.
+    its coroutine, and a wrapper that has not started would swallow that, leaving the clean-up to garbage collection.
     """
 
     __slots__ = ("_awaited", "_coroutine", "_handed_over")
@@ -202,7 +202,7 @@ class _Continued(Coroutine[Any, Any, None]):
         if not self._handed_over:
             self._handed_over = True
             awaited, self._awaited = self._awaited, None
-            # As for any task: what it waits for is cancelled, and tells it so by itself.
+            # As for any task: the awaited future is cancelled, and throws into the coroutine itself.
             if isinstance(kind, asyncio.CancelledError) and awaited is not None and awaited.cancel():
                 return awaited
         return self._coroutine.throw(kind) if error is None else self._coroutine.throw(kind, error, trace)

@@ -1,10 +1,10 @@
 """Every wait is the same wait: "until this offset is reached".
 
 A `Watermark` is an offset that rises and wakes its waiters. A `Wait` combines several: all of them, or enough weight
-(bytes, usually), or a deadline. It is re-evaluated when one advances or is lost, and costs what moved.
+(usually bytes), or a timeout. It is re-evaluated when one of them advances or is lost, and costs only those that moved.
 
-A watermark belongs to one leadership: `lose` fails every waiter with the error given, once and for all; from then on
-it neither rises nor changes its mind, so that a waiter woken by the loss cannot find its offset reached after all.
+A watermark belongs to one leadership: `lose` fails every waiter with the given error. From then on the watermark does
+not rise, so that a waiter woken by the loss cannot find its offset reached after all.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ class Watermark:
     def __init__(self, value: int = 0) -> None:
         self.value = value
         self._waiting: list[tuple[int, int, Callable[[], None]]] = []
-        # Who gave up, and the youngest entry that this concerns. Their entries stay in the heap until they surface, or
-        # until they are as many as the others: giving up costs no search.
+        # Cancelled waiters, each with its youngest entry. Their entries stay in the heap until they reach its top, or
+        # are as many as the others: cancelling needs no search.
         self._forgotten: dict[Callable[[], None], int] = {}
         self._order = 0
         self._lost: BaseException | None = None
@@ -35,7 +35,7 @@ class Watermark:
 
     @property
     def waiting(self) -> int:
-        """How many wait here (those that gave up may count for a while)."""
+        """The number of waiters; cancelled ones may count for a while."""
         return len(self._waiting)
 
     def advance(self, value: int) -> None:
@@ -65,7 +65,7 @@ class Watermark:
                 wake()
 
     def call_when(self, offset: int, wake: Callable[[], None]) -> None:
-        """Calls `wake` once `value >= offset`, or when the watermark is lost; at once if either is so already."""
+        """Calls `wake` once `value >= offset` or the watermark is lost; immediately if that is so already."""
         if self.value >= offset or self._lost is not None:
             wake()
             return
@@ -73,7 +73,7 @@ class Watermark:
         heapq.heappush(self._waiting, (offset, self._order, wake))
 
     def forget(self, wake: Callable[[], None]) -> None:
-        """For a waiter that gave up: whatever was registered with this very callable is not called any more."""
+        """Cancels every `call_when` with this callable."""
         if not self._waiting:
             return
         self._forgotten[wake] = self._order
@@ -83,7 +83,7 @@ class Watermark:
             heapq.heapify(self._waiting)
 
     async def reached(self, offset: int) -> None:
-        """Returns when the offset is reached; raises the error this watermark was lost with."""
+        """Returns when the offset is reached; raises the error with which the watermark was lost."""
         if self._lost is None and self.value < offset:
             future = asyncio.get_running_loop().create_future()
 
@@ -102,7 +102,7 @@ class Watermark:
 
 
 class WaitCondition:
-    """One watermark's share in a `Wait`: how much it weighs by now."""
+    """One watermark in a `Wait`, and its weight so far."""
 
     __slots__ = ("_armed", "_measure", "_settled", "_wait", "_wake", "offset", "watermark", "weight")
 
@@ -125,7 +125,7 @@ class WaitCondition:
         return None if self.reached else self.watermark.lost
 
     def settle(self) -> None:
-        """Counts what can be counted without waiting."""
+        """Counts what is reached already."""
         if self._measure is not None:
             self.weight = self._measure()
             self._wait.gained(self.weight)
@@ -162,24 +162,24 @@ class WaitCondition:
 
 
 class Wait:
-    """Until enough of several watermarks has been reached, or the deadline.
+    """Waits until enough of several watermarks is reached, or for a timeout.
 
     wait = Wait(needed=2)
-    first = wait.reach(high_watermark_of_a, 10)     # weighs 1 when reached, or when lost (then `first.lost` says why)
-    bytes = wait.collect(high_watermark_of_b, measure)  # weighs what `measure()` says, asked again on each advance
+    first = wait.reach(high_watermark_of_a, 10)     # weighs 1 when reached or lost (then `first.lost` is the error)
+    bytes = wait.collect(high_watermark_of_b, measure)  # weighs `measure()`, called again on each advance
     in_time = await wait.done(timeout_ms)
 
     Nothing is registered with a watermark before `done` really waits, and nothing is left there after it: a request
-    that is answered at once leaves no trace on the partitions that had nothing for it.
+    that need not wait costs nothing on partitions without new records.
     """
 
-    __slots__ = ("_future", "_missing", "finished", "parts")
+    __slots__ = ("_future", "_missing", "conditions", "finished")
 
     def __init__(self, needed: int) -> None:
         self._missing = needed
         self._future: asyncio.Future[None] | None = None
         self.finished = needed <= 0
-        self.parts: list[WaitCondition] = []
+        self.conditions: list[WaitCondition] = []
 
     def reach(self, watermark: Watermark, offset: int) -> WaitCondition:
         return self._add(WaitCondition(self, watermark, offset, None))
@@ -187,12 +187,12 @@ class Wait:
     def collect(self, watermark: Watermark, measure: Callable[[], int]) -> WaitCondition:
         return self._add(WaitCondition(self, watermark, watermark.value + 1, measure))
 
-    def _add(self, part: WaitCondition) -> WaitCondition:
-        self.parts.append(part)
-        part.settle()
+    def _add(self, condition: WaitCondition) -> WaitCondition:
+        self.conditions.append(condition)
+        condition.settle()
         if self._future is not None and not self.finished:
-            part.arm()
-        return part
+            condition.arm()
+        return condition
 
     def gained(self, weight: int) -> None:
         self._missing -= weight
@@ -200,28 +200,28 @@ class Wait:
             self.finish()
 
     def finish(self) -> None:
-        """Ends the wait now, whatever is missing (an error that must be told at once, a connection that closed)."""
+        """Ends the wait now, whatever is missing (an error to be returned at once, a closed connection)."""
         self.finished = True
         if self._future is not None and not self._future.done():
             self._future.set_result(None)
 
     async def done(self, timeout_ms: int) -> bool:
-        """True when enough was reached, False when the time ran out first."""
+        """True when enough was reached, False after the timeout."""
         if self.finished or timeout_ms <= 0:
             return self.finished
         loop = asyncio.get_running_loop()
         self._future = future = loop.create_future()
         timer = loop.call_later(timeout_ms / 1000, self._expire)
         try:
-            for part in self.parts:
-                part.arm()
+            for condition in self.conditions:
+                condition.arm()
             await future
         finally:
             timer.cancel()
             in_time = self.finished
             self.finished = True
-            for part in self.parts:
-                part.disarm()
+            for condition in self.conditions:
+                condition.disarm()
         return in_time
 
     def _expire(self) -> None:

@@ -1,4 +1,4 @@
-"""Everything a node may touch outside itself, in one value: production and simulation each provide one."""
+"""All ports to the outside in one value: production and simulation each provide one."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ class World(msgspec.Struct, frozen=True):
     offload: Offload
     random: Random
     metadata_offload: Offload | None = None
-    """Threads kept for the metadata log, so that a busy disk pool delays no election; None: there is only one pool."""
+    """Threads reserved for the metadata log, so that a busy pool delays no election; None: there is only one pool."""
 
     def close(self) -> None:
-        """Returns when no thread is at work any more."""
+        """Returns when all threads have ended."""
         self.offload.close()
         if self.metadata_offload is not None:
             self.metadata_offload.close()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from strandline.runtime.loop_lag import HEARTBEAT_MS, LoopLag
+from strandline.runtime.loop_lag import TIMER_MS, LoopLag
 from strandline.runtime.metrics import Window
 from strandline.runtime.tasks import TaskGroup
 from strandline.simulation.loop import VirtualLoop
@@ -44,10 +44,10 @@ def test_a_heartbeat_that_comes_late_tells_how_late() -> None:
     async def scenario() -> None:
         async with TaskGroup() as tasks:
             tasks.start(lag.watch())
-            await asyncio.sleep(10 * HEARTBEAT_MS / 1000)
+            await asyncio.sleep(10 * TIMER_MS / 1000)
             assert lag.steps.count == 0, "a heartbeat in time is no news"
             clock.late_s = 0.2
-            await asyncio.sleep(10 * HEARTBEAT_MS / 1000)
+            await asyncio.sleep(10 * TIMER_MS / 1000)
             tasks.cancel()
 
     loop.run(scenario())

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from strandline.runtime.tasks import unless
+from strandline.runtime.tasks import cancel_when
 
 
 async def _answer(value: int) -> int:
@@ -21,7 +21,7 @@ async def _failing() -> int:
 
 def test_work_that_ends_first_gives_its_result() -> None:
     async def story() -> int | None:
-        return await unless(asyncio.Event().wait, _answer(7))
+        return await cancel_when(asyncio.Event().wait, _answer(7))
 
     assert asyncio.run(story()) == 7
 
@@ -40,7 +40,7 @@ def test_an_interruption_cancels_the_work() -> None:
     async def story() -> int | None:
         event = asyncio.Event()
         asyncio.get_running_loop().call_soon(event.set)
-        return await unless(event.wait, endless())
+        return await cancel_when(event.wait, endless())
 
     assert asyncio.run(story()) is None
     assert cancelled == [True]
@@ -48,7 +48,7 @@ def test_an_interruption_cancels_the_work() -> None:
 
 def test_a_timeout_of_the_work_itself_is_no_interruption() -> None:
     async def story() -> int | None:
-        return await unless(asyncio.Event().wait, _failing())
+        return await cancel_when(asyncio.Event().wait, _failing())
 
     with pytest.raises(TimeoutError, match="its own"):
         asyncio.run(story())
@@ -69,7 +69,7 @@ def test_a_cancellation_is_not_lost_behind_an_error_that_came_first() -> None:
     async def retrying() -> None:
         for _ in range(10):
             try:
-                await unless(slow_to_end, failing())
+                await cancel_when(slow_to_end, failing())
             except ConnectionResetError:
                 await asyncio.sleep(0)
 
