@@ -140,7 +140,9 @@ class ControllerChannel:
             return None
         await yield_to_loop()  # as in `_wait_for_new_leader`
         # A failed leader may never respond while its connection stays open.
-        return await cancel_when(lambda: self._quorum.leader_other_than(leader), request.call(leader.endpoint, timeout_ms))
+        return await cancel_when(
+            lambda: self._quorum.leader_other_than(leader), request.call(leader.endpoint, timeout_ms)
+        )
 
     async def _wait_for_new_leader(self, leader: KnownLeader, wait_ms: int) -> None:
         """Waits until another node leads, or until it is time to retry."""
