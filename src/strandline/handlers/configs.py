@@ -83,7 +83,7 @@ async def handle_describe_configs(
 def _describe(broker: NodeContext, resource: DescribeConfigsResource) -> list[DescribedConfig]:
     # Null and an empty list both mean all keys.
     name, names = resource.resource_name, frozenset(resource.configuration_keys or ()) or None
-    layers = broker.settings.layers()
+    layers = broker.config.layers()
     if resource.resource_type == TOPIC_RESOURCE:
         check_topic_name(name)
         if broker.view.topic(name) is None:
@@ -109,7 +109,7 @@ def _describe_broker(broker: NodeContext, name: str, names: Collection[str] | No
         return describe_cluster_defaults(broker.view.broker_configs(None), names)
     if name != str(broker.node_id):
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"this is broker {broker.node_id}, not broker {name!r}")
-    return describe_broker(broker.settings.layers(), names)
+    return describe_broker(broker.config.layers(), names)
 
 
 def _shown(request: DescribeConfigsRequest, config: DescribedConfig) -> DescribeConfigsResourceResult:

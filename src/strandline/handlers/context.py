@@ -79,7 +79,7 @@ class ProducerIds(Protocol):
     async def next(self) -> int: ...
 
 
-class Settings(Protocol):
+class DynamicConfig(Protocol):
     """The effective config of this broker: its file, then dynamic cluster defaults, then its own dynamic values."""
 
     def get(self, key: str) -> Any: ...
@@ -105,7 +105,7 @@ class NodeContext(msgspec.Struct, kw_only=True):
     cluster_id: str
     image: Image
     kraft_version: Callable[[], int]
-    settings: Settings
+    config: DynamicConfig
     api_ranges: dict[str, dict[int, tuple[int, int]]] = msgspec.field(default_factory=dict)
     """Listener → API key → (min, max version) that ApiVersions advertises. `node` sets it from the handler tables."""
 

@@ -2,8 +2,8 @@
 
 - A version whose response has an error code of its own carries the error there.
 - In other versions every topic, partition or resource of the request is repeated in the response, each with the error:
-  lists are paired when the elements of both identify the same thing (`_IDENTIFYING`), level by level, down to the first
-  struct with an error code.
+  lists are paired when their elements have identifying fields in common (`_IDENTIFYING`), level by level, down to the
+  first struct with an error code.
 
 `handlers/tables` takes the derived response for every API unless its row has another one.
 """
@@ -22,13 +22,13 @@ from strandline.protocol.apis import Api
 from strandline.protocol.messages import acls, scram
 from strandline.protocol.types import Field, Message, Primitive, Struct, layout
 
-# Fields that say which thing an element of a list is about. A partition's number has several names.
+# Fields that identify an element of a list. A partition's number has several names.
 _PARTITION: Final = ("partition", "partition_index", "partition_id")
 _IDENTIFYING: Final = ("name", "topic", "topic_id", "resource_type", "resource_name", "key", "entity", *_PARTITION)
 
 
 def derived_error_response(api: Api, fields: Mapping[str, Any] | None = None, *, repeat: bool = False) -> ErrorResponse:
-    """`fields` are values that differ from a field's default when there is an error (an offset of -1, say). `repeat`
+    """`fields` are values that differ from the defaults in an error response, like an offset of -1. `repeat`
     repeats the error for every element of the request even where the response has an error code of its own."""
     values = fields or {}
 

@@ -132,7 +132,7 @@ def _reader(broker: BrokerContext, call: Call, request: FetchRequest, *, after_w
         replica_id, replica_epoch = request.replica_id, -1
     max_bytes = request.max_bytes
     if replica_id < 0:
-        max_bytes = min(max_bytes, broker.settings.get("fetch.max.bytes"))
+        max_bytes = min(max_bytes, broker.config.get("fetch.max.bytes"))
     return Reader(call.version, replica_id, replica_epoch, request.isolation_level, max_bytes, after_wait)
 
 

@@ -150,14 +150,14 @@ async def _create_missing(
     broker: BrokerContext, call: Call, request: MetadataRequest, names: Collection[str]
 ) -> dict[str, ErrorCode]:
     allowed = call.version < 4 or request.allow_auto_topic_creation
-    if not allowed or not broker.settings.get("auto.create.topics.enable") or len(names) > MAX_RECORDS_PER_DECISION:
+    if not allowed or not broker.config.get("auto.create.topics.enable") or len(names) > MAX_RECORDS_PER_DECISION:
         return {}
     missing = [name for name in names if broker.view.topic(name) is None]
     if not missing:
         return {}
     creation = CreateTopicsRequest(
         topics=[CreatableTopic(name=name, num_partitions=-1, replication_factor=-1) for name in missing],
-        timeout_ms=broker.settings.get("request.timeout.ms"),
+        timeout_ms=broker.config.get("request.timeout.ms"),
     )
     call.park()
     try:

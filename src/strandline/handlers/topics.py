@@ -31,7 +31,7 @@ async def handle_describe_topic_partitions(
 ) -> DescribeTopicPartitionsResponse:
     """Topics ordered by name, up to the limit of partitions, with a cursor for the next page."""
     names, first = _page(broker, request)
-    left = max(1, min(request.response_partition_limit, broker.settings.get("max.request.partition.size.limit")))
+    left = max(1, min(request.response_partition_limit, broker.config.get("max.request.partition.size.limit")))
     reachable = ReachableBrokers(broker.view, call.listener)
     yields = YieldCounter(call)
     response = DescribeTopicPartitionsResponse(next_cursor=None)

@@ -119,7 +119,7 @@ class BrokerRole:
             controller=self._channel,
             kraft_version=lambda: node.quorum.kraft_version,
             producer_ids=ProducerIdBlocks(self._allocate_producer_ids),
-            settings=node.dynamic_config,
+            config=node.dynamic_config,
             fetch_sessions=FetchSessionCache(
                 node.config.integer("max.incremental.fetch.session.cache.slots"), node.world.random
             ),

@@ -69,7 +69,7 @@ class ControllerRole:
             cluster_id=node.storage.cluster_id,
             image=node.image,
             kraft_version=lambda: node.quorum.kraft_version,
-            settings=node.dynamic_config,
+            config=node.dynamic_config,
             methods=self.methods,
             leader_id=lambda: node.quorum.leader.id,
             voters=lambda: node.quorum.voters,

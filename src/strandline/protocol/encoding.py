@@ -110,7 +110,7 @@ class _Writer:
         self.run.append((code, value))
 
     def flush(self, ending: str = "") -> None:
-        """Generates the write of the run, with a pad byte (`x`) after it if `ending` says so. Keeps the run, since two
+        """Generates the write of the run, with a pad byte (`x`) after it if `ending` is "x". Keeps the run, since two
         branches may need it."""
         codes = ">" + "".join(code for code, _ in self.run) + ending
         values = ", ".join(value for _, value in self.run)

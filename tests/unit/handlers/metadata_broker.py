@@ -40,7 +40,7 @@ class FakeCall:
         self.parked = True
 
 
-class Settings:
+class FakeConfig:
     def __init__(self, **values: Any) -> None:
         self._values = {key.replace("_", "."): value for key, value in values.items()}
 
@@ -52,7 +52,7 @@ class Settings:
 
 
 class MetadataBroker:
-    def __init__(self, node_id: int = 1, **settings: Any) -> None:
+    def __init__(self, node_id: int = 1, **config: Any) -> None:
         self.image = Image()
         self.write(FeatureLevelRecord(name="metadata.version", feature_level=30))
         nothing = cast(Any, None)
@@ -65,7 +65,7 @@ class MetadataBroker:
             controller=nothing,
             kraft_version=lambda: 1,
             producer_ids=nothing,
-            settings=Settings(**{"auto_create_topics_enable": False, **settings}),
+            config=FakeConfig(**{"auto_create_topics_enable": False, **config}),
             fetch_sessions=nothing,
             log_directories=list,
         )
@@ -77,7 +77,7 @@ class MetadataBroker:
             cluster_id="cluster",
             image=self.image,
             kraft_version=lambda: 1,
-            settings=self.broker.settings,
+            config=self.broker.config,
             methods={},
             leader_id=lambda: 1,
             voters=lambda: VoterSet(voters),

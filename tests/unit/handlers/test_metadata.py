@@ -55,7 +55,7 @@ def test_a_leader_must_be_unfenced_and_have_an_address_on_the_listener_of_the_re
 def test_describe_topic_partitions_returns_the_same_leaders_and_errors() -> None:
     request = DescribeTopicPartitionsRequest(topics=[TopicRequest(name="t")])
     metadata = three_brokers()
-    metadata.broker.settings._values["max.request.partition.size.limit"] = 3  # type: ignore[attr-defined]
+    metadata.broker.config._values["max.request.partition.size.limit"] = 3  # type: ignore[attr-defined]
     call = FakeCall(ApiKey.DESCRIBE_TOPIC_PARTITIONS, 0)
     described = run(handle_describe_topic_partitions(metadata.broker, call, request))
     assert [(each.error_code, each.leader_id) for each in described.topics[0].partitions] == [

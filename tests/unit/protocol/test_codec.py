@@ -288,9 +288,9 @@ def test_no_mutable_default_is_shared() -> None:
 def test_a_tagged_struct_is_encoded_only_when_it_differs_from_its_default() -> None:
     plain = encode_bytes(FetchResponse(responses=[FetchableTopicResponse(partitions=[PartitionData()])]), 16)
     leader = PartitionData(current_leader=LeaderIdAndEpoch(1, 2))
-    told = encode_bytes(FetchResponse(responses=[FetchableTopicResponse(partitions=[leader])]), 16)
-    assert len(told) == len(plain) + 2 + 9
-    assert decode(FetchResponse, 16, told)[0].responses[0].partitions[0] == leader
+    with_leader = encode_bytes(FetchResponse(responses=[FetchableTopicResponse(partitions=[leader])]), 16)
+    assert len(with_leader) == len(plain) + 2 + 9
+    assert decode(FetchResponse, 16, with_leader)[0].responses[0].partitions[0] == leader
 
 
 def test_bytes_after_the_message_are_ignored() -> None:

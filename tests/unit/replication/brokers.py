@@ -52,7 +52,7 @@ from strandline.replication.table import KnownBrokers, PartitionTable
 from strandline.runtime.tasks import TaskGroup
 from strandline.runtime.world import World
 from strandline.simulation.world import Simulation
-from unit.handlers.metadata_broker import FakeCall, Settings
+from unit.handlers.metadata_broker import FakeCall, FakeConfig
 
 TOPIC, TOPIC_ID = "t", Uuid.of(1, 1)
 LISTENER = "BROKERS"
@@ -92,7 +92,7 @@ class Replicator:
             controller=nothing,
             kraft_version=lambda: 1,
             producer_ids=nothing,
-            settings=Settings(fetch_max_bytes=1 << 26),
+            config=FakeConfig(fetch_max_bytes=1 << 26),
             fetch_sessions=FetchSessionCache(100, world.random),
             log_directories=list,
         )

@@ -57,10 +57,10 @@ def test_an_unknown_version_of_api_versions_gets_the_supported_range_in_version_
         handlers(API_VERSIONS=handle_api_versions), struct.pack(">i", len(frame)) + frame, api_versions(6)
     )
     first, second = connection.frames()
-    answer, end = decode(ApiVersionsResponse, 0, first, 4)
+    response, end = decode(ApiVersionsResponse, 0, first, 4)
     assert struct.unpack_from(">i", first) == (5,)
-    assert answer.error_code == ErrorCode.UNSUPPORTED_VERSION
-    assert [(key.api_key, key.min_version, key.max_version) for key in answer.api_keys] == [(18, 0, 4)]
+    assert response.error_code == ErrorCode.UNSUPPORTED_VERSION
+    assert [(key.api_key, key.min_version, key.max_version) for key in response.api_keys] == [(18, 0, 4)]
     assert end == len(first)
     assert decode(ApiVersionsResponse, 3, second, 4)[0].error_code == 0, "the connection stays open"
 
@@ -219,8 +219,8 @@ def test_a_request_that_is_not_authorised_does_not_reach_its_handler() -> None:
             raise KafkaError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, "no")
 
     connection, _ = exchange(handlers(METADATA=handle), metadata(1), metadata(2), authorise=authorise)
-    answers = [decode_metadata(frame).cluster_id for frame in connection.frames()]
-    assert answers == ["CLUSTER_AUTHORIZATION_FAILED: no", "yes"]
+    cluster_ids = [decode_metadata(frame).cluster_id for frame in connection.frames()]
+    assert cluster_ids == ["CLUSTER_AUTHORIZATION_FAILED: no", "yes"]
     assert seen == [2]
 
 

@@ -134,8 +134,8 @@ def test_votes_and_heartbeats_do_not_wait_behind_a_parked_fetch() -> None:
 def test_concurrent_calls_share_one_connection_and_each_gets_its_response() -> None:
     async def exchange(peers: PeerConnections, simulation: Simulation, there: Machine) -> None:
         calls = [peers.call(PEER, vote(number), timeout_ms=2000) for number in range(1, 30)]
-        answers = await asyncio.gather(*calls)
-        assert answers == [VoteResponse(error_code=number) for number in range(1, 30)]
+        responses = await asyncio.gather(*calls)
+        assert responses == [VoteResponse(error_code=number) for number in range(1, 30)]
         assert connections(simulation) == 1
 
     run_scenario(exchange, FakePeer())
@@ -263,7 +263,7 @@ class FailingNetwork:
         (OSError(f"Multiple exceptions: [Errno {errno.ECONNREFUSED}] a, [Errno {errno.ECONNREFUSED}] b"), True),
         (OSError(f"Multiple exceptions: [Errno {errno.ECONNREFUSED}] a, [Errno {errno.EHOSTUNREACH}] b"), False),
         (OSError(errno.EHOSTUNREACH, "no route"), False),
-        (TimeoutError(errno.ETIMEDOUT, "no answer"), False),
+        (TimeoutError(errno.ETIMEDOUT, "timed out"), False),
     ],
 )
 def test_all_addresses_of_a_name_must_refuse(error: OSError, refused: bool) -> None:
