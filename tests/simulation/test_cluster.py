@@ -10,10 +10,10 @@ import json
 import os
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from strandline.simulation.cluster.chronicle import Chronicle
 from strandline.simulation.cluster.cluster import Cluster

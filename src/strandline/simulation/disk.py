@@ -12,7 +12,8 @@ import errno
 import os
 import posixpath
 from collections.abc import Callable
-from dataclasses import dataclass
+
+import msgspec
 
 from strandline.runtime.disk import Buffer
 from strandline.simulation.journal import Journal, Operation
@@ -30,8 +31,7 @@ class PowerLoss(ProcessEnded):
     """The power was lost at this disk operation."""
 
 
-@dataclass(slots=True)
-class Fault:
+class Fault(msgspec.Struct):
     """Lets the first `after` calls of these kinds on paths below `under` pass, then fails `times` of them (None: all)
     with the errno `code`."""
 

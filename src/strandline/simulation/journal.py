@@ -7,13 +7,13 @@ only what follows the loss (boot, read back, compare) runs once per operation.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+
+import msgspec
 
 from strandline.simulation.volume import Volume
 
 
-@dataclass(slots=True)
-class Operation:
+class Operation(msgspec.Struct):
     kind: str
     path: str = ""
     number: int = 0
@@ -52,9 +52,8 @@ class Operation:
                 raise ValueError(f"unknown disk operation {self.kind!r}")
 
 
-@dataclass(slots=True)
-class Journal:
-    operations: list[Operation] = field(default_factory=list)
+class Journal(msgspec.Struct):
+    operations: list[Operation] = msgspec.field(default_factory=list)
 
     def moments(self, volume: Volume) -> Iterator[int]:
         """Replays the run on `volume`, which must be as it was at the start; yields k before operation k is applied."""

@@ -14,9 +14,10 @@ import socket
 from collections import deque
 from collections.abc import Callable
 from contextvars import copy_context
-from dataclasses import dataclass
 from random import Random
 from typing import Any, Protocol
+
+import msgspec
 
 from strandline.runtime.network import Listener, ProtocolFactory
 from strandline.simulation.loop import VirtualLoop
@@ -29,8 +30,7 @@ _EVERYWHERE = ("", "0.0.0.0", "::")
 _SYN_RETRIES_S = (0, 1, 2, 4, 8, 16, 32, 64)  # as Linux: a connection attempt times out after about two minutes
 
 
-@dataclass(slots=True)
-class Weather:
+class Weather(msgspec.Struct):
     """Network conditions: delays in microseconds, fault probabilities between 0 and 1."""
 
     least_delay_us: int = 20

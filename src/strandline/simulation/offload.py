@@ -11,9 +11,10 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
 from random import Random
 from typing import Any, TypeVar
+
+import msgspec
 
 from strandline.simulation.process import ProcessEnded
 from strandline.simulation.stepping import Stepped
@@ -21,8 +22,7 @@ from strandline.simulation.stepping import Stepped
 T = TypeVar("T")
 
 
-@dataclass(slots=True)
-class Job:
+class Job(msgspec.Struct):
     work: Callable[..., Any]
     arguments: tuple[object, ...]
     result: asyncio.Future[Any]

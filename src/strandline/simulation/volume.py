@@ -23,23 +23,22 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
 from enum import Enum
 from random import Random
+
+import msgspec
 
 from strandline.simulation.pages import PAGE_BYTES, Pages, pages_up_to, read_pages, truncate_pages, write_pages
 
 SECTOR_BYTES = 512
 
 
-@dataclass(frozen=True, slots=True)
-class Write:
+class Write(msgspec.Struct, frozen=True):
     position: int
     data: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class Truncate:
+class Truncate(msgspec.Struct, frozen=True):
     size: int
 
 

@@ -8,9 +8,10 @@ possible at once: until a truncation is flushed, the truncated end may reappear.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from random import Random
 from typing import NamedTuple
+
+import msgspec
 
 from strandline.log import checkpoints
 from strandline.log.partition_log import PartitionLog
@@ -40,8 +41,7 @@ class Batch(NamedTuple):
     data: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class Promise:
+class Promise(msgspec.Struct, frozen=True):
     """What is guaranteed from disk operation `operation` on, until the next promise."""
 
     operation: int

@@ -6,15 +6,14 @@ or later.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import msgspec
 
 from strandline.model.ids import TopicPartition, Uuid
 
 NEVER = 1 << 60
 
 
-@dataclass(frozen=True, slots=True)
-class TopicState:
+class TopicState(msgspec.Struct, frozen=True):
     id: Uuid | None
     """None until a response has named it."""
     partitions: int
@@ -25,8 +24,7 @@ class TopicState:
         return same_id and (self.partitions, self.configs) == (other.partitions, other.configs)
 
 
-@dataclass(slots=True)
-class TopicChange:
+class TopicChange(msgspec.Struct):
     doing: str
     after: TopicState | None
     """None: the topic does not exist."""
@@ -34,8 +32,7 @@ class TopicChange:
     acknowledged_at: int = NEVER
 
 
-@dataclass(slots=True)
-class Sent:
+class Sent(msgspec.Struct):
     topic: str
     value: bytes
     idempotent: bool
@@ -46,8 +43,7 @@ class Sent:
     topic_id: Uuid | None = None
 
 
-@dataclass(slots=True)
-class Deletion:
+class Deletion(msgspec.Struct):
     """DeleteRecords of everything before an offset."""
 
     topic_id: Uuid | None
@@ -56,13 +52,12 @@ class Deletion:
     sent_at: int
 
 
-@dataclass(slots=True)
-class History:
+class History(msgspec.Struct):
     formatted_at: int = 0
-    topics: dict[str, list[TopicChange]] = field(default_factory=dict)
-    sent: list[Sent] = field(default_factory=list)
-    deletions: list[Deletion] = field(default_factory=list)
-    producer_ids: list[tuple[int, int]] = field(default_factory=list)
+    topics: dict[str, list[TopicChange]] = msgspec.field(default_factory=dict)
+    sent: list[Sent] = msgspec.field(default_factory=list)
+    deletions: list[Deletion] = msgspec.field(default_factory=list)
+    producer_ids: list[tuple[int, int]] = msgspec.field(default_factory=list)
     """(Received at, id)."""
 
     def possible(self, topic: str, operation: int) -> list[TopicState | None]:

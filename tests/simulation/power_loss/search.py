@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Iterator
-from dataclasses import dataclass
 from random import Random
 from typing import Protocol
+
+import msgspec
 
 from strandline.simulation.journal import Journal
 from strandline.simulation.volume import Volume
@@ -24,8 +25,7 @@ class Recording(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class Finding:
+class Finding(msgspec.Struct, frozen=True):
     recording: str
     operation: int
     variant: int

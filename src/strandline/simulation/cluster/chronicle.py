@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+
+import msgspec
 
 from strandline.simulation.loop import VirtualLoop
 
 
-@dataclass(slots=True)
-class Entry:
+class Entry(msgspec.Struct):
     at_us: int
     source: str
     """Name of the machine, or of the part of the simulation."""

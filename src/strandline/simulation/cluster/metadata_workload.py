@@ -7,8 +7,9 @@ retries the outcome of a request would not be known.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from dataclasses import replace
 from enum import Enum
+
+from msgspec.structs import replace
 
 from strandline.client.errors import TRANSPORT_ERRORS
 from strandline.model.errors import ErrorCode, KafkaError
@@ -172,7 +173,10 @@ class MetadataWorker:
             return replace(before, configs=configs)
 
         await self._change(
-            name, f"set {key}={value}" if sets else f"unset {key}", replace(before, configs=configs), send
+            name,
+            f"set {key}={value}" if sets else f"unset {key}",
+            replace(before, configs=configs),
+            send,
         )
 
     async def _change(self, name: str, doing: str, after: Possible, send: Callable[[], Awaitable[Possible]]) -> None:

@@ -10,8 +10,10 @@ far enough to break in an interesting way), and limits so small that rare events
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from random import Random
+
+import msgspec
+from msgspec.structs import replace
 
 from strandline.simulation.network import Weather
 
@@ -38,8 +40,7 @@ LOSE_POWER = frozenset({"power", "moment", "late"})
 """The faults that may lose unsynced writes."""
 
 
-@dataclass(frozen=True, slots=True)
-class Layout:
+class Layout(msgspec.Struct, frozen=True):
     """Node ids. An id in both lists is a combined node; spares exist from the start and may join later."""
 
     controllers: tuple[int, ...]
@@ -59,8 +60,7 @@ class Layout:
         return named + (f", both {both}" if both else "")
 
 
-@dataclass(frozen=True, slots=True)
-class PlannedFault:
+class PlannedFault(msgspec.Struct, frozen=True):
     kind: str
     at_ms: int
     length_ms: int
@@ -68,20 +68,18 @@ class PlannedFault:
     """Seed of what is decided when the fault happens, such as the nodes it affects."""
 
 
-@dataclass(frozen=True, slots=True)
-class Options:
+class Options(msgspec.Struct, frozen=True):
     """Choices of the user; None leaves them to the seed."""
 
     minutes: float = 0.5
     layout: Layout | None = None
     faults: Sequence[str] | None = None
-    configs: Mapping[str, str] = field(default_factory=dict)
+    configs: Mapping[str, str] = msgspec.field(default_factory=dict)
     """Override those that the seed draws."""
     producers: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Plan:
+class Plan(msgspec.Struct, frozen=True):
     seed: int
     layout: Layout
     configs: Mapping[str, str]
@@ -93,7 +91,7 @@ class Plan:
     clients: int = 2
     pace_ms: int = 300
     producers: int = 0
-    features: Mapping[str, int] = field(default_factory=dict)
+    features: Mapping[str, int] = msgspec.field(default_factory=dict)
 
     @property
     def loses_power(self) -> bool:

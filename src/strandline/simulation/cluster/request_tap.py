@@ -7,8 +7,9 @@ checkers compare the response with what the receiver could know by then.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass, field
 from struct import Struct
+
+import msgspec
 
 from strandline.protocol.apis import API, ApiKey
 from strandline.protocol.codec import decode
@@ -22,8 +23,7 @@ _REQUEST = Struct(">hhi")  # key, version, correlation id
 _CORRELATION = Struct(">i")
 
 
-@dataclass(slots=True, weakref_slot=True, eq=False)
-class ObservedRequest:
+class ObservedRequest(msgspec.Struct, weakref=True, eq=False):
     """A request of an observed API."""
 
     source: str
@@ -40,15 +40,14 @@ class ObservedRequest:
         return connection is None or connection.closed or connection.peer.closed
 
 
-@dataclass(slots=True)
-class ObservedConnection:
+class ObservedConnection(msgspec.Struct):
     """One connection: the bytes of incomplete frames, and the requests without a response."""
 
     apis: frozenset[ApiKey]
-    written: bytearray = field(default_factory=bytearray)
-    arrived: bytearray = field(default_factory=bytearray)
-    responses: bytearray = field(default_factory=bytearray)
-    in_flight: dict[int, ObservedRequest] = field(default_factory=dict)
+    written: bytearray = msgspec.field(default_factory=bytearray)
+    arrived: bytearray = msgspec.field(default_factory=bytearray)
+    responses: bytearray = msgspec.field(default_factory=bytearray)
+    in_flight: dict[int, ObservedRequest] = msgspec.field(default_factory=dict)
 
 
 class RequestTap:

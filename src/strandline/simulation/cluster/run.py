@@ -10,7 +10,9 @@ import traceback
 from collections import Counter
 from collections.abc import Callable, Mapping
 from contextvars import Context
-from dataclasses import dataclass, field, replace
+
+import msgspec
+from msgspec.structs import replace
 
 from strandline.simulation.cluster.checker import Checker, CheckerRunner
 from strandline.simulation.cluster.checkers.broker_fencing import FailedBrokersAreFenced, LiveBrokersAreNotFenced
@@ -64,8 +66,7 @@ _RESPONSE_S = 20
 _MAX_STEPS = 1_000_000
 
 
-@dataclass(slots=True)
-class Outcome:
+class Outcome(msgspec.Struct):
     plan: Plan
     violation: Violation | None = None
     digest: str = ""
@@ -76,8 +77,8 @@ class Outcome:
     committed: int = 0
     delivered: int = 0
     """Records acknowledged to producers."""
-    faults: Counter[str] = field(default_factory=Counter)
-    story: list[str] = field(default_factory=list)
+    faults: Counter[str] = msgspec.field(default_factory=Counter)
+    story: list[str] = msgspec.field(default_factory=list)
     details: str = ""
     """The stack trace of an unexpected error."""
 

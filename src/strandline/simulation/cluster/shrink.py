@@ -7,7 +7,8 @@ has to violate the same invariant and be short enough to read.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from strandline.simulation.cluster.plan import Plan
 from strandline.simulation.cluster.run import Outcome, run_plan

@@ -8,7 +8,8 @@ its topic is not changed any more and may be in either state.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+
+import msgspec
 
 from strandline.metadata.views import View
 from strandline.model.ids import Uuid
@@ -16,10 +17,9 @@ from strandline.simulation.cluster.committed_metadata import CommittedMetadata
 from strandline.simulation.cluster.violation import Violation
 
 
-@dataclass(frozen=True, slots=True)
-class TopicState:
+class TopicState(msgspec.Struct, frozen=True):
     partitions: int
-    configs: Mapping[str, str] = field(default_factory=dict)
+    configs: Mapping[str, str] = msgspec.field(default_factory=dict)
     id: Uuid | None = None
     """None until a response has named it."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from strandline.simulation.cluster.plan import Options, Plan, PlannedFault, draw_plan
 from strandline.simulation.cluster.run import Outcome
