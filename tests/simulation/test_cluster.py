@@ -1,6 +1,6 @@
-"""Whole clusters on virtual time: a few seeds with everything that may happen, and scenes of one's own.
+"""Whole clusters on virtual time: a few seeds with all faults, the command line, and the example of docs/simulation.md.
 
-More: `strandline sim run --seeds 1..1000`.
+More seeds: `strandline sim run --seeds 1..1000`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ SHORT = Options(minutes=0.25)
 
 
 @pytest.mark.parametrize("seed", range(101, 107))
-def test_a_cluster_keeps_its_promises_and_recovers(seed: int) -> None:
+def test_a_cluster_violates_no_invariant_and_recovers(seed: int) -> None:
     outcome = run_plan(draw_plan(seed, SHORT))
     assert outcome.violation is None, "\n".join([outcome.plan.describe(), *outcome.story])
     assert outcome.committed > 20
@@ -39,28 +39,28 @@ def test_a_cluster_keeps_its_promises_and_recovers(seed: int) -> None:
         (
             25,
             "lag,partition,brokers",
-            "a candidate was killed while it wrote its vote, and its successor stood for the epoch from the cache",
+            "a candidate was killed while it wrote its vote, and after its restart read that unsynced vote",
         ),
         (
             15,
             "io,kill,power,full,brokers",
-            "a disk failed in the middle of a commit, and stepping down would have undone it",
+            "a disk failed in the middle of a commit, which resigning would have reverted",
         ),
         (
             2,
             "clock,power,partition,voters,kill",
-            "a controller fell silent while a broker waited to be unfenced, and the broker gave up",
+            "a controller became unreachable while a broker waited to be unfenced, and the broker stopped",
         ),
-        (10, "full", "a controller stepped down while a handler without a task observed it"),
-        (2, "late", "a registration that a killed broker had sent arrived after its successor's, which then gave up"),
+        (10, "full", "a controller resigned while a handler waited for its future without a task"),
+        (2, "late", "a registration of a killed broker arrived after that of its new process, which then stopped"),
     ],
 )
-def test_where_it_once_broke(seed: int, faults: str, why: str) -> None:
+def test_seeds_that_once_violated_an_invariant(seed: int, faults: str, why: str) -> None:
     outcome = run_plan(draw_plan(seed, replace(SHORT, faults=faults.split(","))))
     assert outcome.violation is None, "\n".join([why, *outcome.story])
 
 
-def elsewhere(hash_seed: str, *arguments: str) -> str:
+def digest_in_process(hash_seed: str, *arguments: str) -> str:
     source = str(Path(__file__).parents[2] / "src")
     environment = {**os.environ, "PYTHONPATH": source, "PYTHONHASHSEED": hash_seed}
     command = [sys.executable, "-m", "strandline.simulation", "replay", *arguments, "--digest"]
@@ -69,26 +69,28 @@ def elsewhere(hash_seed: str, *arguments: str) -> str:
 
 def test_a_seed_is_the_same_run_in_two_processes_with_different_hash_seeds() -> None:
     arguments = ("7", "--minutes", "0.15", "--faults", ",".join(FAULTS))
-    first, second = elsewhere("1", *arguments), elsewhere("2", *arguments)
+    first, second = digest_in_process("1", *arguments), digest_in_process("2", *arguments)
     assert first == second
     assert len(first) == 32
 
 
-def test_one_seed_in_a_hundred_is_run_twice_and_the_totals_are_told(capsys: pytest.CaptureFixture[str]) -> None:
+def test_one_seed_in_a_hundred_runs_twice_and_the_totals_are_printed(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["run", "--seeds", "100", "--minutes", "0.1", "--faults", "kill,pause", "--nodes", "3"]) == 0
-    told = capsys.readouterr().out
-    assert "1 seeds in" in told
-    assert "simulated hours" in told
-    assert "faults: kill" in told
-    assert "broken: nothing" in told
+    output = capsys.readouterr().out
+    assert "1 seeds in" in output
+    assert "simulated hours" in output
+    assert "faults: kill" in output
+    assert "broken: nothing" in output
 
 
-def test_the_totals_can_be_had_as_json(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_totals_and_failures_are_printed_as_json(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     arguments = ["run", "--seeds", "3..4", "--jobs", "1", "--minutes", "0.05", "--faults", "kill", "--nodes", "1"]
     assert main([*arguments, "--json"]) == 0
-    told = json.loads(capsys.readouterr().out)
-    assert (told["seeds"], told["failures"], told["broken"]) == (2, [], {})
-    assert told["events"] > 1_000
+    output = json.loads(capsys.readouterr().out)
+    assert (output["seeds"], output["failures"], output["broken"]) == (2, [], {})
+    assert output["events"] > 1_000
     monkeypatch.setattr("strandline.simulation.cluster.run._MAX_STEPS", 500)
     assert main([*arguments, "--json", "--no-shrink"]) == 1
     (failure,) = json.loads(capsys.readouterr().out)["failures"]
@@ -96,7 +98,7 @@ def test_the_totals_can_be_had_as_json(capsys: pytest.CaptureFixture[str], monke
     assert failure["story"]
 
 
-def test_a_run_that_is_not_the_same_elsewhere_fails(
+def test_different_traces_in_two_processes_fail_the_run(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("strandline.simulation.trace.Trace.digest", lambda self: "another")
@@ -105,7 +107,7 @@ def test_a_run_that_is_not_the_same_elsewhere_fails(
 
 
 @pytest.mark.parametrize(
-    ("observed", "why"),
+    ("arguments", "why"),
     [
         (["--seeds", "9..3"], "must not be greater than the last"),
         (["--nodes", "0"], "not a positive integer"),
@@ -115,21 +117,21 @@ def test_a_run_that_is_not_the_same_elsewhere_fails(
         (["--faults", "kill,gremlins"], "'gremlins' is not one of"),
     ],
 )
-def test_what_cannot_be_run_is_refused_with_the_reason(
-    observed: list[str], why: str, capsys: pytest.CaptureFixture[str]
+def test_invalid_arguments_are_rejected_with_the_reason(
+    arguments: list[str], why: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with pytest.raises(SystemExit) as left:
-        main(["run", *observed])
-    assert left.value.code == 2
+    with pytest.raises(SystemExit) as caught:
+        main(["run", *arguments])
+    assert caught.value.code == 2
     assert why in capsys.readouterr().err
 
 
-def test_a_scene_of_ones_own() -> None:
-    """As docs/simulation.md shows it: three nodes, the leader is killed, another leads within a second."""
+def test_the_example_of_docs_simulation_md() -> None:
+    """Three nodes: after the leader was killed, another node leads within a second."""
     layout = Layout((1, 2, 3), (1, 2, 3))
     plan = draw_plan(1, Options(layout=layout, faults=[]))
 
-    async def scene(cluster: Cluster) -> None:
+    async def scenario(cluster: Cluster) -> None:
         cluster.start()
         await asyncio.sleep(10)
         first = cluster.leader()
@@ -141,7 +143,7 @@ def test_a_scene_of_ones_own() -> None:
 
     with Simulation(plan.seed, plan.weather) as simulation:
         cluster = Cluster(simulation, plan, Chronicle(simulation.loop))
-        simulation.run(scene(cluster), max_virtual_s=60)
+        simulation.run(scenario(cluster), max_virtual_s=60)
 
 
 @pytest.mark.slow

@@ -1,4 +1,4 @@
-"""Three whole nodes, one of which finds other bytes on its disk than it wrote: nothing acknowledged is lost by that."""
+"""A damaged log on one of three nodes: no acknowledged record is lost."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ NODES = (1, 2, 3)
 TOPIC = "orders"
 HOME = f"/data/{TOPIC}-0"
 VALUES = [f"order {number}".encode() for number in range(60)]
-SETTINGS = {
+CONFIGS = {
     "log.flush.offset.checkpoint.interval.ms": "700",
     "log.index.interval.bytes": "200",
     "log.roll.ms": "1000",
@@ -36,10 +36,10 @@ SETTINGS = {
 }
 
 
-class Trio:
-    """Three nodes that are brokers and controllers, with one topic that all three have."""
+class ThreeNodes:
+    """Three combined nodes with one topic of three replicas."""
 
-    def __init__(self, simulation: Simulation, settings: Mapping[str, str]) -> None:
+    def __init__(self, simulation: Simulation, configs: Mapping[str, str]) -> None:
         self.simulation = simulation
         self.nodes: dict[int, Node] = {}
         self.machines: dict[int, Machine] = {}
@@ -53,8 +53,8 @@ class Trio:
                     "listeners": f"PLAINTEXT://{name}:{PORT},CONTROLLER://{name}:{PORT + 1}",
                     "controller.listener.names": "CONTROLLER",
                     "log.dirs": "/data",
-                    **SETTINGS,
-                    **settings,
+                    **CONFIGS,
+                    **configs,
                 },
                 hostname=name,
                 where=f"{name}.properties",
@@ -78,15 +78,15 @@ class Trio:
         return program
 
     def lose_power(self) -> int:
-        """All at once; how far the metadata log went."""
+        """All nodes at once. Returns the last committed metadata offset."""
         view = self.view()
         for machine in self.machines.values():
             machine.lose_power()
         return 0 if view is None else view.offset - 1
 
     def view(self) -> View | None:
-        """Of the one who knows most."""
-        views = [self.nodes[each].image.committed for each, machine in self.machines.items() if _lives(machine)]
+        """The committed view of the node with the most recent metadata."""
+        views = [self.nodes[each].image.committed for each, machine in self.machines.items() if _is_running(machine)]
         return max(views, key=lambda view: view.offset, default=None)
 
     def info(self) -> PartitionInfo | None:
@@ -95,20 +95,20 @@ class Trio:
         return None if view is None or topic is None else view.partition(topic.id, 0)
 
     def registered_after(self, offset: int) -> bool:
-        """Whether all brokers live, in incarnations that are younger than this."""
+        """Whether all brokers are active with registrations after this offset."""
         view = self.view()
         brokers = [] if view is None else [view.broker(each) for each in NODES]
         return bool(brokers) and all(
             broker is not None and broker.active and broker.epoch > offset for broker in brokers
         )
 
-    async def until(self, fact: Callable[[PartitionInfo], bool], limit_s: float = 60) -> PartitionInfo:
+    async def until(self, condition: Callable[[PartitionInfo], bool], limit_s: float = 60) -> PartitionInfo:
         for _ in range(int(limit_s / 0.01)):
             info = self.info()
-            if info is not None and fact(info):
+            if info is not None and condition(info):
                 return info
             await asyncio.sleep(0.01)
-        raise AssertionError(f"it did not come to that: {self.info()}")
+        raise AssertionError(f"timed out: {self.info()}")
 
     async def as_client(self, work: Callable[[Client], Awaitable[None]]) -> None:
         async def program(world: World) -> None:
@@ -118,18 +118,18 @@ class Trio:
         machine = self.simulation.machine(f"client {self.simulation.loop.now_us}")
         await machine.boot(program)
 
-    async def write_all(self) -> None:
+    async def write_records(self) -> None:
         async def work(client: Client) -> None:
             await client.topics.create(TOPIC, partitions=1, replication_factor=3, configs={"min.insync.replicas": "2"})
             async with client.producer(ProducerSettings(linger_ms=0)) as producer:
                 for value in VALUES:
                     if value == VALUES[50]:
-                        await asyncio.sleep(1.5)  # what was before is in a segment of its own
+                        await asyncio.sleep(1.5)  # the earlier records are in a segment of their own
                     await (await producer.send(TOPIC, value, partition=0))
 
         await self.as_client(work)
 
-    async def check_all(self) -> None:
+    async def check_records(self) -> None:
         async def work(client: Client) -> None:
             values: list[bytes] = []
             async with client.fetcher() as fetcher:
@@ -142,18 +142,21 @@ class Trio:
         async with asyncio.timeout(60):
             await self.as_client(work)
 
-    async def prefer(self, node_id: int) -> None:
-        """Whoever is first in the assignment leads again."""
+    async def elect_preferred(self, node_id: int) -> None:
+        """Elects the preferred leader, which must be this node."""
 
         async def work(client: Client) -> None:
-            told = await client.elect_leaders(Election.PREFERRED, [TopicPartition(TOPIC, 0)])
-            assert [error.code for error in told.values() if error is not None] in ([], [ErrorCode.ELECTION_NOT_NEEDED])
+            errors = await client.elect_leaders(Election.PREFERRED, [TopicPartition(TOPIC, 0)])
+            assert [error.code for error in errors.values() if error is not None] in (
+                [],
+                [ErrorCode.ELECTION_NOT_NEEDED],
+            )
 
         await self.as_client(work)
         await self.until(lambda info: info.leader == node_id)
 
     def content(self, node_id: int) -> list[tuple[int, bytes]]:
-        """(base offset, what the checksum covers) of each batch in its files."""
+        """(Base offset, bytes covered by the checksum) of each batch in the node's segments."""
         disk, found = SimDisk(self.machines[node_id].volume), []
         for name in sorted(disk.list(HOME)):
             if name.endswith(".log"):
@@ -162,7 +165,7 @@ class Trio:
         return found
 
     def damage(self, node_id: int, part: float, *, segment: int = 0) -> None:
-        """One byte that is about this far into a segment, while the machine is off."""
+        """Flips one byte at this fraction of a segment, while the machine is off."""
         disk = SimDisk(self.machines[node_id].volume)
         name = sorted(name for name in disk.list(HOME) if name.endswith(".log"))[segment]
         file = disk.open(f"{HOME}/{name}")
@@ -172,47 +175,47 @@ class Trio:
         file.close()
 
 
-def _lives(machine: Machine) -> bool:
+def _is_running(machine: Machine) -> bool:
     return machine.process is not None and machine.process.alive
 
 
-def play(story: Callable[[Trio], Awaitable[None]], seed: int, settings: Mapping[str, str] | None = None) -> None:
+def run(scenario: Callable[[ThreeNodes], Awaitable[None]], seed: int, configs: Mapping[str, str] | None = None) -> None:
     with Simulation(seed=seed) as simulation:
-        trio = Trio(simulation, settings or {})
+        cluster = ThreeNodes(simulation, configs or {})
 
-        async def scenario() -> None:
-            trio.boot(*NODES)
-            await trio.write_all()
-            await trio.until(lambda info: len(info.isr) == 3)
+        async def whole_run() -> None:
+            cluster.boot(*NODES)
+            await cluster.write_records()
+            await cluster.until(lambda info: len(info.isr) == 3)
             await asyncio.sleep(2)
-            await story(trio)
-            for machine in trio.machines.values():
+            await scenario(cluster)
+            for machine in cluster.machines.values():
                 machine.kill()
 
-        simulation.run(scenario(), max_virtual_s=600)
+        simulation.run(whole_run(), max_virtual_s=600)
 
 
 @pytest.mark.parametrize("segment", [0, -1], ids=["found by a reader", "found by recovery"])
 @pytest.mark.parametrize("part", [0.1, 0.5, 0.95])
-def test_a_killed_leader_that_comes_back_damaged_is_mended_by_the_others(part: float, segment: int) -> None:
-    async def story(trio: Trio) -> None:
-        leader = (await trio.until(lambda info: info.leader >= 0)).leader
+def test_a_damaged_log_of_a_restarted_leader_is_repaired_from_the_other_replicas(part: float, segment: int) -> None:
+    async def scenario(cluster: ThreeNodes) -> None:
+        leader = (await cluster.until(lambda info: info.leader >= 0)).leader
         healthy = next(each for each in NODES if each != leader)
-        whole = trio.content(healthy)
-        trio.machines[leader].kill()
-        trio.damage(leader, part, segment=segment)
-        await trio.until(lambda info: info.leader not in (leader, -1))
-        trio.boot(leader)
-        await trio.until(lambda info: leader in info.isr)
+        whole = cluster.content(healthy)
+        cluster.machines[leader].kill()
+        cluster.damage(leader, part, segment=segment)
+        await cluster.until(lambda info: info.leader not in (leader, -1))
+        cluster.boot(leader)
+        await cluster.until(lambda info: leader in info.isr)
         if segment == 0:
-            assert trio.content(leader) != whole, "nobody has looked yet"
-        await trio.check_all()
-        await trio.prefer((await trio.until(lambda info: True)).replicas[0])
-        await trio.check_all()
-        await trio.until(lambda info: len(info.isr) == 3)
-        assert [trio.content(each) for each in NODES] == [whole] * 3
+            assert cluster.content(leader) != whole, "the damage is found only when the segment is read"
+        await cluster.check_records()
+        await cluster.elect_preferred((await cluster.until(lambda info: True)).replicas[0])
+        await cluster.check_records()
+        await cluster.until(lambda info: len(info.isr) == 3)
+        assert [cluster.content(each) for each in NODES] == [whole] * 3
 
-    play(story, 3)
+    run(scenario, 3)
 
 
 UNCLEAN_ELECTIONS = "kafka.controller:type=ControllerStats,name=UncleanLeaderElectionsPerSec"
@@ -220,35 +223,35 @@ DURABLE = {"log.flush.interval.messages": "1"}
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_when_all_lose_power_at_once_somebody_who_has_everything_leads(seed: int) -> None:
-    async def story(trio: Trio) -> None:
-        before = trio.lose_power()
-        trio.boot(*NODES)
-        await trio.until(lambda info: trio.registered_after(before) and len(info.isr) == 3)
-        for node in trio.nodes.values():
-            assert node.metrics.snapshot(0)[UNCLEAN_ELECTIONS] == 0, "it was chosen for want of a better one"
-        await trio.check_all()
+def test_after_a_power_loss_of_all_nodes_a_replica_with_all_records_is_elected(seed: int) -> None:
+    async def scenario(cluster: ThreeNodes) -> None:
+        before = cluster.lose_power()
+        cluster.boot(*NODES)
+        await cluster.until(lambda info: cluster.registered_after(before) and len(info.isr) == 3)
+        for node in cluster.nodes.values():
+            assert node.metrics.snapshot(0)[UNCLEAN_ELECTIONS] == 0
+        await cluster.check_records()
 
-    play(story, seed, DURABLE)
+    run(scenario, seed, DURABLE)
 
 
 @pytest.mark.parametrize("segment", [0, -1], ids=["found by a reader", "found by recovery"])
 @pytest.mark.parametrize("victim", NODES)
 @pytest.mark.parametrize("order", [(1, 2, 3), (3, 2, 1), (2, 3, 1)])
-def test_when_all_lose_power_and_one_is_damaged_nothing_is_lost(
+def test_no_record_is_lost_when_all_nodes_lose_power_and_one_log_is_damaged(
     victim: int, order: tuple[int, ...], segment: int
 ) -> None:
-    async def story(trio: Trio) -> None:
-        before = trio.lose_power()
-        trio.damage(victim, 0.3, segment=segment)
+    async def scenario(cluster: ThreeNodes) -> None:
+        before = cluster.lose_power()
+        cluster.damage(victim, 0.3, segment=segment)
         for node_id in order:
-            trio.boot(node_id)
+            cluster.boot(node_id)
             await asyncio.sleep(0.3)
-        await trio.until(lambda info: trio.registered_after(before) and len(info.isr) == 3)
-        await trio.check_all()
-        await trio.prefer((await trio.until(lambda info: True)).replicas[0])
-        await trio.check_all()
+        await cluster.until(lambda info: cluster.registered_after(before) and len(info.isr) == 3)
+        await cluster.check_records()
+        await cluster.elect_preferred((await cluster.until(lambda info: True)).replicas[0])
+        await cluster.check_records()
         if segment == -1:
-            assert trio.content(1) == trio.content(2) == trio.content(3)
+            assert cluster.content(1) == cluster.content(2) == cluster.content(3)
 
-    play(story, 7, DURABLE)
+    run(scenario, 7, DURABLE)

@@ -1,4 +1,4 @@
-"""The same conversations over the loopback interface and over the simulated network: both ends must hear the same."""
+"""Exchanges over the loopback interface and over the simulated network give the same protocol callbacks."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from strandline.runtime.network import Network, SystemNetwork
 from strandline.runtime.world import World
 from strandline.simulation.world import Simulation
 
-Heard = list[str]
+Callbacks = list[str]
 
 
 class End(asyncio.Protocol):
-    """Writes down what it hears; bytes are joined, since where they are cut is nobody's business."""
+    """Records its callbacks; received bytes are joined, since they may be split anywhere."""
 
-    def __init__(self, name: str, heard: Heard) -> None:
+    def __init__(self, name: str, callbacks: Callbacks) -> None:
         self.name = name
-        self.heard = heard
+        self.callbacks = callbacks
         self.data = bytearray()
         self.transport: asyncio.Transport
         self.lost: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -28,23 +28,23 @@ class End(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
         self.transport = transport
-        self.heard.append(f"{self.name} made")
+        self.callbacks.append(f"{self.name} made")
 
     def data_received(self, data: bytes) -> None:
         self.data += data
 
     def eof_received(self) -> bool:
-        self.heard.append(f"{self.name} end after {len(self.data)}")
+        self.callbacks.append(f"{self.name} end after {len(self.data)}")
         return self.stays_open
 
     def pause_writing(self) -> None:
-        self.heard.append(f"{self.name} pause")
+        self.callbacks.append(f"{self.name} pause")
 
     def resume_writing(self) -> None:
-        self.heard.append(f"{self.name} resume")
+        self.callbacks.append(f"{self.name} resume")
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self.heard.append(f"{self.name} lost")
+        self.callbacks.append(f"{self.name} lost")
         self.lost.set_result(None)
 
 
@@ -54,8 +54,8 @@ class Echo(End):
         self.transport.write(data)
 
 
-async def a_question_and_an_answer(client: End, server: End) -> None:
-    client.transport.writelines([b"ques", b"tion"])
+async def a_request_and_a_response(client: End, server: End) -> None:
+    client.transport.writelines([b"mess", b"age!"])
     while len(client.data) < 8:
         await asyncio.sleep(0.001)
     client.transport.close()
@@ -79,7 +79,7 @@ async def half_a_close(client: End, server: End) -> None:
     await server.lost
 
 
-async def a_reader_that_takes_its_time(client: End, server: End) -> None:
+async def a_slow_reader(client: End, server: End) -> None:
     server.transport.pause_reading()
     client.transport.set_write_buffer_limits(high=10_000)
     # More than both kernels' buffers hold.
@@ -99,50 +99,50 @@ async def an_abort(client: End, server: End) -> None:
     await server.lost
 
 
-CONVERSATIONS: list[tuple[Callable[[End, End], Awaitable[None]], type[End]]] = [
-    (a_question_and_an_answer, Echo),
+EXCHANGES: list[tuple[Callable[[End, End], Awaitable[None]], type[End]]] = [
+    (a_request_and_a_response, Echo),
     (a_lot_of_data_and_a_close, End),
     (half_a_close, Echo),
-    (a_reader_that_takes_its_time, End),
+    (a_slow_reader, End),
     (an_abort, End),
 ]
 
 
-async def converse(network: Network, act: Callable[[End, End], Awaitable[None]], kind: type[End]) -> Heard:
-    heard: Heard = []
+async def exchange(network: Network, act: Callable[[End, End], Awaitable[None]], kind: type[End]) -> Callbacks:
+    callbacks: Callbacks = []
     accepted: asyncio.Future[End] = asyncio.get_running_loop().create_future()
 
     def accept() -> End:
-        server = kind("server", heard)
+        server = kind("server", callbacks)
         accepted.set_result(server)
         return server
 
     listener = await network.listen("127.0.0.1", 0, accept)
-    client = End("client", heard)
+    client = End("client", callbacks)
     await network.connect("127.0.0.1", listener.port, lambda: client)
     server = await accepted
-    while "server made" not in heard:
+    while "server made" not in callbacks:
         await asyncio.sleep(0.001)
     await act(client, server)
     await listener.close()
     with pytest.raises(ConnectionRefusedError):
         await network.connect("127.0.0.1", listener.port, lambda: client)
-    return sorted(heard)
+    return sorted(callbacks)
 
 
-@pytest.mark.parametrize(("act", "kind"), CONVERSATIONS)
-def test_both_networks_let_both_ends_hear_the_same(act: Callable[[End, End], Awaitable[None]], kind: type[End]) -> None:
-    real = asyncio.run(converse(SystemNetwork(), act, kind))
+@pytest.mark.parametrize(("act", "kind"), EXCHANGES)
+def test_both_networks_give_the_same_callbacks(act: Callable[[End, End], Awaitable[None]], kind: type[End]) -> None:
+    real = asyncio.run(exchange(SystemNetwork(), act, kind))
 
-    async def program(world: World) -> Heard:
-        return await converse(world.network, act, kind)
+    async def program(world: World) -> Callbacks:
+        return await exchange(world.network, act, kind)
 
-    async def scenario() -> Heard:
+    async def scenario() -> Callbacks:
         return await simulation.machine("host").boot(program)
 
     with Simulation(seed=1) as simulation:
         simulated = simulation.run(scenario(), max_virtual_s=600)
-    # How much a kernel buffers, and whether an aborted connection ends with an end-of-file, is not promised.
+    # How much a kernel buffers, and whether an aborted connection ends with an end-of-file, is not specified.
     left_out = {an_abort: (" end",), a_lot_of_data_and_a_close: (" pause", " resume")}.get(act, ("nothing",))
     assert [each for each in simulated if not any(word in each for word in left_out)] == [
         each for each in real if not any(word in each for word in left_out)

@@ -1,4 +1,4 @@
-"""The unmodified node and our own client on virtual time: that the seams hold, and that a seed is all it takes."""
+"""An unmodified node with our own client on virtual time: restarts, kills, network and disk faults, determinism."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ from strandline.simulation.world import Machine, Simulation
 ORDERS = TopicPartition("orders", 0)
 
 
-class Bench:
-    """A formatted node on a machine of its own, and clients on others."""
+class SingleNode:
+    """A formatted node on one machine, and clients on others."""
 
     def __init__(self, seed: int = 1, weather: Weather | None = None, overrides: dict[str, str] | None = None) -> None:
         self.simulation = Simulation(seed, weather)
@@ -47,7 +47,7 @@ class Bench:
 
         await self.simulation.machine(name).boot(program)
 
-    def run(self, scenario: Callable[[Bench], Awaitable[None]], max_virtual_s: float = 600) -> None:
+    def run(self, scenario: Callable[[SingleNode], Awaitable[None]], max_virtual_s: float = 600) -> None:
         with self.simulation:
             self.simulation.run(scenario(self), max_virtual_s=max_virtual_s)
 
@@ -75,33 +75,33 @@ def numbers(count: int) -> list[bytes]:
 
 
 def test_a_client_creates_a_topic_writes_to_it_and_reads_it_back() -> None:
-    async def scenario(bench: Bench) -> None:
+    async def scenario(single: SingleNode) -> None:
         async def act(client: Client) -> None:
             await client.topics.create("orders", partitions=1, replication_factor=1)
             assert await produce(client, 100) == list(range(100))
             assert await consume(client, 100) == numbers(100)
 
-        node = bench.boot()
-        await bench.client("client", act)
-        bench.stop.set()
+        node = single.boot()
+        await single.client("client", act)
+        single.stop.set()
         await node
 
-    Bench().run(scenario)
+    SingleNode().run(scenario)
 
 
-def test_an_hour_of_an_idle_node_is_over_in_a_moment() -> None:
-    async def scenario(bench: Bench) -> None:
-        node = bench.boot()
+def test_an_idle_node_runs_for_a_virtual_hour() -> None:
+    async def scenario(single: SingleNode) -> None:
+        node = single.boot()
         await asyncio.sleep(3600)
         assert not node.done()
-        bench.stop.set()
+        single.stop.set()
         await node
 
-    Bench().run(scenario, max_virtual_s=4000)
+    SingleNode().run(scenario, max_virtual_s=4000)
 
 
-def test_stopped_and_started_again_it_has_everything() -> None:
-    async def scenario(bench: Bench) -> None:
+def test_a_restarted_node_has_all_records() -> None:
+    async def scenario(single: SingleNode) -> None:
         async def write(client: Client) -> None:
             await client.topics.create("orders", partitions=1, replication_factor=1)
             await produce(client, 50)
@@ -110,18 +110,18 @@ def test_stopped_and_started_again_it_has_everything() -> None:
             assert await consume(client, 50) == numbers(50)
             assert await produce(client, 1, start=50) == [50]
 
-        node = bench.boot()
-        await bench.client("first", write)
-        bench.stop.set()
+        node = single.boot()
+        await single.client("first", write)
+        single.stop.set()
         await node
-        bench.boot()
-        await bench.client("second", read)
+        single.boot()
+        await single.client("second", read)
 
-    Bench().run(scenario)
+    SingleNode().run(scenario)
 
 
-def test_killed_in_the_middle_of_idempotent_writes_nothing_is_lost_or_doubled() -> None:
-    async def scenario(bench: Bench) -> None:
+def test_kills_during_idempotent_writes_neither_lose_nor_duplicate_records() -> None:
+    async def scenario(single: SingleNode) -> None:
         async def write(client: Client) -> None:
             await client.topics.create("orders", partitions=1, replication_factor=1)
             async with client.producer(ProducerSettings(linger_ms=0)) as producer:
@@ -134,68 +134,68 @@ def test_killed_in_the_middle_of_idempotent_writes_nothing_is_lost_or_doubled() 
         async def kill_now_and_then() -> None:
             for _ in range(4):
                 await asyncio.sleep(0.2)
-                bench.machine.kill()
+                single.machine.kill()
                 await asyncio.sleep(0.3)
-                bench.boot()
+                single.boot()
 
-        bench.boot()
+        single.boot()
         killer = asyncio.ensure_future(kill_now_and_then())
-        await bench.client("writer", write)
+        await single.client("writer", write)
         await killer
-        await bench.client("reader", read)
+        await single.client("reader", read)
 
-    Bench(weather=Weather(least_delay_us=500, most_delay_us=3_000)).run(scenario)
+    SingleNode(weather=Weather(least_delay_us=500, most_delay_us=3_000)).run(scenario)
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_on_a_network_that_cuts_and_resets_an_idempotent_producer_still_writes_once_and_in_order(seed: int) -> None:
-    async def scenario(bench: Bench) -> None:
+def test_connection_resets_during_idempotent_writes_neither_lose_duplicate_nor_reorder_records(seed: int) -> None:
+    async def scenario(single: SingleNode) -> None:
         async def write(client: Client) -> None:
             await client.topics.create("orders", partitions=1, replication_factor=1)
-            bench.simulation.fabric.weather.reset_chance = 0.03
-            bench.simulation.fabric.weather.split_chance = 0.6
+            single.simulation.fabric.weather.reset_chance = 0.03
+            single.simulation.fabric.weather.split_chance = 0.6
             await produce(client, 200)
-            bench.simulation.fabric.weather.reset_chance = 0
+            single.simulation.fabric.weather.reset_chance = 0
 
         async def read(client: Client) -> None:
             assert await consume(client, 200) == numbers(200)
 
-        bench.boot()
-        await bench.client("writer", write)
-        await bench.client("reader", read)
+        single.boot()
+        await single.client("writer", write)
+        await single.client("reader", read)
 
-    Bench(seed, Weather(slow_chance=0.05)).run(scenario)
+    SingleNode(seed, Weather(slow_chance=0.05)).run(scenario)
 
 
-def test_a_full_disk_refuses_writes_keeps_reads_and_heals() -> None:
-    async def scenario(bench: Bench) -> None:
+def test_a_full_disk_fails_writes_and_serves_reads_until_there_is_room_again() -> None:
+    async def scenario(single: SingleNode) -> None:
         async def act(client: Client) -> None:
             await client.topics.create("orders", partitions=1, replication_factor=1)
             await produce(client, 20)
-            full = bench.machine.disk.fail("write", "create", under="/data/orders-0", code=errno.ENOSPC)
+            full = single.machine.disk.fail("write", "create", under="/data/orders-0", code=errno.ENOSPC)
             async with client.producer(ProducerSettings(delivery_timeout_ms=5_000)) as producer:
                 delivery = await producer.send("orders", b"does not fit", partition=0)
                 with pytest.raises(Exception, match=r"KAFKA_STORAGE_ERROR|not delivered"):
                     await delivery
             assert await consume(client, 20) == numbers(20)
-            bench.machine.disk.remove_fault(full)
+            single.machine.disk.remove_fault(full)
             assert await produce(client, 1, start=20) == [20]
 
-        bench.boot()
-        await bench.client("client", act)
+        single.boot()
+        await single.client("client", act)
 
-    Bench().run(scenario)
+    SingleNode().run(scenario)
 
 
-def test_one_log_directory_that_fails_to_sync_goes_offline_alone() -> None:
-    async def scenario(bench: Bench) -> None:
+def test_a_failed_sync_takes_only_its_log_directory_offline() -> None:
+    async def scenario(single: SingleNode) -> None:
         async def act(client: Client) -> None:
             for name in ("a", "b", "c", "d"):
                 await client.topics.create(name, partitions=1, replication_factor=1)
                 async with client.producer() as producer:
                     await (await producer.send(name, b"before", partition=0))
-            bench.machine.disk.fail("sync", under="/disk2", code=errno.EIO, times=1)
-            on_disk2 = [name for name in ("a", "b", "c", "d") if bench.machine.disk.exists(f"/disk2/{name}-0")]
+            single.machine.disk.fail("sync", under="/disk2", code=errno.EIO, times=1)
+            on_disk2 = [name for name in ("a", "b", "c", "d") if single.machine.disk.exists(f"/disk2/{name}-0")]
             assert 0 < len(on_disk2) < 4
             outcomes = {}
             for name in ("a", "b", "c", "d"):
@@ -207,25 +207,25 @@ def test_one_log_directory_that_fails_to_sync_goes_offline_alone() -> None:
             failed = [name for name, outcome in outcomes.items() if outcome != 1]
             assert failed == on_disk2
 
-        node = bench.boot()
-        await bench.client("client", act)
+        node = single.boot()
+        await single.client("client", act)
         assert not node.done()
 
     overrides = {"log.dirs": "/disk1,/disk2", "log.flush.interval.messages": "1"}
-    Bench(overrides=overrides).run(scenario)
+    SingleNode(overrides=overrides).run(scenario)
 
 
-def test_partitions_of_a_directory_that_is_offline_at_start_never_begin_anew_elsewhere() -> None:
+def test_partitions_of_an_offline_log_directory_are_not_recreated_in_another() -> None:
     names = ("a", "b", "c", "d")
     on_disk2: list[str] = []
 
-    async def scenario(bench: Bench) -> None:
+    async def scenario(single: SingleNode) -> None:
         async def write(client: Client) -> None:
             for name in names:
                 await client.topics.create(name, partitions=1, replication_factor=1)
                 async with client.producer() as producer:
                     await (await producer.send(name, b"before", partition=0))
-            on_disk2.extend(name for name in names if bench.machine.disk.exists(f"/disk2/{name}-0"))
+            on_disk2.extend(name for name in names if single.machine.disk.exists(f"/disk2/{name}-0"))
             assert 0 < len(on_disk2) < 4
 
         async def write_without_disk2(client: Client) -> None:
@@ -246,102 +246,102 @@ def test_partitions_of_a_directory_that_is_offline_at_start_never_begin_anew_els
                     offset = (await (await producer.send(name, b"again", partition=0))).offset
                     assert offset == (1 if name in on_disk2 else 2)
 
-        node = bench.boot()
-        await bench.client("first", write)
-        bench.stop.set()
+        node = single.boot()
+        await single.client("first", write)
+        single.stop.set()
         await node
-        node = bench.boot()
-        bench.machine.disk.make_read_only(under="/disk2")
-        await bench.client("second", write_without_disk2)
-        bench.stop.set()
+        node = single.boot()
+        single.machine.disk.make_read_only(under="/disk2")
+        await single.client("second", write_without_disk2)
+        single.stop.set()
         await node
-        bench.boot()
-        await bench.client("third", write_again)
+        single.boot()
+        await single.client("third", write_again)
 
-    Bench(overrides={"log.dirs": "/disk1,/disk2"}).run(scenario)
+    SingleNode(overrides={"log.dirs": "/disk1,/disk2"}).run(scenario)
 
 
-def test_the_last_log_directory_lost_stops_the_node() -> None:
-    async def scenario(bench: Bench) -> None:
+def test_a_failure_of_the_last_log_directory_stops_the_node() -> None:
+    async def scenario(single: SingleNode) -> None:
         async def act(client: Client) -> None:
             await client.topics.create("orders", partitions=1, replication_factor=1)
             await produce(client, 1)
-            bench.machine.disk.fail("write", under="/data/orders-0", code=errno.EIO, times=1)
+            single.machine.disk.fail("write", under="/data/orders-0", code=errno.EIO, times=1)
             with pytest.raises(KafkaError):
                 await produce(client, 1)
 
-        node = bench.boot()
-        await bench.client("client", act)
+        node = single.boot()
+        await single.client("client", act)
         with pytest.raises(NodeFault, match="all log directories have failed"):
             await node
 
-    Bench().run(scenario)
+    SingleNode().run(scenario)
 
 
-def test_a_broker_that_was_unregistered_while_it_runs_registers_again() -> None:
-    async def scenario(bench: Bench) -> None:
+def test_a_running_broker_that_was_unregistered_registers_again() -> None:
+    async def scenario(single: SingleNode) -> None:
         async def act(client: Client) -> None:
             await client.topics.create("orders", partitions=1, replication_factor=1)
             await client.router.call(UnregisterBrokerRequest(broker_id=1), UnregisterBrokerResponse)
             await asyncio.sleep(10)
             assert await produce(client, 3) == [0, 1, 2]
 
-        node = bench.boot()
-        await bench.client("client", act)
+        node = single.boot()
+        await single.client("client", act)
         assert not node.done()
 
-    Bench().run(scenario)
+    SingleNode().run(scenario)
 
 
-def test_a_metadata_log_that_fails_to_sync_stops_the_node_and_loses_nothing_committed() -> None:
-    async def scenario(bench: Bench) -> None:
+def test_a_failed_sync_of_the_metadata_log_stops_the_node_and_loses_no_committed_record() -> None:
+    async def scenario(single: SingleNode) -> None:
         async def create(client: Client) -> None:
             await client.topics.create("orders", partitions=1, replication_factor=1)
-            bench.machine.disk.fail("sync", under="/data/__cluster_metadata-0", code=errno.EIO, times=1)
+            single.machine.disk.fail("sync", under="/data/__cluster_metadata-0", code=errno.EIO, times=1)
             with pytest.raises(KafkaError):
-                await client.topics.create("doubtful", partitions=1, replication_factor=1)
+                await client.topics.create("maybe", partitions=1, replication_factor=1)
 
-        async def look(client: Client) -> None:
+        async def check(client: Client) -> None:
             names = [topic.name for topic in await client.topics.list()]
-            assert names in (["orders"], ["doubtful", "orders"])
+            assert names in (["orders"], ["maybe", "orders"])
 
-        node = bench.boot()
-        await bench.client("client", create)
+        node = single.boot()
+        await single.client("client", create)
         with pytest.raises(NodeFault):
             await node
-        bench.boot()
-        await bench.client("again", look)
+        single.boot()
+        await single.client("again", check)
 
-    Bench().run(scenario)
+    SingleNode().run(scenario)
 
 
-def test_what_is_committed_after_a_failed_sync_and_a_restart_survives_a_power_loss() -> None:
-    """Linux calls pages clean whose writing failed: the cache shows the new process what the medium does not have."""
+def test_metadata_committed_after_a_failed_sync_and_a_restart_survives_a_power_loss() -> None:
+    """Linux marks pages clean whose writing failed: the new process reads data from the cache that is not on disk."""
 
-    async def scenario(bench: Bench) -> None:
+    async def scenario(single: SingleNode) -> None:
         async def create(client: Client) -> None:
             await client.topics.create("orders", partitions=1, replication_factor=1)
-            bench.machine.disk.fail("sync", under="/data/__cluster_metadata-0", code=errno.EIO, times=1)
+            single.machine.disk.fail("sync", under="/data/__cluster_metadata-0", code=errno.EIO, times=1)
             with pytest.raises(KafkaError):
-                await client.topics.create("doubtful", partitions=300, replication_factor=1)
+                await client.topics.create("maybe", partitions=300, replication_factor=1)
 
         async def create_another(client: Client) -> None:
             await client.topics.create("payments", partitions=1, replication_factor=1)
 
-        async def look(client: Client) -> None:
+        async def check(client: Client) -> None:
             assert {"orders", "payments"} <= {topic.name for topic in await client.topics.list()}
 
-        node = bench.boot()
-        await bench.client("client", create)
+        node = single.boot()
+        await single.client("client", create)
         with pytest.raises(NodeFault):
             await node
-        bench.boot()
-        await bench.client("another", create_another)
-        bench.machine.lose_power()
-        bench.boot()
-        await bench.client("again", look)
+        single.boot()
+        await single.client("another", create_another)
+        single.machine.lose_power()
+        single.boot()
+        await single.client("again", check)
 
-    Bench().run(scenario)
+    SingleNode().run(scenario)
 
 
 _PROGRAM = """
@@ -358,12 +358,12 @@ for mode in ("flush", "replicated"):
 def test_the_same_seed_gives_the_same_trace_in_two_processes_with_different_hash_seeds() -> None:
     source, tests = Path(__file__).parents[2] / "src", Path(__file__).parents[1]
 
-    def elsewhere(hash_seed: str, seed: str) -> str:
+    def run_in_process(hash_seed: str, seed: str) -> str:
         environment = {**os.environ, "PYTHONPATH": f"{source}:{tests}", "PYTHONHASHSEED": hash_seed}
         command = [sys.executable, "-c", _PROGRAM, seed]
         return subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout
 
-    first, second = elsewhere("1", "3"), elsewhere("2", "3")
+    first, second = run_in_process("1", "3"), run_in_process("2", "3")
     assert first == second
     assert len(first.splitlines()) == 2
-    assert elsewhere("1", "4") != first
+    assert run_in_process("1", "4") != first
