@@ -122,9 +122,9 @@ def run_info(arguments: argparse.Namespace) -> int:
         {
             "path": each.path,
             "state": each.state.value,
-            "cluster_id": each.identity.cluster_id if each.identity else None,
-            "node_id": each.identity.node_id if each.identity else None,
-            "directory_id": str(each.identity.directory_id) if each.identity and each.identity.directory_id else None,
+            "cluster_id": each.meta.cluster_id if each.meta else None,
+            "node_id": each.meta.node_id if each.meta else None,
+            "directory_id": str(each.meta.directory_id) if each.meta and each.meta.directory_id else None,
         }
         for each in info.directories
     ]

@@ -1,8 +1,8 @@
-"""One node's configuration: Kafka's key names in a file become typed, frozen slices.
+"""A node's config: Kafka's keys from a properties file, parsed into typed, frozen slices.
 
-`Config.load` reads a server.properties, `Config.of` takes the pairs. Everything wrong is found in one go and raised
-together as `InvalidConfig`, each line naming the key, the value and what to do. Unknown keys are kept (DescribeConfigs
-shows them) and reported once, in `warnings`. Nothing here touches the disk beyond reading that one file.
+`Config.load` reads a server.properties, `Config.of` takes the pairs. All problems are raised together as
+`InvalidConfig`, one line each with the key, the value and the remedy. Unknown keys are kept, since DescribeConfigs lists
+them, and reported in `warnings`. The only disk access is reading that file.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ if TYPE_CHECKING:
 
 S = TypeVar("S", bound=msgspec.Struct)
 
-# Keys under these prefixes belong to plugins: nobody can know them all.
+# Prefixes of plugin keys, which have no fixed names.
 _PLUGIN_PREFIXES: Final = ("rsm.config.", "rlmm.config.", "config.providers.")
 _ZOOKEEPER: Final = re.compile(r"zookeeper\.|inter\.broker\.protocol\.version$|control\.plane\.listener\.name$")
 
 
 class InvalidConfig(Exception):
-    """A configuration that no node can run with; every problem is a line of its own."""
+    """A config that no node can run with; the message has one line per problem."""
 
     def __init__(self, where: str, problems: Sequence[str]) -> None:
         lines = "".join(f"\n  {problem}" for problem in problems)
@@ -42,8 +42,6 @@ class InvalidConfig(Exception):
 
 
 class NodeConfig(msgspec.Struct, frozen=True):
-    """Who this node is."""
-
     node_id: int
     roles: tuple[str, ...]
     rack: str | None
@@ -58,14 +56,14 @@ class NodeConfig(msgspec.Struct, frozen=True):
 
 
 class QuorumConfig(msgspec.Struct, frozen=True):
-    """Where the controllers are. Fixed `voters` mean kraft.version 0; otherwise the log says who votes."""
+    """The addresses of the controllers. Static `voters` mean kraft.version 0; otherwise the voter set is in the log."""
 
     voters: tuple[Voter, ...]
     bootstrap_servers: tuple[Endpoint, ...]
 
 
 class Config(msgspec.Struct, frozen=True):
-    """A whole configuration. `static` is the file as DescribeConfigs shows it; `value` gives any broker key, parsed."""
+    """`static` is the file as DescribeConfigs lists it; `value` is the parsed value of any broker key."""
 
     node: NodeConfig
     listeners: tuple[ListenerConfig, ...]
@@ -76,11 +74,11 @@ class Config(msgspec.Struct, frozen=True):
     static: Mapping[str, str]
     warnings: tuple[str, ...]
     source: str
-    """The file, for messages."""
+    """The path of the file, for messages."""
 
     @classmethod
     def load(cls, path: str, overrides: Mapping[str, str] | None = None, *, disk: Disk | None = None) -> Config:
-        """Reads a properties file; `overrides` have the last word."""
+        """Reads a properties file; `overrides` take precedence."""
         import socket
 
         if disk is None:
@@ -100,17 +98,17 @@ class Config(msgspec.Struct, frozen=True):
         cls, properties: Mapping[str, str], *, hostname: str = "localhost", where: str = "server.properties"
     ) -> Config:
         problems: list[str] = []
-        well_formed = _well_formed(properties, problems)
-        if any(name not in well_formed for name in _STRUCTURE if name in properties or BROKER_KEYS[name].required):
-            # Without roles, listeners or quorum the rules between keys would only repeat what was said.
+        valid = _valid_pairs(properties, problems)
+        if any(name not in valid for name in _STRUCTURE if name in properties or BROKER_KEYS[name].required):
+            # Without roles, listeners or quorum the rules between keys would only repeat these problems.
             raise InvalidConfig(where, problems)
-        config = cls._assembled(well_formed, hostname, where, problems)
+        config = cls._build(valid, hostname, where, problems)
         if problems:
             raise InvalidConfig(where, problems)
         return config
 
     @classmethod
-    def _assembled(cls, static: Mapping[str, str], hostname: str, where: str, problems: list[str]) -> Config:
+    def _build(cls, static: Mapping[str, str], hostname: str, where: str, problems: list[str]) -> Config:
         def value(name: str) -> ConfigValue | None:
             return static_value(name, static)
 
@@ -147,7 +145,7 @@ class Config(msgspec.Struct, frozen=True):
         )
 
     def value(self, name: str) -> ConfigValue | None:
-        """A broker key's value at start: from the file, else its default."""
+        """The value of a broker key from the file, else its default."""
         return static_value(name, self.static)
 
     def integer(self, name: str) -> int:
@@ -172,7 +170,7 @@ class Config(msgspec.Struct, frozen=True):
 
     @property
     def all_directories(self) -> tuple[str, ...]:
-        """The log directories and, if it is not one of them, the metadata log's."""
+        """The log directories and, if it is not one of them, the metadata log directory."""
         return tuple(dict.fromkeys((*self.log_dirs, self.metadata_log_dir)))
 
 
@@ -205,8 +203,8 @@ _STRUCTURE: Final = (
 )
 
 
-def _well_formed(properties: Mapping[str, str], problems: list[str]) -> dict[str, str]:
-    """The pairs whose values parse; node.id and broker.id stand in for each other."""
+def _valid_pairs(properties: Mapping[str, str], problems: list[str]) -> dict[str, str]:
+    """The pairs with valid values; node.id and broker.id are synonyms."""
     static: dict[str, str] = {}
     for name, text in properties.items():
         key = broker_key(name)

@@ -1,6 +1,6 @@
-"""Rules that tie several keys of a node together. Each names the keys, their values, and what to do.
+"""Rules between several keys of a node's config. Each problem names the keys, their values and the remedy.
 
-Called by `node/config` once every single value is known to be well-formed. A rule adds to `problems` and never raises.
+Called by `node/config` after every single value was found valid. A rule appends to `problems` and never raises.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _RANGES: Final = tuple(
     }.items()
     for rest in rests
 )
-# left must not be greater than right
+# The left key must not be greater than the right key.
 _NOT_ABOVE: Final = (
     ("replica.fetch.wait.max.ms", "replica.socket.timeout.ms"),
     ("replica.fetch.wait.max.ms", "replica.lag.time.max.ms"),
@@ -38,16 +38,16 @@ _NOT_ABOVE: Final = (
     *((low, value) for low, value, _ in _RANGES),
     *((value, high) for _, value, high in _RANGES),
 )
-# left must be smaller than right
+# The left key must be smaller than the right key.
 _BELOW: Final = (
     ("connection.failed.authentication.delay.ms", "connections.max.idle.ms"),
     ("group.consumer.heartbeat.interval.ms", "group.consumer.session.timeout.ms"),
     ("group.streams.heartbeat.interval.ms", "group.streams.session.timeout.ms"),
     ("group.share.heartbeat.interval.ms", "group.share.session.timeout.ms"),
 )
-# Promises that a plugin or a remote store would have to keep; ignoring them in silence would be worse than refusing.
+# Features that are not served: a node that silently ignored them would not do what its config promises.
 _NOT_SERVED: Final = {
-    "authorizer.class.name": "access control is not served yet, and starting without it would let everybody in",
+    "authorizer.class.name": "access control is not served yet, and without it every client may do everything",
     "remote.log.storage.system.enable": "tiered storage is not served",
     "transaction.two.phase.commit.enable": "two-phase commit is not served",
 }
@@ -64,7 +64,7 @@ _WITHOUT_EFFECT: Final = (
 
 
 def check_numbers(value: Lookup, problems: list[str]) -> None:
-    """Pairs of numbers that must be in order, and ages that must make sense."""
+    """Pairs of numbers that must be in order, and retention and roll times within their bounds."""
     for left, right in _NOT_ABOVE:
         if _number(value, left) > _number(value, right):
             problems.append(f"{left}={value(left)} must not be greater than {right}={value(right)}")
@@ -97,7 +97,7 @@ def _check_limits(value: Lookup, problems: list[str]) -> None:
         problems.append(f"log.cleaner.dedupe.buffer.size={buffer} must give each of log.cleaner.threads at least 1 MiB")
     if value("max.connections.per.ip") == 0 and not value("max.connections.per.ip.overrides"):
         problems.append(
-            "max.connections.per.ip=0 lets nobody in; name the exceptions in max.connections.per.ip.overrides"
+            "max.connections.per.ip=0 rejects every connection; list exceptions in max.connections.per.ip.overrides"
         )
 
 
@@ -110,7 +110,7 @@ def check_groups(value: Lookup, problems: list[str]) -> None:
 
 
 def warnings_about(value: Lookup, static: Mapping[str, str]) -> list[str]:
-    """What is allowed and will still surprise somebody."""
+    """Configs that are valid but probably not intended."""
     warnings = []
     if 2 * _number(value, "broker.heartbeat.interval.ms") > _number(value, "broker.session.timeout.ms"):
         warnings.append(
@@ -128,8 +128,8 @@ def check_quorum(
 ) -> None:
     if not voters and not value("controller.quorum.bootstrap.servers"):
         problems.append(
-            "controller.quorum.bootstrap.servers: says where the controllers are and is missing; "
-            "set it to host:port of one or more of them (or list fixed ones in controller.quorum.voters)"
+            "controller.quorum.bootstrap.servers: the addresses of the controllers are missing; "
+            "set it to host:port of one or more of them (or list static voters in controller.quorum.voters)"
         )
     ids = [voter.id for voter in voters]
     if len(set(ids)) != len(ids):
@@ -151,7 +151,7 @@ def check_quorum(
 def check_directories(directories: Sequence[str], cordoned: Sequence[str], problems: list[str]) -> None:
     if "*" in cordoned:
         if len(cordoned) > 1:
-            problems.append("cordoned.log.dirs: * means all of them and must stand alone")
+            problems.append("cordoned.log.dirs: * means all directories and must be the only entry")
         return
     for directory in cordoned:
         if directory not in directories:

@@ -1,8 +1,7 @@
-"""Where a node listens and what it tells others: `listeners`, `advertised.listeners` and the protocol of each.
+"""A node's listeners: `listeners`, `advertised.listeners` and the security protocol of each.
 
-Called by `node/config`. Every problem is collected, none is raised, so that a person sees all of them at once.
-Invariant of the result: names are upper case and unique, ports differ, and every listener speaks a protocol that is
-served.
+Called by `node/config`. Problems are collected, not raised, so that all are reported at once. Invariant of the result:
+names are upper case and unique, ports differ, and every listener has a served security protocol.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from strandline.model.ids import Endpoint
 _LISTENER: Final = re.compile(r"([^:/\s]+)://(?:\[([0-9a-zA-Z%._:-]*)\]|([0-9a-zA-Z%._-]*)):([0-9]{1,5})")
 _PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 _SERVED: Final = ("PLAINTEXT",)
-_NOWHERE: Final = ("0.0.0.0", "::")
+_UNSPECIFIED_ADDRESSES: Final = ("0.0.0.0", "::")
 
 
 class NamedEndpoint(NamedTuple):
@@ -28,7 +27,7 @@ class NamedEndpoint(NamedTuple):
 
 
 class ListenerConfig(msgspec.Struct, frozen=True):
-    """One listener. An empty host means every interface; port 0 means any free port, known once it is bound."""
+    """An empty host means every interface; port 0 means any free port, known once it is bound."""
 
     name: str
     host: str
@@ -40,13 +39,12 @@ class ListenerConfig(msgspec.Struct, frozen=True):
     advertised_port: int
 
     def advertised(self, bound_port: int) -> Endpoint:
-        """What others are told, once the port is known."""
+        """The advertised endpoint, once the port is bound."""
         return Endpoint(self.advertised_host, self.advertised_port or bound_port)
 
 
 class ListenerKeys(msgspec.Struct, frozen=True):
-    """The values of the keys that speak of listeners. `advertised` is None, and `protocols` has only Kafka's default,
-    when the file does not say."""
+    """The values of the listener keys; `advertised` and `protocols` are None if the file does not set them."""
 
     listeners: Sequence[str]
     advertised: Sequence[str] | None
@@ -58,7 +56,7 @@ class ListenerKeys(msgspec.Struct, frozen=True):
 
 
 def read_listeners(keys: ListenerKeys, roles: Iterable[str], problems: list[str]) -> tuple[ListenerConfig, ...]:
-    """The node's listeners; whatever is wrong goes to `problems`."""
+    """The node's listeners; appends to `problems`."""
     bound = _parse_all("listeners", keys.listeners, problems)
     _check_ports(bound, problems)
     advertised = _advertised_by_name(keys, bound, problems)
@@ -106,7 +104,7 @@ def _check_ports(bound: list[NamedEndpoint], problems: list[str]) -> None:
 
 
 def _same_port(one: NamedEndpoint, other: NamedEndpoint) -> bool:
-    """An IPv4 and an IPv6 address may share a port number."""
+    """An IPv4 and an IPv6 address may use the same port."""
     return one.port == other.port != 0 and (":" in one.host) == (":" in other.host)
 
 
@@ -115,19 +113,19 @@ def _advertised_by_name(
 ) -> dict[str, NamedEndpoint]:
     controllers = {name.upper() for name in keys.controller_names}
     if keys.advertised is None:
-        told = {listener.name: listener for listener in bound}
+        advertised = {listener.name: listener for listener in bound}
     else:
-        told = {each.name: each for each in _parse_all("advertised.listeners", keys.advertised, problems)}
-        for name in told:
+        advertised = {each.name: each for each in _parse_all("advertised.listeners", keys.advertised, problems)}
+        for name in advertised:
             if all(listener.name != name for listener in bound):
                 problems.append(f"advertised.listeners: {name} is not among listeners; add it there or remove it here")
-    for name, each in told.items():
-        if each.host in _NOWHERE and name not in controllers:
+    for name, each in advertised.items():
+        if each.host in _UNSPECIFIED_ADDRESSES and name not in controllers:
             problems.append(
-                f"advertised.listeners: {name} would tell clients to connect to {each.host}, which is no address; "
+                f"advertised.listeners: {name} would make clients connect to {each.host}, which is not reachable; "
                 f"set advertised.listeners={name}://<a host that clients can reach>:{each.port}"
             )
-    return told
+    return advertised
 
 
 def _protocols(keys: ListenerKeys, controllers: list[str], problems: list[str]) -> dict[str, str]:
@@ -159,7 +157,7 @@ def _protocol_of(name: str, protocols: Mapping[str, str], problems: list[str]) -
         return "PLAINTEXT"
     if protocol not in _SERVED:
         problems.append(
-            f"listeners: {name} asks for {protocol}, which is not served yet (only {', '.join(_SERVED)}); "
+            f"listeners: {name} uses {protocol}, which is not served yet (only {', '.join(_SERVED)}); "
             f"map it with listener.security.protocol.map={name}:PLAINTEXT or remove it"
         )
     return protocol
@@ -193,7 +191,7 @@ def _check_roles(
         for name in controllers:
             if name in names:
                 problems.append(
-                    f"listeners: {name} is a controller's listener, but this node is only a broker; remove it from "
+                    f"listeners: {name} is a controller listener, but this node is only a broker; remove it from "
                     "listeners, or add controller to process.roles"
                 )
     if "broker" in roles:
@@ -211,6 +209,6 @@ def _check_roles(
         for name in names:
             if name not in controllers:
                 problems.append(
-                    f"listeners: {name} is a broker's listener, but this node is only a controller; "
+                    f"listeners: {name} is a broker listener, but this node is only a controller; "
                     "name it in controller.listener.names or remove it"
                 )

@@ -62,12 +62,12 @@ def _number(properties: dict[str, str], key: str) -> int | None:
         raise ValueError(f"{key} is {text!r}, not a number") from None
 
 
-def write_meta_properties(disk: Disk, directory: str, identity: MetaProperties) -> None:
-    assert identity.complete
+def write_meta_properties(disk: Disk, directory: str, meta: MetaProperties) -> None:
+    assert meta.complete
     properties = {
         "version": "1",
-        "cluster.id": str(identity.cluster_id),
-        "node.id": str(identity.node_id),
-        "directory.id": str(identity.directory_id),
+        "cluster.id": str(meta.cluster_id),
+        "node.id": str(meta.node_id),
+        "directory.id": str(meta.directory_id),
     }
     write_atomically(disk, f"{directory}/{META_PROPERTIES}", format_properties(properties))

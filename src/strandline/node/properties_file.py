@@ -1,7 +1,7 @@
-"""Java's .properties files, read and written: server.properties and meta.properties.
+"""Parses and formats Java's .properties files: server.properties and meta.properties. No IO.
 
-Read as Java reads them (separators `=`, `:` or blanks, continued lines, escapes, comments), except that a file may be
-UTF-8, which is what editors write today. Written in ASCII, so that every reader agrees. No IO: bytes in, text out.
+Parsed as in Java (separators `=`, `:` or blanks, continued lines, escapes, comments), except that a file may be UTF-8,
+which is what editors write today. Formatted in ASCII, which every reader decodes alike.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _ESCAPES: Final = {"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r", "\f": "\
 
 
 def parse_properties(data: bytes) -> dict[str, str]:
-    """Keys and values in the order of the file; of a key that appears twice the last value counts."""
+    """In the order of the file; the last value of a repeated key is used."""
     properties: dict[str, str] = {}
     for line in _logical_lines(_decoded(data)):
         key_end = _end_of_key(line)
@@ -61,7 +61,7 @@ def _logical_lines(text: str) -> list[str]:
             lines[-1] += line
         elif line:
             lines.append(line)
-        # A backslash alone on its line continues nothing: the next line may be a comment again.
+        # A backslash alone on its line continues nothing: the next line may be a comment.
         continued = goes_on and (continued or bool(line))
     return lines
 
@@ -83,7 +83,7 @@ def _unescaped(text: str) -> str:
     if "\\" not in text:
         return text
     plain = re.sub(r"\\(u.{0,4}|.)", _unescape_one, text, flags=re.DOTALL)
-    # Two escapes may be the halves of one character beyond the first plane.
+    # Two escapes may be a surrogate pair.
     return plain.encode("utf-16-be", "surrogatepass").decode("utf-16-be", "replace")
 
 

@@ -1,10 +1,9 @@
-"""The directories of a node: formatting them, describing them, and refusing the wrong ones at start.
+"""A node's directories: formatting and describing them, and verifying them at start.
 
-`format_storage` and `storage_info` stand behind `strandline storage`; `open_storage` is the first thing a starting node
-does, before it locks or opens anything. All of it is blocking disk work. Invariants: meta.properties is written last,
-so a directory whose formatting was cut short counts as unformatted; a node never starts on a directory of another
-cluster or node; and an emptied metadata directory is never formatted in passing, since a voter that forgot its vote
-could vote twice.
+`format_storage` and `storage_info` implement `strandline storage`; `open_storage` is the first step of a starting node,
+before it locks or opens anything. All of it is blocking disk access. Invariants: meta.properties is written last, so a
+directory whose formatting was interrupted counts as unformatted; a node never starts on a directory of another cluster
+or node; an emptied metadata directory is never formatted implicitly, since a voter that lost its vote could vote twice.
 """
 
 from __future__ import annotations
@@ -46,7 +45,7 @@ class StorageError(Exception):
 
 
 class FormatPlan(msgspec.Struct, frozen=True):
-    """What the person who formats asked for. At most one of the three ways to begin a quorum."""
+    """The options of `storage format`. At most one of the three ways to start a quorum is set."""
 
     standalone: bool = False
     initial_controllers: str | None = None
@@ -60,7 +59,7 @@ class FormatReport(msgspec.Struct, frozen=True):
     cluster_id: str
     node_id: int
     formatted: Mapping[str, Uuid]
-    """Directory ids by path, of the directories that are new."""
+    """Directory ids of the newly formatted directories, by path."""
     skipped: tuple[str, ...]
     release: str
     voters: VoterSet | None
@@ -74,11 +73,11 @@ class DirectoryState(Enum):
 
 
 class DirectoryInfo(msgspec.Struct, frozen=True):
-    """One directory: who it belongs to if it is formatted, otherwise what is wrong with it."""
+    """One directory: its meta.properties if it is formatted, otherwise the problem."""
 
     path: str
     state: DirectoryState
-    identity: MetaProperties | None = None
+    meta: MetaProperties | None = None
     problem: str | None = None
 
 
@@ -88,7 +87,7 @@ class StorageInfo(msgspec.Struct, frozen=True):
 
 
 class Storage(msgspec.Struct, frozen=True):
-    """Directories that a node may start on. One of several that failed is in `offline`, with the reason."""
+    """The verified directories of a node. `offline` has the failed ones, with the reasons."""
 
     cluster_id: str
     node_id: int
@@ -100,19 +99,19 @@ class Storage(msgspec.Struct, frozen=True):
 def format_storage(
     config: Config, cluster_id: str, plan: FormatPlan, *, disk: Disk, random: Random, wall_ms: int
 ) -> FormatReport:
-    """Makes the node's directories ready for its first start; all of them, or as few as were missing."""
+    """Formats the node's directories; with `ignore_formatted` only those that are not formatted."""
     _check_plan(config, cluster_id, plan)
     level, features = _feature_levels(config, plan)
     info = storage_info(config, disk=disk)
-    _refuse_strangers(config, info, cluster_id)
-    taken = [each.path for each in info.directories if each.identity is not None]
+    _check_ownership(config, info, cluster_id)
+    taken = [each.path for each in info.directories if each.meta is not None]
     broken = [each.problem for each in info.directories if each.state is DirectoryState.BROKEN]
     if broken:
         raise StorageError(str(broken[0]))
     if taken and not plan.ignore_formatted:
         raise StorageError(
-            f"{taken[0]} is formatted already. To keep it and format only the directories that are new, add "
-            "--ignore-formatted; to begin anew, empty it first (everything in it is lost)"
+            f"{taken[0]} is formatted already. To format only the new directories, add "
+            "--ignore-formatted; to format it again, empty it first (all data in it is lost)"
         )
     ids = {path: random_uuid(random) for path in config.all_directories if path not in taken}
     voters = _first_voters(config, plan, ids)
@@ -128,7 +127,7 @@ def format_storage(
 
 
 def format_if_empty(config: Config, *, disk: Disk, random: Random, wall_ms: int) -> FormatReport | None:
-    """For throwaway nodes: a new standalone cluster, if no directory of this node holds anything yet."""
+    """For temporary nodes: formats a new standalone cluster if all directories of this node are empty."""
     for path in config.all_directories:
         if disk.exists(path) and disk.list(path):
             return None
@@ -137,52 +136,51 @@ def format_if_empty(config: Config, *, disk: Disk, random: Random, wall_ms: int)
 
 
 def storage_info(config: Config, *, disk: Disk) -> StorageInfo:
-    """Every directory as it is, and what is wrong between them."""
+    """The state of every directory, and the problems of and between them."""
     directories = tuple(_directory_info(disk, path) for path in config.all_directories)
     problems = [each.problem for each in directories if each.problem is not None]
-    known = [(each.path, each.identity) for each in directories if each.identity is not None]
-    for index, (path, identity) in enumerate(known):
+    known = [(each.path, each.meta) for each in directories if each.meta is not None]
+    for index, (path, meta) in enumerate(known):
         for earlier_path, earlier in known[:index]:
-            problems += _differences(path, identity, earlier_path, earlier)
+            problems += _differences(path, meta, earlier_path, earlier)
     return StorageInfo(directories, tuple(problems))
 
 
 def open_storage(config: Config, *, disk: Disk, random: Random) -> Storage:
-    """The identity of a node's directories, or StorageError.
+    """Verifies the directories of a starting node. Raises StorageError.
 
-    A directory that is missing or empty beside a formatted metadata directory is refused: its disk may not be mounted,
-    and formatting it in passing would bring its partitions back empty. Directories from before directory ids get theirs
-    here.
+    A directory that is missing or empty beside a formatted metadata directory is an error: its disk may not be mounted,
+    and formatting it implicitly would bring its partitions back empty. Directories without a directory id get one.
     """
     info = storage_info(config, disk=disk)
     by_path = {each.path: each for each in info.directories}
-    home = by_path[config.metadata_log_dir]
-    if home.identity is None:
-        raise StorageError(_not_formatted(config, home, random))
-    cluster_id = home.identity.cluster_id
+    metadata_dir = by_path[config.metadata_log_dir]
+    if metadata_dir.meta is None:
+        raise StorageError(_not_formatted(config, metadata_dir, random))
+    cluster_id = metadata_dir.meta.cluster_id
     if cluster_id is None:
-        raise StorageError(f"{home.path}/meta.properties names no cluster.id; restore the file from a backup")
-    _refuse_strangers(config, info, cluster_id)
+        raise StorageError(f"{metadata_dir.path}/meta.properties names no cluster.id; restore the file from a backup")
+    _check_ownership(config, info, cluster_id)
     directory_ids: dict[str, Uuid] = {}
     offline: dict[str, str] = {}
     for path, each in by_path.items():
         if each.state is DirectoryState.BROKEN:
             offline[path] = str(each.problem)
             continue
-        if each.identity is None:
+        if each.meta is None:
             raise StorageError(_not_mounted(config, each, cluster_id))
         try:
-            directory_ids[path] = _adopted(disk, path, each.identity, cluster_id, config.node.node_id, random)
+            directory_ids[path] = _directory_id(disk, path, each.meta, cluster_id, config.node.node_id, random)
         except OSError as error:
             if path == config.metadata_log_dir:
                 raise StorageError(f"{path} cannot be written: {error.strerror}") from error
             offline[path] = f"{path} cannot be written: {error.strerror}"
-    _refuse_twins(directory_ids)
+    _check_copies(directory_ids)
     return Storage(cluster_id, config.node.node_id, directory_ids, offline, config.metadata_log_dir)
 
 
 def format_command(config: Config, cluster_id: str) -> str:
-    """The command that makes this node's directories ready, word for word."""
+    """The command that formats this node's directories."""
     how = ""
     if config.node.is_controller and not config.quorum.voters:
         how = " --standalone" if len(config.quorum.bootstrap_servers) == 1 else " --initial-controllers …"
@@ -192,26 +190,31 @@ def format_command(config: Config, cluster_id: str) -> str:
 def _check_plan(config: Config, cluster_id: str, plan: FormatPlan) -> None:
     ways = [plan.standalone, plan.initial_controllers is not None, plan.no_initial_controllers]
     if not cluster_id or any(character.isspace() for character in cluster_id):
-        raise StorageError(f"{cluster_id!r} cannot be a cluster id: give a word, best a uuid of 22 characters")
+        raise StorageError(
+            f"{cluster_id!r} is not a cluster id: it must not be empty or contain spaces; "
+            "`strandline storage random-uuid` makes one"
+        )
     if sum(ways) > 1:
         raise StorageError("--standalone, --initial-controllers and --no-initial-controllers exclude each other")
     if config.quorum.voters and (plan.standalone or plan.initial_controllers):
         raise StorageError(
-            "controller.quorum.voters fixes the voters, so --standalone and --initial-controllers cannot choose them; "
+            "controller.quorum.voters sets static voters, so --standalone and --initial-controllers cannot be used; "
             "remove controller.quorum.voters and set controller.quorum.bootstrap.servers for a quorum that can change"
         )
     if plan.standalone and not config.node.is_controller:
-        raise StorageError("--standalone makes this node the only controller, but process.roles says it is none")
+        raise StorageError(
+            "--standalone makes this node the only controller, but process.roles does not contain controller"
+        )
     if config.node.is_controller and not config.quorum.voters and not any(ways):
         raise StorageError(
-            "say how the quorum of controllers begins: --standalone for a first and only controller, "
+            "choose how the quorum starts: --standalone for a single controller, "
             "--initial-controllers id@host:port:directory,… for several (the same on each), or "
-            "--no-initial-controllers for one that will join a running cluster"
+            "--no-initial-controllers for a controller that will join a running cluster"
         )
 
 
 def _feature_levels(config: Config, plan: FormatPlan) -> tuple[int, list[FeatureLevelRecord]]:
-    """The metadata version, and the records that finalize it and the other features; it comes first."""
+    """The metadata version, and the records that finalize it (first) and the other features."""
     wanted = dict(plan.features or {})
     _check_features(config, plan, wanted)
     try:
@@ -237,15 +240,17 @@ def _feature_levels(config: Config, plan: FormatPlan) -> tuple[int, list[Feature
 def _check_features(config: Config, plan: FormatPlan, wanted: Mapping[str, int]) -> None:
     for name, level in wanted.items():
         if name not in SUPPORTED_FEATURES:
-            raise StorageError(f"{name} is no feature: there are {', '.join(SUPPORTED_FEATURES)}")
+            raise StorageError(f"{name} is not a feature: features are {', '.join(SUPPORTED_FEATURES)}")
         least, most = SUPPORTED_FEATURES[name][0], SERVED_FEATURES.get(name, 0)
         if not least <= level <= most:
-            raise StorageError(f"{name}={level} cannot be finalized: served are levels {least} to {most}")
+            raise StorageError(f"{name}={level} cannot be finalized: levels {least} to {most} are served")
     if METADATA_VERSION in wanted and plan.release_version is not None:
-        raise StorageError(f"--release-version and --feature {METADATA_VERSION} say the same thing twice: give one")
+        raise StorageError(f"--release-version and --feature {METADATA_VERSION} exclude each other: give one")
     dynamic = not config.quorum.voters
     if KRAFT_VERSION in wanted and wanted[KRAFT_VERSION] != int(dynamic):
-        why = "without controller.quorum.voters it can change" if dynamic else "controller.quorum.voters fixes it"
+        why = (
+            "without controller.quorum.voters it is dynamic" if dynamic else "controller.quorum.voters makes it static"
+        )
         raise StorageError(
             f"{KRAFT_VERSION}={wanted[KRAFT_VERSION]} does not fit this quorum ({why}): leave --feature "
             f"{KRAFT_VERSION} out"
@@ -253,12 +258,12 @@ def _check_features(config: Config, plan: FormatPlan, wanted: Mapping[str, int])
 
 
 def _first_voters(config: Config, plan: FormatPlan, ids: dict[str, Uuid]) -> VoterSet | None:
-    """Who votes first; the metadata directory of a voter gets the id that the others know it by."""
+    """The initial voters; the metadata directory of a voter gets the directory id from --initial-controllers."""
     listener = config.controller_listener_names[0]
     if plan.standalone:
         at = next(each for each in config.listeners if each.name == listener)
         if at.advertised_port == 0:
-            raise StorageError(f"listeners: {listener} needs a port of its own, since the voters are known by it")
+            raise StorageError(f"listeners: {listener} needs a fixed port, since it is part of the voter set")
         directory_id = ids.get(config.metadata_log_dir)
         if directory_id is None:
             return None
@@ -298,18 +303,18 @@ def _directory_info(disk: Disk, path: str) -> DirectoryInfo:
         if not disk.is_dir(path):
             return DirectoryInfo(path, DirectoryState.BROKEN, problem=f"{path} is not a directory")
         disk.list(path)
-        identity = read_meta_properties(disk, path)
+        meta = read_meta_properties(disk, path)
     except OSError as error:
         return DirectoryInfo(path, DirectoryState.BROKEN, problem=f"{path} cannot be read: {error.strerror}")
     except MetaPropertiesUnreadable as error:
         return DirectoryInfo(path, DirectoryState.BROKEN, problem=str(error))
-    if identity is None:
+    if meta is None:
         return DirectoryInfo(path, DirectoryState.UNFORMATTED, problem=f"{path} is not formatted")
-    return DirectoryInfo(path, DirectoryState.FORMATTED, identity)
+    return DirectoryInfo(path, DirectoryState.FORMATTED, meta)
 
 
 def _make_dirs(disk: Disk, path: str) -> None:
-    """Directories that survive a power loss: their names are synced too."""
+    """Creates directories that survive a power loss: their parents are synced too."""
     missing = []
     at = path
     while at and not disk.exists(at):
@@ -320,23 +325,23 @@ def _make_dirs(disk: Disk, path: str) -> None:
         disk.sync_dir(os.path.dirname(directory) or ".")
 
 
-def _differences(path: str, identity: MetaProperties, other_path: str, other: MetaProperties) -> list[str]:
+def _differences(path: str, meta: MetaProperties, other_path: str, other: MetaProperties) -> list[str]:
     problems = []
-    if identity.cluster_id != other.cluster_id:
-        problems.append(f"{path} belongs to cluster {identity.cluster_id}, {other_path} to cluster {other.cluster_id}")
-    if identity.node_id != other.node_id:
-        problems.append(f"{path} belongs to node {identity.node_id}, {other_path} to node {other.node_id}")
-    if identity.directory_id is not None and identity.directory_id == other.directory_id:
-        problems.append(f"{path} and {other_path} have the same directory.id {identity.directory_id}: one is a copy")
+    if meta.cluster_id != other.cluster_id:
+        problems.append(f"{path} belongs to cluster {meta.cluster_id}, {other_path} to cluster {other.cluster_id}")
+    if meta.node_id != other.node_id:
+        problems.append(f"{path} belongs to node {meta.node_id}, {other_path} to node {other.node_id}")
+    if meta.directory_id is not None and meta.directory_id == other.directory_id:
+        problems.append(f"{path} and {other_path} have the same directory.id {meta.directory_id}: one is a copy")
     return problems
 
 
-def _refuse_strangers(config: Config, info: StorageInfo, cluster_id: str) -> None:
-    """Directories that are formatted must be this cluster's and this node's."""
+def _check_ownership(config: Config, info: StorageInfo, cluster_id: str) -> None:
+    """Formatted directories must belong to this cluster and this node."""
     for each in info.directories:
-        if each.identity is None:
+        if each.meta is None:
             continue
-        theirs = each.identity
+        theirs = each.meta
         if theirs.cluster_id not in (None, cluster_id):
             raise StorageError(
                 f"{each.path} belongs to cluster {theirs.cluster_id}, not to {cluster_id}. "
@@ -349,7 +354,7 @@ def _refuse_strangers(config: Config, info: StorageInfo, cluster_id: str) -> Non
             )
 
 
-def _refuse_twins(directory_ids: Mapping[str, Uuid]) -> None:
+def _check_copies(directory_ids: Mapping[str, Uuid]) -> None:
     seen: dict[Uuid, str] = {}
     for path, directory_id in directory_ids.items():
         if directory_id in seen:
@@ -360,11 +365,11 @@ def _refuse_twins(directory_ids: Mapping[str, Uuid]) -> None:
         seen[directory_id] = path
 
 
-def _adopted(disk: Disk, path: str, identity: MetaProperties, cluster_id: str, node_id: int, random: Random) -> Uuid:
-    """The id of a directory; one from before directory ids is given one."""
-    if identity.complete and identity.directory_id is not None:
-        return identity.directory_id
-    directory_id = identity.directory_id or random_uuid(random)
+def _directory_id(disk: Disk, path: str, meta: MetaProperties, cluster_id: str, node_id: int, random: Random) -> Uuid:
+    """The id of a directory; a directory without an id gets one."""
+    if meta.complete and meta.directory_id is not None:
+        return meta.directory_id
+    directory_id = meta.directory_id or random_uuid(random)
     write_meta_properties(disk, path, MetaProperties(cluster_id, node_id, directory_id))
     return directory_id
 
@@ -372,14 +377,14 @@ def _adopted(disk: Disk, path: str, identity: MetaProperties, cluster_id: str, n
 def _not_mounted(config: Config, each: DirectoryInfo, cluster_id: str) -> str:
     return (
         f"{each.problem}, unlike {config.metadata_log_dir}. If it held data, its disk may not be mounted: mount it and "
-        "start again. To begin there with nothing (what this broker had in it is lost) run once\n"
+        "start again. To format it empty (the replicas in it are lost) run once\n"
         f"  {format_command(config, cluster_id)} --ignore-formatted"
     )
 
 
-def _not_formatted(config: Config, home: DirectoryInfo, random: Random) -> str:
-    if home.state is DirectoryState.BROKEN:
-        return str(home.problem)
+def _not_formatted(config: Config, metadata_dir: DirectoryInfo, random: Random) -> str:
+    if metadata_dir.state is DirectoryState.BROKEN:
+        return str(metadata_dir.problem)
     if config.node.is_controller:
         cluster_id = str(random_uuid(random))
         which = "For a new cluster run once"
@@ -387,6 +392,6 @@ def _not_formatted(config: Config, home: DirectoryInfo, random: Random) -> str:
         cluster_id = "<id of the cluster>"
         which = "To let this broker join the cluster run once"
     return (
-        f"{home.problem}. If it held data, its disk may not be mounted: do not format it then. {which}\n"
+        f"{metadata_dir.problem}. If it held data, its disk may not be mounted: do not format it then. {which}\n"
         f"  {format_command(config, cluster_id)}"
     )

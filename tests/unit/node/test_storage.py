@@ -133,37 +133,37 @@ def test_static_voters_and_brokers_need_no_quorum_option() -> None:
 @pytest.mark.parametrize(
     ("of", "plan", "why"),
     [
-        (config(), {"standalone": False}, "say how the quorum of controllers begins"),
+        (config(), {"standalone": False}, "choose how the quorum starts"),
         (config(), {"no_initial_controllers": True}, "exclude each other"),
-        (broker(), {}, "process.roles says it is none"),
-        (config(controller_quorum_voters="1@localhost:9093"), {}, "fixes the voters"),
+        (broker(), {}, "process.roles does not contain controller"),
+        (config(controller_quorum_voters="1@localhost:9093"), {}, "sets static voters"),
         (config(), {"standalone": False, "initial_controllers": "1@localhost:9093"}, "is not id@host:port:directory"),
         (
             config(),
             {"standalone": False, "initial_controllers": "1@a:1:JEXY6aqzQY-32P5TStzaFg,1@b:1:07R5amHmR32VDA6jHkGbTA"},
             "must be unique",
         ),
-        (config(listeners="PLAINTEXT://localhost:9092,CONTROLLER://localhost:0"), {}, "needs a port of its own"),
+        (config(listeners="PLAINTEXT://localhost:9092,CONTROLLER://localhost:0"), {}, "needs a fixed port"),
         (config(), {"release_version": "2.8"}, "'2.8' is not a known release"),
         (
             config(),
             {"features": {"metadata.version": 99}},
-            "metadata.version=99 cannot be finalized: served are levels 7 to 30",
+            "metadata.version=99 cannot be finalized: levels 7 to 30 are served",
         ),
-        (config(), {"features": {"group.flavour": 1}}, "group.flavour is no feature"),
+        (config(), {"features": {"group.flavour": 1}}, "group.flavour is not a feature"),
         (config(), {"features": {"kraft.version": 0}}, "kraft.version=0 does not fit this quorum"),
         (
             config(controller_quorum_voters="1@localhost:9093"),
             {"standalone": False, "features": {"kraft.version": 1}},
-            "controller.quorum.voters fixes it",
+            "controller.quorum.voters makes it static",
         ),
-        (config(), {"features": {"metadata.version": 20}, "release_version": "4.0"}, "the same thing twice"),
+        (config(), {"features": {"metadata.version": 20}, "release_version": "4.0"}, "exclude each other"),
         (
             config(),
             {"features": {"eligible.leader.replicas.version": 1}, "release_version": "3.8"},
             "needs metadata.version 4.0-IV1 or later, not 3.8-IV0",
         ),
-        (config(), {"cluster_id": "two words"}, "cannot be a cluster id"),
+        (config(), {"cluster_id": "two words"}, "is not a cluster id"),
     ],
 )
 def test_formatting_rejects_invalid_options(of: Config, plan: dict[str, object], why: str) -> None:
