@@ -152,7 +152,7 @@ def _run_in_foreground(cluster: Cluster) -> None:
     while cluster.has_started:
         time.sleep(0.2)
         for exited in cluster.exited_nodes():
-            if exited.asked:
+            if exited.expected:
                 hint(f"node {exited.node_id} was stopped")
                 continue
             last = exited

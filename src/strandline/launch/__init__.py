@@ -1,1 +1,1 @@
-"""Starting and stopping nodes as processes: `strandline up`, users' tests and the chaos tests share `Cluster`."""
+"""Starts and stops nodes as processes: `strandline up`, users' tests and the chaos tests share `Cluster`."""

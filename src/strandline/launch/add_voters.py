@@ -1,6 +1,6 @@
-"""Giving the controllers that `up` adds to a cluster their votes: they start as observers and are added one by one.
+"""Adds the controllers that `up` has added to a cluster as voters: they start as observers and are added one by one.
 
-A failure here is no failure of `up`: the node runs and follows, and what is missing is said with the command for it.
+A failure does not fail `up`: the node runs as an observer, and the message names the command that adds it.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ class NewVoter(NamedTuple):
 
 def add_voters(bootstrap: str, voters: Mapping[int, NewVoter], say: Callable[[str], None]) -> None:
     """`bootstrap` may name brokers or controllers."""
-    asyncio.run(_give_votes(bootstrap, voters, say))
+    asyncio.run(_add_voters(bootstrap, voters, say))
 
 
-async def _give_votes(bootstrap: str, voters: Mapping[int, NewVoter], say: Callable[[str], None]) -> None:
+async def _add_voters(bootstrap: str, voters: Mapping[int, NewVoter], say: Callable[[str], None]) -> None:
     from strandline.client.client import Client
     from strandline.client.settings import ClientSettings
     from strandline.model.errors import KafkaError
@@ -37,6 +37,6 @@ async def _give_votes(bootstrap: str, voters: Mapping[int, NewVoter], say: Calla
                 say(f"node {node_id} has joined the quorum")
             except KafkaError as error:
                 say(
-                    f"node {node_id} follows the quorum but has no vote yet ({error}): "
-                    f"`strandline quorum add {node_id} -b {bootstrap}` gives it one"
+                    f"node {node_id} is an observer of the quorum, adding it as a voter failed ({error}): "
+                    f"`strandline quorum add {node_id} -b {bootstrap}` adds it"
                 )

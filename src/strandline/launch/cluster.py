@@ -1,7 +1,7 @@
-"""A cluster of node processes in one directory: brought up, brought back, taken down.
+"""A cluster of node processes with its data in one directory: starts, restarts and stops them.
 
-`strandline up` and `down`, users' tests and the chaos tests all go through `Cluster`. It keeps two promises: a node is
-formatted once in its life (see `launch/preparation`), and only one launcher at a time changes what runs in a directory.
+Used by `strandline up` and `down`, by users' tests and by the chaos tests. Invariants: a node is formatted once (see
+`launch/preparation`), and only one launcher at a time starts or stops the nodes of a directory.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from strandline.launch.add_voters import NewVoter, add_voters
 from strandline.launch.cluster_state import ClusterState, NodeState, read_state, write_state
 from strandline.launch.errors import DirectoryLocked, LaunchError, NodeExited, NodesExited, NotReady
 from strandline.launch.formatting import meta_properties_on_disk, metadata_directory
-from strandline.launch.preparation import check, prepare, replace
-from strandline.launch.readiness import answers, live_brokers
+from strandline.launch.preparation import check_startable, prepare, replace
+from strandline.launch.readiness import live_brokers, responds
 from strandline.launch.server_properties import check_settings, node_properties, write_properties
 from strandline.launch.topology import Topology
 from strandline.model.ids import Endpoint
 
 READY_SECONDS = 60.0
-# Once a node has died at its start, the others may lack a majority: no use in waiting for them much longer.
-READY_AFTER_DEATH_SECONDS = 10.0
-# Longer than a node takes to leave in good order when nobody lets it go.
+READY_AFTER_EXIT_SECONDS = 10.0
+"""After one node has exited: without it the others may lack a majority and never become ready."""
 STOP_SECONDS = 45.0
+"""Longer than a controlled shutdown that times out."""
 
 
 class Cluster:
@@ -51,7 +51,7 @@ class Cluster:
         brokers: int | None = None,
         settings: Mapping[str, str] | None = None,
     ) -> Iterator[Self]:
-        """A cluster for the length of a `with`, on ports that the operating system picks."""
+        """A cluster as a context manager, on free ports."""
         cluster = cls(directory)
         try:
             cluster.up(nodes, controllers=controllers, brokers=brokers, port=None, settings=settings)
@@ -63,7 +63,7 @@ class Cluster:
     def state(self) -> ClusterState:
         state = read_state(self.directory)
         if state is None:
-            raise LaunchError(f"there is no cluster in {self.directory}: `strandline up --data` makes one")
+            raise LaunchError(f"there is no cluster in {self.directory}: `strandline up --data` creates one")
         return state
 
     @property
@@ -76,7 +76,7 @@ class Cluster:
 
     def running(self) -> list[NodeState]:
         state = read_state(self.directory)
-        return [node for node in state.nodes if self._runs(node)] if state is not None else []
+        return [node for node in state.nodes if self._is_running(node)] if state is not None else []
 
     def up(
         self,
@@ -88,15 +88,15 @@ class Cluster:
         settings: Mapping[str, str] | None = None,
         replaced: Collection[int] = (),
     ) -> list[NodeState]:
-        """Starts what does not run yet and waits until it is ready; the nodes that were started.
+        """Starts the nodes that are not running and waits until they are ready; returns those that were started.
 
-        Without numbers, the nodes that there are (a new cluster gets one). `port=None` means any; a node keeps its
-        ports for life. Without `settings`, those given last time. The nodes in `replaced` begin with empty disks."""
+        Without numbers, the existing nodes (a new cluster gets one). `port=None` means any free port; a node keeps its
+        ports. Without `settings`, those of the last call. The nodes in `replaced` start with empty directories."""
         topology = Topology(nodes, controllers, brokers)
         settings = self._settings = self._settings if settings is None else settings
         for warning in check_settings(settings):
             self._say(f"warning: {warning}")
-        # Refused before anything is made, if it is to be refused.
+        # Rejects an invalid topology before anything is created.
         present = read_state(self.directory)
         topology.missing(present.nodes if present is not None else [])
         self._make_directory()
@@ -104,72 +104,73 @@ class Cluster:
             prepared = prepare(self.directory, topology, port, settings)
             state = prepared.state
             for surplus in topology.surplus(state.nodes):
-                self._say(f"this cluster has {surplus}; all of them are started: `up` takes none away")
+                self._say(f"this cluster has {surplus}; all of them are started: `up` does not remove nodes")
             for node_id in replaced:
                 self._replace(node_id, state, settings)
-            missing = [node for node in state.nodes if not self._runs(node)]
+            missing = [node for node in state.nodes if not self._is_running(node)]
             self._start_all(missing, state, settings)
             if not missing:
-                self._wait_until_ready(state.nodes)  # a process that is there may stand still
-            self._give_votes(prepared.joining, state, settings)
+                self._wait_until_ready(state.nodes)  # a running process may be paused
+            self._add_voters(prepared.joining, state, settings)
             return missing
 
     def start(self, node_id: int) -> None:
-        """One node that is down, with the settings given last; back when it is ready."""
-        with self._lock(patience_seconds=5.0):
+        """Starts one stopped node with the settings of the last call; returns when it is ready."""
+        with self._lock(timeout_seconds=5.0):
             state = self.state
             node = state.node(node_id)
-            if node is None or self._runs(node):
-                raise LaunchError(f"there is no node {node_id} that could be started in {self.directory}")
+            if node is None or self._is_running(node):
+                raise LaunchError(f"there is no stopped node {node_id} in {self.directory}")
             self._start_all([node], state, self._settings)
 
     def restart(self, node_id: int, timeout_seconds: float = STOP_SECONDS) -> None:
-        """Stopped in good order, then started."""
+        """Stops the node with a controlled shutdown, then starts it."""
         self.stop([self._known(node_id)], timeout_seconds)
         self.start(node_id)
 
     def down(self, timeout_seconds: float = STOP_SECONDS) -> list[NodeState]:
-        """Stops every node that runs; those that were stopped."""
+        """Stops every running node; returns those that were stopped."""
         if read_state(self.directory) is None:
             return []
-        with self._lock(patience_seconds=5.0):
+        with self._lock(timeout_seconds=5.0):
             stopped = self.running()
             self.stop(stopped, timeout_seconds)
             return stopped
 
     def stop(self, nodes: list[NodeState], timeout_seconds: float = STOP_SECONDS) -> None:
-        """In good order if they manage it in time, by force if not; brokers first, since they say good-bye to a
-        controller."""
+        """By SIGTERM (controlled shutdown), after the timeout by SIGKILL; brokers first, as they need a controller."""
         deadline = time.monotonic() + timeout_seconds
         for group in (
             [node for node in nodes if node.is_broker],
             [node for node in nodes if not node.is_broker],
         ):
-            asked = [(node, node.pid) for node in group if node.pid is not None and self._runs(node)]
-            for _, pid in asked:
+            terminated = [(node, node.pid) for node in group if node.pid is not None and self._is_running(node)]
+            for _, pid in terminated:
                 processes.terminate(pid)
-            for node, pid in asked:
+            for node, pid in terminated:
                 if not processes.wait_until_exited(pid, node.properties, deadline - time.monotonic()):
                     self._say(f"node {node.id} did not stop within {timeout_seconds:g} s: killing it ({node.log})")
                     processes.kill(pid)
                     processes.wait_until_exited(pid, node.properties, 10.0)
             for node in group:
-                self._gone(node.id)
+                self._clear_pid(node.id)
 
     def stop_started(self, timeout_seconds: float = STOP_SECONDS) -> None:
-        """Stops the nodes that this object has started, and no others."""
-        self.stop([node for node in self.nodes if node.id in self._children and self._runs(node)], timeout_seconds)
+        """Stops only the nodes that this object has started."""
+        self.stop(
+            [node for node in self.nodes if node.id in self._children and self._is_running(node)], timeout_seconds
+        )
 
     def kill(self, node_id: int) -> None:
-        """As a power cut would, for one process: no good-byes. `up` brings it back."""
+        """Kills the process (SIGKILL) without a controlled shutdown. `start` or `up` restarts it."""
         node = self._known(node_id)
-        if node.pid is not None and self._runs(node):
+        if node.pid is not None and self._is_running(node):
             processes.kill(node.pid)
             processes.wait_until_exited(node.pid, node.properties, 10.0)
-        self._gone(node_id)
+        self._clear_pid(node_id)
 
     def pause(self, node_id: int) -> None:
-        """The process stands still until `resume`: silent, but its connections stay open."""
+        """Stops the process (SIGSTOP) until `resume`: it does not respond, but its connections stay open."""
         processes.pause(self._pid(node_id))
 
     def resume(self, node_id: int) -> None:
@@ -177,34 +178,34 @@ class Cluster:
 
     @property
     def has_started(self) -> bool:
-        """Whether a node that this object has started is not known to have ended."""
+        """Whether a node that this object has started may still run."""
         return bool(self._children)
 
     def exited_nodes(self) -> list[NodeExited]:
-        """The nodes started by this object that have ended since it was last asked."""
-        ended = [(node_id, child) for node_id, child in self._children.items() if child.poll() is not None]
+        """The nodes started by this object that have exited since the last call."""
+        exited = [(node_id, child) for node_id, child in self._children.items() if child.poll() is not None]
         found = []
-        for node_id, child in ended:
+        for node_id, child in exited:
             del self._children[node_id]
             node = self._known(node_id)
             reason = processes.tail(node.log, since=self._log_sizes[node_id])
-            asked = node.pid != child.pid or child.returncode == 0
-            found.append(NodeExited(node_id, child.returncode, reason, asked=asked))
+            expected = node.pid != child.pid or child.returncode == 0
+            found.append(NodeExited(node_id, child.returncode, reason, expected=expected))
         return found
 
     def _make_directory(self) -> None:
         try:
             os.makedirs(self.directory, exist_ok=True)
         except OSError as error:
-            raise LaunchError(f"{self.directory} cannot be made: {error.strerror}") from error
+            raise LaunchError(f"{self.directory} cannot be created: {error.strerror}") from error
 
     def _replace(self, node_id: int, state: ClusterState, settings: Mapping[str, str]) -> None:
         node = self._known(node_id)
-        if self._runs(node):
-            raise LaunchError(f"node {node_id} runs: stop it before it is replaced")
+        if self._is_running(node):
+            raise LaunchError(f"node {node_id} is running: stop it before it is replaced")
         replace(node, state, settings)
 
-    def _give_votes(self, nodes: list[NodeState], state: ClusterState, settings: Mapping[str, str]) -> None:
+    def _add_voters(self, nodes: list[NodeState], state: ClusterState, settings: Mapping[str, str]) -> None:
         voters = {}
         for node in nodes:
             identity = meta_properties_on_disk(metadata_directory(node_properties(node, state.nodes, settings)))
@@ -215,7 +216,7 @@ class Cluster:
 
     def _start_all(self, nodes: list[NodeState], state: ClusterState, settings: Mapping[str, str]) -> None:
         for node in nodes:
-            check(node, state, settings, self.directory)
+            check_startable(node, state, settings, self.directory)
         for node in nodes:
             self._start(node, state, settings)
         self._wait_until_ready(nodes)
@@ -230,39 +231,39 @@ class Cluster:
         write_state(self.directory, state)
 
     def _wait_until_ready(self, nodes: list[NodeState]) -> None:
-        """Raises NodesExited when not all of them live; the others are left running."""
+        """Raises NodesExited if any of them has exited; the others keep running."""
         began = time.monotonic()
         deadline = began + READY_SECONDS
-        died: list[NodeExited] = []
-        told = False
-        # A process that ends is none of ours for a moment before it is known to have ended.
-        while waiting := _unready([node for node in nodes if node.id in self._children or self._runs(node)]):
-            exited_nodes = self.exited_nodes()
-            if exited_nodes:
-                died += exited_nodes
-                deadline = min(deadline, time.monotonic() + READY_AFTER_DEATH_SECONDS)
+        all_exited: list[NodeExited] = []
+        is_announced = False
+        # The command line of an exiting process disappears before `poll` reports its exit.
+        while waiting := _unready([node for node in nodes if node.id in self._children or self._is_running(node)]):
+            exited = self.exited_nodes()
+            if exited:
+                all_exited += exited
+                deadline = min(deadline, time.monotonic() + READY_AFTER_EXIT_SECONDS)
                 continue
             if time.monotonic() > deadline:
-                if not died:
+                if not all_exited:
                     raise NotReady(waiting[0].id, time.monotonic() - began, waiting[0].log)
                 break
-            if time.monotonic() - began > 2.0 and not told:
-                told = True
+            if time.monotonic() - began > 2.0 and not is_announced:
+                is_announced = True
                 self._say(f"waiting for {', '.join(f'node {node.id}' for node in waiting)} to be ready …")
             time.sleep(processes.POLL_SECONDS)
-        died += self.exited_nodes()
-        for each in died:
-            self._gone(each.node_id)
-        if died:
-            raise NodesExited(died, [node.id for node in self.running()])
+        all_exited += self.exited_nodes()
+        for each in all_exited:
+            self._clear_pid(each.node_id)
+        if all_exited:
+            raise NodesExited(all_exited, [node.id for node in self.running()])
 
-    def _runs(self, node: NodeState) -> bool:
+    def _is_running(self, node: NodeState) -> bool:
         child = self._children.get(node.id)
         if child is not None and child.pid == node.pid and child.poll() is not None:
             return False
         return processes.is_node(node.pid, node.properties)
 
-    def _gone(self, node_id: int) -> None:
+    def _clear_pid(self, node_id: int) -> None:
         child = self._children.pop(node_id, None)
         if child is not None:
             child.wait()
@@ -280,13 +281,13 @@ class Cluster:
 
     def _pid(self, node_id: int) -> int:
         node = self._known(node_id)
-        if node.pid is None or not self._runs(node):
-            raise LaunchError(f"node {node_id} does not run: `strandline up --data {self.directory}` starts it")
+        if node.pid is None or not self._is_running(node):
+            raise LaunchError(f"node {node_id} is not running: `strandline up --data {self.directory}` starts it")
         return node.pid
 
     @contextlib.contextmanager
-    def _lock(self, patience_seconds: float = 0.0) -> Iterator[None]:
-        deadline = time.monotonic() + patience_seconds
+    def _lock(self, timeout_seconds: float = 0.0) -> Iterator[None]:
+        deadline = time.monotonic() + timeout_seconds
         descriptor = os.open(os.path.join(self.directory, ".up.lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
             while True:
@@ -303,7 +304,7 @@ class Cluster:
 
 
 def _unready(nodes: list[NodeState]) -> list[NodeState]:
-    """Those that do not answer yet, or do not see all the brokers among them alive."""
+    """The nodes that do not respond yet, or whose metadata lacks one of these brokers."""
     brokers = {node.id for node in nodes if node.is_broker}
     waiting = []
     for node in nodes:
@@ -311,7 +312,7 @@ def _unready(nodes: list[NodeState]) -> list[NodeState]:
             ready = brokers <= set(live_brokers(node.host, node.port))
         else:
             assert node.controller_port is not None, "a node is a broker or a controller"
-            ready = answers(node.host, node.controller_port)
+            ready = responds(node.host, node.controller_port)
         if not ready:
             waiting.append(node)
     return waiting

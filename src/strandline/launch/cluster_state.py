@@ -1,13 +1,13 @@
-"""`cluster.json`: what a data directory says about the cluster that lives in it.
+"""`cluster.json`: the cluster of a data directory.
 
-Scripts read this file, so its keys are a contract: cluster_id, bootstrap, nodes (id, pid, host, port,
-controller_port, data, log, roles). A node that is listed has been formatted, whatever became of its disk since: that is
-why an emptied disk is never formatted a second time. `pid` is null while `up` knows the node to be stopped; a number
-may be stale, and `launch/processes` tells. A node that is no broker has no `port`, one that is no controller no
+Scripts read this file, so its keys are a contract: cluster_id, bootstrap, nodes (id, pid, host, port, controller_port,
+data, log, roles). A listed node has been formatted, whatever happened to its disk since: an emptied disk is therefore
+never formatted a second time. `pid` is null while `up` knows that the node is stopped; a number may be stale
+(`launch/processes` checks it). A node that is not a broker has no `port`, one that is not a controller no
 `controller_port`.
 
-While new nodes are being formatted they stand in a list of their own, `planned`: whoever is interrupted goes on with
-the same ids and ports, since the first voters know each other by them.
+While new nodes are being formatted they are in a separate list, `planned`: an interrupted `up` continues with the same
+ids and ports, since they are part of the initial voter set.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ COMBINED: Roles = ("broker", "controller")
 
 
 class StateUnreadable(Exception):
-    """`cluster.json` is there but is not ours, or was damaged."""
+    """`cluster.json` is invalid or cannot be read."""
 
 
 @dataclass(slots=True)
@@ -50,7 +50,7 @@ class NodeState:
 
     @property
     def endpoint(self) -> str:
-        """Where clients find it, or other controllers if it is no broker."""
+        """The broker listener, or the controller listener of a node that is not a broker."""
         return f"{self.host}:{self.controller_port if self.port is None else self.port}"
 
     @property
@@ -107,8 +107,8 @@ def read_state(directory: str) -> ClusterState | None:
         raise StateUnreadable(f"{path} cannot be read: {error.strerror}; choose another --data directory") from error
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise StateUnreadable(
-            f"{path} cannot be read ({_damage(error)}); it is written by `strandline up` and holds the "
-            "cluster's id and its nodes: restore it from a copy, or use another --data directory"
+            f"{path} cannot be read ({_damage(error)}); it is written by `strandline up` and contains the "
+            "cluster id and the nodes: restore it from a copy, or use another --data directory"
         ) from error
 
 
@@ -116,12 +116,12 @@ def _damage(error: Exception) -> str:
     if isinstance(error, KeyError):
         return f"it has no {error.args[0]}"
     if isinstance(error, (json.JSONDecodeError, UnicodeDecodeError, TypeError, AttributeError)):
-        return "it is not the JSON that was written"
+        return "it is not valid"
     return str(error)
 
 
 def write_state(directory: str, state: ClusterState) -> None:
-    """Whole or not at all: a reader, or a crash in the middle, never sees half a file."""
+    """Atomically: neither a reader nor a crash sees a partial file."""
     path = os.path.join(directory, STATE_FILE)
     temporary = path + ".tmp"
     with open(temporary, "w", encoding="utf-8") as file:
@@ -133,7 +133,7 @@ def write_state(directory: str, state: ClusterState) -> None:
 
 
 def _node(entry: dict[str, Any]) -> NodeState:
-    # Files from before roles were written are of nodes that are both.
+    # Files without roles are of combined nodes.
     known = {"roles": COMBINED, **entry}
     node = NodeState(**{each.name: known[each.name] for each in fields(NodeState)})
     node.roles = tuple(node.roles)

@@ -1,4 +1,4 @@
-"""Formatting the nodes that `up` makes: a quorum of their own that can change (kraft.version 1), once in their life."""
+"""Formats the nodes that `up` creates for a dynamic quorum (kraft.version 1), and reads their meta.properties."""
 
 from __future__ import annotations
 
@@ -18,27 +18,27 @@ if TYPE_CHECKING:
 
 
 def metadata_directory(properties: Mapping[str, str]) -> str:
-    """Where the node keeps its vote: the directory that must never be formatted a second time."""
+    """The directory of the metadata log and the node's vote, which must never be formatted a second time."""
     return properties.get("metadata.log.dir") or properties["log.dirs"].split(",")[0].strip()
 
 
 def is_formatted(properties: Mapping[str, str]) -> bool:
-    return os.path.exists(_identity_file(properties))
+    return os.path.exists(_meta_properties_file(properties))
 
 
 def cluster_on_disk(properties: Mapping[str, str]) -> str | None:
-    """Of which cluster the node's directory says it is; read without the node's own code, which takes time to load."""
-    with open(_identity_file(properties), encoding="utf-8", errors="replace") as file:
+    """The cluster id in the node's meta.properties, read without importing the node package, which takes time."""
+    with open(_meta_properties_file(properties), encoding="utf-8", errors="replace") as file:
         pairs = [line.strip().partition("=") for line in file]
     return next((value.strip() for key, _, value in pairs if key.strip() == "cluster.id"), None)
 
 
-def _identity_file(properties: Mapping[str, str]) -> str:
+def _meta_properties_file(properties: Mapping[str, str]) -> str:
     return os.path.join(metadata_directory(properties), "meta.properties")
 
 
 def meta_properties_on_disk(directory: str) -> MetaProperties | None:
-    """Whose directory this is; None if it is nobody's yet."""
+    """None if the directory is not formatted."""
     from strandline.node.meta_properties import MetaPropertiesUnreadable, read_meta_properties
     from strandline.runtime.disk import SystemDisk
 
@@ -48,26 +48,27 @@ def meta_properties_on_disk(directory: str) -> MetaProperties | None:
         raise LaunchError(str(error)) from error
 
 
-def format_node(node: NodeState, state: ClusterState, settings: Mapping[str, str], founders: list[NodeState]) -> None:
-    """`founders` are the controllers of a new cluster, its first voters; one that is none of them has no vote until
-    it is added (`quorum add`), and a new directory id, so that nobody takes it for a voter that was there before.
+def format_node(
+    node: NodeState, state: ClusterState, settings: Mapping[str, str], initial_controllers: list[NodeState]
+) -> None:
+    """`initial_controllers` are the initial voters of a new cluster. Any other controller is an observer until it is
+    added (`quorum add`), with a new directory id, so that it is not taken for a former voter.
 
-    A directory that was formatted for this cluster already (we were interrupted before we could write that down) is
-    left as it is.
+    A directory that is already formatted for this cluster (by an interrupted `up`) is not changed.
     """
     from strandline.node.config import Config, InvalidConfig
     from strandline.node.storage import FormatPlan, StorageError, format_storage
     from strandline.runtime.disk import SystemDisk
 
-    is_founder = any(founder.id == node.id for founder in founders)
+    is_initial = any(each.id == node.id for each in initial_controllers)
     try:
         config = Config.of(node_properties(node, [*state.nodes, *state.planned], settings), where="--set")
         plan = FormatPlan(
-            standalone=is_founder and len(founders) == 1,
-            initial_controllers=_initial_controllers(founders, state.cluster_id)
-            if is_founder and len(founders) > 1
+            standalone=is_initial and len(initial_controllers) == 1,
+            initial_controllers=_voter_list(initial_controllers, state.cluster_id)
+            if is_initial and len(initial_controllers) > 1
             else None,
-            no_initial_controllers=node.is_controller and not is_founder,
+            no_initial_controllers=node.is_controller and not is_initial,
             ignore_formatted=True,
         )
         format_storage(
@@ -84,10 +85,10 @@ def format_node(node: NodeState, state: ClusterState, settings: Mapping[str, str
         raise LaunchError(f"node {node.id} cannot be formatted in {node.data}: {error.strerror}") from error
 
 
-def _initial_controllers(founders: list[NodeState], cluster_id: str) -> str:
-    """The same words for every founder, also if we are interrupted between two of them and begin again."""
+def _voter_list(controllers: list[NodeState], cluster_id: str) -> str:
+    """Deterministic: the same for every initial voter, also after an interrupted `up`."""
     voters = []
-    for node in founders:
+    for node in controllers:
         directory_id = random_uuid(random.Random(f"{cluster_id}/{node.id}"))
         voters.append(f"{node.id}@{node.controller_endpoint}:{directory_id}")
     return ",".join(voters)

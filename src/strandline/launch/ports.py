@@ -1,6 +1,4 @@
-"""Finding ports that nobody listens on. The answer is a guess: another program may take one a moment later, and then
-the node that wanted it says so in its own words.
-"""
+"""Finds free ports. Another program may take one before the node binds it; the node then reports that in its log."""
 
 from __future__ import annotations
 
@@ -11,10 +9,10 @@ from collections.abc import Collection
 
 LAST_PORT = 65_535
 _POLL_SECONDS = 0.005
-LENT_FROM = 32_768
-"""From here on Linux and macOS give ports to outgoing connections."""
-_NOBODYS = range(10_240, LENT_FROM)
-"""Above what well-known servers use."""
+FIRST_EPHEMERAL_PORT = 32_768
+"""Linux and macOS assign outgoing connections ports from here on."""
+_RANDOM_PORTS = range(10_240, FIRST_EPHEMERAL_PORT)
+"""Above the ports of well-known servers."""
 
 
 class NoPortFree(Exception):
@@ -23,7 +21,7 @@ class NoPortFree(Exception):
 
 def is_free(host: str, port: int) -> bool:
     with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM) as probe:
-        # As a server would: a port in TIME_WAIT after a restart is free, one that is listened on is not.
+        # As servers do: a port in TIME_WAIT is free, one with a listener is not.
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind((host, port))
@@ -32,9 +30,9 @@ def is_free(host: str, port: int) -> bool:
     return True
 
 
-def wait_until_free(host: str, port: int, patience_seconds: float) -> bool:
-    """A process that was killed may be gone before its ports are."""
-    deadline = time.monotonic() + patience_seconds
+def wait_until_free(host: str, port: int, timeout_seconds: float) -> bool:
+    """The ports of a killed process may be released after its exit."""
+    deadline = time.monotonic() + timeout_seconds
     while not is_free(host, port):
         if time.monotonic() >= deadline:
             return False
@@ -50,9 +48,9 @@ def next_free_port(host: str, first: int, taken: Collection[int] = ()) -> int:
 
 
 def random_free_port(host: str, taken: Collection[int] = ()) -> int:
-    """One at random, for tests that must not meet each other, out of those that the operating system gives to nobody of
-    its own accord: a node that is restarted finds its port as it left it."""
+    """A random one, so that parallel tests do not collide, and not an ephemeral one: while a node is down, its port is
+    not assigned to a connection."""
     while True:
-        port = _NOBODYS.start + secrets.randbelow(len(_NOBODYS))
+        port = _RANDOM_PORTS.start + secrets.randbelow(len(_RANDOM_PORTS))
         if port not in taken and is_free(host, port):
             return port

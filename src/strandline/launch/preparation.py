@@ -1,7 +1,7 @@
-"""A cluster's directory made ready: which nodes there will be, on which ports, each formatted once in its life.
+"""Prepares the directory of a cluster: chooses nodes and ports, formats each node once.
 
-Called by `launch/cluster` with the directory locked. Invariant: a node that cluster.json lists is never formatted
-again, except by `replace`, which makes it a node without a vote.
+Called by `launch/cluster` with the directory locked. Invariant: a node listed in cluster.json is never formatted again,
+except by `replace`, which makes it an observer.
 """
 
 from __future__ import annotations
@@ -20,41 +20,41 @@ from strandline.launch.formatting import (
     meta_properties_on_disk,
     metadata_directory,
 )
-from strandline.launch.ports import LENT_FROM, next_free_port, random_free_port, wait_until_free
+from strandline.launch.ports import FIRST_EPHEMERAL_PORT, next_free_port, random_free_port, wait_until_free
 from strandline.launch.server_properties import node_properties
 from strandline.launch.topology import Topology
 from strandline.model.ids import random_uuid
 
 HOST = "127.0.0.1"
-CONTROLLER_PORTS_AWAY = 10_000
-KILLED_PATIENCE_SECONDS = 10.0
+CONTROLLER_PORT_DISTANCE = 10_000
+PORT_RELEASE_SECONDS = 10.0
 
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
     state: ClusterState
     joining: list[NodeState]
-    """Controllers that were added to a cluster that exists: they have no vote yet."""
+    """Controllers added to an existing cluster: they are not voters yet."""
 
 
 def prepare(directory: str, topology: Topology, port: int | None, settings: Mapping[str, str]) -> Prepared:
-    """The cluster as it will be: ports chosen, new nodes formatted, and written down once they are."""
+    """Chooses ports, formats new nodes, and records them in cluster.json afterwards."""
     state = read_state(directory)
     if state is None:
-        found = _cluster_id_found(directory)
-        state = ClusterState(found or str(random_uuid(random.SystemRandom())))
+        existing = _existing_cluster_id(directory)
+        state = ClusterState(existing or str(random_uuid(random.SystemRandom())))
         write_state(directory, state)
     joining: list[NodeState] = []
     while planned := state.planned or _plan(directory, state, topology, port):
-        founders: list[NodeState] = []
-        if not state.nodes and (state.planned or _cluster_id_found(directory) is None):
-            founders = [node for node in planned if node.is_controller]
+        initial_controllers: list[NodeState] = []
+        if not state.nodes and (state.planned or _existing_cluster_id(directory) is None):
+            initial_controllers = [node for node in planned if node.is_controller]
         else:
             joining += [node for node in planned if node.is_controller and state.nodes]
         state.planned = planned
         write_state(directory, state)
         for node in planned:
-            format_node(node, state, settings, founders)
+            format_node(node, state, settings, initial_controllers)
         for node in planned:
             state.add(node)
         state.planned = []
@@ -62,8 +62,8 @@ def prepare(directory: str, topology: Topology, port: int | None, settings: Mapp
     return Prepared(state, joining)
 
 
-def _cluster_id_found(directory: str) -> str | None:
-    """The cluster of the first node directory that is formatted."""
+def _existing_cluster_id(directory: str) -> str | None:
+    """The cluster id of the first formatted node directory."""
     names = sorted(name for name in os.listdir(directory) if name.startswith("node-"))
     paths = [path for name in names if os.path.isdir(path := os.path.join(directory, name))]
     identities = (meta_properties_on_disk(path) for path in paths)
@@ -78,8 +78,8 @@ def _plan(directory: str, state: ClusterState, topology: Topology, port: int | N
 
 
 def _new_node(directory: str, present: list[NodeState], roles: Roles, port: int | None) -> NodeState:
-    """Its ports are the next free ones; a controller that is a broker too has another one well away from the clients',
-    and from those that the operating system lends to others while the node is down."""
+    """Its ports are the next free ones. The controller port of a combined node is at a distance from the broker ports,
+    and below the ephemeral ports."""
     node_id = max((node.id for node in present), default=0) + 1
     taken = {each for node in present for each in node.ports}
     data = os.path.join(directory, f"node-{node_id}")
@@ -92,15 +92,15 @@ def _new_node(directory: str, present: list[NodeState], roles: Roles, port: int 
     if port is None:
         node.controller_port = random_free_port(HOST, taken)
     elif node.is_broker:
-        above, below = port + CONTROLLER_PORTS_AWAY, port - CONTROLLER_PORTS_AWAY
-        node.controller_port = next_free_port(HOST, above if above < LENT_FROM else below, taken)
+        above, below = port + CONTROLLER_PORT_DISTANCE, port - CONTROLLER_PORT_DISTANCE
+        node.controller_port = next_free_port(HOST, above if above < FIRST_EPHEMERAL_PORT else below, taken)
     else:
         node.controller_port = next_free_port(HOST, port, taken)
     return node
 
 
-def check(node: NodeState, state: ClusterState, settings: Mapping[str, str], directory: str) -> None:
-    """Whether a node may be started: its disk is what it was, and its ports are free, or become so if it was killed."""
+def check_startable(node: NodeState, state: ClusterState, settings: Mapping[str, str], directory: str) -> None:
+    """Raises LaunchError unless the directory is the node's and its ports are free, or are released in time."""
     properties = node_properties(node, state.nodes, settings)
     if not is_formatted(properties):
         others = _other_controllers(node, state)
@@ -108,27 +108,27 @@ def check(node: NodeState, state: ClusterState, settings: Mapping[str, str], dir
     found = cluster_on_disk(properties)
     if found != state.cluster_id:
         raise ClusterIdMismatch(node.id, metadata_directory(properties), found, state.cluster_id)
-    patience_seconds = 0.0 if node.pid is None else KILLED_PATIENCE_SECONDS
+    timeout_seconds = 0.0 if node.pid is None else PORT_RELEASE_SECONDS
     for port in node.ports:
-        if not wait_until_free(node.host, port, patience_seconds):
+        if not wait_until_free(node.host, port, timeout_seconds):
             raise PortInUse(node.id, node.host, port)
 
 
 def replace(node: NodeState, state: ClusterState, settings: Mapping[str, str]) -> None:
-    """Lets a node whose disk is empty begin with nothing: formatted under a new directory id, as no voter."""
+    """Formats a node whose directory is empty with a new directory id, as an observer."""
     properties = node_properties(node, state.nodes, settings)
     where = metadata_directory(properties)
     if is_formatted(properties):
         raise NotReplaceable(
-            f"node {node.id} has what it needs in {where}: only a node whose disk is empty is replaced. "
-            "If what it has is of no use, move that directory away first"
+            f"node {node.id} is formatted in {where}: only a node with an empty directory is replaced. "
+            "To discard its data, move that directory away first"
         )
     if not _other_controllers(node, state):
         raise NotReplaceable(
-            f"node {node.id} is the only controller of this cluster: what {where} held of topics and settings is held "
-            "by nobody else. Restore it from a backup, or start anew in another --data directory"
+            f"node {node.id} is the only controller of this cluster: the metadata that was in {where} exists nowhere "
+            "else. Restore it from a backup, or start a new cluster in another --data directory"
         )
-    format_node(node, state, settings, founders=[])
+    format_node(node, state, settings, initial_controllers=[])
 
 
 def _other_controllers(node: NodeState, state: ClusterState) -> bool:

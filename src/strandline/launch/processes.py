@@ -1,7 +1,7 @@
-"""Node processes: starting one, recognising it later by its pid, stopping it.
+"""Node processes: starts them, recognises them by pid, stops them.
 
-A pid outlives its process: after a reboot or a kill -9 it may name a stranger. A process is therefore ours only if its
-command line names the node's own properties file.
+A pid may be reused after a reboot or a kill. A process counts as the node only if its command line contains the node's
+properties file.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ POLL_SECONDS = 0.01
 
 
 def start(properties: str, log: str) -> subprocess.Popen[bytes]:
-    """The node leads a session of its own: Ctrl-C in our terminal reaches us, and we stop it in good order."""
+    """In a session of its own: Ctrl-C in the terminal reaches only the launcher, which stops the node cleanly."""
     with open(log, "ab") as output:
         return subprocess.Popen(
             [sys.executable, "-m", "strandline", "server", properties],
@@ -31,14 +31,14 @@ def start(properties: str, log: str) -> subprocess.Popen[bytes]:
 
 
 def _environment() -> dict[str, str]:
-    """The child finds the same package that we are, however we were started."""
+    """The child imports the same package as this process, however that was started."""
     source = os.path.dirname(os.path.dirname(os.path.abspath(strandline.__file__)))
     paths = [path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path and path != source]
     return {**os.environ, "PYTHONPATH": os.pathsep.join([source, *paths]), "PYTHONUNBUFFERED": "1"}
 
 
 def is_node(pid: int | None, properties: str) -> bool:
-    """Whether this pid is, now, the process of the node with this properties file."""
+    """Whether this pid is at present the node with this properties file."""
     if pid is None or pid <= 0:
         return False
     command = _command_line(pid)
@@ -46,7 +46,7 @@ def is_node(pid: int | None, properties: str) -> bool:
 
 
 def _command_line(pid: int) -> list[str] | None:
-    """None when there is no such process; a process that ended but was not waited for has an empty command line."""
+    """None if there is no such process; empty for a zombie."""
     if os.path.isdir("/proc/self"):
         try:
             with open(f"/proc/{pid}/cmdline", "rb") as file:
@@ -56,13 +56,13 @@ def _command_line(pid: int) -> list[str] | None:
     shown = subprocess.run(["ps", "-ww", "-o", "command=", "-p", str(pid)], capture_output=True, text=True, check=False)
     if shown.returncode != 0:
         return None
-    # Words cannot be told from blanks here: offer every tail, so that a path with blanks is found too.
+    # `ps` does not quote: offers every tail of the line, so that a path with blanks is found too.
     words = shown.stdout.strip().split(" ")
     return words + [" ".join(words[index:]) for index in range(len(words))]
 
 
 def terminate(pid: int) -> None:
-    """Also of one that is paused, which would not hear it."""
+    """SIGTERM, also for a paused process, which handles it after SIGCONT."""
     _signal(pid, signal.SIGTERM)
     _signal(pid, signal.SIGCONT)
 
@@ -72,7 +72,7 @@ def kill(pid: int) -> None:
 
 
 def pause(pid: int) -> None:
-    """Until `resume` it does nothing at all, and does not know it: to others it is silent, not gone."""
+    """SIGSTOP: the process does not respond, but its connections stay open."""
     _signal(pid, signal.SIGSTOP)
 
 
@@ -98,7 +98,7 @@ def wait_until_exited(pid: int, properties: str, timeout_seconds: float) -> bool
 
 
 def _reap(pid: int) -> None:
-    """A child of ours stays in the process table until it is waited for."""
+    """An exited child stays in the process table until it is waited for."""
     try:
         os.waitpid(pid, os.WNOHANG)
     except ChildProcessError:
@@ -106,7 +106,7 @@ def _reap(pid: int) -> None:
 
 
 def tail(log: str, lines: int = 20, since: int = 0) -> str:
-    """The last lines of a node's log, from byte `since` on: why it died, in its own words."""
+    """The last lines of a node's log from byte `since` on, which usually contain the reason of its exit."""
     try:
         with open(log, "rb") as file:
             size = file.seek(0, os.SEEK_END)

@@ -1,7 +1,6 @@
-"""The properties file of a node that `up` starts: Kafka's keys, written anew at every start.
+"""The server.properties of a node that `up` starts, written at every start.
 
-The node itself reads it like any other server.properties, so a person may copy it and carry on with
-`strandline server`.
+It is an ordinary properties file: a copy of it can be used with `strandline server`.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from strandline.node.properties_file import format_properties
 
 COMMENT = "Written by `strandline up` at every start: change settings with --set key=value."
 CONTROLLER_LISTENER = "CONTROLLER"
-_DECIDED = frozenset(
+_SET_BY_UP = frozenset(
     {
         "broker.id",
         "controller.listener.names",
@@ -29,7 +28,7 @@ _DECIDED = frozenset(
 
 
 def node_properties(node: NodeState, nodes: list[NodeState], settings: Mapping[str, str]) -> dict[str, str]:
-    """What the node is told; `settings` have the last word."""
+    """The node's configs; `settings` take precedence."""
     return {
         "process.roles": ",".join(node.roles),
         "node.id": str(node.id),
@@ -40,7 +39,7 @@ def node_properties(node: NodeState, nodes: list[NodeState], settings: Mapping[s
         **_listeners(node),
         "listener.security.protocol.map": f"{CONTROLLER_LISTENER}:PLAINTEXT,PLAINTEXT:PLAINTEXT",
         "log.dirs": node.data,
-        **_copies(nodes),
+        **_replication_configs(nodes),
         **settings,
     }
 
@@ -57,9 +56,9 @@ def _listeners(node: NodeState) -> dict[str, str]:
     }
 
 
-def _copies(nodes: list[NodeState]) -> dict[str, str]:
-    """Three of everything where there are brokers for them. Kafka's defaults are one for topics, which is no copy at
-    all, and three for its own, with which fewer brokers could not begin."""
+def _replication_configs(nodes: list[NodeState]) -> dict[str, str]:
+    """Three replicas if there are enough brokers. Kafka's defaults are one for topics, which tolerates no failure, and
+    three for internal topics, which need three brokers."""
     replicas = max(1, min(3, sum(each.is_broker for each in nodes)))
     in_sync = max(1, replicas - 1)
     return {
@@ -80,18 +79,18 @@ def write_properties(path: str, properties: Mapping[str, str]) -> None:
 
 
 def check_settings(settings: Mapping[str, str]) -> tuple[str, ...]:
-    """What a node will warn about. Refuses what no node can run with, and what the launcher decides itself."""
+    """Returns the warnings of the config. Rejects invalid values, and keys that the launcher sets itself."""
     for key in settings:
-        if key in _DECIDED:
+        if key in _SET_BY_UP:
             raise ConfigOverrideRejected(
-                f"--set {key} is not possible: `up` decides it and writes it to cluster.json. For a node that is "
-                "wholly your own write a server.properties and run `strandline server`"
+                f"--set {key} is not possible: `up` sets it and records it in cluster.json. To set it yourself, "
+                "write a server.properties and run `strandline server`"
             )
     if not settings:
         return ()
     from strandline.node.config import Config, InvalidConfig
 
-    # Any node will do: what differs between nodes cannot be set.
+    # Any node: the keys that differ between nodes cannot be set.
     node = NodeState(1, None, "127.0.0.1", 9092, 19092, "/data", "/data.log")
     try:
         return Config.of(node_properties(node, [node], settings), where="--set").warnings

@@ -1,8 +1,8 @@
 """A node's config: Kafka's keys from a properties file, parsed into typed, frozen slices.
 
 `Config.load` reads a server.properties, `Config.of` takes the pairs. All problems are raised together as
-`InvalidConfig`, one line each with the key, the value and the remedy. Unknown keys are kept, since DescribeConfigs lists
-them, and reported in `warnings`. The only disk access is reading that file.
+`InvalidConfig`, one line each with the key, the value and the remedy. Unknown keys are kept for DescribeConfigs
+and reported in `warnings`. The only disk access is reading that file.
 """
 
 from __future__ import annotations

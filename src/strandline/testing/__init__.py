@@ -1,4 +1,4 @@
-"""What users import in their own tests: a cluster in a `with`, and a pytest fixture.
+"""For users' tests: a cluster as a context manager, and a pytest fixture.
 
     from strandline.testing import Cluster
 
@@ -8,14 +8,14 @@
         cluster.start(2)
         cluster.wait_until_healthy()
 
-With pytest, name the plugin once in a conftest.py and ask for the fixture:
+With pytest, list the plugin in a conftest.py and use the fixture:
 
     pytest_plugins = ["strandline.testing.fixtures"]
 
     def test_orders(strandline_cluster): ...
 
-A cluster is real processes with real files on ports of their own; it is ready when the `with` begins and gone, with
-everything it stored, when it ends.
+A cluster consists of real processes with real files on free ports. It is ready when the block begins; at its end the
+processes are stopped and a temporary directory is removed.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A cluster for the length of a `with`: `launch.Cluster`, with a place to live and an end."""
+"""A cluster for tests: `launch.Cluster` as a context manager, by default in a temporary directory."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 
 
 class Cluster(launch.Cluster):
-    """Without a directory, in a temporary one; with one, what is stored stays there for the next time.
+    """With a directory the data is kept for the next start; without one it is in a temporary directory.
 
-    `nodes` are broker and controller at once; `controllers` and `brokers` are nodes that are only one of the two."""
+    `nodes` are combined nodes (broker and controller); `controllers` and `brokers` have one role."""
 
     def __init__(
         self,
@@ -32,25 +32,25 @@ class Cluster(launch.Cluster):
     ) -> None:
         self._temporary = tempfile.TemporaryDirectory(prefix="strandline-") if directory is None else None
         super().__init__(self._temporary.name if self._temporary is not None else directory or "")
-        self._asked = nodes, controllers, brokers
-        self._first_settings = settings
+        self._requested = nodes, controllers, brokers
+        self._initial_settings = settings
 
     def __enter__(self) -> Self:
-        nodes, controllers, brokers = self._asked
+        nodes, controllers, brokers = self._requested
         try:
-            self.up(nodes, controllers=controllers, brokers=brokers, port=None, settings=self._first_settings)
+            self.up(nodes, controllers=controllers, brokers=brokers, port=None, settings=self._initial_settings)
         except BaseException:
-            self._end()
+            self._shut_down()
             raise
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._end()
+        self._shut_down()
 
     def wait_until_healthy(self, timeout_seconds: float = 60.0) -> None:
-        """Until every broker is active, every partition led and fully replicated; TimeoutError says what is not."""
+        """Waits until every broker is active and every partition is fully replicated. Raises TimeoutError."""
         health = asyncio.run(self._health(int(timeout_seconds * 1000)))
         if not health.is_healthy:
             raise TimeoutError(f"after {timeout_seconds:g} s: {'; '.join(health.problems)}")
@@ -60,11 +60,11 @@ class Cluster(launch.Cluster):
         from strandline.client.settings import ClientSettings
         from strandline.runtime.world import system_world
 
-        patience = ClientSettings(api_timeout_ms=5_000, connect_timeout_ms=2_000)
-        async with Client(system_world(threads=1), self.bootstrap, patience) as client:
+        settings = ClientSettings(api_timeout_ms=5_000, connect_timeout_ms=2_000)
+        async with Client(system_world(threads=1), self.bootstrap, settings) as client:
             return await client.until_healthy(timeout_ms)
 
-    def _end(self) -> None:
+    def _shut_down(self) -> None:
         self.down()
         if self._temporary is not None:
             self._temporary.cleanup()
@@ -74,6 +74,6 @@ class Cluster(launch.Cluster):
 def running_cluster(
     directory: str | PathLike[str] | None = None, *, nodes: int | None = None, settings: Mapping[str, str] | None = None
 ) -> Iterator[Cluster]:
-    """`with Cluster(…)`, by its older name."""
+    """The older name of `with Cluster(…)`."""
     with Cluster(directory, nodes=nodes, settings=settings) as cluster:
         yield cluster

@@ -1,6 +1,6 @@
 """A pytest plugin: `pytest_plugins = ["strandline.testing.fixtures"]` in a conftest.py.
 
-`strandline_cluster` is one cluster for the whole test session, started by the first test that asks for it. Override
+`strandline_cluster` is one cluster for the whole test session, started by the first test that uses it. Override
 `strandline_nodes` or `strandline_settings` in your own conftest.py to start it with more nodes or other settings.
 """
 

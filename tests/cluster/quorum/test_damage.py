@@ -58,13 +58,13 @@ def damaged(cluster: Cluster, damage: Damage) -> Iterator[NodeState]:
 
 def refused(cluster: Cluster, victim: NodeState) -> str:
     """Why it does not start, in one line; the others run and write meanwhile."""
-    with pytest.raises(NodesExited) as died:
+    with pytest.raises(NodesExited) as exited:
         cluster.start(victim.id)
-    assert "Traceback" not in str(died.value)
+    assert "Traceback" not in str(exited.value)
     others = [node for node in cluster.nodes if node.id != victim.id]
     assert [node.id for node in cluster.running()] == [node.id for node in others]
     create_topic(others[0].endpoint, f"without-{victim.id}-{len(topics(others[0].endpoint))}", 1, 2)
-    return next(line for line in died.value.died[0].reason.splitlines() if "the node stops" in line)
+    return next(line for line in exited.value.exited[0].reason.splitlines() if "the node stops" in line)
 
 
 def newest(suffix: str) -> Callable[[Path], Path]:

@@ -21,7 +21,7 @@ from strandline.launch import processes
 from strandline.launch.cluster_state import ClusterState, NodeState, Roles
 from strandline.launch.formatting import format_node
 from strandline.launch.ports import random_free_port
-from strandline.launch.readiness import answers
+from strandline.launch.readiness import responds
 from strandline.launch.server_properties import node_properties, write_properties
 
 Who = Literal["ours", "kafka"]
@@ -81,7 +81,7 @@ class Member:
         if self.node.is_broker:
             return brokers <= live_brokers(self.address)
         assert self.node.controller_port is not None
-        return answers(self.node.host, self.node.controller_port)
+        return responds(self.node.host, self.node.controller_port)
 
     def terminate(self) -> None:
         if self._process is not None:

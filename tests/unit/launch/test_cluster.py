@@ -1,4 +1,4 @@
-"""What a launcher decides before it starts anything; starting real nodes is tried in tests/cluster."""
+"""The decisions of a launcher before it starts processes; tests/cluster starts real nodes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from strandline.launch.errors import (
 
 
 def prepared(directory: Path, pid: int | None = None) -> tuple[Cluster, NodeState]:
-    """A directory in which `up` has made a node before, and which nothing runs in."""
+    """A directory in which `up` has created a node that is not running."""
     cluster = Cluster(directory)
     data = str(directory / "node-1")
     node = NodeState(1, pid, "127.0.0.1", 1, 2, data, f"{data}.log")
@@ -30,21 +30,21 @@ def prepared(directory: Path, pid: int | None = None) -> tuple[Cluster, NodeStat
     return cluster, node
 
 
-def test_an_emptied_disk_is_never_formatted_again(tmp_path: Path) -> None:
+def test_an_emptied_directory_is_never_formatted_again(tmp_path: Path) -> None:
     cluster, node = prepared(tmp_path)
-    with pytest.raises(DataDirectoryEmpty, match="Formatting it again as it was would let it forget"):
+    with pytest.raises(DataDirectoryEmpty, match="not formatted again as the same voter"):
         cluster.up()
     assert not os.path.exists(node.data)
 
 
-def test_a_pid_that_belongs_to_a_stranger_is_no_node(tmp_path: Path) -> None:
+def test_a_pid_of_another_program_is_not_a_node(tmp_path: Path) -> None:
     cluster, node = prepared(tmp_path, pid=os.getpid())
     assert cluster.running() == []
     assert not processes.is_node(os.getpid(), node.properties)
     assert not processes.is_node(None, node.properties)
 
 
-def test_a_process_is_recognised_by_the_file_it_was_started_with() -> None:
+def test_a_node_process_is_recognised_by_its_properties_file() -> None:
     mine = Path("/proc/self/cmdline")
     if not mine.exists():
         pytest.skip("no /proc on this platform")
@@ -53,44 +53,44 @@ def test_a_process_is_recognised_by_the_file_it_was_started_with() -> None:
     assert not processes.is_node(os.getpid(), "/no/such/server.properties")
 
 
-def test_down_on_what_is_not_running_writes_nothing_and_stops_nothing(tmp_path: Path) -> None:
+def test_down_without_running_nodes_changes_nothing(tmp_path: Path) -> None:
     cluster, _ = prepared(tmp_path)
     before = (tmp_path / "cluster.json").read_bytes()
     assert cluster.down() == []
     assert (tmp_path / "cluster.json").read_bytes() == before
 
 
-def test_two_launchers_do_not_work_on_one_directory(tmp_path: Path) -> None:
+def test_only_one_launcher_at_a_time_uses_a_directory(tmp_path: Path) -> None:
     cluster, _ = prepared(tmp_path)
     with open(tmp_path / ".up.lock", "w") as other:
         fcntl.flock(other, fcntl.LOCK_EX)
-        with pytest.raises(DirectoryLocked, match="is at work in"):
+        with pytest.raises(DirectoryLocked, match="is using"):
             cluster.up()
 
 
 @pytest.mark.parametrize(
-    ("content", "told"),
+    ("content", "message"),
     [
         ("", "it has no version"),
         ("version=x", "version is 'x', not a number"),
         ("version=1\nnode.id=one", "node.id is 'one'"),
     ],
 )
-def test_a_damaged_identity_is_told_in_words(tmp_path: Path, content: str, told: str) -> None:
+def test_an_invalid_meta_properties_is_reported_with_its_problem(tmp_path: Path, content: str, message: str) -> None:
     (tmp_path / "node-1").mkdir()
     (tmp_path / "node-1" / "meta.properties").write_text(content)
-    with pytest.raises(LaunchError) as refused:
+    with pytest.raises(LaunchError) as error:
         Cluster(tmp_path).up()
-    assert told in str(refused.value) and "int()" not in str(refused.value)
+    assert message in str(error.value) and "int()" not in str(error.value)
 
 
-def test_a_setting_that_no_node_can_run_with_is_refused_before_anything_is_written(tmp_path: Path) -> None:
+def test_an_invalid_config_is_rejected_before_anything_is_written(tmp_path: Path) -> None:
     with pytest.raises(ConfigOverrideRejected, match=r"num\.partitions"):
         Cluster(tmp_path / "new").up(settings={"num.partitions": "many"})
     assert list(tmp_path.iterdir()) == []
 
 
-def test_what_a_node_will_warn_about_is_said_at_the_terminal_too(tmp_path: Path) -> None:
+def test_config_warnings_of_a_node_are_printed(tmp_path: Path) -> None:
     said: list[str] = []
     _, node = prepared(tmp_path)
     with pytest.raises(DataDirectoryEmpty):
@@ -99,7 +99,7 @@ def test_what_a_node_will_warn_about_is_said_at_the_terminal_too(tmp_path: Path)
     assert not os.path.exists(node.data)
 
 
-def test_the_end_of_a_log_tells_why_a_node_died(tmp_path: Path) -> None:
+def test_the_end_of_the_log_explains_the_exit_of_a_node(tmp_path: Path) -> None:
     log = tmp_path / "node.log"
     log.write_text("old start\n")
     since = log.stat().st_size

@@ -35,7 +35,7 @@ def test_the_file_has_exactly_the_keys_that_scripts_rely_on(tmp_path: Path) -> N
     assert [each["roles"] for each in content["nodes"]] == [["broker", "controller"]] * 2
 
 
-def test_a_controller_has_no_port_for_clients_and_is_no_bootstrap(tmp_path: Path) -> None:
+def test_a_controller_has_no_broker_port_and_is_not_a_bootstrap_server(tmp_path: Path) -> None:
     broker = NodeState(1, None, "127.0.0.1", 9092, None, "/data/node-1", "/data/log", BROKER)
     controller = NodeState(2, None, "127.0.0.1", None, 9093, "/data/node-2", "/data/log", CONTROLLER)
     write_state(str(tmp_path), ClusterState("c", [broker, controller]))
@@ -45,7 +45,7 @@ def test_a_controller_has_no_port_for_clients_and_is_no_bootstrap(tmp_path: Path
     assert read_state(str(tmp_path)) == ClusterState("c", [broker, controller])
 
 
-def test_a_file_from_before_roles_is_of_nodes_that_are_both(tmp_path: Path) -> None:
+def test_a_file_without_roles_is_of_combined_nodes(tmp_path: Path) -> None:
     write_state(str(tmp_path), ClusterState("c", [node(1)]))
     content = json.loads((tmp_path / "cluster.json").read_text())
     del content["nodes"][0]["roles"]
@@ -53,7 +53,7 @@ def test_a_file_from_before_roles_is_of_nodes_that_are_both(tmp_path: Path) -> N
     assert read_state(str(tmp_path)) == ClusterState("c", [node(1)])
 
 
-def test_what_was_written_is_read_back(tmp_path: Path) -> None:
+def test_a_written_state_is_read_back(tmp_path: Path) -> None:
     state = ClusterState("c", [node(1, pid=7)])
     write_state(str(tmp_path), state)
     assert read_state(str(tmp_path)) == state
@@ -80,14 +80,14 @@ def test_a_directory_without_the_file_has_no_cluster(tmp_path: Path) -> None:
         '"data": "d", "log": "l", "roles": ["broker"]}]}',
     ],
 )
-def test_a_damaged_file_is_refused_rather_than_written_over(tmp_path: Path, content: str) -> None:
+def test_a_damaged_file_is_an_error_and_not_overwritten(tmp_path: Path, content: str) -> None:
     (tmp_path / "cluster.json").write_text(content)
-    with pytest.raises(StateUnreadable, match="restore it from a copy") as refused:
+    with pytest.raises(StateUnreadable, match="restore it from a copy") as error:
         read_state(str(tmp_path))
-    assert not any(word in str(refused.value) for word in ("Error", "indices", "char 0"))
+    assert not any(word in str(error.value) for word in ("Error", "indices", "char 0"))
 
 
-def test_a_file_where_a_directory_should_be_is_told_in_words(tmp_path: Path) -> None:
+def test_a_file_in_place_of_the_directory_is_reported(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(StateUnreadable, match="Not a directory; choose another --data"):
         read_state(str(tmp_path / "file"))

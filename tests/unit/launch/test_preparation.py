@@ -1,4 +1,4 @@
-"""Which nodes a directory gets, and that each of them is formatted once."""
+"""The nodes of a directory are planned, and each is formatted once."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from strandline.launch.cluster_state import (
     write_state,
 )
 from strandline.launch.errors import ClusterIdMismatch, DataDirectoryEmpty, NotReplaceable, PortInUse
-from strandline.launch.ports import LENT_FROM, random_free_port
-from strandline.launch.preparation import Prepared, check, prepare, replace
+from strandline.launch.ports import FIRST_EPHEMERAL_PORT, random_free_port
+from strandline.launch.preparation import Prepared, check_startable, prepare, replace
 from strandline.launch.topology import Topology
 from strandline.node.meta_properties import MetaProperties, read_meta_properties
 from strandline.raft.disk.snapshots import read_snapshot
@@ -50,7 +50,7 @@ def files(directory: Path) -> dict[Path, bytes]:
     return {path: path.read_bytes() for path in sorted(directory.rglob("*")) if path.is_file()}
 
 
-def test_three_nodes_know_each_other_as_voters_by_address_and_directory(tmp_path: Path) -> None:
+def test_three_nodes_have_the_same_initial_voter_set(tmp_path: Path) -> None:
     state = prepared(tmp_path, nodes=3).state
     assert [(node.id, node.roles) for node in state.nodes] == [(1, COMBINED), (2, COMBINED), (3, COMBINED)]
     assert len({port for node in state.nodes for port in node.ports}) == 6
@@ -61,7 +61,7 @@ def test_three_nodes_know_each_other_as_voters_by_address_and_directory(tmp_path
         assert [(name, at.port) for name, at in voter.listeners] == [("CONTROLLER", node.controller_port)]
 
 
-def test_brokers_come_first_and_only_controllers_are_voters(tmp_path: Path) -> None:
+def test_brokers_have_the_first_ids_and_only_controllers_are_voters(tmp_path: Path) -> None:
     state = prepared(tmp_path, controllers=3, brokers=2).state
     assert [node.roles for node in state.nodes] == [BROKER, BROKER, CONTROLLER, CONTROLLER, CONTROLLER]
     assert [first_voters(node) is None for node in state.nodes] == [True, True, False, False, False]
@@ -69,7 +69,7 @@ def test_brokers_come_first_and_only_controllers_are_voters(tmp_path: Path) -> N
     assert voters is not None and [voter.id for voter in voters.voters] == [3, 4, 5]
 
 
-def test_the_ports_are_the_free_ones_from_the_one_given(tmp_path: Path) -> None:
+def test_ports_are_the_next_free_ones_from_the_given_one(tmp_path: Path) -> None:
     start = random_free_port("127.0.0.1")
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", start))
@@ -86,7 +86,7 @@ def test_preparing_again_changes_nothing(tmp_path: Path) -> None:
     assert files(tmp_path) == before
 
 
-def test_whoever_comes_later_has_no_vote_and_a_directory_of_its_own(tmp_path: Path) -> None:
+def test_a_node_added_later_is_an_observer_with_a_new_directory_id(tmp_path: Path) -> None:
     before = prepared(tmp_path, nodes=1).state
     after = prepared(tmp_path, nodes=3)
     assert [node.id for node in after.joining] == [2, 3]
@@ -95,7 +95,7 @@ def test_whoever_comes_later_has_no_vote_and_a_directory_of_its_own(tmp_path: Pa
     assert after.state.nodes[0] == before.nodes[0]
 
 
-def test_an_interruption_is_made_good_with_the_same_ids_ports_and_voters(tmp_path: Path) -> None:
+def test_an_interrupted_preparation_continues_with_the_same_ids_ports_and_voters(tmp_path: Path) -> None:
     whole = prepared(tmp_path, nodes=3).state
     voters = first_voters(whole.nodes[0])
     # As if we had been killed after the first node was formatted, before the list was written.
@@ -109,7 +109,7 @@ def test_an_interruption_is_made_good_with_the_same_ids_ports_and_voters(tmp_pat
     assert "planned" not in json.loads((tmp_path / "cluster.json").read_text())
 
 
-def test_a_list_that_was_lost_makes_no_new_voters_of_what_is_left(tmp_path: Path) -> None:
+def test_without_cluster_json_existing_directories_keep_their_voters(tmp_path: Path) -> None:
     before = prepared(tmp_path, nodes=3).state
     kept = identity(before.nodes[0])
     (tmp_path / "cluster.json").unlink()
@@ -121,16 +121,16 @@ def test_a_list_that_was_lost_makes_no_new_voters_of_what_is_left(tmp_path: Path
     assert identity(after.nodes[2]).directory_id == forgotten
 
 
-def test_an_emptied_disk_is_refused_with_the_way_back(tmp_path: Path) -> None:
+def test_an_emptied_directory_is_rejected_with_a_remedy(tmp_path: Path) -> None:
     state = prepared(tmp_path, nodes=3).state
     shutil.rmtree(state.nodes[1].data)
-    with pytest.raises(DataDirectoryEmpty) as refused:
-        check(state.nodes[1], state, {}, str(tmp_path))
-    assert "--replace 2" in str(refused.value) and "quorum remove 2" in str(refused.value)
+    with pytest.raises(DataDirectoryEmpty) as error:
+        check_startable(state.nodes[1], state, {}, str(tmp_path))
+    assert "--replace 2" in str(error.value) and "quorum remove 2" in str(error.value)
     assert not Path(state.nodes[1].data).exists()
 
 
-def test_a_replaced_node_is_nobody_that_was_there_before(tmp_path: Path) -> None:
+def test_a_replaced_node_has_a_new_directory_id_and_no_vote(tmp_path: Path) -> None:
     state = prepared(tmp_path, nodes=3).state
     before = identity(state.nodes[1])
     shutil.rmtree(state.nodes[1].data)
@@ -141,9 +141,9 @@ def test_a_replaced_node_is_nobody_that_was_there_before(tmp_path: Path) -> None
     assert read_state(str(tmp_path)) == state
 
 
-def test_only_what_is_lost_is_replaced_and_only_where_others_remember(tmp_path: Path) -> None:
+def test_only_an_empty_node_is_replaced_and_only_with_other_controllers(tmp_path: Path) -> None:
     state = prepared(tmp_path, nodes=1).state
-    with pytest.raises(NotReplaceable, match="only a node whose disk is empty"):
+    with pytest.raises(NotReplaceable, match="only a node with an empty directory"):
         replace(state.nodes[0], state, {})
     shutil.rmtree(state.nodes[0].data)
     with pytest.raises(NotReplaceable, match="the only controller"):
@@ -151,31 +151,31 @@ def test_only_what_is_lost_is_replaced_and_only_where_others_remember(tmp_path: 
 
 
 @pytest.mark.parametrize("port", [9092, 29092, 45092])
-def test_controllers_listen_where_the_operating_system_lends_no_ports(tmp_path: Path, port: int) -> None:
+def test_controller_ports_are_not_ephemeral_ports(tmp_path: Path, port: int) -> None:
     state = prepare(str(tmp_path), Topology(nodes=2), port, {}).state
     for node in state.nodes:
-        assert node.controller_port is not None and node.controller_port < max(LENT_FROM, port)
+        assert node.controller_port is not None and node.controller_port < max(FIRST_EPHEMERAL_PORT, port)
 
 
-def test_a_directory_of_another_cluster_is_not_started(tmp_path: Path) -> None:
+def test_a_node_with_a_directory_of_another_cluster_is_not_started(tmp_path: Path) -> None:
     state = prepared(tmp_path, nodes=1).state
     (node,) = state.nodes
-    check(node, state, {}, str(tmp_path))
+    check_startable(node, state, {}, str(tmp_path))
     meta = Path(node.data, "meta.properties")
     meta.write_text(meta.read_text().replace(state.cluster_id, "AAAAAAAAAAAAAAAAAAAAAg"))
     with pytest.raises(
-        ClusterIdMismatch, match=f"node 1 is of cluster {state.cluster_id}, but .* AAAAAAAAAAAAAAAAAAAAAg"
+        ClusterIdMismatch, match=f"node 1 belongs to cluster {state.cluster_id}, but .* AAAAAAAAAAAAAAAAAAAAAg"
     ):
-        check(node, state, {}, str(tmp_path))
+        check_startable(node, state, {}, str(tmp_path))
 
 
-def test_a_port_is_waited_for_only_after_a_process_that_was_killed(tmp_path: Path) -> None:
+def test_only_the_port_of_a_killed_process_is_waited_for(tmp_path: Path) -> None:
     state = prepared(tmp_path, nodes=1).state
     (node,) = state.nodes
     with socket.create_server((node.host, node.port or 0)) as dying:
         with pytest.raises(PortInUse):
-            check(node, state, {}, str(tmp_path))
+            check_startable(node, state, {}, str(tmp_path))
         node.pid = 1
         threading.Timer(0.05, dying.close).start()
-        check(node, state, {}, str(tmp_path))
+        check_startable(node, state, {}, str(tmp_path))
         assert dying.fileno() == -1

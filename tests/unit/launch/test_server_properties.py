@@ -16,7 +16,7 @@ def node(number: int) -> NodeState:
     return NodeState(number, None, "127.0.0.1", 9091 + number, 19091 + number, f"/data/node-{number}", "/data/log")
 
 
-def test_one_node_keeps_one_copy_and_three_keep_three() -> None:
+def test_the_replication_factor_is_the_number_of_brokers_up_to_three() -> None:
     alone = node_properties(node(1), [node(1)], {})
     several = node_properties(node(2), [node(number) for number in range(1, 5)], {})
     assert (alone["offsets.topic.replication.factor"], alone["transaction.state.log.min.isr"]) == ("1", "1")
@@ -25,7 +25,7 @@ def test_one_node_keeps_one_copy_and_three_keep_three() -> None:
     assert (alone["default.replication.factor"], several["default.replication.factor"]) == ("1", "3")
 
 
-def test_brokers_and_controllers_listen_where_they_are_needed_and_a_node_accepts_it() -> None:
+def test_brokers_and_controllers_get_the_listeners_of_their_roles() -> None:
     broker = NodeState(1, None, "127.0.0.1", 9092, None, "/data/node-1", "/data/log", BROKER)
     controller = NodeState(2, None, "127.0.0.1", None, 9093, "/data/node-2", "/data/log", CONTROLLER)
     for each, roles, listeners in (
@@ -40,7 +40,7 @@ def test_brokers_and_controllers_listen_where_they_are_needed_and_a_node_accepts
         assert properties["offsets.topic.replication.factor"] == "2"
 
 
-def test_settings_have_the_last_word_and_the_node_accepts_them() -> None:
+def test_settings_override_the_properties_of_the_launcher() -> None:
     properties = node_properties(node(1), [node(1)], {"num.partitions": "7", "default.replication.factor": "2"})
     config = Config.of(properties)
     assert (config.node.node_id, config.log_dirs) == (1, ("/data/node-1",))
@@ -48,12 +48,12 @@ def test_settings_have_the_last_word_and_the_node_accepts_them() -> None:
 
 
 @pytest.mark.parametrize("key", ["listeners", "node.id", "process.roles", "controller.quorum.voters"])
-def test_what_the_launcher_decides_cannot_be_set(key: str) -> None:
+def test_keys_that_the_launcher_sets_cannot_be_overridden(key: str) -> None:
     with pytest.raises(LaunchError, match="strandline server"):
         check_settings({"num.partitions": "1", key: "x"})
 
 
-def test_the_file_reads_back_as_it_was_meant(tmp_path: Path) -> None:
+def test_the_written_file_is_parsed_back(tmp_path: Path) -> None:
     path = str(tmp_path / "server.properties")
     properties = {"a.b": " leading blank", "path": "C:\\data", "text": "über\n#zwei"}
     write_properties(path, properties)
@@ -61,6 +61,6 @@ def test_the_file_reads_back_as_it_was_meant(tmp_path: Path) -> None:
     assert Path(path).read_text().startswith("# Written by `strandline up`")
 
 
-def test_the_vote_is_kept_where_the_metadata_log_is() -> None:
+def test_the_metadata_directory_follows_metadata_log_dir() -> None:
     assert metadata_directory({"log.dirs": "/a, /b"}) == "/a"
     assert metadata_directory({"log.dirs": "/a,/b", "metadata.log.dir": "/m"}) == "/m"

@@ -15,7 +15,7 @@ def present(*roles: Roles) -> list[NodeState]:
 
 
 @pytest.mark.parametrize(
-    ("asked", "there", "added"),
+    ("requested", "existing", "added"),
     [
         (Topology(), [], [COMBINED]),
         (Topology(nodes=3), [], [COMBINED] * 3),
@@ -35,14 +35,14 @@ def present(*roles: Roles) -> list[NodeState]:
         (Topology(controllers=2, brokers=2), [BROKER, CONTROLLER], [BROKER, CONTROLLER]),
     ],
 )
-def test_what_is_missing_is_added_and_nothing_is_taken_away(
-    asked: Topology, there: list[Roles], added: list[Roles]
+def test_missing_nodes_are_added_and_none_are_removed(
+    requested: Topology, existing: list[Roles], added: list[Roles]
 ) -> None:
-    assert asked.missing(present(*there)) == added
+    assert requested.missing(present(*existing)) == added
 
 
 @pytest.mark.parametrize(
-    ("asked", "there", "told"),
+    ("requested", "existing", "message"),
     [
         (Topology(controllers=3), [], "--brokers N"),
         (Topology(brokers=3), [], "--controllers N"),
@@ -50,17 +50,19 @@ def test_what_is_missing_is_added_and_nothing_is_taken_away(
         (Topology(nodes=3), [BROKER, CONTROLLER], "--brokers and --controllers"),
     ],
 )
-def test_what_cannot_be_is_refused_with_what_can(asked: Topology, there: list[Roles], told: str) -> None:
-    with pytest.raises(InvalidTopology, match=told):
-        asked.missing(present(*there))
+def test_an_invalid_topology_is_rejected_with_a_remedy(
+    requested: Topology, existing: list[Roles], message: str
+) -> None:
+    with pytest.raises(InvalidTopology, match=message):
+        requested.missing(present(*existing))
 
 
-def test_the_two_ways_to_ask_exclude_each_other() -> None:
-    with pytest.raises(InvalidTopology, match="either the one or the others"):
+def test_combined_and_separate_options_exclude_each_other() -> None:
+    with pytest.raises(InvalidTopology, match="either --nodes, or"):
         Topology(nodes=3, brokers=1)
 
 
-def test_a_cluster_that_is_larger_than_asked_for_is_told_of() -> None:
+def test_a_cluster_larger_than_requested_is_reported() -> None:
     assert Topology(nodes=1).surplus(present(COMBINED, COMBINED)) == ["2 nodes, not 1"]
     assert Topology(nodes=2).surplus(present(COMBINED, COMBINED)) == []
     assert Topology(controllers=1, brokers=1).surplus(present(BROKER, BROKER, CONTROLLER)) == ["2 brokers, not 1"]
