@@ -53,8 +53,8 @@ def produce_request(partitions: int, size: int, *, by_name: bool = False) -> Pro
 
 
 def produce_response(partitions: int) -> ProduceResponse:
-    answers = [PartitionProduceResponse(index, 0, 100, -1, 0) for index in range(partitions)]
-    return ProduceResponse([TopicProduceResponse(topic_id=TOPIC_ID, partition_responses=answers)])
+    responses = [PartitionProduceResponse(index, 0, 100, -1, 0) for index in range(partitions)]
+    return ProduceResponse([TopicProduceResponse(topic_id=TOPIC_ID, partition_responses=responses)])
 
 
 def fetch_request(partitions: int) -> FetchRequest:

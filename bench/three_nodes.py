@@ -97,7 +97,7 @@ class ThreeNodes:
         found: list[int] = []
 
         def is_found() -> bool:
-            # Asked at the controllers: a broker of Kafka may keep forwarding to a controller that has lost leadership.
+            # Sent to the controllers: a broker of Kafka may keep forwarding to a controller that has lost leadership.
             for node_id in self.processes:
                 try:
                     found.append(self.requests.quorum_leader(self.nodes[node_id].controller_endpoint))

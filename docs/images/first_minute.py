@@ -1,4 +1,4 @@
-"""Makes first-minute.svg: runs the README's commands on a terminal and draws what they print.
+"""Creates first-minute.svg: runs the README's commands on a terminal and draws their output.
 
 PYTHONPATH=src .venv/bin/python docs/images/first_minute.py
 """
@@ -28,7 +28,7 @@ COMMANDS = [
 
 
 def on_a_terminal(command: str, directory: str) -> str:
-    """What a person would see: the command has a terminal of 100 columns as its output."""
+    """The output of the command on a terminal of 100 columns."""
     leader, follower = pty.openpty()
     environment = {**os.environ, "COLUMNS": "100", "TERM": "xterm-256color"}
     with subprocess.Popen(
@@ -56,7 +56,7 @@ def main() -> None:
         for command in COMMANDS:
             console.print(Text.assemble(("$ ", "bold green"), (command, "bold")))
             console.print(Text.from_ansi(on_a_terminal(command, directory)))
-    # Without the fonts that rich would fetch from elsewhere: the reader's own monospace will do.
+    # Without the fonts that rich would load from the web: the viewer's monospace font is used.
     svg = re.sub(r"@font-face \{.*?\}", "", console.export_svg(title="Strandline: the first minute"), flags=re.DOTALL)
     svg = re.sub(r"<!--.*?-->", "", svg).replace("Fira Code, monospace", "monospace")
     (REPOSITORY / "docs/images/first-minute.svg").write_text(svg)

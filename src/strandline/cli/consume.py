@@ -229,12 +229,12 @@ async def _resolved(
                 listed = await _listed(client, partitions, max(0, timestamp_ms), read_committed)
                 return {each: ends[each] if offset < 0 else offset for each, offset in listed.items()}
 
-    begin = await found(offsets.start)
+    first = await found(offsets.start)
     stop = None if offsets.end is None else await found(offsets.end)
     return {
         each: PartitionRange(
-            start=min(max(begin[each], starts[each]), ends[each]),
-            floor=begin[each],
+            start=min(max(first[each], starts[each]), ends[each]),
+            floor=first[each],
             end=None if stop is None else min(stop[each], ends[each]),
         )
         for each in partitions

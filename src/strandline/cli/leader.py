@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from strandline.cli.errors import CommandFailed, UsageError
 from strandline.cli.options import add_client_options, add_json_option
 from strandline.cli.output import hint, print_json, print_table
-from strandline.cli.partition_arguments import WORDS, named_topics
+from strandline.cli.partition_arguments import PARTITIONS_METAVAR, named_topics
 from strandline.cli.with_client import with_client
 from strandline.model.errors import ErrorCode
 
@@ -37,7 +37,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
-    elect.add_argument("words", metavar=WORDS, nargs="*", help="topics, or some of their partitions")
+    elect.add_argument("words", metavar=PARTITIONS_METAVAR, nargs="*", help="topics, or some of their partitions")
     elect.add_argument("--all", action="store_true", help="every partition of the cluster")
     kind = elect.add_mutually_exclusive_group()
     kind.add_argument("--preferred", action="store_true", help="the preferred replica, if it is in sync (default)")
@@ -53,7 +53,7 @@ def run_elect(arguments: argparse.Namespace) -> int:
     from strandline.client.admin.elections import Election
 
     if bool(arguments.words) == arguments.all:
-        raise UsageError(f"give {WORDS}, or --all")
+        raise UsageError(f"give {PARTITIONS_METAVAR}, or --all")
     election = Election.UNCLEAN if arguments.unclean else Election.PREFERRED
 
     async def work(client: Client) -> dict[TopicPartition, KafkaError | None]:

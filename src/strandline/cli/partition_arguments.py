@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from strandline.client.client import Client
     from strandline.client.core.descriptions import TopicDescription
 
-WORDS = "TOPIC[:P,…]"
+PARTITIONS_METAVAR = "TOPIC[:P,…]"
 
 
 def parse_partitions(words: list[str]) -> dict[str, list[int] | None]:

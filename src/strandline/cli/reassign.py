@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from strandline.cli.errors import CommandFailed, UsageError
 from strandline.cli.options import add_client_options, add_json_option
 from strandline.cli.output import hint, print_json, print_table
-from strandline.cli.partition_arguments import WORDS, named_topics, parse_brokers
+from strandline.cli.partition_arguments import PARTITIONS_METAVAR, named_topics, parse_brokers
 from strandline.cli.reassignment_run import ReassignmentRun
 from strandline.cli.with_client import with_client
 from strandline.model.ids import TopicPartition
@@ -39,7 +39,7 @@ examples:
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.epilog = HELP
-    parser.add_argument("words", metavar=WORDS, nargs="*", help="topics, or some of their partitions")
+    parser.add_argument("words", metavar=PARTITIONS_METAVAR, nargs="*", help="topics, or some of their partitions")
     parser.add_argument("--to", metavar="ID,…", help="the brokers, one replica on each")
     action = parser.add_mutually_exclusive_group()
     action.add_argument("--file", metavar="PLAN", help="carry out this plan (- for standard input)")
@@ -66,7 +66,7 @@ def run(arguments: argparse.Namespace) -> int:
             raise UsageError("--file cannot be combined with topics or --to")
         return _run_moves(arguments, parse_plan(_read(arguments.file), arguments.file))
     if not arguments.words or not arguments.to:
-        raise UsageError(f"give {WORDS} and --to ID,…, or --file, --status, --cancel, --generate")
+        raise UsageError(f"give {PARTITIONS_METAVAR} and --to ID,…, or --file, --status, --cancel, --generate")
     return _run_moves(arguments, None)
 
 
@@ -183,7 +183,7 @@ def _run_status(arguments: argparse.Namespace) -> int:
 
 def _run_cancel(arguments: argparse.Namespace) -> int:
     if not arguments.words and not arguments.all:
-        raise UsageError(f"give {WORDS}, or --all")
+        raise UsageError(f"give {PARTITIONS_METAVAR}, or --all")
 
     async def work(client: Client) -> list[TopicPartition]:
         named = None

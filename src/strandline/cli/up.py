@@ -103,11 +103,11 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _warn_of_kept_ports(before: ClusterState, asked: int) -> None:
+def _warn_of_kept_ports(before: ClusterState, requested: int) -> None:
     """A node keeps its ports, because clients and other nodes know it by them."""
-    if before.nodes and asked not in [port for node in before.nodes for port in node.ports]:
+    if before.nodes and requested not in [port for node in before.nodes for port in node.ports]:
         kept = ", ".join(f"node {node.id} on {node.ports[0]}" for node in before.nodes)
-        hint(f"--port {asked} is ignored: nodes keep the ports that cluster.json lists ({kept})")
+        hint(f"--port {requested} is ignored: nodes keep the ports that cluster.json lists ({kept})")
 
 
 def _announce(cluster: Cluster, started: list[NodeState], seconds: float, arguments: argparse.Namespace) -> None:
