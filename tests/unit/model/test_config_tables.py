@@ -92,7 +92,7 @@ def test_keys_in_other_units_stand_in_for_each_other() -> None:
         ({"min.compaction.lag.ms": "5000", "max.compaction.lag.ms": "4000"}, "greater than max.compaction.lag.ms"),
         ({"leader.replication.throttled.replicas": "0-101"}, "partition:broker"),
         ({"remote.storage.enable": "true"}, "not available"),
-        ({"retention.msec": "5"}, "is not a key of topics"),
+        ({"retention.msec": "5"}, "is not a topic config"),
     ],
 )
 def test_a_topic_cannot_have_this(configs: dict[str, str], why: str) -> None:
@@ -157,7 +157,7 @@ def test_dynamic_values_of_brokers_are_checked() -> None:
         ({"streams.num.standby.replicas": "3"}, r"at most group\.streams\.max\.standby\.replicas \(2\)"),
         ({"share.auto.offset.reset": "by_duration:soon"}, "by_duration"),
         ({"share.auto.offset.reset": "by_duration:P"}, "by_duration"),
-        ({"retention.ms": "1"}, "is not a key of groups"),
+        ({"retention.ms": "1"}, "is not a group config"),
     ],
 )
 def test_a_group_cannot_have_this(configs: dict[str, str], why: str) -> None:
@@ -187,7 +187,7 @@ def test_a_group_can_have_ordinary_configurations() -> None:
         ({"match": "client_id"}, "name=pattern"),
         ({"match": "shoe_size=4.*"}, "name=pattern"),
         ({"match": "client_id=["}, "not a regular expression"),
-        ({"metric": "x"}, "is not a key"),
+        ({"metric": "x"}, "is not a client metrics config"),
     ],
 )
 def test_a_metrics_subscription_cannot_have_this(configs: dict[str, str], why: str) -> None:

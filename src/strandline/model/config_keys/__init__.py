@@ -1,1 +1,2 @@
-"""Every broker key of Kafka 4.3, one module per subject; `model/config_keys/broker` puts them into one table."""
+"""Kafka 4.3's config keys. The tables are in `broker`, `topic` and `group`; broker keys are declared in a module per
+subject."""

@@ -1,4 +1,4 @@
-"""How host:port, id@host:port and id@host:port:directory are written in configuration values.
+"""Addresses in config values: host:port and id@host:port.
 
 Used by the rules of the quorum's keys, by `node/config`, and by `node/storage` for initial controllers.
 """

@@ -1,8 +1,9 @@
-"""Every key that a broker or controller can be configured with, and what may change while it runs.
+"""The keys of brokers and controllers, and which of them may change while a node runs.
 
-`BROKER_KEYS` is Kafka's table, put together from `model/config_keys`. `OWN_KEYS` are Strandline's own,
-prefixed so that they are never taken for Kafka's, and described only where a file sets them. Callers:
-`node/config` (files), `controller/configs` (alterations), `metadata/effective_configs` (descriptions).
+`BROKER_KEYS` are Kafka's, collected from the modules of this package. `OWN_KEYS` are Strandline's own, with a prefix
+that Kafka does not use; they are described only where a file sets them. Callers: `node/config` (files),
+`controller/configs` (dynamic configs), `metadata/effective_configs` (descriptions), and the typed slices of config
+(defaults).
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ BROKER_KEYS: Final[Mapping[str, ConfigKey]] = by_name(
     for key in subject.KEYS
 )
 
-# Throttles exist only as dynamic configurations, and are described only where they are set.
+# Throttles exist only as dynamic configs, and are described only where they are set.
 THROTTLE_KEYS: Final[Mapping[str, ConfigKey]] = by_name(
     (
         long(
@@ -83,41 +84,41 @@ OWN_KEYS: Final[Mapping[str, ConfigKey]] = by_name(
         integer(
             "strandline.parked.max.requests",
             20_000,
-            "Requests that may wait for replicas or for records before connections fall back to one at a time.",
+            "Requests that may wait for replicas or records before a connection is limited to one request at a time.",
             at_least=1,
         ),
         long(
             "strandline.parked.max.bytes",
             268_435_456,
-            "Bytes of waiting requests before connections fall back to one at a time.",
+            "Bytes of waiting requests before a connection is limited to one request at a time.",
             at_least=1,
         ),
         integer(
             "strandline.connection.max.pipelined.requests",
             10,
-            "Requests of one connection that may be begun before the first is answered.",
+            "Requests of one connection that may be in progress at the same time.",
             at_least=1,
         ),
         integer(
             "strandline.frame.timeout.ms",
             30_000,
-            "How long a request may take to arrive once it has begun, on top of a second for every 64 KiB.",
+            "How long a request may take to arrive after its first byte, plus a second for every 64 KiB.",
             at_least=1,
         ),
         boolean(
             "strandline.metrics.page.enable",
             True,
-            "Whether a listener shows the node's metrics to whoever asks it in HTTP (GET /metrics).",
+            "Whether listeners serve the node's metrics over HTTP (GET /metrics).",
         ),
         boolean(
             "strandline.broker.death.detection.enable",
             True,
-            "Whether a broker that is gone without goodbye and refuses dials is fenced before its session ends.",
+            "Whether a broker whose connection closed and that refuses probes is fenced before its session times out.",
         ),
     )
 )
 
-# Keys in order of precedence that say the same thing in different units.
+# Keys for the same value in different units, in order of precedence.
 _SAME_MEANING: Final = (
     ("log.roll.ms", "log.roll.hours"),
     ("log.roll.jitter.ms", "log.roll.jitter.hours"),
@@ -127,7 +128,7 @@ _FLUSH_INTERVAL: Final = ("log.flush.interval.ms", "log.flush.scheduler.interval
 _SYNONYMS: Final = {name: names for names in _SAME_MEANING for name in names} | {_FLUSH_INTERVAL[0]: _FLUSH_INTERVAL}
 
 _OF_LISTENER: Final = re.compile(r"listener\.name\.[^.]*\.(.+)")
-# Under a listener these may carry the name of a mechanism in front.
+# With a listener prefix these may also have the name of a mechanism as prefix.
 _OF_MECHANISM: Final = (
     "sasl.jaas.config",
     "sasl.login.callback.handler.class",
@@ -136,7 +137,7 @@ _OF_MECHANISM: Final = (
     "connections.max.reauth.ms",
 )
 
-# A listener's limits may differ from the node's and still be the same on every broker.
+# Keys of a listener that may be set for all brokers at once.
 _LIMITS_OF_LISTENER: Final = ("max.connections", "max.connection.creation.rate", "num.network.threads")
 _KEYS_AND_CERTIFICATES: Final = frozenset(
     name for name in BROKER_KEYS if re.match(r"ssl\.(key|keystore|truststore)\.", name)
@@ -166,7 +167,8 @@ def inherit_defaults(keys: Iterable[ConfigKey]) -> Iterator[ConfigKey]:
 
 
 def broker_synonyms(name: str) -> tuple[str, ...]:
-    """The keys that decide the value of `name`, strongest first; a listener's key is backed by the general one."""
+    """The keys that determine the value of `name`, in order of precedence; a listener's key falls back to the general
+    one."""
     match = _OF_LISTENER.fullmatch(name)
     if match is None:
         return _SYNONYMS.get(name, (name,))
@@ -175,7 +177,7 @@ def broker_synonyms(name: str) -> tuple[str, ...]:
 
 
 def broker_key(name: str) -> ConfigKey | None:
-    """The key behind a name as it may appear in a file or a request, `listener.name.<listener>.` prefix included."""
+    """The key of a name in a file or a request, which may have the prefix `listener.name.<listener>.`."""
     key = BROKER_KEYS.get(name) or OWN_KEYS.get(name) or THROTTLE_KEYS.get(name)
     if key is None and name.startswith("listener.name."):
         return BROKER_KEYS.get(broker_synonyms(name)[-1])
@@ -183,10 +185,10 @@ def broker_key(name: str) -> ConfigKey | None:
 
 
 def check_broker_configs(configs: Mapping[str, str], *, whole_cluster: bool) -> None:
-    """Refuses what cannot be changed while brokers run. Unknown keys pass: plugins may have their own.
+    """Raises ConfigError for keys that cannot be changed while brokers run. Unknown keys pass: they may be a plugin's.
 
-    `whole_cluster` means the defaults of all brokers (a BROKER resource without a name), where a key that only makes
-    sense for one broker is refused as well.
+    `whole_cluster` means the cluster-wide defaults (a BROKER resource without a name), where keys of a single broker
+    are rejected as well.
     """
     for name, value in configs.items():
         _check_scope(name, whole_cluster)
@@ -198,9 +200,9 @@ def check_broker_configs(configs: Mapping[str, str], *, whole_cluster: bool) -> 
 def _check_scope(name: str, whole_cluster: bool) -> None:
     key = BROKER_KEYS.get(name) or OWN_KEYS.get(name)
     if key is not None and key.read_only:
-        raise ConfigError(name, None, "cannot change while the broker runs: set it in its file and restart it")
+        raise ConfigError(name, None, "cannot be changed while the broker runs: set it in its file and restart it")
     if name in _KEYS_AND_CERTIFICATES:
-        raise ConfigError(name, None, "can be changed only for one listener: write listener.name.<listener>." + name)
+        raise ConfigError(name, None, "can be changed only for one listener: use listener.name.<listener>." + name)
     if whole_cluster and _for_one_broker(name, key):
         raise ConfigError(name, None, "can be changed only for one broker at a time: name the broker")
 

@@ -1,7 +1,7 @@
-"""Every key that a group, or a subscription to clients' metrics, can be configured with, and the rules between them.
+"""The keys of groups and of client metrics subscriptions, and the rules between them.
 
-Used by `controller/configs` to check alterations and by `metadata/effective_configs` to describe. A group's value must
-lie between the broker's `group.<kind>.min.…` and `group.<kind>.max.…`, so checking needs the broker's values.
+Used by `controller/configs` to check changes and by `metadata/effective_configs` to describe. A group's value must be
+between the broker's `group.<kind>.min.…` and `group.<kind>.max.…`, so a check needs the broker's values.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from strandline.model.config_keys.key import (
     ConfigValue,
     Items,
     OneOf,
-    Passing,
+    Satisfies,
     by_name,
 )
 from strandline.model.config_keys.key_types import INHERITED, boolean, integer, listing, string, synonym
 
-# Days may be combined with hours, minutes and seconds; something must follow P, and something T.
+# ISO 8601: days may be combined with hours, minutes and seconds; P and T must each be followed by a component.
 _DURATION: Final = re.compile(
     r"P(?=[0-9T])(?:([0-9]+)D)?(?:T(?=[0-9])(?:([0-9]+)H)?(?:([0-9]+)M)?(?:([0-9]+(?:\.[0-9]{0,9})?)S)?)?",
     re.IGNORECASE,
@@ -68,14 +68,14 @@ GROUP_KEYS: Final[Mapping[str, ConfigKey]] = by_name(
             integer(
                 "consumer.session.timeout.ms",
                 INHERITED,
-                "A member of the group silent for this long is removed.",
+                "A member without a heartbeat for this long is removed.",
                 at_least=1,
                 synonyms=synonym("group.consumer.session.timeout.ms"),
             ),
             integer(
                 "consumer.heartbeat.interval.ms",
                 INHERITED,
-                "How often members are told to heartbeat.",
+                "Heartbeat interval of members.",
                 at_least=1,
                 synonyms=synonym("group.consumer.heartbeat.interval.ms"),
             ),
@@ -89,28 +89,28 @@ GROUP_KEYS: Final[Mapping[str, ConfigKey]] = by_name(
             integer(
                 "share.session.timeout.ms",
                 INHERITED,
-                "A member of the share group silent for this long is removed.",
+                "A member of the share group without a heartbeat for this long is removed.",
                 at_least=1,
                 synonyms=synonym("group.share.session.timeout.ms"),
             ),
             integer(
                 "share.heartbeat.interval.ms",
                 INHERITED,
-                "How often members of the share group are told to heartbeat.",
+                "Heartbeat interval of members of the share group.",
                 at_least=1,
                 synonyms=synonym("group.share.heartbeat.interval.ms"),
             ),
             integer(
                 "share.record.lock.duration.ms",
                 INHERITED,
-                "How long a delivered record stays reserved for its consumer.",
+                "How long a delivered record stays locked for its consumer.",
                 at_least=1_000,
                 synonyms=synonym("group.share.record.lock.duration.ms"),
             ),
             integer(
                 "share.delivery.count.limit",
                 INHERITED,
-                "Deliveries of a record before it is given up or archived.",
+                "Deliveries of a record before it is archived.",
                 at_least=2,
                 synonyms=synonym("group.share.delivery.count.limit"),
             ),
@@ -124,8 +124,8 @@ GROUP_KEYS: Final[Mapping[str, ConfigKey]] = by_name(
             string(
                 "share.auto.offset.reset",
                 "latest",
-                "Where a new share group begins: latest, earliest, or by_duration:<ISO 8601 duration>.",
-                allowed=Passing(_offset_reset_problem),
+                "Where a new share group starts: latest, earliest, or by_duration:<ISO 8601 duration>.",
+                allowed=Satisfies(_offset_reset_problem),
             ),
             string(
                 "share.isolation.level",
@@ -133,9 +133,7 @@ GROUP_KEYS: Final[Mapping[str, ConfigKey]] = by_name(
                 "Whether a share group sees records of transactions that are still open.",
                 allowed=OneOf(("read_committed", "read_uncommitted")),
             ),
-            boolean(
-                "share.renew.acknowledge.enable", True, "Whether consumers may prolong the reservation of a record."
-            ),
+            boolean("share.renew.acknowledge.enable", True, "Whether consumers may renew the lock of a record."),
             integer(
                 "share.assignment.interval.ms",
                 INHERITED,
@@ -146,14 +144,14 @@ GROUP_KEYS: Final[Mapping[str, ConfigKey]] = by_name(
             integer(
                 "streams.session.timeout.ms",
                 INHERITED,
-                "A member of the streams group silent for this long is removed.",
+                "A member of the streams group without a heartbeat for this long is removed.",
                 at_least=1,
                 synonyms=synonym("group.streams.session.timeout.ms"),
             ),
             integer(
                 "streams.heartbeat.interval.ms",
                 INHERITED,
-                "How often members of the streams group are told to heartbeat.",
+                "Heartbeat interval of members of the streams group.",
                 at_least=1,
                 synonyms=synonym("group.streams.heartbeat.interval.ms"),
             ),
@@ -186,11 +184,11 @@ CLIENT_METRICS_KEYS: Final[Mapping[str, ConfigKey]] = by_name(
     (
         listing("metrics", "", "Prefixes of the metrics that clients push; * for all of them.", allowed=Items()),
         integer("interval.ms", 300_000, "How often clients push.", at_least=100, at_most=3_600_000),
-        listing("match", "", "Which clients push, as name=pattern pairs.", allowed=Passing(_match_problem)),
+        listing("match", "", "Which clients push, as name=pattern pairs.", allowed=Satisfies(_match_problem)),
     )
 )
 
-# The rest of a group's key name after its kind, if the broker bounds it from below and above.
+# Names, without the kind of group, of the keys that have a minimum and a maximum on the broker.
 _BOUNDED: Final = (
     "session.timeout.ms",
     "heartbeat.interval.ms",
@@ -202,12 +200,12 @@ _BOUNDED: Final = (
 
 
 def check_group_configs(configs: Mapping[str, str], broker_value: Callable[[str], ConfigValue | None]) -> None:
-    """Raises ConfigError unless a group can have these configurations; `broker_value` gives the node's values."""
+    """Raises ConfigError unless a group can have these configs; `broker_value` returns the broker's values."""
     values: dict[str, ConfigValue] = {}
     for name, text in configs.items():
         key = GROUP_KEYS.get(name)
         if key is None:
-            raise ConfigError(name, None, "is not a key of groups")
+            raise ConfigError(name, None, "is not a group config")
         values[name] = key.parse(text)
         _check_bounds(name, values[name], broker_value)
     for kind in ("consumer", "share", "streams"):
@@ -227,7 +225,7 @@ def check_client_metrics_configs(configs: Mapping[str, str]) -> None:
     for name, text in configs.items():
         key = CLIENT_METRICS_KEYS.get(name)
         if key is None:
-            raise ConfigError(name, None, "is not a key of metrics subscriptions")
+            raise ConfigError(name, None, "is not a client metrics config")
         key.check(text)
 
 

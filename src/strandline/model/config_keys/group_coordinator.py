@@ -1,4 +1,4 @@
-"""Classic, consumer and streams groups, and the topic that remembers them."""
+"""Broker keys of classic, consumer and streams groups, and of the offsets topic."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ KEYS: tuple[ConfigKey, ...] = (
         allowed=Items(("consumer", "classic", "share", "streams"), at_least_one=True),
     ),
     integer("group.coordinator.threads", 4, "Coordinators' event loops per broker.", at_least=1),
-    integer("group.coordinator.background.threads", 2, "Helpers for the coordinators' heavier work.", at_least=1),
+    integer("group.coordinator.background.threads", 2, "Threads for the coordinators' background work.", at_least=1),
     integer(
         "group.coordinator.append.linger.ms",
         -1,
-        "How long writes are gathered before they are appended; -1 adapts to the load.",
+        "How long writes are collected before they are appended; -1 adapts to the load.",
         at_least=-1,
     ),
     integer(
@@ -57,16 +57,16 @@ KEYS: tuple[ConfigKey, ...] = (
         0,
         "Codec number for the offsets topic: 0 none, 1 gzip, 2 snappy, 3 lz4, 4 zstd.",
     ),
-    integer("offset.metadata.max.bytes", 4_096, "Longest note that may be committed with an offset."),
+    integer("offset.metadata.max.bytes", 4_096, "Largest metadata string committed with an offset."),
     integer(
         "offsets.retention.minutes",
         10_080,
         "How long the offsets of an empty group, or of an unsubscribed topic, are kept.",
         at_least=1,
     ),
-    long("offsets.retention.check.interval.ms", 600_000, "How often expired offsets are looked for.", at_least=1),
-    integer("group.min.session.timeout.ms", 6_000, "Shortest session timeout a classic member may ask for."),
-    integer("group.max.session.timeout.ms", 1_800_000, "Longest session timeout a classic member may ask for."),
+    long("offsets.retention.check.interval.ms", 600_000, "How often expired offsets are removed.", at_least=1),
+    integer("group.min.session.timeout.ms", 6_000, "Shortest session timeout that a classic member may request."),
+    integer("group.max.session.timeout.ms", 1_800_000, "Longest session timeout that a classic member may request."),
     integer(
         "group.initial.rebalance.delay.ms",
         3_000,
@@ -76,7 +76,7 @@ KEYS: tuple[ConfigKey, ...] = (
     integer(
         "group.consumer.session.timeout.ms",
         45_000,
-        "A consumer group member silent for this long is removed.",
+        "A consumer group member without a heartbeat for this long is removed.",
         at_least=1,
     ),
     integer(
@@ -94,7 +94,7 @@ KEYS: tuple[ConfigKey, ...] = (
     integer(
         "group.consumer.heartbeat.interval.ms",
         5_000,
-        "How often members of consumer groups are told to heartbeat.",
+        "Heartbeat interval of members of consumer groups.",
         at_least=1,
     ),
     integer(
@@ -119,7 +119,7 @@ KEYS: tuple[ConfigKey, ...] = (
     string(
         "group.consumer.migration.policy",
         "bidirectional",
-        "Which way groups may change protocol while they live: upgrade, downgrade, both, none.",
+        "Which protocol changes of live groups are allowed: upgrade, downgrade, both, none.",
         allowed=OneOf(("DISABLED", "DOWNGRADE", "UPGRADE", "BIDIRECTIONAL"), ignore_case=True),
     ),
     integer(
@@ -151,7 +151,7 @@ KEYS: tuple[ConfigKey, ...] = (
     integer(
         "group.streams.session.timeout.ms",
         45_000,
-        "A streams group member silent for this long is removed.",
+        "A streams group member without a heartbeat for this long is removed.",
         at_least=1,
     ),
     integer(
@@ -169,7 +169,7 @@ KEYS: tuple[ConfigKey, ...] = (
     integer(
         "group.streams.heartbeat.interval.ms",
         5_000,
-        "How often members of streams groups are told to heartbeat.",
+        "Heartbeat interval of members of streams groups.",
         at_least=1,
     ),
     integer(

@@ -1,11 +1,10 @@
-"""What a configuration key is: its name, type, default, allowed values, and whether it can change while a node runs.
+"""A config key: its name, type, default, allowed values, and whether it can change while a node runs.
 
-The tables of keys (`model/config_keys/broker`, `model/config_keys/topic`, `model/config_keys/group`) are made of these;
-whoever reads a configuration file or an AlterConfigs request asks a key to `parse` or `check` a text. A key never
-guesses: a text is a value of its type within its bounds, or a `ConfigError` that names the key, the text and what is
-allowed. Parsing accepts and refuses the texts that Apache Kafka accepts and refuses (tests/oracle/settings), with two
-exceptions: the classes that a CLASS key names live on the Java side, so any non-empty name passes here; and a DOUBLE is
-a decimal number, never NaN or an infinity.
+The tables `broker`, `topic` and `group` consist of these. `parse` and `check` are called for every value in a
+properties file or an AlterConfigs request: it is a value of the key's type within its bounds, or a `ConfigError` with
+the key, the value and what is allowed. Parsing accepts what Apache Kafka accepts (tests/oracle/settings), with two
+exceptions: any non-empty class name is valid, because the classes exist in Java only; and a DOUBLE is a decimal number,
+never NaN or infinity.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ MAX_LONG: Final = 2**63 - 1
 
 
 class ConfigKind(IntEnum):
-    """The types of values, with their codes in DescribeConfigs. UNKNOWN belongs to keys that no table holds."""
+    """Value types, with their codes in DescribeConfigs. UNKNOWN is the type of keys that are in no table."""
 
     UNKNOWN = 0
     BOOLEAN = 1
@@ -40,7 +39,7 @@ class ConfigKind(IntEnum):
 
 
 class ConfigMode(StrEnum):
-    """When a broker's key takes effect: at the next start, or at once, for one broker or for all of them."""
+    """Whether a broker key can be changed while brokers run: not, for one broker, or for all of them."""
 
     READ_ONLY = "read-only"
     PER_BROKER = "per-broker"
@@ -48,7 +47,7 @@ class ConfigMode(StrEnum):
 
 
 class ConfigSource(IntEnum):
-    """Where an effective value comes from, with the codes of DescribeConfigs."""
+    """The source of an effective value, with its code in DescribeConfigs."""
 
     UNKNOWN = 0
     TOPIC = 1
@@ -62,7 +61,7 @@ class ConfigSource(IntEnum):
 
 
 class ConfigError(ValueError):
-    """A value that cannot be: says which key, which text, and what is allowed."""
+    """An invalid value: the key, the value, and what is allowed."""
 
     def __init__(self, key: str, value: str | None, why: str) -> None:
         super().__init__(f"{key}={value}: {why}" if value is not None else f"{key}: {why}")
@@ -72,7 +71,7 @@ class ConfigError(ValueError):
 
 
 class Allowed(Protocol):
-    """A rule about parsed values. `problem` completes the sentence "key=value: …", or is None when all is well."""
+    """A rule for parsed values. `problem` completes the sentence "key=value: …", or is None for a valid value."""
 
     def problem(self, value: ConfigValue) -> str | None: ...
 
@@ -123,19 +122,19 @@ class Items(msgspec.Struct, frozen=True):
     def problem(self, value: ConfigValue) -> str | None:
         assert isinstance(value, tuple)
         if self.at_least_one and not value:
-            return f"must name at least one of {', '.join(self.names)}" if self.names else "must not be empty"
+            return f"must contain at least one of {', '.join(self.names)}" if self.names else "must not be empty"
         if "" in value:
-            return "must not have empty items between its commas"
+            return "must not contain empty items"
         repeated = next((item for index, item in enumerate(value) if item in value[:index]), None)
         if repeated is not None:
-            return f"must name {repeated!r} only once"
+            return f"must contain {repeated!r} only once"
         if self.names and any(item not in self.names for item in value):
             return f"items must be among {', '.join(self.names)}"
         return None
 
 
-class Passing(msgspec.Struct, frozen=True):
-    """A rule of one key only, as a function that returns the problem."""
+class Satisfies(msgspec.Struct, frozen=True):
+    """A rule of a single key: a function that returns the problem."""
 
     rule: Callable[[ConfigValue], str | None]
 
@@ -144,7 +143,7 @@ class Passing(msgspec.Struct, frozen=True):
 
 
 class Synonym(msgspec.Struct, frozen=True):
-    """A broker key that stands in for a topic or group key which was not set; `factor` converts its unit."""
+    """A broker key whose value applies where a topic or group key is not set; `factor` converts its unit."""
 
     name: str
     factor: int = 1
@@ -153,7 +152,7 @@ class Synonym(msgspec.Struct, frozen=True):
 class ConfigKey(msgspec.Struct, frozen=True):
     """One key. `default` is text, as DescribeConfigs shows it; None means that there is none.
 
-    `synonyms` are in order of precedence. An `internal` key is obeyed but left out of descriptions.
+    `synonyms` are in order of precedence. An `internal` key has an effect but is not described.
     """
 
     name: str
@@ -168,7 +167,7 @@ class ConfigKey(msgspec.Struct, frozen=True):
 
     @property
     def sensitive(self) -> bool:
-        """Its value must never be shown."""
+        """Whether its value must not be shown."""
         return self.kind is ConfigKind.PASSWORD
 
     @property
@@ -176,41 +175,41 @@ class ConfigKey(msgspec.Struct, frozen=True):
         return self.mode is ConfigMode.READ_ONLY
 
     def parse(self, text: str) -> ConfigValue:
-        """The value that a text stands for; raises ConfigError if it stands for none."""
+        """The value of a text; raises ConfigError if it is not valid."""
         value = _PARSERS[self.kind](text.strip())
         if value is None:
-            raise self._refusal(text, f"must be {_TYPE_WORDS[self.kind]}")
+            raise self._error(text, f"must be {_TYPE_WORDS[self.kind]}")
         problem = self.allowed.problem(value) if self.allowed is not None else None
         if problem is not None:
-            raise self._refusal(text, problem)
+            raise self._error(text, problem)
         return value
 
     def check(self, text: str) -> None:
         self.parse(text)
 
     def normalise(self, text: str) -> str:
-        """The same value in its one canonical spelling."""
+        """The value in its canonical spelling."""
         return text_of(self.parse(text))
 
     def default_value(self) -> ConfigValue | None:
         return None if self.default is None else _PARSERS[self.kind](self.default)
 
-    def _refusal(self, text: str, why: str) -> ConfigError:
+    def _error(self, text: str, why: str) -> ConfigError:
         return ConfigError(self.name, "(hidden)" if self.sensitive else text, why)
 
 
 def by_name(keys: Iterable[ConfigKey]) -> dict[str, ConfigKey]:
-    """A table of keys; a name that appears twice is a mistake in the table."""
+    """A table of keys; raises ValueError for a name that is declared twice."""
     table: dict[str, ConfigKey] = {}
     for key in keys:
         if key.name in table:
-            raise ValueError(f"configuration key {key.name} is declared twice")
+            raise ValueError(f"config key {key.name} is declared twice")
         table[key.name] = key
     return table
 
 
 def text_of(value: ConfigValue) -> str:
-    """The text that Kafka would show for a value."""
+    """The text that Kafka shows for a value."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, float):

@@ -1,4 +1,4 @@
-"""Where records are kept, when segments roll, when they are flushed, and when they are deleted."""
+"""Broker keys of partition logs: directories, segments, flushing, retention, compaction."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ KEYS: tuple[ConfigKey, ...] = (
     integer(
         "log.segment.bytes",
         1_073_741_824,
-        "Size at which a segment is closed and the next begun.",
+        "Size at which a segment is rolled.",
         at_least=1_048_576,
         mode=CLUSTER_WIDE,
     ),
@@ -61,14 +61,14 @@ KEYS: tuple[ConfigKey, ...] = (
     long(
         "log.retention.bytes",
         -1,
-        "Size of a partition above which its oldest segments go; -1 sets no limit.",
+        "Size of a partition above which its oldest segments are deleted; -1 sets no limit.",
         mode=CLUSTER_WIDE,
     ),
     long("log.retention.check.interval.ms", 300_000, "How often segments are checked for retention.", at_least=1),
     listing(
         "log.cleanup.policy",
         "delete",
-        "What becomes of old records: delete, compact, both, or nothing when empty.",
+        "How old records are removed: delete, compact, both, or not at all when empty.",
         allowed=Items(("compact", "delete")),
         mode=CLUSTER_WIDE,
     ),
@@ -116,13 +116,11 @@ KEYS: tuple[ConfigKey, ...] = (
         at_least=0,
         mode=CLUSTER_WIDE,
     ),
-    boolean(
-        "log.preallocate", False, "Whether new segment files are given their full size at once.", mode=CLUSTER_WIDE
-    ),
+    boolean("log.preallocate", False, "Whether new segment files are preallocated.", mode=CLUSTER_WIDE),
     integer(
         "num.recovery.threads.per.data.dir",
         2,
-        "Helpers per directory that load logs at start and flush them at stop.",
+        "Threads per directory that load logs at start and flush them at stop.",
         at_least=1,
         mode=CLUSTER_WIDE,
     ),
@@ -168,7 +166,7 @@ KEYS: tuple[ConfigKey, ...] = (
         internal=True,
     ),
     boolean("log.cleaner.enable", True, "Whether compaction runs."),
-    integer("log.cleaner.threads", 1, "Helpers that compact.", at_least=0, mode=CLUSTER_WIDE),
+    integer("log.cleaner.threads", 1, "Threads that compact.", at_least=0, mode=CLUSTER_WIDE),
     double(
         "log.cleaner.io.max.bytes.per.second",
         1.7976931348623157e308,
@@ -178,13 +176,13 @@ KEYS: tuple[ConfigKey, ...] = (
     long(
         "log.cleaner.dedupe.buffer.size",
         134_217_728,
-        "Memory for the map of keys, over all compaction helpers.",
+        "Memory for the map of keys, over all cleaner threads.",
         mode=CLUSTER_WIDE,
     ),
     integer(
         "log.cleaner.io.buffer.size",
         524_288,
-        "Memory for reading and writing, over all compaction helpers.",
+        "Memory for reading and writing, over all cleaner threads.",
         at_least=0,
         mode=CLUSTER_WIDE,
     ),

@@ -1,4 +1,4 @@
-"""Listeners, sockets, and how much unanswered work a node takes on."""
+"""Broker keys of the network layer: listeners, sockets, limits on queued requests."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ KEYS: tuple[ConfigKey, ...] = (
     listing(
         "advertised.listeners",
         None,
-        "Where clients and other nodes are told to connect, if not where the node listens.",
+        "Addresses published to clients and other nodes, if they differ from listeners.",
         allowed=Items(at_least_one=True),
     ),
     string(
         "listener.security.protocol.map",
         "SASL_SSL:SASL_SSL,PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT",
-        "Which security protocol each listener name speaks.",
+        "The security protocol of each listener name.",
         mode=PER_BROKER,
     ),
     listing(
@@ -48,7 +48,7 @@ KEYS: tuple[ConfigKey, ...] = (
     integer(
         "num.io.threads",
         8,
-        "Handlers per node: how many requests are decided at the same time.",
+        "Handlers per node: how many requests are handled at the same time.",
         at_least=1,
         mode=CLUSTER_WIDE,
     ),
@@ -59,9 +59,13 @@ KEYS: tuple[ConfigKey, ...] = (
         at_least=1,
     ),
     long("queued.max.request.bytes", -1, "Bytes of requests that may wait for a handler; -1 sets no limit."),
-    integer("socket.send.buffer.bytes", 102_400, "Send buffer of a connection's socket; -1 leaves the system's own."),
     integer(
-        "socket.receive.buffer.bytes", 102_400, "Receive buffer of a connection's socket; -1 leaves the system's own."
+        "socket.send.buffer.bytes", 102_400, "Send buffer of a connection's socket; -1 keeps the system's default."
+    ),
+    integer(
+        "socket.receive.buffer.bytes",
+        102_400,
+        "Receive buffer of a connection's socket; -1 keeps the system's default.",
     ),
     integer(
         "socket.request.max.bytes",
@@ -70,7 +74,7 @@ KEYS: tuple[ConfigKey, ...] = (
         at_least=1,
     ),
     integer(
-        "socket.listen.backlog.size", 50, "Connections the system queues before the node accepts them.", at_least=1
+        "socket.listen.backlog.size", 50, "Connections that the system queues before the node accepts them.", at_least=1
     ),
     long("socket.connection.setup.timeout.ms", 10_000, "First wait for an outgoing connection to be established."),
     long(
@@ -78,7 +82,7 @@ KEYS: tuple[ConfigKey, ...] = (
         30_000,
         "Longest wait for an outgoing connection, after growing with each failure.",
     ),
-    long("connections.max.idle.ms", 600_000, "A connection silent for this long is closed."),
+    long("connections.max.idle.ms", 600_000, "A connection without requests for this long is closed."),
     integer(
         "connection.failed.authentication.delay.ms",
         100,
@@ -109,23 +113,24 @@ KEYS: tuple[ConfigKey, ...] = (
         mode=CLUSTER_WIDE,
     ),
     integer(
-        "max.incremental.fetch.session.cache.slots", 1_000, "Incremental fetch sessions the node remembers.", at_least=0
+        "max.incremental.fetch.session.cache.slots",
+        1_000,
+        "Incremental fetch sessions that the node keeps.",
+        at_least=0,
     ),
     integer(
         "fetch.max.bytes",
         57_671_680,
-        "Most bytes that one Fetch answer carries, whatever the client asks for.",
+        "Most bytes of one Fetch response, whatever the client requests.",
         at_least=1_024,
     ),
+    integer("fetch.purgatory.purge.interval.requests", 1_000, "Delayed fetches after which completed ones are purged."),
     integer(
-        "fetch.purgatory.purge.interval.requests", 1_000, "Parked fetches after which finished ones are swept out."
-    ),
-    integer(
-        "producer.purgatory.purge.interval.requests", 1_000, "Parked produces after which finished ones are swept out."
+        "producer.purgatory.purge.interval.requests", 1_000, "Delayed produces after which completed ones are purged."
     ),
     integer(
         "delete.records.purgatory.purge.interval.requests",
         1,
-        "Parked DeleteRecords after which finished ones are swept out.",
+        "Delayed DeleteRecords after which completed ones are purged.",
     ),
 )

@@ -1,4 +1,4 @@
-"""Who a node is, what it does, and the keys that belong to the process as a whole."""
+"""Broker keys of the node itself: identity, roles, topic defaults, metrics."""
 
 from __future__ import annotations
 
@@ -27,32 +27,34 @@ KEYS: tuple[ConfigKey, ...] = (
     long(
         "server.max.startup.time.ms",
         MAX_LONG,
-        "How long a node may take to start before it gives up.",
+        "How long a node may take to start before it fails.",
         at_least=0,
         internal=True,
     ),
-    integer("request.timeout.ms", 30_000, "How long to wait for an answer from another node before trying again."),
     integer(
-        "background.threads", 10, "Helpers for maintenance work such as deleting files.", at_least=1, mode=CLUSTER_WIDE
+        "request.timeout.ms", 30_000, "How long to wait for a response of another node before the request is retried."
+    ),
+    integer(
+        "background.threads", 10, "Threads for maintenance work such as deleting files.", at_least=1, mode=CLUSTER_WIDE
     ),
     integer(
         "message.max.bytes",
         1_048_588,
-        "Largest record batch accepted, as it travels; topics override it with max.message.bytes.",
+        "Largest record batch accepted (after compression); topics override it with max.message.bytes.",
         at_least=0,
         mode=CLUSTER_WIDE,
     ),
     string(
         "compression.type",
         "producer",
-        "Codec a topic's batches are stored with; `producer` keeps each batch as it came.",
+        "Codec a topic's batches are stored with; `producer` keeps the producer's codec.",
         allowed=OneOf(("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer")),
         mode=CLUSTER_WIDE,
     ),
     integer(
         "compression.gzip.level",
         -1,
-        "Effort of gzip when the broker compresses; -1 is the codec's own choice.",
+        "Compression level of gzip when the broker compresses; -1 is the codec's default.",
         at_least=1,
         at_most=9,
         also=-1,
@@ -61,7 +63,7 @@ KEYS: tuple[ConfigKey, ...] = (
     integer(
         "compression.lz4.level",
         9,
-        "Effort of lz4 when the broker compresses.",
+        "Compression level of lz4 when the broker compresses.",
         at_least=1,
         at_most=17,
         mode=CLUSTER_WIDE,
@@ -69,19 +71,19 @@ KEYS: tuple[ConfigKey, ...] = (
     integer(
         "compression.zstd.level",
         3,
-        "Effort of zstd when the broker compresses; negative levels trade size for speed.",
+        "Compression level of zstd when the broker compresses; negative levels trade size for speed.",
         at_least=-131_072,
         at_most=22,
         mode=CLUSTER_WIDE,
     ),
-    boolean("auto.create.topics.enable", True, "Whether asking for the metadata of a missing topic creates it."),
-    boolean("delete.topic.enable", True, "Whether topics can be deleted; if not, DeleteTopics is refused."),
-    integer("num.partitions", 1, "Partitions of a topic whose creator did not say.", at_least=1),
-    integer("default.replication.factor", 1, "Replicas of a topic whose creator did not say."),
-    class_name("create.topic.policy.class.name", None, "Class asked before a topic is created; runs on controllers."),
+    boolean("auto.create.topics.enable", True, "Whether a Metadata request for a missing topic creates it."),
+    boolean("delete.topic.enable", True, "Whether topics can be deleted; if not, DeleteTopics is rejected."),
+    integer("num.partitions", 1, "Partitions of a topic that is created without a number.", at_least=1),
+    integer("default.replication.factor", 1, "Replicas of a topic that is created without a replication factor."),
     class_name(
-        "alter.config.policy.class.name", None, "Class asked before a configuration changes; runs on controllers."
+        "create.topic.policy.class.name", None, "Class that validates the creation of topics; runs on controllers."
     ),
+    class_name("alter.config.policy.class.name", None, "Class that validates config changes; runs on controllers."),
     listing(
         "config.providers",
         "",
@@ -89,11 +91,11 @@ KEYS: tuple[ConfigKey, ...] = (
         allowed=Items(),
         mode=CLUSTER_WIDE,
     ),
-    boolean("controlled.shutdown.enable", True, "Whether a stopping broker first hands its leaderships to others."),
+    boolean("controlled.shutdown.enable", True, "Whether a stopping broker first transfers its leaderships."),
     integer(
         "max.request.partition.size.limit",
         2_000,
-        "Most partitions that one DescribeTopicPartitions answer lists.",
+        "Most partitions in one DescribeTopicPartitions response.",
         at_least=1,
     ),
     boolean(
@@ -111,7 +113,7 @@ KEYS: tuple[ConfigKey, ...] = (
     integer("telemetry.max.bytes", 1_048_576, "Largest compressed metrics report accepted from a client.", at_least=1),
     integer("metrics.num.samples", 2, "Samples kept to compute a metric.", at_least=1),
     long("metrics.sample.window.ms", 30_000, "Length of one sample of a metric.", at_least=1),
-    string("metrics.recording.level", "INFO", "How fine the recorded metrics are: INFO, DEBUG or TRACE."),
+    string("metrics.recording.level", "INFO", "Level of the recorded metrics: INFO, DEBUG or TRACE."),
     listing(
         "metric.reporters",
         "org.apache.kafka.common.metrics.JmxReporter",
@@ -119,6 +121,8 @@ KEYS: tuple[ConfigKey, ...] = (
         allowed=Items(),
         mode=CLUSTER_WIDE,
     ),
-    listing("kafka.metrics.reporters", "", "Older kind of classes that publish metrics.", allowed=Items()),
+    listing(
+        "kafka.metrics.reporters", "", "Classes of the older metrics library that publish metrics.", allowed=Items()
+    ),
     integer("kafka.metrics.polling.interval.secs", 10, "How often the older metrics reporters are polled.", at_least=1),
 )

@@ -1,9 +1,9 @@
-"""The controllers' quorum, the metadata log, and how brokers stay registered."""
+"""Broker keys of the controller quorum, the metadata log, and broker registration."""
 
 from __future__ import annotations
 
 from strandline.model.config_keys.addresses import servers_problem, voters_problem
-from strandline.model.config_keys.key import ConfigKey, Items, Passing
+from strandline.model.config_keys.key import ConfigKey, Items, Satisfies
 from strandline.model.config_keys.key_types import boolean, integer, listing, long, string
 
 KEYS: tuple[ConfigKey, ...] = (
@@ -18,13 +18,13 @@ KEYS: tuple[ConfigKey, ...] = (
         "controller.quorum.voters",
         "",
         "Fixed voters as id@host:port; leave empty for a quorum that can change.",
-        allowed=Passing(voters_problem),
+        allowed=Satisfies(voters_problem),
     ),
     listing(
         "controller.quorum.bootstrap.servers",
         "",
-        "Controllers to ask first, as host:port, for a quorum that can change.",
-        allowed=Passing(servers_problem),
+        "Controllers to contact first, as host:port, for a quorum that can change.",
+        allowed=Satisfies(servers_problem),
     ),
     boolean(
         "controller.quorum.auto.join.enable", False, "Whether a controller adds itself to the voters when it starts."
@@ -38,38 +38,47 @@ KEYS: tuple[ConfigKey, ...] = (
     integer(
         "controller.quorum.election.backoff.max.ms",
         1_000,
-        "Longest random pause after an election without a winner.",
+        "Longest random backoff after an election without a winner.",
         at_least=0,
     ),
     integer(
         "controller.quorum.fetch.timeout.ms",
         2_000,
-        "A follower without an answer for this long stands for election; a leader without fetches steps down.",
+        "A follower without a fetch response for this long becomes a candidate; a leader without fetches resigns.",
         at_least=0,
     ),
     integer(
         "controller.quorum.append.linger.ms",
         25,
-        "How long the leader gathers writes before they go to disk.",
+        "How long the leader collects records before it flushes them.",
         at_least=0,
     ),
     integer(
-        "controller.quorum.request.timeout.ms", 2_000, "How long a quorum request waits for its answer.", at_least=0
+        "controller.quorum.request.timeout.ms", 2_000, "How long a quorum request waits for its response.", at_least=0
     ),
-    integer("controller.quorum.retry.backoff.ms", 20, "Pause before a quorum request is sent again.", at_least=0),
-    integer("controller.quorum.fetch.max.bytes", 1_048_576, "Bytes of metadata log in one answer.", at_least=1),
-    integer("controller.quorum.fetch.snapshot.max.bytes", 1_048_576, "Bytes of snapshot in one answer.", at_least=1),
+    integer("controller.quorum.retry.backoff.ms", 20, "Backoff before a quorum request is retried.", at_least=0),
+    integer("controller.quorum.fetch.max.bytes", 1_048_576, "Bytes of the metadata log in one response.", at_least=1),
+    integer(
+        "controller.quorum.fetch.snapshot.max.bytes", 1_048_576, "Bytes of a snapshot in one response.", at_least=1
+    ),
     string("metadata.log.dir", None, "Directory of the metadata log; the first of log.dirs by default."),
     integer("metadata.log.segment.bytes", 1_073_741_824, "Segment size of the metadata log.", at_least=8_388_608),
     long("metadata.log.segment.ms", 604_800_000, "Age at which a segment of the metadata log is closed."),
-    long("metadata.max.retention.bytes", 104_857_600, "Size of metadata log and snapshots above which the oldest go."),
+    long(
+        "metadata.max.retention.bytes",
+        104_857_600,
+        "Size of metadata log and snapshots above which the oldest are deleted.",
+    ),
     long(
         "metadata.max.retention.ms",
         604_800_000,
-        "Age above which metadata log and snapshots go; the newest snapshot stays.",
+        "Age above which metadata log and snapshots are deleted, except the newest snapshot.",
     ),
     integer(
-        "metadata.max.idle.interval.ms", 500, "How often an idle leader writes a no-op record; 0 never.", at_least=0
+        "metadata.max.idle.interval.ms",
+        500,
+        "Idle time after which the active controller appends a no-op record; 0 disables it.",
+        at_least=0,
     ),
     long(
         "metadata.log.max.record.bytes.between.snapshots",
@@ -104,10 +113,10 @@ KEYS: tuple[ConfigKey, ...] = (
     integer(
         "initial.broker.registration.timeout.ms",
         60_000,
-        "How long a starting broker tries to register before it gives up.",
+        "How long a starting broker tries to register before it fails.",
     ),
-    integer("broker.heartbeat.interval.ms", 2_000, "How often a broker tells the controller that it is alive."),
-    integer("broker.session.timeout.ms", 9_000, "A broker silent for this long is fenced."),
+    integer("broker.heartbeat.interval.ms", 2_000, "How often a broker sends a heartbeat to the controller."),
+    integer("broker.session.timeout.ms", 9_000, "A broker without a heartbeat for this long is fenced."),
     string("sasl.mechanism.controller.protocol", "GSSAPI", "SASL mechanism between nodes and controllers."),
     long(
         "controller.performance.sample.period.ms",

@@ -1,4 +1,4 @@
-"""Windows over which the use of a broker is measured against its quotas."""
+"""Broker keys of the windows over which quotas are measured."""
 
 from __future__ import annotations
 

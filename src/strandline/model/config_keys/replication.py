@@ -14,7 +14,7 @@ KEYS: tuple[ConfigKey, ...] = (
     integer(
         "replica.socket.timeout.ms",
         30_000,
-        "How long a follower waits for the leader's answer; at least replica.fetch.wait.max.ms.",
+        "How long a follower waits for the leader's response; at least replica.fetch.wait.max.ms.",
     ),
     integer(
         "replica.socket.receive.buffer.bytes", 65_536, "Receive buffer of the sockets that followers fetch through."
@@ -28,21 +28,23 @@ KEYS: tuple[ConfigKey, ...] = (
     integer(
         "replica.fetch.wait.max.ms", 500, "Longest a leader holds a follower's fetch; below replica.lag.time.max.ms."
     ),
-    integer("replica.fetch.backoff.ms", 1_000, "Pause before a partition is fetched again after an error.", at_least=0),
-    integer("replica.fetch.min.bytes", 1, "Bytes a leader waits for before it answers a follower."),
+    integer(
+        "replica.fetch.backoff.ms", 1_000, "Backoff before a partition is fetched again after an error.", at_least=0
+    ),
+    integer("replica.fetch.min.bytes", 1, "Bytes that a leader waits for before it responds to a follower."),
     integer(
         "replica.fetch.response.max.bytes",
         10_485_760,
-        "Bytes a follower asks for in one answer over all partitions.",
+        "Bytes that a follower requests in one response, over all partitions.",
         at_least=0,
     ),
     integer("num.replica.fetchers", 1, "Fetchers per source broker.", at_least=1, mode=CLUSTER_WIDE),
     integer(
         "num.replica.alter.log.dirs.threads",
         None,
-        "Helpers that move partitions between directories; one per directory by default.",
+        "Threads that move partitions between directories; one per directory by default.",
     ),
-    long("replica.high.watermark.checkpoint.interval.ms", 5_000, "How often the high watermarks are written down."),
+    long("replica.high.watermark.checkpoint.interval.ms", 5_000, "How often the high watermarks are checkpointed."),
     string(
         "replica.selector.class",
         None,
@@ -51,10 +53,13 @@ KEYS: tuple[ConfigKey, ...] = (
     boolean(
         "auto.leader.rebalance.enable",
         True,
-        "Whether leadership is moved back to preferred replicas from time to time.",
+        "Whether preferred replicas are elected leader periodically.",
     ),
     long(
-        "leader.imbalance.check.interval.seconds", 300, "How often the balance of leaderships is checked.", at_least=1
+        "leader.imbalance.check.interval.seconds",
+        300,
+        "How often partitions are checked for a leader other than the preferred one.",
+        at_least=1,
     ),
     boolean(
         "unclean.leader.election.enable",
@@ -75,5 +80,5 @@ KEYS: tuple[ConfigKey, ...] = (
         "Whether a new follower starts at the end of tiered storage.",
         mode=CLUSTER_WIDE,
     ),
-    integer("controller.socket.timeout.ms", 30_000, "How long a broker waits for the controller's answer."),
+    integer("controller.socket.timeout.ms", 30_000, "How long a broker waits for the controller's response."),
 )

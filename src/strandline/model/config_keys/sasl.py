@@ -1,4 +1,4 @@
-"""How clients and nodes prove who they are with SASL."""
+"""Broker keys of SASL authentication."""
 
 from __future__ import annotations
 
@@ -23,18 +23,14 @@ KEYS: tuple[ConfigKey, ...] = (
     string("sasl.mechanism.inter.broker.protocol", "GSSAPI", "SASL mechanism between brokers.", mode=PER_BROKER),
     password("sasl.jaas.config", "Login settings of a listener in JAAS form.", mode=PER_BROKER),
     integer("sasl.server.max.receive.size", 524_288, "Largest SASL token accepted from a client."),
-    class_name(
-        "sasl.server.callback.handler.class", None, "Class that answers a mechanism's questions on the server's side."
-    ),
-    class_name(
-        "sasl.client.callback.handler.class", None, "Class that answers a mechanism's questions on the client's side."
-    ),
+    class_name("sasl.server.callback.handler.class", None, "SASL callback handler of the server."),
+    class_name("sasl.client.callback.handler.class", None, "SASL callback handler of the client."),
     class_name("sasl.login.class", None, "Class that logs in."),
-    class_name("sasl.login.callback.handler.class", None, "Class that answers the questions of a login."),
+    class_name("sasl.login.callback.handler.class", None, "Callback handler of the login."),
     integer("sasl.login.connect.timeout.ms", None, "How long to wait for a connection to the identity provider."),
-    integer("sasl.login.read.timeout.ms", None, "How long to wait for an answer of the identity provider."),
-    long("sasl.login.retry.backoff.ms", 100, "First pause before a failed login is tried again."),
-    long("sasl.login.retry.backoff.max.ms", 10_000, "Longest pause between attempts to log in."),
+    integer("sasl.login.read.timeout.ms", None, "How long to wait for a response of the identity provider."),
+    long("sasl.login.retry.backoff.ms", 100, "First backoff before a failed login is retried."),
+    long("sasl.login.retry.backoff.max.ms", 10_000, "Longest backoff between attempts to log in."),
     double(
         "sasl.login.refresh.window.factor",
         0.8,
@@ -89,7 +85,7 @@ KEYS: tuple[ConfigKey, ...] = (
         mode=PER_BROKER,
     ),
     string("sasl.oauthbearer.token.endpoint.url", None, "Where tokens are obtained."),
-    string("sasl.oauthbearer.scope", None, "Scope to ask for in a token."),
+    string("sasl.oauthbearer.scope", None, "Scope that is requested in a token."),
     string("sasl.oauthbearer.scope.claim.name", "scope", "Name of the claim that holds the scope."),
     string("sasl.oauthbearer.sub.claim.name", "sub", "Name of the claim that holds the subject."),
     string("sasl.oauthbearer.client.credentials.client.id", None, "Client id for the client credentials grant."),
@@ -139,14 +135,14 @@ KEYS: tuple[ConfigKey, ...] = (
     long(
         "sasl.oauthbearer.jwks.endpoint.retry.backoff.ms",
         100,
-        "First pause before the keys are fetched again after a failure.",
+        "First backoff before the keys are fetched again after a failure.",
     ),
     long(
         "sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms",
         10_000,
-        "Longest pause between attempts to fetch the keys.",
+        "Longest backoff between attempts to fetch the keys.",
     ),
-    integer("sasl.oauthbearer.clock.skew.seconds", 30, "Difference between clocks that is forgiven."),
+    integer("sasl.oauthbearer.clock.skew.seconds", 30, "Allowed difference between clocks."),
     listing("sasl.oauthbearer.expected.audience", "", "Audiences of which a token must name one.", allowed=Items()),
     string("sasl.oauthbearer.expected.issuer", None, "Issuer that a token must name."),
 )

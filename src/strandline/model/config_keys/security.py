@@ -1,4 +1,4 @@
-"""Who may connect, as whom, and over which encryption."""
+"""Broker keys of authorization, TLS and delegation tokens."""
 
 from __future__ import annotations
 
@@ -6,18 +6,18 @@ from strandline.model.config_keys.key import ConfigKey, Items, OneOf
 from strandline.model.config_keys.key_types import PER_BROKER, boolean, class_name, listing, long, password, string
 
 KEYS: tuple[ConfigKey, ...] = (
-    string("authorizer.class.name", "", "Class that decides who may do what; empty allows everything."),
+    string("authorizer.class.name", "", "Authorizer class; empty allows everything."),
     class_name(
         "principal.builder.class",
         "org.apache.kafka.common.security.authenticator.DefaultKafkaPrincipalBuilder",
-        "Class that turns a connection into a principal.",
+        "Class that determines the principal of a connection.",
         mode=PER_BROKER,
     ),
     string("security.providers", None, "Classes that provide security algorithms."),
     long(
         "connections.max.reauth.ms",
         0,
-        "Longest life of an authentication before the client must repeat it; 0 for ever.",
+        "Longest time before a client must authenticate again; 0 disables it.",
     ),
     string(
         "ssl.client.auth",
@@ -87,7 +87,7 @@ KEYS: tuple[ConfigKey, ...] = (
     long(
         "delegation.token.expiry.check.interval.ms",
         3_600_000,
-        "How often expired delegation tokens are looked for.",
+        "How often expired delegation tokens are removed.",
         at_least=1,
     ),
 )

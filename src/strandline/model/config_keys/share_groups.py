@@ -7,7 +7,10 @@ from strandline.model.config_keys.key_types import CLUSTER_WIDE, integer, listin
 
 KEYS: tuple[ConfigKey, ...] = (
     integer(
-        "group.share.session.timeout.ms", 45_000, "A share group member silent for this long is removed.", at_least=1
+        "group.share.session.timeout.ms",
+        45_000,
+        "A share group member without a heartbeat for this long is removed.",
+        at_least=1,
     ),
     integer(
         "group.share.min.session.timeout.ms",
@@ -24,7 +27,7 @@ KEYS: tuple[ConfigKey, ...] = (
     integer(
         "group.share.heartbeat.interval.ms",
         5_000,
-        "How often members of share groups are told to heartbeat.",
+        "Heartbeat interval of members of share groups.",
         at_least=1,
     ),
     integer(
@@ -65,14 +68,14 @@ KEYS: tuple[ConfigKey, ...] = (
     integer(
         "group.share.initialize.retry.interval.ms",
         30_000,
-        "Pause before the state of a share group's partition is initialized again.",
+        "Backoff before the state of a share group's partition is initialized again.",
         at_least=1,
         internal=True,
     ),
     integer(
         "group.share.delivery.count.limit",
         5,
-        "Deliveries of a record before it is given up or archived.",
+        "Deliveries of a record before it is archived.",
         at_least=2,
         at_most=10,
     ),
@@ -93,21 +96,21 @@ KEYS: tuple[ConfigKey, ...] = (
     integer(
         "group.share.record.lock.duration.ms",
         30_000,
-        "How long a delivered record stays reserved for its consumer.",
+        "How long a delivered record stays locked for its consumer.",
         at_least=1_000,
         at_most=3_600_000,
     ),
     integer(
         "group.share.min.record.lock.duration.ms",
         15_000,
-        "Shortest reservation a share group may be configured with.",
+        "Shortest lock duration a share group may be configured with.",
         at_least=1_000,
         at_most=30_000,
     ),
     integer(
         "group.share.max.record.lock.duration.ms",
         60_000,
-        "Longest reservation a share group may be configured with.",
+        "Longest lock duration a share group may be configured with.",
         at_least=30_000,
         at_most=3_600_000,
     ),
@@ -142,7 +145,7 @@ KEYS: tuple[ConfigKey, ...] = (
     integer(
         "share.fetch.purgatory.purge.interval.requests",
         1_000,
-        "Parked share fetches after which finished ones are swept out.",
+        "Delayed share fetches after which completed ones are purged.",
     ),
     integer(
         "share.coordinator.state.topic.num.partitions",
@@ -185,7 +188,7 @@ KEYS: tuple[ConfigKey, ...] = (
     integer(
         "share.coordinator.append.linger.ms",
         -1,
-        "How long share state writes are gathered; -1 adapts to the load.",
+        "How long writes of share state are collected before they are appended; -1 adapts to the load.",
         at_least=-1,
     ),
     integer(

@@ -1,4 +1,4 @@
-"""Tiered storage: closed segments copied to a remote store."""
+"""Broker keys of tiered storage."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ KEYS: tuple[ConfigKey, ...] = (
     string(
         "remote.log.metadata.manager.class.name",
         "org.apache.kafka.server.log.remote.metadata.storage.TopicBasedRemoteLogMetadataManager",
-        "Class that remembers which segments are stored remotely.",
+        "Class that stores the metadata of remote segments.",
         allowed=NonEmpty(),
     ),
     string("remote.log.metadata.manager.class.path", None, "Where the remote metadata class is found."),
@@ -37,7 +37,7 @@ KEYS: tuple[ConfigKey, ...] = (
     integer(
         "remote.log.metadata.custom.metadata.max.bytes",
         128,
-        "Largest note a remote store may attach to a segment.",
+        "Largest custom metadata of a remote segment.",
         at_least=0,
     ),
     long(
@@ -50,60 +50,66 @@ KEYS: tuple[ConfigKey, ...] = (
     long(
         "remote.log.index.file.cache.ttl.ms",
         900_000,
-        "How long an unused cached index stays.",
+        "How long an unused index stays in the cache.",
         at_least=-1,
         internal=True,
     ),
     integer(
-        "remote.log.manager.thread.pool.size", 2, "Helpers for remote work that has no pool of its own.", at_least=1
+        "remote.log.manager.thread.pool.size",
+        2,
+        "Threads for remote storage tasks without a pool of their own.",
+        at_least=1,
     ),
     integer(
         "remote.log.manager.copier.thread.pool.size",
         10,
-        "Helpers that copy segments to the remote store.",
+        "Threads that copy segments to the remote store.",
         at_least=1,
         mode=CLUSTER_WIDE,
     ),
     integer(
         "remote.log.manager.expiration.thread.pool.size",
         10,
-        "Helpers that delete expired remote segments.",
+        "Threads that delete expired remote segments.",
         at_least=1,
         mode=CLUSTER_WIDE,
     ),
     integer(
         "remote.log.manager.follower.thread.pool.size",
         2,
-        "Helpers that serve followers of tiered partitions.",
+        "Threads that serve followers of tiered partitions.",
         at_least=1,
         mode=CLUSTER_WIDE,
     ),
-    long("remote.log.manager.task.interval.ms", 30_000, "How often remote work is looked for.", at_least=1),
+    long("remote.log.manager.task.interval.ms", 30_000, "How often remote storage tasks run.", at_least=1),
     long(
         "remote.log.manager.task.retry.backoff.ms",
         500,
-        "First pause before failed remote work is tried again.",
+        "First backoff before a failed remote storage task is retried.",
         at_least=1,
         internal=True,
     ),
     long(
         "remote.log.manager.task.retry.backoff.max.ms",
         30_000,
-        "Longest pause before failed remote work is tried again.",
+        "Longest backoff before a failed remote storage task is retried.",
         at_least=1,
         internal=True,
     ),
     double(
         "remote.log.manager.task.retry.jitter",
         0.2,
-        "Random share added to the pause before remote work is tried again.",
+        "Random share added to the backoff of remote storage tasks.",
         at_least=0,
         at_most=0.5,
         internal=True,
     ),
-    integer("remote.log.reader.threads", 10, "Helpers that read from the remote store.", at_least=1, mode=CLUSTER_WIDE),
+    integer("remote.log.reader.threads", 10, "Threads that read from the remote store.", at_least=1, mode=CLUSTER_WIDE),
     integer(
-        "remote.log.reader.max.pending.tasks", 100, "Remote reads that may wait before fetches are refused.", at_least=1
+        "remote.log.reader.max.pending.tasks",
+        100,
+        "Remote reads that may wait before fetches are rejected.",
+        at_least=1,
     ),
     long(
         "log.local.retention.ms",
@@ -152,7 +158,7 @@ KEYS: tuple[ConfigKey, ...] = (
     integer(
         "remote.fetch.max.wait.ms",
         500,
-        "How long a fetch waits for the remote store before it is answered.",
+        "How long a fetch waits for the remote store.",
         at_least=1,
         mode=CLUSTER_WIDE,
     ),

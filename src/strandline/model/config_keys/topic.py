@@ -1,7 +1,7 @@
-"""Every key that a topic can be configured with, and the rules that tie several of them together.
+"""The keys of topics, and the rules between them.
 
-`check_topic_configs` is what a CreateTopics or an AlterConfigs has to pass; `metadata/effective_configs` finds in
-`synonyms` which broker keys stand in for a key that the topic leaves out.
+`check_topic_configs` is called for CreateTopics and AlterConfigs; `metadata/effective_configs` reads from `synonyms`
+which broker keys apply to a topic without a value of its own.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from strandline.model.config_keys.key import (
     ConfigValue,
     Items,
     OneOf,
-    Passing,
+    Satisfies,
     Synonym,
     by_name,
 )
@@ -25,7 +25,7 @@ from strandline.model.config_keys.key_types import INHERITED, boolean, double, i
 
 _MINUTE_MS: Final = 60_000
 _HOUR_MS: Final = 3_600_000
-# Kafka lets empty items pass, and tools that write this list rely on it.
+# Kafka accepts empty items, and tools that write this list rely on it.
 _THROTTLED_REPLICA: Final = re.compile(r"(?:[0-9]+:[0-9]+)?")
 
 
@@ -40,21 +40,21 @@ _SIZE = (
     integer(
         "segment.bytes",
         INHERITED,
-        "Size at which a segment is closed and the next begun.",
+        "Size at which a segment is rolled.",
         at_least=1_048_576,
         synonyms=synonym("log.segment.bytes"),
     ),
     long(
         "segment.ms",
         INHERITED,
-        "Age at which a segment is closed even if it is small.",
+        "Age at which a segment is rolled even if it is small.",
         at_least=1,
         synonyms=(Synonym("log.roll.ms"), Synonym("log.roll.hours", _HOUR_MS)),
     ),
     long(
         "segment.jitter.ms",
         INHERITED,
-        "Random time taken off segment.ms, so that partitions do not roll all at once.",
+        "Random time subtracted from segment.ms, so that partitions do not roll at the same time.",
         at_least=0,
         synonyms=(Synonym("log.roll.jitter.ms"), Synonym("log.roll.jitter.hours", _HOUR_MS)),
     ),
@@ -75,7 +75,7 @@ _SIZE = (
     boolean(
         "preallocate",
         INHERITED,
-        "Whether new segment files are given their full size at once.",
+        "Whether new segment files are preallocated.",
         synonyms=synonym("log.preallocate"),
     ),
     integer(
@@ -90,14 +90,14 @@ _FLUSH = (
     long(
         "flush.messages",
         INHERITED,
-        "Messages appended before a partition is forced to disk.",
+        "Messages appended before a partition is flushed.",
         at_least=1,
         synonyms=synonym("log.flush.interval.messages"),
     ),
     long(
         "flush.ms",
         INHERITED,
-        "Time a record may wait before it is forced to disk.",
+        "Time before a record is flushed.",
         at_least=0,
         synonyms=(Synonym("log.flush.interval.ms"), Synonym("log.flush.scheduler.interval.ms")),
     ),
@@ -107,14 +107,14 @@ _RETENTION = (
     listing(
         "cleanup.policy",
         INHERITED,
-        "What becomes of old records: delete, compact, both, or nothing when empty.",
+        "How old records are removed: delete, compact, both, or not at all when empty.",
         allowed=Items(("compact", "delete")),
         synonyms=synonym("log.cleanup.policy"),
     ),
     long(
         "retention.bytes",
         INHERITED,
-        "Size of a partition above which its oldest segments go; -1 sets no limit.",
+        "Size of a partition above which its oldest segments are deleted; -1 sets no limit.",
         synonyms=synonym("log.retention.bytes"),
     ),
     long(
@@ -170,21 +170,21 @@ _RECORDS = (
     integer(
         "max.message.bytes",
         INHERITED,
-        "Largest record batch accepted, as it travels.",
+        "Largest record batch accepted (after compression).",
         at_least=0,
         synonyms=synonym("message.max.bytes"),
     ),
     string(
         "compression.type",
         INHERITED,
-        "Codec that batches are stored with; `producer` keeps each batch as it came.",
+        "Codec that batches are stored with; `producer` keeps the producer's codec.",
         allowed=OneOf(("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer")),
         synonyms=synonym("compression.type"),
     ),
     integer(
         "compression.gzip.level",
         INHERITED,
-        "Effort of gzip when the broker compresses; -1 is the codec's own choice.",
+        "Compression level of gzip when the broker compresses; -1 is the codec's default.",
         at_least=1,
         at_most=9,
         also=-1,
@@ -193,7 +193,7 @@ _RECORDS = (
     integer(
         "compression.lz4.level",
         INHERITED,
-        "Effort of lz4 when the broker compresses.",
+        "Compression level of lz4 when the broker compresses.",
         at_least=1,
         at_most=17,
         synonyms=synonym("compression.lz4.level"),
@@ -201,7 +201,7 @@ _RECORDS = (
     integer(
         "compression.zstd.level",
         INHERITED,
-        "Effort of zstd when the broker compresses; negative levels trade size for speed.",
+        "Compression level of zstd when the broker compresses; negative levels trade size for speed.",
         at_least=-131_072,
         at_most=22,
         synonyms=synonym("compression.zstd.level"),
@@ -247,13 +247,13 @@ _REPLICAS = (
         "leader.replication.throttled.replicas",
         "",
         "Replicas throttled on the leader's side, as partition:broker pairs or *.",
-        allowed=Passing(_throttled_replicas_problem),
+        allowed=Satisfies(_throttled_replicas_problem),
     ),
     listing(
         "follower.replication.throttled.replicas",
         "",
         "Replicas throttled on the follower's side, as partition:broker pairs or *.",
-        allowed=Passing(_throttled_replicas_problem),
+        allowed=Satisfies(_throttled_replicas_problem),
     ),
 )
 
@@ -288,15 +288,14 @@ def topic_default(name: str) -> Any:
 
 
 def check_topic_configs(configs: Mapping[str, str], defaults: Mapping[str, str] | None = None) -> None:
-    """Raises ConfigError unless a topic can have these configurations.
+    """Raises ConfigError unless a topic can have these configs.
 
-    `defaults` are the effective values of the keys that the topic leaves out (of the broker or controller that checks);
-    they matter only for the rules that compare two keys.
+    `defaults` are the effective values of the keys that the topic does not set, needed by the rules between two keys.
     """
     for name, value in configs.items():
         key = TOPIC_KEYS.get(name)
         if key is None:
-            raise ConfigError(name, None, "is not a key of topics")
+            raise ConfigError(name, None, "is not a topic config")
         key.check(value)
     if configs:
         _check_together(configs, defaults or {})

@@ -1,4 +1,4 @@
-"""Idempotent producers, transactions, and the topic that remembers them."""
+"""Broker keys of idempotent producers, transactions, and the transaction state topic."""
 
 from __future__ import annotations
 
@@ -33,23 +33,25 @@ KEYS: tuple[ConfigKey, ...] = (
         "Bytes read at a time when a coordinator loads its transactions.",
         at_least=1,
     ),
-    integer("transaction.max.timeout.ms", 900_000, "Longest timeout a transactional producer may ask for.", at_least=1),
+    integer(
+        "transaction.max.timeout.ms", 900_000, "Longest timeout that a transactional producer may request.", at_least=1
+    ),
     integer(
         "transactional.id.expiration.ms",
         604_800_000,
-        "A transactional id without activity for this long is forgotten.",
+        "A transactional id without activity for this long expires.",
         at_least=1,
     ),
     integer(
         "transaction.abort.timed.out.transaction.cleanup.interval.ms",
         10_000,
-        "How often overdue transactions are looked for and aborted.",
+        "How often overdue transactions are aborted.",
         at_least=1,
     ),
     integer(
         "transaction.remove.expired.transaction.cleanup.interval.ms",
         3_600_000,
-        "How often expired transactional ids are looked for.",
+        "How often expired transactional ids are removed.",
         at_least=1,
     ),
     boolean(
@@ -64,21 +66,21 @@ KEYS: tuple[ConfigKey, ...] = (
     integer(
         "producer.id.expiration.ms",
         86_400_000,
-        "A partition forgets an idempotent producer that was silent for this long.",
+        "An idempotent producer without writes to a partition for this long expires there.",
         at_least=1,
         mode=CLUSTER_WIDE,
     ),
     integer(
         "producer.id.expiration.check.interval.ms",
         600_000,
-        "How often expired producers are looked for.",
+        "How often expired producers are removed.",
         at_least=1,
         internal=True,
     ),
     integer(
         "add.partitions.to.txn.retry.backoff.ms",
         20,
-        "First pause before a partition is added to a transaction again.",
+        "First backoff before a partition is added to a transaction again.",
         at_least=1,
     ),
     integer(
