@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 from inspect import unwrap
-from typing import Any, get_type_hints
+from typing import Any, TypeVar, get_type_hints
 
 import pytest
 
 from strandline.controller.decisions import MAX_RECORDS_PER_DECISION
+from strandline.handlers.context import Call
 from strandline.handlers.request_limits import check_request_limit
-from strandline.handlers.tables import ROWS, Row
+from strandline.handlers.tables import ROWS, Row, broker_table, controller_table
 from strandline.model.errors import ErrorCode, KafkaError
-from strandline.protocol.apis import API, Api
+from strandline.protocol.apis import API, Api, ApiKey
 from strandline.protocol.codec import encode_bytes
 from strandline.protocol.errors import EncodeError
-from strandline.protocol.types import Primitive, layout
+from strandline.protocol.messages.metadata import MetadataRequest, MetadataResponse
+from strandline.protocol.messages.topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
+from strandline.protocol.types import Message, Primitive, layout
+from unit.handlers.metadata_broker import FakeCall, MetadataBroker, run
+
+R = TypeVar("R", bound=Message)
 
 
 def test_every_served_api_lacks_nothing() -> None:
@@ -95,3 +102,60 @@ def test_a_missing_row_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     api = API[19]
     monkeypatch.delitem(ROWS, api.key)
     assert list(lacks(api)) == ["a row in handlers/tables"]
+
+
+class FakeController:
+    """Records forwarded requests."""
+
+    def __init__(self) -> None:
+        self.forwarded: list[Message] = []
+
+    async def forward(self, call: Call, request: Message, response: type[R], *, version: int | None = None) -> R:
+        self.forwarded.append(request)
+        return response()
+
+
+def test_each_listener_serves_the_apis_that_protocol_apis_assigns_to_it() -> None:
+    metadata = MetadataBroker()
+    controller = metadata.controller()
+    controller.methods = dict.fromkeys(ROWS, never_called)
+    served = [api for api in API.values() if api.is_served]
+    assert sorted(broker_table(metadata.broker)) == [api.key for api in served if api.broker]
+    assert sorted(controller_table(controller)) == [api.key for api in served if api.controller]
+
+
+async def never_called(request: Any, version: int) -> Message:
+    raise AssertionError("not reached")
+
+
+def test_a_request_waits_until_the_broker_is_unfenced() -> None:
+    async def scenario() -> None:
+        broker = MetadataBroker().broker
+        table = broker_table(broker)
+        call: Any = FakeCall(ApiKey.METADATA, 12)
+        response = asyncio.ensure_future(table[ApiKey.METADATA].handle(call, MetadataRequest(topics=[])))
+        await asyncio.sleep(1)
+        assert not response.done()
+        broker.serving.set()
+        assert isinstance(await response, MetadataResponse)
+        broker.stop_serving()
+        with pytest.raises(ConnectionAbortedError):
+            await table[ApiKey.METADATA].handle(call, MetadataRequest(topics=[]))
+
+    run(scenario())
+
+
+def test_a_request_that_the_controller_decides_is_forwarded_unless_it_names_too_much() -> None:
+    async def scenario() -> None:
+        broker = MetadataBroker().broker
+        broker.controller = controller = FakeController()
+        broker.serving.set()
+        call: Any = FakeCall(ApiKey.CREATE_TOPICS, 7)
+        handle = broker_table(broker)[ApiKey.CREATE_TOPICS].handle
+        request = CreateTopicsRequest(topics=[CreatableTopic(name="t")])
+        assert isinstance(await handle(call, request), CreateTopicsResponse)
+        with pytest.raises(KafkaError):
+            await handle(call, CreateTopicsRequest(topics=request.topics * (MAX_RECORDS_PER_DECISION + 1)))
+        assert controller.forwarded == [request] and call.parked
+
+    run(scenario())
