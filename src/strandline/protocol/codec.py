@@ -15,6 +15,7 @@ from strandline.protocol.decoding import compile_decoder
 from strandline.protocol.encoding import Encoder, compile_encoder
 from strandline.protocol.errors import EncodeError, MalformedMessage, TooManyElements
 from strandline.protocol.types import Message
+from strandline.records.errors import OverlongVarint
 from strandline.runtime.disk import Buffer
 from strandline.runtime.file_slice import FileSlice, Part
 
@@ -44,6 +45,8 @@ def decode(
         raise MalformedMessage(f"{cls.__name__} v{version} ends in the middle of a field") from None
     except UnicodeDecodeError as error:
         raise MalformedMessage(f"{cls.__name__} v{version} has text that is not UTF-8: {error}") from None
+    except OverlongVarint as error:
+        raise MalformedMessage(f"{cls.__name__} v{version}: {error}") from None
     except MalformedMessage as error:
         raise type(error)(f"{cls.__name__} v{version}: {error}") from None
 

@@ -20,7 +20,7 @@ from strandline.model.ids import Uuid
 from strandline.protocol.codegen import GeneratedFunction, GeneratedModule, RepeatedFormat
 from strandline.protocol.errors import MalformedMessage, TooManyElements
 from strandline.protocol.types import MAX_STRING_BYTES, Field, Message, Primitive, Struct, layout
-from strandline.protocol.varints import read_uvarint, rest_of_uvarint
+from strandline.records.varint import read_uvarint, rest_of_uvarint
 from strandline.runtime.disk import Buffer
 
 _UNPACKED = {code: RepeatedFormat(code) for code in "bhiqHId?"}

@@ -16,7 +16,7 @@ from typing import Any
 from strandline.protocol.codegen import GeneratedFunction, GeneratedModule, RepeatedFormat
 from strandline.protocol.errors import EncodeError
 from strandline.protocol.types import MAX_STRING_BYTES, Field, Message, Primitive, Struct, layout
-from strandline.protocol.varints import ONE_BYTE, uvarint
+from strandline.records.varint import ONE_BYTE, uvarint
 from strandline.runtime.file_slice import FileSlice, Part
 
 # Below this size a copy is cheaper than another buffer for the socket.

@@ -17,7 +17,8 @@ from strandline.protocol.apis import API, Api
 from strandline.protocol.codec import encode_into
 from strandline.protocol.errors import EncodeError, MalformedMessage
 from strandline.protocol.types import Message
-from strandline.protocol.varints import read_uvarint
+from strandline.records.errors import OverlongVarint
+from strandline.records.varint import read_uvarint
 from strandline.runtime.disk import Buffer
 from strandline.runtime.file_slice import Part
 
@@ -237,6 +238,8 @@ def decode_header(frame: Buffer) -> tuple[RequestHeader, int]:
             position = position + 1 if frame[position] == 0 else _skip_tags(frame, position)
     except (struct_error, IndexError):
         raise MalformedMessage("the frame ends inside its request header") from None
+    except OverlongVarint as error:
+        raise MalformedMessage(f"the request header: {error}") from None
     except UnicodeDecodeError:
         raise MalformedMessage("the client id is not UTF-8") from None
     return RequestHeader(api_key, api_version, correlation_id, client_id), position
@@ -251,6 +254,8 @@ def decode_response_header(frame: Buffer, api: Api, version: int) -> tuple[int, 
             position = _skip_tags(frame, position)
     except (struct_error, IndexError):
         raise MalformedMessage("the frame ends inside its response header") from None
+    except OverlongVarint as error:
+        raise MalformedMessage(f"the response header: {error}") from None
     return correlation_id, position
 
 

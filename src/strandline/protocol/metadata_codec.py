@@ -12,7 +12,8 @@ from typing import Final
 from strandline.protocol.codec import decode, encode_bytes
 from strandline.protocol.errors import EncodeError, MalformedMessage
 from strandline.protocol.types import Message
-from strandline.protocol.varints import read_uvarint, uvarint
+from strandline.records.errors import OverlongVarint
+from strandline.records.varint import read_uvarint, uvarint
 from strandline.runtime.disk import Buffer
 
 FRAME_VERSION: Final = 1
@@ -49,6 +50,8 @@ def decode_record_and_version(data: Buffer) -> tuple[Message, int]:
         version, position = read_uvarint(data, position)
     except IndexError:
         raise MalformedMessage("a metadata record ends inside its frame") from None
+    except OverlongVarint as error:
+        raise MalformedMessage(f"the frame of a metadata record: {error}") from None
     if frame_version != FRAME_VERSION:
         raise MalformedMessage(f"a metadata record has frame version {frame_version}")
     cls = record_types().get(record_type)

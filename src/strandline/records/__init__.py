@@ -1,1 +1,1 @@
-"""Record batches: their bytes, their codecs, their columns. Knows nothing of logs, requests or nodes."""
+"""Record batches: their format, compression codecs, and columnar decoding. Knows nothing of logs or requests."""

@@ -1,10 +1,10 @@
 """Record batches of format 2: the header, whole batches in a buffer, records in and out of them.
 
-Everybody who touches records reads the header here. Nothing in this module looks inside records except `decode_batch`
-and `encode_batch`, which go record by record and serve clients, coordinators, the metadata log and tests; paths that
-meet many records use `records.columns`. Any bytes give either a value or `CorruptBatch`.
+All batch headers are parsed here. Only `decode_batch` and `encode_batch` look inside records; they go record by record
+and serve clients, coordinators, the metadata log and tests. Code that handles many records uses `records.columns`. Any
+bytes give either a value or `CorruptBatch`.
 
-The checksum covers everything from the attributes on: base offset, length and leader epoch may be patched in place.
+The checksum covers everything from the attributes on: base offset, length and leader epoch may be changed in place.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ __all__ = [
 
 HEADER = struct.Struct(">qiibIhiqqqhii")
 HEADER_SIZE = HEADER.size
-# Base offset and length: what is not counted in `batch_length`.
+# Base offset and length, which `batch_length` does not count.
 LOG_OVERHEAD = 12
 MAGIC = 2
 
@@ -89,7 +89,7 @@ Header = tuple[str, bytes | None]
 
 
 class ControlType(IntEnum):
-    """What the key of a control record says; unknown numbers are to be skipped by readers."""
+    """The type in the key of a control record; readers skip unknown types."""
 
     ABORT = 0
     COMMIT = 1
@@ -156,7 +156,7 @@ class BatchHeader(NamedTuple):
 
 
 class Record(NamedTuple):
-    """`offset` is absolute; -1, when encoding, means "the one after the record before"."""
+    """`offset` is absolute; -1, when encoding, means the offset after the previous record's."""
 
     offset: int
     timestamp: int
@@ -166,9 +166,9 @@ class Record(NamedTuple):
 
 
 def read_header(buffer: Buffer, position: int = 0) -> BatchHeader:
-    """The header at `position`; the records behind it need not be in the buffer."""
+    """The header at `position`; the records after it need not be in the buffer."""
     if position < 0 or len(buffer) - position < HEADER_SIZE:
-        raise CorruptBatch("the batch header is cut off")
+        raise CorruptBatch("the batch header is incomplete")
     header = BatchHeader._make(_unpack_header(buffer, position))
     if header.magic != MAGIC:
         raise CorruptBatch(f"magic {header.magic} is not {MAGIC}")
@@ -182,7 +182,7 @@ def read_header(buffer: Buffer, position: int = 0) -> BatchHeader:
 
 
 def crc_ok(buffer: Buffer, position: int, size: int) -> bool:
-    """Whether the checksum of the batch at `position`, `size` bytes long, is the one it carries."""
+    """Whether the checksum of the batch at `position`, `size` bytes long, is right."""
     if size < HEADER_SIZE or position < 0 or len(buffer) - position < size:
         return False
     view = memoryview(buffer)[position : position + size]
@@ -190,12 +190,12 @@ def crc_ok(buffer: Buffer, position: int, size: int) -> bool:
 
 
 def write_crc(batch: bytearray | memoryview) -> None:
-    """Make the checksum of this one batch fit its bytes again."""
+    """Recompute the checksum of this one batch after a change."""
     _CRC.pack_into(batch, CRC_AT, crc32c(memoryview(batch)[ATTRIBUTES_AT:]))
 
 
 def batches(buffer: Buffer, position: int = 0) -> Iterator[tuple[int, BatchHeader]]:
-    """(position, header) of every whole batch; a batch cut off at the end is left out, as fetch responses cut them."""
+    """(position, header) of every whole batch; an incomplete batch at the end, as fetch responses have, is left out."""
     end = len(buffer)
     while end - position >= HEADER_SIZE:
         header = read_header(buffer, position)
@@ -210,12 +210,12 @@ def records_of(buffer: Buffer, position: int, header: BatchHeader, limit_bytes: 
     """The uncompressed records of a whole batch, without a copy where none is needed."""
     end = position + header.size_bytes
     if end > len(buffer):
-        raise CorruptBatch("the batch is cut off")
+        raise CorruptBatch("the batch is incomplete")
     return decompress(header.codec, memoryview(buffer)[position + HEADER_SIZE : end], limit_bytes)
 
 
 def decode_batch(buffer: Buffer, position: int = 0, limit_bytes: int = DEFAULT_LIMIT_BYTES) -> list[Record]:
-    """All records of the batch at `position`. The checksum is the caller's to ask for (`crc_ok`)."""
+    """All records of the batch at `position`. The checksum is not verified (see `crc_ok`)."""
     header = read_header(buffer, position)
     data = bytes(records_of(buffer, position, header, limit_bytes))
     base_offset = header.base_offset
@@ -252,8 +252,8 @@ def encode_batch(
     log_append_time: int | None = None,
     level: int | None = None,
 ) -> bytearray:
-    """One batch, ready to send or to append. Offsets must rise from `base_offset`; without records the batch is empty
-    and stands for its base offset alone."""
+    """One batch, ready to send or to append. Offsets must ascend from `base_offset`; without records the batch is empty
+    and covers its base offset only."""
     body = bytearray()
     count = 0
     offset = base_offset - 1
@@ -323,9 +323,9 @@ def end_transaction_marker(
 
 
 def control_record_type(key: bytes | None) -> int:
-    """The type in a control record's key, known to `ControlType` or not."""
+    """The type in a control record's key, in `ControlType` or not."""
     if key is None or len(key) < 4:
-        raise CorruptBatch("the key of a control record is cut off")
+        raise CorruptBatch("the key of a control record is incomplete")
     return int.from_bytes(key[2:4], "big", signed=True)
 
 
@@ -356,7 +356,7 @@ def _append_bytes(out: bytearray, data: bytes | None) -> None:
 
 
 def _read_headers(data: bytes, at: int, count: int) -> tuple[Header, ...]:
-    """Headers whose bounds `read_spans` has checked."""
+    """The headers of a record; `read_spans` has checked their bounds."""
     headers: list[Header] = []
     for _ in range(count):
         size, at = read_varint(data, at)

@@ -1,7 +1,7 @@
-"""CRC-32C, the checksum of every batch and of producer snapshots, in C.
+"""CRC-32C, the checksum of batches and producer snapshots, implemented in C.
 
-The package that brings it reads its own version from its metadata when it is imported, and with that a good part of the
-standard library: a tenth of a node's start. So its extension module is loaded by itself, where it can be found.
+On import, the package `crc32c` reads its own version from its metadata, which imports a large part of the standard
+library and takes a tenth of a node's start-up. So its extension module is loaded directly where it can be found.
 """
 
 from __future__ import annotations

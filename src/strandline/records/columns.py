@@ -1,14 +1,14 @@
 """Many records at once: the fields of all records of one or many batches as numpy arrays over one buffer.
 
-Used where thousands of records are met and few of their bytes are looked at: the cleaner, validation of large batches,
-lookup by timestamp, and bulk readers. A record's fields can be told apart only by walking its batch; that walk touches
-nothing but record lengths (one plain step per record, or one array step for a record of every batch when there are
-many), and all other fields are read for all records together.
+For code that handles thousands of records and reads few of their bytes: the cleaner, validation of large batches,
+lookup by timestamp, and bulk readers. The position of a record is known only after walking the records before it; that
+walk reads only record lengths (one Python step per record, or, for many batches, one array step per record of every
+batch). All other fields are read for all records together.
 
-Total like everything here: each gather is preceded by a check against the record's end, so hostile bytes give
-`CorruptBatch` and never an index error, and nothing is allocated for a count that the bytes could not hold.
+Each gather is preceded by a check against the record's end, so malformed bytes give `CorruptBatch` and never an
+IndexError, and nothing is allocated for a count that the bytes could not hold.
 
-numpy is imported on first use: a node that never meets a large batch never pays for it.
+numpy is imported on first use: a node without large batches does not load it.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     Integers = NDArray[numpy.int64]
     Octets = NDArray[numpy.uint8]
 
-# Below this many records, fields found one by one (`records.spans`) cost less than arrays do.
+# Below this many records, parsing them one by one (`records.spans`) costs less than arrays.
 FEW_RECORDS = 64
 # From this many batches per step, an array step over all of them beats a plain step for each.
 _MANY_BATCHES = 100
@@ -39,8 +39,8 @@ _MANY_HEADERS = 50
 
 
 class Columns(msgspec.Struct):
-    """One row per record, in batch order. Positions are into `data`; lengths are -1 for null. `batch` is the index
-    among the batches given; `start` is where the record's own length is written, `end` where the next record begins.
+    """One row per record, in batch order. Positions are in `data`; lengths are -1 for null. `batch` is the index of the
+    batch; `start` is the position of the record's own length, `end` that of the next record.
     """
 
     data: Buffer
@@ -77,8 +77,8 @@ def decode_columns(
     found: Sequence[tuple[int, BatchHeader]] | None = None,
     limit_bytes: int = DEFAULT_LIMIT_BYTES,
 ) -> Columns:
-    """All records of the whole batches in `buffer`, or of those `found` there before; control records are records like
-    any other. `limit_bytes` bounds what all batches together may unfold to."""
+    """All records of the whole batches in `buffer`, or of the batches `found`; control records are included.
+    `limit_bytes` bounds the decompressed size of all batches together."""
     if found is None:
         found = list(batches(buffer))
     data, starts, ends = _bodies(buffer, found, limit_bytes)
@@ -92,11 +92,11 @@ def decode_columns(
 def _bodies(
     buffer: Buffer, found: Sequence[tuple[int, BatchHeader]], limit_bytes: int
 ) -> tuple[Buffer, list[int], list[int]]:
-    """One buffer that holds all records uncompressed: the given one when nothing in it is compressed."""
+    """One buffer with all records uncompressed: `buffer` itself when no batch is compressed."""
     view = memoryview(buffer)
     for position, header in found:
         if position < 0 or position + header.size_bytes > len(view):
-            raise CorruptBatch("the batch is cut off")
+            raise CorruptBatch("the batch is incomplete")
     if all(header.codec == Codec.NONE for _, header in found):
         starts = [position + HEADER_SIZE for position, _ in found]
         return buffer, starts, [position + header.size_bytes for position, header in found]
@@ -167,7 +167,7 @@ def _chain(
         for first, last, count in zip(starts, ends, counts, strict=True):
             _chain_one(data, first, last, count, begins)
         start = np.array(begins, np.int64)
-    # Records lie one behind the other: one ends where the next of its batch starts, the last with the batch.
+    # A record ends where the next of its batch starts, the last one where the batch ends.
     end: Integers = np.empty(len(start), np.int64)
     end[:-1] = start[1:]
     filled: Integers = np.array(counts, np.int64)
@@ -178,8 +178,8 @@ def _chain(
 
 
 def _chain_one(data: Buffer, at: int, end: int, count: int, begins: list[int]) -> None:
-    """The only plain loop over records: it reads lengths, of one or two bytes mostly. Positions only rise, so one that
-    left the batch shows at the end."""
+    """The only Python loop over records; it reads lengths, mostly of one or two bytes. Positions only increase, so the
+    final comparison catches one outside of the batch."""
     begin = begins.append
     try:
         for _ in range(count):
@@ -203,8 +203,8 @@ def _chain_one(data: Buffer, at: int, end: int, count: int, begins: list[int]) -
 
 
 def _chain_together(octets: Octets, starts: list[int], ends: list[int], counts: list[int]) -> Integers:
-    """Each step takes the next record of every batch that still has one; batches are sorted, longest first, so that
-    those form a prefix."""
+    """Each step takes the next record of every batch that has one left; batches are sorted by count, largest first, so
+    that those are a prefix."""
     import numpy as np
 
     count: Integers = np.array(counts, np.int64)
@@ -231,7 +231,7 @@ def _chain_together(octets: Octets, starts: list[int], ends: list[int], counts: 
 def _check_headers(
     data: Buffer, octets: Octets, headers_start: Integers, end: Integers, header_count: Integers
 ) -> None:
-    """Headers are skipped one of each record at a time; the last few records that have more are walked one by one, so
+    """Each array step skips one header of every record; when few records have more, these are parsed one by one, so
     that a record with a hundred thousand headers costs no more than its bytes."""
     import numpy as np
 
@@ -262,15 +262,15 @@ def _check_headers(
             if skip_headers(data, position, last, count) != last:
                 raise CorruptBatch("the headers of a record do not fill it")
         except IndexError:
-            raise CorruptBatch("the headers of a record are cut off") from None
+            raise CorruptBatch("the headers of a record are incomplete") from None
 
 
 def _varints(octets: Octets, at: Integers, end: Integers, max_size: int) -> tuple[Integers, Integers]:
-    """Zigzag numbers at all positions: (values, positions behind them)."""
+    """Zigzag numbers at all positions: (values, positions after them)."""
     import numpy as np
 
     if (at >= end).any():
-        raise CorruptBatch("a record is cut off")
+        raise CorruptBatch("a record is incomplete")
     byte = octets[at]
     raw = (byte & 0x7F).astype(np.uint64)
     at = at + 1
@@ -279,7 +279,7 @@ def _varints(octets: Octets, at: Integers, end: Integers, max_size: int) -> tupl
     while more.size:
         here = at[more]
         if shift >= 7 * max_size or (here >= end[more]).any():
-            raise CorruptBatch("a variable-length integer is cut off or too long")
+            raise CorruptBatch("a variable-length integer is incomplete or too long")
         byte = octets[here]
         raw[more] |= (byte & 0x7F).astype(np.uint64) << np.uint64(shift)
         at[more] = here + 1

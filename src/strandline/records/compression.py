@@ -1,15 +1,15 @@
-"""The five codecs of record batches, byte for byte as Kafka's clients expect them, with a ceiling on what they unfold.
+"""The five codecs of record batches, byte for byte as Kafka's clients expect them, with a limit on decompressed size.
 
 - gzip: RFC 1952.
 - snappy: xerial's framing (blocks of 32 KiB) when writing; when reading also one raw block, which some clients send.
-- lz4: a frame of independent 64 KiB blocks when writing (Kafka's reader takes no other), without checksums unless a
-  level is asked for; any standard frame when reading.
+- lz4: a frame of independent 64 KiB blocks when writing (Kafka's reader accepts no other), without checksums unless a
+  level is given; any standard frame when reading.
 - zstd: plain frames.
 
-`decompress` holds one output buffer of at most `limit_bytes` and lets the codec write into it; a codec that runs out of
-room stops, so a small batch that unfolds to gigabytes costs the ceiling and no more. Beside that buffer a codec holds
-its window: up to 4 MiB for lz4; for zstd what the frame asks for, up to 128 MiB of address space, of which only as
-much becomes memory as was really unfolded.
+`decompress` allocates one output buffer of at most `limit_bytes` and lets the codec write into it; a codec that runs
+out of room stops, so a small batch that decompresses to gigabytes costs the limit and no more. A codec also allocates
+its window: up to 4 MiB for lz4; for zstd what the frame requires, up to 128 MiB of address space, of which only as much
+becomes memory as was decompressed.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from strandline.records.errors import CorruptBatch, DecompressionLimit
 Buffer = bytes | bytearray | memoryview
 _Into = Callable[[Buffer, bytearray], int]
 
-# What a reader without a better idea is ready to hold for one batch.
+# For one batch, where the caller has no limit of its own.
 DEFAULT_LIMIT_BYTES = 128 * 1024 * 1024
 
 
@@ -50,7 +50,7 @@ CODEC_NAMES = {
 _GZIP_DEFAULT = 6
 # Kafka's default level of lz4 stands for the fast compressor; every other level, higher or lower, for the slow one.
 _LZ4_DEFAULT = 9
-# Below this the library would take the fast compressor again.
+# Below this the library would use the fast compressor again.
 _LZ4_LOWEST_SLOW = 3
 _ZSTD_DEFAULT = 3
 
@@ -67,7 +67,7 @@ _FIRST_GUESS = 64 * 1024
 
 
 def compress(codec: Codec, data: Buffer, level: int | None = None) -> Buffer:
-    """Levels are those of Kafka's configuration (gzip -1 and 1..9, lz4 1..17, zstd any); None is Kafka's default."""
+    """Levels are those of Kafka's configs (gzip -1 and 1..9, lz4 1..17, zstd any); None is Kafka's default."""
     if codec == Codec.NONE:
         return data
     if codec == Codec.GZIP:
@@ -81,8 +81,8 @@ def compress(codec: Codec, data: Buffer, level: int | None = None) -> Buffer:
 
 
 def decompress(codec: int, data: Buffer, limit_bytes: int = DEFAULT_LIMIT_BYTES) -> Buffer:
-    """The bytes behind `data`; `DecompressionLimit` when they would be more than the limit, `CorruptBatch` when there
-    are none. Uncompressed data comes back as it is."""
+    """The decompressed bytes. Raises `DecompressionLimit` when they exceed the limit, `CorruptBatch` when `data` is
+    malformed. Uncompressed data is returned as it is."""
     if codec == Codec.NONE:
         if len(data) > limit_bytes:
             raise DecompressionLimit(f"{len(data)} bytes are more than {limit_bytes}")
@@ -132,7 +132,7 @@ def _decompress_snappy(data: memoryview, limit_bytes: int) -> bytearray:
     blocks = []
     position = len(_XERIAL_HEADER)
     if len(data) < position:
-        raise CorruptBatch("the snappy header is cut off")
+        raise CorruptBatch("the snappy header is incomplete")
     while position < len(data):
         size = int.from_bytes(data[position : position + 4], "big")
         position += 4
@@ -144,7 +144,7 @@ def _decompress_snappy(data: memoryview, limit_bytes: int) -> bytearray:
 
 
 def _decompress_snappy_blocks(blocks: list[memoryview], limit_bytes: int) -> bytearray:
-    """A block says its size first: all are summed before anything is allocated."""
+    """A block starts with its decompressed size: all are summed before anything is allocated."""
     try:
         sizes = [cramjam.snappy.decompress_raw_len(block) for block in blocks]
         total = sum(sizes)
@@ -163,8 +163,8 @@ def _decompress_snappy_blocks(blocks: list[memoryview], limit_bytes: int) -> byt
 
 
 def _decompress_growing(into: _Into, data: Buffer, hint: int | None, limit_bytes: int) -> bytearray:
-    """Try a buffer of the size the data suggests; when it was too small, four times that, up to the limit. The hint is
-    the sender's word: it may be wrong in either direction and costs one more attempt then."""
+    """Try a buffer of the size the data suggests; if it was too small, one of four times that, up to the limit. The
+    hint comes from the sender and may be wrong in either direction, which costs another attempt."""
     size = min(limit_bytes, max(4 * len(data), _FIRST_GUESS) if hint is None else hint)
     while True:
         out = bytearray(size)
@@ -176,10 +176,10 @@ def _decompress_growing(into: _Into, data: Buffer, hint: int | None, limit_bytes
         else:
             del out[written:]
             return out
-        # Let go before the next is allocated: two attempts must not live side by side.
+        # Freed before the next is allocated: two buffers at once would exceed the limit.
         del out
         if size == limit_bytes:
-            raise DecompressionLimit(f"the records unfold to more than {limit_bytes} bytes")
+            raise DecompressionLimit(f"the records decompress to more than {limit_bytes} bytes")
         size = min(limit_bytes, max(4 * size, _FIRST_GUESS))
 
 

@@ -1,11 +1,15 @@
-"""The one exception for bytes that are not what they claim to be, raised by everything in `records`."""
+"""What the readers of `records` raise for malformed bytes."""
 
 from __future__ import annotations
 
 
 class CorruptBatch(Exception):
-    """These bytes are not a well-formed record batch. Whatever a peer or a disk hands us, nothing else is raised."""
+    """These bytes are not a well-formed record batch. Readers of batches raise nothing else, whatever the bytes are."""
 
 
 class DecompressionLimit(CorruptBatch):
-    """The records unfold to more bytes than the caller is ready to hold."""
+    """The records decompress to more bytes than the caller allows."""
+
+
+class OverlongVarint(ValueError):
+    """An unsigned varint of a message does not fit 32 bits."""

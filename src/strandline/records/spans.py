@@ -1,7 +1,7 @@
-"""Where the fields of each record lie, found record by record: the way for one batch of few records.
+"""The positions of each record's fields, parsed record by record: for batches of few records.
 
-`records.columns` does the same for many records at once and gives the same answers; a test holds the two together.
-Records of one batch must fill their bytes exactly; whatever does not is `CorruptBatch`.
+`records.columns` parses many records at once with the same results, which a test compares. The records of a batch must
+fill it exactly; anything else is `CorruptBatch`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ MIN_RECORD_SIZE = 7
 
 
 class Span(NamedTuple):
-    """One record in its buffer. Lengths are -1 for null; `start` is where the record's own length is written."""
+    """One record in its buffer. Lengths are -1 for null; `start` is the position of the record's own length."""
 
     start: int
     end: int
@@ -34,7 +34,7 @@ _span = Span._make
 
 
 def read_spans(data: Buffer, start: int, end: int, count: int) -> list[Span]:
-    """The `count` records between `start` and `end`, which must be all that is there."""
+    """The `count` records that fill the bytes from `start` to `end`."""
     if count * MIN_RECORD_SIZE > end - start:
         raise CorruptBatch(f"{count} records do not fit in {end - start} bytes")
     spans: list[Span] = []
@@ -45,15 +45,15 @@ def read_spans(data: Buffer, start: int, end: int, count: int) -> list[Span]:
             spans.append(span)
             at = span.end
     except IndexError:
-        raise CorruptBatch("a record is cut off") from None
+        raise CorruptBatch("a record is incomplete") from None
     if at != end:
         raise CorruptBatch("bytes follow the last record")
     return spans
 
 
 def read_span(data: Buffer, start: int, end: int) -> Span:
-    """One record; may raise IndexError where the buffer ends inside it. Positions only rise, so a field that runs past
-    the record's end shows in the last comparison; one-byte numbers are read in line, calls would double the cost."""
+    """One record; may raise IndexError if the buffer ends inside it. Positions only increase, so the last comparison
+    catches a field that exceeds the record. One-byte numbers are read inline: calls would double the cost."""
     byte = data[start]
     if byte < 0x80:
         at = start + 1
@@ -122,7 +122,7 @@ def skip_headers(data: Buffer, at: int, end: int, count: int) -> int:
 
 
 def wrapped_i64(value: int) -> int:
-    """Base plus delta as 64 bits hold it: hostile deltas overflow the way they do in Kafka and in numpy."""
+    """Base plus delta, overflowing at 64 bits as in Kafka and in numpy."""
     return ((value + 0x8000_0000_0000_0000) & 0xFFFF_FFFF_FFFF_FFFF) - 0x8000_0000_0000_0000
 
 

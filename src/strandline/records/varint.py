@@ -1,48 +1,62 @@
-"""Variable-length integers as records and flexible messages use them: seven bits per byte, lowest first.
+"""Variable-length integers: seven bits per byte, lowest first.
 
-`append_*` write to the end of a bytearray, `read_*` return the value and the position after it and raise `CorruptBatch`
-when the bytes end first or the number is longer than its type allows (5 bytes for 32 bits, 10 for 64). Bits that do not
-fit the type are dropped, as in Kafka's reader. Records use the zigzag forms (`varint`, `varlong`); sizes and tags of
-flexible messages the plain one (`uvarint`).
+Records use the zigzag forms (`varint`, `varlong`). Their readers raise `CorruptBatch` when the bytes end first or the
+number is longer than its type allows (5 bytes for 32 bits, 10 for 64); bits that do not fit the type are dropped, as in
+Kafka's reader. Flexible messages use the unsigned form (`uvarint`) for lengths, counts and tags. Its readers raise
+IndexError when the buffer ends first, and `OverlongVarint` when the number does not fit 32 bits.
+
+Readers return the value and the position after it.
 """
 
 from __future__ import annotations
 
-from strandline.records.errors import CorruptBatch
+from strandline.records.errors import CorruptBatch, OverlongVarint
 
 Buffer = bytes | bytearray | memoryview
 
-_ONE_BYTE = tuple(bytes((n,)) for n in range(128))
+ONE_BYTE = tuple(bytes((value,)) for value in range(128))
+"""Nearly every length is one byte long."""
 
 
-def append_uvarint(out: bytearray, value: int) -> None:
+def uvarint(value: int) -> bytes:
+    if value < 128:
+        return ONE_BYTE[value]
+    out = bytearray()
     while value > 0x7F:
         out.append((value & 0x7F) | 0x80)
         value >>= 7
     out.append(value)
-
-
-def append_varint(out: bytearray, value: int) -> None:
-    """Zigzag; serves 32 and 64 bits alike, since small numbers look the same in both."""
-    append_uvarint(out, (value << 1) ^ (value >> 63))
-
-
-def varint_bytes(value: int) -> bytes:
-    zigzag = (value << 1) ^ (value >> 63)
-    if zigzag < 0x80:
-        return _ONE_BYTE[zigzag]
-    out = bytearray()
-    append_uvarint(out, zigzag)
     return bytes(out)
 
 
-def varint_size(value: int) -> int:
-    zigzag = (value << 1) ^ (value >> 63)
-    return max(1, (zigzag.bit_length() + 6) // 7)
+def read_uvarint(buffer: Buffer, position: int) -> tuple[int, int]:
+    value = buffer[position]
+    if value < 128:
+        return value, position + 1
+    return rest_of_uvarint(buffer, position + 1, value)
 
 
-def read_uvarint(buffer: Buffer, position: int, end: int | None = None) -> tuple[int, int]:
-    return _read(buffer, position, len(buffer) if end is None else end, 5, 0xFFFF_FFFF)
+def rest_of_uvarint(buffer: Buffer, position: int, first: int) -> tuple[int, int]:
+    """Continues after a first byte that had its continuation bit set."""
+    value = first & 0x7F
+    for shift in (7, 14, 21, 28):
+        byte = buffer[position]
+        position += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 128:
+            if value > 0xFFFF_FFFF:
+                break
+            return value, position
+    raise OverlongVarint("an unsigned varint longer than 32 bits")
+
+
+def varint_bytes(value: int) -> bytes:
+    """Zigzag; serves 32 and 64 bits alike, since small numbers have the same bytes in both."""
+    return uvarint((value << 1) ^ (value >> 63))
+
+
+def append_varint(out: bytearray, value: int) -> None:
+    out += uvarint((value << 1) ^ (value >> 63))
 
 
 def read_varint(buffer: Buffer, position: int, end: int | None = None) -> tuple[int, int]:
@@ -71,4 +85,4 @@ def _read(buffer: Buffer, position: int, end: int, max_size: int, mask: int) -> 
         if byte < 0x80:
             return value & mask, index + 1
         shift += 7
-    raise CorruptBatch("a variable-length integer is cut off or too long")
+    raise CorruptBatch("a variable-length integer is incomplete or too long")

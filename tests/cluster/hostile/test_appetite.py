@@ -28,7 +28,7 @@ from strandline.protocol.messages.topics import (
     CreateTopicsRequest,
 )
 from strandline.protocol.types import Message
-from strandline.protocol.varints import uvarint
+from strandline.records.varint import uvarint
 
 pytestmark = pytest.mark.xdist_group("besieged")
 

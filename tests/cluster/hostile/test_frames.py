@@ -13,7 +13,7 @@ from cluster.hostile.siege import MIB, Besieged, Bystander, Raw
 from strandline.protocol.apis import API, ApiKey
 from strandline.protocol.messages.api_versions import ApiVersionsRequest
 from strandline.protocol.messages.metadata import MetadataRequest
-from strandline.protocol.varints import uvarint
+from strandline.records.varint import uvarint
 
 pytestmark = pytest.mark.xdist_group("besieged")
 

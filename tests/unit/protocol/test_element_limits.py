@@ -11,7 +11,7 @@ from strandline.protocol.framing import MAX_HEADER_TAGS, decode_header
 from strandline.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ForgottenTopic, NodeEndpoint
 from strandline.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from strandline.protocol.messages.produce import ProduceResponse
-from strandline.protocol.varints import uvarint
+from strandline.records.varint import uvarint
 
 
 def two_topics_of_three() -> FetchRequest:
