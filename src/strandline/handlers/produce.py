@@ -14,8 +14,7 @@ from strandline.handlers.context import BrokerContext, Call
 from strandline.handlers.reachable_leaders import leader_addresses
 from strandline.log.appending import Appended
 from strandline.log.partition_log import PartitionLog
-from strandline.log.refusal import InvalidRecords
-from strandline.log.validation import Validated, is_heavy, validate
+from strandline.log.validation import InvalidRecords, Validated, is_heavy, validate
 from strandline.model.errors import ErrorCode, KafkaError
 from strandline.model.ids import INTERNAL_TOPICS
 from strandline.protocol.messages.produce import (

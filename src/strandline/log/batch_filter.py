@@ -1,8 +1,8 @@
-"""Which records and batches survive compaction, decided for a portion of a segment at a time.
+"""Which records and batches compaction keeps, decided for one chunk of a segment at a time.
 
-Used by `cleaner` alone. A portion is a few hundred kilobytes of whole batches, opened as columns: the keys of all its
-records are hashed and looked up together, batches that lose nothing are copied as they are, and only those that lose
-something are built again.
+Used by `cleaner` alone. A chunk is a few hundred kilobytes of whole batches, decoded as columns: the keys of all its
+records are hashed and looked up together, batches that lose no record are copied as they are, and only the others are
+built again (`batch_rewriting`).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 import msgspec
 
 from strandline.log import names
-from strandline.log.batch_rewriting import batch_with, counted_from, empty_batch
+from strandline.log.batch_rewriting import batch_with, empty_batch, with_base_timestamp
 from strandline.log.cleaned_transactions import CleanedTransactions
 from strandline.log.offset_map import KeyHash, OffsetMap
 from strandline.log.segment import Segment
@@ -40,18 +40,18 @@ if TYPE_CHECKING:
     Integers = NDArray[numpy.int64]
 
 _READ_BYTES = 256 * 1024
-# What the batches of a portion may unfold to together; a batch of its own may take as much as any reader allows.
-_PORTION_BYTES = 4 << 20
+# Decompressed size of the batches of a chunk together; a single batch may have the limit of any reader.
+_CHUNK_BYTES = 4 << 20
 
 Found = list[tuple[int, BatchHeader]]
 
 
 class Uncleanable(Exception):
-    """The log holds something that compaction must not touch, and says why; the log itself goes on as it is."""
+    """The log holds something that compaction must not rewrite; the log itself stays in use."""
 
 
 class LastRecord(NamedTuple):
-    """Of a producer: its epoch, and the offset of the last record it sent in it (-1 when there is none)."""
+    """Of a producer: its epoch, and the offset of its last record in that epoch (-1 when there is none)."""
 
     producer_epoch: int
     last_offset: int
@@ -70,17 +70,18 @@ class KeptBatch(NamedTuple):
     size: int
 
 
-class Outcome(msgspec.Struct):
-    """The bytes to write for a portion and the batches in them; whether they are those that were read."""
+class Filtered(msgspec.Struct):
+    """What is kept of a chunk."""
 
     data: bytes
     batches: list[KeptBatch]
     unchanged: bool
+    """Whether `data` is what was read."""
 
 
-class Portion:
-    """Whole batches, in order, with good checksums. `columns` are the records of the data batches among them, whose
-    indexes `rows_of` maps to ranges of rows."""
+class Chunk:
+    """Whole batches, in order, verified. `columns` are the records of the data batches among them; `rows_of` maps the
+    index of a batch to its range of rows."""
 
     __slots__ = ("buffer", "columns", "found", "rows_of")
 
@@ -100,13 +101,13 @@ class Portion:
         return sum(header.size_bytes for _, header in self.found)
 
     def control_kind(self, index: int) -> int | None:
-        """What a control batch says; None when its record was removed before."""
+        """The type of a control batch; None when its record was removed before."""
         position, _ = self.found[index]
         records = decode_batch(self.buffer, position)
         return control_record_type(records[0].key) if records else None
 
     def add_keys(self, map_: OffsetMap, key_hash: KeyHash, transactions: CleanedTransactions, start: int) -> bool:
-        """Take keys from `start` on into the map; False when it was full before the end of the portion."""
+        """Add the keys from `start` on to the map; False when it was full before the end of the chunk."""
         import numpy as np
 
         columns = self.columns
@@ -133,7 +134,7 @@ class Portion:
         return not full
 
     def _fitting(self, map_: OffsetMap, wanted: Mask, ends: list[int]) -> int:
-        """How many of the batches fit the map for certain; one, if it is empty."""
+        """How many of the batches certainly fit the map; at least one if it is empty."""
         import numpy as np
 
         room = map_.capacity - len(map_)
@@ -164,24 +165,24 @@ class BatchFilter:
         self._last_batch_end = last_batch_end
         self._stats = stats
 
-    def filter(self, portion: Portion) -> Outcome:
+    def filter(self, chunk: Chunk) -> Filtered:
         import numpy as np
 
-        columns = portion.columns
-        kept = self._kept(portion)
+        columns = chunk.columns
+        kept = self._kept(chunk)
         tombstone = kept & (columns.value_length < 0)
         kept_before = np.concatenate(([0], np.cumsum(kept))).tolist()
         tombstones_before = np.concatenate(([0], np.cumsum(tombstone))).tolist()
         pieces: list[bytes | bytearray | memoryview] = []
         written: list[KeptBatch] = []
-        view = memoryview(portion.buffer)
+        view = memoryview(chunk.buffer)
         unchanged = True
         size = 0
-        for index, (position, header) in enumerate(portion.found):
-            first, last = portion.rows_of[index]
+        for index, (position, header) in enumerate(chunk.found):
+            first, last = chunk.rows_of[index]
             original = view[position : position + header.size_bytes]
             if header.is_control:
-                piece = self._control(portion, index, original)
+                piece = self._control(chunk, index, original)
             else:
                 aborted = self._transactions.on_batch(header)
                 count = 0 if aborted else kept_before[last] - kept_before[first]
@@ -201,13 +202,13 @@ class BatchFilter:
             max_timestamp = header.max_timestamp if piece is original else read_header(piece).max_timestamp
             written.append(KeptBatch(header.base_offset, header.last_offset, max_timestamp, size, len(piece)))
             size += len(piece)
-        return Outcome(b"".join(pieces), written, unchanged)
+        return Filtered(b"".join(pieces), written, unchanged)
 
-    def _kept(self, portion: Portion) -> Mask:
-        """Whether each record would stay, transactions left aside."""
+    def _kept(self, chunk: Chunk) -> Mask:
+        """Whether each record is kept, apart from transactions."""
         import numpy as np
 
-        columns = portion.columns
+        columns = chunk.columns
         offset = columns.offset
         keyed = columns.key_length >= 0
         judged = np.flatnonzero(keyed & (offset <= self._map.latest_offset))
@@ -216,7 +217,7 @@ class BatchFilter:
         kept[judged] = offset[judged] >= self._map.offsets_of(first, second)
         expired = [
             header.has_delete_horizon and header.base_timestamp <= self._wall_ms
-            for _, header in portion.found
+            for _, header in chunk.found
             if not header.is_control
         ]
         if any(expired):
@@ -225,19 +226,19 @@ class BatchFilter:
             kept &= ~(is_expired & (columns.value_length < 0) & judged_here)
         return kept
 
-    def _control(self, portion: Portion, index: int, original: memoryview) -> bytes | bytearray | memoryview | None:
-        _, header = portion.found[index]
-        ends_nothing = self._transactions.on_control_batch(header, portion.control_kind(index))
+    def _control(self, chunk: Chunk, index: int, original: memoryview) -> bytes | bytearray | memoryview | None:
+        _, header = chunk.found[index]
+        is_unneeded = self._transactions.on_control_batch(header, chunk.control_kind(index))
         if header.record_count == 0:
             return self._emptied(header, original)
-        if not ends_nothing:
+        if not is_unneeded:
             return original
         if not header.has_delete_horizon:
             return self._with_horizon(original, header)
         return self._emptied(header, original) if header.base_timestamp <= self._wall_ms else original
 
     def _emptied(self, header: BatchHeader, original: memoryview) -> bytearray | memoryview | None:
-        """Nothing of it stays; yet the batch may have to."""
+        """No record of it is kept; the batch itself may have to be."""
         if not self._is_last_of_producer(header) and header.next_offset != self._last_batch_end:
             return None
         return original if header.record_count == 0 else empty_batch(header)
@@ -264,7 +265,7 @@ class BatchFilter:
                 columns.timestamp[rows].tolist(),
                 strict=True,
             )
-            body = counted_from(columns.data, base_timestamp, places)
+            body = with_base_timestamp(columns.data, base_timestamp, places)
         else:
             body = _joined(columns, rows)
         max_timestamp = header.max_timestamp if header.is_log_append_time else int(columns.timestamp[rows].max())
@@ -278,15 +279,15 @@ class BatchFilter:
         )
 
     def _with_horizon(self, original: memoryview, header: BatchHeader) -> bytearray:
-        """A marker that has nothing left to end waits for its own delete horizon."""
+        """A marker that is no longer needed is kept until its own delete horizon."""
         import numpy as np
 
         columns = decode_columns(original, [(0, header)])
         return self._rebuilt(columns, header, np.arange(len(columns)), True)
 
 
-def read_portions(segment: Segment, start: int = 0) -> Iterator[Portion]:
-    """Blocking. The batches of a segment with offsets from `start` on; raises CorruptBatch where it is damaged."""
+def read_chunks(segment: Segment, start: int = 0) -> Iterator[Chunk]:
+    """Blocking. The batches of a segment with offsets from `start` on. Raises CorruptBatch where it is damaged."""
     file = segment.disk.open(segment.path(names.LOG))
     try:
         position = 0
@@ -295,46 +296,46 @@ def read_portions(segment: Segment, start: int = 0) -> Iterator[Portion]:
             position += found[-1][0] + found[-1][1].size_bytes
             wanted = [(at, header) for at, header in found if header.last_offset >= start]
             if wanted:
-                yield from _opened(buffer, wanted)
+                yield from _decoded(buffer, wanted)
     finally:
         file.close()
 
 
 def _read_batches(file: File, position: int, end: int) -> tuple[bytes, Found]:
-    """Some whole batches from this position on, at least one."""
+    """Whole batches from this position on, at least one."""
     buffer = file.read_at(position, min(_READ_BYTES, end - position))
     found = list(batches(buffer))
     if not found:
         size = read_header(buffer).size_bytes
         if size > end - position:
-            raise CorruptBatch(f"the batch at position {position} of {file.path} is cut off")
+            raise CorruptBatch(f"the batch at position {position} of {file.path} is incomplete")
         buffer = file.read_at(position, size)
         found = list(batches(buffer))
         if not found:
             raise CorruptBatch(f"the batch at position {position} of {file.path} cannot be read")
     for at, header in found:
         if not crc_ok(buffer, at, header.size_bytes):
-            raise CorruptBatch(f"checksum of the batch at offset {header.base_offset} of {file.path} does not fit")
+            raise CorruptBatch(f"wrong checksum of the batch at offset {header.base_offset} of {file.path}")
     return buffer, found
 
 
-def _opened(buffer: bytes, found: Found) -> Iterator[Portion]:
+def _decoded(buffer: bytes, found: Found) -> Iterator[Chunk]:
     data = [(at, header) for at, header in found if not header.is_control]
-    limit_bytes = _PORTION_BYTES if len(found) > 1 else DEFAULT_LIMIT_BYTES
+    limit_bytes = _CHUNK_BYTES if len(found) > 1 else DEFAULT_LIMIT_BYTES
     try:
         columns = decode_columns(buffer, data, limit_bytes)
     except DecompressionLimit:
         if len(found) == 1:
             raise
         middle = len(found) // 2
-        yield from _opened(buffer, found[:middle])
-        yield from _opened(buffer, found[middle:])
+        yield from _decoded(buffer, found[:middle])
+        yield from _decoded(buffer, found[middle:])
     else:
-        yield Portion(buffer, found, columns)
+        yield Chunk(buffer, found, columns)
 
 
 def _joined(columns: Columns, rows: Integers) -> bytes:
-    """The bytes of these records; neighbours in one piece."""
+    """The bytes of these records; adjacent ones in one slice."""
     import numpy as np
 
     starts, ends = columns.start[rows], columns.end[rows]

@@ -1,8 +1,8 @@
-"""Batches as compaction leaves them: fewer records, or none, or the same ones with a delete horizon.
+"""Building the batches that compaction writes: with fewer records, with none, or with a delete horizon.
 
-Base offset, last offset, leader epoch and sequence never change: offsets stay what they were, a producer's last
-sequence stays readable, and nothing in the log moves backwards. Records keep their bytes, unless a delete horizon takes
-the place of the base timestamp and every timestamp has to be counted from there (KIP-534).
+Used by `batch_filter`. Base offset, last offset, leader epoch and sequence never change, so offsets and a producer's
+last sequence stay as they were. Records keep their bytes, unless a delete horizon replaces the base timestamp: then
+every timestamp delta is relative to it (KIP-534).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from strandline.records.varint import Buffer, read_varlong, varint_bytes
 def batch_with(
     header: BatchHeader, body: Buffer, record_count: int, *, attributes: int, base_timestamp: int, max_timestamp: int
 ) -> bytearray:
-    """The batch of this header with other (uncompressed) records in it."""
+    """The batch of this header with other (uncompressed) records."""
     out = bytearray(HEADER_SIZE)
     out += compress(Codec(attributes & CODEC_MASK), body)
     changed = header._replace(
@@ -45,7 +45,7 @@ def batch_with(
 
 
 def empty_batch(header: BatchHeader) -> bytearray:
-    """What is left of a batch that stands only for its offsets, or for what its producer sent last."""
+    """A batch without records, kept for its offsets or for its producer's last sequence."""
     attributes = header.attributes & (LOG_APPEND_TIME | TRANSACTIONAL | CONTROL)
     return batch_with(
         header,
@@ -57,9 +57,9 @@ def empty_batch(header: BatchHeader) -> bytearray:
     )
 
 
-def counted_from(data: Buffer, base_timestamp: int, rows: Iterable[tuple[int, int, int]]) -> bytearray:
-    """Records with their timestamps relative to another base. A row is (where the timestamp delta is written, the end
-    of the record, its timestamp)."""
+def with_base_timestamp(data: Buffer, base_timestamp: int, rows: Iterable[tuple[int, int, int]]) -> bytearray:
+    """Records with their timestamps relative to another base. A row is (position of the timestamp delta, end of the
+    record, timestamp)."""
     out = bytearray()
     for timestamp_at, end, timestamp in rows:
         _, after = read_varlong(data, timestamp_at)

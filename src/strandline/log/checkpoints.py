@@ -1,8 +1,7 @@
-"""Kafka's small text files: offset checkpoints, leader epochs, partition.metadata, the mark of a clean shutdown.
+"""Kafka's small text files: offset checkpoints, leader epochs, partition.metadata, the clean-shutdown file.
 
-Read at start-up, written by the periodic steps of `store` and by `directory`. Every write is atomic (runtime.disk).
-A file that does not parse raises `CorruptCheckpoint`; what that means is for the reader to decide, because each of
-these files can be replaced by looking at more of the log.
+Read at start-up, written by `maintenance` and `directory`. Every write is atomic (runtime.disk). A file that does not
+parse raises `CorruptCheckpoint`; the caller can recover most of them by reading more of the log.
 """
 
 from __future__ import annotations
@@ -18,14 +17,14 @@ LOG_STARTS = "log-start-offset-checkpoint"
 HIGH_WATERMARKS = "replication-offset-checkpoint"
 CLEANER_OFFSETS = "cleaner-offset-checkpoint"
 CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
-# Ours; Kafka leaves it alone.
+# Not one of Kafka's files; Kafka ignores it.
 BROKER_EPOCH = "strandline-broker-epoch"
 
 _VERSION = "0"
 
 
 class CorruptCheckpoint(Exception):
-    """The file is there and is not what it should be."""
+    """The file exists and does not parse."""
 
     def __init__(self, path: str, why: str) -> None:
         super().__init__(f"{path}: {why}")
@@ -51,7 +50,7 @@ def write_offsets(disk: Disk, path: str, offsets: Mapping[TopicPartition, int]) 
 
 
 def read_epochs(disk: Disk, path: str) -> tuple[tuple[int, int], ...]:
-    """`epoch startOffset` per line, both rising; empty when there is no file."""
+    """`epoch startOffset` per line, both ascending; empty when there is no file."""
     entries: list[tuple[int, int]] = []
     for line in _entries(disk, path):
         try:
@@ -59,7 +58,7 @@ def read_epochs(disk: Disk, path: str) -> tuple[tuple[int, int], ...]:
         except ValueError as error:
             raise CorruptCheckpoint(path, f"malformed line {line!r}") from error
         if epoch < 0 or start_offset < 0 or (entries and (epoch <= entries[-1][0] or start_offset <= entries[-1][1])):
-            raise CorruptCheckpoint(path, f"epochs do not rise at line {line!r}")
+            raise CorruptCheckpoint(path, f"epochs do not ascend at line {line!r}")
         entries.append((epoch, start_offset))
     return tuple(entries)
 
@@ -69,7 +68,7 @@ def write_epochs(disk: Disk, path: str, entries: tuple[tuple[int, int], ...]) ->
 
 
 def read_topic_id(disk: Disk, path: str) -> Uuid | None:
-    """The topic a partition directory belongs to, from its partition.metadata; None when there is no such file."""
+    """The topic of a partition directory, from its partition.metadata; None when there is no such file."""
     if not disk.exists(path):
         return None
     fields = dict(line.split(": ", 1) for line in _lines(disk, path) if ": " in line)
@@ -86,14 +85,14 @@ def topic_id_bytes(topic_id: Uuid) -> bytes:
 
 
 def read_clean_shutdown(disk: Disk, path: str) -> int | None:
-    """The broker epoch of the last clean shutdown (-1 when it says none); None when there was no clean shutdown."""
+    """The broker epoch of the last clean shutdown (-1: without one); None when the shutdown was not clean."""
     if not disk.exists(path):
         return None
     try:
         content = json.loads(disk.read(path) or b"{}")
         return int(content.get("brokerEpoch", -1))
     except (ValueError, AttributeError, TypeError):
-        # A torn marker means that the power went while it was written: not a shutdown to rely on.
+        # An incomplete file: the power was lost while it was written, so the shutdown was not clean.
         return None
 
 

@@ -1,8 +1,8 @@
-"""Transactions as the cleaner passes them: which batches were aborted, which markers still have something to end.
+"""Transactions during a cleaner pass: which batches are aborted, which markers are still needed.
 
-A machine, one for each pass over a log (filling the offset map, rewriting segments). It must be told of every batch in
-order of offsets. A marker may go only after all batches of its transaction are gone: the pass that drops them keeps it,
-a later one finds it alone.
+A machine, one for filling the offset map and one for rewriting the segments; every batch is passed to it in offset
+order. A marker may be removed only after all batches of its transaction: the pass that removes those keeps it, and a
+later pass finds it without them.
 """
 
 from __future__ import annotations
@@ -17,17 +17,19 @@ class CleanedTransactions:
     __slots__ = ("_aborted", "_ahead", "_committed", "_seen", "kept")
 
     def __init__(self, aborted: Iterable[AbortedTransaction]) -> None:
-        # Not yet reached, the next one last.
         self._ahead = sorted(aborted, key=lambda entry: entry.first_offset, reverse=True)
-        # By producer id: what the batches at the present offset belong to.
+        """Not yet reached, the next one last."""
         self._aborted: dict[int, AbortedTransaction] = {}
+        """By producer id: the aborted transaction at the current offset."""
         self._seen: dict[int, bool] = {}
+        """By producer id: whether a batch of that transaction was passed."""
         self._committed: dict[int, bool] = {}
-        # Aborted transactions whose markers were kept: the transaction index of what is written.
+        """By producer id: whether a batch of a committed transaction was passed."""
         self.kept: list[AbortedTransaction] = []
+        """Aborted transactions whose markers were kept: the transaction index of the new segment."""
 
     def on_batch(self, header: BatchHeader) -> bool:
-        """A data batch: whether it was aborted."""
+        """A data batch: whether its transaction was aborted."""
         self._reach(header.last_offset)
         if not header.is_transactional:
             return False
@@ -38,7 +40,7 @@ class CleanedTransactions:
         return False
 
     def on_control_batch(self, header: BatchHeader, kind: int | None) -> bool:
-        """A control batch of this kind (None when its record was removed before): whether it ends nothing any more."""
+        """A control batch of this type (None when its record was removed before): whether it is no longer needed."""
         self._reach(header.last_offset)
         producer_id = header.producer_id
         if kind is None:

@@ -29,7 +29,7 @@ from random import Random
 import msgspec
 
 from strandline.log import names, transaction_index
-from strandline.log.batch_filter import BatchFilter, LastRecord, Uncleanable, read_portions
+from strandline.log.batch_filter import BatchFilter, LastRecord, Uncleanable, read_chunks
 from strandline.log.cleanable import Cleanable
 from strandline.log.cleaned_transactions import CleanedTransactions
 from strandline.log.local_log import Replacement
@@ -158,9 +158,9 @@ class Cleaning:
         for segment, end in zip(self._segments, self._ends, strict=True):
             if end <= first_dirty:
                 continue
-            for portion in read_portions(segment, first_dirty):
-                self.stats.bytes_read += portion.size
-                if not portion.add_keys(map_, self._hash, transactions, first_dirty):
+            for chunk in read_chunks(segment, first_dirty):
+                self.stats.bytes_read += chunk.size
+                if not chunk.add_keys(map_, self._hash, transactions, first_dirty):
                     return
                 yield None
             # An earlier pass may have removed the batches at the end of the segment.
@@ -211,12 +211,12 @@ class Cleaning:
         self._writing = new
         unchanged = len(group.segments) == 1
         for segment in group.segments:
-            for portion in read_portions(segment):
-                self.stats.bytes_read += portion.size
-                outcome = filter_.filter(portion)
-                unchanged = unchanged and outcome.unchanged
-                position = new.write(outcome.data) if outcome.data else new.size
-                for batch in outcome.batches:
+            for chunk in read_chunks(segment):
+                self.stats.bytes_read += chunk.size
+                filtered = filter_.filter(chunk)
+                unchanged = unchanged and filtered.unchanged
+                position = new.write(filtered.data) if filtered.data else new.size
+                for batch in filtered.batches:
                     new.on_append(
                         batch.base_offset,
                         batch.last_offset,

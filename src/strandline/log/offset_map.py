@@ -1,11 +1,11 @@
-"""For each key, the largest offset that compaction has seen: what tells a record that is still current from an old one.
+"""The cleaner's offset map: for each key the largest offset in the dirty part of a log.
 
-Owned by one run of the cleaner, filled from the dirty part of a log and then asked for the whole of it. Keys are kept
-as 128-bit hashes in sorted arrays, 24 bytes each; what sorting needs beside them is part of the budget too.
+Owned by one pass of the cleaner, filled from the dirty part of the log and then queried for all of it. Keys are stored
+as 128-bit hashes in sorted arrays, 24 bytes each; the memory that sorting needs is part of the budget too.
 
-Two keys with the same hash would cost a record its life, so the hash must not be one that a producer can aim at: it is
-multilinear (a sum of 32-bit words times secret random numbers, the upper half of 64 bits kept, four times over), which
-two given keys share with a probability of one in 2^128 whatever they are.
+Two keys with the same hash would lose a record, so the hash must not be one for which a producer can find collisions:
+it is multilinear (a sum of 32-bit words times secret random numbers, the upper half of 64 bits kept, four times over),
+so two given keys collide with a probability of one in 2^128 whatever they are.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ if TYPE_CHECKING:
     Integers = NDArray[numpy.int64]
     Words = NDArray[numpy.uint64]
 
-# Stored, copied while merging, and the two orders that sorting makes.
+# Stored, copied while merging, and the two index arrays of the sort.
 BYTES_PER_KEY = 96
-# A cleaner that may keep fewer would hardly get on.
+# With fewer keys per pass the cleaner would make hardly any progress.
 _LEAST_KEYS = 1000
 _MERGE_FROM = 1 << 16
 
 _LANES = 4
 _WORD = 8
-# Longer keys are rare; a digest of each replaces so many array steps.
+# Longer keys are rare; a digest of each replaces many array steps.
 _LONGEST_IN_WORDS = 64
 _ABSENT = -1
 
@@ -47,7 +47,7 @@ class KeyHash:
         self._secret = random.randbytes(32)
 
     def of(self, data: Buffer, start: Integers, length: Integers) -> tuple[Words, Words]:
-        """Hashes of the keys at these places; lengths are not negative."""
+        """Hashes of the keys at these positions; lengths are not negative."""
         import numpy as np
 
         lanes = [np.full(len(start), numbers[0], np.uint64) for numbers in self._numbers]
@@ -75,7 +75,7 @@ class KeyHash:
 
 
 class OffsetMap:
-    """`latest_offset` is the last offset the map accounts for: records above it are not judged by it."""
+    """`latest_offset` is the last offset that the map covers: records above it are kept."""
 
     __slots__ = ("_first", "_offset", "_pending", "_pending_rows", "_second", "capacity", "latest_offset")
 
@@ -95,14 +95,14 @@ class OffsetMap:
         return len(self._offset)
 
     def has_room_for(self, keys: int) -> bool:
-        """Whether so many more would fit even if all of them are new."""
+        """Whether this many more keys would fit even if all of them are new."""
         if len(self._offset) + self._pending_rows + keys <= self.capacity:
             return True
         self._merge()
         return len(self._offset) + keys <= self.capacity
 
     def add(self, first: Words, second: Words, offset: Integers) -> None:
-        """Keys with their offsets, which rise from call to call and within one."""
+        """Keys with their offsets, which ascend from call to call and within one."""
         self._pending.append((first, second, offset))
         self._pending_rows += len(offset)
         if self._pending_rows > max(_MERGE_FROM, len(self._offset)):
@@ -119,7 +119,7 @@ class OffsetMap:
             return found
         at = np.searchsorted(self._first, first, side="left")
         rows = np.arange(len(first))
-        # One turn, unless the first halves of two keys in the map are equal.
+        # One iteration, unless the first halves of two keys in the map are equal.
         while rows.size:
             rows = rows[at[rows] < size]
             rows = rows[self._first[at[rows]] == first[rows]]
@@ -130,7 +130,7 @@ class OffsetMap:
         return found
 
     def _merge(self) -> None:
-        """Sort what has come since into the rest; of equal keys the last, which has the largest offset, stays."""
+        """Merge the pending keys; of equal keys the last, which has the largest offset, is kept."""
         import numpy as np
 
         if not self._pending:
@@ -148,7 +148,7 @@ class OffsetMap:
 
 
 def _words_everywhere(data: Buffer) -> Words:
-    """The eight bytes that begin at every position, as a view of one padded copy."""
+    """The eight bytes that start at every position, as a view of one padded copy."""
     import numpy as np
 
     size = len(data)
@@ -158,7 +158,7 @@ def _words_everywhere(data: Buffer) -> Words:
 
 
 def _mask(left: Integers) -> Words:
-    """Bits of the bytes that still belong to the key, of which `left` are left."""
+    """A mask of the bytes that belong to the key, of which `left` remain."""
     import numpy as np
 
     bits = np.minimum(left, _WORD).astype(np.uint64) * np.uint64(8)

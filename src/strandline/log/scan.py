@@ -1,11 +1,11 @@
-"""Walking the batches of a segment file, with or without their checksums, up to the first thing that is no batch.
+"""Scanning the batches of a segment file, with or without verifying them, up to the first damage.
 
-Used by recovery (everything past the recovery point), by warming (before a batch is first served) and by the replay of
-producers. Whatever the file holds, a scan ends: at its end, or at `damage`.
+Used by recovery (everything past the recovery point), by cold reads (before a batch is first served) and by the replay
+of producers. Whatever the file holds, a scan ends: at the end of the file, or at `damage`.
 
-The checksum of a batch does not cover its base offset and leader epoch, so a checking scan holds those against the
-batches around it: offsets continue, epochs never fall. What does not simply continue the batch before (a gap where
-records were compacted away, a new epoch) must be borne out by the batch behind.
+The checksum of a batch does not cover its base offset and leader epoch, so a verifying scan compares those with the
+batches around: offsets continue, epochs never decrease. Where a batch does not simply continue the one before (a gap
+that compaction left, a new epoch), the batch behind must confirm it.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ _SMALLEST_BATCH_LENGTH = HEADER_SIZE - LOG_OVERHEAD
 
 
 class OldFormat(Exception):
-    """A genuine message of format 0 or 1. We do not read those, and must not take them for damage and cut them."""
+    """A valid message of format 0 or 1. It cannot be read, and must not be taken for damage and truncated."""
 
 
 class Scan:
     """Iterates over (position, header, batch); `batch` holds the whole batch when it was read, else None.
 
-    With `checksums`, every batch is read and checked; without, only headers and control batches are read.
-    `next_offset` is the least offset the next batch may have; `position` where the scan stands; `damage` why it ended
-    early, or None.
+    With `checksums`, every batch is read and verified; without, only headers and control batches are read.
+    `next_offset` is the smallest offset that the next batch may have; `position` is where the scan is; `damage` is why
+    it ended early, or None.
     """
 
     __slots__ = ("_checksums", "_chunk", "_chunk_start", "_end", "_file", "damage", "next_offset", "position")
@@ -55,7 +55,7 @@ class Scan:
             if self._checksums or header.attributes & CONTROL:
                 batch = self._bytes(self.position, size)
                 if self._checksum(size, batch) != header.crc:
-                    self.damage = f"checksum of the batch at offset {header.base_offset} does not fit"
+                    self.damage = f"wrong checksum of the batch at offset {header.base_offset}"
                     return
             position = self.position
             self.position = position + size
@@ -63,7 +63,7 @@ class Scan:
             yield position, header, batch
 
     def _is_plausible(self, header: BatchHeader) -> bool:
-        """For those who know more about the log; sets `damage`."""
+        """Overridden by scans that know more about the log; sets `damage`."""
         return True
 
     def _header(self) -> BatchHeader | None:
@@ -76,20 +76,20 @@ class Scan:
         if header.magic != MAGIC and self._is_old_format(header.magic, length):
             raise OldFormat(
                 f"{self._file.path} holds messages of format {header.magic} at position {self.position}: "
-                f"let Apache Kafka 3 rewrite the topic first, this log reads format {MAGIC} only"
+                f"only format {MAGIC} is supported, rewrite the topic with Apache Kafka 3 first"
             )
         if header.magic != MAGIC or length < _SMALLEST_BATCH_LENGTH:
             self.damage = f"magic {header.magic} and length {length} are no batch header"
         elif length > self._end - self.position - LOG_OVERHEAD:
-            self.damage = f"the batch at offset {header.base_offset} is cut off"
+            self.damage = f"the batch at offset {header.base_offset} is incomplete"
         elif header.base_offset < self.next_offset or header.last_offset_delta < 0 or header.record_count < 0:
-            self.damage = f"offset {header.base_offset} where {self.next_offset} or more is due"
+            self.damage = f"offset {header.base_offset} where {self.next_offset} or more is expected"
         else:
             return header
         return None
 
     def _bytes(self, position: int, size: int) -> memoryview | None:
-        """Bytes of the file; None if they are more than is sensible to hold at once."""
+        """Bytes of the file; None if they are too many to hold at once."""
         at = position - self._chunk_start
         if at < 0 or at + size > len(self._chunk):
             if size > 4 * _CHUNK:
@@ -102,7 +102,7 @@ class Scan:
         return memoryview(self._chunk)[at : at + size]
 
     def _checksum(self, size: int, batch: memoryview | None) -> int:
-        """Of the batch at the present position; -1 when the file ends within it."""
+        """Of the batch at the current position; -1 when the file ends within it."""
         if batch is not None:
             return int(crc32c(batch[ATTRIBUTES_AT:])) if len(batch) == size else -1
         checksum = 0
@@ -117,7 +117,7 @@ class Scan:
         return checksum
 
     def _is_old_format(self, magic: int, length: int) -> bool:
-        """Whether the bytes are what their format's own checksum says: damage in the magic byte is not."""
+        """Whether the checksum of that format is right; with a damaged magic byte it is not."""
         if magic not in (0, 1) or not 14 <= length <= min(1 << 26, self._end - self.position - LOG_OVERHEAD):
             return False
         message = self._file.read_at(self.position + LOG_OVERHEAD, length)
@@ -125,10 +125,10 @@ class Scan:
 
 
 class VerifyingScan(Scan):
-    """A scan with checksums that believes no offset and no leader epoch either.
+    """A scan with checksums that verifies offsets and leader epochs as well.
 
     `end_offset` is where the segment ends if that is known, `gaps_expected` whether the log is compacted, `epoch_for`
-    what the leader epochs say (-1: nothing), `leader_epoch` the epoch of the batch before.
+    the epoch of an offset according to the epoch cache (-1: unknown), `leader_epoch` that of the batch before.
     """
 
     __slots__ = ("_end_offset", "_epoch_for", "_gaps_expected", "leader_epoch")
@@ -157,24 +157,24 @@ class VerifyingScan(Scan):
         if continues and (self._end_offset is None or header.next_offset <= self._end_offset):
             return True
         behind = self._behind(self.position, header)
-        if not self._offset_is_borne_out(header, behind):
-            self.damage = f"offset {header.base_offset} where {self.next_offset} is due"
+        if not self._is_offset_confirmed(header, behind):
+            self.damage = f"offset {header.base_offset} where {self.next_offset} is expected"
             return False
-        if not self._epoch_is_borne_out(header, behind):
+        if not self._is_epoch_confirmed(header, behind):
             self.damage = f"leader epoch {epoch} of offset {header.base_offset} after {self.leader_epoch}"
             return False
         self.leader_epoch = max(epoch, self.leader_epoch)
         return True
 
     def _behind(self, position: int, header: BatchHeader) -> BatchHeader | None:
-        """The header behind the batch at `position`, if there is one that can be one."""
+        """The header behind the batch at `position`, if there is a plausible one."""
         raw = self._bytes(position + header.size_bytes, HEADER_SIZE)
         if raw is None or len(raw) < HEADER_SIZE:
             return None
         behind = BatchHeader._make(HEADER.unpack_from(raw))
         return behind if behind.magic == MAGIC and behind.batch_length >= _SMALLEST_BATCH_LENGTH else None
 
-    def _offset_is_borne_out(self, header: BatchHeader, behind: BatchHeader | None) -> bool:
+    def _is_offset_confirmed(self, header: BatchHeader, behind: BatchHeader | None) -> bool:
         if self._end_offset is not None and header.next_offset > self._end_offset:
             return False
         if header.base_offset == self.next_offset or self._gaps_expected:
@@ -184,7 +184,7 @@ class VerifyingScan(Scan):
         is_last = self.position + header.size_bytes == self._end
         return is_last and self._end_offset is not None
 
-    def _epoch_is_borne_out(self, header: BatchHeader, behind: BatchHeader | None) -> bool:
+    def _is_epoch_confirmed(self, header: BatchHeader, behind: BatchHeader | None) -> bool:
         epoch = header.partition_leader_epoch
         before = self.leader_epoch
         if epoch < 0 or epoch == before:
@@ -193,7 +193,7 @@ class VerifyingScan(Scan):
         if epoch < before:
             return False
         if behind is not None and before <= after < epoch:
-            # One of the two is wrong; the next one says which.
+            # One of the two is wrong; the batch after them shows which.
             beyond = self._behind(self.position + header.size_bytes, behind)
             return beyond is not None and beyond.partition_leader_epoch >= epoch
         known = -1 if self._epoch_for is None else self._epoch_for(header.base_offset)

@@ -1,7 +1,7 @@
-"""What one log, and whoever replicates it, must know of its topic's configuration: those topic keys, parsed once.
+"""The topic configs that a log and its replication use, parsed once.
 
-Owned by the log; built by whoever knows the effective configuration of a topic, as text under Kafka's key names.
-Equal configurations give the same object, so thousands of partitions share one.
+Built from the effective config of a topic, as text under Kafka's key names. Equal configs give the same object, so
+thousands of partitions share one.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ MAX_INT = (1 << 31) - 1
 
 
 class LogSettings(msgspec.Struct, frozen=True):
-    """Field names are Kafka's topic keys with underscores; `cleanup.policy` is split into its two words."""
+    """Field names are Kafka's topic keys with underscores; `cleanup.policy` is split into its two values."""
 
     segment_bytes: int = topic_default("segment.bytes")
     segment_ms: int = topic_default("segment.ms")
@@ -56,13 +56,13 @@ class LogSettings(msgspec.Struct, frozen=True):
 
     @property
     def roll_ms(self) -> int:
-        """How old a segment may get. On a compacted topic not too old to be compacted in time: the active segment never
-        is."""
+        """The largest age of the active segment. On a compacted topic max.compaction.lag.ms limits it too, because the
+        active segment is never compacted."""
         return min(self.segment_ms, self.max_compaction_lag_ms) if self.cleanup_compact else self.segment_ms
 
     @staticmethod
     def of(config: Mapping[str, str]) -> LogSettings:
-        """From topic keys ("segment.bytes", …); keys of no concern to the log are left alone, missing ones default."""
+        """From topic keys ("segment.bytes", …); other keys are ignored, missing ones get their default."""
         return _shared(tuple(sorted((key, config[key]) for key in _FIELD_OF_KEY if key in config)))
 
 
