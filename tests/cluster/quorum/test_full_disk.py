@@ -118,7 +118,7 @@ def test_a_disk_without_a_free_byte_is_waited_for_by_a_follower_and_left_by_a_le
             disks.enter_context(small_disk(tmp_path / f"node-{number}"))
         with Cluster(tmp_path, nodes=3, settings=SETTINGS) as cluster:
             follower = chosen(cluster, leads=False)
-            refuses = "__cluster_metadata-0 refuses writes until they succeed again"
+            refuses = "__cluster_metadata-0 is read-only until a write succeeds"
             last = others_write_on(cluster, follower, fill_the_disk, lambda: refuses in Path(follower.log).read_text())
             assert [node.id for node in cluster.running()] == [1, 2, 3]
             (Path(follower.data) / "ballast").unlink()
