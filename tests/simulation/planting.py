@@ -1,9 +1,9 @@
-"""Bugs to plant: patches against the package, each with the invariant that must be found broken and how to look for it.
+"""Planted bugs: patches of the package, each with the invariant that the simulator must find violated.
 
-A patch file begins with a sentence, `invariant:` and `run:` (arguments of `strandline sim run`), then a unified diff.
-The seeds are more than it takes, since every change of the code makes other runs of them, and looking ends where the
-invariant is found broken. The patch is applied to a copy of the package; a hunk whose lines are not there, or stand in
-several places, is an error: code that has moved on must take its planted bugs along.
+A patch file starts with a sentence, `invariant:` and `run:` (arguments of `strandline sim run`), then a unified diff.
+The seeds are more than needed, since every change of the code changes the runs; the search ends at the first violation
+of the invariant. The patch is applied to a copy of the package; a hunk whose lines are not found exactly once is an
+error: a change of the code must adapt its planted bugs.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _HUNK = re.compile(r"@@ -(\d+)")
 
 
 class DoesNotApply(Exception):
-    """The code is not what the patch was made for."""
+    """The lines of a hunk are not found exactly once."""
 
 
 @dataclass(frozen=True)
@@ -38,11 +38,11 @@ class Bug:
     def read(cls, path: Path) -> Bug:
         head, _, diff = path.read_text().partition("\n--- ")
         sentence, *fields = head.strip().splitlines()
-        told = dict(field.split(": ", 1) for field in fields if field)
-        return cls(path.stem, sentence, told["invariant"], tuple(shlex.split(told["run"])), "--- " + diff)
+        values = dict(field.split(": ", 1) for field in fields if field)
+        return cls(path.stem, sentence, values["invariant"], tuple(shlex.split(values["run"])), "--- " + diff)
 
     def plant(self, directory: Path) -> Path:
-        """A copy of the package with the bug in it, under `directory`."""
+        """Copies the package to `directory` and applies the patch to the copy."""
         shutil.copytree(PACKAGE, directory / "strandline")
         for file in re.split(r"(?m)^(?=--- )", self.diff):
             if file:
@@ -55,19 +55,19 @@ def bugs() -> list[Bug]:
 
 
 def simulate(source: Path, arguments: tuple[str, ...], until: str | None = None) -> str:
-    """What `strandline sim run` prints with the package found in `source`, up to the line that ends in `until`."""
+    """The output of `strandline sim run` with the package in `source`, up to the line that ends with `until`."""
     command = [sys.executable, "-m", "strandline.simulation", "run", "--no-shrink", "--jobs", "1", *arguments]
     environment = {**os.environ, "PYTHONPATH": str(source), "PYTHONUNBUFFERED": "1"}
-    told: list[str] = []
+    output: list[str] = []
     with subprocess.Popen(
         command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     ) as process:
         assert process.stdout is not None
         for line in process.stdout:
-            told.append(line)
+            output.append(line)
             if until is not None and line.rstrip().endswith(until):
                 process.kill()
-    return "".join(told)
+    return "".join(output)
 
 
 def _apply(file: str, directory: Path) -> None:
@@ -85,6 +85,6 @@ def _apply(file: str, directory: Path) -> None:
         new = [line[1:] for line in hunk if line[:1] in (" ", "+", "")]
         places = [at for at in range(len(lines) - len(old) + 1) if lines[at : at + len(old)] == old]
         if len(places) != 1:
-            raise DoesNotApply(f"{path.name}: these lines stand in {len(places)} places:\n" + "\n".join(old))
+            raise DoesNotApply(f"{path.name}: these lines occur {len(places)} times:\n" + "\n".join(old))
         lines[places[0] : places[0] + len(old)] = new
     path.write_text("\n".join(lines) + "\n")
