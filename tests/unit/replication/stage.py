@@ -1,18 +1,18 @@
-"""Replicas of one partition on a stage: machines and logs, no tasks, no network. A line of a scenario is one step.
+"""Replicas of one partition: machines and logs without tasks or network. Each verb of a scenario is one step.
 
 partition 1,2,3 [isr 1,2] [min-isr 2]   brokers 1, 2 and 3 have a replica; the first leads epoch 0
-produce ID VALUE…                       broker ID takes these records as leader; `acked` when acks=all is answered
-fetch ID [as EPOCH]                     broker ID asks its leader and works the answer off
-time MS                                 this much later every leader looks who lags
-accept | refuse ERROR                   what the controller says to the oldest proposal
-isr 1,2                                 the controller changes the ISR by itself, and everybody hears
-elect ID [heard by 1,2]                 a new leader epoch; the others hear of it later (`hear ID`)
-hear ID                                 also: broker ID has restarted
+produce ID VALUE…                       broker ID appends these records as leader; `acked` when acks=all is acknowledged
+fetch ID [as EPOCH]                     broker ID fetches from its leader and processes the response
+time MS                                 after this time every leader checks its followers for lag
+accept | reject ERROR                   the controller's response to the oldest proposal
+isr 1,2                                 the controller changes the ISR, and every broker learns of it
+elect ID [known to 1,2]                 a new leader epoch; the other brokers learn of it later (`update ID`)
+update ID                               broker ID replays the metadata; also: it has restarted
 register ID                             broker ID has a new registration, so a new broker epoch
-fence ID                                the controller has fenced broker ID; no partition changes for that
-trim ID OFFSET                          the leader drops what is below an offset
-lose ID OFFSET                          broker ID comes back without what was from this offset on
-state                                   how everything stands
+fence ID                                the controller has fenced broker ID, which changes no partition
+delete-records ID OFFSET                the leader deletes the records below an offset
+lose ID OFFSET                          broker ID loses its records from this offset on
+state                                   the state of every replica
 """
 
 from __future__ import annotations
@@ -26,9 +26,10 @@ from strandline.log.partition_log import PartitionLog
 from strandline.log.settings import LogSettings
 from strandline.metadata.values import PartitionInfo
 from strandline.model.errors import ErrorCode, KafkaError
-from strandline.model.ids import TopicPartition
-from strandline.protocol.messages.fetch import EpochEndOffset, FetchPartition, PartitionData
+from strandline.model.ids import ZERO_UUID, TopicPartition
+from strandline.protocol.messages.fetch import FetchPartition, PartitionData
 from strandline.records.batch import Record, batches, decode_batch, encode_batch
+from strandline.replication.fetch_sessions import RequestedPartition
 from strandline.replication.follower import (
     Append,
     Effect,
@@ -49,7 +50,7 @@ LAG_TIME_MAX_MS = 30_000
 
 
 class Registry:
-    """What committed metadata says about the brokers of the stage."""
+    """Committed registrations of the brokers."""
 
     def __init__(self) -> None:
         self.epochs: dict[int, int] = {}
@@ -73,7 +74,7 @@ class Replica:
         self.follower: Follower | None = None
 
     def values(self) -> str:
-        """What its log holds, one letter group for each record."""
+        """The values of the records in its log."""
         found: list[str] = []
         offset = self.log.log_start_offset
         while offset < self.log.log_end_offset:
@@ -115,23 +116,23 @@ class Stage:
             self.registry.epochs[broker_id] = 100 + broker_id
             self.replicas[broker_id] = Replica(broker_id, settings)
         for broker_id in replicas:
-            yield from self.do_hear(str(broker_id))
+            yield from self.do_update(str(broker_id))
 
     def do_produce(self, broker_id: str, *values: str) -> Iterator[str]:
         replica = self.replicas[int(broker_id)]
         if replica.leader is None:
-            yield f"{broker_id} answers NOT_LEADER_OR_FOLLOWER"
+            yield f"{broker_id} responds NOT_LEADER_OR_FOLLOWER"
             return
         try:
             replica.leader.check_enough_replicas()
         except KafkaError as error:
-            yield f"{broker_id} answers {error.code.name} to acks=all, and would take acks=1"
+            yield f"{broker_id} responds {error.code.name} to acks=all, and accepts acks=1"
         records = [Record(index, WALL_MS, None, value.encode(), ()) for index, value in enumerate(values)]
         appended = append_as_leader(
             replica.log, encode_batch(records), leader_epoch=replica.leader.leader_epoch, wall_ms=WALL_MS
         )
         replica.leader.on_progress()
-        yield f"{broker_id} holds {' '.join(values)} at {appended.base_offset}"
+        yield f"{broker_id} appends {' '.join(values)} at {appended.base_offset}"
         self.unacked.append((replica.leader, appended.last_offset + 1, " ".join(values)))
 
     def do_fetch(self, broker_id: str, *words: str) -> Iterator[str]:
@@ -143,18 +144,18 @@ class Stage:
         if follower is None or wanted is None:
             yield f"{broker_id} does not fetch"
             return
-        epoch = f" after epoch {wanted.last_fetched_epoch}" if wanted.last_fetched_epoch >= 0 else ""
-        yield f"{broker_id} asks {info.leader} for {wanted.fetch_offset}{epoch}"
+        epoch = f", last epoch {wanted.last_fetched_epoch}" if wanted.last_fetched_epoch >= 0 else ""
+        yield f"{broker_id} fetches {wanted.fetch_offset} from {info.leader}{epoch}"
         leading = self.replicas[info.leader]
         try:
-            answer = self._answer(leading, replica.broker_id, broker_epoch, wanted)
+            response = self._respond(leading, replica.broker_id, broker_epoch, wanted)
         except KafkaError as error:
-            answer = PartitionData(error_code=error.code)
-            yield f"{info.leader} answers {error.code.name}"
+            response = PartitionData(error_code=error.code)
+            yield f"{info.leader} responds {error.code.name}"
         yield from self._announce()
-        yield from self._perform(replica, follower.on_response(answer, self.now_ms))
+        yield from self._perform(replica, follower.on_response(response, self.now_ms))
 
-    def _answer(self, leading: Replica, broker_id: int, broker_epoch: int, wanted: FetchPartition) -> PartitionData:
+    def _respond(self, leading: Replica, broker_id: int, broker_epoch: int, wanted: FetchPartition) -> PartitionData:
         """What `handlers/fetch` does for a follower."""
         leader, log = leading.leader, leading.log
         if leader is None:
@@ -164,23 +165,19 @@ class Stage:
             raise KafkaError(ErrorCode.FENCED_LEADER_EPOCH if behind else ErrorCode.UNKNOWN_LEADER_EPOCH)
         remote = leader.remote(broker_id, broker_epoch, wanted.current_leader_epoch)
         assert remote is not None
-        answer = PartitionData(records=b"")
-        if wanted.last_fetched_epoch >= 0:
-            epoch, end = log.epochs.end_offset_for(wanted.last_fetched_epoch, log.log_end_offset)
-            if epoch < 0:
-                raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE)
-            if epoch < wanted.last_fetched_epoch or end < wanted.fetch_offset:
-                answer.diverging_epoch = EpochEndOffset(epoch=epoch, end_offset=end)
-                return answer
-        if not log.log_start_offset <= wanted.fetch_offset <= log.log_end_offset:
-            raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE)
-        change = leader.on_fetch(remote, broker_epoch, wanted.fetch_offset, wanted.log_start_offset, self.now_ms)
+        offset, start = wanted.fetch_offset, wanted.log_start_offset
+        requested = RequestedPartition(ZERO_UUID, "t", 0, offset, 1 << 20, last_fetched_epoch=wanted.last_fetched_epoch)
+        diverging = leader.diverging_epoch(requested)
+        if diverging is not None:
+            return PartitionData(records=b"", diverging_epoch=diverging)
+        change = leader.on_fetch(remote, broker_epoch, offset, start, self.now_ms)
         if change is not None:
             self.proposals.append((leading, change))
-        answer.high_watermark = leader.high_watermark.value
-        answer.log_start_offset = log.log_start_offset
-        answer.records = read(log, wanted.fetch_offset, log.log_end_offset)
-        return answer
+        return PartitionData(
+            high_watermark=leader.high_watermark.value,
+            log_start_offset=log.log_start_offset,
+            records=read(log, offset, log.log_end_offset),
+        )
 
     def _perform(self, replica: Replica, effects: list[Effect]) -> Iterator[str]:
         log, follower, name = replica.log, replica.follower, replica.broker_id
@@ -190,26 +187,26 @@ class Stage:
                 case Append(records, offset):
                     assert log.log_end_offset == offset
                     appended = log.append_as_follower(records, wall_ms=WALL_MS)
-                    yield f"{name} holds {appended.base_offset}..{appended.last_offset}"
+                    yield f"{name} appends {appended.base_offset}..{appended.last_offset}"
                 case RaiseHighWatermark(offset):
                     before = log.high_watermark
                     if log.advance_high_watermark(offset) > before:
-                        yield f"{name} knows the high watermark {log.high_watermark}"
+                        yield f"{name} has high watermark {log.high_watermark}"
                 case RaiseLogStart(offset):
                     log.delete_records_before(min(offset, log.high_watermark))
-                    yield f"{name} drops what is below {log.log_start_offset}"
+                    yield f"{name} has log start {log.log_start_offset}"
                 case Truncate(offset):
-                    yield f"{name} cuts its log from {log.log_end_offset} back to {offset}"
+                    yield f"{name} truncates its log from {log.log_end_offset} to {offset}"
                     truncate(log, offset)
                     follower.on_truncated()
                 case TruncateFully(offset):
-                    yield f"{name} drops everything and begins again at {offset}"
+                    yield f"{name} truncates its log fully and starts at {offset}"
                     truncate_fully(log, offset)
                     follower.on_truncated()
                 case FetchLeaderOffsets():
                     assert replica.info is not None
                     other = self.replicas[replica.info.leader].log
-                    yield f"{name} asks where the log begins and ends: {other.log_start_offset}, {other.log_end_offset}"
+                    yield f"{name} lists the leader's offsets: {other.log_start_offset} to {other.log_end_offset}"
                     more = follower.on_leader_offsets(other.log_start_offset, other.log_end_offset)
                     yield from self._perform(replica, more)
 
@@ -235,17 +232,17 @@ class Stage:
         replica.leader.on_proposal_response(change, ErrorCode.NONE, change.isr, self.info.partition_epoch)
         yield f"the ISR is {listed(change.isr)}"
 
-    def do_refuse(self, error: str) -> Iterator[str]:
+    def do_reject(self, error: str) -> Iterator[str]:
         replica, change = self._oldest_proposal()
         assert replica.leader is not None
         outcome = replica.leader.on_proposal_response(change, ErrorCode[error])
         if outcome is ProposalOutcome.RETRY:
             self.proposals.append((replica, change))
-            yield f"{replica.broker_id} asks again"
+            yield f"{replica.broker_id} retries"
         elif replica.leader.proposed is None:
-            yield f"{replica.broker_id} goes on with the ISR {listed(replica.leader.isr)}"
+            yield f"{replica.broker_id} keeps the ISR {listed(replica.leader.isr)}"
         else:
-            yield f"{replica.broker_id} waits for metadata, and counts with {listed(replica.leader.maximal_isr)}"
+            yield f"{replica.broker_id} waits for metadata, and counts {listed(replica.leader.maximal_isr)}"
 
     def _oldest_proposal(self) -> tuple[Replica, IsrChange]:
         while True:
@@ -263,10 +260,10 @@ class Stage:
 
     def do_elect(self, broker_id: str, *words: str) -> Iterator[str]:
         self._change(leader=int(broker_id), leader_epoch=self.info.leader_epoch + 1)
-        for heard in numbers(words[2]) if words else self.info.replicas:
-            yield from self.do_hear(str(heard))
+        for updated in numbers(words[2]) if words else self.info.replicas:
+            yield from self.do_update(str(updated))
 
-    def do_hear(self, broker_id: str) -> Iterator[str]:
+    def do_update(self, broker_id: str) -> Iterator[str]:
         replica, info = self.replicas[int(broker_id)], self.info
         previous, replica.info = replica.leader, info
         if previous is not None:
@@ -274,7 +271,7 @@ class Stage:
         replica.leader = replica.follower = None
         if info.leader == replica.broker_id:
             replica.leader = Leader(replica.log, info, replica.broker_id, self.registry, previous)
-            yield f"{broker_id} leads epoch {info.leader_epoch} from {replica.log.log_end_offset} on"
+            yield f"{broker_id} leads epoch {info.leader_epoch} from offset {replica.log.log_end_offset}"
         else:
             replica.follower = Follower(replica.log, info.leader_epoch, max_bytes=1 << 20, backoff_ms=1_000)
             yield f"{broker_id} follows {info.leader} in epoch {info.leader_epoch}"
@@ -282,13 +279,13 @@ class Stage:
 
     def do_register(self, broker_id: str) -> Iterator[str]:
         self.registry.epochs[int(broker_id)] += 100
-        yield f"{broker_id} has the broker epoch {self.registry.epochs[int(broker_id)]}"
+        yield f"{broker_id} has broker epoch {self.registry.epochs[int(broker_id)]}"
 
     def do_fence(self, broker_id: str) -> Iterator[str]:
         self.registry.fenced.append(int(broker_id))
         yield from ()
 
-    def do_trim(self, broker_id: str, offset: str) -> Iterator[str]:
+    def do_delete_records(self, broker_id: str, offset: str) -> Iterator[str]:
         self.replicas[int(broker_id)].log.delete_records_before(int(offset))
         yield from ()
 
@@ -307,7 +304,7 @@ class Stage:
                     f"{each.broker_id} at {'?' if each.log_end_offset < 0 else each.log_end_offset}"
                     for each in leader.remotes.values()
                 )
-                shown += f" | leads, ISR {listed(leader.isr)}, knows {known}"
+                shown += f" | leads, ISR {listed(leader.isr)}, followers {known}"
             yield shown
 
     def _acked(self) -> Iterator[str]:
@@ -326,7 +323,7 @@ class Stage:
 
 
 def numbers(ids: str) -> tuple[int, ...]:
-    return tuple(int(one) for one in ids.split(","))
+    return tuple(int(each) for each in ids.split(","))
 
 
 def listed(ids: tuple[int, ...]) -> str:

@@ -15,11 +15,11 @@ from strandline.protocol.messages.fetch import FetchRequest
 from strandline.protocol.types import Message
 from strandline.replication.leader import IsrChange, Leader, RemoteReplica
 from strandline.runtime.tasks import TaskGroup
-from unit.replication.brokers import Cluster, on_virtual_time
+from unit.replication.three_brokers import Cluster, on_virtual_time
 
 
 async def settled(cluster: Cluster, *values: str) -> None:
-    """Every replica holds this, and knows that it does."""
+    """Waits until every replica has these values and the high watermark behind them."""
     await asyncio.sleep(2)
     for broker in cluster.brokers.values():
         log = await broker.partition.ready()
@@ -27,7 +27,7 @@ async def settled(cluster: Cluster, *values: str) -> None:
         assert log.high_watermark == len(values), broker.id
 
 
-def test_a_write_is_acknowledged_when_every_replica_in_sync_holds_it() -> None:
+def test_a_write_is_acknowledged_when_every_replica_in_sync_has_it() -> None:
     async def scenario(cluster: Cluster) -> None:
         cluster.create()
         assert await cluster.brokers[1].produce("a", "b") == ErrorCode.NONE
@@ -38,7 +38,7 @@ def test_a_write_is_acknowledged_when_every_replica_in_sync_holds_it() -> None:
     on_virtual_time(scenario)
 
 
-def test_a_silent_follower_holds_writes_up_until_it_is_out_of_the_isr_and_then_returns() -> None:
+def test_an_unreachable_follower_delays_writes_until_it_leaves_the_isr_and_joins_again_later() -> None:
     async def scenario(cluster: Cluster) -> None:
         cluster.create()
         await cluster.brokers[1].produce("a")
@@ -55,7 +55,7 @@ def test_a_silent_follower_holds_writes_up_until_it_is_out_of_the_isr_and_then_r
     on_virtual_time(scenario)
 
 
-def test_too_few_in_sync_refuse_acks_all_and_show_nothing_of_what_acks_1_wrote() -> None:
+def test_below_min_isr_acks_all_is_rejected_and_records_of_acks_1_are_not_committed() -> None:
     async def scenario(cluster: Cluster) -> None:
         cluster.create()
         await cluster.brokers[1].produce("a")
@@ -75,16 +75,16 @@ def test_too_few_in_sync_refuse_acks_all_and_show_nothing_of_what_acks_1_wrote()
     on_virtual_time(scenario)
 
 
-def test_who_was_about_to_join_and_is_fenced_holds_nobody_up() -> None:
+def test_a_joining_follower_that_is_fenced_does_not_hold_back_the_high_watermark() -> None:
     async def scenario(cluster: Cluster) -> None:
         cluster.create(isr=[1])
 
-        async def nobody_answers(request: AlterPartitionRequest) -> AlterPartitionResponse:
+        async def no_response(request: AlterPartitionRequest) -> AlterPartitionResponse:
             raise ConnectionResetError("no controller")
 
         leader = cluster.brokers[1].partition
         await leader.ready()
-        cluster.brokers[1].isr._send = nobody_answers
+        cluster.brokers[1].isr._send = no_response
         await asyncio.sleep(2)
         proposed = leader.leading().proposed
         assert proposed is not None
@@ -103,7 +103,7 @@ def test_who_was_about_to_join_and_is_fenced_holds_nobody_up() -> None:
     on_virtual_time(scenario, LogSettings(min_insync_replicas=1))
 
 
-def test_the_old_leader_returns_without_what_nobody_else_had() -> None:
+def test_the_old_leader_truncates_records_that_no_other_replica_had() -> None:
     async def scenario(cluster: Cluster) -> None:
         cluster.create()
         old, new = cluster.brokers[1], cluster.brokers[2]
@@ -123,32 +123,34 @@ def test_the_old_leader_returns_without_what_nobody_else_had() -> None:
     on_virtual_time(scenario)
 
 
-def test_a_follower_that_has_everything_is_looked_at_when_there_is_something_new(
+def test_a_fully_caught_up_follower_is_skipped_until_there_are_new_records(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     async def scenario(cluster: Cluster) -> None:
         cluster.create()
         assert await cluster.brokers[1].produce("a") == ErrorCode.NONE
         await settled(cluster, "a")
-        looks: list[int] = []
+        fetches: list[int] = []
         on_fetch = Leader.on_fetch
 
         def noted(leader: Leader, remote: RemoteReplica, *said: int) -> IsrChange | None:
-            looks.append(remote.broker_id)
+            fetches.append(remote.broker_id)
             return on_fetch(leader, remote, *said)
 
         monkeypatch.setattr(Leader, "on_fetch", noted)
         await asyncio.sleep(30)
-        assert looks == [], "dozens of fetches, and nothing that they could bring about"
-        assert await cluster.brokers[1].produce("b", timeout_ms=50) == ErrorCode.NONE, "they hear of it at once"
+        assert fetches == [], "dozens of fetches, none of which has to look at the partition"
+        assert await cluster.brokers[1].produce("b", timeout_ms=50) == ErrorCode.NONE, (
+            "the waiting fetches are answered at once"
+        )
         await settled(cluster, "a", "b")
-        assert 4 <= len(looks) <= 8
+        assert 4 <= len(fetches) <= 8
         assert cluster.isr == (1, 2, 3)
 
     on_virtual_time(scenario)
 
 
-def test_a_log_that_others_follow_is_open_before_they_ask_for_it() -> None:
+def test_a_log_with_followers_is_opened_before_their_first_fetch() -> None:
     async def scenario(cluster: Cluster) -> None:
         cluster.unreachable.update((2, 3))
         cluster.create()
@@ -158,7 +160,7 @@ def test_a_log_that_others_follow_is_open_before_they_ask_for_it() -> None:
     on_virtual_time(scenario)
 
 
-def test_with_flush_messages_1_a_write_is_acknowledged_when_it_is_on_every_disk() -> None:
+def test_with_flush_messages_1_a_write_is_acknowledged_when_every_replica_has_flushed_it() -> None:
     async def scenario(cluster: Cluster) -> None:
         cluster.create()
         assert await cluster.brokers[1].produce("a") == ErrorCode.NONE
@@ -169,18 +171,18 @@ def test_with_flush_messages_1_a_write_is_acknowledged_when_it_is_on_every_disk(
     on_virtual_time(scenario, LogSettings(min_insync_replicas=2, flush_messages=1))
 
 
-def test_with_flush_messages_1_nobody_vouches_for_what_an_earlier_following_has_not_synced() -> None:
+def test_with_flush_messages_1_a_new_follower_flushes_records_of_an_earlier_epoch_before_it_fetches() -> None:
     async def scenario(cluster: Cluster) -> None:
         cluster.create()
         await cluster.brokers[1].produce("a")
         log = await cluster.brokers[3].partition.ready()
         call, offload = cluster.call, cluster.world.offload.run
-        vouched: list[tuple[int, int]] = []
+        fetched: list[tuple[int, int]] = []
 
         async def noted(endpoint: Endpoint, request: Message, *, timeout_ms: int) -> Message:
             if isinstance(request, FetchRequest) and request.replica_state.replica_id == 3:
-                asked = [one.fetch_offset for topic in request.topics for one in topic.partitions]
-                vouched.extend((offset, log.flushed_offset) for offset in asked)
+                offsets = [each.fetch_offset for topic in request.topics for each in topic.partitions]
+                fetched.extend((offset, log.flushed_offset) for offset in offsets)
             return await call(endpoint, request, timeout_ms=timeout_ms)
 
         async def slow(work: Callable[..., object], *arguments: object) -> object:
@@ -196,13 +198,13 @@ def test_with_flush_messages_1_nobody_vouches_for_what_an_earlier_following_has_
         assert log.flushed_offset == 1
         cluster.elect(2)
         await asyncio.sleep(10)
-        assert log.flushed_offset == 2 and vouched[-1] == (2, 2)
-        assert all(offset <= flushed for offset, flushed in vouched), vouched
+        assert log.flushed_offset == 2 and fetched[-1] == (2, 2)
+        assert all(offset <= flushed for offset, flushed in fetched), fetched
 
     on_virtual_time(scenario, LogSettings(min_insync_replicas=2, flush_messages=1))
 
 
-def test_a_broker_registered_anew_is_believed_once_everybody_knows_it() -> None:
+def test_a_follower_with_a_new_registration_counts_again() -> None:
     async def scenario(cluster: Cluster) -> None:
         cluster.create()
         await cluster.brokers[1].produce("a")
@@ -214,8 +216,8 @@ def test_a_broker_registered_anew_is_believed_once_everybody_knows_it() -> None:
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_leaderships_that_change_all_the_time_lose_nothing_that_was_acknowledged(seed: int) -> None:
-    """Clean elections only: whoever leads was in the ISR. One broker at a time is cut off, now and then."""
+def test_frequent_elections_lose_no_acknowledged_records(seed: int) -> None:
+    """Clean elections only: every leader was in the ISR. Sometimes one broker is unreachable."""
 
     async def scenario(cluster: Cluster) -> None:
         random = cluster.world.random

@@ -1,4 +1,4 @@
-"""Replicas that turn out to be damaged: another one leads, and they get back what they lost."""
+"""Damaged replicas: another replica leads, and they fetch the damaged records again."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from strandline.protocol.apis import ApiKey
 from strandline.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, PartitionData
 from strandline.replication.partition import Partition
 from unit.handlers.metadata_broker import FakeCall
-from unit.replication.brokers import TOPIC_ID, Cluster, Replicator, on_virtual_time
-from unit.replication.rig import NODE, Rig
-from unit.replication.rig import on_virtual_time as on_one_broker
+from unit.replication.one_broker import NODE, Rig
+from unit.replication.one_broker import on_virtual_time as on_one_broker
+from unit.replication.three_brokers import TOPIC_ID, Cluster, ReplicatingBroker, on_virtual_time
 
 
 def damage(log: PartitionLog, at: float = 0.5) -> None:
-    """A bit falls over while the log is at rest, and nobody remembers what it was."""
+    """Flips a bit in the file, and forgets that its batches were verified."""
     segment = log.segments[0]
     position = int(segment.size * at)
     file = segment.log_file()
@@ -30,15 +30,15 @@ def damage(log: PartitionLog, at: float = 0.5) -> None:
 
 
 def find_damage(log: PartitionLog) -> None:
-    """As a consumer that reads from this replica does."""
+    """Reads as a consumer does."""
     read = log.read(log.log_start_offset, max_bytes=1 << 20)
     assert isinstance(read, ColdRead)
     read.load()
     assert not log.is_intact
 
 
-def hands_over(cluster: Cluster, to: int) -> None:
-    """The controller does what it does when a leader says that its replica is lost."""
+def elect_on_hand_over(cluster: Cluster, to: int) -> None:
+    """Elects another leader when a leader reports its replica as damaged, as the controller does."""
 
     def elect(partition: Partition) -> None:
         if cluster.leader != to:
@@ -48,22 +48,22 @@ def hands_over(cluster: Cluster, to: int) -> None:
         broker.on_hand_over = elect
 
 
-async def consume(broker: Replicator, offset: int) -> PartitionData:
+async def consume(broker: ReplicatingBroker, offset: int) -> PartitionData:
     wanted = FetchPartition(partition=0, fetch_offset=offset, partition_max_bytes=1 << 20, current_leader_epoch=-1)
     request = FetchRequest(max_wait_ms=0, min_bytes=1, topics=[FetchTopic(topic_id=TOPIC_ID, partitions=[wanted])])
-    answer = await handle_fetch(broker.context, FakeCall(ApiKey.FETCH, 17), request)
-    return answer.responses[0].partitions[0]
+    response = await handle_fetch(broker.context, FakeCall(ApiKey.FETCH, 17), request)
+    return response.responses[0].partitions[0]
 
 
 VALUES = [f"value-{number}" for number in range(20)]
 
 
-def test_a_leader_that_finds_damage_hands_over_and_gets_everything_back() -> None:
+def test_a_leader_with_damaged_records_hands_over_leadership_and_fetches_them_again() -> None:
     async def scenario(cluster: Cluster) -> None:
         cluster.create()
         for value in VALUES:
             assert await cluster.brokers[1].produce(value) == ErrorCode.NONE
-        hands_over(cluster, to=2)
+        elect_on_hand_over(cluster, to=2)
         log = await cluster.brokers[1].partition.ready()
         damage(log)
         assert (await consume(cluster.brokers[1], 10)).error_code == ErrorCode.KAFKA_STORAGE_ERROR
@@ -74,18 +74,18 @@ def test_a_leader_that_finds_damage_hands_over_and_gets_everything_back() -> Non
             assert await broker.values() == VALUES
         assert log.is_intact and log.high_watermark == len(VALUES)
         cluster.elect(1)
-        answer = await consume(cluster.brokers[1], 0)
-        assert answer.error_code == ErrorCode.NONE and await cluster.brokers[1].produce("more") == ErrorCode.NONE
+        response = await consume(cluster.brokers[1], 0)
+        assert response.error_code == ErrorCode.NONE and await cluster.brokers[1].produce("more") == ErrorCode.NONE
 
     on_virtual_time(scenario)
 
 
-def test_damage_that_was_found_while_reading_ahead_is_noticed_in_time() -> None:
+def test_damage_found_by_a_read_ahead_is_handled_by_the_next_lag_check() -> None:
     async def scenario(cluster: Cluster) -> None:
         cluster.create()
         for value in VALUES:
             await cluster.brokers[1].produce(value)
-        hands_over(cluster, to=3)
+        elect_on_hand_over(cluster, to=3)
         damage(await cluster.brokers[1].partition.ready())
         assert (await consume(cluster.brokers[1], 0)).error_code == ErrorCode.NONE
         assert cluster.leader == 1
@@ -96,7 +96,7 @@ def test_damage_that_was_found_while_reading_ahead_is_noticed_in_time() -> None:
     on_virtual_time(scenario)
 
 
-def test_a_damaged_leader_that_nobody_can_replace_says_what_is_damaged_and_serves_the_rest() -> None:
+def test_a_damaged_leader_without_a_replacement_serves_its_undamaged_records() -> None:
     async def scenario(cluster: Cluster) -> None:
         cluster.create(isr=[1])
         cluster.unreachable |= {2, 3}
@@ -111,7 +111,7 @@ def test_a_damaged_leader_that_nobody_can_replace_says_what_is_damaged_and_serve
     on_virtual_time(scenario)
 
 
-def test_a_follower_that_finds_damage_leaves_the_isr_until_it_has_everything_back() -> None:
+def test_a_follower_with_damaged_records_leaves_the_isr_until_it_has_fetched_them_again() -> None:
     async def scenario(cluster: Cluster) -> None:
         cluster.create()
         for value in VALUES:
@@ -130,15 +130,15 @@ def test_a_follower_that_finds_damage_leaves_the_isr_until_it_has_everything_bac
     on_virtual_time(scenario)
 
 
-def test_who_has_cut_off_damage_does_not_lead_before_it_has_everything_back() -> None:
+def test_a_replica_that_truncated_damaged_records_does_not_lead_before_it_has_fetched_them_again() -> None:
     async def scenario(cluster: Cluster) -> None:
         cluster.create()
         for value in VALUES:
             await cluster.brokers[1].produce(value)
         await asyncio.sleep(1)
-        broker, asked = cluster.brokers[3], cast(list[Partition], [])
+        broker, handed_over = cluster.brokers[3], cast(list[Partition], [])
         log = await broker.partition.ready()
-        broker.on_hand_over = asked.append
+        broker.on_hand_over = handed_over.append
         damage(log)
         find_damage(log)
         damaged_at = log.damaged_at
@@ -147,12 +147,12 @@ def test_who_has_cut_off_damage_does_not_lead_before_it_has_everything_back() ->
         await asyncio.sleep(3)
         assert log.log_end_offset == damaged_at
         cluster.elect(3)
-        assert asked and await broker.produce("lost") == ErrorCode.KAFKA_STORAGE_ERROR
+        assert handed_over and await broker.produce("lost") == ErrorCode.KAFKA_STORAGE_ERROR
 
     on_virtual_time(scenario)
 
 
-def test_a_broker_that_is_eligible_elsewhere_is_reason_enough_not_to_lead_without_what_was_lost() -> None:
+def test_a_replica_without_committed_records_does_not_lead_while_another_is_in_the_elr() -> None:
     async def scenario(rig: Rig) -> None:
         rig.store.directories[0].missing[TopicPartition("t", 0)] = 10
         rig.create("t")

@@ -26,7 +26,7 @@ from strandline.replication.fetch_sessions import (
     requested_partitions,
 )
 from unit.handlers.metadata_broker import FakeCall
-from unit.replication.brokers import TOPIC_ID, Cluster, on_virtual_time
+from unit.replication.three_brokers import TOPIC_ID, Cluster, on_virtual_time
 
 TOPIC = Uuid.of(7, 7)
 VERSION = 16

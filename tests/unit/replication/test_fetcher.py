@@ -1,4 +1,4 @@
-"""Following many partitions of one leader: what a fetch costs, and what ends one that nobody will answer."""
+"""A fetcher with many partitions of one leader: the cost of a fetch, and the end of one that is never answered."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from strandline.replication.fetcher import Fetcher, FetcherContext, FollowedPart
 from strandline.replication.follower import Follower
 from strandline.replication.partition import Partition
 from strandline.replication.settings import ReplicationSettings
-from unit.replication.rig import NODE, TOPIC_ID, Rig, on_virtual_time
+from unit.replication.one_broker import NODE, TOPIC_ID, Rig, on_virtual_time
 
 LEADER = 2
 PARTITIONS = 500
@@ -37,7 +37,7 @@ class CountedFollower(Follower):
 
 
 class OneAtATime:
-    """A leader that has news of one partition in each answer."""
+    """A leader with news of one partition in each response."""
 
     def __init__(self) -> None:
         self.named: list[int] = []
@@ -54,30 +54,30 @@ class OneAtATime:
         return FetchResponse(session_id=9, responses=[topic])
 
     def disconnect(self, endpoint: Endpoint) -> None:
-        raise AssertionError("it is there")
+        raise AssertionError("the leader has not restarted")
 
 
-class Gone:
-    """A leader that never answers, on a connection that does not tell."""
+class SilentLeader:
+    """A leader that never responds, on a connection that stays open."""
 
     def __init__(self) -> None:
         self.calls: list[asyncio.Future[Message]] = []
-        self.asked = asyncio.Event()
+        self.called = asyncio.Event()
 
     async def call(self, endpoint: Endpoint, request: Message, *, timeout_ms: int) -> Message:
         self.calls.append(asyncio.get_running_loop().create_future())
-        self.asked.set()
+        self.called.set()
         return await self.calls[-1]
 
     def disconnect(self, endpoint: Endpoint) -> None:
         assert endpoint == Endpoint("h", LEADER)
-        self.calls[-1].set_exception(KafkaError(ErrorCode.NETWORK_EXCEPTION, "hung up"))
+        self.calls[-1].set_exception(KafkaError(ErrorCode.NETWORK_EXCEPTION, "disconnected"))
 
 
-def test_a_leader_that_was_started_anew_is_asked_anew() -> None:
+def test_a_fetch_to_a_leader_that_has_restarted_is_aborted_and_sent_again() -> None:
     async def scenario(rig: Rig) -> None:
-        leader, epochs = Gone(), {NODE: 7, LEADER: 20}
-        equipment = FetcherContext(
+        leader, epochs = SilentLeader(), {NODE: 7, LEADER: 20}
+        context = FetcherContext(
             NODE,
             rig.world,
             leader,
@@ -86,14 +86,14 @@ def test_a_leader_that_was_started_anew_is_asked_anew() -> None:
             lambda broker_id: Endpoint("h", broker_id),
             lambda segments: None,
         )
-        fetcher = Fetcher(LEADER, equipment)
+        fetcher = Fetcher(LEADER, context)
         fetcher.on_brokers_changed()
         follow(rig, fetcher, 0, Follower)
         rig.tasks.start(fetcher.run())
-        await leader.asked.wait()
+        await leader.called.wait()
         fetcher.on_brokers_changed()
         await asyncio.sleep(0.1)
-        assert len(leader.calls) == 1, "somebody else came or went"
+        assert len(leader.calls) == 1, "another broker changed"
         epochs[LEADER] = 31
         fetcher.on_brokers_changed()
         await asyncio.sleep(2)
@@ -113,11 +113,11 @@ def follow(rig: Rig, fetcher: Fetcher, index: int, kind: type[Follower]) -> None
     fetcher.follow(FollowedPartition(partition, log, kind(log, 0, max_bytes=1 << 20, backoff_ms=1_000)))
 
 
-def test_a_fetch_costs_what_has_changed_and_not_what_is_followed() -> None:
+def test_a_fetch_costs_the_changed_partitions_and_not_the_followed_ones() -> None:
     async def scenario(rig: Rig) -> None:
         CountedFollower.looks = 0
         leader = OneAtATime()
-        equipment = FetcherContext(
+        context = FetcherContext(
             NODE,
             rig.world,
             leader,
@@ -126,7 +126,7 @@ def test_a_fetch_costs_what_has_changed_and_not_what_is_followed() -> None:
             lambda broker_id: Endpoint("h", broker_id),
             lambda segments: None,
         )
-        fetcher = Fetcher(LEADER, equipment)
+        fetcher = Fetcher(LEADER, context)
         for index in range(PARTITIONS):
             follow(rig, fetcher, index, CountedFollower)
         rig.tasks.start(fetcher.run())

@@ -1,4 +1,4 @@
-"""What scenarios do not reach: answers that come at odd moments, and logs without epochs."""
+"""Cases that the scenarios do not cover: responses at odd moments, and logs without epochs."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def follower(made: Replica, leader_epoch: int = 5) -> Follower:
     return Follower(made.log, leader_epoch, max_bytes=1000, backoff_ms=1000)
 
 
-def test_a_log_without_epochs_is_cut_to_its_high_watermark_before_the_first_fetch() -> None:
+def test_a_log_without_epochs_is_truncated_to_its_high_watermark_before_the_first_fetch() -> None:
     made = replica("a", "b", "c")
     made.log.advance_high_watermark(2)
     following = follower(made)
@@ -56,7 +56,7 @@ def test_a_log_without_epochs_is_cut_to_its_high_watermark_before_the_first_fetc
     assert wanted is not None and wanted.fetch_offset == 2
 
 
-def test_a_follower_that_has_more_than_its_leader_cuts_and_one_that_has_less_goes_on() -> None:
+def test_a_follower_outside_the_leaders_range_truncates_its_log_or_raises_its_log_start() -> None:
     made = replica("a", "b", "c")
     cases: list[tuple[int, int, list[object]]] = [
         (0, 2, [Truncate(2)]),
@@ -83,7 +83,7 @@ def test_a_follower_that_has_more_than_its_leader_cuts_and_one_that_has_less_goe
         (9999, Delayed),
     ],
 )
-def test_errors_pass_or_wait_for_metadata(code: int, becomes: type) -> None:
+def test_an_error_delays_the_follower_or_fails_it_until_new_metadata(code: int, becomes: type) -> None:
     following = follower(replica("a", leader_epoch=5))
     following.next_fetch(0, now_ms=100)
     assert following.on_response(PartitionData(error_code=code), now_ms=100) == []
@@ -92,7 +92,7 @@ def test_errors_pass_or_wait_for_metadata(code: int, becomes: type) -> None:
     assert (following.next_fetch(0, now_ms=1100) is not None) is (becomes is Delayed)
 
 
-def test_an_answer_that_comes_while_something_else_is_done_means_nothing() -> None:
+def test_a_response_in_another_state_than_fetching_is_ignored() -> None:
     following = follower(replica("a", leader_epoch=5))
     following.next_fetch(0, now_ms=0)
     following.on_fetch_failed(now_ms=0)
@@ -103,24 +103,24 @@ def test_an_answer_that_comes_while_something_else_is_done_means_nothing() -> No
     assert follower(replica()).state == Fetching()
 
 
-def test_an_answer_means_nothing_for_a_log_that_has_changed_since_it_was_asked_for() -> None:
+def test_a_response_is_ignored_if_the_log_has_changed_since_the_request() -> None:
     made = replica("a", "b", leader_epoch=5)
     following = follower(made)
     records = encode_batch([Record(0, WALL_MS, None, b"c", ())], base_offset=2, leader_epoch=5)
-    answer = PartitionData(high_watermark=3, records=records)
-    assert following.on_response(answer, now_ms=0) == []  # nothing was asked for yet
+    response = PartitionData(high_watermark=3, records=records)
+    assert following.on_response(response, now_ms=0) == []  # nothing was fetched yet
     following.next_fetch(0, now_ms=0)
     truncate(made.log, 1)
-    assert following.on_response(answer, now_ms=0) == []
+    assert following.on_response(response, now_ms=0) == []
     following.next_fetch(0, now_ms=0)
     made.log.epochs.assign(6, 1)
-    assert following.on_response(answer, now_ms=0) == []
+    assert following.on_response(response, now_ms=0) == []
     wanted = following.next_fetch(0, now_ms=0)
     assert wanted is not None and (wanted.fetch_offset, wanted.last_fetched_epoch) == (1, 6)
-    assert following.on_response(answer, now_ms=0) == [Append(records, 1), RaiseHighWatermark(3)]
+    assert following.on_response(response, now_ms=0) == [Append(records, 1), RaiseHighWatermark(3)]
 
 
-def test_where_every_record_must_be_on_disk_a_follower_vouches_for_none_that_is_not() -> None:
+def test_with_flush_messages_1_a_follower_fetches_only_after_a_flush() -> None:
     made = replica("a", leader_epoch=5)
     made.log.update_settings(LogSettings(flush_messages=1))
     following = follower(made)  # a new one, of what another has appended
@@ -137,7 +137,7 @@ def leader(replicas: tuple[int, ...] = (1, 2, 3), isr: tuple[int, ...] = (1, 2))
     return Leader(replica().log, info, 1, registry)
 
 
-def test_news_that_is_older_than_the_controllers_answer_is_ignored() -> None:
+def test_metadata_older_than_the_controllers_response_is_ignored() -> None:
     leading = leader()
     remote = leading.remote(3, 7, 5)
     assert remote is not None
@@ -148,7 +148,7 @@ def test_news_that_is_older_than_the_controllers_answer_is_ignored() -> None:
     assert leading.isr == (1, 2, 3) and leading.partition_epoch == 4
 
 
-def test_an_answer_to_a_proposal_that_metadata_has_overtaken_means_nothing() -> None:
+def test_a_response_to_a_proposal_superseded_by_metadata_is_ignored() -> None:
     leading = leader()
     remote = leading.remote(3, 7, 5)
     assert remote is not None
@@ -159,14 +159,14 @@ def test_an_answer_to_a_proposal_that_metadata_has_overtaken_means_nothing() -> 
     assert leading.isr == (1,) and leading.proposed is None
 
 
-def test_replicas_that_leave_are_forgotten_and_those_that_come_are_not_known_yet() -> None:
+def test_removed_replicas_are_forgotten_and_new_ones_have_an_unknown_log_end() -> None:
     leading = leader()
     leading.on_metadata(PartitionInfo((1, 2, 4), (1, 2), leader=1, leader_epoch=5, partition_epoch=4))
     assert list(leading.remotes) == [2, 4]
     assert leading.remotes[4].log_end_offset == -1
 
 
-def test_the_low_watermark_waits_for_everybody_in_the_isr_and_for_nobody_else() -> None:
+def test_the_low_watermark_waits_for_all_members_of_the_isr_and_no_other_replica() -> None:
     leading = leader()
     log = leading._log
     log.append_as_follower(encode_batch([Record(0, WALL_MS, None, b"a", ())], leader_epoch=5))
@@ -180,7 +180,7 @@ def test_the_low_watermark_waits_for_everybody_in_the_isr_and_for_nobody_else() 
     remote = leading.remote(2, 7, 5)
     assert remote is not None
     leading.on_fetch(remote, 7, 1, 1, now_ms=0)
-    assert leading.low_watermark.value == 0  # 3 was asked for, so it may be in the ISR
+    assert leading.low_watermark.value == 0  # 3 is proposed, so it may be in the ISR
     assert leading.proposed is not None
     leading.on_proposal_response(leading.proposed, ErrorCode.INELIGIBLE_REPLICA)
     leading.on_log_start_moved()
@@ -229,7 +229,7 @@ def test_the_leader_notifies_the_followers_fetch_session_of_news() -> None:
     assert notified() is True
 
 
-def test_a_follower_that_had_everything_until_an_append_has_the_whole_time_to_follow() -> None:
+def test_a_follower_that_was_caught_up_until_an_append_has_the_whole_lag_time_from_then() -> None:
     leading = leader(isr=(1, 2))
     remote = leading.remote(2, 7, 5)
     assert remote is not None

@@ -1,4 +1,4 @@
-"""What a broker does to its logs when nobody asks."""
+"""Background tasks on the logs of a broker."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from strandline.replication.flusher import Flusher
 from strandline.replication.maintenance import LogMaintenance
 from strandline.runtime.disk import SystemDisk
 from unit.log.logs import append_as_leader
-from unit.replication.rig import NODE, Rig, on_virtual_time
+from unit.replication.one_broker import NODE, Rig, on_virtual_time
 
 DEFAULTS: dict[str, Any] = {
     "log.cleaner.enable": True,
@@ -39,7 +39,7 @@ def headers_of(rig: Rig, segment: Segment) -> list[BatchHeader]:
     return [header for _, header in batches(rig.world.disk.read(segment.path(".log")))]
 
 
-def upkeep(rig: Rig) -> LogMaintenance:
+def log_maintenance(rig: Rig) -> LogMaintenance:
     flusher = Flusher(rig.world.offload, rig.tasks)
     return LogMaintenance(
         rig.store,
@@ -60,7 +60,7 @@ def test_retention_moves_the_log_start_and_removes_files_after_their_delay() -> 
         for _ in range(20):
             rig.append(partition, b"x" * 100)
         segments = len(log.segments)
-        upkeep(rig).start(rig.tasks)
+        log_maintenance(rig).start(rig.tasks)
         await asyncio.sleep(31)
         assert len(log.segments) < segments and log.log_start_offset > 0
         assert partition.leading().low_watermark.value == log.log_start_offset
@@ -71,13 +71,13 @@ def test_retention_moves_the_log_start_and_removes_files_after_their_delay() -> 
     on_virtual_time(scenario)
 
 
-def test_flush_ms_is_kept_without_further_appends() -> None:
+def test_flush_ms_takes_effect_without_further_appends() -> None:
     async def scenario(rig: Rig) -> None:
         rig.settings["t"] = LogSettings(flush_ms=2_000)
         rig.create("t")
         partition = rig.partition("t")
         log = await partition.ready()
-        upkeep(rig).start(rig.tasks)
+        log_maintenance(rig).start(rig.tasks)
         rig.append(partition, b"a")
         assert log.flushed_offset == 0
         await asyncio.sleep(4)
@@ -86,20 +86,20 @@ def test_flush_ms_is_kept_without_further_appends() -> None:
     on_virtual_time(scenario)
 
 
-def test_checkpoints_are_written_as_time_goes_by() -> None:
+def test_checkpoints_are_written_periodically() -> None:
     async def scenario(rig: Rig) -> None:
         rig.create("t")
         partition = rig.partition("t")
         await partition.ready()
         rig.append(partition, b"a", b"b")
-        upkeep(rig).start(rig.tasks)
+        log_maintenance(rig).start(rig.tasks)
         await asyncio.sleep(6)
         assert rig.world.disk.read("/data/replication-offset-checkpoint") == b"0\n1\nt 0 2\n"
 
     on_virtual_time(scenario)
 
 
-def test_compaction_keeps_the_newest_record_of_each_key_and_remembers_where_it_was() -> None:
+def test_compaction_keeps_the_newest_record_of_each_key_and_stores_its_end_offset() -> None:
     async def scenario(rig: Rig) -> None:
         rig.settings["t"] = LogSettings(cleanup_compact=True, cleanup_delete=False, segment_bytes=200)
         rig.create("t")
@@ -125,7 +125,7 @@ def test_compaction_keeps_the_newest_record_of_each_key_and_remembers_where_it_w
     on_virtual_time(scenario)
 
 
-def test_retention_that_began_before_a_topic_was_recreated_leaves_the_new_one_alone() -> None:
+def test_retention_that_began_before_a_topic_was_recreated_does_not_touch_the_new_log() -> None:
     async def scenario(rig: Rig) -> None:
         rig.settings["t"] = LogSettings(segment_bytes=300, retention_bytes=300)
         rig.create("t")
@@ -133,8 +133,8 @@ def test_retention_that_began_before_a_topic_was_recreated_leaves_the_new_one_al
         await old.ready()
         for _ in range(20):
             rig.append(old, b"x" * 100)
-        async with old.changing:  # somebody else is at work when retention has found what it wants
-            retention = asyncio.ensure_future(upkeep(rig).retain())
+        async with old.changing:  # retention has found expired segments and waits for the lock
+            retention = asyncio.ensure_future(log_maintenance(rig).retain())
             await asyncio.sleep(1)
             rig.delete("t")
             rig.create("t", Uuid.of(2, 2))
@@ -147,7 +147,7 @@ def test_retention_that_began_before_a_topic_was_recreated_leaves_the_new_one_al
     on_virtual_time(scenario)
 
 
-def test_compaction_goes_no_faster_than_it_is_told() -> None:
+def test_compaction_is_throttled_by_its_config() -> None:
     async def scenario(rig: Rig) -> None:
         rig.settings["t"] = LogSettings(cleanup_compact=True, cleanup_delete=False, segment_bytes=200)
         rig.create("t")
@@ -155,17 +155,17 @@ def test_compaction_goes_no_faster_than_it_is_told() -> None:
         log = await partition.ready()
         for number in range(40):
             rig.append(partition, f"value {number}".encode(), key=f"key {number % 3}".encode())
-        told = {**DEFAULTS, "log.cleaner.io.max.bytes.per.second": 100.0}
+        configs = {**DEFAULTS, "log.cleaner.io.max.bytes.per.second": 100.0}
         size, began_ms = log.size_bytes, rig.world.clock.now_ms()
-        assert await Compaction(rig.store, rig.partitions, rig.world, told.__getitem__).clean_one()
-        # Everything that is compacted is read twice, and something is written.
+        assert await Compaction(rig.store, rig.partitions, rig.world, configs.__getitem__).clean_one()
+        # The compacted part is read twice, and the result is written.
         least_s = 2 * (size - 2 * log.segments[-1].size) / 100
         assert least_s <= (rig.world.clock.now_ms() - began_ms) / 1000 <= 2 * least_s
 
     on_virtual_time(scenario)
 
 
-def test_a_log_that_is_cut_while_it_is_compacted_is_compacted_no_further() -> None:
+def test_a_truncation_during_a_compaction_ends_the_compaction() -> None:
     async def scenario(rig: Rig) -> None:
         rig.settings["t"] = LogSettings(cleanup_compact=True, cleanup_delete=False, segment_bytes=200)
         rig.create("t")
@@ -178,7 +178,7 @@ def test_a_log_that_is_cut_while_it_is_compacted_is_compacted_no_further() -> No
         cleaning = asyncio.ensure_future(compaction.clean_one())
         while not partition.changing.locked():
             await asyncio.sleep(1e-5)
-        # In the middle of the last segment that is compacted: all segments are there, one is shorter.
+        # In the middle of the last compacted segment: no segment is removed, one becomes shorter.
         segments = await partition.truncate(lambda log: log.begin_truncation(37), rig.world.offload, 1)
         assert len(segments) == 1 and not cleaning.done()
         await cleaning
@@ -189,8 +189,8 @@ def test_a_log_that_is_cut_while_it_is_compacted_is_compacted_no_further() -> No
     on_virtual_time(scenario)
 
 
-def test_two_flushes_of_one_log_at_once_take_turns(tmp_path: Path) -> None:
-    """With real threads: both would else write the producer snapshots of sealed segments to the same files."""
+def test_concurrent_flushes_of_one_log_exclude_each_other(tmp_path: Path) -> None:
+    """With real threads: otherwise both would write the producer snapshots of sealed segments to the same files."""
     log = PartitionLog.open(
         SystemDisk(), str(tmp_path / "t-0"), TopicPartition("t", 0), LogSettings(segment_bytes=400), wall_ms=1
     )

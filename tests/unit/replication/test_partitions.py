@@ -12,14 +12,14 @@ from strandline.metadata.values import PartitionInfo
 from strandline.model.errors import ErrorCode, KafkaError
 from strandline.model.ids import TopicPartition, Uuid
 from strandline.replication.partition import Partition
-from unit.replication.rig import NODE, Rig, on_virtual_time
+from unit.replication.one_broker import NODE, Rig, on_virtual_time
 
 
 def info(leader: int = NODE, leader_epoch: int = 0, partition_epoch: int = 0) -> PartitionInfo:
     return PartitionInfo((NODE,), (NODE,), leader=leader, leader_epoch=leader_epoch, partition_epoch=partition_epoch)
 
 
-def test_what_a_sole_replica_appends_is_visible_at_once() -> None:
+def test_an_append_to_a_sole_replica_is_committed_at_once() -> None:
     async def scenario(rig: Rig) -> None:
         rig.create("t")
         partition = rig.partition("t")
@@ -31,7 +31,7 @@ def test_what_a_sole_replica_appends_is_visible_at_once() -> None:
     on_virtual_time(scenario)
 
 
-def test_with_flush_messages_1_nothing_is_visible_before_it_is_on_disk() -> None:
+def test_with_flush_messages_1_nothing_is_committed_before_it_is_flushed() -> None:
     async def scenario(rig: Rig) -> None:
         rig.settings["t"] = LogSettings(flush_messages=1)
         rig.create("t")
@@ -46,7 +46,7 @@ def test_with_flush_messages_1_nothing_is_visible_before_it_is_on_disk() -> None
     on_virtual_time(scenario)
 
 
-def test_appends_that_gather_while_a_sync_runs_share_the_next_one() -> None:
+def test_appends_during_a_flush_share_the_next_one() -> None:
     async def scenario(rig: Rig) -> None:
         rig.settings["t"] = LogSettings(flush_messages=1)
         rig.create("t")
@@ -69,7 +69,7 @@ def test_appends_that_gather_while_a_sync_runs_share_the_next_one() -> None:
     on_virtual_time(scenario)
 
 
-def test_a_new_leader_epoch_ends_every_wait_of_the_old_one() -> None:
+def test_a_new_leader_epoch_fails_every_waiter_of_the_old_one() -> None:
     async def scenario(rig: Rig) -> None:
         rig.create("t")
         partition = rig.partition("t")
@@ -88,7 +88,7 @@ def test_a_new_leader_epoch_ends_every_wait_of_the_old_one() -> None:
     on_virtual_time(scenario)
 
 
-def test_an_isr_change_alone_keeps_the_leadership_and_stale_news_is_ignored() -> None:
+def test_an_isr_change_keeps_the_leader_and_stale_metadata_is_ignored() -> None:
     async def scenario(rig: Rig) -> None:
         rig.create("t")
         partition = rig.partition("t")
@@ -119,7 +119,7 @@ def test_a_request_for_another_epoch_or_broker_gets_kafkas_errors() -> None:
     on_virtual_time(scenario)
 
 
-def test_unknown_partitions_topics_and_ids_are_told_apart() -> None:
+def test_unknown_partitions_topics_and_ids_have_different_errors() -> None:
     async def scenario(rig: Rig) -> None:
         rig.create("t")
         cases = [
@@ -149,7 +149,7 @@ def test_a_topic_recreated_at_once_never_sees_the_records_of_the_old_one() -> No
         log = await new.ready()
         assert log.log_end_offset == 0
         rig.append(new, b"new")
-        # The background, which comes later, must find nothing left to delete.
+        # The task that carries out deletions, which runs later, must find nothing left to delete.
         rig.tasks.start(rig.logs.run())
         await asyncio.sleep(1)
         assert rig.store.log(TopicPartition("t", 0)) is log and log.log_end_offset == 1
@@ -178,7 +178,7 @@ def losing(leader: int = NODE, epoch: int = 0, isr: tuple[int, ...] = (NODE, 2))
 
 
 async def with_a_loss(rig: Rig) -> Partition:
-    """A partition whose directory is gone, with ten committed records in it."""
+    """A partition whose directory with ten committed records was lost."""
     rig.store.directories[0].missing[TopicPartition("t", 0)] = 10
     rig.create("t")
     partition = rig.partition("t")
@@ -188,7 +188,7 @@ async def with_a_loss(rig: Rig) -> Partition:
     return partition
 
 
-def test_a_log_that_has_lost_committed_records_is_not_led_while_others_have_them() -> None:
+def test_a_log_that_lacks_committed_records_does_not_lead_while_others_have_them() -> None:
     async def scenario(rig: Rig) -> None:
         partition = await with_a_loss(rig)
         partition.on_metadata(losing(epoch=2))
@@ -203,7 +203,7 @@ def test_a_log_that_has_lost_committed_records_is_not_led_while_others_have_them
     on_virtual_time(scenario)
 
 
-def test_a_log_that_has_lost_committed_records_is_led_where_nobody_else_is_in_sync() -> None:
+def test_a_log_that_lacks_committed_records_leads_if_no_other_replica_is_in_sync() -> None:
     async def scenario(rig: Rig) -> None:
         partition = await with_a_loss(rig)
         partition.on_metadata(losing(epoch=2))
@@ -216,7 +216,7 @@ def test_a_log_that_has_lost_committed_records_is_led_where_nobody_else_is_in_sy
     on_virtual_time(scenario)
 
 
-def test_many_who_ask_at_once_open_a_log_once() -> None:
+def test_concurrent_callers_open_a_log_once() -> None:
     async def scenario(rig: Rig) -> None:
         rig.create("t")
         partition = rig.partition("t")
@@ -226,7 +226,7 @@ def test_many_who_ask_at_once_open_a_log_once() -> None:
     on_virtual_time(scenario)
 
 
-def test_a_crash_after_a_topic_was_recreated_finds_nothing_written_of_the_old_one() -> None:
+def test_no_checkpoint_of_a_deleted_topic_is_left_when_it_is_recreated() -> None:
     async def scenario(rig: Rig) -> None:
         rig.create("t")
         old = rig.partition("t")

@@ -1,4 +1,4 @@
-"""Cuts of a follower's log, and leaderships that change while one waits for its turn or is carried out."""
+"""Truncations of a follower's log, and leader changes while one waits for its lock or runs."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from strandline.protocol.messages.fetch import FetchRequest
 from strandline.protocol.types import Message
 from strandline.records.batch import Record, encode_batch
 from strandline.replication.partition import Partition
-from unit.replication import brokers
-from unit.replication.brokers import Cluster
-from unit.replication.rig import NODE, Rig, on_virtual_time
+from unit.replication import three_brokers
+from unit.replication.one_broker import NODE, Rig, on_virtual_time
+from unit.replication.three_brokers import Cluster
 
 OTHER = 2
 
@@ -36,7 +36,7 @@ async def follower(rig: Rig) -> tuple[Partition, PartitionLog]:
     return partition, log
 
 
-def cut(rig: Rig, partition: Partition, offset: int) -> asyncio.Future[object]:
+def truncate(rig: Rig, partition: Partition, offset: int) -> asyncio.Future[object]:
     return asyncio.ensure_future(
         partition.truncate(lambda log: log.begin_truncation(offset), rig.world.offload, partition.info.leader_epoch)
     )
@@ -47,11 +47,11 @@ def record(offset: int) -> memoryview:
 
 
 @pytest.mark.parametrize("leader", [NODE, OTHER])
-def test_a_cut_whose_turn_comes_in_another_epoch_is_given_up(leader: int) -> None:
+def test_a_truncation_that_gets_its_lock_in_another_leader_epoch_is_cancelled(leader: int) -> None:
     async def scenario(rig: Rig) -> None:
         partition, log = await follower(rig)
         async with partition.changing:
-            waiting = cut(rig, partition, 1)
+            waiting = truncate(rig, partition, 1)
             await asyncio.sleep(0.01)
             partition.on_metadata(info(leader, 2))
         with pytest.raises(KafkaError) as raised:
@@ -67,37 +67,37 @@ def test_a_cut_whose_turn_comes_in_another_epoch_is_given_up(leader: int) -> Non
     on_virtual_time(scenario)
 
 
-def test_who_is_made_leader_while_its_log_is_cut_leads_when_that_is_done() -> None:
+def test_a_broker_elected_during_a_truncation_leads_when_the_truncation_is_done() -> None:
     async def scenario(rig: Rig) -> None:
         partition, log = await follower(rig)
-        cutting = cut(rig, partition, 1)
+        truncation = truncate(rig, partition, 1)
         while log.truncating_to is None:
             await asyncio.sleep(0)
         partition.on_metadata(info(NODE, 2))
         assert partition.leader is None
-        await cutting
+        await truncation
         assert log.log_end_offset == 1
         assert partition.leading().epoch_start_offset == 1
 
     on_virtual_time(scenario)
 
 
-def test_a_follower_takes_only_what_continues_its_log_in_its_epoch() -> None:
+def test_a_follower_appends_only_at_its_log_end_and_in_its_leader_epoch() -> None:
     async def scenario(rig: Rig) -> None:
         partition, log = await follower(rig)
 
-        def append(offset: int, leader_epoch: int, asked: int) -> None:
-            partition.append_as_follower(record(offset), leader_epoch=leader_epoch, offset=asked, wall_ms=0, now_ms=0)
+        def append(offset: int, leader_epoch: int, fetched: int) -> None:
+            partition.append_as_follower(record(offset), leader_epoch=leader_epoch, offset=fetched, wall_ms=0, now_ms=0)
 
         with pytest.raises(KafkaError):
-            append(4, 1, 4)  # a record is missing
+            append(4, 1, 4)  # a record would be missing
         with pytest.raises(KafkaError):
-            append(3, 0, 3)  # of an older following
-        cutting = cut(rig, partition, 1)
+            append(3, 0, 3)  # of an earlier leader epoch
+        truncation = truncate(rig, partition, 1)
         await asyncio.sleep(0)
         with pytest.raises(KafkaError):
-            append(3, 1, 3)  # about to be shorter
-        await cutting
+            append(3, 1, 3)  # about to be truncated
+        await truncation
         with pytest.raises(KafkaError):
             append(3, 1, 3)
         assert log.log_end_offset == 1
@@ -110,17 +110,17 @@ def test_a_follower_takes_only_what_continues_its_log_in_its_epoch() -> None:
     on_virtual_time(scenario)
 
 
-def test_a_new_following_asks_for_nothing_while_the_cut_of_the_last_one_is_not_over() -> None:
-    """1 has a record that nobody else has, and must cut it. Its turn does not come before the next leadership."""
+def test_a_follower_in_a_new_epoch_does_not_fetch_during_a_truncation_of_the_last_one() -> None:
+    """Broker 1 has to truncate a record that no other replica has, and gets the lock only in the next leader epoch."""
 
     async def scenario(cluster: Cluster) -> None:
         cluster.create()
-        asked: list[int] = []
+        fetched: list[int] = []
         call = cluster.call
 
         async def noted(endpoint: object, request: Message, *, timeout_ms: int) -> Message:
             if isinstance(request, FetchRequest) and request.replica_state.replica_id == 1:
-                asked.extend(one.fetch_offset for topic in request.topics for one in topic.partitions)
+                fetched.extend(each.fetch_offset for topic in request.topics for each in topic.partitions)
             return await call(endpoint, request, timeout_ms=timeout_ms)  # type: ignore[arg-type]
 
         cluster.call = noted  # type: ignore[method-assign, assignment]
@@ -134,13 +134,13 @@ def test_a_new_following_asks_for_nothing_while_the_cut_of_the_last_one_is_not_o
             cluster.unreachable.clear()
             while not old.partition.is_truncating:
                 await asyncio.sleep(0.01)
-            asked.clear()
+            fetched.clear()
             cluster.elect(3)
             await asyncio.sleep(3)
-            assert asked == []
+            assert fetched == []
         await asyncio.sleep(3)
         assert await cluster.brokers[3].produce("c") == ErrorCode.NONE
         assert await old.values() == ["a", "b", "c"]
         assert 1 in cluster.isr
 
-    brokers.on_virtual_time(scenario)
+    three_brokers.on_virtual_time(scenario)

@@ -1,4 +1,4 @@
-"""Work that an interruption ends."""
+"""Work that is cancelled by an interruption."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from strandline.runtime.tasks import cancel_when
 
 
-async def _answer(value: int) -> int:
+async def _result(value: int) -> int:
     await asyncio.sleep(0)
     return value
 
@@ -19,11 +19,11 @@ async def _failing() -> int:
     raise TimeoutError("its own")
 
 
-def test_work_that_ends_first_gives_its_result() -> None:
-    async def story() -> int | None:
-        return await cancel_when(asyncio.Event().wait, _answer(7))
+def test_work_that_ends_before_the_interruption_returns_its_result() -> None:
+    async def scenario() -> int | None:
+        return await cancel_when(asyncio.Event().wait, _result(7))
 
-    assert asyncio.run(story()) == 7
+    assert asyncio.run(scenario()) == 7
 
 
 def test_an_interruption_cancels_the_work() -> None:
@@ -37,25 +37,25 @@ def test_an_interruption_cancels_the_work() -> None:
             raise
         return 1
 
-    async def story() -> int | None:
+    async def scenario() -> int | None:
         event = asyncio.Event()
         asyncio.get_running_loop().call_soon(event.set)
         return await cancel_when(event.wait, endless())
 
-    assert asyncio.run(story()) is None
+    assert asyncio.run(scenario()) is None
     assert cancelled == [True]
 
 
 def test_a_timeout_of_the_work_itself_is_no_interruption() -> None:
-    async def story() -> int | None:
+    async def scenario() -> int | None:
         return await cancel_when(asyncio.Event().wait, _failing())
 
     with pytest.raises(TimeoutError, match="its own"):
-        asyncio.run(story())
+        asyncio.run(scenario())
 
 
 def test_a_cancellation_is_not_lost_behind_an_error_that_came_first() -> None:
-    """1. The work fails. 2. While the interruption's watcher ends, somebody cancels the caller. 3. It ends."""
+    """1. The work fails. 2. While the interruption's watcher ends, the caller is cancelled. 3. The watcher ends."""
 
     async def failing() -> int:
         raise ConnectionResetError("gone")
@@ -73,7 +73,7 @@ def test_a_cancellation_is_not_lost_behind_an_error_that_came_first() -> None:
             except ConnectionResetError:
                 await asyncio.sleep(0)
 
-    async def story(steps: int) -> bool:
+    async def scenario(steps: int) -> bool:
         task = asyncio.get_running_loop().create_task(retrying())
         for _ in range(steps):
             await asyncio.sleep(0)
@@ -84,4 +84,4 @@ def test_a_cancellation_is_not_lost_behind_an_error_that_came_first() -> None:
             return True
         return False
 
-    assert [asyncio.run(story(steps)) for steps in range(8)] == [True] * 8
+    assert [asyncio.run(scenario(steps)) for steps in range(8)] == [True] * 8

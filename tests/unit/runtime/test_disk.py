@@ -1,4 +1,4 @@
-"""The real disk: what the handles promise while descriptors come and go."""
+"""The real disk: guarantees of handles while their descriptors are closed and reopened."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ def test_a_file_reads_back_what_was_written_where_it_was_written(disk: SystemDis
     file.close()
 
 
-def test_a_missing_file_is_not_made_by_opening_it(disk: SystemDisk, tmp_path: Path) -> None:
+def test_opening_a_missing_file_does_not_create_it(disk: SystemDisk, tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         disk.open(str(tmp_path / "missing"))
     assert disk.list(str(tmp_path)) == []
 
 
-def test_reading_the_cache_answers_the_end_of_the_file_and_never_more(disk: SystemDisk, tmp_path: Path) -> None:
+def test_a_cached_read_at_the_end_returns_no_more_than_the_file(disk: SystemDisk, tmp_path: Path) -> None:
     file = disk.open(str(tmp_path / "a"), create=True)
     file.write_at(0, b"hello")
     assert file.read_cached(3, 10) in (b"lo", None)
@@ -53,7 +53,7 @@ def test_more_files_than_descriptors_all_stay_usable(tmp_path: Path) -> None:
         file.close()
 
 
-def test_a_handle_never_reopens_a_successor_that_took_its_name(tmp_path: Path) -> None:
+def test_a_handle_does_not_reopen_another_file_that_has_its_name(tmp_path: Path) -> None:
     disk = SystemDisk(max_open_files=1)
     disk.make_dirs(str(tmp_path / "topic-0"))
     old = disk.open(str(tmp_path / "topic-0" / "log"), create=True)
@@ -77,7 +77,7 @@ def test_a_handle_follows_its_own_rename(tmp_path: Path) -> None:
     assert disk.list(str(tmp_path)) == ["a", "other"]
 
 
-def test_threads_that_take_descriptors_from_each_other_never_touch_the_wrong_file(tmp_path: Path) -> None:
+def test_threads_that_evict_each_others_descriptors_never_use_the_wrong_file(tmp_path: Path) -> None:
     disk = SystemDisk(max_open_files=2)
     files = [disk.open(str(tmp_path / f"{number}"), create=True) for number in range(8)]
     failures: list[BaseException] = []
@@ -101,7 +101,7 @@ def test_threads_that_take_descriptors_from_each_other_never_touch_the_wrong_fil
     assert [file.read_at(0, 1) for file in files] == [bytes([n // 2]) for n in range(8)]
 
 
-def test_descriptors_are_given_back(tmp_path: Path) -> None:
+def test_descriptors_are_closed(tmp_path: Path) -> None:
     disk = SystemDisk(max_open_files=5)
     before = len(os.listdir("/dev/fd"))
     files = [disk.open(str(tmp_path / f"{number}"), create=True) for number in range(50)]
@@ -119,7 +119,7 @@ def test_an_atomic_write_replaces_the_whole_file(disk: SystemDisk, tmp_path: Pat
     assert disk.list(str(tmp_path)) == ["checkpoint"]
 
 
-def test_a_locked_directory_is_refused_to_a_second_owner_until_released(disk: SystemDisk, tmp_path: Path) -> None:
+def test_a_locked_directory_cannot_be_locked_again_until_released(disk: SystemDisk, tmp_path: Path) -> None:
     lock = disk.lock(str(tmp_path / ".lock"))
     with pytest.raises(BlockingIOError):
         disk.lock(str(tmp_path / ".lock"))
@@ -127,7 +127,7 @@ def test_a_locked_directory_is_refused_to_a_second_owner_until_released(disk: Sy
     disk.lock(str(tmp_path / ".lock")).release()
 
 
-def test_names_come_sorted_and_trees_go_whole(disk: SystemDisk, tmp_path: Path) -> None:
+def test_names_are_listed_in_order_and_trees_are_removed_whole(disk: SystemDisk, tmp_path: Path) -> None:
     for name in ("b", "a", "c/d"):
         disk.make_dirs(str(tmp_path / name))
     assert disk.list(str(tmp_path)) == ["a", "b", "c"]
@@ -150,7 +150,7 @@ def test_usage_and_times_are_those_of_the_volume(disk: SystemDisk, tmp_path: Pat
     disk.sync_dir(str(tmp_path))
 
 
-def test_a_buffer_that_somebody_holds_is_not_read_into_again(disk: SystemDisk) -> None:
+def test_a_buffer_in_use_is_not_reused(disk: SystemDisk) -> None:
     first = disk.buffer(100_000)
     second = disk.buffer(100_000)
     assert first.obj is not second.obj

@@ -1,4 +1,4 @@
-"""The collector and the threads beside the event loop. It is the process that is set up, so each test has its own."""
+"""Garbage collection and threads beside the event loop. They are process-wide, so each test starts a process."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ def _run(program: str) -> list[int]:
     return [int(number) for number in done.stdout.split()]
 
 
-def test_objects_that_stay_do_not_have_everything_looked_through() -> None:
+def test_long_lived_objects_do_not_cause_full_collections() -> None:
     assert _run(_COUNT_FULL_COLLECTIONS) == [0]
 
 
-def test_a_thread_that_works_does_not_keep_the_loop_for_milliseconds() -> None:
+def test_a_busy_thread_does_not_delay_the_loop_for_milliseconds() -> None:
     program = """
 import sys
 from strandline.runtime.event_loop import run_event_loop

@@ -4,7 +4,7 @@ from strandline.runtime.exposition import parse_exposition, render_exposition, s
 from strandline.runtime.metrics import Metrics
 
 
-def test_names_are_those_that_exporters_of_kafka_give() -> None:
+def test_names_are_those_of_kafkas_exporters() -> None:
     assert sample_name("kafka.server:type=ReplicaManager,name=LeaderCount") == "kafka_server_replicamanager_leadercount"
     produce = "kafka.network:type=RequestMetrics,name=TotalTimeMs,request=Produce"
     assert sample_name(produce) == 'kafka_network_requestmetrics_totaltimems{request="Produce"}'
@@ -17,7 +17,7 @@ def test_names_are_those_that_exporters_of_kafka_give() -> None:
     assert sample_name('a:name=b,said="so"') == 'a_b{said="\\"so\\""}'
 
 
-def test_what_is_written_is_read_again() -> None:
+def test_rendered_metrics_are_parsed_again() -> None:
     metrics = Metrics()
     metrics.counter("kafka.x:type=T,name=Many").add(12_345_678_901)
     metrics.gauge("kafka.x:type=T,name=Part", lambda: 0.125)
@@ -37,7 +37,7 @@ def test_what_is_written_is_read_again() -> None:
     }
 
 
-def test_samples_of_one_name_stand_together() -> None:
+def test_samples_of_one_name_are_adjacent() -> None:
     metrics = Metrics()
     for api in ("Produce", "Fetch"):
         metrics.window("n:name=T", request=api).record(1, 0)

@@ -1,4 +1,4 @@
-"""The longest step of the loop, timed by its owners and seen by the heartbeat."""
+"""Long steps of the loop, timed by their owners and by the timer."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ def test_a_timed_step_is_recorded() -> None:
     assert 25 <= lag.longest_ms() < 5_000
 
 
-def test_steps_that_delay_nobody_are_no_news() -> None:
+def test_short_steps_are_not_recorded() -> None:
     lag = LoopLag()
     for _ in range(100):
         lag.end(lag.begin())
-    assert lag.steps.count < 50, "but for those in which the machine did something else"
+    assert lag.steps.count < 50, "except for those in which the process lost the CPU"
 
 
-def test_a_heartbeat_that_comes_late_tells_how_late() -> None:
+def test_a_late_timer_records_its_delay() -> None:
     loop = VirtualLoop()
     clock = Jumping(loop)
     lag = LoopLag(Window())
@@ -45,7 +45,7 @@ def test_a_heartbeat_that_comes_late_tells_how_late() -> None:
         async with TaskGroup() as tasks:
             tasks.start(lag.watch())
             await asyncio.sleep(10 * TIMER_MS / 1000)
-            assert lag.steps.count == 0, "a heartbeat in time is no news"
+            assert lag.steps.count == 0, "a timer in time is not recorded"
             clock.late_s = 0.2
             await asyncio.sleep(10 * TIMER_MS / 1000)
             tasks.cancel()

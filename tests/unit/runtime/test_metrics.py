@@ -1,4 +1,4 @@
-"""Counters, gauges and windows, and what a snapshot says about them."""
+"""Counters, gauges and windows, and their snapshots."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ import random
 from strandline.runtime.metrics import Metrics, Window
 
 
-def test_a_counter_asked_for_twice_is_one_counter() -> None:
+def test_the_same_name_and_tags_are_one_counter() -> None:
     metrics = Metrics()
     metrics.counter("kafka.network:type=RequestMetrics,name=RequestsPerSec", request="Produce").add()
     metrics.counter("kafka.network:type=RequestMetrics,name=RequestsPerSec", request="Produce").add(2)
     assert metrics.snapshot(0) == {"kafka.network:type=RequestMetrics,name=RequestsPerSec,request=Produce": 3}
 
 
-def test_a_gauge_is_read_when_somebody_looks() -> None:
+def test_a_gauge_is_read_by_a_snapshot() -> None:
     metrics, queue = Metrics(), [1]
     metrics.gauge("size", lambda: len(queue))
     queue.append(2)
@@ -44,7 +44,7 @@ def test_small_values_are_exact() -> None:
     assert window.mean(0) == 7.5
 
 
-def test_what_happened_long_ago_is_forgotten() -> None:
+def test_values_older_than_two_spans_are_dropped() -> None:
     window = Window(span_ms=1000)
     window.record(500, 0)
     window.record(7, 1500)

@@ -1,4 +1,4 @@
-"""The real network port needs sockets, which unit tests never open; what is left is what it tells about them."""
+"""The parts of the real network port that need no sockets."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_a_listener_knows_its_port_after_it_has_closed() -> None:
     assert listener.port == 9092
 
 
-def test_small_answers_leave_at_once_and_dead_peers_are_noticed() -> None:
+def test_connections_use_no_delay_and_keepalive() -> None:
     connection = FakeSocket()
     no_delay(FakeTransport({"socket": connection}))
     assert (socket.IPPROTO_TCP, socket.TCP_NODELAY, 1) in connection.options

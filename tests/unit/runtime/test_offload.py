@@ -24,7 +24,7 @@ def test_work_runs_in_another_thread_and_its_result_comes_back() -> None:
     assert result == 4
 
 
-def test_an_error_in_the_work_is_the_callers() -> None:
+def test_an_error_of_the_work_is_raised_to_the_caller() -> None:
     async def scenario() -> None:
         offload = ThreadOffload(1)
         try:
@@ -36,7 +36,7 @@ def test_an_error_in_the_work_is_the_callers() -> None:
         asyncio.run(scenario())
 
 
-def test_work_that_has_not_begun_when_the_node_stops_never_begins() -> None:
+def test_work_that_is_queued_at_close_never_starts() -> None:
     begun: list[str] = []
     gate = threading.Event()
 
@@ -56,7 +56,7 @@ def test_work_that_has_not_begun_when_the_node_stops_never_begins() -> None:
     assert begun == []
 
 
-def test_who_is_cancelled_leaves_when_its_work_has_ended() -> None:
+def test_a_cancelled_caller_returns_when_its_work_has_ended() -> None:
     events: list[str] = []
     begun, gate = threading.Event(), threading.Event()
 

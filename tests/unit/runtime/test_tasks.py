@@ -18,15 +18,15 @@ def run(scenario: Callable[[], Awaitable[Any]]) -> Any:
     return asyncio.run(main())
 
 
-async def forever(name: str, heard: list[str]) -> None:
+async def forever(name: str, events: list[str]) -> None:
     try:
         await asyncio.get_running_loop().create_future()
     except asyncio.CancelledError:
-        heard.append(name)
+        events.append(name)
         raise
 
 
-def test_a_group_is_left_when_its_last_task_has_ended() -> None:
+def test_a_group_exits_when_its_last_task_has_ended() -> None:
     async def scenario() -> list[int]:
         done: list[int] = []
 
@@ -44,22 +44,22 @@ def test_a_group_is_left_when_its_last_task_has_ended() -> None:
 
 def test_tasks_are_cancelled_in_the_order_of_their_start() -> None:
     async def scenario() -> list[str]:
-        heard: list[str] = []
+        events: list[str] = []
         names = [f"task {number}" for number in range(50)]
         async with TaskGroup() as group:
             for name in names:
-                group.start(forever(name, heard))
+                group.start(forever(name, events))
             await asyncio.sleep(0)
             group.cancel()
-        assert heard == names
-        return heard
+        assert events == names
+        return events
 
     assert len(run(scenario)) == 50
 
 
 def test_the_first_failure_cancels_the_others_and_the_owner_and_is_raised() -> None:
     async def scenario() -> list[str]:
-        heard: list[str] = []
+        events: list[str] = []
 
         async def failing() -> None:
             await asyncio.sleep(0)
@@ -67,13 +67,13 @@ def test_the_first_failure_cancels_the_others_and_the_owner_and_is_raised() -> N
 
         with pytest.raises(ValueError, match="broken"):
             async with TaskGroup() as group:
-                group.start(forever("sibling", heard))
+                group.start(forever("sibling", events))
                 group.start(failing())
-                await forever("owner", heard)
+                await forever("owner", events)
         task = asyncio.current_task()
         assert task is not None
         assert task.cancelling() == 0
-        return heard
+        return events
 
     assert sorted(run(scenario)) == ["owner", "sibling"]
 
@@ -99,7 +99,7 @@ def test_the_owners_own_error_wins_and_no_cancellation_is_left_pending() -> None
 
 def test_cancelling_the_owner_cancels_the_tasks_and_waits_for_them() -> None:
     async def scenario() -> list[str]:
-        heard: list[str] = []
+        events: list[str] = []
 
         async def slow_to_end() -> None:
             try:
@@ -107,7 +107,7 @@ def test_cancelling_the_owner_cancels_the_tasks_and_waits_for_them() -> None:
             finally:
                 await asyncio.sleep(0)
                 await asyncio.sleep(0)
-                heard.append("ended")
+                events.append("ended")
 
         async def owner() -> None:
             async with TaskGroup() as group:
@@ -119,120 +119,120 @@ def test_cancelling_the_owner_cancels_the_tasks_and_waits_for_them() -> None:
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
-        return heard
+        return events
 
     assert run(scenario) == ["ended"]
 
 
-def test_what_is_started_in_a_closing_group_never_runs() -> None:
+def test_a_task_started_in_a_closing_group_never_runs() -> None:
     async def scenario() -> list[str]:
-        heard: list[str] = []
+        events: list[str] = []
 
         async def late() -> None:
-            heard.append("ran")
+            events.append("ran")
 
         async with TaskGroup() as group:
             group.cancel()
             group.start(late())
-        return heard
+        return events
 
     assert run(scenario) == []
 
 
-def test_a_coroutine_that_never_waits_costs_no_task() -> None:
+def test_a_coroutine_that_never_waits_needs_no_task() -> None:
     async def scenario() -> list[str]:
-        heard: list[str] = []
+        events: list[str] = []
 
         async def quick() -> None:
-            heard.append("ran")
+            events.append("ran")
 
         async with TaskGroup() as group:
             assert group.start_eagerly(quick()) is None
-            assert heard == ["ran"]
-        return heard
+            assert events == ["ran"]
+        return events
 
     assert run(scenario) == ["ran"]
 
 
-def test_a_coroutine_that_waits_goes_on_as_a_task_where_it_stopped() -> None:
+def test_a_coroutine_that_waits_continues_as_a_task() -> None:
     async def scenario() -> list[str]:
-        heard: list[str] = []
+        events: list[str] = []
         gate: asyncio.Future[str] = asyncio.get_running_loop().create_future()
 
         async def waiting() -> None:
-            heard.append("before")
-            heard.append(await gate)
+            events.append("before")
+            events.append(await gate)
             await asyncio.sleep(0)
-            heard.append("after")
+            events.append("after")
 
         async with TaskGroup() as group:
             assert group.start_eagerly(waiting()) is not None
-            assert heard == ["before"]
+            assert events == ["before"]
             gate.set_result("opened")
-        return heard
+        return events
 
     assert run(scenario) == ["before", "opened", "after"]
 
 
-def test_a_wait_that_ends_before_the_task_looks_is_not_missed() -> None:
+def test_a_wait_that_ends_before_the_tasks_first_step_is_not_missed() -> None:
     async def scenario() -> list[str]:
-        heard: list[str] = []
+        events: list[str] = []
         gate: asyncio.Future[str] = asyncio.get_running_loop().create_future()
 
         async def waiting() -> None:
             try:
                 await gate
             except LookupError as error:
-                heard.append(str(error))
+                events.append(str(error))
 
         async with TaskGroup() as group:
             group.start_eagerly(waiting())
-            gate.set_exception(LookupError("told at once"))
-        return heard
+            gate.set_exception(LookupError("raised at once"))
+        return events
 
-    assert run(scenario) == ["told at once"]
+    assert run(scenario) == ["raised at once"]
 
 
 def test_cancelling_before_the_tasks_first_step_reaches_the_coroutine() -> None:
     async def scenario() -> list[str]:
-        heard: list[str] = []
+        events: list[str] = []
         gate: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
         async def waiting() -> None:
             try:
                 await gate
             except asyncio.CancelledError:
-                heard.append("told")
+                events.append("cancelled")
                 await asyncio.sleep(0)
-                heard.append("cleaned up")
+                events.append("cleaned up")
                 raise
 
         async with TaskGroup() as group:
             group.start_eagerly(waiting())
             group.cancel()
         assert gate.cancelled()
-        return heard
+        return events
 
-    assert run(scenario) == ["told", "cleaned up"]
+    assert run(scenario) == ["cancelled", "cleaned up"]
 
 
 def test_cancelling_a_continued_coroutine_that_yielded_bare_reaches_it_too() -> None:
     async def scenario() -> list[str]:
-        heard: list[str] = []
+        events: list[str] = []
 
         async def waiting() -> None:
             try:
                 await asyncio.sleep(0)
             except asyncio.CancelledError:
-                heard.append("told")
+                events.append("cancelled")
                 raise
 
         async with TaskGroup() as group:
             group.start_eagerly(waiting())
             group.cancel()
-        return heard
+        return events
 
-    assert run(scenario) == ["told"]
+    assert run(scenario) == ["cancelled"]
 
 
 def test_an_error_after_the_first_wait_fails_the_group() -> None:

@@ -1,4 +1,4 @@
-"""Watermarks and the waits made of them. The loop here is asyncio's own, stepped by sleep(0): no time passes."""
+"""Watermarks and waits, on asyncio's own loop, stepped by sleep(0): no time passes."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_a_watermark_never_falls() -> None:
     assert watermark.value == 7
 
 
-def test_what_is_reached_already_wakes_at_once() -> None:
+def test_a_waiter_for_a_reached_offset_is_called_at_once() -> None:
     woken: list[int] = []
     Watermark(7).call_when(7, lambda: woken.append(7))
     assert woken == [7]
@@ -79,7 +79,7 @@ def test_an_advance_after_the_loss_cannot_turn_it_into_success() -> None:
     run(scenario)
 
 
-def test_the_first_loss_is_the_one_that_counts() -> None:
+def test_only_the_first_loss_counts() -> None:
     watermark = Watermark()
     watermark.lose(LookupError("first"))
     watermark.lose(LookupError("second"))
@@ -122,7 +122,7 @@ def test_a_forgotten_waiter_is_not_called_while_others_are() -> None:
     assert woken == [0, 1, 2, 3, 5, 6, 8, 9]
 
 
-def test_a_waiter_that_gave_up_may_wait_again() -> None:
+def test_a_cancelled_waiter_may_wait_again() -> None:
     watermark = Watermark()
     woken: list[int] = []
 
@@ -138,7 +138,7 @@ def test_a_waiter_that_gave_up_may_wait_again() -> None:
     assert woken == [9]
 
 
-def test_a_forgotten_waiter_is_not_told_of_a_loss() -> None:
+def test_a_forgotten_waiter_is_not_called_on_a_loss() -> None:
     watermark = Watermark()
     woken: list[str] = []
     wakes = [lambda name=name: woken.append(name) for name in "abcde"]
@@ -149,14 +149,14 @@ def test_a_forgotten_waiter_is_not_told_of_a_loss() -> None:
     assert woken == ["a", "b", "d", "e"]
 
 
-def test_giving_up_does_not_pile_up() -> None:
+def test_entries_of_cancelled_waiters_do_not_accumulate() -> None:
     watermark = Watermark()
     for _ in range(10):
         watermark.call_when(100, lambda: None)
     for _ in range(10_000):
 
         def wake() -> None:
-            raise AssertionError("this waiter gave up")
+            raise AssertionError("this waiter was cancelled")
 
         watermark.call_when(50, wake)
         watermark.forget(wake)
@@ -183,7 +183,7 @@ def test_a_wait_ends_when_all_its_offsets_are_reached() -> None:
     assert run(scenario) is True
 
 
-def test_a_lost_part_counts_and_says_why() -> None:
+def test_a_lost_condition_counts_and_has_its_error() -> None:
     async def scenario() -> None:
         kept, lost = Watermark(), Watermark()
         wait = Wait(2)
@@ -199,7 +199,7 @@ def test_a_lost_part_counts_and_says_why() -> None:
     run(scenario)
 
 
-def test_a_wait_over_things_that_are_so_already_never_waits() -> None:
+def test_a_wait_for_reached_offsets_returns_at_once() -> None:
     async def scenario() -> bool:
         lost = Watermark()
         lost.lose(LookupError())
@@ -215,10 +215,10 @@ def test_a_wait_over_things_that_are_so_already_never_waits() -> None:
 def test_collecting_measures_again_on_every_advance_until_there_is_enough() -> None:
     async def scenario() -> list[int]:
         watermark = Watermark()
-        asked: list[int] = []
+        measured: list[int] = []
 
         def measure() -> int:
-            asked.append(watermark.value)
+            measured.append(watermark.value)
             return watermark.value * 10
 
         wait = Wait(100)
@@ -229,12 +229,12 @@ def test_collecting_measures_again_on_every_advance_until_there_is_enough() -> N
             watermark.advance(value)
         assert await done is True
         assert part.weight == 110
-        return asked
+        return measured
 
     assert run(scenario) == [0, 3, 5, 11]
 
 
-def test_what_falls_behind_again_is_missed_again() -> None:
+def test_a_weight_that_falls_again_is_subtracted() -> None:
     async def scenario() -> bool:
         first, second = Watermark(), Watermark()
         weights = {"first": 0, "second": 0}
@@ -269,7 +269,7 @@ def test_collecting_from_a_lost_watermark_ends_the_wait_at_once() -> None:
     assert run(scenario) is True
 
 
-def test_a_wait_ends_at_its_deadline_and_leaves_nothing_behind() -> None:
+def test_a_wait_ends_at_its_timeout_and_leaves_nothing_behind() -> None:
     async def scenario() -> None:
         watermark = Watermark()
         wait = Wait(1)
@@ -297,7 +297,7 @@ def test_a_wait_that_is_finished_before_it_waits_registers_nowhere() -> None:
     run(scenario)
 
 
-def test_a_wait_that_one_partition_ended_leaves_nothing_at_the_idle_ones() -> None:
+def test_a_wait_ended_by_one_watermark_leaves_nothing_at_the_others() -> None:
     async def scenario() -> int:
         idle, busy = Watermark(), Watermark()
         wait = Wait(1)

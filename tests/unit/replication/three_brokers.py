@@ -1,7 +1,7 @@
-"""Three brokers on virtual time, without nodes around them: tables, logs, handlers and the replication between them.
+"""Three brokers on virtual time without nodes: partition tables, logs, handlers and the replication between them.
 
 The network is a codec: a request is encoded, decoded and handled by the other broker. The controller is a few lines
-that write down what they are told.
+that append what they accept.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ _HANDLERS = {ApiKey.FETCH: handle_fetch, ApiKey.LIST_OFFSETS: handle_list_offset
 _LATENCY_MS = 1
 
 
-class Replicator:
+class ReplicatingBroker:
     """One broker."""
 
     def __init__(self, broker_id: int, cluster: Cluster, tasks: TaskGroup) -> None:
@@ -113,7 +113,7 @@ class Replicator:
         return ErrorCode(response.responses[0].partition_responses[0].error_code)
 
     async def values(self) -> list[str]:
-        """What its log holds, whoever may see it."""
+        """The values in its log, committed or not."""
         log, found = await self.partition.ready(), []
         offset = log.log_start_offset
         while offset < log.log_end_offset:
@@ -133,10 +133,10 @@ class Cluster:
         self.world = world
         self.settings = settings
         self.image = Image()
-        self.brokers: dict[int, Replicator] = {}
+        self.brokers: dict[int, ReplicatingBroker] = {}
         self.unreachable: set[int] = set()
         for broker_id in (1, 2, 3):
-            self.brokers[broker_id] = Replicator(broker_id, self, tasks)
+            self.brokers[broker_id] = ReplicatingBroker(broker_id, self, tasks)
             tasks.start(self.brokers[broker_id].replication.run())
             self.register(broker_id)
 
@@ -184,40 +184,40 @@ class Cluster:
         return self.info.leader
 
     async def call(self, endpoint: Endpoint, request: Message, *, timeout_ms: int) -> Message:
-        """The peers' port."""
+        """Implements the port `client.peers.Peers`."""
         sender = getattr(getattr(request, "replica_state", None), "replica_id", 0)
         await self._travel(sender, endpoint.port)
         assert request.api_key is not None
         api = API[request.api_key]
-        asked, _ = decode(api.request, api.max_version, encode_bytes(request, api.max_version))
+        requested, _ = decode(api.request, api.max_version, encode_bytes(request, api.max_version))
         handle = _HANDLERS[ApiKey(request.api_key)]
         call = FakeCall(request.api_key, api.max_version)
-        answer = await handle(self.brokers[endpoint.port].context, call, cast(Any, asked))
+        response = await handle(self.brokers[endpoint.port].context, call, cast(Any, requested))
         await self._travel(sender, endpoint.port)
-        return decode(api.response, api.max_version, encode_bytes(answer, api.max_version))[0]
+        return decode(api.response, api.max_version, encode_bytes(response, api.max_version))[0]
 
     def disconnect(self, endpoint: Endpoint) -> None:
-        """Nothing is under way for longer than it takes."""
+        """Every call ends by itself here."""
 
     async def _travel(self, *between: int) -> None:
         await asyncio.sleep(_LATENCY_MS / 1000)
         if any(broker_id in self.unreachable for broker_id in between):
-            raise ConnectionResetError("cut off")
+            raise ConnectionResetError("unreachable")
 
     async def alter_partition(self, request: AlterPartitionRequest) -> AlterPartitionResponse:
         await self._travel(request.broker_id)
-        asked = request.topics[0].partitions[0]
+        requested = request.topics[0].partitions[0]
         info = self.info
-        answer = AlterPartitionResponsePartitionData(partition_index=0)
-        if asked.leader_epoch < info.leader_epoch:
-            answer.error_code = ErrorCode.FENCED_LEADER_EPOCH
-        elif asked.partition_epoch < info.partition_epoch:
-            answer.error_code = ErrorCode.INVALID_UPDATE_VERSION
+        response = AlterPartitionResponsePartitionData(partition_index=0)
+        if requested.leader_epoch < info.leader_epoch:
+            response.error_code = ErrorCode.FENCED_LEADER_EPOCH
+        elif requested.partition_epoch < info.partition_epoch:
+            response.error_code = ErrorCode.INVALID_UPDATE_VERSION
         else:
-            isr = [member.broker_id for member in asked.new_isr_with_epochs]
+            isr = [member.broker_id for member in requested.new_isr_with_epochs]
             self.write(PartitionChangeRecord(partition_id=0, topic_id=TOPIC_ID, isr=isr))
-            answer.isr, answer.partition_epoch = isr, self.info.partition_epoch
-        topic = AlterPartitionResponseTopicData(topic_id=TOPIC_ID, partitions=[answer])
+            response.isr, response.partition_epoch = isr, self.info.partition_epoch
+        topic = AlterPartitionResponseTopicData(topic_id=TOPIC_ID, partitions=[response])
         return AlterPartitionResponse(topics=[topic])
 
 
