@@ -27,6 +27,7 @@ from strandline.raft.disk.snapshots import write_first_voters
 from strandline.raft.disk.storage import METADATA_PARTITION, MetadataStorage, StorageSettings
 from strandline.raft.machine.voters import Voter
 from strandline.raft.shell.driver import Quorum, SnapshotSettings
+from strandline.raft.shell.replay import QuorumListener
 from strandline.runtime.metrics import Metrics
 from strandline.runtime.offload import Offload
 from strandline.runtime.tasks import TaskGroup
@@ -105,7 +106,7 @@ class HoldingOffload:
         self._inner.close()
 
 
-class QuorumNode:
+class QuorumNode(QuorumListener):
     def __init__(
         self,
         cluster: QuorumCluster,
@@ -169,9 +170,7 @@ class QuorumNode:
             bootstrap=cluster.bootstrap,
             snapshot_settings=self._policy,
         )
-        quorum.on_commit = self._on_commit
-        quorum.on_leading = self._on_leading
-        quorum.on_stepped_down = self._on_stepped_down
+        quorum.register(self)
         await quorum.start()
         server = Server([ListenerSpec("CONTROLLER", "", PORT, controller=True)], world, ServerSettings(), Metrics())
         await server.start({"CONTROLLER": self._handlers()})
@@ -200,15 +199,15 @@ class QuorumNode:
         table = {int(key): Handler(API[key], raft, _failure) for key in RAFT_APIS}
         return {**table, int(ApiKey.API_VERSIONS): Handler(API[ApiKey.API_VERSIONS], versions, _failure)}
 
-    def _on_commit(self, touched: list[Touched]) -> None:
+    def on_commit(self, touched: list[Touched]) -> None:
         self._cluster.history.on_commit(self.number, self.image)
 
-    def _on_leading(self, epoch: int) -> None:
+    def on_leading(self, epoch: int) -> None:
         self._cluster.history.on_leading(self.number, epoch)
         assert self.image.end_offset == self.image.committed.offset == self.quorum.committed.value
         self._writer = self._tasks.start(self._write(), "writer")
 
-    def _on_stepped_down(self) -> None:
+    def on_stepped_down(self) -> None:
         assert not self.quorum.is_leader
         assert self.image.end_offset == self.quorum.committed.value
         if self._writer is not None:

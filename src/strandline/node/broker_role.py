@@ -171,7 +171,7 @@ class BrokerRole:
         await self._match_logs_with_metadata()
         node.tasks.start(self._replication.run(), "replication")
         self._publisher.publish_everything()
-        node.quorum.on_commit = self._publisher.publish
+        node.quorum.register(self._publisher)
         await lifecycle.unfence()
         self.broker.serving.set()
         node.tasks.start(lifecycle.run(), "heartbeats")

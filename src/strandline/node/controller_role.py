@@ -23,13 +23,14 @@ from strandline.node.node_resources import NodeResources
 from strandline.protocol.apis import ApiKey
 from strandline.protocol.messages.brokers import ControllerRegistrationRequest, ControllerRegistrationResponse
 from strandline.protocol.types import Message
+from strandline.raft.shell.replay import QuorumListener
 
 logger = logging.getLogger(__name__)
 
 _REGISTRATION_RETRY_MS: Final = 500
 
 
-class ControllerRole:
+class ControllerRole(QuorumListener):
     def __init__(self, node: NodeResources, bootstrap: Sequence[Message] | None) -> None:
         """`bootstrap` are the records of bootstrap.checkpoint, for the first active controller of the cluster."""
         self._node = node
@@ -44,14 +45,16 @@ class ControllerRole:
             node.peers,
         )
         self.methods: Mapping[ApiKey, ControllerMethod] = controller_methods(self.controller, node.quorum.handle)
-        node.quorum.on_leading = self._on_leading
-        node.quorum.on_stepped_down = self.controller.renounce
 
     def start(self) -> None:
+        self._node.quorum.register(self)
         self._node.tasks.start(self.controller.run(), "controller")
 
-    def _on_leading(self, epoch: int) -> None:
+    def on_leading(self, epoch: int) -> None:
         self._node.tasks.start(self._activate(epoch), "controller activation")
+
+    def on_stepped_down(self) -> None:
+        self.controller.renounce()
 
     async def _activate(self, epoch: int) -> None:
         logger.info("node %d is the active controller of epoch %d", self._node.node_id, epoch)

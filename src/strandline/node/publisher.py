@@ -26,6 +26,7 @@ from strandline.metadata.image import Image
 from strandline.model.ids import TopicPartition
 from strandline.model.timeline import Touched
 from strandline.node.dynamic_config import DynamicConfig
+from strandline.raft.shell.replay import QuorumListener
 from strandline.replication.broker_replication import BrokerReplication
 from strandline.replication.hosted_logs import HostedLogs
 from strandline.replication.table import PartitionTable
@@ -33,7 +34,7 @@ from strandline.replication.table import PartitionTable
 logger = logging.getLogger(__name__)
 
 
-class MetadataPublisher:
+class MetadataPublisher(QuorumListener):
     def __init__(
         self,
         node_id: int,
@@ -59,7 +60,7 @@ class MetadataPublisher:
         self._apply(changes)
         return changes
 
-    def publish(self, touched: list[Touched]) -> Iterator[None]:
+    def on_commit(self, touched: list[Touched]) -> Iterator[None]:
         """What the last commit touched. A small change is complete after the first `next`."""
         if recreates_a_topic(self._image, touched):
             self._apply(changes_of(self._image, touched, self._node_id))

@@ -149,7 +149,7 @@ def _up_waits_for_one_that_stands_still(directory: Path, pid: int) -> None:
         again.wait(2)
     os.kill(pid, signal.SIGCONT)
     said, _ = again.communicate(timeout=120)
-    assert again.returncode == 0 and said.startswith(b"Strandline is running already")
+    assert again.returncode == 0 and said.startswith(b"Strandline is already running")
 
 
 def test_up_and_down_are_commands_that_scripts_can_use(tmp_path: Path) -> None:

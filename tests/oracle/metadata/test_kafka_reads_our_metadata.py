@@ -47,6 +47,7 @@ from strandline.raft.machine.settings import QuorumSettings
 from strandline.raft.machine.values import SnapshotId
 from strandline.raft.machine.voters import Voter, VoterSet
 from strandline.raft.shell.driver import Quorum
+from strandline.raft.shell.replay import QuorumListener
 from strandline.runtime.clock import SystemClock
 from strandline.runtime.disk import SystemDisk
 from strandline.runtime.network import SystemNetwork
@@ -68,6 +69,14 @@ FEATURES = [
     Feature(name=name, min_supported_version=low, max_supported_version=high)
     for name, (low, high) in SUPPORTED_FEATURES.items()
 ]
+
+
+class _Leading(QuorumListener):
+    def __init__(self) -> None:
+        self.reached = asyncio.Event()
+
+    def on_leading(self, epoch: int) -> None:
+        self.reached.set()
 
 
 async def _register(controller: Controller, image: Image, incarnation: int) -> int:
@@ -161,13 +170,13 @@ async def _write(home: Path) -> Written:
         is_controller=True,
         settings=QuorumSettings(),
     )
-    leading = asyncio.Event()
-    voter.on_leading = lambda _: leading.set()
+    leading = _Leading()
+    voter.register(leading)
     await voter.start()
     settings = ControllerSettings(node_id=1, cluster_id="cluster")
     controller = Controller(image, voter, clock, Random(3), settings, bootstrap_records())
     run = asyncio.create_task(voter.run())
-    await leading.wait()
+    await leading.reached.wait()
     await controller.activate()
     await _drive(controller, image)
     taken = await voter.write_snapshot()

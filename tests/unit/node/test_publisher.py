@@ -60,7 +60,7 @@ class Scene:
         """The number of calls before each yield, and at the end."""
         self.image.replay_batch(self.image.end_offset, records)
         calls = []
-        for _ in self.publisher.publish(self.image.commit(self.image.end_offset)):
+        for _ in self.publisher.on_commit(self.image.commit(self.image.end_offset)):
             calls.append(self.parts.calls)
         return [*calls, self.parts.calls]
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
 from typing import Any
 
 from strandline.metadata.image import Image
 from strandline.model.ids import Endpoint, Uuid
+from strandline.model.timeline import Touched
 from strandline.protocol.messages.metadata_records import ConfigRecord, FeatureLevelRecord
 from strandline.protocol.types import Message
 from strandline.raft.disk.batches import MetadataBatch, read_batches
@@ -17,7 +18,7 @@ from strandline.raft.disk.storage import METADATA_PARTITION, MetadataStorage, St
 from strandline.raft.machine.settings import QuorumSettings
 from strandline.raft.machine.voters import Voter, VoterSet
 from strandline.raft.shell import driver
-from strandline.raft.shell.replay import OnCommit
+from strandline.raft.shell.replay import QuorumListener
 from strandline.raft.shell.snapshot_generator import SnapshotSettings
 from strandline.runtime.disk import Disk
 from strandline.runtime.metrics import Metrics
@@ -59,7 +60,7 @@ def batches_in(storage: MetadataStorage, offset: int = 0) -> list[MetadataBatch]
     ]
 
 
-class QuorumOfOne:
+class QuorumOfOne(QuorumListener):
     def __init__(
         self,
         world: World,
@@ -69,7 +70,7 @@ class QuorumOfOne:
         configured: VoterSet | None = None,
         snapshot_settings: SnapshotSettings | None = None,
         storage: StorageSettings | None = None,
-        on_commit: OnCommit | None = None,
+        on_commit: Callable[[list[Touched]], Iterator[None] | None] | None = None,
     ) -> None:
         self.image = Image()
         self.metrics = Metrics()
@@ -89,9 +90,15 @@ class QuorumOfOne:
             snapshot_settings=snapshot_settings,
             metrics=self.metrics,
         )
-        self.voter.on_commit = on_commit
         self.leading = asyncio.Event()
-        self.voter.on_leading = lambda epoch: self.leading.set()
+        self._on_commit = on_commit
+        self.voter.register(self)
+
+    def on_commit(self, touched: list[Touched]) -> Iterator[None] | None:
+        return None if self._on_commit is None else self._on_commit(touched)
+
+    def on_leading(self, epoch: int) -> None:
+        self.leading.set()
 
     def append(self, records: list[Message]) -> int:
         """Replayed and appended, as a controller does it."""

@@ -53,7 +53,7 @@ from strandline.raft.shell.inbound_requests import (
 from strandline.raft.shell.input_queue import InputQueue
 from strandline.raft.shell.metrics import QuorumMetrics
 from strandline.raft.shell.outbound_requests import OutboundRequests
-from strandline.raft.shell.replay import Commits, OnCommit, Replay
+from strandline.raft.shell.replay import Commits, QuorumListener, Replay
 from strandline.raft.shell.snapshot_generator import SnapshotGenerator, SnapshotSettings
 from strandline.raft.shell.stored_log import Flusher, StoredLog, restart_from_snapshot, truncate
 from strandline.runtime.clock import Clock
@@ -70,15 +70,6 @@ logger = logging.getLogger(__name__)
 
 
 class Quorum:
-    on_commit: OnCommit | None = None
-    """Called with what each commit changed, after the image is committed and before waiters are woken. It may return an
-    iterator with the rest of its work: the driver yields to the event loop between its steps, and waiters wait for all
-    of them."""
-    on_leading: Callable[[int], None] | None = None
-    """Called when this node leads the given epoch and everything committed is in the image."""
-    on_stepped_down: Callable[[], None] | None = None
-    """Called when it no longer leads, before anything else is replayed."""
-
     # Set by `start`.
     _log: StoredLog
     _replica: Replica
@@ -130,7 +121,7 @@ class Quorum:
             bootstrap=bootstrap,
         )
         self._metrics = QuorumMetrics(metrics, clock)
-        self._commits = Commits(image, self._metrics, self, self._on_published)
+        self._commits = Commits(image, self._metrics, self._on_published)
         self._inputs = InputQueue(lambda: self._commits.is_reserved)
         self._flusher = Flusher(storage.log, offload, self._on_flushed)
         self._replay = Replay(storage, image, offload, self._commits.on_replayed)
@@ -201,6 +192,10 @@ class Quorum:
         while self.leader == known:
             await self._leader_changed.wait()
         return self.leader
+
+    def register(self, listener: QuorumListener) -> None:
+        """The listener is notified from now on. A method, not a constructor argument: listeners need the quorum."""
+        self._commits.listeners.append(listener)
 
     async def start(self) -> None:
         """Reads the disk. Replays the log into the image as far as it is known to be committed, and no further."""

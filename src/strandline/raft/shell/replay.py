@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator
-from typing import Final, Protocol
+from typing import Final
 
 from strandline.log.cold_reads import ColdRead
 from strandline.metadata.image import Image
@@ -37,27 +37,31 @@ _READ_BYTES: Final = 1 << 18
 # About two milliseconds of decoding and replaying.
 _RECORDS_PER_SLICE: Final = 200
 
-OnCommit = Callable[[list[Touched]], Iterator[None] | None]
 OnReplayed = Callable[[int, list[Touched]], Awaitable[None]]
 
 
-class Listener(Protocol):
-    """What is notified; each may be None."""
+class QuorumListener:
+    """Notified by the quorum it is registered with; a subclass overrides what it needs."""
 
-    on_commit: OnCommit | None
-    on_leading: Callable[[int], None] | None
-    on_stepped_down: Callable[[], None] | None
+    def on_commit(self, touched: list[Touched]) -> Iterator[None] | None:
+        """What a commit changed, after the image is committed and before waiters are woken. It may return an iterator
+        with the rest of its work: the driver yields to the event loop between the steps, and waiters wait for all."""
+        return None
+
+    def on_leading(self, epoch: int) -> None:
+        """This node leads the epoch, and everything committed is in the image."""
+
+    def on_stepped_down(self) -> None:
+        """This node no longer leads; called before anything else is replayed."""
 
 
 class Commits:
-    def __init__(
-        self, image: Image, metrics: QuorumMetrics, listener: Listener, on_published: Callable[[int], None]
-    ) -> None:
+    def __init__(self, image: Image, metrics: QuorumMetrics, on_published: Callable[[int], None]) -> None:
         """`on_published(offset)`: everything below is committed and notified. Always the end of a batch: a restart or a
         snapshot cannot begin in the middle of one."""
         self._image = image
         self._metrics = metrics
-        self._listener = listener
+        self.listeners: list[QuorumListener] = []
         self._on_published = on_published
         self.term: LeaderTerm | None = None
         self.committed = Watermark(0)
@@ -82,8 +86,8 @@ class Commits:
 
     async def _publish(self, offset: int, touched: list[Touched]) -> None:
         """The watermarks advance last: a waiter finds the image, and what the node derives from it, up to date."""
-        if self._listener.on_commit is not None:
-            for _ in self._listener.on_commit(touched) or ():
+        for listener in self.listeners:
+            for _ in listener.on_commit(touched) or ():
                 await yield_to_loop()
         if self.term is not None:
             self._metrics.on_committed(offset)
@@ -93,8 +97,8 @@ class Commits:
     def lead(self, term: LeaderTerm) -> None:
         self.term = term
         self.committed = term.committed
-        if self._listener.on_leading is not None:
-            self._listener.on_leading(term.epoch)
+        for listener in self.listeners:
+            listener.on_leading(term.epoch)
 
     def step_down(self) -> None:
         """Reverts what was replayed and not committed; drops what was appended and not written."""
@@ -105,8 +109,8 @@ class Commits:
         term.lose()
         # A node that stops in the middle of a commit has committed the image beyond the watermark.
         self._image.revert_to_committed(max(term.committed.value, self._image.timeline.committed))
-        if self._listener.on_stepped_down is not None:
-            self._listener.on_stepped_down()
+        for listener in self.listeners:
+            listener.on_stepped_down()
 
 
 class Replay:
