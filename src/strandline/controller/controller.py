@@ -195,6 +195,9 @@ class Controller:
         self._tasks.stop()
         self._fencing.stop()
 
+    def register_metrics(self) -> None:
+        self._metrics.register()
+
     async def run(self) -> None:
         """Runs the background tasks, which sleep while another controller is active. Ends by cancellation."""
         async with TaskGroup() as tasks:

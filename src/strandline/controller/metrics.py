@@ -27,6 +27,8 @@ class ControllerMetrics:
     def __init__(self, image: Image, clock: Clock, metrics: Metrics, is_active: Callable[[], bool]) -> None:
         self._image = image
         self._clock = clock
+        self._metrics = metrics
+        self._is_active = is_active
         self._topics = 0
         self._partitions = 0
         self._offline = 0
@@ -36,13 +38,14 @@ class ControllerMetrics:
         self._from_eligible = metrics.counter(STATISTICS + "ElectionFromEligibleLeaderReplicasPerSec")
         self.late_heartbeats = metrics.counter(CONTROLLER + "TimedOutBrokerHeartbeatCount")
         self.activations = metrics.counter(CONTROLLER + "NewActiveControllersCount")
+
+    def register(self) -> None:
+        """Counts the committed image, follows its commits from now on, and publishes the gauges."""
+        image, is_active = self._image, self._is_active
         CommitObserver(image, image.topics.topics, self._on_topic).start()
         CommitObserver(image, image.topics.partitions, self._on_partition).start()
         image.commit_listeners.append(self._on_commit)
-        self._show(metrics, is_active)
-
-    def _show(self, metrics: Metrics, is_active: Callable[[], bool]) -> None:
-        view = self._image.committed
+        view = image.committed
         numbers: dict[str, Callable[[], float]] = {
             "ActiveControllerCount": is_active,
             "LastAppliedRecordOffset": lambda: view.offset - 1,
@@ -60,7 +63,7 @@ class ControllerMetrics:
             "PreferredReplicaImbalanceCount": lambda: self._imbalanced,
         }
         for name, read in numbers.items():
-            metrics.gauge(CONTROLLER + name, read)
+            self._metrics.gauge(CONTROLLER + name, read)
 
     def _on_commit(self, touched: list[Touched]) -> None:
         self._applied_ms = self._clock.wall_ms()

@@ -47,6 +47,7 @@ class ControllerRole(QuorumListener):
         self.methods: Mapping[ApiKey, ControllerMethod] = controller_methods(self.controller, node.quorum.handle)
 
     def start(self) -> None:
+        self.controller.register_metrics()
         self._node.quorum.register(self)
         self._node.tasks.start(self.controller.run(), "controller")
 

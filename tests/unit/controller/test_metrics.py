@@ -52,7 +52,7 @@ class Counted:
         self.clock = Clock()
         self.metrics = Metrics()
         self.active = active
-        ControllerMetrics(image, self.clock, self.metrics, lambda: self.active)
+        ControllerMetrics(image, self.clock, self.metrics, lambda: self.active).register()
         self.min_insync = 2
         ReplicaMetrics(node_id, image, self.min_insync_replicas).register(self.metrics)
 
@@ -209,6 +209,7 @@ def test_counting_changes_is_counting_everything(seed: int) -> None:
 def test_a_controller_registers_what_it_tells() -> None:
     async def scenario(world: World) -> None:
         active = ActiveController(world)
+        active.controller.register_metrics()
         assert active.measured(CONTROLLER + "ActiveControllerCount") == 0
         await active.with_broker()
         assert active.measured(CONTROLLER + "ActiveControllerCount") == 1
