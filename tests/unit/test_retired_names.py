@@ -10,13 +10,14 @@ SOURCE = Path(__file__).resolve().parents[2] / "src" / "strandline"
 MODULES = """
     cli/dump cli/encodings cli/formatting cli/moves cli/printing controller/caretaker controller/clockwork
     controller/deaths controller/dials controller/doubts controller/hosts handlers/controllers handlers/failures
-    handlers/loggers handlers/operations handlers/portions handlers/turns launch/voting log/damage
-    log/entry_file log/housekeeping log/leftovers log/opened_records log/resuming log/warming
-    metadata/broker_settings metadata/effective_settings metadata/group_settings metadata/topic_settings
-    metadata/watching node/foundation node/recollection node/releases protocol/source
+    handlers/leadership handlers/loggers handlers/operations handlers/portions handlers/sessions handlers/turns
+    launch/voting log/damage log/entry_file log/housekeeping log/leftovers log/opened_records log/resuming
+    log/warming metadata/broker_settings metadata/effective_settings metadata/group_settings
+    metadata/topic_settings metadata/watching node/foundation node/recollection node/releases protocol/source
     raft/machine/correspondence raft/machine/hearing raft/machine/leading raft/machine/mail
     raft/machine/patience raft/machine/seat raft/machine/snapshot_transfer raft/shell/exchanges
-    raft/shell/snapshotting records/corrupt replication/upkeep runtime/slices simulation/cluster/caller
+    raft/shell/snapshotting records/corrupt replication/conversation replication/engine replication/logs
+    replication/offset_questions replication/remote replication/upkeep runtime/slices simulation/cluster/caller
     simulation/cluster/checkers/agreement simulation/cluster/checkers/answers simulation/cluster/checkers/copies
     simulation/cluster/checkers/deaths simulation/cluster/checkers/departures simulation/cluster/checkers/ghosts
     simulation/cluster/checkers/holdings simulation/cluster/checkers/memories
@@ -27,15 +28,15 @@ MODULES = """
 
 CLASSES = """
     AskForOffsets Askers BeginAgain Caretaker CheckingScan ClusterPart ColdTransactions CommitsAreKept
-    CommittedNote CommittedRecordsAreHeld ConfigRefused ConfigsPart ControllerMember CopiesAgree Correspondence
-    DeathWatch Deaths Dial Dials DiskEmptied Doubts EntryFile EpochsNeverFall Equipment FormatMisread Foundation
-    IdentityUnreadable LeadersAreFollowed LeadersCountWhoIsInSync LeadersHandOverFirst LeadersHaveTheRecords
-    Letter LiveSettings LivingLeadersAreProtected LoneReplica LostLeadersAnswer MetadataAgrees Misused NoDials
-    NoOldProposalCounts NobodyEntersWhoLeaves NobodyIsOld NodeDied NodesDied OffsetsMisread OtherCluster
-    PartitionStep PartitionsAreSound ProducerIdsAreGivenOnce ReassignmentsEndInSync Recollection
-    RecordsMeanWhatTheySay RecordsRefused RefusalLog Scribe Seat SecurityPart SettingRefused Sight
+    CommittedNote CommittedRecordsAreHeld ConfigRefused ConfigsPart ControllerMember Conversation CopiesAgree
+    Correspondence DeathWatch Deaths Dial Dials DiskEmptied Doubts EntryFile EpochsNeverFall Equipment
+    FormatMisread Foundation IdentityUnreadable LeadersAreFollowed LeadersCountWhoIsInSync LeadersHandOverFirst
+    LeadersHaveTheRecords Letter LiveSettings LivingLeadersAreProtected LoneReplica LostLeadersAnswer Manners
+    MetadataAgrees Misused NoDials NoOldProposalCounts NobodyEntersWhoLeaves NobodyIsOld NodeDied NodesDied
+    OffsetsMisread OtherCluster PartitionStep PartitionsAreSound ProducerIdsAreGivenOnce ReassignmentsEndInSync
+    Recollection RecordsMeanWhatTheySay RecordsRefused RefusalLog Scribe Seat SecurityPart SettingRefused Sight
     SilenceIsNoDeath Snapshotting StorageRefused Surroundings TheDeadAreFenced TheForgetfulAreNotEligible
-    TheLivingKeepTheirPlace TopicRules TopicsPart TopologyRefused Turns UnwelcomeFrame Upkeep
+    TheLivingKeepTheirPlace TopicRules TopicsPart TopologyRefused Turns UnwelcomeFrame Upkeep Verdict
     VotersAreThoseOfTheLog VotesAreKept Waterlines WholePart Wiretap
 """
 

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Coroutine
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
+
+import msgspec
 
 from strandline.handlers.context import BrokerContext, Call
 from strandline.handlers.reachable_leaders import leader_addresses
@@ -47,7 +49,7 @@ _WITHOUT_LOG_START = frozenset(
 )
 
 
-class _Unacknowledged(NamedTuple):
+class _Unacknowledged(msgspec.Struct, frozen=True):
     """An append that is acknowledged when the high watermark of its leader epoch has reached `offset`."""
 
     response: PartitionProduceResponse
@@ -55,7 +57,7 @@ class _Unacknowledged(NamedTuple):
     offset: int
 
 
-class _Blocked(NamedTuple):
+class _Blocked(msgspec.Struct, frozen=True):
     """An append that has to wait: for its log to be opened, or for its batch to be validated in a thread."""
 
     log: PartitionLog | None

@@ -78,7 +78,7 @@ class FollowedPartition:
         return self.partition.topic_id, self.partition.topic_partition.partition
 
 
-class FetcherContext(msgspec.Struct):
+class FetcherContext(msgspec.Struct, frozen=True):
     """What the fetchers of a broker share."""
 
     broker_id: int

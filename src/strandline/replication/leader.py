@@ -26,7 +26,9 @@ A watermark belongs to one leader epoch: `resign` fails every waiter with NOT_LE
 from __future__ import annotations
 
 from enum import Enum
-from typing import NamedTuple, Protocol
+from typing import Protocol
+
+import msgspec
 
 from strandline.log.partition_log import PartitionLog
 from strandline.metadata.values import PartitionInfo
@@ -50,7 +52,7 @@ class Brokers(Protocol):
         ...
 
 
-class IsrChange(NamedTuple):
+class IsrChange(msgspec.Struct, frozen=True):
     """A proposal to the controller. Members come with the broker epoch of their last fetch; -1 without one."""
 
     leader_epoch: int
@@ -351,7 +353,7 @@ class Leader:
         end = self._log.log_end_offset
         for remote in self.remotes.values():
             if remote.broker_id in self.isr and remote.caught_up_ms is None:
-                remote.caught_up_ms = now_ms  # in a new leader epoch everyone has the whole time to fetch first
+                remote.caught_up_ms = now_ms  # the whole lag time for the first fetch in a new epoch
             elif remote.joining and remote.lags(end, now_ms, lag_time_max_ms):
                 remote.joining = False
         change = None
