@@ -13,11 +13,11 @@ from __future__ import annotations
 import logging
 
 from strandline.log import names
+from strandline.log.batch_lookup import BadIndex, Damaged, locate, remember, walk
 from strandline.log.epochs import EpochCache
 from strandline.log.index_file import NotLoaded
 from strandline.log.index_loading import load_aborted, load_indexes, rebuild_indexes
 from strandline.log.local_log import LocalLog
-from strandline.log.positions import BadIndex, Damaged, locate, remember, walk
 from strandline.log.scan import OldFormat, VerifyingScan
 from strandline.log.segment import BatchLocation, Segment
 from strandline.records.batch import HEADER_SIZE, CorruptBatch, read_header
@@ -147,10 +147,9 @@ class ColdTransactionIndexes(ColdRead):
 
 def note_damage(local: LocalLog, segment: Segment, position: int, why: str) -> None:
     """A read has to stop here. Logged once for each position."""
-    if segment.damage is None or segment.damage[0] != position:
+    if segment.mark_damaged(position, why):
         path = segment.path(names.LOG)
         logger.error("%s: %s is damaged at position %d: %s", local.topic_partition, path, position, why)
-        segment.damage = (position, why)
 
 
 def _known_boundary(segment: Segment, file: File, offset: int) -> tuple[int, int]:

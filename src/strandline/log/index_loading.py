@@ -39,7 +39,7 @@ def load_indexes(local: LocalLog, segment: Segment) -> None:
         logger.warning("%s: rebuilding the indexes of %r, which are incomplete", local.topic_partition, segment)
         rebuild_indexes(local, segment)
         return
-    _publish(segment, offsets, times)
+    segment.install_indexes(offsets, times)
 
 
 def read_offsets(disk: Disk, segment: Segment) -> OffsetIndex:
@@ -77,15 +77,6 @@ def read_last_time(local: LocalLog, segment: Segment) -> bool:
     return True
 
 
-def _publish(segment: Segment, offsets: OffsetIndex, times: TimeIndex) -> None:
-    segment.times = times
-    if segment.largest_timestamp is None:
-        segment.largest_timestamp_offset = times.last_offset
-        segment.largest_timestamp = times.last_timestamp
-    # Last: where the loop sees the offset index, everything else is in place.
-    segment.offsets = offsets
-
-
 def rebuild_indexes(local: LocalLog, segment: Segment) -> None:
     """Blocking. Offset and time index of a sealed segment from the headers of its batches."""
     file = segment.disk.open(segment.path(names.LOG))
@@ -110,9 +101,8 @@ def rebuild_indexes(local: LocalLog, segment: Segment) -> None:
         file.close()
     built.seal()
     assert built.offsets is not None and built.times is not None
-    offsets, times = built.offsets, built.times
     segment.largest_timestamp = None
-    _publish(segment, offsets, times)
+    segment.install_indexes(built.offsets, built.times)
 
 
 def load_aborted(local: LocalLog, segment: Segment) -> None:

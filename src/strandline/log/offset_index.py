@@ -2,7 +2,7 @@
 
 Owned by one segment. An entry names the last offset of a batch and the position where that batch starts. A lookup walks
 the batches from the largest entry not above its offset. The file has no checksums, so an entry is trusted only if the
-batch at its position agrees with it (see `positions`).
+batch at its position agrees with it (see `batch_lookup`).
 """
 
 from __future__ import annotations

@@ -9,11 +9,11 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from strandline.log import names
+from strandline.log.batch_lookup import BadIndex, Damaged, known, locate
 from strandline.log.cold_reads import ColdRead, ColdTransactionIndexes, note_damage
 from strandline.log.epochs import EpochCache
 from strandline.log.index_file import NotLoaded
 from strandline.log.local_log import LocalLog
-from strandline.log.positions import BadIndex, Damaged, known, locate
 from strandline.log.segment import BatchLocation, Segment
 from strandline.log.transaction_index import AbortedTransaction
 from strandline.model.errors import ErrorCode, KafkaError

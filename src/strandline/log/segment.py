@@ -17,6 +17,7 @@ from bisect import bisect_right
 from typing import NamedTuple
 
 from strandline.log import names, offset_index, time_index, transaction_index
+from strandline.log.index_file import NotLoaded
 from strandline.log.offset_index import OffsetIndex
 from strandline.log.time_index import TimeIndex
 from strandline.log.transaction_index import AbortedTransaction
@@ -204,6 +205,15 @@ class Segment:
         self.aborted = (*entries, aborted)
         transaction_index.append(self.disk, self.path(names.TRANSACTION_INDEX), len(entries), aborted)
 
+    def install_indexes(self, offsets: OffsetIndex, times: TimeIndex) -> None:
+        """Any thread."""
+        self.times = times
+        if self.largest_timestamp is None:
+            self.largest_timestamp_offset = times.last_offset
+            self.largest_timestamp = times.last_timestamp
+        # Last: where the loop sees the offset index, everything else is in place.
+        self.offsets = offsets
+
     def is_index_full(self, index_bytes: int) -> bool:
         assert self.offsets is not None and self.times is not None
         return (
@@ -293,6 +303,13 @@ class Segment:
         end = ranges[at][1]
         return self.size if end >= self.trusted_from else end
 
+    def mark_damaged(self, position: int, why: str) -> bool:
+        """Any thread. A read has to stop here; False if that is known already."""
+        if self.damage is not None and self.damage[0] == position:
+            return False
+        self.damage = (position, why)
+        return True
+
     def add_verified(self, start: int, end: int) -> None:
         """Any thread; two at once may lose one of the ranges, which is then verified again."""
         ranges: list[tuple[int, int]] = []
@@ -303,9 +320,33 @@ class Segment:
                 start, end = min(start, known[0]), max(end, known[1])
         self.verified = tuple(sorted([*ranges, (start, end)]))
 
-    def on_truncated(self, position: int) -> None:
-        """The file was truncated to this size."""
+    def on_truncated(
+        self,
+        position: int,
+        end_offset: int,
+        largest_timestamp: tuple[int, int],
+        aborted: tuple[AbortedTransaction, ...],
+    ) -> None:
+        """The file was truncated to this size: it ends before `end_offset` and has this largest (timestamp, offset) and
+        these aborted transactions. Truncates the indexes."""
+        assert self.offsets is not None and self.times is not None
+        self._forget_from(position)
         self.size = position
+        try:
+            self.offsets.keep_before(end_offset)
+            self.times.keep_before(end_offset)
+        except NotLoaded:
+            # Released meanwhile; without entries, a read walks from the start of the segment.
+            self.offsets.clear()
+            self.times.clear()
+            self.times.set_last(b"")
+        self.offsets.trim(self.disk, self.path(names.OFFSET_INDEX))
+        self.times.trim(self.disk, self.path(names.TIME_INDEX))
+        self.largest_timestamp, self.largest_timestamp_offset = largest_timestamp
+        self.bytes_since_last_entry = position - self.offsets.floor_position(position)[1]
+        self.aborted = aborted
+
+    def _forget_from(self, position: int) -> None:
         self.verified = tuple((start, min(end, position)) for start, end in self.verified if start < position)
         self.trusted_from = min(self.trusted_from, position)
         self.truncations += 1

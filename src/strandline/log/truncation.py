@@ -18,12 +18,12 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from strandline.log import names, transaction_index
+from strandline.log.batch_lookup import BadIndex, Damaged, locate, walk
 from strandline.log.epochs import EpochCache
 from strandline.log.flushing import EpochEntries, LogFlusher
 from strandline.log.index_file import NotLoaded
 from strandline.log.index_loading import load_aborted, load_indexes
 from strandline.log.local_log import LocalLog
-from strandline.log.positions import BadIndex, Damaged, locate, walk
 from strandline.log.producer_replay import rebuild
 from strandline.log.producer_snapshots import ProducerSnapshots
 from strandline.log.producers import ProducerStates
@@ -118,7 +118,7 @@ class Truncation:
             return []
         removed = local.segments[len(self._kept) :]
         try:
-            self._shorten(self._kept[-1])
+            self._kept[-1].on_truncated(self._position, self._end_offset, self._largest_timestamp, self._aborted)
         except OSError as error:
             where = f"truncating {local.path} to offset {self._end_offset}"
             raise local.health.report_error(error, where) from error
@@ -203,23 +203,6 @@ class Truncation:
             index.truncate_file(segment.disk, segment.path(suffix), count)
         if self._aborted != segment.aborted:
             transaction_index.rewrite(segment.disk, segment.path(names.TRANSACTION_INDEX), self._aborted)
-
-    def _shorten(self, segment: Segment) -> None:
-        assert segment.offsets is not None and segment.times is not None
-        segment.on_truncated(self._position)
-        try:
-            segment.offsets.keep_before(self._end_offset)
-            segment.times.keep_before(self._end_offset)
-        except NotLoaded:
-            # Released meanwhile; without entries, a read walks from the start of the segment.
-            segment.offsets.clear()
-            segment.times.clear()
-            segment.times.set_last(b"")
-        segment.offsets.trim(segment.disk, segment.path(names.OFFSET_INDEX))
-        segment.times.trim(segment.disk, segment.path(names.TIME_INDEX))
-        segment.largest_timestamp, segment.largest_timestamp_offset = self._largest_timestamp
-        segment.bytes_since_last_entry = self._position - segment.offsets.floor_position(self._position)[1]
-        segment.aborted = self._aborted
 
 
 class FullTruncation:

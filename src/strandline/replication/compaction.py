@@ -16,7 +16,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from strandline.log import checkpoints
-from strandline.log.cleanable import Cleanable, cleanable
+from strandline.log.compaction.cleanable import Cleanable, cleanable
 from strandline.log.directory import LogDirectory
 from strandline.log.partition_log import PartitionLog
 from strandline.log.store import LogStore
@@ -27,7 +27,7 @@ from strandline.replication.table import PartitionTable
 from strandline.runtime.world import World
 
 if TYPE_CHECKING:
-    from strandline.log.cleaner import CleaningStats
+    from strandline.log.compaction.cleaner import CleaningStats
 
 logger = logging.getLogger(__name__)
 
@@ -52,7 +52,7 @@ class Compaction:
         if choice is None:
             return False
         # Imported late: it delays the start of a node, which has nothing to compact.
-        from strandline.log.cleaner import Uncleanable
+        from strandline.log.compaction.cleaner import Uncleanable
 
         log, directory, todo = choice
         partition = self._partitions.partition_with_log(log)
@@ -84,7 +84,7 @@ class Compaction:
         return best
 
     async def _clean(self, partition: Partition, log: PartitionLog, directory: LogDirectory, todo: Cleanable) -> None:
-        from strandline.log.cleaner import Cleaning
+        from strandline.log.compaction.cleaner import Cleaning
 
         cleaning = Cleaning(
             log,

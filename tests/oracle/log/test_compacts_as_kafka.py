@@ -10,8 +10,8 @@ from typing import NamedTuple
 
 import pytest
 
-from strandline.log.cleanable import Cleanable
-from strandline.log.cleaner import Cleaning
+from strandline.log.compaction.cleanable import Cleanable
+from strandline.log.compaction.cleaner import Cleaning
 from strandline.log.partition_log import PartitionLog
 from strandline.log.settings import LogSettings
 from strandline.log.validation import Origin

@@ -6,8 +6,8 @@ import random
 from collections.abc import Iterator
 from typing import Any
 
-from strandline.log.cleanable import Cleanable, cleanable
-from strandline.log.cleaner import Cleaning
+from strandline.log.compaction.cleanable import Cleanable, cleanable
+from strandline.log.compaction.cleaner import Cleaning
 from strandline.log.partition_log import PartitionLog
 from strandline.log.settings import LogSettings
 from strandline.log.validation import Origin

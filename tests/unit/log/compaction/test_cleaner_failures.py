@@ -8,12 +8,12 @@ import random
 import pytest
 from msgspec.structs import replace
 
-from strandline.log.cleaner import Cleaning, Uncleanable
+from strandline.log.compaction.cleaner import Cleaning, Uncleanable
 from strandline.model.errors import ErrorCode, KafkaError
 from strandline.simulation.disk import SimDisk
 from strandline.simulation.journal import Journal
 from strandline.simulation.volume import Fate, Volume
-from unit.log.compacted_log import SETTINGS, CompactedLog
+from unit.log.compaction.compacted_log import SETTINGS, CompactedLog
 from unit.log.logs import truncate_fully
 
 

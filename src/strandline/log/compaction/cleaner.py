@@ -29,11 +29,11 @@ from random import Random
 import msgspec
 
 from strandline.log import names, transaction_index
-from strandline.log.batch_filter import BatchFilter, LastRecord, Uncleanable, read_chunks
-from strandline.log.cleanable import Cleanable
-from strandline.log.cleaned_transactions import CleanedTransactions
+from strandline.log.compaction.batch_filter import BatchFilter, LastRecord, Uncleanable, read_chunks
+from strandline.log.compaction.cleanable import Cleanable
+from strandline.log.compaction.offset_map import KeyHash, OffsetMap
+from strandline.log.compaction.transactions import CleanerTransactions
 from strandline.log.local_log import Replacement
-from strandline.log.offset_map import KeyHash, OffsetMap
 from strandline.log.partition_log import PartitionLog
 from strandline.log.segment import MAX_SPAN, Segment
 from strandline.log.transaction_index import AbortedTransaction
@@ -136,7 +136,7 @@ class Cleaning:
         if map_.latest_offset < self._cleanable.first_dirty_offset:
             return
         end_offset = map_.latest_offset + 1
-        transactions = CleanedTransactions(self._aborted_from(self._segments[0].base_offset))
+        transactions = CleanerTransactions(self._aborted_from(self._segments[0].base_offset))
         filter_ = BatchFilter(
             map_,
             self._hash,
@@ -154,7 +154,7 @@ class Cleaning:
     def _fill(self, map_: OffsetMap) -> Iterator[None]:
         """Add the keys of the dirty segments to the map until a batch does not fit."""
         first_dirty = self._cleanable.first_dirty_offset
-        transactions = CleanedTransactions(self._aborted_from(first_dirty))
+        transactions = CleanerTransactions(self._aborted_from(first_dirty))
         for segment, end in zip(self._segments, self._ends, strict=True):
             if end <= first_dirty:
                 continue
@@ -204,7 +204,7 @@ class Cleaning:
             yield group
 
     def _rewrite(
-        self, group: _Group, filter_: BatchFilter, transactions: CleanedTransactions
+        self, group: _Group, filter_: BatchFilter, transactions: CleanerTransactions
     ) -> Iterator[Replacement | None]:
         first = group.segments[0]
         new = Segment.create(first.disk, first.directory, first.base_offset, 0, names.CLEANED)

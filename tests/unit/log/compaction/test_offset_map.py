@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from strandline.log.offset_map import BYTES_PER_KEY, KeyHash, OffsetMap
+from strandline.log.compaction.offset_map import BYTES_PER_KEY, KeyHash, OffsetMap
 
 
 def hashes_of(keys: list[bytes], seed: int = 3, before: bytes = b"") -> tuple[np.ndarray, np.ndarray]:

@@ -9,7 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from strandline.records.batch import Codec
-from unit.log.compacted_log import DAY, SETTINGS, CompactedLog
+from unit.log.compaction.compacted_log import DAY, SETTINGS, CompactedLog
 
 
 def apply_randomly(log: CompactedLog, rng: random.Random, appended: dict[int, tuple[str, str | None, int]]) -> None:

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 import msgspec
 
 from strandline.log import names
-from strandline.log.batch_rewriting import batch_with, empty_batch, with_base_timestamp
-from strandline.log.cleaned_transactions import CleanedTransactions
-from strandline.log.offset_map import KeyHash, OffsetMap
+from strandline.log.compaction.batch_rewriting import batch_with, empty_batch, with_base_timestamp
+from strandline.log.compaction.offset_map import KeyHash, OffsetMap
+from strandline.log.compaction.transactions import CleanerTransactions
 from strandline.log.segment import Segment
 from strandline.records.batch import (
     DELETE_HORIZON,
@@ -106,7 +106,7 @@ class Chunk:
         records = decode_batch(self.buffer, position)
         return control_record_type(records[0].key) if records else None
 
-    def add_keys(self, map_: OffsetMap, key_hash: KeyHash, transactions: CleanedTransactions, start: int) -> bool:
+    def add_keys(self, map_: OffsetMap, key_hash: KeyHash, transactions: CleanerTransactions, start: int) -> bool:
         """Add the keys from `start` on to the map; False when it was full before the end of the chunk."""
         import numpy as np
 
@@ -148,7 +148,7 @@ class BatchFilter:
         self,
         map_: OffsetMap,
         key_hash: KeyHash,
-        transactions: CleanedTransactions,
+        transactions: CleanerTransactions,
         last_records: Mapping[int, LastRecord],
         *,
         wall_ms: int,

@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from strandline.records.batch import Codec, ControlType, Record, encode_batch
-from unit.log.compacted_log import DAY, NOW, SETTINGS, CompactedLog
+from unit.log.compaction.compacted_log import DAY, NOW, SETTINGS, CompactedLog
 
 
 @pytest.fixture

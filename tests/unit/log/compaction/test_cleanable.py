@@ -7,10 +7,10 @@ import random
 import pytest
 from msgspec.structs import replace
 
-from strandline.log.cleanable import Cleanable
-from strandline.log.cleaner import Cleaning
+from strandline.log.compaction.cleanable import Cleanable
+from strandline.log.compaction.cleaner import Cleaning
 from strandline.records.batch import Record, batches, encode_batch
-from unit.log.compacted_log import NOW, SETTINGS, CompactedLog
+from unit.log.compaction.compacted_log import NOW, SETTINGS, CompactedLog
 from unit.log.logs import append_as_leader
 
 

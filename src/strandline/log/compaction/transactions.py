@@ -13,7 +13,7 @@ from strandline.log.transaction_index import AbortedTransaction
 from strandline.records.batch import BatchHeader, ControlType
 
 
-class CleanedTransactions:
+class CleanerTransactions:
     __slots__ = ("_aborted", "_ahead", "_committed", "_seen", "kept")
 
     def __init__(self, aborted: Iterable[AbortedTransaction]) -> None:

@@ -1,0 +1,1 @@
+"""Log compaction: which part of a log can be cleaned, and the cleaner."""
