@@ -15,6 +15,7 @@ from strandline.client.peers import Peers
 from strandline.model.errors import ErrorCode, KafkaError
 from strandline.model.ids import Endpoint
 from strandline.protocol.apis import API
+from strandline.protocol.errors import response_error
 from strandline.protocol.types import Message
 from strandline.raft.machine.effects import Send
 from strandline.runtime.tasks import TaskGroup
@@ -50,7 +51,7 @@ class OutboundRequests:
         refused = False
         try:
             response = await self._peers.call(send.endpoint, send.request, timeout_ms=self._timeout_ms)
-            if getattr(response, "error_code", ErrorCode.NONE) == ErrorCode.INCONSISTENT_CLUSTER_ID:
+            if response_error(response) is ErrorCode.INCONSISTENT_CLUSTER_ID:
                 ours = getattr(send.request, "cluster_id", None)
                 self._report(send, f"it belongs to another cluster; this node was formatted for cluster {ours}")
         except (OSError, KafkaError) as error:

@@ -12,6 +12,7 @@ from operator import lt
 from weakref import WeakKeyDictionary
 
 from strandline.model.ids import Uuid
+from strandline.protocol.errors import response_error
 from strandline.protocol.messages import metadata_records as kinds
 from strandline.protocol.messages.brokers import (
     AlterPartitionRequest,
@@ -55,7 +56,7 @@ class StaleBrokerEpochsAreRejected(Checker):
 
     def response_written(self, observed: ObservedRequest, response: Message) -> None:
         known = self._known.pop(observed, None)
-        if known is None or bool(getattr(response, "error_code", 0)):
+        if known is None or bool(response_error(response)):
             return
         for broker_id, epoch in _broker_epochs(observed.message, _rejected(response)):
             if epoch < known.get(broker_id, -1):
@@ -128,7 +129,7 @@ class StaleIsrProposalsAreRejected(Checker):
 
     def response_written(self, observed: ObservedRequest, response: Message) -> None:
         known, rejected = self._known.pop(observed, None), _rejected(response)
-        if known is None or rejected is None or bool(getattr(response, "error_code", 0)):
+        if known is None or rejected is None or bool(response_error(response)):
             return
         assert isinstance(observed.message, AlterPartitionRequest)
         for topic in observed.message.topics:
@@ -179,7 +180,7 @@ class StaleRegistrationsAreRejected(Checker):
             )
 
     def response_written(self, observed: ObservedRequest, response: Message) -> None:
-        request, failed = observed.message, bool(getattr(response, "error_code", 0))
+        request, failed = observed.message, bool(response_error(response))
         if isinstance(request, BrokerHeartbeatRequest) and not failed:
             key = (request.broker_id, request.broker_epoch, observed.target)
             self._heartbeat_us[key] = self._arrived_us.get(observed, 0)
@@ -217,7 +218,7 @@ class OneProcessPerBroker(Checker):
 
     def response_written(self, observed: ObservedRequest, response: Message) -> None:
         request = observed.message
-        if isinstance(request, BrokerHeartbeatRequest) and not getattr(response, "error_code", 0):
+        if isinstance(request, BrokerHeartbeatRequest) and not response_error(response):
             key = (request.broker_id, request.broker_epoch, observed.target)
             self._heartbeat_us[key] = self._arrived_us.get(observed, 0)
 
