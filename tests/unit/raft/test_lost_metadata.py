@@ -107,7 +107,7 @@ def test_a_byte_flipped_anywhere_in_the_log_after_a_clean_stop_is_refused() -> N
 
 
 def test_the_refusal_names_the_file_the_byte_and_the_offset() -> None:
-    says = (f"{FIRST_LOG} is damaged at byte ", "at offset 13 (checksum", "up to offset 23 was committed")
+    says = (f"{FIRST_LOG} is damaged at byte ", "at offset 13 (wrong checksum", "up to offset 23 was committed")
     play(twenty_settings, refused(lambda disk: spoil(disk, 13), *says))
 
 
