@@ -112,10 +112,10 @@ class CheckerRunner:
     def _note(self, member: Member, before: NodeState, now: NodeState) -> None:
         chronicle = self._cluster.chronicle
         if (now.role, now.epoch, now.leader_id) != (before.role, before.epoch, before.leader_id):
-            whose = f" of node{now.leader_id}" if now.role == "Follower" else ""
+            leader = f" of node{now.leader_id}" if now.role == "Follower" else ""
             # A node without a leader alternates between these two roles.
             minor = now.epoch == before.epoch and now.role in ("Prospective", "Unattached")
-            chronicle.note(member.name, f"{now.role.lower()}{whose} in epoch {now.epoch}", minor=minor)
+            chronicle.note(member.name, f"{now.role.lower()}{leader} in epoch {now.epoch}", minor=minor)
         if now.is_active and not before.is_active:
             chronicle.note(member.name, f"is the active controller of epoch {now.epoch}")
         elif before.is_active and not now.is_active:

@@ -85,13 +85,13 @@ def choose_members(cluster: Cluster, random: Random) -> list[Member]:
     """The nodes that a fault affects: one, the leader, a majority of the controllers, or all running nodes."""
     running = [member for member in cluster.running() if not member.paused]
     leader = cluster.leader()
-    whom = random.choices(("one", "leader", "majority", "all"), (5, 4, 1, 1))[0]
+    scope = random.choices(("one", "leader", "majority", "all"), (5, 4, 1, 1))[0]
     controllers = [member for member in running if member.id in cluster.controller_ids]
-    if whom == "all":
+    if scope == "all":
         return running
-    if whom == "majority" and controllers:
+    if scope == "majority" and controllers:
         return random.sample(controllers, len(controllers) // 2 + 1)
-    if whom == "leader" and leader in running:
+    if scope == "leader" and leader in running:
         return [leader]
     return [random.choice(running)] if running else []
 
@@ -173,8 +173,8 @@ async def partition(cluster: Cluster, random: Random, length_s: float) -> str | 
         case "single" | "leader":
             links = _between(nodes[:1], nodes[1:])
         case "halves":
-            cut = random.randint(1, len(nodes) - 1) if len(nodes) > 1 else 0
-            links = _between(nodes[:cut], nodes[cut:])
+            split_at = random.randint(1, len(nodes) - 1) if len(nodes) > 1 else 0
+            links = _between(nodes[:split_at], nodes[split_at:])
         case "ring":
             next_to = {(nodes[index - 1], node) for index, node in enumerate(nodes)}
             links = [(a, b) for a in nodes for b in nodes if a != b and not {(a, b), (b, a)} & next_to]

@@ -93,8 +93,8 @@ def run_plan(plan: Plan, on_line: Callable[[str], None] | None = None) -> Outcom
 
 def _run(plan: Plan, on_line: Callable[[str], None] | None) -> Outcome:
     outcome = Outcome(plan)
-    with _NodeLogHandler(on_line) as ears, Simulation(plan.seed, replace(plan.weather)) as simulation:
-        ears.loop = simulation.loop
+    with _NodeLogHandler(on_line) as handler, Simulation(plan.seed, replace(plan.weather)) as simulation:
+        handler.loop = simulation.loop
         chronicle = Chronicle(simulation.loop)
         run = Run(simulation, plan, chronicle)
         try:
@@ -250,8 +250,8 @@ class _NodeLogHandler(logging.Handler):
             return
         if self._on_line is not None:
             process = current_process()
-            who = "" if process is None else process.name
-            self._on_line(f"{self.loop.now_us / 1_000_000:10.4f} s  {who:<10} {record.getMessage()}")
+            name = "" if process is None else process.name
+            self._on_line(f"{self.loop.now_us / 1_000_000:10.4f} s  {name:<10} {record.getMessage()}")
         if record.levelno >= logging.ERROR and record.exc_info and self._bug is None:
             self._bug = record
             self.loop.call_soon(self._raise_bug, context=Context())

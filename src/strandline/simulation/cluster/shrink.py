@@ -43,8 +43,8 @@ def smaller(plan: Plan) -> Iterator[Plan]:
     """Large steps first: half of the faults, then fewer, then single faults, then everything else that adds events."""
     size = len(plan.faults) // 2
     while size >= 1:
-        for begin in range(0, len(plan.faults), size):
-            yield replace(plan, faults=plan.faults[:begin] + plan.faults[begin + size :])
+        for start in range(0, len(plan.faults), size):
+            yield replace(plan, faults=plan.faults[:start] + plan.faults[start + size :])
         size //= 2
     if plan.clients > 1:
         yield replace(plan, clients=1)

@@ -1,1 +1,1 @@
-"""One module for each group of invariants; the names are those of the project's promises."""
+"""One module for each group of invariants. docs/simulation.md lists the invariants by name."""

@@ -69,7 +69,7 @@ class MetadataAgreesEverywhere(Checker):
     def _check_image(self, member: Member, before: NodeState, now: NodeState) -> None:
         if now.committed < before.committed:
             raise Violation(
-                "I-4", f"the metadata of {member.name} goes back from {before.committed} to {now.committed}"
+                "I-4", f"the committed offset of {member.name} decreases from {before.committed} to {now.committed}"
             )
         count = self._commits[member.id] = self._commits[member.id] + 1
         if count % _COMPARE_EVERY == 1:

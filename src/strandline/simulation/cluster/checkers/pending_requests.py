@@ -65,5 +65,5 @@ class LostLeadershipFailsPendingRequests(Checker):
             if arrived_us < lost_us:
                 why = f"{member.name} lost its leadership {_TIMEOUT_US / 1e6:g} s ago"
                 raise Violation(
-                    "liveness", f"{why}, and {observed.source} still waits for an answer to {observed.api.name}"
+                    "liveness", f"{why}, and {observed.source} still waits for a response to {observed.api.name}"
                 )

@@ -48,7 +48,7 @@ class VotesAreDurable(Checker):
 
     def node_changed(self, member: Member, before: NodeState, now: NodeState) -> None:
         if now.epoch < before.epoch:
-            raise Violation("I-2", f"{member.name} goes back from epoch {before.epoch} to {now.epoch}")
+            raise Violation("I-2", f"{member.name} decreases its epoch from {before.epoch} to {now.epoch}")
         if now.state is not before.state:
             self._check_memory(member)
 
