@@ -220,10 +220,10 @@ def test_a_broker_that_resumes_within_its_session_keeps_its_registration() -> No
 
 
 @pytest.mark.parametrize("after_s", [0.0, 0.1, 1.0, 5.0])
-@pytest.mark.parametrize("who", ["a broker", "the active controller"])
-def test_a_restarted_broker_does_not_wait_for_the_session_of_its_former_process(who: str, after_s: float) -> None:
+@pytest.mark.parametrize("target", ["a broker", "the active controller"])
+def test_a_restarted_broker_does_not_wait_for_the_session_of_its_former_process(target: str, after_s: float) -> None:
     async def scenario(cluster: SimulatedCluster) -> None:
-        victim = cluster.leader() if who == "the active controller" else cluster.follower()
+        victim = cluster.leader() if target == "the active controller" else cluster.follower()
         before = max(info.epoch for info in cluster.registrations(victim) if info is not None)
         cluster.machines[victim].kill()
         await asyncio.sleep(after_s)

@@ -63,11 +63,11 @@ def test_the_check_detects_missing_syncs_of_records() -> None:
 def test_the_check_detects_missing_syncs_of_metadata() -> None:
     recording = NodeRecording(2, "replicated", 200)
     operations = recording.journal.operations
-    began = recording.workload.history.formatted_at
+    formatted_at = recording.workload.history.formatted_at
     kept = [
         each
         for number, each in enumerate(operations)
-        if number < began or not (each.kind == "sync" and "__cluster_metadata" in each.path)
+        if number < formatted_at or not (each.kind == "sync" and "__cluster_metadata" in each.path)
     ]
     operations[:] = kept
     volume = Volume()

@@ -48,10 +48,10 @@ def test_a_leader_that_resigns_is_replaced_within_300_ms() -> None:
         leader = await cluster.until_elected()
         await cluster.until_written(20)
         leader.stop.set()
-        began = loop.time()
+        started = loop.time()
         while cluster.leader() in (leader, None):
             await asyncio.sleep(0.001)
-        assert loop.time() - began < 0.3
+        assert loop.time() - started < 0.3
         await cluster.until_settled()
 
     run(scenario)
@@ -200,14 +200,14 @@ def test_a_voter_is_added_only_when_the_controller_has_no_offset_reserved() -> N
             listeners=[Listener(name="CONTROLLER", host="node4", port=PORT)],
         )
         cluster.is_writing = False
-        asking = asyncio.create_task(leader.quorum.handle(request, 1))
+        adding = asyncio.create_task(leader.quorum.handle(request, 1))
         await asyncio.sleep(0.5)
-        assert not asking.done()
+        assert not adding.done()
         assert leader.quorum.end_offset == reserved
         leader.quorum.release()
-        answer = await asking
-        assert isinstance(answer, AddRaftVoterResponse)
-        assert (answer.error_code, answer.error_message) == (0, None)
+        response = await adding
+        assert isinstance(response, AddRaftVoterResponse)
+        assert (response.error_code, response.error_message) == (0, None)
         assert [each.id for each in leader.quorum._log.voters.voters] == [1, 2, 3, 4]
         cluster.is_writing = True
         await cluster.until_written(5)
@@ -222,9 +222,9 @@ def test_an_upgrade_of_kraft_version_moves_static_voters_into_the_log() -> None:
         leader = await cluster.until_elected()
         await cluster.until_written(5)
         await asyncio.sleep(7)  # voters send UpdateRaftVoter with their endpoints every few seconds
-        answer = await leader.quorum.upgrade_kraft_version(1)
-        assert isinstance(answer, UpdateFeaturesResponse)
-        assert (answer.error_code, answer.error_message) == (0, None)
+        response = await leader.quorum.upgrade_kraft_version(1)
+        assert isinstance(response, UpdateFeaturesResponse)
+        assert (response.error_code, response.error_message) == (0, None)
         await cluster.until_settled()
         for node in cluster.nodes.values():
             assert node.quorum.kraft_version == 1

@@ -135,7 +135,7 @@ def _check_lookups(log: PartitionLog, found: list[Batch], random: Random) -> Non
         offset = random.randrange(max(batch.base_offset, log.log_start_offset), batch.next_offset)
         first = read_header(read_at(log, offset, 1))
         if first.base_offset != batch.base_offset:
-            raise BrokenPromise(f"reading at {offset} begins with {first.base_offset}, not {batch.base_offset}")
+            raise BrokenPromise(f"reading at {offset} starts with {first.base_offset}, not {batch.base_offset}")
         timestamp = read_header(batch.data).max_timestamp
         hit = log.offset_for_timestamp(timestamp)
         expected = _first_at(found, timestamp, log.log_start_offset)
@@ -163,9 +163,9 @@ def _check_producers(log: PartitionLog, found: list[Batch], before: Promise) -> 
         again = bytearray(batch.data)
         again[0:8] = bytes(8)
         validated = validate(memoryview(again), log.settings, wall_ms=_WALL_MS)
-        answer = log.append_as_leader(validated, leader_epoch=1_000, wall_ms=_WALL_MS)
-        if not answer.duplicate or answer.base_offset != batch.base_offset:
-            raise BrokenPromise(f"producer {producer}'s batch at {batch.base_offset} was appended again: {answer}")
+        result = log.append_as_leader(validated, leader_epoch=1_000, wall_ms=_WALL_MS)
+        if not result.duplicate or result.base_offset != batch.base_offset:
+            raise BrokenPromise(f"producer {producer}'s batch at {batch.base_offset} was appended again: {result}")
     if log.log_end_offset != end:
         raise BrokenPromise("duplicates were appended")
 

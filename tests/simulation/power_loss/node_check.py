@@ -111,10 +111,12 @@ class Reader:
 
     async def _check_producer_ids(self) -> None:
         request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=60_000)
-        answer = await self._client.router.call(request, InitProducerIdResponse)
+        response = await self._client.router.call(request, InitProducerIdResponse)
         given = {producer_id for at, producer_id in self._history.producer_ids if at <= self._operation}
-        if answer.error_code or answer.producer_id in given:
-            raise BrokenPromise(f"producer id {answer.producer_id} (error {answer.error_code}) was allocated before")
+        if response.error_code or response.producer_id in given:
+            raise BrokenPromise(
+                f"producer id {response.producer_id} (error {response.error_code}) was allocated before"
+            )
 
     def _check_partition(
         self, topic: TopicDescription, partition: TopicPartition, start: int, values: list[bytes]

@@ -257,13 +257,13 @@ class Worker:
         chosen = self._random.choice(acknowledged)
         partition, before = TopicPartition(name, chosen.partition), chosen.offset
         self._history.deletions.append(Deletion(state.id, partition, before, self._workload.now))
-        answer = (await self._client.topics.delete_records({partition: before}))[partition]
+        response = (await self._client.topics.delete_records({partition: before}))[partition]
         # An earlier deletion may have deleted more.
-        if isinstance(answer, KafkaError) and answer.code is not ErrorCode.OFFSET_OUT_OF_RANGE:
-            raise answer
+        if isinstance(response, KafkaError) and response.code is not ErrorCode.OFFSET_OUT_OF_RANGE:
+            raise response
 
     async def _producer_id(self) -> None:
         request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=60_000)
-        answer = await self._client.router.call(request, InitProducerIdResponse)
-        assert not answer.error_code, answer
-        self._history.producer_ids.append((self._workload.now, answer.producer_id))
+        response = await self._client.router.call(request, InitProducerIdResponse)
+        assert not response.error_code, response
+        self._history.producer_ids.append((self._workload.now, response.producer_id))

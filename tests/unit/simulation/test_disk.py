@@ -258,8 +258,8 @@ def test_replaying_the_journal_rebuilds_the_same_volume(disk: SimDisk) -> None:
 
 def test_power_is_lost_at_the_given_operation_and_nothing_changes_afterwards(disk: SimDisk) -> None:
     file = file_with(disk, "/data/a", b"")
-    told: list[str] = []
-    disk.when_power_is_lost = lambda: told.append("off")
+    calls: list[str] = []
+    disk.when_power_is_lost = lambda: calls.append("off")
     disk.lose_power_at = disk.operations + 2
     file.write_at(0, b"1")
     file.write_at(1, b"2")
@@ -268,7 +268,7 @@ def test_power_is_lost_at_the_given_operation_and_nothing_changes_afterwards(dis
     for attempt in (lambda: file.write_at(3, b"4"), lambda: disk.read("/data/a"), lambda: disk.sync_dir("/data")):
         with pytest.raises(PowerLoss):
             attempt()
-    assert told == ["off"]
+    assert calls == ["off"]
     assert found(disk, fate=Fate.KEPT).read("/data/a") == b"12"
 
 

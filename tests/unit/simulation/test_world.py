@@ -182,8 +182,8 @@ def test_a_power_loss_in_the_run_and_one_replayed_from_the_journal_leave_the_sam
 
     journal, _ = run(None)
     for at in range(5, len(journal.operations)):
-        cut, in_the_run = run(at)
-        assert cut.operations == journal.operations[:at]
+        shortened, in_the_run = run(at)
+        assert shortened.operations == journal.operations[:at]
         volume = Volume()
         for moment in journal.moments(volume):
             if moment == at:
