@@ -97,9 +97,6 @@ class Plan(msgspec.Struct, frozen=True):
     def loses_power(self) -> bool:
         return any(fault.kind in LOSE_POWER for fault in self.faults)
 
-    def without(self, fault: PlannedFault) -> Plan:
-        return replace(self, faults=tuple(each for each in self.faults if each is not fault))
-
     def describe(self) -> str:
         lines = [f"seed {self.seed}: {self.layout.describe()}; {self.safety_ms / 1000:g} s, {self.clients} clients"]
         lines[0] += f", {self.producers} producers"

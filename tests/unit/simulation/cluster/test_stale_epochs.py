@@ -156,7 +156,7 @@ def two_registrations(cluster: Cluster) -> tuple[StaleRegistrationsAreRejected, 
 def test_accepting_a_late_registration_of_a_former_process_violates_i_7(cluster: Cluster) -> None:
     checker, late = two_registrations(cluster)
     checker.request_arrived(late)
-    with pytest.raises(Violation, match="I-7: node1 registers an earlier process of broker 11 in the place of epoch 1"):
+    with pytest.raises(Violation, match="I-7: node1 registers an earlier process of broker 11 in place of epoch 1"):
         checker.response_written(late, BrokerRegistrationResponse(broker_epoch=9))
 
 

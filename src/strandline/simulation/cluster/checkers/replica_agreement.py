@@ -42,67 +42,73 @@ class ReplicasAgree(Checker):
     def replica_changed(
         self, member: Member, partition: Partition, before: ReplicaState | None, now: ReplicaState
     ) -> None:
-        place, key = partition.topic_partition, key_of(partition)
+        topic_partition, key = partition.topic_partition, key_of(partition)
         mine = self._known[member.id]
         known = mine.get(key)
         if known is None or before is None or before.log is not now.log:
             known = mine[key] = _Known()
         elif before.truncations != now.truncations:
-            self._check_truncation(member, key, place, known, before, now)
+            self._check_truncation(member, key, topic_partition, known, before, now)
         if now.end > known.end:
             since = known.end
-            read = self._committed_records.files(member, place).batches(since)
+            read = self._committed_records.files(member, topic_partition).batches(since)
             known.batches += [batch for batch in read if batch.base_offset >= since and batch.next_offset <= now.end]
-        if self._committed_records.is_excused(place):
+        if self._committed_records.is_excused(topic_partition):
             return
         if now.high_watermark > known.compared:
-            self._compare(member, key, place, known, now.high_watermark)
+            self._compare(member, key, topic_partition, known, now.high_watermark)
         if now.leader is not None and (before is None or before.leader is not now.leader):
-            self._check_leader(member, key, place, known, now)
+            self._check_leader(member, key, topic_partition, known, now)
 
     def _check_truncation(
         self,
         member: Member,
         key: PartitionKey,
-        place: TopicPartition,
+        topic_partition: TopicPartition,
         known: _Known,
         before: ReplicaState,
         now: ReplicaState,
     ) -> None:
-        left = {batch.identity for batch in self._committed_records.files(member, place).batches()}
+        left = {batch.identity for batch in self._committed_records.files(member, topic_partition).batches()}
         removed = [batch for batch in known.batches if batch.identity not in left]
         known.batches = [batch for batch in known.batches if batch.identity in left]
         known.compared = min(known.compared, known.end)
-        if self._committed_records.is_excused(place):
+        if self._committed_records.is_excused(topic_partition):
             return
         lost = self._committed_records.first_committed(key, removed)
         if lost is not None:
-            why = f"{member.name} truncates {place} to {now.end} and loses a committed batch"
+            why = f"{member.name} truncates {topic_partition} to {now.end} and loses a committed batch"
             raise Violation("I-10", f"{why}: the batch at {lost.base_offset} of epoch {lost.epoch}")
         if now.end < before.high_watermark:
-            why = f"{member.name} truncates {place} to {now.end}"
+            why = f"{member.name} truncates {topic_partition} to {now.end}"
             raise Violation("I-10", f"{why}, below its own high watermark {before.high_watermark}")
 
-    def _compare(self, member: Member, key: PartitionKey, place: TopicPartition, known: _Known, below: int) -> None:
+    def _compare(
+        self, member: Member, key: PartitionKey, topic_partition: TopicPartition, known: _Known, below: int
+    ) -> None:
         end = self._committed_records.end(key)
         if below > end:
-            why = f"{member.name} has the high watermark {below} of {place}"
+            why = f"{member.name} has the high watermark {below} of {topic_partition}"
             raise Violation("I-10", f"{why}, and no leader has committed beyond {end}")
         new = [batch for batch in known.batches if batch.next_offset > known.compared]
         different = self._committed_records.first_difference(key, new, below)
         if different is not None:
-            why = f"{member.name} has at {different.base_offset} of {place} a batch of epoch {different.epoch}"
+            why = (
+                f"{member.name} has at {different.base_offset} of {topic_partition} a batch of epoch {different.epoch}"
+            )
             raise Violation("I-10", f"{why} that differs from the committed batch")
         known.compared = min(below, known.end)
 
     def _check_leader(
-        self, member: Member, key: PartitionKey, place: TopicPartition, known: _Known, now: ReplicaState
+        self, member: Member, key: PartitionKey, topic_partition: TopicPartition, known: _Known, now: ReplicaState
     ) -> None:
         info, end = self._cluster.metadata.image.latest.partition(*key), self._committed_records.end(key)
         leader = now.leader
         if info is None or leader is None or leader.leader_epoch != info.leader_epoch:
             return
         if now.end < end:
-            why = f"{member.name} leads epoch {info.leader_epoch} of {place} with a log that ends at {now.end}"
+            why = (
+                f"{member.name} leads epoch {info.leader_epoch} of {topic_partition} with a log that ends at {now.end}"
+            )
             raise Violation("I-10", f"{why}, and {end} is committed")
-        self._compare(member, key, place, known, end)
+        self._compare(member, key, topic_partition, known, end)

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from operator import lt
 from weakref import WeakKeyDictionary
 
+from strandline.metadata.values import PartitionKey
 from strandline.model.ids import Uuid
 from strandline.protocol.errors import response_error
 from strandline.protocol.messages import metadata_records as kinds
@@ -31,7 +32,12 @@ from strandline.simulation.cluster.node_state import NodeState
 from strandline.simulation.cluster.request_tap import ObservedRequest
 from strandline.simulation.cluster.violation import Violation
 
-SIGNED = (BrokerHeartbeatRequest, AlterPartitionRequest, AssignReplicasToDirsRequest, AllocateProducerIdsRequest)
+WITH_BROKER_EPOCH = (
+    BrokerHeartbeatRequest,
+    AlterPartitionRequest,
+    AssignReplicasToDirsRequest,
+    AllocateProducerIdsRequest,
+)
 """The requests of a broker to the controller that carry its broker epoch."""
 
 
@@ -64,16 +70,15 @@ class StaleBrokerEpochsAreRejected(Checker):
                 raise Violation("I-7", f"{why} with epoch {epoch}; its registration has epoch {known[broker_id]}")
 
 
-Places = frozenset[tuple[Uuid, int]]
-"""Partitions by topic id and index."""
+PartitionKeys = frozenset[PartitionKey]
 
 
-def _broker_epochs(request: Message, rejected: Places | None = frozenset()) -> Iterator[tuple[int, int]]:
+def _broker_epochs(request: Message, rejected: PartitionKeys | None = frozenset()) -> Iterator[tuple[int, int]]:
     """(Broker id, broker epoch) of the sender and of the proposed ISR members, except for partitions that were
     `rejected` (None: all)."""
     if rejected is None:
         return
-    if isinstance(request, SIGNED):
+    if isinstance(request, WITH_BROKER_EPOCH):
         yield request.broker_id, request.broker_epoch
     if isinstance(request, AlterPartitionRequest):
         for topic in request.topics:
@@ -88,7 +93,7 @@ def _broker_epochs(request: Message, rejected: Places | None = frozenset()) -> I
         yield request.replica_state.replica_id, request.replica_state.replica_epoch
 
 
-def _rejected(response: Message) -> Places | None:
+def _rejected(response: Message) -> PartitionKeys | None:
     """The partitions for which the response has an error; None if it has one for all of them."""
     if isinstance(response, AlterPartitionResponse):
         errors = {
@@ -104,7 +109,7 @@ def _rejected(response: Message) -> Places | None:
         }
     else:
         return frozenset()
-    rejected = frozenset(place for place, error_code in errors.items() if error_code)
+    rejected = frozenset(key for key, error_code in errors.items() if error_code)
     return None if len(rejected) == len(errors) else rejected
 
 
@@ -114,7 +119,7 @@ class StaleIsrProposalsAreRejected(Checker):
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
-        self._known: WeakKeyDictionary[ObservedRequest, dict[tuple[Uuid, int], tuple[int, int]]] = WeakKeyDictionary()
+        self._known: WeakKeyDictionary[ObservedRequest, dict[PartitionKey, tuple[int, int]]] = WeakKeyDictionary()
         """(Leader epoch, partition epoch) as committed when the request arrived."""
 
     def request_arrived(self, observed: ObservedRequest) -> None:
@@ -134,11 +139,11 @@ class StaleIsrProposalsAreRejected(Checker):
         assert isinstance(observed.message, AlterPartitionRequest)
         for topic in observed.message.topics:
             for each in topic.partitions:
-                place = (topic.topic_id, each.partition_index)
+                key = (topic.topic_id, each.partition_index)
                 epochs = (each.leader_epoch, each.partition_epoch)
-                if place not in rejected and any(map(lt, epochs, known.get(place, (0, 0)))):
-                    why = f"{observed.target} accepts an ISR that {observed.source} proposes for partition {place}"
-                    raise Violation("I-7", f"{why} with epochs {epochs}; they were {known[place]} when it arrived")
+                if key not in rejected and any(map(lt, epochs, known.get(key, (0, 0)))):
+                    why = f"{observed.target} accepts an ISR that {observed.source} proposes for partition {key}"
+                    raise Violation("I-7", f"{why} with epochs {epochs}; they were {known[key]} when it arrived")
 
 
 class StaleRegistrationsAreRejected(Checker):
@@ -188,7 +193,7 @@ class StaleRegistrationsAreRejected(Checker):
         if replaced is not None and not failed:
             assert isinstance(request, BrokerRegistrationRequest)
             why = f"{observed.target} registers an earlier process of broker {request.broker_id}"
-            raise Violation("I-7", f"{why} in the place of {replaced}")
+            raise Violation("I-7", f"{why} in place of {replaced}")
 
 
 class OneProcessPerBroker(Checker):
