@@ -96,6 +96,7 @@ class Cluster:
         self.controller = Controller(
             self.image, self.log, SystemClock(), Random(1), settings, bootstrap_records(LATEST_METADATA_VERSION)
         )
+        self.controller.register_metrics()
 
     async def start(self, partitions: int) -> None:
         await self.controller.activate()

@@ -47,15 +47,16 @@ class Connection(asyncio.BufferedProtocol):
         connection = cls(endpoint, settings)
         try:
             async with asyncio.timeout(settings.connect_timeout_ms / 1000):
-                await network.connect(endpoint.host, endpoint.port, lambda: connection)
+                try:
+                    await network.connect(endpoint.host, endpoint.port, lambda: connection)
+                except INVALID_ADDRESS_ERRORS as error:
+                    raise BrokerUnreachable(f"{endpoint} is not a valid address: {error}") from error
                 await connection._negotiate()
         except TimeoutError as error:
-            connection.close("it did not response in time")
+            connection.close("it did not respond in time")
             raise BrokerUnreachable(f"{endpoint} did not respond in {settings.connect_timeout_ms} ms") from error
         except OSError as error:
             raise BrokerUnreachable(f"{endpoint}: {_reason(error)}") from error
-        except INVALID_ADDRESS_ERRORS as error:
-            raise BrokerUnreachable(f"{endpoint} is not a valid address: {error}") from error
         except BaseException:
             connection.close("negotiation failed")
             raise

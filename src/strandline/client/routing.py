@@ -15,7 +15,7 @@ from typing import Self, TypeVar
 from strandline.client.connection import Connection
 from strandline.client.connection_pool import ConnectionPool
 from strandline.client.core.cluster_metadata import ClusterMetadata, TopicMetadata
-from strandline.client.errors import TRANSPORT_ERRORS, BrokerUnreachable, ConnectionLost, RequestTimedOut
+from strandline.client.errors import TRANSPORT_ERRORS, BrokerUnreachable, ConnectionLost
 from strandline.client.settings import Backoff, ClientSettings
 from strandline.model.errors import ErrorCode, KafkaError
 from strandline.model.ids import Endpoint, TopicPartition
@@ -87,9 +87,9 @@ class Router:
             raise BrokerUnreachable(f"broker {broker_id} is not among the live brokers")
         return await self._pool.connection(known.endpoint, lane)
 
-    async def at(self, endpoint: Endpoint) -> Connection:
+    async def connection_to(self, endpoint: Endpoint) -> Connection:
         """A connection to a node that is not a broker, such as a controller; on a lane of its own."""
-        return await self._pool.connection(endpoint, "apart")
+        return await self._pool.connection(endpoint, "controller")
 
     async def any_broker(self) -> Connection:
         """An open connection, else one to the first address that responds; bootstrap addresses come last."""
@@ -285,4 +285,4 @@ class Router:
 def _may_be_retried(result: object) -> bool:
     if not isinstance(result, KafkaError):
         return False
-    return result.code.retriable or isinstance(result, (ConnectionLost, BrokerUnreachable, RequestTimedOut))
+    return result.code.retriable or isinstance(result, TRANSPORT_ERRORS)

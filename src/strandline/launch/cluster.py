@@ -208,9 +208,9 @@ class Cluster:
     def _add_voters(self, nodes: list[NodeState], state: ClusterState, settings: Mapping[str, str]) -> None:
         voters = {}
         for node in nodes:
-            identity = meta_properties_on_disk(metadata_directory(node_properties(node, state.nodes, settings)))
-            if identity is not None and identity.directory_id is not None and node.controller_port is not None:
-                voters[node.id] = NewVoter(identity.directory_id, Endpoint(node.host, node.controller_port))
+            meta = meta_properties_on_disk(metadata_directory(node_properties(node, state.nodes, settings)))
+            if meta is not None and meta.directory_id is not None and node.controller_port is not None:
+                voters[node.id] = NewVoter(meta.directory_id, Endpoint(node.host, node.controller_port))
         if voters:
             add_voters(state.bootstrap or state.nodes[0].controller_endpoint, voters, self._say)
 

@@ -18,7 +18,7 @@ from strandline.handlers.tables import controller_methods
 from strandline.metadata.features import bootstrap_records
 from strandline.metadata.record_versions import CONTROLLERS_SINCE
 from strandline.model.errors import ErrorCode, KafkaError
-from strandline.node.lifecycle import Listeners, Send, wire_features, wire_listeners
+from strandline.node.lifecycle import Listeners, Send, registration_features, registration_listeners
 from strandline.node.node_resources import NodeResources
 from strandline.protocol.apis import ApiKey
 from strandline.protocol.messages.brokers import ControllerRegistrationRequest, ControllerRegistrationResponse
@@ -85,8 +85,8 @@ class ControllerRole(QuorumListener):
         request = ControllerRegistrationRequest(
             controller_id=self._node.node_id,
             incarnation_id=self._node.incarnation_id,
-            listeners=wire_listeners(listeners),
-            features=wire_features(),
+            listeners=registration_listeners(listeners),
+            features=registration_features(),
         )
         while True:
             try:

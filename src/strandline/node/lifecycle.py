@@ -120,8 +120,8 @@ class BrokerLifecycle:
             broker_id=mine.broker_id,
             cluster_id=mine.cluster_id,
             incarnation_id=mine.incarnation_id,
-            listeners=wire_listeners(mine.listeners),
-            features=wire_features(),
+            listeners=registration_listeners(mine.listeners),
+            features=registration_features(),
             rack=mine.rack,
             log_dirs=sorted(mine.directories),
             previous_broker_epoch=mine.previous_broker_epoch,
@@ -252,14 +252,14 @@ def _hint(error: KafkaError) -> str:
     return "See the controller's log"
 
 
-def wire_listeners(listeners: Listeners) -> list[Listener]:
+def registration_listeners(listeners: Listeners) -> list[Listener]:
     return [
         Listener(name=name, host=address.host, port=address.port, security_protocol=SECURITY_PROTOCOLS[protocol])
         for name, address, protocol in listeners
     ]
 
 
-def wire_features() -> list[Feature]:
+def registration_features() -> list[Feature]:
     return [
         Feature(name=name, min_supported_version=low, max_supported_version=high)
         for name, (low, high) in SUPPORTED_FEATURES.items()

@@ -76,7 +76,7 @@ class QuorumAdmin:
         listeners = described.listeners.get(described.leader_id)
         if not listeners:
             return {}
-        response = await _describe_controllers(await self._router.at(listeners[0][1]))
+        response = await _describe_controllers(await self._router.connection_to(listeners[0][1]))
         return {each.broker_id: Endpoint(each.host, each.port) for each in response.brokers}
 
     async def add(self, voter_id: int, directory_id: Uuid, listeners: list[tuple[str, Endpoint]]) -> None:
@@ -132,7 +132,7 @@ class QuorumAdmin:
         active = [each for each in response.brokers if each.broker_id == response.controller_id]
         if not active:
             raise KafkaError(ErrorCode.NOT_CONTROLLER, "the controllers have not elected a leader")
-        return await self._router.at(Endpoint(active[0].host, active[0].port))
+        return await self._router.connection_to(Endpoint(active[0].host, active[0].port))
 
 
 async def _describe_controllers(connection: Connection) -> DescribeClusterResponse:
