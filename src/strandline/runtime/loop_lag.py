@@ -4,12 +4,11 @@ uvloop has no hook around its callbacks, and wrapping all of them would cost mor
 measurements:
 
 - the callbacks in which nearly all work of a node starts (bytes received, request queue moved, socket drained) are
-timed by
-  their owners: `begin = lag.begin()`, then `lag.end(begin)`. That is exact, and costs two clock reads per wake-up,
-  however many requests it brings;
+  timed by their owners: `begin = lag.begin()`, then `lag.end(begin)`. That is exact, and costs two clock reads per
+  wake-up, however many requests it brings;
 - a timer fires every 50 ms and records its delay. It detects everything else (a coroutine resumed after a wait, a
-garbage
-  collection, a stolen CPU) that outlasts its due time: a stall of a few milliseconds sometimes, one above 50 ms always.
+  garbage collection, a stolen CPU) that outlasts its due time: a stall of a few milliseconds sometimes, one above 50 ms
+  always.
 
 Both feed one window, in microseconds, and ignore steps below a millisecond, which delay no request and would make every
 small request pay. Under virtual time the timer is never late.
