@@ -18,7 +18,7 @@ from typing import Self
 
 from strandline.client.admin.offsets import list_offsets
 from strandline.client.core.cluster_metadata import BrokerMetadata
-from strandline.client.core.fetch_session import FetchSession, PartitionKey
+from strandline.client.core.fetch_session import FetchSessionHandler, SessionKey
 from strandline.client.core.fetched_records import FetchedPartition, FetchPosition, read_fetched_records
 from strandline.client.errors import error_of
 from strandline.client.routing import WRONG_LEADER, Router
@@ -50,7 +50,7 @@ class Fetcher:
         self._router = router
         self._settings = settings or FetcherSettings()
         self._positions: dict[TopicPartition, FetchPosition] = {}
-        self._sessions: dict[int, FetchSession] = {}
+        self._sessions: dict[int, FetchSessionHandler] = {}
         self._busy: dict[int, None] = {}
         self._ready: deque[FetchedPartition] = deque()
         self._tasks = TaskGroup()
@@ -172,7 +172,7 @@ class Fetcher:
             position.not_before_ms = self._router.now_ms() + pause_ms
 
     async def _fetch(self, leader: int, partitions: list[TopicPartition]) -> None:
-        session = self._sessions.setdefault(leader, FetchSession(enabled=self._settings.use_sessions))
+        session = self._sessions.setdefault(leader, FetchSessionHandler(enabled=self._settings.use_sessions))
         requested = {each: self._positions[each].offset for each in partitions if each in self._positions}
         try:
             response = await self._send(leader, session, self._wanted(partitions))
@@ -191,7 +191,7 @@ class Fetcher:
             self._busy.pop(leader, None)
             self._arrived.set()
 
-    def _wanted(self, partitions: list[TopicPartition]) -> dict[PartitionKey, FetchPartition]:
+    def _wanted(self, partitions: list[TopicPartition]) -> dict[SessionKey, FetchPartition]:
         metadata = self._router.metadata
         wanted = {}
         for partition in partitions:
@@ -207,7 +207,7 @@ class Fetcher:
         return wanted
 
     async def _send(
-        self, leader: int, session: FetchSession, wanted: dict[PartitionKey, FetchPartition]
+        self, leader: int, session: FetchSessionHandler, wanted: dict[SessionKey, FetchPartition]
     ) -> FetchResponse:
         connection = await self._router.broker(leader, LANE)
         by_id = all(topic_id != ZERO_UUID for topic_id, _, _ in wanted)

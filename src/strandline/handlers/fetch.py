@@ -275,7 +275,7 @@ def _failed(broker: BrokerContext, reader: Reader, requested: RequestedPartition
         records=b"",
     )
     if code in _LEADER_HINT_ERRORS and reader.version >= 16:
-        info = broker.partitions.info(broker.view, requested.topic, requested.topic_id, requested.partition)
+        info = broker.partitions.committed_info(requested.topic, requested.topic_id, requested.partition)
         if info is not None:
             data.current_leader = LeaderIdAndEpoch(leader_id=info.leader, leader_epoch=info.leader_epoch)
     return data

@@ -280,7 +280,7 @@ def _add_leader_hints(broker: BrokerContext, call: Call, response: ProduceRespon
         for partition in topic.partition_responses:
             if partition.error_code != ErrorCode.NOT_LEADER_OR_FOLLOWER:
                 continue
-            info = broker.partitions.info(broker.view, topic.name, topic.topic_id, partition.index)
+            info = broker.partitions.committed_info(topic.name, topic.topic_id, partition.index)
             if info is not None:
                 partition.current_leader = LeaderIdAndEpoch(leader_id=info.leader, leader_epoch=info.leader_epoch)
                 moved.append(info.leader)

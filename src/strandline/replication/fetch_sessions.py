@@ -31,7 +31,7 @@ _EVICTABLE_AFTER_MS = 120_000
 _MAX_PARTITIONS = 300_000
 
 # A topic is named by its id since version 13 and by its name before; the other one is empty.
-PartitionKey = tuple[Uuid, str, int]
+SessionKey = tuple[Uuid, str, int]
 
 
 class RequestedPartition(msgspec.Struct):
@@ -50,11 +50,11 @@ class RequestedPartition(msgspec.Struct):
     sent_log_start_offset: int = -1
 
     @property
-    def key(self) -> PartitionKey:
+    def key(self) -> SessionKey:
         return self.topic_id, self.topic, self.partition
 
 
-RequestedPartitions = OrderedDict[PartitionKey, RequestedPartition]
+RequestedPartitions = OrderedDict[SessionKey, RequestedPartition]
 
 
 def requested_partitions(request: FetchRequest) -> RequestedPartitions:
@@ -82,14 +82,14 @@ class FetchSession(msgspec.Struct):
     next_epoch: int
     created_ms: int
     used_ms: int
-    with_news: dict[PartitionKey, None] = msgspec.field(default_factory=dict)
+    with_news: dict[SessionKey, None] = msgspec.field(default_factory=dict)
     """Of a follower's session: the partitions that a fetch has to look at. The others are skipped."""
     replica_epoch: int | None = None
     """The follower's broker epoch in which the skipped partitions were found to be fully caught up."""
     urgent_news: Watermark = msgspec.field(default_factory=Watermark)
     """Counts the news that a waiting fetch is answered with at once."""
 
-    def update(self, changed: RequestedPartitions, forgotten: Iterable[PartitionKey]) -> None:
+    def update(self, changed: RequestedPartitions, forgotten: Iterable[SessionKey]) -> None:
         for key in forgotten:
             self.partitions.pop(key, None)
             self.with_news.pop(key, None)
@@ -137,7 +137,7 @@ class FetchSession(msgspec.Struct):
         if sent and requested.sent_log_start_offset == data.log_start_offset:
             self.with_news.pop(requested.key, None)
 
-    def on_news(self, key: PartitionKey, *, urgent: bool) -> None:
+    def on_news(self, key: SessionKey, *, urgent: bool) -> None:
         """The leader has something to send for this partition, or expects something from the next fetch of it."""
         if key in self.partitions:
             self.with_news[key] = None

@@ -15,7 +15,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from strandline.client.core.fetch_session import FetchSession
+from strandline.client.core.fetch_session import FetchSessionHandler
 from strandline.client.peers import Peers
 from strandline.log.partition_log import PartitionLog
 from strandline.log.segment import Segment
@@ -97,7 +97,7 @@ class Fetcher:
     def __init__(self, leader_id: int, context: FetcherContext) -> None:
         self._leader_id = leader_id
         self._context = context
-        self._session = FetchSession()
+        self._session = FetchSessionHandler()
         self._followed: dict[PartitionKey, FollowedPartition] = {}
         # Partitions that may have to be fetched differently from what the session says.
         self._changed: dict[PartitionKey, None] = {}

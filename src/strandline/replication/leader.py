@@ -34,7 +34,7 @@ from strandline.log.partition_log import PartitionLog
 from strandline.metadata.values import PartitionInfo
 from strandline.model.errors import ErrorCode, KafkaError
 from strandline.protocol.messages.fetch import EpochEndOffset
-from strandline.replication.fetch_sessions import FetchSession, PartitionKey, RequestedPartition
+from strandline.replication.fetch_sessions import FetchSession, RequestedPartition, SessionKey
 from strandline.runtime.watermark import Watermark
 
 UNKNOWN = -1
@@ -122,7 +122,7 @@ class RemoteReplica:
         # Outside the ISR, caught up and allowed to join: the high watermark counts it already.
         self.joining = False
         self.session: FetchSession | None = None
-        self.session_key: PartitionKey | None = None
+        self.session_key: SessionKey | None = None
         self._fetched_ms = 0
         self._leader_end_at_fetch = UNKNOWN
 

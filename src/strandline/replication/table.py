@@ -13,7 +13,6 @@ from strandline.log.partition_log import PartitionLog
 from strandline.log.settings import LogSettings
 from strandline.metadata.image import Image
 from strandline.metadata.values import PartitionInfo
-from strandline.metadata.views import View
 from strandline.model.errors import ErrorCode, KafkaError
 from strandline.model.ids import Endpoint, TopicPartition, Uuid
 from strandline.replication.flusher import Flusher
@@ -164,7 +163,8 @@ class PartitionTable:
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{known.name}-{index} is not on this broker")
         return self._host(known.name, known.id, index, info)
 
-    @staticmethod
-    def info(view: View, topic: str, topic_id: Uuid, partition: int) -> PartitionInfo | None:
+    def committed_info(self, topic: str, topic_id: Uuid, partition: int) -> PartitionInfo | None:
+        """Of any partition of the cluster, also one that this broker does not host."""
+        view = self._image.committed
         known = view.topic(topic) if topic else view.topic_by_id(topic_id)
         return view.partition(known.id, partition) if known is not None else None

@@ -16,29 +16,29 @@ from strandline.model.ids import Uuid
 from strandline.protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, ForgottenTopic
 
 # Topic id, topic name and partition index. Fetch names topics by id since version 13 and by name before.
-PartitionKey = tuple[Uuid, str, int]
+SessionKey = tuple[Uuid, str, int]
 
 SESSIONLESS_EPOCH = -1
 _INITIAL_EPOCH = 0
 _LAST_EPOCH = 2**31 - 1
 
 
-class FetchSession:
+class FetchSessionHandler:
     __slots__ = ("_enabled", "_epoch", "_forgotten", "_id", "_unsent", "wanted")
 
     def __init__(self, *, enabled: bool = True) -> None:
         self._enabled = enabled
-        self.wanted: dict[PartitionKey, FetchPartition] = {}
+        self.wanted: dict[SessionKey, FetchPartition] = {}
         self.reset()
 
     def reset(self) -> None:
         self._id = 0
         self._epoch = _INITIAL_EPOCH if self._enabled else SESSIONLESS_EPOCH
         # Partitions that the broker does not know yet as they are wanted now, or does not know to be unwanted.
-        self._unsent: dict[PartitionKey, None] = dict.fromkeys(self.wanted)
-        self._forgotten: dict[PartitionKey, None] = {}
+        self._unsent: dict[SessionKey, None] = dict.fromkeys(self.wanted)
+        self._forgotten: dict[SessionKey, None] = {}
 
-    def want(self, key: PartitionKey, partition: FetchPartition | None) -> None:
+    def want(self, key: SessionKey, partition: FetchPartition | None) -> None:
         """From now on this is fetched of the partition; None: nothing."""
         if partition == self.wanted.get(key):
             return
@@ -51,7 +51,7 @@ class FetchSession:
             self._unsent.pop(key, None)
             self._forgotten[key] = None
 
-    def want_only(self, wanted: Mapping[PartitionKey, FetchPartition]) -> None:
+    def want_only(self, wanted: Mapping[SessionKey, FetchPartition]) -> None:
         """From now on these partitions are fetched and no others."""
         for key in [known for known in self.wanted if known not in wanted]:
             self.want(key, None)
@@ -76,7 +76,7 @@ class FetchSession:
             self._epoch = 1 if self._epoch == _LAST_EPOCH else self._epoch + 1
 
 
-def _fetch_topics(wanted: Mapping[PartitionKey, FetchPartition]) -> list[FetchTopic]:
+def _fetch_topics(wanted: Mapping[SessionKey, FetchPartition]) -> list[FetchTopic]:
     topics: dict[tuple[Uuid, str], FetchTopic] = {}
     for (topic_id, name, _), partition in wanted.items():
         topic = topics.get((topic_id, name))
@@ -86,7 +86,7 @@ def _fetch_topics(wanted: Mapping[PartitionKey, FetchPartition]) -> list[FetchTo
     return list(topics.values())
 
 
-def _forgotten_topics(keys: Iterable[PartitionKey]) -> list[ForgottenTopic]:
+def _forgotten_topics(keys: Iterable[SessionKey]) -> list[ForgottenTopic]:
     topics: dict[tuple[Uuid, str], ForgottenTopic] = {}
     for topic_id, name, index in keys:
         topic = topics.setdefault((topic_id, name), ForgottenTopic(topic=name, topic_id=topic_id))

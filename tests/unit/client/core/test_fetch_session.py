@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from strandline.client.core.fetch_session import FetchSession, PartitionKey
+from strandline.client.core.fetch_session import FetchSessionHandler, SessionKey
 from strandline.model.errors import ErrorCode
 from strandline.model.ids import Uuid
 from strandline.protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse
@@ -15,7 +15,7 @@ def at(offset: int, partition: int = 0) -> FetchPartition:
     return FetchPartition(partition=partition, fetch_offset=offset)
 
 
-def next_request(session: FetchSession, wanted: dict[PartitionKey, FetchPartition] | None = None) -> FetchRequest:
+def next_request(session: FetchSessionHandler, wanted: dict[SessionKey, FetchPartition] | None = None) -> FetchRequest:
     if wanted is not None:
         session.want_only(wanted)
     request = FetchRequest()
@@ -23,23 +23,23 @@ def next_request(session: FetchSession, wanted: dict[PartitionKey, FetchPartitio
     return request
 
 
-def sent(request: FetchRequest) -> list[PartitionKey]:
+def sent(request: FetchRequest) -> list[SessionKey]:
     return [(topic.topic_id, topic.topic, each.partition) for topic in request.topics for each in topic.partitions]
 
 
-def forgotten(request: FetchRequest) -> list[PartitionKey]:
+def forgotten(request: FetchRequest) -> list[SessionKey]:
     return [(topic.topic_id, topic.topic, each) for topic in request.forgotten_topics_data for each in topic.partitions]
 
 
-def established() -> FetchSession:
-    session = FetchSession()
+def established() -> FetchSessionHandler:
+    session = FetchSessionHandler()
     next_request(session, {A: at(0), B: at(0, 1)})
     session.on_response(FetchResponse(session_id=77))
     return session
 
 
 def test_the_first_request_names_every_partition() -> None:
-    request = next_request(FetchSession(), {A: at(0), B: at(5, 1)})
+    request = next_request(FetchSessionHandler(), {A: at(0), B: at(5, 1)})
     assert (request.session_id, request.session_epoch, sent(request), forgotten(request)) == (0, 0, [A, B], [])
 
 
@@ -60,7 +60,7 @@ def test_a_recreated_topic_is_forgotten_under_its_old_id_and_fetched_under_its_n
 
 
 def test_without_a_granted_session_every_request_names_every_partition() -> None:
-    session = FetchSession()
+    session = FetchSessionHandler()
     for _ in range(2):
         request = next_request(session, {A: at(0)})
         assert (request.session_id, request.session_epoch, sent(request)) == (0, 0, [A])
@@ -87,7 +87,7 @@ def test_session_epochs_wrap_around_to_one() -> None:
 
 
 def test_a_client_without_sessions_names_every_partition_in_every_request() -> None:
-    session = FetchSession(enabled=False)
+    session = FetchSessionHandler(enabled=False)
     for _ in range(2):
         request = next_request(session, {A: at(0)})
         assert (request.session_epoch, sent(request)) == (-1, [A])
@@ -95,7 +95,7 @@ def test_a_client_without_sessions_names_every_partition_in_every_request() -> N
 
 
 def test_a_partition_dropped_while_the_first_request_is_in_flight_is_forgotten_with_the_next() -> None:
-    session = FetchSession()
+    session = FetchSessionHandler()
     next_request(session, {A: at(0), B: at(0, 1)})
     session.want(B, None)
     session.on_response(FetchResponse(session_id=9))
