@@ -71,7 +71,7 @@ def test_a_node_whose_id_is_that_of_the_leader_is_told_so(lasting: Cluster, tmp_
     how = ["--no-initial-controllers"] if roles == "controller" else []
     assert stranger.format(lasting.state.cluster_id, *how).returncode == 0
     with stranger.running():
-        assert "give this one an id of its own" in stranger.says(f"node {taken} leads epoch")
+        assert "change the node.id of this node" in stranger.says(f"names node {taken} as the leader")
 
 
 def test_a_controller_that_is_no_voter_follows_and_says_who_votes(lasting: Cluster, tmp_path: Path) -> None:

@@ -67,9 +67,9 @@ def open_log(
     """Blocking. The log, the usable snapshots (oldest first), and the content of the latest."""
     make_durable_directory(disk, path)
     state = read_quorum_state(disk, path)
-    whole = intact_prefix(disk, path)
-    snapshots, damaged, latest = _usable_snapshots(disk, path, whole)
-    refuse_lost_metadata(disk, path, snapshots[-1] if snapshots else None, whole)
+    intact = intact_prefix(disk, path)
+    snapshots, damaged, latest = _usable_snapshots(disk, path, intact)
+    refuse_lost_metadata(disk, path, snapshots[-1] if snapshots else None, intact)
     for snapshot in damaged:
         disk.rename(f"{path}/{snapshot.file_name}", f"{path}/{snapshot.file_name}{_DAMAGED_SUFFIX}")
     remove_unfinished_snapshots(disk, path)
@@ -132,7 +132,7 @@ def _sync_log(disk: Disk, path: str, log: PartitionLog) -> None:
 
 
 def _usable_snapshots(
-    disk: Disk, path: str, whole: IntactPrefix
+    disk: Disk, path: str, intact: IntactPrefix
 ) -> tuple[list[SnapshotId], list[SnapshotId], Snapshot | None]:
     """(usable, damaged, the content of the latest usable one)."""
     snapshots = [snapshot for snapshot in list_snapshots(disk, path) if not snapshot.is_bootstrap]
@@ -144,7 +144,7 @@ def _usable_snapshots(
             newest = snapshots.pop()
             damaged.append(newest)
             reaches_back_to = snapshots[-1].end_offset if snapshots else 0
-            if whole.end_offset < newest.end_offset or _start_offset(disk, path) > reaches_back_to:
+            if intact.end_offset < newest.end_offset or _start_offset(disk, path) > reaches_back_to:
                 raise MetadataDamaged(
                     f"{damage}, and the log and older snapshots do not have everything that was in it",
                     "Nothing was changed. Restore the file from a backup or from a copy and restart; or remove this "
@@ -200,25 +200,25 @@ def _diverges(log: PartitionLog, latest: SnapshotId) -> bool:
     return log.log_start_offset <= last and log.epochs.epoch_for(last) != latest.epoch
 
 
-def refuse_lost_metadata(disk: Disk, path: str, latest: SnapshotId | None, whole: IntactPrefix) -> None:
+def refuse_lost_metadata(disk: Disk, path: str, latest: SnapshotId | None, intact: IntactPrefix) -> None:
     """Blocking. Raises MetadataDamaged when committed metadata is missing from log and snapshots together."""
     in_snapshot = 0 if latest is None else latest.end_offset
-    end_offset = max(whole.end_offset, in_snapshot)
+    end_offset = max(intact.end_offset, in_snapshot)
     recorded = read_committed_offset(disk, path)
-    known, source = _known_committed(disk, path, recorded, whole)
+    known, source = _known_committed(disk, path, recorded, intact)
     if end_offset < known:
         raise MetadataDamaged(
-            f"{_where(path, whole)}, but metadata up to offset {known} was committed, as {source} says: "
+            f"{_where(path, intact)}, but metadata up to offset {known} was committed, as {source} says: "
             f"everything from offset {end_offset} on would be lost"
         )
-    if whole.damage is None or _is_of_last_writer(recorded, disk, path):
+    if intact.damage is None or _is_of_last_writer(recorded, disk, path):
         return
-    later = _later_metadata(disk, whole, end_offset)
+    later = _later_metadata(disk, intact, end_offset)
     if later is not None:
-        raise MetadataDamaged(f"{_where(path, whole)}, but {later}: this is not a torn tail")
+        raise MetadataDamaged(f"{_where(path, intact)}, but {later}: this is not a torn tail")
 
 
-def _known_committed(disk: Disk, path: str, recorded: CommittedOffset | None, whole: IntactPrefix) -> tuple[int, str]:
+def _known_committed(disk: Disk, path: str, recorded: CommittedOffset | None, intact: IntactPrefix) -> tuple[int, str]:
     """The offset below which everything was committed, and the file that says so."""
     known, source = (0, "") if recorded is None else (recorded.offset, f"{path}/{COMMITTED_OFFSET}")
     epochs_path = f"{path}/{names.EPOCH_CHECKPOINT}"
@@ -229,7 +229,7 @@ def _known_committed(disk: Disk, path: str, recorded: CommittedOffset | None, wh
         return known, source
     if epochs:
         # Kafka may write an epoch before its first record is on disk, but not before the segment file exists.
-        start_offset = epochs[-1][1] + (whole.file is None)
+        start_offset = epochs[-1][1] + (intact.file is None)
         if start_offset > known:
             return start_offset, epochs_path
     return known, source
@@ -240,17 +240,17 @@ def _is_of_last_writer(recorded: CommittedOffset | None, disk: Disk, path: str) 
     return recorded is not None and recorded.epoch >= read_quorum_state(disk, path).epoch
 
 
-def _later_metadata(disk: Disk, whole: IntactPrefix, end_offset: int) -> str | None:
-    if whole.later_files:
-        return f"{whole.later_files[0]} holds later metadata"
-    assert whole.file is not None, "damage is in a file"
-    offset = intact_batch_after(disk, whole.file, whole.position, end_offset)
+def _later_metadata(disk: Disk, intact: IntactPrefix, end_offset: int) -> str | None:
+    if intact.later_files:
+        return f"{intact.later_files[0]} holds later metadata"
+    assert intact.file is not None, "damage is in a file"
+    offset = intact_batch_after(disk, intact.file, intact.position, end_offset)
     return None if offset is None else f"intact metadata follows it, at offset {offset}"
 
 
-def _where(path: str, whole: IntactPrefix) -> str:
-    if whole.file is None:
+def _where(path: str, intact: IntactPrefix) -> str:
+    if intact.file is None:
         return f"{path} has no .log file"
-    if whole.damage is None:
-        return f"{whole.file} ends at byte {whole.position}, at offset {whole.end_offset}"
-    return f"{whole.file} is damaged at byte {whole.position}, at offset {whole.end_offset} ({whole.damage})"
+    if intact.damage is None:
+        return f"{intact.file} ends at byte {intact.position}, at offset {intact.end_offset}"
+    return f"{intact.file} is damaged at byte {intact.position}, at offset {intact.end_offset} ({intact.damage})"

@@ -22,8 +22,8 @@ def describe_quorum(
     raft: RaftState, request: DescribeQuorumRequest, version: int, now_ms: int, wall_ms: int
 ) -> DescribeQuorumResponse:
     """Directory ids and endpoints are in the response from version 2 on."""
-    asked = [(topic.topic_name, [p.partition_index for p in topic.partitions]) for topic in request.topics]
-    if asked != [(METADATA_TOPIC, [0])]:
+    requested = [(topic.topic_name, [p.partition_index for p in topic.partitions]) for topic in request.topics]
+    if requested != [(METADATA_TOPIC, [0])]:
         return _rejection(request, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     role = raft.role
     if not isinstance(role, Leader):

@@ -93,17 +93,17 @@ def on_vote(raft: RaftState, token: object, request: VoteRequest, now_ms: int) -
     if request.cluster_id not in (None, raft.cluster_id):
         raft.reply(token, VoteResponse(error_code=ErrorCode.INCONSISTENT_CLUSTER_ID))
         return
-    asked = vote_partition(request)
-    if asked is None:
+    requested = vote_partition(request)
+    if requested is None:
         raft.reply(token, VoteResponse(error_code=ErrorCode.INVALID_REQUEST))
         return
-    error = _vote_error(raft, request, asked, now_ms)
-    granted = error is ErrorCode.NONE and _grants(raft, asked)
-    if asked.pre_vote and not granted and isinstance(raft.role, Prospective):
-        # The sender's log is behind this one, and it no longer follows a leader: it would now grant our pre-vote.
-        raft.role.tally.retry(asked.replica_id)
-    if granted and not asked.pre_vote and raft.vote is None:
-        vote = ReplicaKey(asked.replica_id, asked.replica_directory_id)
+    error = _vote_error(raft, request, requested, now_ms)
+    granted = error is ErrorCode.NONE and _grants(raft, requested)
+    if requested.pre_vote and not granted and isinstance(raft.role, Prospective):
+        # The sender's log is behind this log, and it no longer follows a leader: it would now grant our pre-vote.
+        raft.role.tally.retry(requested.replica_id)
+    if granted and not requested.pre_vote and raft.vote is None:
+        vote = ReplicaKey(requested.replica_id, requested.replica_directory_id)
         raft.become_unattached(raft.epoch, now_ms, vote=vote)
     raft.reply(token, vote_response(raft.known_leader, error, granted=granted))
 
@@ -163,35 +163,35 @@ def _request_votes(raft: RaftState, role: Prospective | Candidate, now_ms: int) 
         raft.send(voter_id, endpoint, request, now_ms)
 
 
-def _vote_error(raft: RaftState, request: VoteRequest, asked: VoteRequestPartitionData, now_ms: int) -> ErrorCode:
+def _vote_error(raft: RaftState, request: VoteRequest, requested: VoteRequestPartitionData, now_ms: int) -> ErrorCode:
     """Why the request is rejected, or NONE. Its epoch is observed."""
-    newest_possible = asked.replica_epoch if asked.pre_vote else asked.replica_epoch - 1
-    is_possible = asked.last_offset >= 0 and 0 <= asked.last_offset_epoch <= newest_possible
-    if not is_possible or asked.replica_epoch > LAST_EPOCH:
+    newest_possible = requested.replica_epoch if requested.pre_vote else requested.replica_epoch - 1
+    is_possible = requested.last_offset >= 0 and 0 <= requested.last_offset_epoch <= newest_possible
+    if not is_possible or requested.replica_epoch > LAST_EPOCH:
         return ErrorCode.INVALID_REQUEST
-    if asked.replica_epoch < raft.epoch:
+    if requested.replica_epoch < raft.epoch:
         return ErrorCode.FENCED_LEADER_EPOCH
-    observe_leader(raft, KnownLeader(asked.replica_epoch, NO_NODE, None), now_ms)
-    addressee = ReplicaKey(request.voter_id, asked.voter_directory_id)
+    observe_leader(raft, KnownLeader(requested.replica_epoch, NO_NODE, None), now_ms)
+    addressee = ReplicaKey(request.voter_id, requested.voter_directory_id)
     if request.voter_id != NO_NODE and not raft.me.key.matches(addressee):
         return ErrorCode.INVALID_VOTER_KEY
     return ErrorCode.NONE
 
 
-def _grants(raft: RaftState, asked: VoteRequestPartitionData) -> bool:
-    has_enough = (asked.last_offset_epoch, asked.last_offset) >= (raft.log.last_epoch, raft.log.end_offset)
+def _grants(raft: RaftState, requested: VoteRequestPartitionData) -> bool:
+    has_enough = (requested.last_offset_epoch, requested.last_offset) >= (raft.log.last_epoch, raft.log.end_offset)
     match raft.role:
-        case Unattached() | Prospective() if asked.pre_vote:
+        case Unattached() | Prospective() if requested.pre_vote:
             return has_enough
         case Unattached() | Prospective() if raft.vote is not None:
-            return ReplicaKey(asked.replica_id, asked.replica_directory_id).matches(raft.vote)
+            return ReplicaKey(requested.replica_id, requested.replica_directory_id).matches(raft.vote)
         case Unattached() | Prospective():
             return has_enough and raft.quorum.leader_id == NO_NODE
         case Follower() as role:
             # A follower in contact with its leader protects it from needless elections.
             needs_leader = not role.has_fetched or role.leader_has_failed or role.leader_has_resigned
-            return has_enough and asked.pre_vote and needs_leader
+            return has_enough and requested.pre_vote and needs_leader
         case Candidate():
-            return has_enough and asked.pre_vote
+            return has_enough and requested.pre_vote
         case _:
             return False

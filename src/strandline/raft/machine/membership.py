@@ -315,7 +315,7 @@ def _log_not_a_voter(raft: RaftState) -> None:
         return
     logger.warning(
         "this controller follows without a vote: voter %d is another node, with the directory %s, not %s. Give this "
-        "node a node.id of its own; or, if it replaces a failed node, remove that voter and add this one",
+        "node a node.id of its own; or, if it replaces a failed node, remove that voter and add this node",
         raft.me.id,
         namesake.directory_id,
         raft.me.directory_id,

@@ -32,7 +32,7 @@ def observe_leader(raft: RaftState, named: KnownLeader, now_ms: int, *, from_lea
         if named.id == raft.me.id:
             logger.warning(
                 "the quorum names node %d as the leader of epoch %d, but that is this node's own id: it waits for the "
-                "next epoch. If another node has the same node.id, give this one an id of its own",
+                "next epoch. If another node has the same node.id, change the node.id of this node",
                 named.id,
                 named.epoch,
             )

@@ -173,7 +173,7 @@ class RaftState:
             self.emit(Commit(high_watermark))
 
     def election_timeout(self, now_ms: int) -> int:
-        """Drawn anew for each election, so that one voter usually starts before the others."""
+        """Drawn again for each election, so that one voter usually starts before the others."""
         timeout_ms = self.settings.election_timeout_ms
         return now_ms + timeout_ms + self.random.randrange(timeout_ms)
 

@@ -69,22 +69,22 @@ def on_fetch(raft: RaftState, token: object, request: FetchRequest, now_ms: int)
     if request.cluster_id not in (None, raft.cluster_id):
         raft.reply(token, FetchResponse(error_code=ErrorCode.INCONSISTENT_CLUSTER_ID))
         return
-    asked = fetch_partition(request)
-    if asked is None:
+    requested = fetch_partition(request)
+    if requested is None:
         raft.reply(token, FetchResponse(error_code=ErrorCode.INVALID_REQUEST))
         return
-    error = _invalidity(request, asked) or raft.leader_request_error(asked.current_leader_epoch)
+    error = _invalidity(request, requested) or raft.leader_request_error(requested.current_leader_epoch)
     if error is not ErrorCode.NONE or not isinstance(raft.role, Leader):
         raft.reply(token, _response(raft, error))
         return
     max_bytes = min(request.max_bytes, raft.settings.fetch_max_bytes)
     fetch = ParkedFetch(
         token,
-        fetcher(request, asked),
-        asked.fetch_offset,
-        asked.last_fetched_epoch,
-        asked.high_watermark,
-        min(max_bytes, asked.partition_max_bytes) if asked.partition_max_bytes > 0 else max_bytes,
+        fetcher(request, requested),
+        requested.fetch_offset,
+        requested.last_fetched_epoch,
+        requested.high_watermark,
+        min(max_bytes, requested.partition_max_bytes) if requested.partition_max_bytes > 0 else max_bytes,
         now_ms + request.max_wait_ms,
     )
     differs = divergence(raft.log, fetch.offset, fetch.last_fetched_epoch)
@@ -116,7 +116,7 @@ def complete_parked_fetches(raft: RaftState, role: Leader, now_ms: int) -> None:
 
 
 def divergence(log: ReplicaLog, offset: int, epoch: int) -> EpochEndOffset | SnapshotId | None:
-    """None when a log that ends at `offset` with a record of `epoch` is a prefix of this one.
+    """None when a log that ends at `offset` with a record of `epoch` is a prefix of this log.
 
     Otherwise the largest epoch that both may share, and its end in this log; or, where this log starts later, the
     snapshot to start from.
@@ -125,8 +125,8 @@ def divergence(log: ReplicaLog, offset: int, epoch: int) -> EpochEndOffset | Sna
     if offset == 0:
         return latest
     if latest is not None and earliest is not None:
-        begins_differently = offset == log.start_offset == earliest.end_offset and epoch != earliest.epoch
-        if offset < log.start_offset or begins_differently or epoch < earliest.epoch:
+        starts_differently = offset == log.start_offset == earliest.end_offset and epoch != earliest.epoch
+        if offset < log.start_offset or starts_differently or epoch < earliest.epoch:
             return latest
     own_epoch, own_end = log.end_offset_for_epoch(epoch)
     if own_epoch != epoch or own_end < offset:
@@ -213,10 +213,13 @@ def on_fetch_response(raft: RaftState, send: Send, response: FetchResponse, now_
             on_leader_failed(raft, role, now_ms)
         return role is not role_before
     assert isinstance(send.request, FetchRequest)
-    asked = fetch_partition(send.request)
-    if asked is None or (asked.fetch_offset, asked.last_fetched_epoch) != (raft.log.end_offset, raft.log.last_epoch):
+    requested = fetch_partition(send.request)
+    if requested is None or (requested.fetch_offset, requested.last_fetched_epoch) != (
+        raft.log.end_offset,
+        raft.log.last_epoch,
+    ):
         return True
-    return _apply_response(raft, role, asked.fetch_offset, fetched, now_ms)
+    return _apply_response(raft, role, requested.fetch_offset, fetched, now_ms)
 
 
 def on_fetch_failed(raft: RaftState, send: Send, refused: bool, now_ms: int) -> None:
@@ -227,11 +230,11 @@ def on_fetch_failed(raft: RaftState, send: Send, refused: bool, now_ms: int) -> 
         on_leader_failed(raft, raft.role, now_ms)
 
 
-def _invalidity(request: FetchRequest, asked: FetchPartition) -> ErrorCode:
+def _invalidity(request: FetchRequest, requested: FetchPartition) -> ErrorCode:
     is_valid = (
         request.max_wait_ms >= 0
-        and asked.fetch_offset >= 0
-        and 0 <= asked.last_fetched_epoch <= asked.current_leader_epoch
+        and requested.fetch_offset >= 0
+        and 0 <= requested.last_fetched_epoch <= requested.current_leader_epoch
     )
     return ErrorCode.NONE if is_valid else ErrorCode.INVALID_REQUEST
 

@@ -35,28 +35,28 @@ def on_fetch_snapshot(raft: RaftState, token: object, request: FetchSnapshotRequ
     if request.cluster_id not in (None, raft.cluster_id):
         raft.reply(token, FetchSnapshotResponse(error_code=ErrorCode.INCONSISTENT_CLUSTER_ID))
         return
-    asked = snapshot_partition(request)
-    if asked is None:
+    requested = snapshot_partition(request)
+    if requested is None:
         raft.reply(token, FetchSnapshotResponse(error_code=ErrorCode.INVALID_REQUEST))
         return
-    snapshot_id = SnapshotId(asked.snapshot_id.end_offset, asked.snapshot_id.epoch)
-    error, size = raft.leader_request_error(asked.current_leader_epoch), 0
+    snapshot_id = SnapshotId(requested.snapshot_id.end_offset, requested.snapshot_id.epoch)
+    error, size = raft.leader_request_error(requested.current_leader_epoch), 0
     if error is ErrorCode.NONE:
         found = raft.log.snapshot_size(snapshot_id)
         size = found or 0
         if found is None:
             error = ErrorCode.SNAPSHOT_NOT_FOUND
-        elif not 0 <= asked.position < size:
+        elif not 0 <= requested.position < size:
             error = ErrorCode.POSITION_OUT_OF_RANGE
-    response = fetch_snapshot_response(raft.known_leader, error, snapshot_id, position=asked.position, size=size)
+    response = fetch_snapshot_response(raft.known_leader, error, snapshot_id, position=requested.position, size=size)
     if error is not ErrorCode.NONE:
         raft.reply(token, response)
         return
-    voter = raft.voters.voter_with_key(ReplicaKey(request.replica_id, asked.replica_directory_id))
+    voter = raft.voters.voter_with_key(ReplicaKey(request.replica_id, requested.replica_directory_id))
     if voter is not None and isinstance(raft.role, Leader):
         record_contact(raft, raft.role, voter.id, now_ms)
     max_bytes = min(request.max_bytes, raft.settings.fetch_snapshot_max_bytes)
-    raft.emit(ReplyWithSnapshot(token, response, snapshot_id, asked.position, max_bytes))
+    raft.emit(ReplyWithSnapshot(token, response, snapshot_id, requested.position, max_bytes))
 
 
 def begin_snapshot(raft: RaftState, role: Follower, snapshot_id: SnapshotId) -> None:

@@ -12,12 +12,12 @@
     *  as quorum-state says after a restart
     1  a higher epoch is observed; a vote is granted; a pre-vote is lost; an observer's fetch timeout expires
     2  a voter's election timeout or fetch timeout expires
-    3  a leader is observed, in a higher epoch or in this one; a pre-vote is lost and the leader is followed again
+    3  a leader is observed, in a higher or the same epoch; a pre-vote is lost and the leader is followed again
     4  a sole voter needs no election
     5  a majority granted its pre-vote: the epoch is raised, and it votes for itself (KIP-996)
     6  it cannot win the election any more, or has not won it in time
     7  a majority has voted for it
-    8  it was told to, or has lost contact with the majority, or is no longer a voter
+    8  its node stops, or it has lost contact with the majority, or is no longer a voter
 
 Epoch, leader and vote are not in here: they are persistent and belong to `RaftState`. The fields of a state are dropped
 when it is left. Observers are Unattached or Followers only: they never become candidates.
@@ -61,7 +61,7 @@ class Candidate(msgspec.Struct):
 
 
 class IncomingSnapshot(msgspec.Struct):
-    """A snapshot that is being fetched because the leader's log starts after the end of this one."""
+    """A snapshot that is being fetched because the leader's log starts after the end of this log."""
 
     id: SnapshotId
     position: int = 0
@@ -145,7 +145,7 @@ class Leader(msgspec.Struct):
     parked: list[ParkedFetch] = msgspec.field(default_factory=list)
     change: VoterChange | None = None
     former_leader: FormerLeader | None = None
-    """Of the epoch right before this one, if this replica followed it."""
+    """Of the epoch before, if this replica followed it."""
     voter_updates: dict[int, Voter] = msgspec.field(default_factory=dict)
     """The entries that configured voters have sent (UpdateRaftVoter), to be written when kraft.version is raised."""
 

@@ -57,7 +57,7 @@ T = TypeVar("T")
 
 
 class ResponseStatus(NamedTuple):
-    """What every response of the quorum says."""
+    """What every response of the quorum contains."""
 
     error: ErrorCode
     leader: KnownLeader
@@ -341,9 +341,9 @@ def _error_code(code: int) -> ErrorCode:
         return ErrorCode.UNKNOWN_SERVER_ERROR
 
 
-def _the_only(asked: list[tuple[str, int, T]]) -> T | None:
-    """`asked`: (topic, index, partition) of each partition in the request."""
-    return asked[0][2] if [each[:2] for each in asked] == [(METADATA_TOPIC, 0)] else None
+def _the_only(requested: list[tuple[str, int, T]]) -> T | None:
+    """`requested`: (topic, index, partition) of each partition in the request."""
+    return requested[0][2] if [each[:2] for each in requested] == [(METADATA_TOPIC, 0)] else None
 
 
 def _first(found: list[T]) -> T | None:

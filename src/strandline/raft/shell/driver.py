@@ -420,10 +420,10 @@ class Quorum:
 
     def _on_response(self, send: Send, response: Message | None, refused: bool, now_ms: int) -> list[Effect]:
         before = self._log.end_offset
-        wanted = self._replica.on_response(send, response, refused, now_ms)
+        emitted = self._replica.on_response(send, response, refused, now_ms)
         if isinstance(response, FetchResponse):
             self._metrics.on_fetched(self._log.end_offset - before)
-        return wanted
+        return emitted
 
     async def _truncate(self, offset: int) -> None:
         segments = await truncate(self._log, self._storage, self._flusher, self._offload, offset)
