@@ -92,6 +92,6 @@ def test_a_controller_that_its_own_file_does_not_name_is_refused(lasting: Cluste
 
 def test_an_unknown_voter_is_neither_added_nor_removed(lasting: Cluster) -> None:
     removed = strandline("quorum", "remove", "9", "-b", lasting.bootstrap)
-    assert removed.returncode == 1 and "9 is no voter: the voters are 1:" in removed.stderr
+    assert removed.returncode == 1 and "9 is not a voter: the voters are 1:" in removed.stderr
     added = strandline("quorum", "add", "9", "-b", lasting.bootstrap)
     assert added.returncode == 1 and "Traceback" not in added.stderr and "9" in added.stderr

@@ -1,15 +1,18 @@
-"""The leader's append queue: offsets, reservations, batches."""
+"""Appends of the controller: offsets, reservations, batches; when they are written and committed."""
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 
 import pytest
 
-from strandline.protocol.messages.metadata_records import ConfigRecord
+from strandline.model.errors import ErrorCode, KafkaError
+from strandline.protocol.messages.metadata_records import ConfigRecord, NoOpRecord
 from strandline.protocol.types import Message
 from strandline.raft.disk.batches import RECORDS_PER_SLICE, MetadataBatch, read_batches
-from strandline.raft.shell.appends import Accumulator
+from strandline.raft.shell.appends import Accumulator, LeaderTerm
+from unit.server.memory_server import run, settle
 
 
 def records(*numbers: int) -> list[Message]:
@@ -28,7 +31,7 @@ def everything(accumulator: Accumulator, max_bytes: int = 1 << 30) -> list[Metad
     return found
 
 
-def test_offsets_are_given_at_once_and_stand_in_the_order_of_the_appends() -> None:
+def test_offsets_are_assigned_at_once_in_the_order_of_the_appends() -> None:
     accumulator = Accumulator(epoch=4, end_offset=10)
     assert accumulator.append(records(1, 2), 50, 30) == 11
     assert accumulator.append(records(3), 60, 30) == 12
@@ -71,7 +74,7 @@ def test_a_large_append_is_encoded_in_slices_and_taken_whole() -> None:
     assert accumulator.is_encoded
 
 
-def test_a_portion_has_whole_batches_and_at_least_one() -> None:
+def test_a_write_takes_whole_batches_and_at_least_one() -> None:
     accumulator = Accumulator(epoch=1, end_offset=0)
     for number in range(10 * RECORDS_PER_SLICE):
         accumulator.append(records(10_000 + number), 1, 30)
@@ -81,7 +84,7 @@ def test_a_portion_has_whole_batches_and_at_least_one() -> None:
     assert not accumulator.is_encoded
 
 
-def test_a_reservation_ends_with_its_append_or_is_given_back() -> None:
+def test_a_reservation_ends_with_its_append_or_is_released() -> None:
     accumulator = Accumulator(epoch=1, end_offset=7)
     assert accumulator.reserve() == 7
     with pytest.raises(AssertionError, match="already reserved"):
@@ -94,6 +97,111 @@ def test_a_reservation_ends_with_its_append_or_is_given_back() -> None:
     assert (accumulator.is_reserved, accumulator.end_offset) == (False, 8)
 
 
-def test_an_append_of_nothing_is_a_mistake() -> None:
+def test_an_empty_append_is_rejected() -> None:
     with pytest.raises(ValueError, match="needs records"):
         Accumulator(epoch=1, end_offset=0).append([], 1, 30)
+
+
+def _appended(*sizes: int) -> LeaderTerm:
+    async def make() -> LeaderTerm:
+        term = LeaderTerm(epoch=1, end_offset=10, high_watermark=10)
+        for size in sizes:
+            term.append([NoOpRecord()] * size, 0, 30)
+        return term
+
+    return asyncio.run(make())
+
+
+def test_small_appends_are_committed_together() -> None:
+    assert list(_appended(1, 2, 3).commit_steps(16)) == [16]
+
+
+def test_large_appends_are_committed_one_after_the_other() -> None:
+    assert list(_appended(1_500, 1_500, 1_500).commit_steps(4_510)) == [1_510, 3_010, 4_510]
+
+
+def test_an_append_is_never_committed_in_part() -> None:
+    assert list(_appended(9_000, 10).commit_steps(9_020)) == [9_010, 9_020]
+
+
+def test_control_records_after_the_appends_are_committed_with_them() -> None:
+    assert list(_appended(5).commit_steps(17)) == [17]
+
+
+LINGER_MS = 25
+
+
+class Disk:
+    """Counts the records of each write."""
+
+    def __init__(self) -> None:
+        self.idle = asyncio.Event()
+        self.idle.set()
+        self.term = LeaderTerm(epoch=3, end_offset=10, high_watermark=10)
+        self.term.task = asyncio.create_task(self.term.run(self.idle, LINGER_MS, self._write))
+        self.writes: list[int] = []
+
+    def append(self) -> None:
+        self.term.append([ConfigRecord(resource_type=2, resource_name="r", name="n", value="v")], 1, 30)
+
+    def _write(self) -> None:
+        batches = list(read_batches(self.term.accumulator.take(1 << 20), "here"))
+        self.writes.append(sum(len(batch.records) for batch in batches))
+
+
+def test_appends_are_written_at_once_when_no_sync_is_running() -> None:
+    async def scenario() -> None:
+        disk = Disk()
+        for _ in range(3):
+            disk.append()
+            await settle()
+        assert disk.writes == [1, 1, 1]
+
+    run(scenario(), within_s=0.001)
+
+
+def test_appends_accumulate_while_a_sync_is_running() -> None:
+    async def scenario() -> None:
+        disk = Disk()
+        disk.idle.clear()
+        for _ in range(5):
+            disk.append()
+            await asyncio.sleep(0.001)
+        assert disk.writes == []
+        disk.idle.set()
+        await settle()
+        assert disk.writes == [5]
+
+    run(scenario())
+
+
+def test_a_slow_sync_delays_appends_by_at_most_the_linger() -> None:
+    async def scenario() -> None:
+        disk = Disk()
+        disk.idle.clear()
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        disk.append()
+        while not disk.writes:
+            await asyncio.sleep(0.001)
+        assert loop.time() - began == pytest.approx(LINGER_MS / 1000, abs=0.002)
+
+    run(scenario())
+
+
+def test_a_lost_leadership_fails_pending_appends_and_writes_no_more() -> None:
+    async def scenario() -> None:
+        disk = Disk()
+        disk.idle.clear()
+        disk.append()
+        waiting = asyncio.create_task(disk.term.committed.reached(11))
+        await settle()
+        disk.term.lose()
+        with pytest.raises(KafkaError) as failure:
+            await waiting
+        assert failure.value.code is ErrorCode.NOT_CONTROLLER
+        disk.idle.set()
+        await settle()
+        assert disk.writes == []
+
+    run(scenario())

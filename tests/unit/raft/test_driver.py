@@ -43,7 +43,7 @@ from unit.raft.single_node_quorum import (
 )
 
 
-def test_a_sole_voter_leads_at_once_and_writes_down_who_votes_in_its_first_epoch_only() -> None:
+def test_a_sole_voter_leads_at_once_and_writes_the_voters_in_its_first_epoch_only() -> None:
     async def first(world: World) -> None:
         format_dynamic(world.disk)
         async with QuorumOfOne(world).running() as quorum:
@@ -63,7 +63,7 @@ def test_a_sole_voter_leads_at_once_and_writes_down_who_votes_in_its_first_epoch
     play(first, second)
 
 
-def test_configured_voters_need_no_record_of_themselves() -> None:
+def test_configured_voters_are_not_written_to_the_log() -> None:
     async def scene(world: World) -> None:
         async with QuorumOfOne(world, configured=VoterSet((Voter(1),))).running() as quorum:
             assert quorum.voter.end_offset == 1
@@ -97,7 +97,7 @@ def test_a_node_that_is_not_the_voter_does_not_start(
     play(scene)
 
 
-def test_what_was_committed_is_there_after_a_restart() -> None:
+def test_committed_records_survive_a_restart() -> None:
     async def first(world: World) -> None:
         format_dynamic(world.disk)
         async with QuorumOfOne(world).running() as quorum:
@@ -128,7 +128,7 @@ def test_a_thousand_writes_at_once_cost_few_syncs() -> None:
     play(scene)
 
 
-def test_the_image_and_whoever_follows_it_know_of_a_commit_before_those_who_wait_for_it() -> None:
+def test_the_image_is_committed_and_listeners_are_notified_before_waiters_are_woken() -> None:
     async def scene(world: World) -> None:
         format_dynamic(world.disk)
         heard: list[tuple[int, list[object]]] = []
@@ -145,7 +145,7 @@ def test_the_image_and_whoever_follows_it_know_of_a_commit_before_those_who_wait
     play(scene)
 
 
-def test_a_listener_may_take_its_time_and_those_who_wait_for_the_commit_wait_for_it() -> None:
+def test_waiters_for_a_commit_wait_until_a_slow_listener_has_finished() -> None:
     async def scene(world: World) -> None:
         format_dynamic(world.disk)
         told: list[tuple[int, int]] = []
@@ -171,7 +171,7 @@ def test_a_listener_may_take_its_time_and_those_who_wait_for_the_commit_wait_for
     play(scene)
 
 
-def test_nothing_is_committed_before_it_is_on_disk() -> None:
+def test_nothing_is_committed_before_it_is_synced() -> None:
     async def scene(world: World) -> None:
         format_dynamic(world.disk)
         async with QuorumOfOne(world).running() as quorum:
@@ -186,7 +186,7 @@ def test_nothing_is_committed_before_it_is_on_disk() -> None:
     play(scene)
 
 
-def test_a_disk_that_fails_to_sync_ends_the_lead_and_those_who_wait_are_told() -> None:
+def test_a_failed_sync_ends_the_leadership_and_fails_pending_appends() -> None:
     async def scene(world: World) -> None:
         format_dynamic(world.disk)
         quorum = QuorumOfOne(world)
@@ -207,7 +207,7 @@ def test_a_disk_that_fails_to_sync_ends_the_lead_and_those_who_wait_are_told() -
     play(scene)
 
 
-def test_a_full_disk_stops_the_node_that_leads_with_a_clear_word() -> None:
+def test_a_full_disk_stops_the_leader_with_a_clear_message() -> None:
     async def scene(world: World) -> None:
         format_dynamic(world.disk)
         quorum = QuorumOfOne(world)
@@ -228,7 +228,7 @@ def test_a_full_disk_stops_the_node_that_leads_with_a_clear_word() -> None:
 
 
 @pytest.mark.parametrize("kind", ["create", "write", "sync", "rename", "sync_dir"])
-def test_a_disk_that_fails_at_the_start_is_told_as_the_reason_not_to_go_on(kind: str) -> None:
+def test_a_disk_that_fails_at_the_start_is_named_in_the_fault(kind: str) -> None:
     async def scene(world: World) -> None:
         format_dynamic(world.disk)
         quorum = QuorumOfOne(world)
@@ -241,7 +241,7 @@ def test_a_disk_that_fails_at_the_start_is_told_as_the_reason_not_to_go_on(kind:
     play(scene)
 
 
-def test_the_quorum_describes_itself() -> None:
+def test_describe_quorum_lists_the_sole_voter() -> None:
     async def scene(world: World) -> None:
         format_dynamic(world.disk)
         async with QuorumOfOne(world).running() as quorum:
@@ -257,7 +257,7 @@ def test_the_quorum_describes_itself() -> None:
     play(scene)
 
 
-def test_a_life_that_ends_between_two_portions_of_a_commit_leaves_no_note_within_a_batch() -> None:
+def test_a_stop_between_two_steps_of_a_commit_records_no_committed_offset_within_a_batch() -> None:
     class Killed(Exception):
         pass
 
@@ -304,7 +304,7 @@ def test_a_start_costs_few_syncs() -> None:
     play(first, second)
 
 
-def test_records_are_read_back_by_the_names_of_raft_metrics() -> None:
+def test_metrics_have_the_names_of_kafkas_raft_metrics() -> None:
     async def scene(world: World) -> None:
         format_dynamic(world.disk)
         async with QuorumOfOne(world).running() as quorum:
@@ -322,7 +322,7 @@ def test_records_are_read_back_by_the_names_of_raft_metrics() -> None:
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_whenever_the_power_goes_what_was_committed_is_there_and_the_epoch_is_new(seed: int) -> None:
+def test_committed_records_survive_a_power_loss_at_any_point_and_the_epoch_increases(seed: int) -> None:
     """The run is made once; then, for each of its disk operations, the power goes just before it."""
     journal = Journal()
     acked: list[tuple[int, int]] = []

@@ -49,7 +49,7 @@ def voted(epoch: int, node_id: int, leader_id: int = -1) -> QuorumState:
         (voted(5, 1, leader_id=9), [(5, "x")], Unattached, 5),
     ],
 )
-def test_a_replica_begins_with_what_it_remembers(
+def test_the_first_role_after_a_start_follows_from_quorum_state_and_log(
     state: QuorumState, batches: list[tuple[int, str]], role: type, epoch: int
 ) -> None:
     replica = SingleReplica(state=state, batches=batches)
@@ -59,7 +59,7 @@ def test_a_replica_begins_with_what_it_remembers(
         assert replica.machine.state == state
 
 
-def test_a_candidate_that_restarts_with_configured_voters_remembers_its_vote_without_a_directory() -> None:
+def test_a_candidate_that_restarts_with_configured_voters_has_its_vote_without_a_directory_id() -> None:
     replica = SingleReplica(kraft_version=0, state=QuorumState(5, voted_id=1))
     effects = replica.start()
     assert isinstance(replica.machine.role, Candidate)
@@ -76,7 +76,7 @@ def test_a_sole_voter_leads_at_once_with_one_write() -> None:
     assert replica.machine.leader.endpoint == voter(1).endpoint
 
 
-def test_a_vote_is_remembered_before_it_is_given() -> None:
+def test_a_vote_is_persisted_before_the_response_is_sent() -> None:
     replica = SingleReplica()
     replica.start()
     request = vote_request(CLUSTER_ID, voter(2).key, voter(1).key, 4, 0, 0, pre_vote=False)
@@ -86,7 +86,7 @@ def test_a_vote_is_remembered_before_it_is_given() -> None:
     assert the_reply(effects[1:]).topics[0].partitions[0].vote_granted
 
 
-def test_a_vote_is_given_once_in_an_epoch_but_may_be_told_again() -> None:
+def test_a_vote_is_granted_to_one_candidate_per_epoch_and_again_to_the_same() -> None:
     replica = SingleReplica()
     replica.start()
     assert replica.asked_for_vote(2, epoch=4) == (NONE, True)
@@ -95,7 +95,7 @@ def test_a_vote_is_given_once_in_an_epoch_but_may_be_told_again() -> None:
     assert replica.asked_for_vote(3, epoch=5) == (NONE, True)
 
 
-def test_a_vote_goes_to_a_log_that_has_enough() -> None:
+def test_a_vote_is_granted_only_to_a_log_that_is_up_to_date() -> None:
     for log, granted in [((9, 1), False), ((1, 2), False), ((2, 2), True), ((1, 3), True)]:
         replica = SingleReplica(batches=[(1, "a"), (2, "b")])
         replica.start()
@@ -103,7 +103,7 @@ def test_a_vote_goes_to_a_log_that_has_enough() -> None:
         assert replica.asked_for_vote(3, epoch=7, log=log, pre_vote=True) == (NONE, granted), log
 
 
-def test_a_pre_vote_changes_nothing() -> None:
+def test_a_pre_vote_changes_no_state() -> None:
     replica = SingleReplica()
     replica.start()
     request = vote_request(CLUSTER_ID, voter(2).key, voter(1).key, 0, 0, 0, pre_vote=True)
@@ -112,14 +112,14 @@ def test_a_pre_vote_changes_nothing() -> None:
     assert replica.machine.state == QuorumState()
 
 
-def test_an_observer_may_be_asked_and_may_ask() -> None:
+def test_an_observer_may_receive_and_send_vote_requests() -> None:
     """Voter sets differ from node to node while they change."""
     replica = SingleReplica(me=voter(7), voters=[1, 2, 3])
     replica.start()
     assert replica.asked_for_vote(8, epoch=3, of=voter(7).key) == (NONE, True)
 
 
-def test_a_follower_protects_a_leader_from_which_it_has_fetched_until_it_is_gone() -> None:
+def test_a_follower_rejects_pre_votes_while_it_fetches_from_its_leader() -> None:
     replica = SingleReplica()
     fetch = replica.follow(leader_id=2)
     assert replica.asked_for_vote(3, epoch=1, pre_vote=True) == (NONE, True)
@@ -136,7 +136,7 @@ def test_a_follower_protects_a_leader_from_which_it_has_fetched_until_it_is_gone
     assert replica.asked_for_vote(3, epoch=1, pre_vote=True) == (NONE, False)
 
 
-def test_a_leader_and_one_that_resigned_vote_for_nobody_in_their_epoch() -> None:
+def test_a_leader_and_a_resigned_leader_grant_no_vote_in_their_epoch() -> None:
     replica = SingleReplica()
     replica.lead()
     far = (99, 1)
@@ -167,7 +167,7 @@ def test_a_request_of_another_cluster_or_about_something_else_fails_as_a_whole(
     assert replica.machine.epoch == 0
 
 
-def test_votes_that_make_no_sense_are_refused_with_the_reason() -> None:
+def test_invalid_vote_requests_are_rejected_with_the_right_error() -> None:
     replica = SingleReplica(state=QuorumState(5))
     replica.start()
     assert replica.asked_for_vote(2, epoch=4) == (ErrorCode.FENCED_LEADER_EPOCH, False)
@@ -181,7 +181,7 @@ def test_votes_that_make_no_sense_are_refused_with_the_reason() -> None:
     assert replica.asked_for_vote(2, epoch=7, of=ReplicaKey(-1)) == (NONE, True), "version 0 names no voter"
 
 
-def test_a_prospective_hears_of_a_leader_from_those_it_asks() -> None:
+def test_a_prospective_learns_the_leader_from_vote_responses() -> None:
     replica = SingleReplica()
     replica.start()
     sends = only(Send, replica.run_out_of_patience())
@@ -192,7 +192,7 @@ def test_a_prospective_hears_of_a_leader_from_those_it_asks() -> None:
     assert only(Send, effects)[0].endpoint == voter(3).endpoint
 
 
-def test_a_voter_that_does_not_know_pre_votes_is_asked_for_its_vote() -> None:
+def test_a_voter_without_pre_vote_support_receives_a_vote_request() -> None:
     replica = SingleReplica()
     replica.start()
     sends = only(Send, replica.run_out_of_patience())
@@ -201,7 +201,7 @@ def test_a_voter_that_does_not_know_pre_votes_is_asked_for_its_vote() -> None:
     assert isinstance(effects[0], Persist)
 
 
-def test_late_answers_of_an_earlier_ballot_mean_nothing() -> None:
+def test_late_responses_of_an_earlier_election_are_ignored() -> None:
     replica = SingleReplica()
     replica.start()
     early = only(Send, replica.run_out_of_patience())
@@ -212,7 +212,7 @@ def test_late_answers_of_an_earlier_ballot_mean_nothing() -> None:
     assert isinstance(replica.machine.role, Candidate)
 
 
-def test_a_candidate_asks_again_who_could_not_be_asked_and_gives_up_when_nobody_is_left_to_ask() -> None:
+def test_a_candidate_retries_failed_requests_and_loses_when_no_majority_is_reachable() -> None:
     replica = SingleReplica()
     replica.start()
     replica.answer(only(Send, replica.run_out_of_patience())[0], replica.vote())
@@ -246,7 +246,7 @@ def test_two_leaders_in_one_epoch_stop_the_node() -> None:
         leading.on_request("token", begin_epoch_request(CLUSTER_ID, voter(3), voter(1).key, 1), 0)
 
 
-def test_announcements_are_checked_before_they_are_believed() -> None:
+def test_begin_and_end_quorum_epoch_requests_are_validated() -> None:
     replica = SingleReplica(state=QuorumState(5))
     replica.start()
     begin = end = replica.on_request
@@ -264,7 +264,7 @@ def test_announcements_are_checked_before_they_are_believed() -> None:
     assert isinstance(replica.machine.role, Follower)
 
 
-def test_an_epoch_that_nobody_can_have_reached_is_not_believed() -> None:
+def test_an_impossibly_high_epoch_is_ignored() -> None:
     """Damage, or malice: whoever took it over would soon have no number left for the next election."""
     replica = SingleReplica()
     fetch = replica.follow(leader_id=2, epoch=5)
@@ -284,7 +284,7 @@ def test_an_epoch_that_nobody_can_have_reached_is_not_believed() -> None:
     assert (machine.epoch, machine.leader_id) == (5, 2)
 
 
-def test_the_successors_of_a_leader_wait_in_turn() -> None:
+def test_the_preferred_successors_of_a_leader_wait_in_order() -> None:
     waits = []
     for place in range(4):
         replica = SingleReplica(voters=[1, 2, 3, 4, 5])
@@ -308,7 +308,7 @@ def elected_after(replica: SingleReplica) -> None:
     assert replica.machine.is_leader
 
 
-def test_a_leader_knows_who_led_before_it_and_when_that_one_was_last_heard() -> None:
+def test_a_leader_knows_the_former_leader_and_the_last_contact_with_it() -> None:
     replica = SingleReplica()
     replica.now_ms = 500
     fetch = replica.follow(leader_id=2, epoch=4)
@@ -319,7 +319,7 @@ def test_a_leader_knows_who_led_before_it_and_when_that_one_was_last_heard() -> 
     assert replica.machine.former_leader == FormerLeader(2, 4, 700)
 
 
-def test_whoever_led_an_earlier_epoch_is_not_the_former_leader() -> None:
+def test_the_leader_of_an_earlier_epoch_is_not_the_former_leader() -> None:
     replica = SingleReplica()
     fetch = replica.follow(leader_id=2, epoch=4)
     replica.answer(fetch, replica.records_for(fetch, [], high_watermark=None))
@@ -329,7 +329,7 @@ def test_whoever_led_an_earlier_epoch_is_not_the_former_leader() -> None:
     assert (replica.machine.epoch, replica.machine.former_leader) == (6, None), "3 has never answered"
 
 
-def test_whoever_leads_first_or_after_itself_knows_of_no_former_leader() -> None:
+def test_a_first_leader_and_one_that_led_before_have_no_former_leader() -> None:
     replica = SingleReplica()
     replica.win()
     assert replica.machine.former_leader is None
@@ -339,7 +339,7 @@ def test_whoever_leads_first_or_after_itself_knows_of_no_former_leader() -> None
     assert replica.machine.former_leader is None
 
 
-def test_a_leader_that_is_elected_says_so_in_the_log_and_names_the_voters_if_nobody_has() -> None:
+def test_a_new_leader_appends_a_leader_change_and_the_voters_if_the_log_has_none() -> None:
     for kraft_version, more in [(0, []), (1, ["KRaftVersionRecord", "VotersRecord"])]:
         replica = SingleReplica(kraft_version=kraft_version)
         replica.win()

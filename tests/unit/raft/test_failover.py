@@ -30,7 +30,7 @@ def test_a_killed_leader_is_replaced_within_half_a_second(voters: int) -> None:
 
 
 @pytest.mark.parametrize("voters", [3, 5])
-def test_a_silent_leader_is_replaced_within_the_fetch_timeout_but_for_bad_luck(voters: int) -> None:
+def test_an_unresponsive_leader_is_nearly_always_replaced_within_the_fetch_timeout(voters: int) -> None:
     waits = []
     for cluster in trials(voters):
         cluster.silent = [cluster.leader.id]
@@ -46,7 +46,7 @@ def test_a_leader_that_resigns_is_replaced_within_a_fifth_of_a_second() -> None:
         assert cluster.run_until_led(by_others_than=resigning.id) < 200
 
 
-def test_a_quorum_that_is_killed_as_a_whole_has_a_leader_soon_after_it_starts_again() -> None:
+def test_a_quorum_that_is_killed_as_a_whole_has_a_leader_soon_after_its_restart() -> None:
     for cluster in trials(3):
         for node in cluster.nodes.values():
             node.kill()
@@ -55,7 +55,7 @@ def test_a_quorum_that_is_killed_as_a_whole_has_a_leader_soon_after_it_starts_ag
         assert cluster.run_until_led() < 500
 
 
-def test_a_killed_leader_that_is_back_soon_follows_its_successor_at_once() -> None:
+def test_a_killed_leader_that_restarts_soon_follows_its_successor_at_once() -> None:
     for cluster in trials(3):
         killed = cluster.leader
         killed.kill()
@@ -69,7 +69,7 @@ def test_a_killed_leader_that_is_back_soon_follows_its_successor_at_once() -> No
 
 
 @pytest.mark.parametrize("fetch_timeout_ms", [200, 600])
-def test_an_idle_quorum_keeps_its_leader_however_short_its_patience(fetch_timeout_ms: int) -> None:
+def test_an_idle_quorum_keeps_its_leader_however_short_the_timeouts(fetch_timeout_ms: int) -> None:
     for seed in range(_TRIALS):
         cluster = TimedCluster(seed, 3, QuorumSettings(fetch_timeout_ms=fetch_timeout_ms))
         for node in cluster.nodes.values():

@@ -58,21 +58,21 @@ def cold() -> Made:
     return made
 
 
-def test_a_fetch_gets_whole_batches_up_to_its_limit_and_one_at_least() -> None:
+def test_a_fetch_response_has_whole_batches_up_to_the_limit_and_at_least_one() -> None:
     made = filled()
     assert offsets(fetched(made, 3, 1 << 20)) == [3, 4, 5, 6, 7, 8, 9]
     assert offsets(fetched(made, 3, 1)) == [3]
     assert offsets(fetched(made, 3, 3 * len(data(0, 1)) + 5)) == [3, 4, 5]
 
 
-def test_a_log_that_was_not_yet_looked_at_is_warmed_first() -> None:
+def test_a_cold_read_is_loaded_first() -> None:
     made = cold()
     offload = InlineOffload()
     assert offsets(fetched(made, 4, 1 << 20, offload))[0] == 4
     assert offload.runs >= 1
 
 
-def test_a_log_that_is_cut_meanwhile_gives_nothing() -> None:
+def test_a_log_that_is_truncated_during_a_cold_read_returns_no_records() -> None:
     made = cold()
 
     class Cutting(InlineOffload):
@@ -94,7 +94,7 @@ def piece(storage: MetadataStorage, snapshot_id: SnapshotId, position: int, max_
     return run(scenario())
 
 
-def test_a_snapshot_comes_in_pieces_of_its_file() -> None:
+def test_a_snapshot_is_sent_in_chunks_of_its_file() -> None:
     made, snapshot_id = Made(), SnapshotId(5, 1)
     snapshot_at(made, snapshot_id)
     whole = made.disk.read(made.storage.path_of(snapshot_id))
@@ -106,11 +106,11 @@ def test_a_snapshot_comes_in_pieces_of_its_file() -> None:
     assert got == whole
 
 
-def test_a_snapshot_that_is_gone_is_not_found() -> None:
+def test_a_removed_snapshot_is_not_found() -> None:
     assert piece(Made().storage, SnapshotId(5, 1), 0, 50).error_code == ErrorCode.SNAPSHOT_NOT_FOUND
 
 
-def test_who_waits_when_the_quorum_ends_is_told_and_who_comes_later_too() -> None:
+def test_pending_and_later_requests_fail_when_the_quorum_stops() -> None:
     async def scenario() -> None:
         askers, tokens = PendingReplies(), []
         waiting = asyncio.create_task(askers.wait(tokens.append))
@@ -125,7 +125,7 @@ def test_who_waits_when_the_quorum_ends_is_told_and_who_comes_later_too() -> Non
     run(scenario())
 
 
-def test_a_reply_to_somebody_who_has_left_is_dropped() -> None:
+def test_a_reply_to_a_cancelled_request_is_dropped() -> None:
     async def scenario() -> None:
         askers, tokens = PendingReplies(), []
         waiting = asyncio.create_task(askers.wait(tokens.append))

@@ -18,7 +18,7 @@ def step(said: list[str], word: str) -> Callable[[], list[Effect]]:
     return say
 
 
-def test_steps_come_in_order_and_what_the_machine_waits_for_comes_first() -> None:
+def test_steps_run_in_order_and_first_steps_before_all_others() -> None:
     async def scenario() -> None:
         said: list[str] = []
         inbox = InputQueue(lambda: False)
@@ -33,7 +33,7 @@ def test_steps_come_in_order_and_what_the_machine_waits_for_comes_first() -> Non
     run(scenario())
 
 
-def test_who_may_write_waits_while_an_offset_is_reserved_and_lets_others_pass() -> None:
+def test_writing_steps_wait_while_an_offset_is_reserved_and_other_steps_run() -> None:
     async def scenario() -> None:
         said: list[str] = []
         reserved = True
@@ -60,7 +60,7 @@ def test_who_may_write_waits_while_an_offset_is_reserved_and_lets_others_pass() 
     run(scenario())
 
 
-def test_the_end_of_a_reservation_wakes_who_waited_for_it() -> None:
+def test_the_end_of_a_reservation_runs_the_writing_steps() -> None:
     async def scenario() -> None:
         said: list[str] = []
         reserved = True

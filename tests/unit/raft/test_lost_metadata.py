@@ -88,7 +88,7 @@ def forget_note(disk: Disk) -> None:
     disk.remove(NOTE)
 
 
-def test_a_byte_flipped_anywhere_in_the_log_after_a_clean_stop_is_refused() -> None:
+def test_a_flipped_byte_anywhere_in_the_log_after_a_clean_stop_prevents_the_start() -> None:
     def at(position: int) -> Scene:
         async def scene(world: World) -> None:
             if position >= world.disk.size(FIRST_LOG):
@@ -106,12 +106,12 @@ def test_a_byte_flipped_anywhere_in_the_log_after_a_clean_stop_is_refused() -> N
     play(twenty_settings, *[at(position) for position in range(0, 1800, 7)], all_twenty_are_there)
 
 
-def test_the_refusal_names_the_file_the_byte_and_the_offset() -> None:
+def test_the_fault_names_the_file_the_byte_and_the_offset() -> None:
     says = (f"{FIRST_LOG} is damaged at byte ", "at offset 13 (wrong checksum", "up to offset 23 was committed")
     play(twenty_settings, refused(lambda disk: spoil(disk, 13), *says))
 
 
-def test_without_a_note_damage_that_whole_batches_follow_is_refused() -> None:
+def test_without_a_committed_offset_damage_before_intact_batches_prevents_the_start() -> None:
     def damage(disk: Disk) -> None:
         forget_note(disk)
         spoil(disk, 13)
@@ -120,7 +120,7 @@ def test_without_a_note_damage_that_whole_batches_follow_is_refused() -> None:
 
 
 @pytest.mark.parametrize("position", [70, 200, 350])
-def test_without_a_note_damage_before_a_later_segment_is_refused(position: int) -> None:
+def test_without_a_committed_offset_damage_before_a_later_segment_prevents_the_start(position: int) -> None:
     def damage(disk: Disk) -> None:
         forget_note(disk)
         flip(disk, FIRST_LOG, position)
@@ -129,7 +129,7 @@ def test_without_a_note_damage_before_a_later_segment_is_refused(position: int) 
 
 
 @pytest.mark.parametrize("noted", [True, False])
-def test_a_missing_segment_in_the_middle_is_refused(noted: bool) -> None:
+def test_a_missing_segment_in_the_middle_prevents_the_start(noted: bool) -> None:
     def damage(disk: Disk) -> None:
         if not noted:
             forget_note(disk)
@@ -141,7 +141,7 @@ def test_a_missing_segment_in_the_middle_is_refused(noted: bool) -> None:
 
 
 @pytest.mark.parametrize("noted", [True, False])
-def test_a_removed_log_file_is_refused(noted: bool) -> None:
+def test_a_missing_log_file_prevents_the_start(noted: bool) -> None:
     def damage(disk: Disk) -> None:
         if not noted:
             forget_note(disk)
@@ -151,11 +151,11 @@ def test_a_removed_log_file_is_refused(noted: bool) -> None:
 
 
 @pytest.mark.parametrize("size", [0, 300, 1500])
-def test_a_log_cut_short_after_a_clean_stop_is_refused(size: int) -> None:
+def test_a_log_truncated_after_a_clean_stop_prevents_the_start(size: int) -> None:
     play(twenty_settings, refused(lambda disk: cut(disk, FIRST_LOG, size), f"{FIRST_LOG} ", "up to offset 23"))
 
 
-def test_a_log_that_ends_before_an_epoch_known_to_have_begun_is_refused() -> None:
+def test_a_log_that_ends_before_a_known_epoch_prevents_the_start() -> None:
     def damage(disk: Disk) -> None:
         forget_note(disk)
         cut(disk, FIRST_LOG, 300)
@@ -164,7 +164,7 @@ def test_a_log_that_ends_before_an_epoch_known_to_have_begun_is_refused() -> Non
     play(twenty_settings, all_twenty_are_there, refused(damage, "up to offset 23 was committed", says))
 
 
-def test_a_log_whose_writer_was_killed_is_refused_just_the_same() -> None:
+def test_damage_after_a_kill_prevents_the_start_as_well() -> None:
     async def killed(world: World) -> None:
         format_dynamic(world.disk)
         quorum = QuorumOfOne(world)
@@ -179,7 +179,7 @@ def test_a_log_whose_writer_was_killed_is_refused_just_the_same() -> None:
     play(killed, refused(lambda disk: spoil(disk, 13), "at offset 13", "up to offset 23 was committed"))
 
 
-def test_damage_beneath_a_snapshot_that_has_everything_harms_nobody() -> None:
+def test_damage_below_the_end_of_a_complete_snapshot_does_no_harm() -> None:
     async def first(world: World) -> None:
         format_dynamic(world.disk)
         async with QuorumOfOne(world).running() as quorum:
@@ -193,7 +193,7 @@ def test_damage_beneath_a_snapshot_that_has_everything_harms_nobody() -> None:
     play(first, damage, all_twenty_are_there, all_twenty_are_there)
 
 
-def test_damage_beneath_a_snapshot_is_refused_when_the_log_went_on_behind_it() -> None:
+def test_damage_below_a_snapshot_prevents_the_start_when_the_log_continues_after_it() -> None:
     async def first(world: World) -> None:
         format_dynamic(world.disk)
         async with QuorumOfOne(world).running() as quorum:
@@ -206,7 +206,7 @@ def test_damage_beneath_a_snapshot_is_refused_when_the_log_went_on_behind_it() -
 
 
 @pytest.mark.parametrize("garbage", [b"", b"\0" * 100, b"no json", b'{"leaderEpoch":true,"committedOffset":"5"}'])
-def test_a_note_that_makes_no_sense_does_not_keep_a_whole_log_from_being_opened(garbage: bytes) -> None:
+def test_an_unreadable_committed_offset_does_not_prevent_opening_an_intact_log(garbage: bytes) -> None:
     async def damage(world: World) -> None:
         cut(world.disk, NOTE, 0)
         file = world.disk.open(NOTE)
@@ -219,7 +219,7 @@ def test_a_note_that_makes_no_sense_does_not_keep_a_whole_log_from_being_opened(
 
 @pytest.mark.parametrize("noted", [True, False])
 @pytest.mark.parametrize("torn", [b"\0" * 700, b"\0\0\0\0\0\0\0\x17\0\0\0\x50\0\0\0\x01\x02half of it"])
-def test_a_torn_tail_is_cut_off_as_ever(torn: bytes, noted: bool) -> None:
+def test_a_torn_tail_is_truncated(torn: bytes, noted: bool) -> None:
     async def damage(world: World) -> None:
         if not noted:
             forget_note(world.disk)
@@ -230,7 +230,7 @@ def test_a_torn_tail_is_cut_off_as_ever(torn: bytes, noted: bool) -> None:
     play(twenty_settings, damage, all_twenty_are_there, all_twenty_are_there)
 
 
-def test_a_group_of_batches_torn_before_it_was_committed_is_a_torn_tail_too() -> None:
+def test_a_group_of_batches_torn_before_it_was_committed_is_truncated_too() -> None:
     """One write, one sync, many batches: the first sector of it may be lost and the others be there."""
 
     async def damage(world: World) -> None:
@@ -246,7 +246,7 @@ def test_a_group_of_batches_torn_before_it_was_committed_is_a_torn_tail_too() ->
     play(twenty_settings, damage, check)
 
 
-def test_a_note_older_than_the_last_leader_does_not_excuse_damage() -> None:
+def test_a_committed_offset_older_than_the_last_leader_does_not_excuse_damage() -> None:
     """Apache Kafka ran on the directory in between: a later epoch in quorum-state, and no new note."""
 
     def damage(disk: Disk) -> None:
@@ -258,7 +258,7 @@ def test_a_note_older_than_the_last_leader_does_not_excuse_damage() -> None:
     play(twenty_settings, refused(damage, "intact metadata follows it, at offset 14"))
 
 
-def test_the_note_rises_with_every_commit() -> None:
+def test_the_committed_offset_is_recorded_with_every_commit() -> None:
     async def scene(world: World) -> None:
         format_dynamic(world.disk)
         async with QuorumOfOne(world).running() as quorum:
@@ -271,7 +271,7 @@ def test_the_note_rises_with_every_commit() -> None:
 
 
 @pytest.mark.parametrize("seed", range(2))
-def test_whenever_the_power_goes_in_the_middle_of_a_group_the_node_starts_again(seed: int) -> None:
+def test_the_node_restarts_after_a_power_loss_at_any_point_of_a_group_of_batches(seed: int) -> None:
     """Three lives that write in groups, over several segments; then a life after a power loss at each operation."""
     journal = Journal()
     acked: list[tuple[int, int]] = []

@@ -8,7 +8,7 @@ from pathlib import Path
 import strandline.raft
 
 
-def test_the_map_names_every_module_in_its_room_and_no_other() -> None:
+def test_the_map_names_every_module_in_its_package_and_no_other() -> None:
     assert strandline.raft.__doc__ is not None and strandline.raft.__file__ is not None
     package = Path(strandline.raft.__file__).parent
     there = {(path.parent.name, path.stem) for path in package.glob("*/*.py")} - {

@@ -86,7 +86,7 @@ def commit_all(replica: SingleReplica) -> list[Effect]:
     return effects
 
 
-def test_a_voter_is_added_when_it_answers_has_caught_up_and_all_is_committed(leading: SingleReplica) -> None:
+def test_a_voter_is_added_when_it_has_responded_caught_up_and_the_record_is_committed(leading: SingleReplica) -> None:
     probe = begin_to_add(leading)
     assert (probe.to, probe.endpoint) == (4, voter(4).endpoint)
     effects = leading.answer(probe, speaks(0, 1))
@@ -96,7 +96,7 @@ def test_a_voter_is_added_when_it_answers_has_caught_up_and_all_is_committed(lea
     assert outcome([each for each in commit_all(leading) if isinstance(each, Reply)]) == (ErrorCode.NONE, None)
 
 
-def test_a_new_majority_is_needed_for_the_new_voters(leading: SingleReplica) -> None:
+def test_a_majority_of_the_new_voters_is_needed_to_commit_them(leading: SingleReplica) -> None:
     leading.answer(begin_to_add(leading), speaks(0, 1))
     end = leading.log.end_offset
     leading.sync()
@@ -106,7 +106,7 @@ def test_a_new_majority_is_needed_for_the_new_voters(leading: SingleReplica) -> 
     assert leading.leader.high_watermark == end
 
 
-def test_somebody_in_a_hurry_hears_as_soon_as_the_record_is_written(leading: SingleReplica) -> None:
+def test_without_ack_when_committed_the_response_is_sent_when_the_record_is_appended(leading: SingleReplica) -> None:
     effects = leading.answer(begin_to_add(leading, ack_when_committed=False), speaks(0, 1))
     assert the_reply(only(Reply, effects)) == AddRaftVoterResponse(error_message=None)
     assert outcome(leading.on_request("r", removing(voter(2)), 0))[0] == ErrorCode.REQUEST_TIMED_OUT
@@ -140,7 +140,7 @@ def test_why_a_voter_is_not_added(leading: SingleReplica) -> None:
         (speaks(0, 1, votes=False), ErrorCode.INVALID_REQUEST),
     ],
 )
-def test_a_voter_that_does_not_answer_or_speaks_otherwise_is_not_added(
+def test_a_voter_that_does_not_respond_or_lacks_the_version_is_not_added(
     leading: SingleReplica, response: ApiVersionsResponse | None, error: ErrorCode
 ) -> None:
     assert outcome(leading.answer(begin_to_add(leading), response))[0] == error
@@ -156,7 +156,7 @@ def test_a_voter_that_is_behind_is_not_added() -> None:
     assert only(Reply, replica.answer(begin_to_add(replica), speaks(0, 1))) == []
 
 
-def test_one_change_at_a_time_and_none_before_the_leader_has_committed_something() -> None:
+def test_one_change_at_a_time_and_none_before_the_leader_has_committed_a_record() -> None:
     replica = SingleReplica()
     replica.win()
     assert outcome(replica.on_request("t", removing(voter(2)), 0))[0] == ErrorCode.REQUEST_TIMED_OUT
@@ -185,7 +185,7 @@ def test_why_a_voter_is_not_removed(leading: SingleReplica) -> None:
     assert outcome(follower.on_request("t", removing(voter(2)), 0))[0] == (ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
 
-def test_whoever_waits_for_a_change_is_told_when_the_leader_is_overtaken(leading: SingleReplica) -> None:
+def test_a_pending_change_fails_when_the_leader_is_deposed(leading: SingleReplica) -> None:
     begin_to_add(leading)
     effects = leading.machine.resign(leading.now_ms)
     (told,) = [reply for reply in only(Reply, effects) if reply.token == "add"]
@@ -202,7 +202,7 @@ def updated(replica: SingleReplica, me: Voter, **changes: Any) -> ErrorCode:
     return ErrorCode(response.error_code)
 
 
-def test_a_voter_that_moved_is_written_down_at_once(leading: SingleReplica) -> None:
+def test_a_voter_that_moved_is_written_to_the_log_at_once(leading: SingleReplica) -> None:
     moved = voter(3, port=1234)
     assert updated(leading, voter(3)) == ErrorCode.NONE
     assert leading.log.voters_offset == 2, "nothing to write"
@@ -226,7 +226,7 @@ def test_why_a_voter_is_not_updated(leading: SingleReplica) -> None:
         assert updated(leading, me, **changes) == error
 
 
-def test_the_kraft_version_rises_by_one_and_never_falls() -> None:
+def test_the_kraft_version_increases_by_one_and_never_decreases() -> None:
     replica = SingleReplica(kraft_version=0)
     replica.lead()
     upgrade = replica.machine.upgrade_kraft_version
@@ -244,7 +244,7 @@ def test_the_kraft_version_rises_by_one_and_never_falls() -> None:
     assert outcome(upgrade("t", 0, 0))[0] == ErrorCode.INVALID_UPDATE_VERSION
 
 
-def test_a_version_that_is_asked_for_again_is_not_said_to_be_reached_before_it_is_committed() -> None:
+def test_a_repeated_upgrade_succeeds_only_when_the_first_is_committed() -> None:
     replica = SingleReplica(kraft_version=0)
     replica.lead()
     updated(replica, voter(2))
@@ -258,7 +258,7 @@ def test_a_version_that_is_asked_for_again_is_not_said_to_be_reached_before_it_i
     assert outcome(upgrade("once more", 1, 2002)[:1]) == (ErrorCode.NONE, None)
 
 
-def test_a_voter_that_does_not_speak_the_new_version_holds_it_back() -> None:
+def test_a_voter_that_does_not_support_the_new_version_prevents_the_upgrade() -> None:
     replica = SingleReplica(kraft_version=0)
     replica.lead()
     updated(replica, voter(2))
@@ -273,7 +273,7 @@ def describing(topic: str = METADATA_TOPIC, partition: int = 0) -> DescribeQuoru
     return DescribeQuorumRequest(topics=[DescribeQuorumRequestTopicData(topic_name=topic, partitions=[asked])])
 
 
-def test_the_leader_describes_who_has_what_since_when() -> None:
+def test_describe_quorum_reports_the_progress_of_each_replica() -> None:
     replica = SingleReplica()
     replica.lead()
     end = replica.log.end_offset
@@ -311,7 +311,7 @@ def test_the_leader_describes_who_has_what_since_when() -> None:
     assert old.nodes == [] and old.topics[0].partitions[0].observers[0].replica_directory_id == ZERO_UUID
 
 
-def test_only_the_leader_describes_and_only_this_quorum() -> None:
+def test_only_the_leader_serves_describe_quorum_and_only_for_the_metadata_topic() -> None:
     follower = SingleReplica()
     follower.follow()
     (refused,) = follower.machine.on_request("d", describing(), 2, 0, 0)
@@ -322,7 +322,7 @@ def test_only_the_leader_describes_and_only_this_quorum() -> None:
     assert (partition.partition_index, partition.error_code) == (3, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 
 
-def test_an_observer_that_stays_away_is_forgotten() -> None:
+def test_an_observer_that_does_not_fetch_is_removed() -> None:
     replica = SingleReplica()
     replica.lead()
     replica.fetched_by(7, replica.log.end_offset)
@@ -332,7 +332,7 @@ def test_an_observer_that_stays_away_is_forgotten() -> None:
     assert list(replica.leader.progress) == [voter(2).key]
 
 
-def test_observers_without_end_do_not_cost_memory_without_end_and_no_voter_is_forgotten_for_them() -> None:
+def test_the_number_of_tracked_observers_is_limited_and_voters_are_never_dropped() -> None:
     replica = SingleReplica()
     replica.lead()
     for node_id in range(10, 10 + MAX_OBSERVERS):
@@ -348,7 +348,7 @@ def test_observers_without_end_do_not_cost_memory_without_end_and_no_voter_is_fo
     assert [voter(node_id).key in known for node_id in range(11, 17)] == [False] * 5 + [True]
 
 
-def test_a_leader_that_is_long_in_answering_about_voters_is_followed_meanwhile() -> None:
+def test_a_follower_fetches_while_the_leader_delays_a_voter_update() -> None:
     replica = SingleReplica(me=voter(1, port=1234))
     fetch = replica.follow()
     update, fetch = only(Send, replica.answer(fetch, replica.records_for(fetch, [], high_watermark=0)))
@@ -364,7 +364,7 @@ def test_a_leader_that_is_long_in_answering_about_voters_is_followed_meanwhile()
     assert len(only(Send, replica.sync())) == 1
 
 
-def test_a_voter_says_what_is_no_longer_true_of_it_and_says_it_once() -> None:
+def test_a_voter_sends_an_update_of_its_entry_once() -> None:
     replica = SingleReplica(me=voter(1, port=1234))
     fetch = replica.follow()
     update, _ = only(Send, replica.answer(fetch, replica.records_for(fetch, [], high_watermark=0)))

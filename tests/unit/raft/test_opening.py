@@ -54,7 +54,7 @@ def damage_latest(world: World) -> None:
     file.close()
 
 
-def test_a_damaged_snapshot_is_done_without_when_an_older_one_and_the_log_have_all_of_it(
+def test_a_damaged_snapshot_is_set_aside_when_an_older_one_and_the_log_are_complete(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     async def check(world: World) -> None:
@@ -73,7 +73,7 @@ def test_a_damaged_snapshot_is_done_without_when_an_older_one_and_the_log_have_a
     assert "doing without it" in caplog.text
 
 
-def test_a_damaged_snapshot_is_done_without_when_the_log_reaches_back_to_the_beginning() -> None:
+def test_a_damaged_snapshot_is_set_aside_when_the_log_starts_at_zero() -> None:
     async def check(world: World) -> None:
         damage_latest(world)
         async with QuorumOfOne(world).running() as quorum:
@@ -83,7 +83,7 @@ def test_a_damaged_snapshot_is_done_without_when_the_log_reaches_back_to_the_beg
     play(writing(20, snapshots_after=(15,)), check)
 
 
-def test_a_damaged_snapshot_that_is_needed_is_refused_with_a_remedy_and_nothing_is_changed() -> None:
+def test_a_damaged_snapshot_that_is_needed_prevents_the_start_with_advice_and_changes_nothing() -> None:
     async def check(world: World) -> None:
         damage_latest(world)
         before = {name: world.disk.read(f"{PARTITION}/{name}") for name in world.disk.list(PARTITION)}
@@ -102,7 +102,7 @@ def test_a_damaged_snapshot_that_is_needed_is_refused_with_a_remedy_and_nothing_
     play(writing(20, snapshots_after=(5, 15), storage=tight), check)
 
 
-def test_a_log_that_contradicts_the_latest_snapshot_gives_way() -> None:
+def test_a_log_that_diverges_from_the_latest_snapshot_is_truncated_fully() -> None:
     """The power went after the leader's snapshot had its name, and before the log that went another way was gone."""
 
     async def take_over(world: World) -> None:
@@ -127,7 +127,7 @@ def test_a_log_that_contradicts_the_latest_snapshot_gives_way() -> None:
     play(writing(20, snapshots_after=()), take_over)
 
 
-def test_a_log_that_agrees_with_the_latest_snapshot_stays() -> None:
+def test_a_log_that_agrees_with_the_latest_snapshot_is_kept() -> None:
     async def check(world: World) -> None:
         storage = MetadataStorage.open(world.disk, HOME, wall_ms=1)
         assert (storage.log.log_start_offset, storage.log.log_end_offset) == (0, 23)
@@ -143,7 +143,7 @@ def test_a_log_that_agrees_with_the_latest_snapshot_stays() -> None:
         (b"\x02\x02\x00\x00", "frame version 2"),
     ],
 )
-def test_metadata_of_a_newer_release_stops_the_node_and_says_what_to_do(value: bytes, why: str) -> None:
+def test_metadata_of_a_newer_release_stops_the_node_with_advice(value: bytes, why: str) -> None:
     async def newer(world: World) -> None:
         file = world.disk.open(f"{PARTITION}/00000000000000000000.log")
         batch = encode_batch([Record(-1, 1, None, value)], base_offset=8, leader_epoch=1)
@@ -160,7 +160,7 @@ def test_metadata_of_a_newer_release_stops_the_node_and_says_what_to_do(value: b
     play(writing(5, snapshots_after=()), newer)
 
 
-def test_a_corrupt_quorum_state_is_refused_with_a_remedy() -> None:
+def test_a_corrupt_quorum_state_prevents_the_start_with_advice() -> None:
     async def check(world: World) -> None:
         file = world.disk.open(f"{PARTITION}/quorum-state")
         file.truncate(5)
@@ -171,7 +171,7 @@ def test_a_corrupt_quorum_state_is_refused_with_a_remedy() -> None:
     play(writing(5, snapshots_after=()), check)
 
 
-def test_records_of_an_epoch_that_nobody_knows_are_damage() -> None:
+def test_records_of_an_unknown_epoch_prevent_the_start() -> None:
     async def check(world: World) -> None:
         path = f"{PARTITION}/00000000000000000000.log"
         file = world.disk.open(path)
@@ -208,7 +208,7 @@ def test_a_start_may_fail_any_number_of_times_before_quorum_state_names_its_epoc
     play(writing(5, snapshots_after=()), failing, failing, failing, at_last)
 
 
-def test_only_what_is_known_to_be_committed_is_replayed_before_the_quorum_speaks() -> None:
+def test_only_records_known_to_be_committed_are_replayed_before_a_leader_is_known() -> None:
     async def check(world: World) -> None:
         note = CommittedOffsetFile(world.disk, PARTITION)
         note.committed = CommittedOffset(note.committed.epoch, 0)
@@ -226,7 +226,7 @@ def test_only_what_is_known_to_be_committed_is_replayed_before_the_quorum_speaks
     play(writing(20, snapshots_after=()), check, then)
 
 
-def test_a_directory_of_somebody_who_keeps_no_note_gets_one() -> None:
+def test_a_directory_written_by_kafka_gets_a_committed_offset() -> None:
     disk = SimDisk(Volume())
     disk.make_dirs(PARTITION)
     write_quorum_state(disk, PARTITION, QuorumState(epoch=6, leader_id=2), kraft_version=0, voters=[1, 2, 3])
@@ -235,7 +235,7 @@ def test_a_directory_of_somebody_who_keeps_no_note_gets_one() -> None:
     storage.close()
 
 
-def test_the_note_names_an_epoch_before_quorum_state_does() -> None:
+def test_an_epoch_is_recorded_with_the_committed_offset_before_quorum_state() -> None:
     disk = SimDisk(Volume())
     disk.make_dirs(HOME)
     storage = MetadataStorage.open(disk, HOME, wall_ms=1)
@@ -253,7 +253,7 @@ def test_the_note_names_an_epoch_before_quorum_state_does() -> None:
     assert disk.syncs - before == 5, "within an epoch the note needs no sync"
 
 
-def test_a_disk_that_cannot_be_written_at_the_start_is_told_as_such() -> None:
+def test_a_disk_that_cannot_be_written_at_the_start_is_named_in_the_fault() -> None:
     disk = SimDisk(Volume())
     disk.make_dirs(HOME)
     disk.fail("create", under=PARTITION, code=errno.ENOSPC)

@@ -51,7 +51,7 @@ def ended(other: Other, times: int = 1) -> list[tuple[Send, Message | None, bool
     return heard
 
 
-def test_an_answer_is_handed_on_with_what_it_answers() -> None:
+def test_a_response_is_passed_on_with_its_request() -> None:
     ((send, response, refused),) = ended(Other(VoteResponse(error_code=7)))
     assert (send.to, response, refused) == (2, VoteResponse(error_code=7), False)
 
@@ -60,27 +60,27 @@ def test_an_answer_is_handed_on_with_what_it_answers() -> None:
 @pytest.mark.parametrize(
     "failure", [ConnectionRefusedError("no"), KafkaError(ErrorCode.NETWORK_EXCEPTION, "the connection was lost")]
 )
-def test_a_lost_connection_is_looked_into_by_dialling_again(failure: Exception, refuses: bool) -> None:
+def test_a_lost_connection_is_followed_by_a_probe(failure: Exception, refuses: bool) -> None:
     other = Other(failure, refuses=refuses)
     ((_, response, refused),) = ended(other)
     assert (response, refused, other.dials) == (None, refuses, 1)
 
 
 @pytest.mark.parametrize("failure", [TimeoutError(), KafkaError(ErrorCode.REQUEST_TIMED_OUT, "no answer")])
-def test_silence_is_evidence_of_nothing(failure: Exception) -> None:
+def test_a_timeout_is_followed_by_no_probe(failure: Exception) -> None:
     other = Other(failure, refuses=True)
     ((_, response, refused),) = ended(other)
     assert (response, refused, other.dials) == (None, False, 0)
 
 
-def test_a_node_that_speaks_other_versions_is_complained_of_once(caplog: pytest.LogCaptureFixture) -> None:
+def test_an_unsupported_version_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     other = Other(KafkaError(ErrorCode.UNSUPPORTED_VERSION, "it speaks Vote 7 to 9"))
     heard = ended(other, times=3)
     assert [response for _, response, _ in heard] == [VoteResponse(error_code=ErrorCode.UNSUPPORTED_VERSION)] * 3
     assert caplog.text.count("cannot communicate with there:9093: it speaks Vote 7 to 9") == 1
 
 
-def test_complaints_are_remembered_for_so_many_nodes_and_no_more(caplog: pytest.LogCaptureFixture) -> None:
+def test_the_number_of_remembered_log_reasons_is_limited(caplog: pytest.LogCaptureFixture) -> None:
     other = Other(KafkaError(ErrorCode.UNSUPPORTED_VERSION, "it speaks Vote 7 to 9"))
 
     async def scenario() -> None:

@@ -14,7 +14,7 @@ _GROUPS = 8
 
 
 @pytest.mark.parametrize("group", range(_GROUPS))
-def test_a_quorum_keeps_its_promises_in_any_weather_and_finds_together_when_it_clears(group: int) -> None:
+def test_a_quorum_keeps_its_invariants_under_random_faults_and_recovers_afterwards(group: int) -> None:
     for seed in range(_FIRST + group, _FIRST + _STORMS, _GROUPS):
         try:
             ride_out(seed)

@@ -43,7 +43,7 @@ def given(replica: Replica, request: VoteRequest) -> bool:
     return answer.topics[0].partitions[0].vote_granted
 
 
-def test_a_vote_that_was_kept_without_its_directory_is_the_same_vote_in_the_next_life() -> None:
+def test_a_vote_persisted_without_a_directory_id_is_the_same_vote_after_a_restart() -> None:
     """While voters are configured (kraft.version 0), quorum-state has no room for directories."""
     made = Made()
 
@@ -71,7 +71,7 @@ def test_a_vote_that_was_kept_without_its_directory_is_the_same_vote_in_the_next
         (VoterHistory(VoterSet((Voter(1, Uuid.of(1, 7)),)), 1), Voter(1, Uuid.of(1, 8)), True, True, "is elsewhere"),
     ],
 )
-def test_a_node_that_can_never_take_part_says_so(
+def test_a_node_that_can_never_join_the_quorum_does_not_start(
     history: VoterHistory, me: Voter, is_controller: bool, has_bootstrap: bool, why: str
 ) -> None:
     with pytest.raises(NodeFault, match=why):
@@ -86,11 +86,11 @@ def test_a_node_that_can_never_take_part_says_so(
         (VoterHistory(VoterSet((Voter(1, Uuid.of(1, 7)), Voter(2))), 1), Voter(1, Uuid.of(1, 8)), True),
     ],
 )
-def test_observers_need_not_be_named_by_anybody(history: VoterHistory, me: Voter, is_controller: bool) -> None:
+def test_an_observer_need_not_be_in_the_voter_set(history: VoterHistory, me: Voter, is_controller: bool) -> None:
     check_voters(history, me, is_controller=is_controller, has_bootstrap=True)
 
 
-def test_a_controller_that_has_lost_its_metadata_directory_is_told_so_and_an_observer_begins_anew() -> None:
+def test_a_controller_that_has_lost_its_metadata_directory_does_not_start_and_a_broker_does() -> None:
     made = Made()
     me = Voter(1, Uuid.of(1, 101), (("C", Endpoint("n1", 9)),))
     nobody = VoterHistory(VoterSet(()))

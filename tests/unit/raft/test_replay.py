@@ -59,7 +59,7 @@ def play(scene) -> None:  # type: ignore[no-untyped-def]
     run(scenario())
 
 
-def test_what_is_committed_is_replayed_and_nothing_beyond() -> None:
+def test_committed_records_are_replayed_and_no_others() -> None:
     async def scene(reader: Reader) -> None:
         for first in range(0, 30, 3):
             reader.append(settings(first, 3))
@@ -76,7 +76,7 @@ def test_what_is_committed_is_replayed_and_nothing_beyond() -> None:
     play(scene)
 
 
-def test_records_of_the_quorum_itself_leave_no_trace_but_their_offsets() -> None:
+def test_control_records_only_advance_the_offset() -> None:
     async def scene(reader: Reader) -> None:
         reader.append(settings(0, 2))
         reader.append(bytes(encode_control_batch([voters(1).record()], base_offset=2, epoch=1, timestamp=1)))
@@ -88,7 +88,7 @@ def test_records_of_the_quorum_itself_leave_no_trace_but_their_offsets() -> None
     play(scene)
 
 
-def test_a_large_batch_is_taken_in_short_steps_and_shown_as_a_whole() -> None:
+def test_a_large_batch_is_replayed_in_slices_and_committed_as_a_whole() -> None:
     async def scene(reader: Reader) -> None:
         reader.append(settings(0, 5000))
         reader.replay.advance(5000)
@@ -104,7 +104,7 @@ def test_a_large_batch_is_taken_in_short_steps_and_shown_as_a_whole() -> None:
     play(scene)
 
 
-def test_many_small_batches_are_told_a_few_hundred_records_at_a_time() -> None:
+def test_many_small_batches_are_committed_a_few_hundred_records_at_a_time() -> None:
     async def scene(reader: Reader) -> None:
         for number in range(1000):
             reader.append(settings(number, 1))
@@ -117,7 +117,7 @@ def test_many_small_batches_are_told_a_few_hundred_records_at_a_time() -> None:
     play(scene)
 
 
-def test_whoever_waits_to_be_caught_up_is_called_once_and_may_change_its_mind() -> None:
+def test_the_caught_up_callback_is_called_once_and_can_be_cancelled() -> None:
     async def scene(reader: Reader) -> None:
         called: list[str] = []
         reader.append(settings(0, 900))
@@ -149,7 +149,7 @@ def write_snapshot(reader: Reader, snapshot_id: SnapshotId, numbers: range) -> N
     storage.add_snapshot(snapshot_id)
 
 
-def test_a_snapshot_replaces_what_was_there_and_says_what_that_changed() -> None:
+def test_a_snapshot_replaces_the_image_and_reports_what_changed() -> None:
     async def scene(reader: Reader) -> None:
         reader.append(settings(0, 10))
         reader.replay.advance(10)
@@ -173,7 +173,7 @@ def test_a_snapshot_replaces_what_was_there_and_says_what_that_changed() -> None
     play(scene)
 
 
-def test_metadata_that_is_not_understood_stops_the_node_before_any_of_its_batch_is_shown() -> None:
+def test_metadata_that_cannot_be_decoded_stops_the_node_before_any_of_its_batch_is_committed() -> None:
     async def scenario() -> None:
         reader = Reader()
         good = Record(-1, 1, None, b"\x01\x04\x00\x02\x020\x02n\x020\x00")

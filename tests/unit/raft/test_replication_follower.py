@@ -40,7 +40,7 @@ def refusal(error: ErrorCode, *, epoch: int, leader_id: int) -> FetchResponse:
     return fetch_response(KnownLeader(epoch, leader_id, endpoint), error, high_watermark=None, log_start_offset=0)
 
 
-def test_a_controller_fetches_on_only_when_what_it_has_is_synced() -> None:
+def test_a_controller_fetches_only_when_its_log_is_synced() -> None:
     replica = SingleReplica()
     fetch = replica.follow()
     assert fetch_of(fetch) == (0, 0, 1, -1)
@@ -50,14 +50,14 @@ def test_a_controller_fetches_on_only_when_what_it_has_is_synced() -> None:
     assert fetch_of(again) == (2, 1, 1, 1)
 
 
-def test_a_broker_fetches_on_at_once() -> None:
+def test_a_broker_fetches_without_waiting_for_a_sync() -> None:
     replica = SingleReplica(me=voter(7), is_controller=False)
     fetch = replica.follow()
     effects = replica.answer(fetch, replica.records_for(fetch, [(1, "a")], high_watermark=1))
     assert [type(effect) for effect in effects] == [Flush, Commit, Send]
 
 
-def test_a_follower_believes_in_no_more_than_it_has() -> None:
+def test_a_follower_commits_no_more_than_its_log_holds() -> None:
     replica = SingleReplica()
     fetch = replica.follow()
     replica.answer(fetch, replica.records_for(fetch, [(1, "a")], high_watermark=7))
@@ -67,7 +67,7 @@ def test_a_follower_believes_in_no_more_than_it_has() -> None:
     assert replica.machine.high_watermark == 1, "and it never forgets"
 
 
-def test_records_that_do_not_fit_are_fetched_again() -> None:
+def test_invalid_batches_are_fetched_again() -> None:
     replica = SingleReplica(batches=[(1, "a")])
     fetch = replica.follow()
     bad = replica.records_for(fetch, [(0, "of an earlier epoch")], high_watermark=2)
@@ -77,7 +77,7 @@ def test_records_that_do_not_fit_are_fetched_again() -> None:
     assert fetch_of(again) == fetch_of(fetch)
 
 
-def test_what_fits_of_an_answer_is_kept_and_synced_before_the_rest_is_fetched_again() -> None:
+def test_the_valid_batches_of_a_response_are_synced_before_the_rest_is_fetched_again() -> None:
     replica = SingleReplica()
     fetch = replica.follow()
     assert replica.answer(fetch, replica.records_for(fetch, [(1, "a"), (0, "bad")], high_watermark=None)) == [Flush()]
@@ -87,7 +87,7 @@ def test_what_fits_of_an_answer_is_kept_and_synced_before_the_rest_is_fetched_ag
     assert fetch_of(again) == (1, 1, 1, -1)
 
 
-def test_an_answer_that_comes_twice_or_too_late_changes_nothing() -> None:
+def test_duplicate_and_late_responses_change_nothing() -> None:
     replica = SingleReplica()
     fetch = replica.follow()
     answer = replica.records_for(fetch, [(1, "a")], high_watermark=1)
@@ -100,7 +100,7 @@ def test_an_answer_that_comes_twice_or_too_late_changes_nothing() -> None:
     assert replica.log.end_offset == 1
 
 
-def test_a_log_that_differs_is_cut_before_anything_else_is_fetched() -> None:
+def test_a_diverging_log_is_truncated_before_the_next_fetch() -> None:
     replica = SingleReplica(batches=[(1, "a"), (1, "b"), (2, "c")])
     fetch = replica.follow(epoch=4)
     answer = replica.records_for(fetch, [], high_watermark=2)
@@ -112,7 +112,7 @@ def test_a_log_that_differs_is_cut_before_anything_else_is_fetched() -> None:
     assert fetch_of(again) == (2, 1, 4, -1)
 
 
-def test_a_log_is_cut_where_the_leader_s_epoch_ends_or_where_its_own_does() -> None:
+def test_a_log_is_truncated_to_the_smaller_end_of_the_epoch() -> None:
     for epoch, end_offset, cut in [(1, 1, 1), (1, 9, 2), (2, 9, 2), (0, 0, 0)]:
         replica = SingleReplica(batches=[(1, "a"), (1, "b"), (3, "c")])
         fetch = replica.follow(epoch=4)
@@ -121,7 +121,7 @@ def test_a_log_is_cut_where_the_leader_s_epoch_ends_or_where_its_own_does() -> N
         assert replica.answer(fetch, answer) == [Truncate(cut)], (epoch, end_offset)
 
 
-def test_a_leader_that_would_undo_what_is_committed_stops_the_node() -> None:
+def test_a_truncation_below_the_high_watermark_stops_the_node() -> None:
     replica = SingleReplica(batches=[(1, "a"), (1, "b")], committed=2)
     fetch = replica.follow(epoch=4)
     answer = replica.records_for(fetch, [], high_watermark=None)
@@ -136,7 +136,7 @@ def test_a_leader_that_would_undo_what_is_committed_stops_the_node() -> None:
         replica.answer(fetch, answer)
 
 
-def test_a_fetch_that_fails_is_tried_again_more_and_more_slowly() -> None:
+def test_a_failed_fetch_is_retried_with_a_growing_backoff() -> None:
     replica = SingleReplica(settings=QuorumSettings(fetch_timeout_ms=10_000))
     fetch, waits = replica.follow(), []
     for _ in range(7):
@@ -148,7 +148,7 @@ def test_a_fetch_that_fails_is_tried_again_more_and_more_slowly() -> None:
     assert waits == [20, 40, 80, 160, 320, 500, 500]
 
 
-def test_a_silent_leader_is_given_up_in_time_and_a_gone_one_at_once() -> None:
+def test_an_unresponsive_leader_is_left_after_the_fetch_timeout_and_a_failed_one_at_once() -> None:
     silent = SingleReplica()
     silent.follow()
     deadline_ms = silent.machine.role.deadline_ms
@@ -161,14 +161,14 @@ def test_a_silent_leader_is_given_up_in_time_and_a_gone_one_at_once() -> None:
     assert isinstance(gone.machine.role, Prospective)
 
 
-def test_a_leader_that_says_it_no_longer_leads_is_given_up_at_once() -> None:
+def test_a_leader_that_responds_that_it_no_longer_leads_is_left_at_once() -> None:
     replica = SingleReplica()
     replica.answer(replica.follow(), refusal(ErrorCode.NOT_LEADER_OR_FOLLOWER, epoch=1, leader_id=2))
     deadline_ms = replica.machine.role.deadline_ms
     assert deadline_ms is not None and deadline_ms <= 150
 
 
-def test_a_follower_that_is_told_of_a_newer_leader_follows_that() -> None:
+def test_a_follower_follows_a_newer_leader_named_in_a_response() -> None:
     replica = SingleReplica()
     effects = replica.answer(replica.follow(), refusal(ErrorCode.FENCED_LEADER_EPOCH, epoch=6, leader_id=3))
     assert only(Persist, effects)[0].state == QuorumState(6, leader_id=3)
@@ -177,7 +177,7 @@ def test_a_follower_that_is_told_of_a_newer_leader_follows_that() -> None:
     assert (replica.machine.leader_id, replica.machine.leader.endpoint) == (3, voter(3).endpoint)
 
 
-def test_a_follower_that_is_ahead_of_its_leader_s_epoch_asks_again() -> None:
+def test_a_follower_ahead_of_the_epoch_of_a_node_retries() -> None:
     replica = SingleReplica()
     fetch = replica.follow(epoch=6)
     assert replica.answer(fetch, refusal(ErrorCode.UNKNOWN_LEADER_EPOCH, epoch=5, leader_id=2)) == []
@@ -185,7 +185,7 @@ def test_a_follower_that_is_ahead_of_its_leader_s_epoch_asks_again() -> None:
     assert len(only(Send, replica.wait(20))) == 1
 
 
-def test_an_observer_asks_whom_it_knows_and_is_led_on() -> None:
+def test_an_observer_fetches_from_a_known_node_and_follows_the_leader_it_names() -> None:
     bootstrap = [Endpoint("n8", 9093), Endpoint("n9", 9093)]
     replica = SingleReplica(me=voter(7), voters=[], kraft_version=0, bootstrap=bootstrap)
     (first,) = only(Send, replica.start())
@@ -198,7 +198,7 @@ def test_an_observer_asks_whom_it_knows_and_is_led_on() -> None:
     assert (found.to, found.endpoint) == (4, voter(4).endpoint)
 
 
-def test_an_observer_that_happens_to_ask_the_leader_takes_what_it_gets() -> None:
+def test_an_observer_that_fetches_from_the_leader_by_chance_uses_the_response() -> None:
     replica = SingleReplica(me=voter(7), voters=[], kraft_version=0, bootstrap=[Endpoint("n2", 9093)])
     (fetch,) = only(Send, replica.start())
     effects = replica.answer(fetch, replica.records_for(fetch, [(0, "a")], high_watermark=1))
@@ -206,7 +206,7 @@ def test_an_observer_that_happens_to_ask_the_leader_takes_what_it_gets() -> None
     assert replica.log.end_offset == 1 and Commit(1) in effects
 
 
-def test_an_observer_whose_leader_is_gone_is_not_led_back_to_it_by_others() -> None:
+def test_an_observer_does_not_return_to_a_failed_leader_that_other_nodes_name() -> None:
     replica = SingleReplica(me=voter(7), is_controller=False)
     fetch = replica.follow(leader_id=2)
     (around,) = only(Send, replica.answer(fetch, None, refused=True))
@@ -245,7 +245,7 @@ def position_of(request: Message) -> int:
     return request.topics[0].partitions[0].position
 
 
-def test_a_snapshot_is_fetched_piece_by_piece_and_then_the_log_goes_on() -> None:
+def test_a_snapshot_is_fetched_in_chunks_and_then_fetching_continues() -> None:
     replica, snapshot_id = SingleReplica(), snapshots.SnapshotId(5, 1)
     send = told_to_take(replica, snapshot_id)
     assert position_of(send.request) == 0
@@ -275,7 +275,7 @@ def test_a_snapshot_is_fetched_piece_by_piece_and_then_the_log_goes_on() -> None
     ],
     ids=["empty", "of another place", "of another snapshot", "gone"],
 )
-def test_a_snapshot_that_goes_wrong_is_given_up_and_the_log_is_fetched_again(bad: FetchSnapshotResponse) -> None:
+def test_a_failed_snapshot_is_discarded_and_the_log_is_fetched_again(bad: FetchSnapshotResponse) -> None:
     replica = SingleReplica()
     send = told_to_take(replica, snapshots.SnapshotId(5, 1))
     assert replica.answer(send, bad) == []
@@ -283,7 +283,7 @@ def test_a_snapshot_that_goes_wrong_is_given_up_and_the_log_is_fetched_again(bad
     assert fetch_of(fetch) == (0, 0, 1, -1)
 
 
-def test_a_snapshot_that_cannot_be_loaded_is_fetched_again_after_a_rest_that_doubles_and_is_told_of_once(
+def test_a_snapshot_that_cannot_be_loaded_is_fetched_again_after_a_doubling_backoff_and_logged_once(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     replica, snapshot_id = SingleReplica(), snapshots.SnapshotId(5, 1)
@@ -300,7 +300,7 @@ def test_a_snapshot_that_cannot_be_loaded_is_fetched_again_after_a_rest_that_dou
     assert caplog.text.count("it has no footer") == 1
 
 
-def test_a_snapshot_that_comes_whole_after_all_ends_the_rests() -> None:
+def test_a_loaded_snapshot_resets_the_backoff() -> None:
     replica, damaged, whole = SingleReplica(), snapshots.SnapshotId(5, 1), snapshots.SnapshotId(6, 1)
     send = told_to_take(replica, damaged)
     replica.answer(send, piece(damaged, 0, b"abcde", 5))
@@ -316,7 +316,7 @@ def test_a_snapshot_that_comes_whole_after_all_ends_the_rests() -> None:
 
 
 @pytest.mark.parametrize("is_whole", [True, False])
-def test_the_time_it_takes_to_load_a_snapshot_is_not_the_leader_s_silence(is_whole: bool) -> None:
+def test_the_fetch_timeout_restarts_after_a_snapshot_is_loaded(is_whole: bool) -> None:
     replica, snapshot_id = SingleReplica(), snapshots.SnapshotId(5, 1)
     replica.answer(told_to_take(replica, snapshot_id), piece(snapshot_id, 0, b"abcde", 5))
     replica.now_ms += 10_000
@@ -332,7 +332,7 @@ def test_the_time_it_takes_to_load_a_snapshot_is_not_the_leader_s_silence(is_who
     assert isinstance(replica.machine.role, Prospective), "but from then on it is"
 
 
-def test_a_leader_that_resigned_is_not_waited_for_because_a_snapshot_took_its_time() -> None:
+def test_loading_a_snapshot_does_not_extend_the_deadline_after_a_resignation() -> None:
     replica, snapshot_id = SingleReplica(), snapshots.SnapshotId(5, 1)
     replica.answer(told_to_take(replica, snapshot_id), piece(snapshot_id, 0, b"abcde", 5))
     resigning = end_epoch_request(CLUSTER_ID, voter(2), 1, [voter(3).key])
@@ -343,7 +343,7 @@ def test_a_leader_that_resigned_is_not_waited_for_because_a_snapshot_took_its_ti
     assert isinstance(replica.machine.role, Prospective)
 
 
-def test_a_broken_connection_does_not_cost_the_pieces_that_have_come() -> None:
+def test_a_lost_connection_keeps_the_chunks_already_received() -> None:
     replica, snapshot_id = SingleReplica(), snapshots.SnapshotId(5, 1)
     send = told_to_take(replica, snapshot_id)
     (send,) = only(Send, replica.answer(send, piece(snapshot_id, 0, b"abc", 5)))

@@ -57,7 +57,7 @@ def ask(
     return replica.on_request("token", request, replica.now_ms)
 
 
-def test_a_fetch_is_checked_before_it_is_answered() -> None:
+def test_a_fetch_is_validated() -> None:
     replica = SingleReplica()
     replica.lead()
     assert the_reply(ask(replica, cluster_id="elsewhere")).error_code == ErrorCode.INCONSISTENT_CLUSTER_ID
@@ -70,7 +70,7 @@ def test_a_fetch_is_checked_before_it_is_answered() -> None:
     assert replica.machine.epoch == 1, "a fetch teaches no epoch"
 
 
-def test_every_answer_says_who_leads_and_where() -> None:
+def test_every_response_names_the_leader_and_its_endpoint() -> None:
     replica = SingleReplica()
     replica.follow(leader_id=3, epoch=4)
     response = the_reply(ask(replica, epoch=4))
@@ -80,7 +80,7 @@ def test_every_answer_says_who_leads_and_where() -> None:
     assert [(at.node_id, at.host, at.port) for at in response.node_endpoints] == [(3, "n3", 9093)]
 
 
-def test_a_fetch_with_nothing_to_tell_is_parked_until_its_time_is_over() -> None:
+def test_a_fetch_without_new_records_is_parked_until_its_max_wait_has_passed() -> None:
     replica = SingleReplica()
     replica.lead()
     end = replica.log.end_offset
@@ -91,7 +91,7 @@ def test_a_fetch_with_nothing_to_tell_is_parked_until_its_time_is_over() -> None
     assert isinstance(replica.fetched_by(2, end, max_wait_ms=0)[0], Reply)
 
 
-def test_a_parked_fetch_is_answered_when_something_is_appended() -> None:
+def test_a_parked_fetch_completes_when_records_are_appended() -> None:
     replica = SingleReplica()
     replica.lead()
     end = replica.log.end_offset
@@ -103,7 +103,7 @@ def test_a_parked_fetch_is_answered_when_something_is_appended() -> None:
     assert [effect.offset for effect in only(ReplyWithRecords, effects)] == [end, end]
 
 
-def test_a_fetcher_that_does_not_know_what_is_committed_is_told_at_once() -> None:
+def test_a_fetcher_with_an_old_high_watermark_gets_a_response_at_once() -> None:
     replica = SingleReplica()
     replica.lead()
     end = replica.log.end_offset
@@ -116,7 +116,7 @@ def test_a_fetcher_that_does_not_know_what_is_committed_is_told_at_once() -> Non
     assert replica.fetched_by(2, end + 1, high_watermark=end)[0] == Commit(end + 1)
 
 
-def test_a_log_that_differs_is_told_how_far_it_may_agree() -> None:
+def test_a_diverging_fetch_gets_the_diverging_epoch() -> None:
     replica = SingleReplica(batches=[(1, "a"), (1, "b"), (3, "c")])
     replica.win()
     assert replica.machine.epoch == 4
@@ -132,7 +132,7 @@ def test_a_log_that_differs_is_told_how_far_it_may_agree() -> None:
     assert only(ReplyWithRecords, replica.fetched_by(3, 0, 0))[0].offset == 0
 
 
-def test_a_log_that_ends_before_ours_begins_is_told_of_the_latest_snapshot() -> None:
+def test_a_fetch_below_the_log_start_gets_the_latest_snapshot_id() -> None:
     replica = SingleReplica(batches=[(1, "a"), (2, "b"), (2, "c"), (2, "d")])
     snapshot = snapshots.SnapshotId(2, 2)
     replica.log.write_snapshot(snapshot, b"everything")
@@ -145,7 +145,7 @@ def test_a_log_that_ends_before_ours_begins_is_told_of_the_latest_snapshot() -> 
     assert only(ReplyWithRecords, replica.fetched_by(2, 2, 2))[0].offset == 2
 
 
-def test_nothing_is_committed_before_a_record_of_the_leader_s_own_epoch_is() -> None:
+def test_nothing_is_committed_before_a_record_of_the_leaders_own_epoch() -> None:
     replica = SingleReplica(batches=[(1, "a"), (1, "b")])
     replica.win()
     replica.sync()
@@ -157,7 +157,7 @@ def test_nothing_is_committed_before_a_record_of_the_leader_s_own_epoch_is() -> 
     assert effects[:2] == [Commit(5), Lead(2)]
 
 
-def test_a_leader_counts_itself_only_with_what_it_has_synced() -> None:
+def test_a_leader_counts_only_its_synced_records() -> None:
     replica = SingleReplica()
     replica.win()
     end = replica.log.end_offset
@@ -167,7 +167,7 @@ def test_a_leader_counts_itself_only_with_what_it_has_synced() -> None:
     assert replica.fetched_by(3, end) == []
 
 
-def test_the_high_watermark_never_falls() -> None:
+def test_the_high_watermark_never_decreases() -> None:
     replica = SingleReplica()
     replica.lead()
     first = replica.log.end_offset
@@ -181,7 +181,7 @@ def test_the_high_watermark_never_falls() -> None:
     assert replica.leader.high_watermark == replica.machine.high_watermark == first + 1
 
 
-def test_observers_are_not_counted_and_neither_is_a_voter_with_another_disk() -> None:
+def test_observers_and_a_voter_with_another_directory_id_are_not_counted() -> None:
     replica = SingleReplica()
     replica.win()
     replica.sync()
@@ -193,7 +193,7 @@ def test_observers_are_not_counted_and_neither_is_a_voter_with_another_disk() ->
     assert replica.leader.high_watermark == end
 
 
-def test_whoever_only_reads_leaves_no_trace() -> None:
+def test_a_consumer_is_not_tracked() -> None:
     replica = SingleReplica()
     replica.lead()
     before = dict(replica.leader.progress)
@@ -213,7 +213,7 @@ def test_whoever_only_reads_leaves_no_trace() -> None:
     assert replica.leader.progress == before
 
 
-def test_a_leader_that_loses_its_majority_resigns_and_one_that_keeps_it_does_not() -> None:
+def test_a_leader_resigns_when_it_loses_its_majority_and_not_before() -> None:
     replica = SingleReplica()
     replica.lead()
     end = replica.log.end_offset
@@ -229,14 +229,14 @@ def test_a_leader_that_loses_its_majority_resigns_and_one_that_keeps_it_does_not
     assert only(Persist, effects) == []
 
 
-def test_a_leader_that_hears_of_a_higher_epoch_leads_no_longer() -> None:
+def test_a_leader_that_observes_a_higher_epoch_steps_down() -> None:
     replica = SingleReplica()
     replica.lead()
     assert replica.asked_for_vote(3, epoch=9)[0] == ErrorCode.NONE
     assert isinstance(replica.machine.role, Unattached)
 
 
-def test_what_ends_a_leadership_is_remembered_before_anybody_is_told() -> None:
+def test_the_new_epoch_is_persisted_before_parked_fetches_fail() -> None:
     replica = SingleReplica()
     replica.lead()
     replica.fetched_by(2, replica.log.end_offset)
@@ -247,7 +247,7 @@ def test_what_ends_a_leadership_is_remembered_before_anybody_is_told() -> None:
     assert (told.error_code, told.current_leader.leader_id) == (ErrorCode.NOT_LEADER_OR_FOLLOWER, 3)
 
 
-def test_voters_that_do_not_fetch_are_reminded_of_the_epoch() -> None:
+def test_voters_that_do_not_fetch_get_begin_quorum_epoch_again() -> None:
     replica = SingleReplica()
     for send in only(Send, replica.win()):
         replica.answer(send, None)
@@ -277,7 +277,7 @@ def ask_snapshot(
     return replica.on_request("t", request, replica.now_ms)
 
 
-def test_a_snapshot_is_handed_out_by_the_byte(with_snapshot: SingleReplica) -> None:
+def test_a_snapshot_chunk_is_a_range_of_bytes(with_snapshot: SingleReplica) -> None:
     snapshot_id = snapshots.SnapshotId(2, 2)
     (given,) = ask_snapshot(with_snapshot, snapshot_id, 8)
     assert isinstance(given, ReplyWithSnapshot)
@@ -286,7 +286,7 @@ def test_a_snapshot_is_handed_out_by_the_byte(with_snapshot: SingleReplica) -> N
     assert (part.size, part.position, part.current_leader.leader_id) == (10, 8, 1)
 
 
-def test_a_snapshot_that_is_not_there_or_a_place_outside_it_is_refused(with_snapshot: SingleReplica) -> None:
+def test_an_unknown_snapshot_and_a_position_outside_it_are_rejected(with_snapshot: SingleReplica) -> None:
     snapshot_id = snapshots.SnapshotId(2, 2)
     for asked, position, epoch, error in [
         (snapshots.SnapshotId(1, 1), 0, 3, ErrorCode.SNAPSHOT_NOT_FOUND),
@@ -301,7 +301,7 @@ def test_a_snapshot_that_is_not_there_or_a_place_outside_it_is_refused(with_snap
     assert the_reply(whole).error_code == ErrorCode.INCONSISTENT_CLUSTER_ID
 
 
-def test_fetching_a_snapshot_counts_as_following(with_snapshot: SingleReplica) -> None:
+def test_fetching_a_snapshot_counts_for_check_quorum(with_snapshot: SingleReplica) -> None:
     for _ in range(4):
         with_snapshot.wait(2000)
         ask_snapshot(with_snapshot, snapshots.SnapshotId(2, 2), 0)

@@ -13,7 +13,7 @@ _SCENARIOS = sorted((Path(__file__).parent / "scenarios").glob("*.txt"))
 
 
 @pytest.mark.parametrize("path", _SCENARIOS, ids=[path.stem for path in _SCENARIOS])
-def test_a_transcript_says_what_happens(path: Path, rewrite: bool) -> None:
+def test_a_transcript_matches_what_happens(path: Path, rewrite: bool) -> None:
     transcripts.check(path, transcripts.replay(path.read_text(), Stage().play), rewrite=rewrite)
 
 

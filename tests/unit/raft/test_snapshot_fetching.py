@@ -93,7 +93,7 @@ class Broker:
     ("kind", "after"),
     [("create", 0), *(("write", piece) for piece in range(PIECES)), ("sync", 0), ("rename", 0), ("sync_dir", 0)],
 )
-def test_a_broker_whose_disk_is_full_waits_for_room_and_fetches_the_snapshot_again(kind: str, after: int) -> None:
+def test_a_broker_with_a_full_disk_fetches_the_snapshot_again_when_there_is_room(kind: str, after: int) -> None:
     async def scene(world: World) -> None:
         broker = Broker(world)
         full: list[Fault] = []
@@ -119,7 +119,7 @@ def test_a_broker_whose_disk_is_full_waits_for_room_and_fetches_the_snapshot_aga
 
 
 @pytest.mark.parametrize("kind", ["write", "sync"])
-def test_a_disk_that_breaks_under_a_snapshot_stops_the_broker(kind: str) -> None:
+def test_a_disk_that_fails_during_a_snapshot_stops_the_broker(kind: str) -> None:
     async def scene(world: World) -> None:
         broker = Broker(world)
         broker.disk.fail(kind, under=f"{PARTITION}/{OFFERED.file_name}.part", code=errno.EIO)

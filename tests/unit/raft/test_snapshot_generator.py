@@ -33,7 +33,7 @@ from unit.raft.single_node_quorum import (
 
 
 @pytest.mark.parametrize("kind", ["create", "write", "sync", "rename"])
-def test_a_snapshot_that_cannot_be_written_is_tried_again_and_harms_nobody(kind: str) -> None:
+def test_a_snapshot_that_cannot_be_written_is_retried_and_does_no_harm(kind: str) -> None:
     async def scene(world: World) -> None:
         format_dynamic(world.disk)
         async with QuorumOfOne(world).running() as quorum:
@@ -49,7 +49,7 @@ def test_a_snapshot_that_cannot_be_written_is_tried_again_and_harms_nobody(kind:
     play(scene)
 
 
-def test_a_snapshot_is_written_when_enough_was_and_a_restart_begins_with_it() -> None:
+def test_a_snapshot_is_written_after_enough_bytes_and_a_restart_loads_it() -> None:
     async def first(world: World) -> None:
         format_dynamic(world.disk)
         async with QuorumOfOne(world, snapshot_settings=SnapshotSettings(max_bytes_between=3000)).running() as quorum:
@@ -77,7 +77,7 @@ def test_a_snapshot_is_written_when_enough_was_and_a_restart_begins_with_it() ->
     play(first, second)
 
 
-def test_a_snapshot_is_written_when_an_hour_went_by_and_anything_changed() -> None:
+def test_a_snapshot_is_written_after_an_hour_if_anything_changed() -> None:
     async def scene(world: World) -> None:
         format_dynamic(world.disk)
         async with QuorumOfOne(world).running() as quorum:
@@ -90,7 +90,7 @@ def test_a_snapshot_is_written_when_an_hour_went_by_and_anything_changed() -> No
     play(scene)
 
 
-def test_a_snapshot_shows_the_moment_it_was_begun_while_writes_go_on() -> None:
+def test_a_snapshot_contains_the_image_as_of_its_begin_while_appends_go_on() -> None:
     async def scene(world: World) -> None:
         format_dynamic(world.disk)
         async with QuorumOfOne(world).running() as quorum:
@@ -111,7 +111,7 @@ def test_a_snapshot_shows_the_moment_it_was_begun_while_writes_go_on() -> None:
     play(scene)
 
 
-def test_no_snapshot_is_taken_in_the_middle_of_a_transaction() -> None:
+def test_no_snapshot_is_written_during_a_metadata_transaction() -> None:
     async def scene(world: World) -> None:
         format_dynamic(world.disk)
         async with QuorumOfOne(world).running() as quorum:
@@ -124,7 +124,7 @@ def test_no_snapshot_is_taken_in_the_middle_of_a_transaction() -> None:
     play(scene)
 
 
-def test_old_snapshots_and_the_log_before_them_are_forgotten_but_never_the_latest() -> None:
+def test_old_snapshots_and_the_log_before_them_are_removed_but_never_the_latest() -> None:
     async def first(world: World) -> None:
         format_dynamic(world.disk)
         small = StorageSettings(segment_bytes=2000, retention_bytes=1)
@@ -147,7 +147,7 @@ def test_old_snapshots_and_the_log_before_them_are_forgotten_but_never_the_lates
     play(first, second)
 
 
-def test_a_snapshot_stays_for_as_long_as_somebody_fetches_it_and_the_log_behind_it() -> None:
+def test_a_snapshot_and_the_log_after_it_are_kept_while_a_replica_fetches_it() -> None:
     async def scene(world: World) -> None:
         format_dynamic(world.disk)
         small = StorageSettings(segment_bytes=2000, retention_bytes=1)
@@ -174,7 +174,7 @@ def test_a_snapshot_stays_for_as_long_as_somebody_fetches_it_and_the_log_behind_
     play(scene)
 
 
-def test_a_log_that_lost_its_end_below_the_latest_snapshot_begins_again_there() -> None:
+def test_a_log_that_ends_before_the_latest_snapshot_starts_at_its_end() -> None:
     async def first(world: World) -> None:
         format_dynamic(world.disk)
         async with QuorumOfOne(world).running() as quorum:
@@ -193,7 +193,7 @@ def test_a_log_that_lost_its_end_below_the_latest_snapshot_begins_again_there() 
     play(first, second)
 
 
-def test_a_log_without_the_snapshot_of_what_came_before_it_is_not_believed() -> None:
+def test_a_log_that_lacks_the_snapshot_before_its_start_prevents_the_start() -> None:
     async def first(world: World) -> None:
         format_dynamic(world.disk)
         async with QuorumOfOne(

@@ -64,7 +64,7 @@ def written(made: SimDisk, *slices: list[Message]) -> str:
     return path
 
 
-def test_names_carry_end_offset_and_epoch() -> None:
+def test_file_names_have_end_offset_and_epoch() -> None:
     assert SnapshotId(17, 3).file_name == "00000000000000000017-0000000003.checkpoint"
     assert parse_snapshot_name("00000000000000000017-0000000003.checkpoint") == SnapshotId(17, 3)
     for other in ("bootstrap.checkpoint", "00000000000000000017-0000000003.checkpoint.part", "17-3.checkpoint"):
@@ -83,7 +83,7 @@ def test_a_snapshot_is_read_back_with_its_voters_and_records() -> None:
     assert [batch.base_offset for batch in batches if not batch.is_control] == [3, 8]
 
 
-def test_a_snapshot_has_its_name_only_when_it_is_finished() -> None:
+def test_a_snapshot_gets_its_name_only_when_it_is_finished() -> None:
     made = disk()
     writer = SnapshotWriter(made, f"/d/{SnapshotId(5, 1).file_name}", epoch=1, metadata_version=30)
     writer.begin(last_timestamp=0, wall_ms=1)
@@ -100,7 +100,7 @@ def test_snapshots_are_listed_oldest_first() -> None:
     assert list_snapshots(made, "/d") == [SnapshotId(3, 1), SnapshotId(20, 1), SnapshotId(20, 2)]
 
 
-def test_wherever_a_snapshot_is_cut_or_flipped_it_is_refused() -> None:
+def test_a_truncated_or_corrupt_snapshot_is_rejected() -> None:
     made = disk()
     path = written(made, settings(4))
     whole = made.read(path)
@@ -188,13 +188,13 @@ def test_a_batch_encoded_in_slices_is_the_same_bytes(count: int) -> None:
         (BrokerRegistrationChangeRecord(cordoned_log_dirs=[]), 30, 3),
     ],
 )
-def test_records_are_written_in_a_version_that_the_whole_cluster_reads(
+def test_records_are_written_in_a_version_that_the_metadata_version_allows(
     record: Message, metadata_version: int, version: int
 ) -> None:
     assert record_version(record, metadata_version) == version
 
 
-def test_voters_must_be_distinct_and_in_order() -> None:
+def test_voters_must_be_unique_and_sorted() -> None:
     with pytest.raises(ValueError, match="unique and sorted by id"):
         VoterSet((Voter(2), Voter(1)))
     with pytest.raises(ValueError, match="unique and sorted by id"):

@@ -86,7 +86,7 @@ def snapshot_at(made: Made, snapshot_id: SnapshotId) -> None:
     made.storage.add_snapshot(snapshot_id)
 
 
-def test_below_everything_the_earliest_snapshot_is_where_logs_may_agree() -> None:
+def test_below_all_epochs_the_earliest_snapshot_is_the_common_point() -> None:
     made = Made(settings=StorageSettings(retention_bytes=1, segment_bytes=100))
     write_epochs(made.log, [(1, 3), (3, 4), (6, 1)])
     made.storage.log.advance_high_watermark(8)
@@ -100,7 +100,7 @@ def test_below_everything_the_earliest_snapshot_is_where_logs_may_agree() -> Non
     assert made.log.end_offset_for_epoch(6) == (6, 8)
 
 
-def test_an_empty_log_behind_a_snapshot_is_of_the_snapshots_epoch_also_after_a_restart() -> None:
+def test_an_empty_log_after_a_snapshot_has_the_epoch_of_the_snapshot_also_after_a_restart() -> None:
     made = Made()
     snapshot_at(made, SnapshotId(50, 4))
     log = made.reopened()
@@ -109,7 +109,7 @@ def test_an_empty_log_behind_a_snapshot_is_of_the_snapshots_epoch_also_after_a_r
     assert made.storage.committed_offset == 50
 
 
-def test_a_snapshot_is_as_large_as_its_file_and_unknown_when_that_is_gone() -> None:
+def test_the_size_of_a_snapshot_is_that_of_its_file_and_none_without_it() -> None:
     made = Made()
     snapshot_id = SnapshotId(5, 1)
     assert made.log.snapshot_size(snapshot_id) is None
@@ -119,7 +119,7 @@ def test_a_snapshot_is_as_large_as_its_file_and_unknown_when_that_is_gone() -> N
     assert made.log.snapshot_size(snapshot_id) is None
 
 
-def test_voters_count_from_their_record_on_and_a_cut_takes_them_back() -> None:
+def test_voters_count_from_their_record_on_and_a_truncation_undoes_them() -> None:
     made = Made()
     base_offset = made.log.append_control(
         [
@@ -139,7 +139,7 @@ def test_voters_count_from_their_record_on_and_a_cut_takes_them_back() -> None:
     assert (made.log.voters, made.log.voters_offset) == (voters(1, 2), 2)
 
 
-def test_a_batch_cut_off_at_the_end_is_left_out() -> None:
+def test_a_partial_batch_at_the_end_is_not_appended() -> None:
     log = Made().log
     log.append_as_follower(data(0, 1, 2) + data(2, 1)[:-3])
     assert log.end_offset == 2
@@ -155,7 +155,7 @@ def test_a_batch_cut_off_at_the_end_is_left_out() -> None:
         (data(2, 2) + data(4, 2), "a batch at offset 4"),
     ],
 )
-def test_what_does_not_follow_is_not_taken(records: bytes, why: str) -> None:
+def test_batches_that_do_not_follow_the_log_end_are_rejected(records: bytes, why: str) -> None:
     log = Made().log
     write_epochs(log, [(2, 2)])
     with pytest.raises(KafkaError, match=why) as refusal:
@@ -165,7 +165,7 @@ def test_what_does_not_follow_is_not_taken(records: bytes, why: str) -> None:
 
 
 @pytest.mark.parametrize("is_control", [False, True])
-def test_a_batch_with_a_bad_checksum_is_not_taken(is_control: bool) -> None:
+def test_a_batch_with_a_bad_checksum_is_rejected(is_control: bool) -> None:
     log = Made().log
     batch = bytearray(
         encode_control_batch([voters(1, 2).record()], base_offset=0, epoch=1, timestamp=1) if is_control else data(0, 1)
@@ -176,13 +176,13 @@ def test_a_batch_with_a_bad_checksum_is_not_taken(is_control: bool) -> None:
     assert (log.end_offset, log.voters) == (0, voters(1))
 
 
-def test_of_very_many_batches_at_once_some_are_taken() -> None:
+def test_only_the_first_of_very_many_batches_are_appended() -> None:
     log = Made().log
     log.append_as_follower(b"".join(data(offset, 1) for offset in range(2000)))
     assert 1000 < log.end_offset < 2000
 
 
-def test_a_follower_with_a_full_disk_keeps_what_fitted_and_refuses_the_rest() -> None:
+def test_a_follower_with_a_full_disk_keeps_what_it_could_write() -> None:
     made = Made(settings=StorageSettings(segment_bytes=200))
     batches = b"".join(data(offset, 1) for offset in range(6))
     full = made.disk.fail("create", under="/d", code=errno.ENOSPC)
@@ -202,7 +202,7 @@ def test_a_disk_that_fails_stops_the_node() -> None:
         made.log.append_as_follower(data(0, 1))
 
 
-def test_control_records_stand_behind_everything_that_was_appended_before() -> None:
+def test_control_records_follow_everything_that_was_appended_before() -> None:
     made = Made()
     made.log.accumulator = accumulator = Accumulator(2, 0)
     accumulator.append([ConfigRecord(resource_type=2, resource_name="r", name="n", value="v")] * 3, 1, 30)
@@ -213,7 +213,7 @@ def test_control_records_stand_behind_everything_that_was_appended_before() -> N
         made.log.append_control([voters(1).record()], 2)
 
 
-def test_the_note_tells_only_of_what_is_synced_here() -> None:
+def test_the_recorded_committed_offset_covers_only_what_is_synced() -> None:
     made = Made()
     write_epochs(made.log, [(1, 3), (1, 2)])
     made.storage.record_committed(5)

@@ -19,7 +19,7 @@ def voter(node_id: int, directory_id: Uuid = OLD) -> Voter:
 ONE, TWO, THREE = (VoterSet(tuple(voter(n) for n in range(1, count + 1))) for count in (1, 2, 3))
 
 
-def test_a_directory_that_is_known_must_be_the_same_and_one_that_is_not_may_be_any() -> None:
+def test_a_known_directory_id_must_match_and_an_unknown_one_matches_any() -> None:
     assert ReplicaKey(1, OLD).matches(ReplicaKey(1, OLD))
     assert ReplicaKey(1, OLD).matches(ReplicaKey(1, ZERO_UUID))
     assert not ReplicaKey(1, NEW).matches(ReplicaKey(1, OLD))
@@ -27,7 +27,7 @@ def test_a_directory_that_is_known_must_be_the_same_and_one_that_is_not_may_be_a
     assert not ReplicaKey(2, OLD).matches(ReplicaKey(1, ZERO_UUID))
 
 
-def test_a_node_with_a_new_disk_is_not_the_voter_it_was() -> None:
+def test_a_node_with_a_new_directory_id_is_not_the_same_voter() -> None:
     assert TWO.voter_with_key(ReplicaKey(2, OLD)) == voter(2)
     assert TWO.voter_with_key(ReplicaKey(2, NEW)) is None
     assert TWO.voter_with_key(ReplicaKey(3, OLD)) is None
@@ -42,13 +42,13 @@ def test_a_voter_set_changes_by_one_voter_and_keeps_its_order() -> None:
         VoterSet((voter(1), voter(1, NEW)))
 
 
-def test_an_endpoint_is_found_by_the_listener_s_name_or_is_the_default() -> None:
+def test_an_endpoint_is_found_by_its_listener_name_or_is_the_default() -> None:
     assert voter(1).endpoint_for("BACKUP") == Endpoint("n1", 9094)
     assert voter(1).endpoint_for("ELSEWHERE") == Endpoint("n1", 9093)
     assert Voter(1).endpoint_for("CONTROLLER") is None
 
 
-def test_a_change_of_voters_counts_from_its_record_on_and_is_undone_with_it() -> None:
+def test_a_change_of_voters_counts_from_its_record_on_and_is_undone_by_truncation() -> None:
     history = VoterHistory(ONE, kraft_version=1)
     history.on_record(4, LeaderChangeMessage())
     history.on_record(5, TWO.record())
@@ -62,7 +62,7 @@ def test_a_change_of_voters_counts_from_its_record_on_and_is_undone_with_it() ->
     assert (history.voters, history.voters_offset, history.kraft_version) == (ONE, -1, 1)
 
 
-def test_configured_voters_count_until_the_log_names_some() -> None:
+def test_configured_voters_count_until_the_log_has_a_voters_record() -> None:
     history = VoterHistory(ONE)
     assert (history.voters, history.kraft_version) == (ONE, 0)
     history.on_record(7, KRaftVersionRecord(kraft_version=1))
@@ -72,7 +72,7 @@ def test_configured_voters_count_until_the_log_names_some() -> None:
     assert (history.voters, history.kraft_version) == (ONE, 0)
 
 
-def test_a_snapshot_tells_who_voted_when_it_ended() -> None:
+def test_a_snapshot_contains_the_voters_as_of_its_end_offset() -> None:
     history = VoterHistory(ONE, kraft_version=1)
     history.on_record(5, TWO.record())
     assert history.before(5) == (1, ONE)
@@ -83,7 +83,7 @@ def test_a_snapshot_tells_who_voted_when_it_ended() -> None:
     assert (history.voters, history.voters_offset, history.kraft_version) == (ONE, -1, 0)
 
 
-def test_what_was_before_the_log_s_start_is_forgotten_but_for_what_still_counts_there() -> None:
+def test_entries_before_the_log_start_are_dropped_except_the_one_in_force_there() -> None:
     history = VoterHistory(ONE, kraft_version=1)
     history.on_record(5, TWO.record())
     history.on_record(9, THREE.record())

@@ -25,11 +25,11 @@ def disk() -> SimDisk:
     return made
 
 
-def test_without_a_file_nothing_is_known() -> None:
+def test_without_a_file_the_state_is_empty() -> None:
     assert read_quorum_state(disk(), "/d") == QuorumState(epoch=0, leader_id=-1, voted_id=-1)
 
 
-def test_a_vote_is_read_back_with_the_directory_it_was_given_to() -> None:
+def test_a_vote_is_read_back_with_its_directory_id() -> None:
     made = disk()
     write_quorum_state(made, "/d", VOTED, kraft_version=1, voters=[])
     assert read_quorum_state(made, "/d") == VOTED
@@ -42,7 +42,7 @@ def test_a_vote_is_read_back_with_the_directory_it_was_given_to() -> None:
     }
 
 
-def test_with_configured_voters_the_file_is_of_the_older_version() -> None:
+def test_with_configured_voters_the_file_has_version_0() -> None:
     made = disk()
     write_quorum_state(made, "/d", QuorumState(epoch=7, leader_id=1), kraft_version=0, voters=[1, 2])
     assert read_quorum_state(made, "/d") == QuorumState(epoch=7, leader_id=1)
@@ -68,7 +68,7 @@ def test_with_configured_voters_the_file_is_of_the_older_version() -> None:
         b"\xff\xfe",
     ],
 )
-def test_a_file_that_makes_no_sense_stops_the_node_rather_than_lose_a_vote(content: bytes) -> None:
+def test_an_unreadable_file_stops_the_node(content: bytes) -> None:
     made = disk()
     file = made.open("/d/quorum-state", create=True)
     file.write_at(0, content)
@@ -77,7 +77,7 @@ def test_a_file_that_makes_no_sense_stops_the_node_rather_than_lose_a_vote(conte
         read_quorum_state(made, "/d")
 
 
-def test_a_new_state_replaces_the_old_one_whole() -> None:
+def test_a_new_state_replaces_the_old_one_atomically() -> None:
     made = disk()
     write_quorum_state(made, "/d", VOTED, kraft_version=1, voters=[])
     write_quorum_state(made, "/d", QuorumState(epoch=8, leader_id=2), kraft_version=1, voters=[])
@@ -85,7 +85,7 @@ def test_a_new_state_replaces_the_old_one_whole() -> None:
     assert made.list("/d") == ["quorum-state"]
 
 
-def test_what_a_killed_process_left_in_the_cache_is_on_disk_before_it_is_built_upon() -> None:
+def test_a_state_left_in_the_page_cache_by_a_killed_process_is_synced_at_the_start() -> None:
     """It was killed between giving the file its name and syncing that name; the next one stands for the same epoch."""
     made = disk()
     made.sync_dir("/")

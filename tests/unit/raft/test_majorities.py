@@ -19,7 +19,7 @@ def test_any_two_majorities_share_a_voter(voters: int) -> None:
 
 
 @pytest.mark.parametrize("voters", range(1, 8))
-def test_neighbouring_voter_sets_have_majorities_that_meet(voters: int) -> None:
+def test_majorities_of_voter_sets_that_differ_by_one_voter_intersect(voters: int) -> None:
     """One voter at a time may come or go (KIP-853)."""
     for old in itertools.combinations(range(voters), majority(voters)):
         assert all(set(old) & set(new) for new in itertools.combinations(range(voters + 1), majority(voters + 1)))
@@ -42,7 +42,7 @@ def test_the_offset_that_a_majority_holds(ends: list[int], held: int) -> None:
     assert sum(end >= held for end in ends) >= majority(len(ends))
 
 
-def test_a_ballot_is_won_or_lost_as_soon_as_it_is_certain() -> None:
+def test_an_election_is_won_or_lost_as_soon_as_it_is_certain() -> None:
     tally = Tally((1, 2, 3, 4))
     tally.count(1, granted=True)
     tally.count(2, granted=True)
@@ -57,7 +57,7 @@ def test_a_ballot_is_won_or_lost_as_soon_as_it_is_certain() -> None:
     assert tally.is_won and tally.granting == [1, 2, 4]
 
 
-def test_only_voters_count_and_only_once() -> None:
+def test_only_voters_are_counted_and_only_once() -> None:
     tally = Tally((1, 2, 3))
     tally.count(7, granted=True)
     tally.count(2, granted=False)
