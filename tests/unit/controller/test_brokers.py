@@ -37,7 +37,7 @@ def test_a_broker_registers_fenced_and_its_epoch_is_the_offset_of_its_record() -
     assert broker.endpoints[0].port == 9092
 
 
-def test_it_is_unfenced_once_it_has_seen_its_own_registration() -> None:
+def test_a_broker_is_unfenced_once_it_has_replayed_its_own_registration() -> None:
     lifecycle = alone()
     epoch = lifecycle.register(registration())
     assert lifecycle.told(current_metadata_offset=epoch - 1) == (False, True, False)
@@ -46,7 +46,7 @@ def test_it_is_unfenced_once_it_has_seen_its_own_registration() -> None:
     assert lifecycle.told() == (True, False, False)
 
 
-def test_registering_again_in_the_same_life_keeps_epoch_and_state() -> None:
+def test_registering_the_same_incarnation_again_keeps_epoch_and_state() -> None:
     lifecycle = alone()
     epoch = lifecycle.register(registration())
     lifecycle.beat()
@@ -56,7 +56,7 @@ def test_registering_again_in_the_same_life_keeps_epoch_and_state() -> None:
     assert (broker.fenced, broker.rack) == (False, "moved")
 
 
-def test_a_second_process_under_the_same_id_is_rejected_while_the_first_is_heard() -> None:
+def test_a_second_process_under_the_same_id_is_rejected_while_the_session_of_the_first_lasts() -> None:
     lifecycle = alone()
     first = lifecycle.register(registration())
     lifecycle.beat()
@@ -68,13 +68,13 @@ def test_a_second_process_under_the_same_id_is_rejected_while_the_first_is_heard
     assert lifecycle.register(registration(incarnation=SECOND)) > first
 
 
-def test_one_that_only_registered_keeps_nobody_else_from_it() -> None:
+def test_a_registration_without_a_heartbeat_does_not_block_another_one() -> None:
     lifecycle = alone()
     first = lifecycle.register(registration())
     assert lifecycle.register(registration(incarnation=SECOND)) > first
 
 
-def test_a_broker_that_left_in_good_order_may_come_back_at_once() -> None:
+def test_a_broker_may_register_again_right_after_a_controlled_shutdown() -> None:
     lifecycle = alone()
     lifecycle.register(registration())
     lifecycle.beat()
@@ -118,7 +118,7 @@ def test_a_registration_that_does_not_fit_the_cluster_is_rejected(fields: dict[s
     assert cluster.view.broker(1) is None
 
 
-def test_a_broker_that_comes_back_without_its_memory_loses_its_place_in_sync_in_the_same_batch() -> None:
+def test_a_broker_that_registers_after_an_unclean_shutdown_leaves_its_isrs_in_the_same_batch() -> None:
     cluster = MachineCluster(2)
     cluster.topic("t", [1, 2])
     lifecycle = BrokerLifecycle(cluster)
@@ -131,7 +131,7 @@ def test_a_broker_that_comes_back_without_its_memory_loses_its_place_in_sync_in_
     assert (found.leader, found.isr, found.elr) == (2, (2,), ())
 
 
-def test_a_broker_that_kept_its_memory_is_in_sync_with_nobody_but_stays_eligible() -> None:
+def test_a_broker_that_knows_its_previous_epoch_leaves_its_isrs_but_stays_eligible() -> None:
     cluster = MachineCluster(2)
     cluster.topic("t", [1, 2], [1, 2])
     cluster.configure("t", "min.insync.replicas", "2")
@@ -141,7 +141,7 @@ def test_a_broker_that_kept_its_memory_is_in_sync_with_nobody_but_stays_eligible
     assert (found.leader, found.isr, found.elr) == (2, (2,), (1,))
 
 
-def test_a_broker_that_comes_back_without_one_of_its_directories_is_not_eligible() -> None:
+def test_a_broker_that_registers_without_one_of_its_directories_is_not_eligible() -> None:
     cluster = MachineCluster(2)
     cluster.topic("t", [1, 2], [1, 2])
     cluster.configure("t", "min.insync.replicas", "2")
@@ -151,7 +151,7 @@ def test_a_broker_that_comes_back_without_one_of_its_directories_is_not_eligible
     assert (found.leader, found.isr, found.elr) == (2, (2,), ())
 
 
-def test_what_was_in_a_failed_directory_is_not_eligible() -> None:
+def test_a_replica_in_a_failed_directory_is_not_eligible() -> None:
     cluster = MachineCluster(1)
     lifecycle = BrokerLifecycle(cluster)
     lifecycle.register(registration(2, log_dirs=[directory(2), directory(5)]))
@@ -172,7 +172,7 @@ def test_a_broker_whose_predecessor_was_never_fenced_leads_nothing_while_it_star
     assert (cluster.partition("t").leader, cluster.partition("t").isr) == (2, (2,))
 
 
-def test_only_the_current_epoch_of_a_broker_is_heard() -> None:
+def test_a_heartbeat_with_another_broker_epoch_is_rejected() -> None:
     lifecycle = alone()
     epoch = lifecycle.register(registration())
     for wrong in (epoch - 1, epoch + 1):
@@ -184,7 +184,7 @@ def test_only_the_current_epoch_of_a_broker_is_heard() -> None:
     assert refusal.value.code is ErrorCode.STALE_BROKER_EPOCH
 
 
-def test_a_silent_broker_is_fenced_after_its_partitions_have_moved() -> None:
+def test_the_record_that_fences_a_broker_follows_those_of_its_partitions() -> None:
     cluster = MachineCluster(2)
     cluster.topic("t", [1, 2])
     lifecycle = BrokerLifecycle(cluster)
@@ -203,7 +203,7 @@ def test_a_silent_broker_is_fenced_after_its_partitions_have_moved() -> None:
     assert finish(lifecycle.brokers.fence(1)).records == []
 
 
-def test_a_broker_that_wants_to_be_fenced_is() -> None:
+def test_a_broker_is_fenced_on_request() -> None:
     cluster = MachineCluster(2)
     cluster.topic("t", [1, 2])
     lifecycle = BrokerLifecycle(cluster)
@@ -211,7 +211,7 @@ def test_a_broker_that_wants_to_be_fenced_is() -> None:
     assert cluster.partition("t").isr == (2,)
 
 
-def test_controlled_shutdown_moves_leaders_first_and_ends_when_all_others_have_seen_it() -> None:
+def test_controlled_shutdown_moves_leaders_first_and_ends_when_all_other_brokers_have_replayed_it() -> None:
     cluster = MachineCluster(2)
     cluster.topic("t", [1, 2])
     lifecycle = BrokerLifecycle(cluster)
@@ -227,7 +227,7 @@ def test_controlled_shutdown_moves_leaders_first_and_ends_when_all_others_have_s
     assert broker.fenced
 
 
-def test_a_broker_that_leads_nothing_may_go_at_once() -> None:
+def test_a_broker_that_leads_nothing_may_shut_down_at_once() -> None:
     cluster = MachineCluster(2)
     cluster.topic("t", [2, 1])
     lifecycle = BrokerLifecycle(cluster)
@@ -236,7 +236,7 @@ def test_a_broker_that_leads_nothing_may_go_at_once() -> None:
     assert lifecycle.told(1, want_shut_down=True) == (True, True, True)
 
 
-def test_an_unfenced_broker_brings_a_leader_to_partitions_that_have_none() -> None:
+def test_an_unfenced_broker_leads_partitions_that_had_no_leader() -> None:
     cluster = MachineCluster(2, elr=False)
     cluster.topic("t", [1])
     lifecycle = BrokerLifecycle(cluster)
@@ -294,7 +294,7 @@ def test_a_fenced_broker_with_a_failed_directory_does_not_lead_what_was_in_it() 
     assert cluster.partition("t").leader == -1
 
 
-def test_a_heartbeat_that_waits_in_line_keeps_its_broker_alive() -> None:
+def test_a_heartbeat_in_the_event_queue_renews_its_brokers_session() -> None:
     lifecycle = alone()
     epoch = lifecycle.register(registration())
     lifecycle.brokers.renew_session(BrokerHeartbeatRequest(broker_id=1, broker_epoch=epoch), 0)
@@ -306,7 +306,7 @@ def test_a_heartbeat_that_waits_in_line_keeps_its_broker_alive() -> None:
     assert lifecycle.brokers.sessions.next_deadline_ms() == 14_000
 
 
-def test_unregistering_takes_a_broker_out_of_every_isr() -> None:
+def test_an_unregistered_broker_leaves_every_isr() -> None:
     cluster = MachineCluster(2)
     cluster.topic("t", [1, 2])
     lifecycle = BrokerLifecycle(cluster)
@@ -331,7 +331,7 @@ def test_a_controller_registers_its_listeners_and_features() -> None:
     assert controller.endpoints[0].port == 9093
 
 
-def test_controllers_do_not_register_where_metadata_cannot_say_so() -> None:
+def test_controllers_do_not_register_below_the_metadata_version_that_introduced_it() -> None:
     cluster = MachineCluster(0)
     cluster.write(FeatureLevelRecord(name="metadata.version", feature_level=14))
     with pytest.raises(KafkaError) as refusal:
@@ -339,7 +339,7 @@ def test_controllers_do_not_register_where_metadata_cannot_say_so() -> None:
     assert refusal.value.code is ErrorCode.UNSUPPORTED_VERSION
 
 
-def test_a_broker_without_memory_that_held_very_many_replicas_registers_in_many_batches() -> None:
+def test_a_registration_after_an_unclean_shutdown_with_very_many_replicas_takes_many_batches() -> None:
     cluster = MachineCluster(2)
     for topic in range(11):
         cluster.topic(f"t{topic}", *[[1, 2]] * 1000)
@@ -349,7 +349,7 @@ def test_a_broker_without_memory_that_held_very_many_replicas_registers_in_many_
     assert isinstance(decision.records[-1], RegisterBrokerRecord)
 
 
-def test_a_failed_broker_that_led_thousands_is_a_walk_in_many_steps() -> None:
+def test_fencing_a_broker_that_leads_thousands_of_partitions_yields_many_times() -> None:
     cluster = MachineCluster(2)
     cluster.topic("t", *[[1, 2]] * 3000)
     steps = Brokers(cluster.view, cluster.settings).fence(1)

@@ -70,7 +70,7 @@ def test_keys_are_set_deleted_and_only_written_when_they_change() -> None:
     assert cluster.view.topic_configs("t") == {"segment.bytes": "1048576"}
 
 
-def test_lists_grow_and_shrink_from_what_counts_now() -> None:
+def test_lists_are_appended_to_and_subtracted_from_their_effective_value() -> None:
     cluster = scene_with_topic()
     alter(cluster, topic(("cleanup.policy", APPEND, "compact")))
     assert cluster.view.topic_configs("t") == {"cleanup.policy": "delete,compact"}
@@ -80,7 +80,7 @@ def test_lists_grow_and_shrink_from_what_counts_now() -> None:
     assert cluster.view.topic_configs("t") == {"cleanup.policy": "compact"}
 
 
-def test_a_list_that_the_topic_leaves_to_the_broker_starts_from_the_brokers() -> None:
+def test_a_list_without_a_topic_value_starts_from_the_brokers_value() -> None:
     cluster = scene_with_topic(
         settings=ControllerSettings(100, "cluster", static={"log.cleanup.policy": "compact"}),
     )
@@ -116,7 +116,7 @@ def test_a_list_that_the_topic_leaves_to_the_broker_starts_from_the_brokers() ->
         (resource(99, "x", ("x", SET, "1")), ErrorCode.INVALID_REQUEST),
     ],
 )
-def test_what_cannot_be_set_is_rejected_by_its_own_code_and_leaves_no_trace(
+def test_an_invalid_config_is_rejected_with_its_error_code_and_nothing_is_written(
     given: IncrementalAlterConfigsRequestAlterConfigsResource, code: ErrorCode
 ) -> None:
     cluster = scene_with_topic()
@@ -125,7 +125,7 @@ def test_what_cannot_be_set_is_rejected_by_its_own_code_and_leaves_no_trace(
     assert cluster.image.end_offset == before
 
 
-def test_one_bad_resource_does_not_hold_up_the_others_and_one_given_twice_fails_twice() -> None:
+def test_an_invalid_resource_does_not_affect_the_others_and_one_given_twice_fails_twice() -> None:
     cluster = scene_with_topic()
     bad = resource(TOPIC_RESOURCE, "x", ("retention.ms", SET, "1"))
     good = resource(GROUP_RESOURCE, "g", ("consumer.session.timeout.ms", SET, "50000"))
@@ -160,7 +160,7 @@ def test_keys_of_plugins_are_accepted_on_brokers() -> None:
     assert cluster.view.broker_configs(None) == {"my.plugin.key": "x"}
 
 
-def test_a_changed_min_isr_clears_eligible_leaders_where_it_counts() -> None:
+def test_a_changed_min_insync_replicas_clears_the_elr_of_the_affected_topics() -> None:
     cluster = scene_with_topic()
     configs = Configs(cluster.view, cluster.settings)
     of_topic = configs.alter_incrementally(
@@ -173,7 +173,7 @@ def test_a_changed_min_isr_clears_eligible_leaders_where_it_counts() -> None:
     assert of_all.records[1:] == [ClearElrRecord(topic_name="")]
 
 
-def test_the_older_request_replaces_everything_that_was_set() -> None:
+def test_alter_configs_replaces_all_configs_of_a_resource() -> None:
     cluster = scene_with_topic()
     alter(cluster, topic(("retention.ms", SET, "5"), ("segment.bytes", SET, "1048576")))
     request = AlterConfigsRequest(

@@ -30,7 +30,7 @@ from strandline.runtime.world import World
 from unit.controller.active_controller import ActiveController, simulate
 
 
-def test_the_first_active_controller_writes_the_bootstrap_records_and_no_later_one_does() -> None:
+def test_only_the_first_active_controller_writes_the_bootstrap_records() -> None:
     async def scenario(world: World) -> None:
         active = ActiveController(world)
         await active.activate()
@@ -42,7 +42,7 @@ def test_the_first_active_controller_writes_the_bootstrap_records_and_no_later_o
     simulate(scenario)
 
 
-def test_a_transaction_left_open_by_a_predecessor_is_aborted_first() -> None:
+def test_a_transaction_left_open_by_the_former_active_controller_is_aborted_first() -> None:
     async def scenario(world: World) -> None:
         active = ActiveController(world)
         active.image.replay_batch(
@@ -61,7 +61,7 @@ def test_a_transaction_left_open_by_a_predecessor_is_aborted_first() -> None:
     simulate(scenario)
 
 
-def test_a_broker_that_falls_silent_is_fenced_in_time_and_one_that_is_heard_is_not() -> None:
+def test_a_broker_without_heartbeats_is_fenced_when_its_session_times_out() -> None:
     async def scenario(world: World) -> None:
         active = await ActiveController(world).with_broker()
         running = asyncio.create_task(active.controller.run())
@@ -95,7 +95,7 @@ def test_deleting_and_creating_a_topic_at_once_gives_it_a_new_id() -> None:
     simulate(scenario)
 
 
-def test_a_controller_that_loses_and_wins_the_lead_again_and_again_keeps_what_was_committed() -> None:
+def test_a_controller_that_loses_and_regains_leadership_keeps_what_was_committed() -> None:
     async def scenario(world: World) -> None:
         active = await ActiveController(world).with_broker()
         for turn in range(5):
@@ -113,7 +113,7 @@ def test_a_controller_that_loses_and_wins_the_lead_again_and_again_keeps_what_wa
     simulate(scenario)
 
 
-def test_a_lead_that_is_lost_before_the_controller_begins_is_not_a_fault() -> None:
+def test_losing_the_leadership_during_the_activation_is_not_a_fault() -> None:
     async def scenario(world: World) -> None:
         active = ActiveController(world)
         activation = asyncio.create_task(active.controller.activate())
@@ -128,7 +128,7 @@ def test_a_lead_that_is_lost_before_the_controller_begins_is_not_a_fault() -> No
     simulate(scenario)
 
 
-def test_a_newly_active_controller_gives_every_broker_a_whole_session() -> None:
+def test_a_newly_active_controller_starts_a_whole_session_for_every_broker() -> None:
     async def scenario(world: World) -> None:
         active = await ActiveController(world).with_broker()
         running = asyncio.create_task(active.controller.run())
@@ -150,7 +150,7 @@ def noops(active: ActiveController) -> int:
     return sum(isinstance(record, NoOpRecord) for batch in active.log.batches for record in batch)
 
 
-def test_an_idle_log_shows_a_sign_of_life_twice_a_second_once_somebody_follows_it() -> None:
+def test_a_no_op_is_appended_to_an_idle_log_twice_a_second_once_it_has_followers() -> None:
     async def scenario(world: World) -> None:
         active = await ActiveController(world).with_broker(100)
         running = asyncio.create_task(active.controller.run())
@@ -172,7 +172,7 @@ def test_an_idle_log_shows_a_sign_of_life_twice_a_second_once_somebody_follows_i
     simulate(scenario)
 
 
-def test_time_that_the_controller_slept_through_is_no_brokers_silence() -> None:
+def test_sessions_are_extended_by_the_time_that_the_controller_was_paused() -> None:
     async def scenario(world: World) -> None:
         active = await ActiveController(world).with_broker()
         await asyncio.sleep(8)
@@ -188,7 +188,7 @@ def test_time_that_the_controller_slept_through_is_no_brokers_silence() -> None:
 
 
 @pytest.mark.parametrize("departure", ["unregistered", "let go"])
-def test_a_departure_that_is_given_up_halfway_leaves_the_broker_its_session(departure: str) -> None:
+def test_a_shutdown_or_unregistration_cancelled_halfway_leaves_the_session(departure: str) -> None:
     async def scenario(world: World) -> None:
         active = await ActiveController(world).with_broker()
         creating = active.create("t", 1500)
@@ -248,7 +248,7 @@ def test_a_killed_brokers_partitions_have_new_leaders_within_a_fraction_of_a_sec
     simulate(scenario)
 
 
-def test_an_unclean_leader_is_elected_when_the_session_would_have_been_over_and_not_on_mere_evidence() -> None:
+def test_an_unclean_leader_is_elected_when_the_session_would_have_timed_out_and_not_on_the_detection() -> None:
     async def scenario(world: World) -> None:
         prober = Refusing()
         active = await (await ActiveController(world, prober=prober).with_broker(1)).with_broker(2)
@@ -287,7 +287,7 @@ def test_an_unclean_leader_is_elected_when_the_session_would_have_been_over_and_
     simulate(scenario)
 
 
-def test_a_new_controller_counts_the_silence_of_who_led_before_it() -> None:
+def test_a_new_active_controller_shortens_the_session_of_the_former_leader() -> None:
     async def scenario(world: World) -> None:
         active = await (await ActiveController(world).with_broker(1)).with_broker(2)
         running = asyncio.create_task(active.controller.run())
@@ -303,7 +303,7 @@ def test_a_new_controller_counts_the_silence_of_who_led_before_it() -> None:
     simulate(scenario)
 
 
-def test_a_new_controller_finds_out_by_itself_who_died_before_it() -> None:
+def test_a_new_active_controller_detects_brokers_that_failed_before_its_activation() -> None:
     async def scenario(world: World) -> None:
         prober = Refusing()
         active = await (await ActiveController(world, prober=prober).with_broker(1)).with_broker(2)
@@ -319,7 +319,7 @@ def test_a_new_controller_finds_out_by_itself_who_died_before_it() -> None:
     simulate(scenario)
 
 
-def test_a_successor_that_listens_where_its_predecessor_did_is_believed_after_a_while() -> None:
+def test_a_successor_on_the_address_of_its_predecessor_registers_before_the_session_times_out() -> None:
     async def scenario(world: World) -> None:
         active = await ActiveController(world, prober=Refusing()).with_broker(1)
         running = asyncio.create_task(active.controller.run())
@@ -338,7 +338,7 @@ def test_a_successor_that_listens_where_its_predecessor_did_is_believed_after_a_
     simulate(scenario)
 
 
-def test_the_quorum_is_asked_to_raise_its_own_version_when_everything_else_may_follow() -> None:
+def test_kraft_version_is_raised_first_if_the_other_updates_are_valid() -> None:
     async def scenario(world: World) -> None:
         active = ActiveController(world)
         await active.activate()

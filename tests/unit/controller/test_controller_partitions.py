@@ -96,7 +96,7 @@ async def while_the_clock_runs(active: ActiveController, seconds: int) -> None:
         running.cancel()
 
 
-def test_the_preferred_leader_is_back_within_the_interval_of_the_check() -> None:
+def test_preferred_leaders_are_elected_periodically() -> None:
     async def scenario(world: World) -> None:
         active = await three_brokers(world, 1, 2, leader_imbalance_check_interval_ms=5000)
         await fenced(active, 1)
@@ -109,7 +109,7 @@ def test_the_preferred_leader_is_back_within_the_interval_of_the_check() -> None
     simulate(scenario)
 
 
-def test_leaders_stay_where_they_are_if_they_are_not_to_be_balanced() -> None:
+def test_preferred_leaders_are_not_elected_when_rebalancing_is_disabled() -> None:
     async def scenario(world: World) -> None:
         active = await three_brokers(
             world, 1, 2, leader_imbalance_check_interval_ms=5000, auto_leader_rebalance_enable=False
@@ -150,7 +150,7 @@ def test_an_unclean_leader_is_elected_as_soon_as_the_topic_allows_it() -> None:
     simulate(scenario)
 
 
-def test_an_unclean_leader_that_a_lost_controller_did_not_elect_is_looked_for_by_the_next() -> None:
+def test_the_next_active_controller_elects_the_unclean_leader_that_the_former_one_did_not() -> None:
     async def scenario(world: World) -> None:
         active = await three_brokers(world, 1, 2, unclean_leader_election_interval_ms=5000, failure_detection=False)
         await fenced(active, 2)
@@ -169,7 +169,7 @@ def test_an_unclean_leader_that_a_lost_controller_did_not_elect_is_looked_for_by
     simulate(scenario)
 
 
-def test_the_eligible_of_too_many_partitions_are_not_torn_apart_from_what_clears_them() -> None:
+def test_a_min_insync_replicas_change_that_would_need_too_many_records_is_rejected() -> None:
     async def scenario(world: World) -> None:
         active = await three_brokers(world, 1)
         await fenced(active, 1)
@@ -200,7 +200,7 @@ def test_the_eligible_of_too_many_partitions_are_not_torn_apart_from_what_clears
     simulate(scenario)
 
 
-def test_a_partition_moves_while_it_is_listed() -> None:
+def test_an_ongoing_reassignment_is_listed() -> None:
     async def scenario(world: World) -> None:
         active = await three_brokers(world, 1, 2)
         wish = ReassignableTopic(name="t", partitions=[ReassignablePartition(0, [3, 2])])
@@ -218,7 +218,7 @@ def test_a_partition_moves_while_it_is_listed() -> None:
     simulate(scenario)
 
 
-def test_a_broker_tells_where_its_replicas_are() -> None:
+def test_a_broker_reports_the_directories_of_its_replicas() -> None:
     async def scenario(world: World) -> None:
         active = await three_brokers(world, 1, 2)
         request = AssignReplicasToDirsRequest(broker_id=1, broker_epoch=active.broker(1).epoch, directories=[])

@@ -74,7 +74,7 @@ def failed(cluster: MachineCluster, broker_id: int, *directories: Uuid) -> list[
     return records
 
 
-def test_a_broker_with_several_directories_tells_where_it_put_its_replicas(cluster: MachineCluster) -> None:
+def test_a_broker_with_several_directories_reports_the_directory_of_each_replica(cluster: MachineCluster) -> None:
     assert cluster.partition("t").directories == (DIRECTORY_UNASSIGNED, directory(2), directory(3))
     assert assign(cluster, SECOND, 0, 1) == [ErrorCode.NONE, ErrorCode.NONE]
     found = cluster.partition("t", 1)
@@ -84,7 +84,7 @@ def test_a_broker_with_several_directories_tells_where_it_put_its_replicas(clust
     assert cluster.partition("t", 1).partition_epoch == 1, "told again, nothing changes"
 
 
-def test_what_is_not_there_or_not_its_own_is_rejected(cluster: MachineCluster) -> None:
+def test_unknown_partitions_and_those_of_other_brokers_are_rejected(cluster: MachineCluster) -> None:
     assert assign(cluster, FIRST, 7) == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
     assert assign(cluster, FIRST, 0, topic_id=Uuid.of(8, 8888)) == [ErrorCode.UNKNOWN_TOPIC_ID]
     cluster.topic("u", [2])
@@ -93,20 +93,20 @@ def test_what_is_not_there_or_not_its_own_is_rejected(cluster: MachineCluster) -
     assert assign(cluster, FIRST, 0, topic_id=topic.id) == [ErrorCode.NOT_LEADER_OR_FOLLOWER]
 
 
-def test_a_ghost_is_not_believed(cluster: MachineCluster) -> None:
+def test_a_request_with_a_stale_broker_epoch_is_rejected(cluster: MachineCluster) -> None:
     with pytest.raises(KafkaError) as refusal:
         assign(cluster, FIRST, 0, epoch=cluster.epoch(1) - 1)
     assert refusal.value.code is ErrorCode.STALE_BROKER_EPOCH
 
 
-def test_directories_are_not_assigned_before_the_metadata_version_knows_them(cluster: MachineCluster) -> None:
+def test_directories_are_not_assigned_below_the_metadata_version_that_introduced_them(cluster: MachineCluster) -> None:
     cluster.write(FeatureLevelRecord(name="metadata.version", feature_level=16))
     with pytest.raises(KafkaError) as refusal:
         assign(cluster, FIRST, 0)
     assert refusal.value.code is ErrorCode.UNSUPPORTED_VERSION
 
 
-def test_leaders_move_off_a_directory_that_fails_and_only_off_that_one(cluster: MachineCluster) -> None:
+def test_only_the_leaders_in_a_failed_directory_move(cluster: MachineCluster) -> None:
     assign(cluster, FIRST, 0)
     assign(cluster, SECOND, 1)
     failed(cluster, 1, FIRST)
@@ -119,7 +119,7 @@ def test_leaders_move_off_a_directory_that_fails_and_only_off_that_one(cluster: 
     assert failed(cluster, 1, FIRST) == [], "told with every heartbeat, done once"
 
 
-def test_a_replica_put_into_a_directory_that_is_gone_is_lost_as_if_it_had_failed_after(cluster: MachineCluster) -> None:
+def test_a_replica_assigned_to_a_failed_directory_leaves_the_isr(cluster: MachineCluster) -> None:
     for gone in (DIRECTORY_LOST, Uuid.of(5, 1003)):
         cluster.topic(str(gone), [1, 2, 3])
         topic = cluster.view.topic(str(gone))
@@ -129,7 +129,7 @@ def test_a_replica_put_into_a_directory_that_is_gone_is_lost_as_if_it_had_failed
         assert (found.leader, found.isr, found.directories[0], found.partition_epoch) == (2, (2, 3), gone, 1)
 
 
-def test_a_replica_whose_directory_is_gone_does_not_lead_when_its_broker_is_back(cluster: MachineCluster) -> None:
+def test_a_replica_in_a_failed_directory_does_not_lead_when_its_broker_is_unfenced(cluster: MachineCluster) -> None:
     assign(cluster, FIRST, 0)
     failed(cluster, 1, FIRST)
     cluster.fence(2)
@@ -141,7 +141,7 @@ def test_a_replica_whose_directory_is_gone_does_not_lead_when_its_broker_is_back
     assert cluster.partition("t", 0).leader == 3
 
 
-def test_a_replica_given_up_as_lost_hands_over_and_is_neither_in_sync_nor_eligible(cluster: MachineCluster) -> None:
+def test_a_lost_replica_leaves_the_isr_and_the_elr(cluster: MachineCluster) -> None:
     cluster.topic("two", [1, 2], [1, 2])
     cluster.write(
         ConfigRecord(resource_type=2, resource_name="two", name="min.insync.replicas", value="2"),
@@ -157,7 +157,7 @@ def test_a_replica_given_up_as_lost_hands_over_and_is_neither_in_sync_nor_eligib
 
 
 @pytest.mark.parametrize("with_elr", [0, 1])
-def test_a_replica_given_up_as_lost_leads_on_where_nobody_takes_over(cluster: MachineCluster, with_elr: int) -> None:
+def test_a_lost_replica_leads_again_when_no_other_replica_can(cluster: MachineCluster, with_elr: int) -> None:
     cluster.topic("alone", [1])
     cluster.write(FeatureLevelRecord(name="eligible.leader.replicas.version", feature_level=with_elr))
     topic = cluster.view.topic("alone")

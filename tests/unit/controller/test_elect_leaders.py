@@ -53,7 +53,7 @@ def test_the_preferred_replica_leads_again_on_request() -> None:
     assert (found.leader, found.leader_epoch, found.isr) == (1, 2, (1, 2, 3))
 
 
-def test_what_need_not_or_cannot_be_elected_is_rejected_by_its_own_code() -> None:
+def test_an_election_that_is_not_needed_or_not_possible_has_its_own_error_code() -> None:
     cluster = MachineCluster()
     cluster.topic("t", [1, 2], [1, 2])
     cluster.fence(1)
@@ -69,7 +69,7 @@ def test_what_need_not_or_cannot_be_elected_is_rejected_by_its_own_code() -> Non
     assert elect(cluster, UNCLEAN, ("t", [1])) == {("t", 1): ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE}
 
 
-def test_all_partitions_are_meant_when_none_is_named_and_those_in_order_are_not_mentioned() -> None:
+def test_a_request_without_partitions_means_all_and_omits_those_that_need_no_election() -> None:
     cluster = MachineCluster()
     cluster.topic("t", [1, 2], [2, 1])
     cluster.topic("u", [2, 1])
@@ -103,13 +103,13 @@ def test_an_unclean_leader_is_elected_on_request_even_where_the_topic_does_not_a
     assert found.leader_epoch == 2, "named twice, elected once"
 
 
-def test_an_unknown_kind_of_election_is_rejected() -> None:
+def test_an_unknown_election_type_is_rejected() -> None:
     with pytest.raises(KafkaError) as refusal:
         elect(MachineCluster(), 5)
     assert refusal.value.code is ErrorCode.INVALID_REQUEST
 
 
-def test_the_balance_is_restored_in_portions() -> None:
+def test_preferred_leaders_are_elected_in_several_decisions() -> None:
     cluster = MachineCluster()
     cluster.topic("t", *([[1, 2]] * (MAX_ELECTIONS_PER_DECISION + 1)))
     cluster.fence(1)
@@ -124,7 +124,7 @@ def test_the_balance_is_restored_in_portions() -> None:
     assert finish(leaders.balance()).records == []
 
 
-def test_a_leader_that_cannot_be_is_not_tried_for_ever() -> None:
+def test_a_preferred_leader_that_cannot_be_elected_does_not_keep_the_task_running() -> None:
     cluster = MachineCluster()
     cluster.topic("t", [1, 2])
     cluster.fence(1)
@@ -132,7 +132,7 @@ def test_a_leader_that_cannot_be_is_not_tried_for_ever() -> None:
     assert (decision.response, decision.records) == (False, [])
 
 
-def test_partitions_without_a_leader_get_an_unclean_one_where_their_topic_allows_it() -> None:
+def test_unclean_leaders_are_elected_where_the_topic_allows_them() -> None:
     cluster = MachineCluster()
     for topic in ("t", "u"):
         cluster.topic(topic, [1, 2])
@@ -160,7 +160,7 @@ def test_unclean_leaders_may_be_allowed_for_the_cluster_or_for_the_controllers_o
     assert cluster.partition("t").leader == 2
 
 
-def test_only_a_setting_that_allows_them_is_a_reason_to_look() -> None:
+def test_only_a_config_that_allows_unclean_leaders_starts_an_election() -> None:
     def record(name: str, value: str | None) -> ConfigRecord:
         return ConfigRecord(resource_type=2, resource_name="t", name=name, value=value)
 

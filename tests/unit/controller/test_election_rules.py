@@ -34,7 +34,7 @@ def test_a_replica_is_online_where_its_broker_has_the_directory(
     assert is_online(at, online) is found
 
 
-def test_only_active_brokers_lead_and_those_who_come_before_those_who_leave() -> None:
+def test_only_active_brokers_can_lead_except_one_that_is_coming_or_leaving() -> None:
     cluster = MachineCluster(3)
     cluster.write(
         BrokerRegistrationChangeRecord(broker_id=2, broker_epoch=cluster.epoch(2), in_controlled_shutdown=1),
@@ -50,7 +50,7 @@ def test_only_active_brokers_lead_and_those_who_come_before_those_who_leave() ->
     assert not LiveBrokers(cluster.view).can_lead(1, directory(2))
 
 
-def test_a_new_replica_goes_into_the_only_directory_or_where_its_broker_says_later() -> None:
+def test_a_new_replica_is_assigned_to_the_only_directory_of_its_broker_or_left_unassigned() -> None:
     cluster = MachineCluster(1)
     cluster.write(
         RegisterBrokerRecord(broker_id=2, rack=None, log_dirs=[HERE, THERE], broker_epoch=5),

@@ -14,7 +14,7 @@ from strandline.runtime.world import World
 from unit.controller.active_controller import ActiveController, simulate
 
 
-def test_an_answer_comes_when_its_records_are_committed_and_the_next_decision_sees_them_before() -> None:
+def test_a_response_waits_for_the_commit_and_the_next_decision_sees_the_records_before() -> None:
     async def scenario(world: World) -> None:
         active = await ActiveController(world).with_broker()
         first, second = active.create("t"), active.create("t")
@@ -30,7 +30,7 @@ def test_an_answer_comes_when_its_records_are_committed_and_the_next_decision_se
     simulate(scenario)
 
 
-def test_a_refusal_that_rests_on_uncommitted_records_waits_for_them_too() -> None:
+def test_a_rejection_based_on_uncommitted_records_waits_for_their_commit() -> None:
     async def scenario(world: World) -> None:
         active = await ActiveController(world).with_broker()
         active.create("t")
@@ -56,7 +56,7 @@ def test_all_topics_of_a_request_are_one_batch() -> None:
     simulate(scenario)
 
 
-def test_losing_the_lead_fails_what_waits_and_takes_back_what_was_not_committed() -> None:
+def test_losing_the_leadership_fails_waiting_requests_and_reverts_uncommitted_records() -> None:
     async def scenario(world: World) -> None:
         active = await ActiveController(world).with_broker()
         kept = active.create("kept")
@@ -78,7 +78,7 @@ def test_losing_the_lead_fails_what_waits_and_takes_back_what_was_not_committed(
     simulate(scenario)
 
 
-def test_a_lead_that_is_lost_between_the_commit_and_those_who_wait_for_it_keeps_what_is_committed() -> None:
+def test_losing_the_leadership_between_the_commit_and_its_waiters_keeps_what_is_committed() -> None:
     async def scenario(world: World) -> None:
         active = await ActiveController(world).with_broker()
         kept = active.create("kept")
@@ -95,7 +95,7 @@ def test_a_lead_that_is_lost_between_the_commit_and_those_who_wait_for_it_keeps_
     simulate(scenario)
 
 
-def test_a_long_decision_lets_others_run_but_not_decide() -> None:
+def test_a_long_decision_yields_to_the_event_loop_but_not_to_other_decisions() -> None:
     async def scenario(world: World) -> None:
         active = await ActiveController(world).with_broker()
         large, small = active.create("large", 3000), active.create("small")
@@ -112,7 +112,7 @@ def test_a_long_decision_lets_others_run_but_not_decide() -> None:
     simulate(scenario)
 
 
-def test_losing_the_lead_in_the_middle_of_a_long_decision_leaves_nothing_of_it() -> None:
+def test_losing_the_leadership_during_a_long_decision_discards_it() -> None:
     async def scenario(world: World) -> None:
         active = await ActiveController(world).with_broker()
         before = len(active.log.batches)
@@ -129,7 +129,7 @@ def test_losing_the_lead_in_the_middle_of_a_long_decision_leaves_nothing_of_it()
     simulate(scenario)
 
 
-def test_a_caller_that_gives_up_in_the_middle_leaves_nothing_behind_and_the_next_has_its_turn() -> None:
+def test_a_cancelled_request_leaves_nothing_behind_and_the_next_event_is_handled() -> None:
     async def scenario(world: World) -> None:
         active = await ActiveController(world).with_broker()
         large = active.create("large", 5000)
@@ -157,7 +157,7 @@ def test_a_decision_whose_records_cannot_be_replayed_is_not_written() -> None:
     simulate(scenario)
 
 
-def test_a_request_that_waited_in_line_beyond_its_time_is_told_so() -> None:
+def test_a_request_times_out_in_the_queue() -> None:
     async def scenario(world: World) -> None:
         active = await ActiveController(world).with_broker()
         await active.controller._events._turn.acquire()
@@ -174,7 +174,7 @@ def test_a_request_that_waited_in_line_beyond_its_time_is_told_so() -> None:
     simulate(scenario)
 
 
-def test_a_request_in_line_when_the_lead_is_lost_fails_even_if_the_lead_comes_back() -> None:
+def test_a_queued_request_fails_when_the_leadership_is_lost_even_if_it_is_regained() -> None:
     async def scenario(world: World) -> None:
         active = await ActiveController(world).with_broker()
         await active.controller._events._turn.acquire()
@@ -194,7 +194,7 @@ def test_a_request_in_line_when_the_lead_is_lost_fails_even_if_the_lead_comes_ba
     simulate(scenario)
 
 
-def test_a_decision_that_draws_breath_across_two_leaderships_writes_nothing_in_the_second() -> None:
+def test_a_decision_that_yields_across_two_activations_writes_nothing_in_the_second() -> None:
     async def scenario(world: World) -> None:
         active = await ActiveController(world).with_broker()
         large = active.create("large", 5000)
@@ -216,7 +216,7 @@ def test_a_decision_that_draws_breath_across_two_leaderships_writes_nothing_in_t
     simulate(scenario)
 
 
-def test_a_thousand_requests_wait_for_one_commit_together() -> None:
+def test_a_thousand_requests_wait_for_one_commit() -> None:
     async def scenario(world: World) -> None:
         active = await ActiveController(world).with_broker()
         waiting = [active.create(f"t{number}") for number in range(1000)]
@@ -229,7 +229,7 @@ def test_a_thousand_requests_wait_for_one_commit_together() -> None:
     simulate(scenario)
 
 
-def test_what_the_log_had_committed_before_the_lead_was_lost_is_answered_as_done() -> None:
+def test_a_request_committed_before_the_leadership_was_lost_succeeds() -> None:
     async def scenario(world: World) -> None:
         active = await ActiveController(world).with_broker()
         kept = active.create("kept")
@@ -241,7 +241,7 @@ def test_what_the_log_had_committed_before_the_lead_was_lost_is_answered_as_done
     simulate(scenario)
 
 
-def test_a_decision_of_many_batches_tells_where_its_last_record_stands() -> None:
+def test_a_decision_of_many_batches_reports_the_offset_of_its_last_record() -> None:
     async def scenario(world: World) -> None:
         active = await ActiveController(world).with_broker()
         told: list[int] = []
@@ -258,7 +258,7 @@ def test_a_decision_of_many_batches_tells_where_its_last_record_stands() -> None
     simulate(scenario)
 
 
-def test_the_time_in_line_and_the_time_of_deciding_are_measured() -> None:
+def test_queue_time_and_processing_time_are_measured() -> None:
     async def scenario(world: World) -> None:
         active = await ActiveController(world).with_broker()
         await active.controller._events._turn.acquire()

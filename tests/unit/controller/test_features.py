@@ -43,7 +43,7 @@ def update(
     return cluster.decide(Features(cluster.view, cluster.settings).update(request, version))
 
 
-def test_a_new_cluster_starts_with_a_transaction_of_feature_levels_and_one_min_isr_for_all() -> None:
+def test_the_bootstrap_records_are_a_transaction_with_feature_levels_and_min_insync_replicas() -> None:
     settings = ControllerSettings(1, "c", static={"min.insync.replicas": "2"})
     records = Features(Image().latest, settings).bootstrap(bootstrap_records())
     assert records == [
@@ -55,17 +55,17 @@ def test_a_new_cluster_starts_with_a_transaction_of_feature_levels_and_one_min_i
     ]
 
 
-def test_an_old_metadata_version_starts_without_what_it_does_not_know() -> None:
+def test_the_bootstrap_records_of_an_old_metadata_version_contain_no_newer_records() -> None:
     records = Features(Image().latest, ControllerSettings(1, "c")).bootstrap(bootstrap_records(7))
     assert records == [FeatureLevelRecord(name="metadata.version", feature_level=7)]
 
 
-def test_bootstrap_records_without_a_metadata_version_are_refused() -> None:
+def test_bootstrap_records_without_a_metadata_version_are_rejected() -> None:
     with pytest.raises(KafkaError, match=r"metadata\.version"):
         Features(Image().latest, ControllerSettings(1, "c")).bootstrap([])
 
 
-def test_a_feature_is_switched_off_and_on_again() -> None:
+def test_a_feature_is_disabled_and_enabled_again() -> None:
     cluster = MachineCluster(1)
     assert update(cluster, (ELR, 0, SAFE_DOWNGRADE)).error_code == 0
     assert ELR not in cluster.view.features()
@@ -74,7 +74,7 @@ def test_a_feature_is_switched_off_and_on_again() -> None:
     assert cluster.view.broker_configs(None) == {"min.insync.replicas": "1"}
 
 
-def test_without_the_feature_nobody_is_eligible_and_it_cannot_go_while_that_is_all_that_is_known() -> None:
+def test_disabling_elr_clears_it_and_is_rejected_while_a_partition_has_no_isr() -> None:
     cluster = MachineCluster(2)
     cluster.write(ConfigRecord(resource_type=4, resource_name="", name="min.insync.replicas", value="2"))
     cluster.topic("shrunk", [1, 2])
@@ -93,7 +93,7 @@ def test_without_the_feature_nobody_is_eligible_and_it_cannot_go_while_that_is_a
     assert cluster.partition("shrunk").elr == ()
 
 
-def test_nothing_is_written_when_only_validated_or_already_so() -> None:
+def test_nothing_is_written_when_only_validated_or_unchanged() -> None:
     cluster = MachineCluster(1)
     before = cluster.image.end_offset
     assert update(cluster, (ELR, 0, SAFE_DOWNGRADE), validate_only=True).error_code == 0
@@ -119,7 +119,7 @@ def test_nothing_is_written_when_only_validated_or_already_so() -> None:
         ("kraft.version", 2, UPGRADE, "supports levels 0 to 1"),
     ],
 )
-def test_what_cannot_be_finalized_is_rejected_with_the_reason(name: str, level: int, kind: int, why: str) -> None:
+def test_an_invalid_feature_update_is_rejected_with_the_reason(name: str, level: int, kind: int, why: str) -> None:
     cluster = MachineCluster(1)
     before = cluster.view.features()
     response = update(cluster, (name, level, kind))
@@ -136,20 +136,20 @@ def test_every_registered_broker_must_support_a_level() -> None:
     assert "broker 2 supports levels 0 to 0" in (response.error_message or "")
 
 
-def test_eligible_leaders_need_a_metadata_version_that_can_record_them() -> None:
+def test_elr_needs_a_metadata_version_with_elr_records() -> None:
     cluster = MachineCluster(1, elr=False)
     cluster.write(FeatureLevelRecord(name="metadata.version", feature_level=22))
     assert "needs metadata.version 23" in (update(cluster, (ELR, 1, UPGRADE)).error_message or "")
 
 
-def test_all_updates_happen_or_none() -> None:
+def test_all_updates_of_a_request_succeed_or_none() -> None:
     cluster = MachineCluster(1)
     response = update(cluster, (ELR, 0, SAFE_DOWNGRADE), ("metadata.version", 99, UPGRADE))
     assert response.error_code == ErrorCode.INVALID_UPDATE_VERSION
     assert cluster.view.features()[ELR] == 1
 
 
-def test_older_versions_tell_success_for_each_feature_and_failure_once() -> None:
+def test_older_versions_list_each_successful_feature_and_a_failure_once() -> None:
     cluster = MachineCluster(1)
     response = update(cluster, (ELR, 0, SAFE_DOWNGRADE), ("metadata.version", 99, UPGRADE), version=1)
     assert response.error_code == ErrorCode.INVALID_UPDATE_VERSION
@@ -159,7 +159,7 @@ def test_older_versions_tell_success_for_each_feature_and_failure_once() -> None
     assert ELR not in cluster.view.features()
 
 
-def test_the_version_of_the_quorum_rises_and_never_falls() -> None:
+def test_kraft_version_is_raised_and_never_lowered() -> None:
     cluster = MachineCluster(1)
     has = 0
     features = Features(cluster.view, cluster.settings, lambda: has)
@@ -192,7 +192,9 @@ def test_the_version_of_the_quorum_rises_and_never_falls() -> None:
         (12, 11, False),
     ],
 )
-def test_metadata_goes_back_only_where_nothing_is_lost(current: int, level: int, lost: bool) -> None:
+def test_a_metadata_version_downgrade_is_allowed_only_where_no_metadata_is_lost(
+    current: int, level: int, lost: bool
+) -> None:
     for kind in (SAFE_DOWNGRADE, UNSAFE_DOWNGRADE):
         cluster = MachineCluster(1, elr=False)
         cluster.write(FeatureLevelRecord(name="metadata.version", feature_level=current))
@@ -201,14 +203,14 @@ def test_metadata_goes_back_only_where_nothing_is_lost(current: int, level: int,
         assert cluster.view.metadata_version == (current if lost else level)
 
 
-def test_metadata_rises_and_what_rests_on_it_rises_with_it() -> None:
+def test_metadata_version_is_raised_together_with_a_feature_that_needs_it() -> None:
     cluster = MachineCluster(1, elr=False)
     cluster.write(FeatureLevelRecord(name="metadata.version", feature_level=7))
     assert update(cluster, (ELR, 1, UPGRADE), ("metadata.version", 30, UPGRADE)).error_code == 0
     assert cluster.view.features() == {ELR: 1, "metadata.version": 30}
 
 
-def test_one_min_isr_for_all_replaces_those_of_single_brokers() -> None:
+def test_a_cluster_wide_min_insync_replicas_replaces_those_of_single_brokers() -> None:
     cluster = MachineCluster(2, elr=False)
     for name, value in (("", "3"), ("1", "2"), ("2", "1")):
         cluster.write(ConfigRecord(resource_type=4, resource_name=name, name="min.insync.replicas", value=value))
@@ -217,7 +219,7 @@ def test_one_min_isr_for_all_replaces_those_of_single_brokers() -> None:
     assert cluster.view.broker_configs(1) == cluster.view.broker_configs(2) == {}
 
 
-def test_a_voter_that_has_not_said_what_it_supports_holds_levels_back() -> None:
+def test_an_unregistered_voter_blocks_feature_updates() -> None:
     cluster = MachineCluster(1, settings=ControllerSettings(100, "cluster", configured_voters=(100, 101)))
     refused = update(cluster, (ELR, 0, SAFE_DOWNGRADE))
     assert "controller 101 has not registered" in (refused.error_message or "")
@@ -226,7 +228,7 @@ def test_a_voter_that_has_not_said_what_it_supports_holds_levels_back() -> None:
     assert update(cluster, (ELR, 0, SAFE_DOWNGRADE)).error_code == 0
 
 
-def test_the_oldest_version_says_downgrade_with_a_flag() -> None:
+def test_version_0_requests_a_downgrade_with_a_flag() -> None:
     cluster = MachineCluster(1)
     request = UpdateFeaturesRequest(
         feature_updates=[FeatureUpdateKey(feature=ELR, max_version_level=0, allow_downgrade=True)]
@@ -235,7 +237,7 @@ def test_the_oldest_version_says_downgrade_with_a_flag() -> None:
     assert ELR not in cluster.view.features()
 
 
-def test_producer_ids_are_given_out_in_blocks_that_never_overlap() -> None:
+def test_producer_ids_are_allocated_in_blocks_that_never_overlap() -> None:
     cluster = MachineCluster(1)
     request = AllocateProducerIdsRequest(broker_id=1, broker_epoch=cluster.epoch(1))
     first = cluster.decide(producer_ids.allocate(cluster.view, request))
@@ -245,7 +247,7 @@ def test_producer_ids_are_given_out_in_blocks_that_never_overlap() -> None:
     assert cluster.view.next_producer_id == 2000
 
 
-def test_producer_ids_are_refused_to_strangers_and_when_they_run_out() -> None:
+def test_allocating_producer_ids_fails_for_unregistered_brokers_and_when_all_are_allocated() -> None:
     cluster = MachineCluster(1)
     with pytest.raises(KafkaError) as refusal:
         producer_ids.allocate(cluster.view, AllocateProducerIdsRequest(broker_id=1, broker_epoch=999))

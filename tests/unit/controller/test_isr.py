@@ -57,7 +57,7 @@ def cluster() -> MachineCluster:
     return cluster
 
 
-def test_a_leader_shrinks_and_expands_its_isr_and_hears_what_became_of_it(cluster: MachineCluster) -> None:
+def test_a_leader_shrinks_and_expands_its_isr_and_receives_the_new_state(cluster: MachineCluster) -> None:
     (shrunk,) = alter(cluster, told(cluster, [1, 2]))
     assert (shrunk.leader_id, shrunk.isr, shrunk.leader_epoch, shrunk.partition_epoch) == (1, [1, 2], 0, 1)
     assert cluster.partition("t").isr == (1, 2)
@@ -65,26 +65,26 @@ def test_a_leader_shrinks_and_expands_its_isr_and_hears_what_became_of_it(cluste
     assert (grown.isr, grown.leader_epoch, grown.partition_epoch) == ([1, 2, 3], 0, 2)
 
 
-def test_what_is_as_it_was_is_answered_and_not_written(cluster: MachineCluster) -> None:
+def test_an_unchanged_isr_succeeds_without_a_record(cluster: MachineCluster) -> None:
     (response,) = alter(cluster, told(cluster, [1, 2, 3]))
     assert (response.error_code, response.isr, response.partition_epoch) == (0, [1, 2, 3], 0)
     assert cluster.partition("t").partition_epoch == 0
 
 
-def test_older_brokers_name_members_without_epochs(cluster: MachineCluster) -> None:
+def test_older_versions_contain_no_broker_epochs(cluster: MachineCluster) -> None:
     data = AlterPartitionRequestPartitionData(partition_index=0, new_isr=[1, 3])
     (response,) = alter(cluster, data, version=2)
     assert response.isr == [1, 3]
 
 
-def test_a_ghost_is_rejected_as_a_whole(cluster: MachineCluster) -> None:
+def test_a_request_with_a_stale_broker_epoch_is_rejected_as_a_whole(cluster: MachineCluster) -> None:
     request = AlterPartitionRequest(broker_id=1, broker_epoch=cluster.epoch(1) - 1, topics=[])
     with pytest.raises(KafkaError) as refusal:
         cluster.decide(IsrChanges(cluster.view, cluster.settings).alter(request, 3))
     assert refusal.value.code is ErrorCode.STALE_BROKER_EPOCH
 
 
-def test_an_unknown_topic_or_partition_is_told_apart(cluster: MachineCluster) -> None:
+def test_an_unknown_topic_and_an_unknown_partition_have_different_error_codes(cluster: MachineCluster) -> None:
     assert code(cluster, told(cluster, [1]), topic_id=Uuid.of(8, 8888)) is ErrorCode.UNKNOWN_TOPIC_ID
     nowhere = AlterPartitionRequestPartitionData(partition_index=7)
     assert code(cluster, nowhere) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -106,7 +106,7 @@ def test_an_unknown_topic_or_partition_is_told_apart(cluster: MachineCluster) ->
         ([1], {"leader_recovery_state": 7}, ErrorCode.INVALID_REQUEST),
     ],
 )
-def test_a_proposal_that_does_not_fit_is_rejected_by_its_own_code(
+def test_an_invalid_proposal_is_rejected_with_its_error_code(
     isr: list[int], fields: dict[str, Any], expected: ErrorCode
 ) -> None:
     cluster = MachineCluster(4)
@@ -116,11 +116,13 @@ def test_a_proposal_that_does_not_fit_is_rejected_by_its_own_code(
     assert cluster.partition("t").isr == (1, 2, 3)
 
 
-def test_only_the_leader_proposes(cluster: MachineCluster) -> None:
+def test_only_the_leader_may_propose_an_isr(cluster: MachineCluster) -> None:
     assert code(cluster, told(cluster, [1, 2]), sender=2) is ErrorCode.INVALID_REQUEST
 
 
-def test_who_is_fenced_leaving_unknown_or_another_incarnation_does_not_enter(cluster: MachineCluster) -> None:
+def test_a_broker_that_is_fenced_shutting_down_unknown_or_restarted_does_not_enter_the_isr(
+    cluster: MachineCluster,
+) -> None:
     alter(cluster, told(cluster, [1]))
     assert code(cluster, told(cluster, [1, 2], epochs={2: cluster.epoch(2) + 1})) is ErrorCode.INELIGIBLE_REPLICA
     leaving = BrokerRegistrationChangeRecord(broker_id=3, broker_epoch=cluster.epoch(3), in_controlled_shutdown=1)
@@ -131,7 +133,7 @@ def test_who_is_fenced_leaving_unknown_or_another_incarnation_does_not_enter(clu
     assert cluster.partition("t").isr == (1,)
 
 
-def test_a_leader_tells_that_it_has_recovered_before_others_may_enter(cluster: MachineCluster) -> None:
+def test_a_leader_must_have_recovered_before_followers_enter_the_isr(cluster: MachineCluster) -> None:
     topic_id = cluster.topic("u", [1])
     cluster.write(PartitionChangeRecord(topic_id=topic_id, partition_id=0, leader=1, leader_recovery_state=1))
     known = cluster.partition("u")
@@ -148,14 +150,16 @@ def test_a_leader_tells_that_it_has_recovered_before_others_may_enter(cluster: M
     assert (response.leader_recovery_state, response.partition_epoch) == (0, known.partition_epoch + 1)
 
 
-def test_a_partition_named_twice_is_decided_on_what_the_first_made_of_it(cluster: MachineCluster) -> None:
+def test_a_partition_given_twice_is_decided_on_the_state_after_the_first(cluster: MachineCluster) -> None:
     first, second = alter(cluster, told(cluster, [1, 2]), told(cluster, [1, 3]))
     assert first.isr == [1, 2]
     assert second.error_code == ErrorCode.INVALID_UPDATE_VERSION
     assert cluster.partition("t").isr == (1, 2)
 
 
-def test_the_isr_that_ends_a_reassignment_away_from_the_leader_elects_another(cluster: MachineCluster) -> None:
+def test_an_isr_that_completes_a_reassignment_away_from_the_leader_elects_another_leader(
+    cluster: MachineCluster,
+) -> None:
     topic = cluster.view.topic("t")
     assert topic is not None
     cluster.write(
@@ -168,7 +172,7 @@ def test_the_isr_that_ends_a_reassignment_away_from_the_leader_elects_another(cl
     assert (found.replicas, found.isr, found.leader, found.leader_epoch) == ((4, 2), (2, 4), 4, 1)
 
 
-def test_many_partitions_are_altered_in_many_short_steps() -> None:
+def test_altering_many_partitions_yields_many_times() -> None:
     cluster = MachineCluster(3)
     cluster.topic("t", *([[1, 2, 3]] * 1000))
     topic = cluster.view.topic("t")

@@ -69,7 +69,7 @@ class Counted:
         return self.metrics.snapshot(self.clock.ms)["kafka.server:type=ReplicaManager,name=" + name]
 
 
-def test_partitions_are_counted_as_they_come_go_and_lose_their_leaders() -> None:
+def test_partitions_are_counted_as_they_are_created_deleted_and_lose_their_leaders() -> None:
     cluster = MachineCluster(2)
     cluster.topic("before", [1, 2])
     count = Counted(cluster.image)
@@ -85,7 +85,7 @@ def test_partitions_are_counted_as_they_come_go_and_lose_their_leaders() -> None
     assert (count("OfflinePartitionsCount"), count("PreferredReplicaImbalanceCount")) == (0, 1)
 
 
-def test_what_is_not_committed_is_not_counted() -> None:
+def test_uncommitted_records_are_not_counted() -> None:
     cluster = MachineCluster(1)
     count = Counted(cluster.image)
     topic_id = cluster.topic("t", [1])
@@ -97,7 +97,7 @@ def test_what_is_not_committed_is_not_counted() -> None:
     assert (count("GlobalTopicCount"), count("GlobalPartitionCount")) == (1, 1)
 
 
-def test_elections_are_told_apart_by_whom_they_elected() -> None:
+def test_unclean_elections_and_elections_from_the_elr_are_counted_separately() -> None:
     cluster = MachineCluster(2)
     count = Counted(cluster.image)
     topic_id = cluster.topic("t", [1, 2])
@@ -119,7 +119,7 @@ def test_elections_are_told_apart_by_whom_they_elected() -> None:
     assert count.of_elections("UncleanLeaderElectionsPerSec") == 1
 
 
-def test_a_standby_tells_how_long_ago_it_applied_something_and_an_active_one_does_not_lag() -> None:
+def test_a_standby_controller_reports_its_lag_and_an_active_one_reports_none() -> None:
     cluster = MachineCluster(1)
     count = Counted(cluster.image, active=False)
     cluster.write(ConfigRecord(resource_type=4, resource_name="", name="k", value="v"))
@@ -131,7 +131,7 @@ def test_a_standby_tells_how_long_ago_it_applied_something_and_an_active_one_doe
     assert (count("ActiveControllerCount"), count("LastAppliedRecordLagMs")) == (1, 0)
 
 
-def test_a_broker_tells_what_it_hosts_leads_and_lacks() -> None:
+def test_a_broker_counts_its_partitions_leaders_and_under_replicated_partitions() -> None:
     cluster = MachineCluster(3)
     count = Counted(cluster.image)
     first = cluster.topic("first", [1, 2, 3], [2, 1, 3])
@@ -155,7 +155,7 @@ def test_a_broker_tells_what_it_hosts_leads_and_lacks() -> None:
     assert count.of_replicas("ReassigningPartitions") == 1
 
 
-def test_a_broker_tells_which_partitions_have_nobody_to_spare() -> None:
+def test_a_broker_counts_partitions_at_and_under_min_isr() -> None:
     cluster = MachineCluster(3)
     count = Counted(cluster.image)
     three = cluster.topic("three", [1, 2, 3], [1, 2, 3])
@@ -173,7 +173,7 @@ def test_a_broker_tells_which_partitions_have_nobody_to_spare() -> None:
     assert count.of_replicas("AtMinIsrPartitionCount") == 1
 
 
-def test_a_broker_tells_how_many_of_its_replicas_are_in_directories_that_failed() -> None:
+def test_a_broker_counts_its_replicas_in_failed_directories() -> None:
     cluster = MachineCluster(2)
     first, second = Uuid.of(5, 1001), Uuid.of(5, 1002)
     epoch = cluster.image.end_offset
@@ -189,7 +189,7 @@ def test_a_broker_tells_how_many_of_its_replicas_are_in_directories_that_failed(
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_counting_changes_is_counting_everything(seed: int) -> None:
+def test_counts_by_commit_equal_a_full_count(seed: int) -> None:
     image, random = Image(), Random(seed)
     counted = Counted(image, node_id=3)
     for base_offset, records, _ in History(seed, level=29).batches(300):
@@ -206,7 +206,7 @@ def test_counting_changes_is_counting_everything(seed: int) -> None:
     assert counted("GlobalPartitionCount") > 0
 
 
-def test_a_controller_registers_what_it_tells() -> None:
+def test_a_controller_registers_its_metrics() -> None:
     async def scenario(world: World) -> None:
         active = ActiveController(world)
         active.controller.register_metrics()

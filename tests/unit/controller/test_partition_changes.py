@@ -19,7 +19,7 @@ from strandline.protocol.types import Message
 from unit.controller.machine_cluster import MachineCluster
 
 
-def test_a_broker_that_leaves_is_taken_out_of_every_isr_and_leads_nothing() -> None:
+def test_a_broker_that_is_fenced_leaves_every_isr_and_leads_nothing() -> None:
     cluster = MachineCluster(4)
     cluster.topic("t", [1, 2, 3], [2, 1, 3], [2, 3, 4])
     records: list[Message] = []
@@ -31,7 +31,7 @@ def test_a_broker_that_leaves_is_taken_out_of_every_isr_and_leads_nothing() -> N
     assert list(leads_any(cluster.view, 1)) == []
 
 
-def test_what_a_broker_led_is_led_again_before_anything_else_is_written() -> None:
+def test_records_of_partitions_that_the_broker_led_come_first() -> None:
     cluster = MachineCluster(3)
     cluster.topic("t", [2, 1], [1, 2], [3, 1], [1, 3])
     records: list[Message] = []
@@ -39,7 +39,7 @@ def test_what_a_broker_led_is_led_again_before_anything_else_is_written() -> Non
     assert [record.partition_id for record in records if isinstance(record, PartitionChangeRecord)] == [1, 3, 0, 2]
 
 
-def test_a_broker_that_comes_is_a_chance_for_every_partition_without_a_leader() -> None:
+def test_an_unfenced_broker_may_lead_partitions_without_a_leader() -> None:
     cluster = MachineCluster(3)
     cluster.topic("t", [1], [2])
     cluster.topic("u", [1, 2])
@@ -54,7 +54,7 @@ def test_a_broker_that_comes_is_a_chance_for_every_partition_without_a_leader() 
     assert cluster.partition("u").leader == 2
 
 
-def test_a_long_walk_breathes_whether_it_finds_something_or_not() -> None:
+def test_a_long_walk_yields_whether_it_finds_partitions_or_not() -> None:
     cluster = MachineCluster(2)
     cluster.topic("t", *([[1, 2]] * 9000))
     records: list[Message] = []
@@ -65,7 +65,7 @@ def test_a_long_walk_breathes_whether_it_finds_something_or_not() -> None:
     assert sum(found is None for found in partitions_where(cluster.view, lambda partition: False)) == 2
 
 
-def test_eligible_leaders_survive_another_min_isr_where_nobody_leads() -> None:
+def test_the_elr_of_a_partition_without_a_leader_survives_a_min_insync_replicas_change() -> None:
     cluster = MachineCluster(3)
     for topic in ("t", "u"):
         cluster.topic(topic, [1, 2], [2, 3])
@@ -89,7 +89,7 @@ def test_eligible_leaders_survive_another_min_isr_where_nobody_leads() -> None:
     assert (cluster.partition("t", 0).leader, cluster.partition("t", 0).leader_recovery_state) == (2, 0)
 
 
-def test_eligible_leaders_of_all_topics_survive_where_nobody_leads() -> None:
+def test_the_elr_of_partitions_without_a_leader_survives_a_cluster_wide_change() -> None:
     cluster = MachineCluster(1)
     cluster.topic("t", [1])
     cluster.topic("u", [1])

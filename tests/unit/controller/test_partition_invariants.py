@@ -323,7 +323,9 @@ def check_epochs(before: PartitionInfo, after: PartitionInfo) -> None:
 
 @pytest.mark.parametrize("elr", [True, False], ids=["elr", "plain"])
 @pytest.mark.parametrize("seed", range(12))
-def test_whatever_happens_the_invariants_hold_and_clean_leaders_have_everything(seed: int, elr: bool) -> None:
+def test_random_histories_keep_the_invariants_and_clean_leaders_have_every_committed_record(
+    seed: int, elr: bool
+) -> None:
     world = World(seed, elr=elr)
     for _ in range(EVENTS):
         try:

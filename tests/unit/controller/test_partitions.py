@@ -72,50 +72,50 @@ def test_the_next_leader_is_the_first_live_member_of_the_isr_in_order_of_assignm
     assert (found.leader, found.leader_epoch, found.isr) == (2, 6, (3, 2))
 
 
-def test_without_eligible_replicas_the_last_in_sync_one_stays_in_sync_though_nobody_leads() -> None:
+def test_without_elr_the_last_isr_member_stays_although_there_is_no_leader() -> None:
     found = after(partition((1,)), (2, 3), PLAIN, isr=())
     assert (found.leader, found.isr, found.elr) == (-1, (1,), ())
 
 
-def test_with_eligible_replicas_the_isr_may_empty_and_its_members_stay_eligible() -> None:
+def test_with_elr_the_isr_may_become_empty_and_its_members_stay_eligible() -> None:
     shrunk = after(partition((1, 2)), (2,), ELR, isr=(2,))
     assert (shrunk.leader, shrunk.isr, shrunk.elr) == (2, (2,), (1,))
     empty = after(shrunk, (), ELR, isr=())
     assert (empty.leader, empty.isr, empty.elr, empty.last_known_elr) == (-1, (), (1, 2), (2,))
 
 
-def test_an_eligible_replica_that_comes_back_leads_alone() -> None:
+def test_an_eligible_replica_that_returns_leads_alone() -> None:
     empty = partition((), -1, elr=(1, 2), last_known_elr=(2,))
     found = after(empty, (1,), ELR)
     assert (found.leader, found.isr, found.elr, found.last_known_elr) == (1, (1,), (2,), ())
     assert found.leader_recovery_state == 0
 
 
-def test_eligible_replicas_are_forgotten_once_enough_are_in_sync() -> None:
+def test_the_elr_is_cleared_once_enough_replicas_are_in_sync() -> None:
     found = after(partition((1,), 1, elr=(2, 3)), (1, 2, 3), ELR, isr=(1, 2))
     assert (found.isr, found.elr, found.leader_epoch) == ((1, 2), (), 5)
 
 
-def test_a_replica_that_lost_its_memory_is_neither_in_sync_nor_eligible() -> None:
+def test_a_replica_after_an_unclean_shutdown_is_neither_in_sync_nor_eligible() -> None:
     found = after(partition((1, 2), 1), (2,), ELR, isr=(2,), lost=(1,))
     assert (found.isr, found.elr) == ((2,), ())
     again = after(partition((), -1, elr=(1, 2)), (), ELR, lost=(1,))
     assert again.elr == (2,)
 
 
-def test_the_last_known_leader_is_taken_when_nobody_else_is_eligible_and_must_recover() -> None:
+def test_the_last_known_leader_is_elected_when_no_replica_is_eligible_and_must_recover() -> None:
     found = after(partition((), -1, elr=(), last_known_elr=(3,)), (3,), ELR)
     assert (found.leader, found.isr, found.leader_recovery_state, found.last_known_elr) == (3, (3,), 1, ())
 
 
-def test_an_unclean_leader_is_taken_only_where_the_topic_allows_it() -> None:
+def test_an_unclean_leader_is_elected_only_where_the_topic_allows_it() -> None:
     stuck = partition((1,), 1)
     assert after(stuck, (2, 3), PLAIN, isr=()).leader == -1
     found = after(stuck, (2, 3), ElectionRules(2, unclean=True), isr=())
     assert (found.leader, found.isr, found.leader_recovery_state) == (2, (2,), 1)
 
 
-def test_a_single_replica_leaves_and_comes_back_as_kafka_writes_it() -> None:
+def test_the_records_of_a_single_replica_fenced_and_unfenced_equal_kafkas() -> None:
     rules = ElectionRules(1, elr_enabled=True)
     alone = partition((1,), 1, replicas=(1,), directories=(DIRECTORY_UNASSIGNED,))
     gone = change(alone, TOPIC, 0, Only(), rules, Target(isr=()))
@@ -137,7 +137,7 @@ def test_a_single_replica_leaves_and_comes_back_as_kafka_writes_it() -> None:
         ElectionRules(3, True),
     ],
 )
-def test_whatever_happens_the_invariants_of_isr_leader_and_eligible_replicas_hold(rules: ElectionRules) -> None:
+def test_the_invariants_of_isr_leader_and_elr_hold_for_every_change(rules: ElectionRules) -> None:
     subsets = [tuple(r for r in (1, 2, 3) if mask >> r & 1) for mask in range(0, 16, 2)]
     for isr, live, target in product(subsets, subsets, subsets):
         if not isr or not set(target) <= set(isr):
@@ -172,7 +172,7 @@ def test_the_preferred_leader_takes_over_once_it_is_in_sync() -> None:
     assert changed(partition((2, 3), 2), (1, 3), PLAIN, preferred).leader == 3
 
 
-def test_an_unclean_election_can_be_asked_for_where_the_topic_does_not_allow_it_by_itself() -> None:
+def test_an_unclean_election_can_be_requested_where_the_topic_does_not_allow_it() -> None:
     stuck = partition((1,), -1)
     assert changed(stuck, (2, 3), PLAIN, NO_CHANGE).leader == -1
     found = changed(stuck, (2, 3), PLAIN, Target(election=Election.UNCLEAN))
@@ -181,7 +181,7 @@ def test_an_unclean_election_can_be_asked_for_where_the_topic_does_not_allow_it_
     assert (recovered.isr, recovered.leader_recovery_state, recovered.leader_epoch) == ((2, 3), 0, 6)
 
 
-def test_a_shrinking_isr_raised_the_leader_epoch_up_to_metadata_version_eleven() -> None:
+def test_a_shrinking_isr_raises_the_leader_epoch_up_to_metadata_version_11() -> None:
     for level, epoch in ((11, 6), (12, 5)):
         rules = ElectionRules(2, metadata_version=level)
         assert changed(partition(), (1, 2, 3), rules, Target(isr=(1, 2))).leader_epoch == epoch
@@ -193,7 +193,7 @@ def moving(isr: tuple[int, ...], leader: int = 1) -> PartitionInfo:
     return PartitionInfo((3, 4, 1, 2), isr, (1, 2), (3, 4), leader, 5, 9, tuple(Uuid.of(3, each) for each in range(4)))
 
 
-def test_a_reassignment_ends_when_all_that_are_added_are_in_sync() -> None:
+def test_a_reassignment_completes_when_all_added_replicas_are_in_sync() -> None:
     halfway = changed(moving((1, 2)), (1, 2, 3, 4), PLAIN, Target(isr=(1, 2, 3)))
     assert (halfway.replicas, halfway.adding, halfway.leader_epoch) == ((3, 4, 1, 2), (3, 4), 5)
     done = changed(halfway, (1, 2, 3, 4), PLAIN, Target(isr=(1, 2, 3, 4)))
@@ -201,20 +201,20 @@ def test_a_reassignment_ends_when_all_that_are_added_are_in_sync() -> None:
     assert (done.leader, done.leader_epoch, done.directories) == (3, 6, (Uuid.of(3, 0), Uuid.of(3, 1)))
 
 
-def test_when_fewer_are_added_than_removed_all_that_remain_must_be_in_sync() -> None:
+def test_when_fewer_replicas_are_added_than_removed_all_remaining_ones_must_be_in_sync() -> None:
     fewer = PartitionInfo((1, 2, 3), (1, 3), (3,), (), 1, 5, 9, (DIRECTORY_UNASSIGNED,) * 3)
     assert changed(fewer, (1, 2, 3), PLAIN, NO_CHANGE) == fewer
     done = changed(fewer, (1, 2, 3), PLAIN, Target(isr=(1, 2, 3)))
     assert (done.replicas, done.isr, done.removing) == ((1, 2), (1, 2), ())
 
 
-def test_dropping_a_replica_raises_the_leader_epoch_so_that_the_leader_forgets_it() -> None:
+def test_removing_a_replica_raises_the_leader_epoch() -> None:
     before = PartitionInfo((1, 2, 3), (1, 2, 3), (3,), (), 1, 5, 9, (DIRECTORY_UNASSIGNED,) * 3)
     done = changed(before, (1, 2, 3), PLAIN, NO_CHANGE)
     assert (done.replicas, done.leader, done.leader_epoch, done.partition_epoch) == ((1, 2), 1, 6, 10)
 
 
-def test_a_new_replica_goes_where_its_broker_will_put_it() -> None:
+def test_a_new_replica_gets_the_directory_of_its_broker() -> None:
     target = Target(replicas=(4, 1, 2, 3), adding=(4,), removing=())
     found = changed(partition(), (1, 2, 3, 4), PLAIN, target)
     assert found.directories == (Uuid.of(3, 1004), *(DIRECTORY_UNASSIGNED,) * 3)
@@ -223,7 +223,7 @@ def test_a_new_replica_goes_where_its_broker_will_put_it() -> None:
     assert old.directories != found.directories
 
 
-def test_a_broker_says_where_its_replica_is() -> None:
+def test_the_directory_of_a_replica_can_be_changed() -> None:
     here = Uuid.of(4, 4004)
     found = changed(partition(), (1, 2, 3), PLAIN, Target(directory=(2, here)))
     assert found.directories == (DIRECTORY_UNASSIGNED, here, DIRECTORY_UNASSIGNED)
@@ -243,14 +243,14 @@ def test_a_last_leader_that_is_no_longer_assigned_is_not_elected() -> None:
     assert after(partition((), -1, last_known_elr=(9,)), (1, 2, 3, 9), ELR).leader == -1
 
 
-def test_eligible_replicas_left_from_before_the_feature_was_switched_off_can_still_lead() -> None:
+def test_eligible_replicas_from_before_elr_was_disabled_can_still_lead() -> None:
     stuck = partition((), -1, elr=(2, 3))
     assert after(stuck, (1,), PLAIN) == stuck
     found = after(stuck, (1, 3), PLAIN)
     assert (found.leader, found.isr, found.elr) == (3, (3,), ())
 
 
-def test_who_led_last_is_noted_when_nobody_leads_and_forgotten_when_somebody_does() -> None:
+def test_the_last_known_leader_is_recorded_while_there_is_no_leader_and_cleared_by_an_election() -> None:
     gone = after(partition((1,)), (), ELR, isr=())
     assert gone.last_known_elr == (1,)
     assert after(gone, (2, 3), ELR) == gone
@@ -260,6 +260,6 @@ def test_who_led_last_is_noted_when_nobody_leads_and_forgotten_when_somebody_doe
     assert (dropped.leader, dropped.leader_epoch, dropped.last_known_elr) == (-1, 6, ())
 
 
-def test_one_that_is_elected_from_the_eligible_and_suffices_alone_ends_the_eligibility_of_others() -> None:
+def test_a_leader_elected_from_the_elr_that_suffices_alone_clears_the_elr() -> None:
     found = after(partition((), -1, elr=(1, 2)), (1,), ElectionRules(1, True))
     assert (found.leader, found.isr, found.elr) == (1, (1,), ())

@@ -24,7 +24,7 @@ def placed(candidates: list[Candidate], partitions: int, factor: int, seed: int 
     return [striping.place(factor) for _ in range(partitions)]
 
 
-def test_leaders_take_turns() -> None:
+def test_leaders_rotate_over_the_brokers() -> None:
     leaders = [replicas[0] for replicas in placed(brokers(None, None, None), 9, 2)]
     assert Counter(leaders) == {0: 3, 1: 3, 2: 3}
 
@@ -36,19 +36,19 @@ def test_replicas_of_a_partition_are_in_different_racks_while_there_are_enough()
         assert len({racks[replica] for replica in replicas}) == 3
 
 
-def test_followers_vary_once_every_broker_has_led() -> None:
+def test_followers_are_shuffled_once_every_broker_has_led() -> None:
     pairs = {tuple(replicas) for replicas in placed(brokers(*[None] * 6), 60, 2)}
     assert len(pairs) > 6
 
 
-def test_a_fenced_broker_follows_when_live_ones_do_not_suffice_and_never_leads() -> None:
+def test_a_fenced_broker_becomes_a_follower_when_there_are_too_few_live_ones_and_never_leads() -> None:
     candidates = brokers(None, None, None, fenced=(1,))
     all_three = placed(candidates, 20, 3)
     assert all(replicas[0] != 1 and sorted(replicas) == [0, 1, 2] for replicas in all_three)
     assert all(1 not in replicas for replicas in placed(candidates, 20, 2))
 
 
-def test_a_rack_without_live_brokers_gives_no_leader() -> None:
+def test_a_rack_without_live_brokers_supplies_no_leader() -> None:
     candidates = brokers("a", "b", "b", fenced=(0,))
     assert all(replicas[0] in (1, 2) for replicas in placed(candidates, 30, 2))
 
@@ -62,7 +62,9 @@ def test_a_rack_without_live_brokers_gives_no_leader() -> None:
         (brokers(None, None), 3, "only 2 brokers"),
     ],
 )
-def test_what_cannot_be_placed_is_rejected_with_the_reason(candidates: list[Candidate], factor: int, why: str) -> None:
+def test_an_impossible_placement_is_rejected_with_the_reason(
+    candidates: list[Candidate], factor: int, why: str
+) -> None:
     with pytest.raises(KafkaError, match=why) as refusal:
         placed(candidates, 1, factor)
     assert refusal.value.code is ErrorCode.INVALID_REPLICATION_FACTOR
@@ -104,6 +106,8 @@ HERE, THERE = Uuid.of(3, 1001), Uuid.of(3, 1002)
         ({"cordoned_directories": (HERE,), "directories": ()}, True),
     ],
 )
-def test_a_broker_takes_new_replicas_unless_it_leaves_or_is_cordoned(fields: dict[str, object], found: bool) -> None:
+def test_a_broker_takes_new_replicas_unless_it_shuts_down_or_is_cordoned(
+    fields: dict[str, object], found: bool
+) -> None:
     given = {"fenced": False, "directories": (HERE, THERE), **fields}
     assert takes_new_replicas(BrokerInfo(1, 5, ZERO_UUID, (), (), **given)) is found  # type: ignore[arg-type]

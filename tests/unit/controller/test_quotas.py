@@ -76,7 +76,7 @@ def test_quotas_are_set_changed_and_removed_and_only_changes_are_written() -> No
         (ADDRESS, "connection_creation_rate", 2.0**31),
     ],
 )
-def test_what_makes_no_sense_is_rejected_and_nothing_of_its_entity_is_written(
+def test_an_invalid_quota_is_rejected_and_nothing_of_its_entity_is_written(
     entity: QuotaEntity, key: str, value: float
 ) -> None:
     cluster = MachineCluster(0)
@@ -89,20 +89,20 @@ def test_what_makes_no_sense_is_rejected_and_nothing_of_its_entity_is_written(
 
 
 @pytest.mark.parametrize("address", ["2001:db8::1", "host.example", "localhost", None])
-def test_addresses_may_be_of_either_kind_named_or_all_others(address: str | None) -> None:
+def test_ip_entities_may_be_addresses_host_names_or_the_default(address: str | None) -> None:
     cluster = MachineCluster(0)
     assert alter(cluster, entry((("ip", address),), connection_creation_rate=3)) == [ErrorCode.NONE]
     assert cluster.view.quota((("ip", address),)) == {"connection_creation_rate": 3.0}
 
 
-def test_an_entity_named_twice_is_rejected_once_and_not_changed() -> None:
+def test_an_entity_given_twice_is_rejected_once_and_not_changed() -> None:
     cluster = MachineCluster(0)
     answers = alter(cluster, entry(ALICE, producer_byte_rate=1), entry(ALICE, consumer_byte_rate=2))
     assert answers == [ErrorCode.INVALID_REQUEST]
     assert cluster.view.quotas() == {}
 
 
-def test_a_key_named_twice_is_rejected() -> None:
+def test_a_key_given_twice_is_rejected() -> None:
     cluster = MachineCluster(0)
     twice = entry(ALICE, producer_byte_rate=1)
     twice.ops.append(OpData(key="producer_byte_rate", value=2.0))

@@ -83,26 +83,26 @@ def test_a_reassignment_from_start_to_end(cluster: MachineCluster) -> None:
     assert done.directories == (directory(3), directory(4))
 
 
-def test_another_order_is_taken_at_once(cluster: MachineCluster) -> None:
+def test_a_new_order_of_the_same_replicas_takes_effect_at_once(cluster: MachineCluster) -> None:
     assert reassign(cluster, [2, 1]) is ErrorCode.NONE
     found = cluster.partition("t")
     assert lists(found) == ((2, 1), (), ())
     assert (found.leader, found.leader_epoch, found.directories) == (1, 0, (directory(2), directory(1)))
 
 
-def test_fewer_replicas_that_are_in_sync_are_taken_at_once(cluster: MachineCluster) -> None:
+def test_fewer_replicas_that_are_in_sync_take_effect_at_once(cluster: MachineCluster) -> None:
     assert reassign(cluster, [2]) is ErrorCode.NONE
     found = cluster.partition("t")
     assert lists(found) == ((2,), (), ())
     assert (found.leader, found.isr, found.leader_epoch) == (2, (2,), 1)
 
 
-def test_what_is_so_already_is_no_change(cluster: MachineCluster) -> None:
+def test_the_current_replicas_as_target_are_no_change(cluster: MachineCluster) -> None:
     assert reassign(cluster, [1, 2]) is ErrorCode.NONE
     assert cluster.partition("t").partition_epoch == 0
 
 
-def test_a_cancelled_reassignment_leads_back_to_the_original_replicas(cluster: MachineCluster) -> None:
+def test_a_cancelled_reassignment_restores_the_original_replicas(cluster: MachineCluster) -> None:
     reassign(cluster, [3, 4])
     in_sync(cluster, 1, 2, 3)
     assert reassign(cluster, None) is ErrorCode.NONE
@@ -135,7 +135,7 @@ def test_a_cancellation_that_would_lose_records_is_rejected_unless_the_topic_all
     assert (found.leader, found.isr, found.leader_recovery_state) == (1, (1,), 1)
 
 
-def test_a_cancellation_never_leaves_the_partition_to_brokers_that_cannot_lead(cluster: MachineCluster) -> None:
+def test_a_cancellation_that_leaves_no_possible_leader_is_rejected(cluster: MachineCluster) -> None:
     lost_originals(cluster)
     cluster.configure("t", "unclean.leader.election.enable", "true")
     assert reassign(cluster, None) is ErrorCode.INVALID_REPLICA_ASSIGNMENT
@@ -152,7 +152,7 @@ def test_a_cancellation_to_replicas_that_are_still_eligible_is_clean(cluster: Ma
     assert (found.leader, found.isr, found.elr, found.leader_recovery_state) == (2, (2,), (1,), 0)
 
 
-def test_a_new_target_overrides_the_one_under_way(cluster: MachineCluster) -> None:
+def test_a_new_target_overrides_the_ongoing_one(cluster: MachineCluster) -> None:
     reassign(cluster, [3, 4])
     in_sync(cluster, 1, 2, 3)
     assert reassign(cluster, [3, 5]) is ErrorCode.NONE
@@ -161,7 +161,7 @@ def test_a_new_target_overrides_the_one_under_way(cluster: MachineCluster) -> No
     assert lists(cluster.partition("t")) == ((3, 5), (), ())
 
 
-def test_a_target_that_wants_what_is_being_added_waits_for_it(cluster: MachineCluster) -> None:
+def test_a_replica_in_both_targets_must_be_in_sync(cluster: MachineCluster) -> None:
     reassign(cluster, [3, 1, 2])
     assert reassign(cluster, [3, 5, 1]) is ErrorCode.NONE
     in_sync(cluster, 1, 2, 5)
@@ -170,7 +170,7 @@ def test_a_target_that_wants_what_is_being_added_waits_for_it(cluster: MachineCl
     assert lists(cluster.partition("t")) == ((3, 5, 1), (), ())
 
 
-def test_the_original_replicas_as_a_new_target_end_what_is_under_way(cluster: MachineCluster) -> None:
+def test_the_original_replicas_as_a_new_target_end_the_reassignment(cluster: MachineCluster) -> None:
     reassign(cluster, [3, 4])
     assert reassign(cluster, [1, 2]) is ErrorCode.NONE
     found = cluster.partition("t")
@@ -191,20 +191,20 @@ def test_the_original_replicas_as_a_new_target_end_what_is_under_way(cluster: Ma
         ([3, 4], {"allow_replication_factor_change": False}, ErrorCode.NONE),
     ],
 )
-def test_what_cannot_be_is_rejected_by_its_own_code(
+def test_an_invalid_reassignment_is_rejected_with_its_error_code(
     cluster: MachineCluster, replicas: list[int] | None, options: dict[str, Any], code: ErrorCode
 ) -> None:
     assert reassign(cluster, replicas, **options) is code
     assert (cluster.partition("t").partition_epoch == 0) is (code is not ErrorCode.NONE)
 
 
-def test_the_factor_that_must_not_change_is_the_one_that_the_reassignment_leads_to(cluster: MachineCluster) -> None:
+def test_the_replication_factor_is_compared_with_that_after_the_ongoing_reassignment(cluster: MachineCluster) -> None:
     reassign(cluster, [3, 4, 5])
     assert reassign(cluster, [1, 6], allow_replication_factor_change=False) is ErrorCode.INVALID_REPLICATION_FACTOR
     assert reassign(cluster, [1, 4, 6], allow_replication_factor_change=False) is ErrorCode.NONE
 
 
-def test_a_reassignment_may_end_when_a_broker_leaves() -> None:
+def test_a_reassignment_may_complete_when_a_broker_is_fenced() -> None:
     cluster = MachineCluster(3)
     topic_id = cluster.topic("t", [1, 2, 3])
     cluster.write(PartitionChangeRecord(topic_id=topic_id, partition_id=0, removing_replicas=[3]))
@@ -212,7 +212,7 @@ def test_a_reassignment_may_end_when_a_broker_leaves() -> None:
     assert lists(cluster.partition("t")) == ((1, 2), (), ())
 
 
-def test_too_many_at_once_are_refused_and_nothing_starts() -> None:
+def test_too_many_reassignments_at_once_are_rejected_and_none_starts() -> None:
     cluster = MachineCluster(2)
     cluster.topic("t", *([[1]] * 10_000))
     cluster.topic("u", [1])
@@ -237,7 +237,7 @@ def listed(cluster: MachineCluster, *asked: tuple[str, list[int]]) -> dict[tuple
     }
 
 
-def test_what_moves_is_listed_and_the_rest_is_not_mentioned(cluster: MachineCluster) -> None:
+def test_only_ongoing_reassignments_are_listed(cluster: MachineCluster) -> None:
     cluster.topic("a", [1], [2], [3])
     assert listed(cluster) == {}
     for index, target in ((2, [4]), (0, [5])):

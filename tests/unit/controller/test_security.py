@@ -58,7 +58,7 @@ def alter(
 
 
 @pytest.mark.parametrize(("mechanism", "digest"), [(SHA_256, "sha256"), (SHA_512, "sha512")])
-def test_a_stored_credential_proves_the_password_as_rfc_5802_says(mechanism: int, digest: str) -> None:
+def test_a_stored_credential_verifies_the_password_by_rfc_5802(mechanism: int, digest: str) -> None:
     cluster = MachineCluster(0)
     assert alter(cluster, upsert("alice", mechanism)) == {"alice": ErrorCode.NONE}
     kept = cluster.view.scram_credential("alice", mechanism)
@@ -96,7 +96,7 @@ def test_a_credential_is_replaced_and_deleted_by_mechanism() -> None:
         (ScramCredentialDeletion(name="a", mechanism=7), ErrorCode.UNSUPPORTED_SASL_MECHANISM),
     ],
 )
-def test_a_bad_alteration_is_rejected_and_the_others_are_made(
+def test_an_invalid_alteration_does_not_affect_the_others(
     change: ScramCredentialUpsertion | ScramCredentialDeletion, code: ErrorCode
 ) -> None:
     cluster = MachineCluster(0)
@@ -104,13 +104,13 @@ def test_a_bad_alteration_is_rejected_and_the_others_are_made(
     assert [c.name for c in cluster.view.scram_credentials()] == ["bob"]
 
 
-def test_a_user_is_altered_once_in_a_request() -> None:
+def test_a_user_altered_twice_in_a_request_is_rejected() -> None:
     cluster = MachineCluster(0)
     assert alter(cluster, upsert("alice"), upsert("alice", SHA_512)) == {"alice": ErrorCode.DUPLICATE_RESOURCE}
     assert cluster.view.scram_credentials() == []
 
 
-def test_old_metadata_has_no_place_for_credentials() -> None:
+def test_credentials_are_rejected_below_the_metadata_version_that_introduced_them() -> None:
     cluster = MachineCluster(0, elr=False)
     cluster.write(FeatureLevelRecord(name="metadata.version", feature_level=10))
     assert alter(cluster, upsert("alice")) == {"alice": ErrorCode.UNSUPPORTED_VERSION}
@@ -157,7 +157,7 @@ class Access:
         return sorted(acl.resource_name for acl in self.cluster.view.acls())
 
 
-def test_without_an_authorizer_lists_of_access_are_neither_made_nor_unmade() -> None:
+def test_without_an_authorizer_acls_are_neither_created_nor_deleted() -> None:
     access = Access(authorizer=False)
     for decide in (lambda: access.create(creation()), lambda: access.delete()):
         with pytest.raises(KafkaError) as refusal:
@@ -165,7 +165,7 @@ def test_without_an_authorizer_lists_of_access_are_neither_made_nor_unmade() -> 
         assert refusal.value.code is ErrorCode.SECURITY_DISABLED
 
 
-def test_an_entry_is_made_once_however_often_it_is_asked_for() -> None:
+def test_creating_an_existing_acl_writes_nothing() -> None:
     access = Access()
     assert access.create(creation(), creation(), creation(operation=4)) == [ErrorCode.NONE] * 3
     assert access.create(creation()) == [ErrorCode.NONE]
@@ -186,7 +186,7 @@ def test_an_entry_is_made_once_however_often_it_is_asked_for() -> None:
         {"principal": "alice"},
     ],
 )
-def test_an_entry_that_means_nothing_is_rejected(fields: dict[str, Any]) -> None:
+def test_an_invalid_acl_is_rejected(fields: dict[str, Any]) -> None:
     access = Access()
     assert access.create(creation(**fields), creation()) == [ErrorCode.INVALID_REQUEST, ErrorCode.NONE]
     assert len(access.cluster.view.acls()) == 1
@@ -207,7 +207,7 @@ def test_an_entry_that_means_nothing_is_rejected(fields: dict[str, Any]) -> None
         ({"resource_type_filter": 3}, []),
     ],
 )
-def test_entries_are_deleted_by_filter(fields: dict[str, Any], deleted: list[str]) -> None:
+def test_acls_are_deleted_by_filter(fields: dict[str, Any], deleted: list[str]) -> None:
     access = Access()
     access.create(
         creation(),
@@ -220,14 +220,14 @@ def test_entries_are_deleted_by_filter(fields: dict[str, Any], deleted: list[str
     assert access.names() == sorted({"*", "ord", "orders", "users"}.difference(deleted))
 
 
-def test_a_filter_that_asks_for_the_unknown_is_rejected() -> None:
+def test_a_filter_with_an_unknown_code_is_rejected() -> None:
     access = Access()
     access.create(creation())
     assert access.delete(operation=0).filter_results[0].error_code == ErrorCode.INVALID_REQUEST
     assert access.names() == ["orders"]
 
 
-def test_tokens_go_when_their_time_is_over_a_thousand_at_a_time() -> None:
+def test_expired_tokens_are_removed_a_thousand_at_a_time() -> None:
     cluster = MachineCluster(0)
     for number in range(1200):
         cluster.write(DelegationTokenRecord(token_id=f"t{number:04}", expiration_timestamp=500, max_timestamp=900))

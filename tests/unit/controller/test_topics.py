@@ -55,7 +55,7 @@ def create(cluster: MachineCluster, *topics: CreatableTopic, **options: Any) -> 
     return cluster.decide(cluster.topics.create(CreateTopicsRequest(topics=list(topics), **options))).topics
 
 
-def test_a_topic_is_its_record_then_its_settings_then_its_partitions() -> None:
+def test_the_records_of_a_topic_are_its_own_then_its_configs_then_its_partitions() -> None:
     cluster = MachineCluster()
     request = CreateTopicsRequest(topics=[asked("t", 2, 3, retention_ms="5", cleanup_policy="compact")])
     decision = finish(cluster.topics.create(request))
@@ -82,7 +82,7 @@ def test_a_topic_is_its_record_then_its_settings_then_its_partitions() -> None:
     assert described["segment.bytes"][1] == 5
 
 
-def test_numbers_left_to_the_broker_are_its_defaults() -> None:
+def test_partitions_and_replication_factor_default_to_the_configs() -> None:
     cluster = MachineCluster(
         settings=ControllerSettings(100, "cluster", num_partitions=4, default_replication_factor=2)
     )
@@ -90,7 +90,7 @@ def test_numbers_left_to_the_broker_are_its_defaults() -> None:
     assert (response.num_partitions, response.replication_factor) == (4, 2)
 
 
-def test_validating_only_answers_the_same_and_writes_nothing() -> None:
+def test_validating_only_has_the_same_response_and_writes_nothing() -> None:
     cluster = MachineCluster()
     decision = finish(
         cluster.topics.create(CreateTopicsRequest(topics=[asked("t", 2, 2), asked("u", 0, 1)], validate_only=True))
@@ -99,7 +99,7 @@ def test_validating_only_answers_the_same_and_writes_nothing() -> None:
     assert decision.records == []
 
 
-def test_one_bad_topic_does_not_hold_up_the_others() -> None:
+def test_an_invalid_topic_does_not_affect_the_others() -> None:
     cluster = MachineCluster()
     answers = create(cluster, asked("good", 1, 1), asked("bad", 1, 9), asked("fine", 1, 1))
     assert [response.name for response in answers] == ["good", "bad", "fine"]
@@ -107,7 +107,7 @@ def test_one_bad_topic_does_not_hold_up_the_others() -> None:
     assert [topic.name for topic in cluster.view.topics()] == ["fine", "good"]
 
 
-def test_a_name_asked_for_twice_is_rejected_once() -> None:
+def test_a_name_given_twice_is_rejected_once() -> None:
     cluster = MachineCluster()
     answers = create(cluster, asked("t", 1, 1), asked("t", 1, 1), asked("u", 1, 1))
     assert [(response.name, response.error_code) for response in answers] == [
@@ -150,7 +150,7 @@ def test_a_name_asked_for_twice_is_rejected_once() -> None:
         (by_hand("t", (0, [3])), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
     ],
 )
-def test_what_cannot_be_created_is_rejected_by_its_own_code(topic: CreatableTopic, code: ErrorCode) -> None:
+def test_an_invalid_topic_is_rejected_with_its_error_code(topic: CreatableTopic, code: ErrorCode) -> None:
     cluster = MachineCluster(2)
     cluster.register(3, fenced=True)
     create(cluster, asked("there", 1, 1), asked("dot.ted", 1, 1))
@@ -169,7 +169,7 @@ def test_names_collide_with_existing_topics_only_as_in_kafka() -> None:
     assert "the existing a_b.c differ" in (response.error_message or "")
 
 
-def test_replicas_assigned_by_hand_are_taken_as_they_are_and_only_live_ones_are_in_sync() -> None:
+def test_a_manual_assignment_is_kept_and_only_active_brokers_are_in_sync() -> None:
     cluster = MachineCluster(2)
     cluster.register(3, fenced=True)
     create(cluster, by_hand("t", (1, [3, 1]), (0, [2, 3])))
@@ -178,7 +178,7 @@ def test_replicas_assigned_by_hand_are_taken_as_they_are_and_only_live_ones_are_
     assert (cluster.partition("t", 1).isr, cluster.partition("t", 1).leader) == ((1,), 1)
 
 
-def test_a_broker_with_several_directories_says_later_where_a_replica_went() -> None:
+def test_a_replica_on_a_broker_with_several_directories_starts_unassigned() -> None:
     cluster = MachineCluster(0)
     cluster.write(
         RegisterBrokerRecord(
@@ -189,7 +189,7 @@ def test_a_broker_with_several_directories_says_later_where_a_replica_went() -> 
     assert cluster.partition("t").directories == (DIRECTORY_UNASSIGNED,)
 
 
-def test_a_broker_that_is_leaving_or_cordoned_gets_no_new_replicas() -> None:
+def test_a_broker_that_shuts_down_or_is_cordoned_gets_no_new_replicas() -> None:
     cluster = MachineCluster(3)
     cluster.write(
         BrokerRegistrationChangeRecord(broker_id=1, broker_epoch=cluster.epoch(1), in_controlled_shutdown=1),
@@ -201,14 +201,14 @@ def test_a_broker_that_is_leaving_or_cordoned_gets_no_new_replicas() -> None:
     assert {partition.leader for partition in cluster.view.partitions(known.id)} == {3}
 
 
-def test_without_live_brokers_nothing_is_created() -> None:
+def test_without_live_brokers_no_topic_is_created() -> None:
     cluster = MachineCluster(0)
     (response,) = create(cluster, asked("t", 1, 1))
     assert response.error_code == ErrorCode.INVALID_REPLICATION_FACTOR
     assert "1 replicas cannot be placed" in (response.error_message or "")
 
 
-def test_a_topic_with_its_own_min_isr_clears_eligible_leaders_when_they_are_tracked() -> None:
+def test_a_topic_with_its_own_min_insync_replicas_clears_the_elr() -> None:
     request = CreateTopicsRequest(topics=[asked("t", 1, 1, min_insync_replicas="2")])
     with_elr = finish(MachineCluster(elr=True).topics.create(request)).records
     without = finish(MachineCluster(elr=False).topics.create(request)).records
@@ -216,13 +216,13 @@ def test_a_topic_with_its_own_min_isr_clears_eligible_leaders_when_they_are_trac
     assert [type(r) for r in without] == [TopicRecord, ConfigRecord, PartitionRecord]
 
 
-def test_too_many_partitions_for_one_request_are_refused_as_a_whole() -> None:
+def test_too_many_partitions_in_one_request_are_rejected_as_a_whole() -> None:
     with pytest.raises(KafkaError, match="too many partitions") as refusal:
         create(MachineCluster(), asked("a", 6000, 1), asked("b", 4001, 1))
     assert refusal.value.code is ErrorCode.POLICY_VIOLATION
 
 
-def test_a_large_topic_is_decided_in_many_short_steps() -> None:
+def test_creating_a_large_topic_yields_many_times() -> None:
     steps = MachineCluster().topics.create(CreateTopicsRequest(topics=[asked("t", 5000, 3)]))
     breaths = sum(1 for _ in steps)
     assert breaths >= 40
@@ -263,7 +263,9 @@ def test_partitions_are_added_after_the_existing_ones_with_the_same_factor() -> 
         (more("t", 3, [1, 8]), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
     ],
 )
-def test_what_cannot_be_extended_is_rejected_by_its_own_code(topic: CreatePartitionsTopic, code: ErrorCode) -> None:
+def test_an_invalid_create_partitions_is_rejected_with_its_error_code(
+    topic: CreatePartitionsTopic, code: ErrorCode
+) -> None:
     cluster = MachineCluster()
     cluster.topic("t", [1, 2], [2, 3])
     assert extend(cluster, topic) == [(topic.name, code)]
@@ -272,7 +274,7 @@ def test_what_cannot_be_extended_is_rejected_by_its_own_code(topic: CreatePartit
     assert known.partition_count == 2
 
 
-def test_added_partitions_can_be_assigned_by_hand_and_only_validated() -> None:
+def test_added_partitions_can_have_a_manual_assignment_and_be_only_validated() -> None:
     cluster = MachineCluster()
     cluster.topic("t", [1, 2])
     assert extend(cluster, more("t", 2, [3, 1]), validate_only=True) == [("t", ErrorCode.NONE)]
@@ -299,7 +301,7 @@ def test_topics_are_deleted_by_name_or_by_id() -> None:
     assert cluster.view.topics() == []
 
 
-def test_older_versions_name_topics_only() -> None:
+def test_older_versions_delete_by_name_only() -> None:
     cluster = MachineCluster()
     topic_id = cluster.topic("a", [1])
     response = cluster.decide(cluster.topics.delete(DeleteTopicsRequest(topic_names=["a", "x"]), 5))
@@ -309,7 +311,7 @@ def test_older_versions_name_topics_only() -> None:
     ]
 
 
-def test_what_cannot_be_deleted_is_rejected_by_its_own_code() -> None:
+def test_an_invalid_deletion_is_rejected_with_its_error_code() -> None:
     cluster = MachineCluster()
     topic_id, nobody = cluster.topic("a", [1]), Uuid.of(4, 4444)
     asked_for = [
@@ -339,7 +341,7 @@ def test_a_topic_given_by_name_and_by_id_is_rejected_once_and_stays() -> None:
 
 
 @pytest.mark.parametrize(("version", "code"), [(2, ErrorCode.INVALID_REQUEST), (6, ErrorCode.TOPIC_DELETION_DISABLED)])
-def test_deletion_can_be_switched_off(version: int, code: ErrorCode) -> None:
+def test_deletion_can_be_disabled(version: int, code: ErrorCode) -> None:
     cluster = MachineCluster(settings=ControllerSettings(100, "cluster", delete_topic_enable=False))
     with pytest.raises(KafkaError) as refusal:
         delete(cluster, DeleteTopicState(name="a"), version=version)
@@ -353,7 +355,7 @@ def test_a_name_is_free_again_as_soon_as_its_topic_is_deleted() -> None:
     assert cluster.topic("a", [1]) != old
 
 
-def test_many_topics_and_assignments_are_checked_in_many_short_steps() -> None:
+def test_checking_many_topics_and_assignments_yields_many_times() -> None:
     cluster = MachineCluster()
     made = sum(
         1 for _ in cluster.topics.create(CreateTopicsRequest(topics=[by_hand("t", *[(n, [1]) for n in range(1000)])]))

@@ -16,7 +16,7 @@ from unit.controller.broker_lifecycle import FIRST, SECOND, THIRD, BrokerLifecyc
 from unit.controller.machine_cluster import MachineCluster
 
 
-def test_the_predecessor_of_the_controllers_own_broker_is_known_by_its_incarnation_and_dead() -> None:
+def test_an_earlier_process_of_the_controllers_own_broker_is_known_by_its_incarnation() -> None:
     cluster = MachineCluster(0, settings=ControllerSettings(node_id=100, cluster_id="cluster", incarnation_id=SECOND))
     lifecycle = BrokerLifecycle(cluster)
     lifecycle.register(registration(broker_id=100, incarnation=FIRST))
@@ -35,7 +35,7 @@ def test_the_predecessor_of_the_controllers_own_broker_is_known_by_its_incarnati
 
 
 @pytest.mark.parametrize("failure_detection", [False, True])
-def test_a_predecessor_whose_successor_takes_its_time_is_fenced_when_its_session_is_over(
+def test_an_earlier_process_is_fenced_when_its_session_times_out_before_the_successor_registers(
     failure_detection: bool,
 ) -> None:
     settings = ControllerSettings(
@@ -49,7 +49,7 @@ def test_a_predecessor_whose_successor_takes_its_time_is_fenced_when_its_session
     assert lifecycle.brokers.sessions.expired(9_000) == [100]
 
 
-def test_every_other_broker_must_be_heard_by_a_newly_active_controller() -> None:
+def test_a_newly_active_controller_rejects_duplicates_of_every_other_broker() -> None:
     lifecycle = alone()
     lifecycle.register(registration(broker_id=1))
     lifecycle.beat(1)
@@ -59,7 +59,9 @@ def test_every_other_broker_must_be_heard_by_a_newly_active_controller() -> None
 
 
 @pytest.mark.parametrize(("now_ms", "ends_ms"), [(3_000, 10_000), (8_000, 12_500)])
-def test_who_led_before_has_been_silent_for_a_while_already_but_gets_half_a_session(now_ms: int, ends_ms: int) -> None:
+def test_the_session_of_the_former_leader_started_when_it_was_last_heard_but_lasts_another_half(
+    now_ms: int, ends_ms: int
+) -> None:
     lifecycle = alone()
     for broker_id in (1, 2):
         lifecycle.register(registration(broker_id=broker_id))
@@ -74,7 +76,7 @@ def test_who_led_before_has_been_silent_for_a_while_already_but_gets_half_a_sess
     ("session_ms", "interval_ms", "ends_ms"),
     [(9_000, 2_000, 4_500), (9_000, 4_000, 8_000), (3_000, 2_000, 3_000)],
 )
-def test_who_led_before_is_given_the_time_of_two_heartbeats_but_no_longer_session_than_others(
+def test_the_session_of_the_former_leader_lasts_two_heartbeats_but_no_longer_than_others(
     session_ms: int, interval_ms: int, ends_ms: int
 ) -> None:
     sessions = Sessions(session_ms, interval_ms)
@@ -82,7 +84,7 @@ def test_who_led_before_is_given_the_time_of_two_heartbeats_but_no_longer_sessio
     assert sessions.next_deadline_ms() == 20_000 + ends_ms
 
 
-def test_who_led_before_has_a_session_like_others_where_deaths_are_not_detected() -> None:
+def test_the_former_leader_has_a_whole_session_where_failure_detection_is_disabled() -> None:
     cluster = MachineCluster(1, settings=ControllerSettings(node_id=100, cluster_id="cluster", failure_detection=False))
     brokers = Brokers(cluster.view, cluster.settings)
     brokers.activate(8_000, FormerLeader(1, heard_ms=1_000))
@@ -90,7 +92,7 @@ def test_who_led_before_has_a_session_like_others_where_deaths_are_not_detected(
 
 
 @pytest.mark.parametrize(("failed", "leader"), [(False, 2), (True, -1)])
-def test_mere_evidence_of_a_death_elects_nobody_who_was_not_in_sync(failed: bool, leader: int) -> None:
+def test_a_detected_failure_elects_no_unclean_leader(failed: bool, leader: int) -> None:
     cluster = MachineCluster(2)
     topic_id = cluster.topic("t", [1, 2])
     cluster.configure("t", "unclean.leader.election.enable", "true")
@@ -105,7 +107,7 @@ def test_mere_evidence_of_a_death_elects_nobody_who_was_not_in_sync(failed: bool
 
 
 @pytest.mark.parametrize("elr", [False, True])
-def test_a_stale_replica_that_comes_while_a_death_is_in_doubt_does_not_lead_before_the_session_is_over(
+def test_a_stale_replica_does_not_lead_while_the_failure_of_the_leader_is_unconfirmed(
     elr: bool,
 ) -> None:
     lifecycle = alone(elr=elr)
@@ -129,7 +131,7 @@ def test_a_stale_replica_that_comes_while_a_death_is_in_doubt_does_not_lead_befo
     assert cluster.partition("t").leader == 2
 
 
-def test_a_broker_wrongly_held_dead_leads_again_what_it_led() -> None:
+def test_a_broker_wrongly_detected_as_failed_leads_its_partitions_again() -> None:
     lifecycle = alone()
     lifecycle.register(registration())
     lifecycle.beat()
@@ -140,7 +142,7 @@ def test_a_broker_wrongly_held_dead_leads_again_what_it_led() -> None:
 
 
 @pytest.mark.parametrize(("failure_detection", "leader"), [(True, -1), (False, 2)])
-def test_a_new_controller_does_not_know_why_a_broker_was_fenced_and_doubts_it(
+def test_for_a_new_active_controller_every_fenced_broker_is_an_unconfirmed_failure(
     failure_detection: bool, leader: int
 ) -> None:
     settings = ControllerSettings(node_id=100, cluster_id="cluster", failure_detection=failure_detection)

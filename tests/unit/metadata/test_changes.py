@@ -82,7 +82,7 @@ def test_a_new_leader_epoch_is_leadership_and_a_new_isr_alone_is_membership() ->
     assert changes.topics_created == ()
 
 
-def test_several_records_about_a_partition_are_one_step_from_its_first_state_to_its_last() -> None:
+def test_several_records_of_a_partition_are_one_change_from_its_first_state_to_its_last() -> None:
     image = with_topic()
     changes = step(
         image,
@@ -92,7 +92,7 @@ def test_several_records_about_a_partition_are_one_step_from_its_first_state_to_
     assert [(s.old.leader_epoch, s.new.leader_epoch) for s in changes.leadership if s.old and s.new] == [(0, 2)]
 
 
-def test_a_replica_that_moves_away_is_dropped_and_one_that_moves_here_is_hosted() -> None:
+def test_a_removed_replica_is_dropped_and_an_added_one_is_hosted() -> None:
     image = with_topic()
     changes = step(
         image,
@@ -104,7 +104,7 @@ def test_a_replica_that_moves_away_is_dropped_and_one_that_moves_here_is_hosted(
     assert names(changes.hosted) == [("t", 1)]
 
 
-def test_a_deleted_topic_is_told_with_its_id_and_drops_what_was_here() -> None:
+def test_a_deleted_topic_is_reported_with_its_id_and_its_replicas_are_dropped() -> None:
     image = with_topic()
     changes = step(image, RemoveTopicRecord(topic_id=TOPIC))
     assert names(changes.dropped) == [("t", 0), ("t", 2)]
@@ -113,7 +113,7 @@ def test_a_deleted_topic_is_told_with_its_id_and_drops_what_was_here() -> None:
     assert changes.topics == ()
 
 
-def test_a_topic_deleted_and_made_again_in_one_step_is_two_topics() -> None:
+def test_a_topic_deleted_and_created_again_in_one_commit_is_two_topics() -> None:
     image = with_topic()
     changes = step(image, RemoveTopicRecord(topic_id=TOPIC), *topic("t", OTHER, [1]))
     assert [gone.id for gone in changes.topics_deleted] == [TOPIC]
@@ -122,12 +122,12 @@ def test_a_topic_deleted_and_made_again_in_one_step_is_two_topics() -> None:
     assert {s.topic_id for s in changes.dropped} == {TOPIC}
 
 
-def test_a_topic_made_and_deleted_in_one_step_never_was() -> None:
+def test_a_topic_created_and_deleted_in_one_commit_is_not_reported() -> None:
     changes = step(Image(), *topic("t", TOPIC, [1]), RemoveTopicRecord(topic_id=TOPIC))
     assert changes == Changes(offset=3)
 
 
-def test_settings_are_told_by_whom_they_concern() -> None:
+def test_configs_are_reported_by_the_resource_they_belong_to() -> None:
     image = with_topic()
     changes = step(
         image,
@@ -144,7 +144,7 @@ def test_settings_are_told_by_whom_they_concern() -> None:
     assert not (changes.hosted or changes.leadership or changes.membership or changes.dropped)
 
 
-def test_members_features_and_access_rules_are_told() -> None:
+def test_brokers_controllers_features_and_acls_are_reported() -> None:
     image = Image()
     changes = step(
         image,
@@ -160,12 +160,12 @@ def test_members_features_and_access_rules_are_told() -> None:
     assert changes.brokers == (2,)
 
 
-def test_a_step_without_meaning_changes_nothing_but_the_offset() -> None:
+def test_a_no_op_changes_only_the_offset() -> None:
     image = with_topic()
     assert step(image, NoOpRecord()) == Changes(offset=5)
 
 
-def test_at_the_start_everything_is_new() -> None:
+def test_the_initial_changes_contain_the_whole_image() -> None:
     image = with_topic()
     step(image, ConfigRecord(resource_type=2, resource_name="t", name="k", value="1"))
     image.replay_batch(image.end_offset, topic("uncommitted", OTHER, [1]))
@@ -176,7 +176,7 @@ def test_at_the_start_everything_is_new() -> None:
     assert changes.topic_configs == ("t",)
 
 
-def test_a_loaded_snapshot_is_told_as_the_difference_it_makes() -> None:
+def test_a_loaded_snapshot_is_reported_as_its_difference() -> None:
     image, other = with_topic(), Image()
     step(other, *topic("u", OTHER, [1]))
     touched = image.load(other.records(other.committed), 50)
@@ -186,7 +186,7 @@ def test_a_loaded_snapshot_is_told_as_the_difference_it_makes() -> None:
     assert changes.offset == 50
 
 
-def test_a_large_step_is_worked_out_with_breaths_and_a_small_one_without() -> None:
+def test_a_large_commit_yields_and_a_small_one_does_not() -> None:
     image = Image()
     image.replay_batch(0, topic("large", TOPIC, *[[1, 2]] * 3000))
     breaths, touched = 0, image.commit(image.end_offset)
@@ -203,7 +203,7 @@ def test_a_large_step_is_worked_out_with_breaths_and_a_small_one_without() -> No
     assert list(changes_in_steps(image, image.commit(image.end_offset), ME)) == []
 
 
-def test_a_large_step_is_told_in_portions_that_drop_before_they_host_and_leave_nothing_out() -> None:
+def test_large_changes_are_split_completely_with_dropped_partitions_first() -> None:
     image = Image()
     step(image, *topic("t", TOPIC, *[[1, 2]] * 1000))
     again = topic("t", OTHER, *[[1, 3]] * 700)
@@ -220,6 +220,6 @@ def test_a_large_step_is_told_in_portions_that_drop_before_they_host_and_leave_n
     assert {part.offset for part in parts} == {changes.offset}
 
 
-def test_a_small_step_is_one_portion() -> None:
+def test_small_changes_are_one_portion() -> None:
     changes = step(Image(), *topic("t", TOPIC, [1, 2]))
     assert list(portions(changes)) == [changes]

@@ -40,12 +40,12 @@ def synonyms(entry: DescribedConfig) -> list[tuple[str, str | None, ConfigSource
     return [(each.name, each.value, each.source) for each in entry.synonyms]
 
 
-def test_without_any_configuration_every_key_has_its_default() -> None:
+def test_without_any_config_every_key_has_its_default() -> None:
     effective = effective_topic_config({}, {}, {}, {})
     assert effective == {key.name: key.default for key in TOPIC_KEYS.values() if key.default is not None}
 
 
-def test_the_strongest_layer_counts() -> None:
+def test_the_layers_apply_in_order_of_precedence() -> None:
     topic, broker = {"retention.ms": "1"}, {"log.retention.ms": "2"}
     cluster, static = {"log.retention.ms": "3"}, {"log.retention.ms": "4"}
     values = [
@@ -76,21 +76,21 @@ def test_the_strongest_layer_counts() -> None:
         ({"message.max.bytes": "77"}, "max.message.bytes", "77"),
     ],
 )
-def test_a_broker_key_stands_in_for_a_topics(static: dict[str, str], key: str, value: str) -> None:
+def test_a_broker_key_applies_where_the_topic_key_is_not_set(static: dict[str, str], key: str, value: str) -> None:
     assert effective_topic_config({}, {}, {}, static)[key] == value
 
 
-def test_a_dynamic_age_beats_a_coarser_one_in_the_file() -> None:
+def test_a_dynamic_retention_precedes_one_in_a_larger_unit_in_the_file() -> None:
     effective = effective_topic_config({}, {}, {"log.retention.ms": "1000"}, {"log.retention.hours": "5"})
     assert effective["retention.ms"] == "1000"
 
 
-def test_a_value_that_makes_no_sense_is_passed_over() -> None:
+def test_an_invalid_value_is_ignored() -> None:
     effective = effective_topic_config({"retention.ms": "soon"}, {"log.retention.ms": "later"}, {}, {})
     assert effective["retention.ms"] == "604800000"
 
 
-def test_the_log_takes_what_is_effective() -> None:
+def test_log_settings_are_built_from_effective_configs() -> None:
     effective = effective_topic_config({"cleanup.policy": "compact"}, {}, {}, {"log.segment.bytes": "2000000"})
     settings = LogSettings.of(effective)
     assert (settings.segment_bytes, settings.cleanup_compact, settings.cleanup_delete) == (2_000_000, True, False)
@@ -112,7 +112,7 @@ def test_a_listeners_value_falls_back_on_the_general_one() -> None:
     assert broker_value("listener.name.outer.max.connections", found) == 7
 
 
-def test_a_topics_own_value_is_described_with_everything_it_hides() -> None:
+def test_a_topics_own_value_is_described_with_all_its_synonyms() -> None:
     entry = one(
         describe_topic(
             {"cleanup.policy": "compact, delete"},
@@ -146,7 +146,7 @@ def test_internal_keys_are_described_only_where_they_are_set() -> None:
     assert one(set_here, "internal.segment.bytes").value == "99"
 
 
-def test_only_the_names_that_were_asked_for_are_described() -> None:
+def test_only_the_requested_names_are_described() -> None:
     assert [entry.name for entry in describe_topic({}, layers(), ["retention.ms", "nonsense"])] == ["retention.ms"]
     assert [entry.name for entry in describe_broker(layers(), ["num.io.threads"])] == ["num.io.threads"]
     assert describe_group({}, layers(), []) == []
@@ -165,7 +165,7 @@ def test_a_broker_describes_values_sources_and_whether_they_can_change() -> None
     assert one(described, "broker.rack").value is None
 
 
-def test_secrets_and_keys_that_nobody_knows_are_never_shown() -> None:
+def test_passwords_and_unknown_keys_are_never_shown() -> None:
     described = describe_broker(layers(static={"ssl.keystore.password": "hunter2", "plugin.secret": "hunter3"}))
     for name in ("ssl.keystore.password", "plugin.secret"):
         entry = one(described, name)
@@ -176,7 +176,7 @@ def test_secrets_and_keys_that_nobody_knows_are_never_shown() -> None:
     assert (unknown.kind, unknown.read_only, unknown.doc) == (ConfigKind.UNKNOWN, True, None)
 
 
-def test_a_listeners_own_value_is_backed_by_the_general_one() -> None:
+def test_a_listeners_own_value_has_the_general_key_as_synonym() -> None:
     entry = one(
         describe_broker(layers(static={"listener.name.x.ssl.keystore.type": "PEM"})),
         "listener.name.x.ssl.keystore.type",
@@ -188,12 +188,12 @@ def test_a_listeners_own_value_is_backed_by_the_general_one() -> None:
     ]
 
 
-def test_internal_keys_of_brokers_are_left_out() -> None:
+def test_internal_keys_of_brokers_are_not_described() -> None:
     names = {entry.name for entry in describe_broker(layers())}
     assert "log.initial.task.delay.ms" not in names and "log.segment.bytes" in names
 
 
-def test_the_defaults_of_the_cluster_are_described_as_they_were_written() -> None:
+def test_cluster_wide_defaults_are_described_as_they_were_set() -> None:
     described = describe_cluster_defaults({"log.segment.bytes": " 2000000", "plugin.key": "1"})
     assert [(entry.name, entry.value, entry.source) for entry in described] == [
         ("log.segment.bytes", " 2000000", ConfigSource.DEFAULT_BROKER),
@@ -202,7 +202,7 @@ def test_the_defaults_of_the_cluster_are_described_as_they_were_written() -> Non
     assert synonyms(described[0]) == [("log.segment.bytes", " 2000000", ConfigSource.DEFAULT_BROKER)]
 
 
-def test_a_group_falls_back_on_its_broker() -> None:
+def test_a_group_inherits_the_brokers_value() -> None:
     found = layers(static={"group.consumer.session.timeout.ms": "50000"})
     described = describe_group({"consumer.heartbeat.interval.ms": "6000"}, found)
     session = one(described, "consumer.session.timeout.ms")

@@ -72,7 +72,7 @@ def test_every_record_type_of_kafka_is_replayed() -> None:
     assert set(record_types().values()) == set(image._replays)
 
 
-def test_a_record_that_nobody_knows_stops_the_node() -> None:
+def test_an_unknown_record_stops_the_node() -> None:
     with pytest.raises(NodeFault, match="SnapshotFooterRecord at offset 3"):
         Image().replay(SnapshotFooterRecord(), 3)
 
@@ -90,7 +90,7 @@ def test_the_latest_view_runs_ahead_of_the_committed_one() -> None:
     assert [p.leader for p in image.committed.partitions(TOPIC)] == [1, 1]
 
 
-def test_lost_leadership_takes_back_exactly_what_was_not_committed() -> None:
+def test_losing_the_leadership_reverts_exactly_the_uncommitted_records() -> None:
     image = settled(topic("kept"))
     before = contents(image)
     image.replay_batch(3, [ConfigRecord(resource_type=2, resource_name="kept", name="k", value="v")])
@@ -104,7 +104,7 @@ def test_lost_leadership_takes_back_exactly_what_was_not_committed() -> None:
     assert [t.name for t in image.committed.topics()] == ["kept", "other"]
 
 
-def test_a_deleted_topic_takes_its_partitions_and_settings_with_it_and_its_name_is_free() -> None:
+def test_deleting_a_topic_removes_its_partitions_and_configs_and_frees_its_name() -> None:
     image = settled(
         [*topic(), ConfigRecord(resource_type=2, resource_name="t", name="k", value="v")],
         [RemoveTopicRecord(topic_id=TOPIC)],
@@ -119,7 +119,7 @@ def test_a_deleted_topic_takes_its_partitions_and_settings_with_it_and_its_name_
     assert (found.id, found.partition_count) == (OTHER, 1)
 
 
-def test_a_change_of_partition_raises_its_epoch_and_one_that_names_a_leader_the_leader_epoch_too() -> None:
+def test_a_partition_change_raises_the_partition_epoch_and_one_with_a_leader_the_leader_epoch_too() -> None:
     image = settled(topic())
     image.replay_batch(3, [PartitionChangeRecord(topic_id=TOPIC, partition_id=0, isr=[1])])
     image.replay_batch(4, [PartitionChangeRecord(topic_id=TOPIC, partition_id=1, leader=1)])
@@ -169,7 +169,7 @@ def registered(epoch: int = 7) -> RegisterBrokerRecord:
     return RegisterBrokerRecord(broker_id=1, broker_epoch=epoch, incarnation_id=Uuid.of(2, epoch), rack=None)
 
 
-def test_a_broker_is_fenced_unfenced_and_leaves_by_records_old_and_new() -> None:
+def test_a_broker_is_fenced_unfenced_and_unregistered_by_old_and_new_records() -> None:
     image = settled([registered()])
 
     def state() -> tuple[bool, bool]:
@@ -208,7 +208,7 @@ def test_a_broker_is_fenced_unfenced_and_leaves_by_records_old_and_new() -> None
         ClearElrRecord(topic_name="nowhere"),
     ],
 )
-def test_a_record_that_contradicts_what_is_known_stops_the_node(record: Message) -> None:
+def test_a_record_that_contradicts_the_image_stops_the_node(record: Message) -> None:
     image = settled([registered()], topic())
     with pytest.raises(NodeFault):
         image.replay(record, image.end_offset)
@@ -240,7 +240,7 @@ def test_a_transaction_may_begin_in_the_middle_of_a_batch() -> None:
     assert image.committed.offset == 3
 
 
-def test_an_aborted_transaction_leaves_everything_as_it_was() -> None:
+def test_an_aborted_transaction_is_reverted() -> None:
     image = settled([*topic("old"), ConfigRecord(resource_type=2, resource_name="old", name="k", value="1")])
     before = contents(image)
     image.replay_batch(
@@ -261,7 +261,7 @@ def test_an_aborted_transaction_leaves_everything_as_it_was() -> None:
     assert not image.transaction_open
 
 
-def test_an_abort_that_was_not_committed_is_itself_taken_back() -> None:
+def test_an_uncommitted_abort_is_itself_reverted() -> None:
     image = settled(topic("old"))
     image.replay_batch(3, [BeginTransactionRecord(), *topic("new", OTHER)])
     image.commit(7)
@@ -274,7 +274,7 @@ def test_an_abort_that_was_not_committed_is_itself_taken_back() -> None:
     assert image.committed.topic("new") is not None
 
 
-def test_a_pinned_view_stands_still_while_metadata_moves_on() -> None:
+def test_a_pinned_view_does_not_change_with_later_commits() -> None:
     image = settled(topic("a"))
     view = image.pin()
     reading = image.records(view)
@@ -327,7 +327,7 @@ def test_a_snapshot_rebuilds_the_image_it_was_taken_from(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_a_snapshot_loaded_over_other_metadata_replaces_it_and_tells_what_changed(seed: int) -> None:
+def test_a_loaded_snapshot_replaces_the_image_and_returns_what_changed(seed: int) -> None:
     image, other = busy_image(seed), busy_image(seed + 100)
     before = {t.name: t for t in image.committed.topics()}
     target = max(image.end_offset, other.end_offset) + 10
@@ -340,13 +340,13 @@ def test_a_snapshot_loaded_over_other_metadata_replaces_it_and_tells_what_change
     assert topics == {value.id for _, value in changed}
 
 
-def test_metadata_never_goes_back_to_an_older_snapshot() -> None:
+def test_an_older_snapshot_is_rejected() -> None:
     image = settled(topic())
     with pytest.raises(NodeFault, match="older than the committed offset"):
         image.load(iter([]), 2)
 
 
-def test_topics_that_metrics_cannot_tell_apart_are_found() -> None:
+def test_topics_whose_names_collide_in_metrics_are_found() -> None:
     image = settled(topic("a.b"), topic("plain", OTHER))
     assert image.latest.topics_looking_like("a_b") == ("a.b",)
     assert image.latest.topics_looking_like("plain") == ()
@@ -354,7 +354,7 @@ def test_topics_that_metrics_cannot_tell_apart_are_found() -> None:
     assert image.latest.topics_looking_like("a_b") == ()
 
 
-def test_sorted_lists_are_kept_until_something_in_them_changes() -> None:
+def test_sorted_lists_are_cached_until_an_entry_changes() -> None:
     image = settled(topic("b"), topic("a", OTHER))
     first = image.committed.topics()
     image.replay_batch(image.end_offset, [NoOpRecord()])

@@ -55,14 +55,14 @@ def comparable(records: Iterator[Message]) -> list[str]:
 
 
 @pytest.mark.parametrize("name", ["00000000000000000042-0000000001", "00000000000000000203-0000000001"])
-def test_replaying_kafkas_log_gives_what_kafkas_own_snapshot_says(name: str) -> None:
+def test_replaying_kafkas_log_equals_kafkas_own_snapshot(name: str) -> None:
     snapshot = read_snapshot(SystemDisk(), f"{FIXTURE}/{name}.checkpoint")
     image = replayed(until=int(name[:20]))
     assert comparable(image.records(image.committed)) == comparable(iter(snapshot.records()))
     assert image.committed.offset == int(name[:20])
 
 
-def test_kafkas_snapshot_and_ours_come_in_the_same_order_of_kinds() -> None:
+def test_kafkas_snapshot_and_ours_have_the_same_order_of_record_types() -> None:
     snapshot = read_snapshot(SystemDisk(), f"{FIXTURE}/00000000000000000203-0000000001.checkpoint")
     image = Image()
     image.load(snapshot.records(), 203)
@@ -76,7 +76,7 @@ def test_kafkas_snapshot_and_ours_come_in_the_same_order_of_kinds() -> None:
     assert kinds(image.records(image.committed)) == kinds(iter(snapshot.records()))
 
 
-def test_what_we_decode_from_kafkas_log_encodes_to_the_same_bytes() -> None:
+def test_records_decoded_from_kafkas_log_encode_to_the_same_bytes() -> None:
     again = bytearray()
     for batch in kafka_batches():
         where = {"base_offset": batch.base_offset, "epoch": batch.epoch, "timestamp": batch.timestamp}
@@ -87,7 +87,7 @@ def test_what_we_decode_from_kafkas_log_encodes_to_the_same_bytes() -> None:
     assert bytes(again) == SystemDisk().read(f"{FIXTURE}/{LOG}")
 
 
-def test_the_end_of_kafkas_log_reads_as_its_admin_client_left_it() -> None:
+def test_the_replayed_log_equals_the_final_state_of_kafkas_admin_client() -> None:
     view = replayed().committed
     assert [topic.name for topic in view.topics()] == [
         "__transaction_state",
@@ -141,7 +141,7 @@ def test_kafkas_first_voters_are_read() -> None:
     assert list(snapshot.records()) == []
 
 
-def test_a_flipped_bit_in_the_log_is_found_before_it_is_believed() -> None:
+def test_a_flipped_bit_in_the_log_is_detected() -> None:
     data = bytearray(SystemDisk().read(f"{FIXTURE}/{LOG}"))
     data[700] ^= 1
     with pytest.raises(NodeFault, match="checksum"):

@@ -60,7 +60,7 @@ def test_a_text_is_parsed_by_the_type_of_its_key(kind: ConfigKind, text: str, va
         (ConfigKind.CLASS, " "),
     ],
 )
-def test_a_text_of_another_type_is_refused_by_name(kind: ConfigKind, text: str) -> None:
+def test_a_text_of_another_type_is_rejected_with_the_name_of_its_key(kind: ConfigKind, text: str) -> None:
     with pytest.raises(ConfigError) as refusal:
         key(kind).parse(text)
     assert refusal.value.key == "some.key"
@@ -68,7 +68,7 @@ def test_a_text_of_another_type_is_refused_by_name(kind: ConfigKind, text: str) 
     assert "must be" in refusal.value.why
 
 
-def test_a_number_out_of_bounds_is_told_the_bounds() -> None:
+def test_the_error_of_a_number_out_of_bounds_contains_the_bounds() -> None:
     bounded = key(ConfigKind.INT, allowed=Between(1, 9, also=-1))
     assert bounded.parse("-1") == -1
     with pytest.raises(ConfigError, match=r"some\.key=10: must be from 1 to 9, or -1"):
@@ -79,7 +79,7 @@ def test_a_number_out_of_bounds_is_told_the_bounds() -> None:
         key(ConfigKind.INT, allowed=Between(high=3)).check("4")
 
 
-def test_a_word_outside_its_choices_is_told_the_choices() -> None:
+def test_the_error_of_an_unknown_word_contains_the_choices() -> None:
     exact = key(ConfigKind.STRING, allowed=OneOf(("gzip", "zstd")))
     assert exact.parse("zstd") == "zstd"
     with pytest.raises(ConfigError, match="must be one of gzip, zstd"):
@@ -93,12 +93,12 @@ def test_a_word_outside_its_choices_is_told_the_choices() -> None:
     ("text", "why"),
     [("a,,b", "empty items"), ("a,b,a", "'a' only once"), ("a,c", "among a, b"), ("", "at least one")],
 )
-def test_a_list_has_no_empty_repeated_or_foreign_items(text: str, why: str) -> None:
+def test_a_list_has_no_empty_repeated_or_unknown_items(text: str, why: str) -> None:
     with pytest.raises(ConfigError, match=why):
         key(ConfigKind.LIST, allowed=Items(("a", "b"), at_least_one=True)).check(text)
 
 
-def test_a_password_is_never_repeated_in_a_refusal() -> None:
+def test_a_password_is_never_repeated_in_an_error() -> None:
     secret = key(ConfigKind.PASSWORD, allowed=NonEmpty())
     assert secret.sensitive
     refused = key(ConfigKind.PASSWORD, allowed=OneOf(("x",)))
@@ -132,6 +132,6 @@ def test_a_value_has_one_canonical_spelling() -> None:
     assert key(ConfigKind.BOOLEAN).normalise("True") == "true"
 
 
-def test_a_table_refuses_a_name_twice() -> None:
+def test_a_name_declared_twice_is_an_error() -> None:
     with pytest.raises(ValueError, match="declared twice"):
         by_name([key(ConfigKind.INT), key(ConfigKind.LONG)])

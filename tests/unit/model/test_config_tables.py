@@ -41,7 +41,7 @@ def test_every_key_of_kafka_4_3_is_in_its_table() -> None:
 
 
 @pytest.mark.parametrize("key", [key for table in ALL_TABLES for key in table.values()], ids=lambda key: key.name)
-def test_a_key_accepts_its_own_default_and_says_what_it_is_for(key: ConfigKey) -> None:
+def test_a_key_accepts_its_own_default_and_is_documented(key: ConfigKey) -> None:
     assert key.doc.endswith(".") or key.doc.endswith("?")
     assert len(key.doc) < 120
     if key.default is not None:
@@ -62,7 +62,7 @@ def test_a_topic_key_and_its_broker_synonym_have_the_same_default() -> None:
                 assert number == key.default_value(), key.name
 
 
-def test_our_own_keys_are_prefixed() -> None:
+def test_own_keys_are_prefixed() -> None:
     assert all(name.startswith(OWN_PREFIX) for name in OWN_KEYS)
 
 
@@ -73,7 +73,7 @@ def test_a_listener_key_is_known_by_the_key_behind_its_prefix() -> None:
     assert broker_key("unheard.of") is None
 
 
-def test_keys_in_other_units_stand_in_for_each_other() -> None:
+def test_keys_of_the_same_value_in_other_units_are_synonyms() -> None:
     assert broker_synonyms("log.retention.minutes") == (
         "log.retention.ms",
         "log.retention.minutes",
@@ -95,17 +95,17 @@ def test_keys_in_other_units_stand_in_for_each_other() -> None:
         ({"retention.msec": "5"}, "is not a topic config"),
     ],
 )
-def test_a_topic_cannot_have_this(configs: dict[str, str], why: str) -> None:
+def test_an_invalid_topic_config_is_rejected(configs: dict[str, str], why: str) -> None:
     with pytest.raises(ConfigError, match=why):
         check_topic_configs(configs)
 
 
-def test_a_topic_can_have_ordinary_configurations() -> None:
+def test_valid_topic_configs_are_accepted() -> None:
     check_topic_configs({})
     check_topic_configs({"cleanup.policy": "", "retention.ms": "-1", "follower.replication.throttled.replicas": "*"})
 
 
-def test_two_lags_are_compared_even_when_one_of_them_is_the_brokers() -> None:
+def test_compaction_lags_are_compared_even_when_one_is_the_default() -> None:
     with pytest.raises(ConfigError, match=r"greater than max\.compaction\.lag\.ms \(4000\)"):
         check_topic_configs({"min.compaction.lag.ms": "5000"}, {"max.compaction.lag.ms": "4000"})
 
@@ -121,7 +121,7 @@ def test_two_lags_are_compared_even_when_one_of_them_is_the_brokers() -> None:
         ("listener.name.x.plugin", True, "one broker at a time"),
     ],
 )
-def test_a_broker_key_cannot_change_in_this_way(name: str, whole_cluster: bool, why: str) -> None:
+def test_an_invalid_dynamic_broker_config_is_rejected(name: str, whole_cluster: bool, why: str) -> None:
     with pytest.raises(ConfigError, match=why):
         check_broker_configs({name: "1"}, whole_cluster=whole_cluster)
 
@@ -136,11 +136,11 @@ def test_a_broker_key_cannot_change_in_this_way(name: str, whole_cluster: bool, 
         ("leader.replication.throttled.rate", False),
     ],
 )
-def test_a_broker_key_can_change_in_this_way(name: str, whole_cluster: bool) -> None:
+def test_a_valid_dynamic_broker_config_is_accepted(name: str, whole_cluster: bool) -> None:
     check_broker_configs({name: "1"}, whole_cluster=whole_cluster)
 
 
-def test_dynamic_values_of_brokers_are_checked() -> None:
+def test_values_of_dynamic_broker_configs_are_checked() -> None:
     with pytest.raises(ConfigError, match="at least 1"):
         check_broker_configs({"num.io.threads": "0"}, whole_cluster=True)
     with pytest.raises(ConfigError, match="at least 0"):
@@ -160,12 +160,12 @@ def test_dynamic_values_of_brokers_are_checked() -> None:
         ({"retention.ms": "1"}, "is not a group config"),
     ],
 )
-def test_a_group_cannot_have_this(configs: dict[str, str], why: str) -> None:
+def test_an_invalid_group_config_is_rejected(configs: dict[str, str], why: str) -> None:
     with pytest.raises(ConfigError, match=why):
         check_group_configs(configs, default_of_broker)
 
 
-def test_a_session_must_outlast_a_heartbeat() -> None:
+def test_a_session_timeout_must_exceed_the_heartbeat_interval() -> None:
     def broker_value(name: str) -> ConfigValue | None:
         wide = {"group.consumer.min.session.timeout.ms": 1, "group.consumer.max.heartbeat.interval.ms": 100_000}
         return wide.get(name, default_of_broker(name))
@@ -175,7 +175,7 @@ def test_a_session_must_outlast_a_heartbeat() -> None:
         check_group_configs({"consumer.session.timeout.ms": "5000"}, broker_value)
 
 
-def test_a_group_can_have_ordinary_configurations() -> None:
+def test_valid_group_configs_are_accepted() -> None:
     check_group_configs({"share.auto.offset.reset": "by_duration:P1DT2H3M4.5S"}, default_of_broker)
     check_group_configs({"consumer.session.timeout.ms": "50000"}, default_of_broker)
 
@@ -190,12 +190,12 @@ def test_a_group_can_have_ordinary_configurations() -> None:
         ({"metric": "x"}, "is not a client metrics config"),
     ],
 )
-def test_a_metrics_subscription_cannot_have_this(configs: dict[str, str], why: str) -> None:
+def test_an_invalid_client_metrics_config_is_rejected(configs: dict[str, str], why: str) -> None:
     with pytest.raises(ConfigError, match=why):
         check_client_metrics_configs(configs)
 
 
-def test_a_metrics_subscription_can_have_this() -> None:
+def test_a_valid_client_metrics_config_is_accepted() -> None:
     check_client_metrics_configs({"metrics": "*", "interval.ms": "100", "match": "client_id=a.*,client_source_port=9"})
 
 

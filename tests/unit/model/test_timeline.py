@@ -40,7 +40,7 @@ def agree(map_: TimelineMap[int, int], naive: Naive, moment: int, expected: dict
 
 
 @given(st.lists(STEP, max_size=60))
-def test_every_readable_moment_reads_like_a_copy_taken_then(steps: list[tuple[object, ...]]) -> None:
+def test_every_readable_moment_equals_a_copy_taken_then(steps: list[tuple[object, ...]]) -> None:
     timeline, naive = Timeline(), Naive()
     map_: TimelineMap[int, int] = TimelineMap(timeline)
     pins: list[int] = []
@@ -81,7 +81,7 @@ def test_every_readable_moment_reads_like_a_copy_taken_then(steps: list[tuple[ob
             agree(map_, naive, moment, naive.moments[moment])
 
 
-def test_commit_tells_each_touched_key_with_what_stood_there_before() -> None:
+def test_commit_returns_each_touched_key_with_its_earlier_value() -> None:
     timeline = Timeline()
     colours: TimelineMap[str, str] = TimelineMap(timeline)
     sizes: TimelineMap[str, int] = TimelineMap(timeline)
@@ -106,7 +106,7 @@ def test_commit_tells_each_touched_key_with_what_stood_there_before() -> None:
     assert colours.get("a") == "black"
 
 
-def test_what_is_settled_is_forgotten_so_that_memory_follows_the_uncommitted_part() -> None:
+def test_earlier_values_are_dropped_by_the_commit() -> None:
     timeline = Timeline()
     map_: TimelineMap[int, int] = TimelineMap(timeline)
     for offset in range(5000):
@@ -118,7 +118,7 @@ def test_what_is_settled_is_forgotten_so_that_memory_follows_the_uncommitted_par
     assert not timeline._droppable
 
 
-def test_a_released_pin_is_forgotten_little_by_little() -> None:
+def test_the_backlog_of_a_pin_is_dropped_step_by_step() -> None:
     timeline = Timeline()
     map_: TimelineMap[int, int] = TimelineMap(timeline)
     timeline.pin(0)
@@ -135,7 +135,7 @@ def test_a_released_pin_is_forgotten_little_by_little() -> None:
     assert len(map_) == 5000
 
 
-def test_a_settled_moment_can_neither_be_reverted_nor_written_nor_pinned() -> None:
+def test_a_committed_moment_can_neither_be_reverted_nor_written_nor_pinned() -> None:
     timeline = Timeline()
     timeline.mark(5)
     timeline.commit(6)
@@ -147,7 +147,7 @@ def test_a_settled_moment_can_neither_be_reverted_nor_written_nor_pinned() -> No
         timeline.pin(5)
 
 
-def test_the_change_counter_moves_with_the_latest_and_with_the_committed_moment() -> None:
+def test_the_change_counter_increases_with_changes_and_commits() -> None:
     timeline = Timeline()
     map_: TimelineMap[int, int] = TimelineMap(timeline)
     other: TimelineMap[int, int] = TimelineMap(timeline)
