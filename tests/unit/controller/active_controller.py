@@ -1,4 +1,4 @@
-"""A controller on a log whose commits are done by hand, on virtual time."""
+"""A controller on a log whose commits the test makes, on virtual time."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ SETTINGS = ControllerSettings(node_id=100, cluster_id="cluster")
 
 
 class ManualLog:
-    """A metadata log whose commits are done by hand."""
+    """A metadata log whose commits the test makes."""
 
     def __init__(self, image: Image) -> None:
         self._image = image
@@ -44,7 +44,7 @@ class ManualLog:
         self.committed = Watermark(0)
         self.batches: list[Sequence[Message]] = []
         self.reserved = False
-        self.refuses_upgrades = False
+        self.rejects_upgrades = False
 
     def reserve(self) -> int:
         assert not self.reserved
@@ -62,8 +62,8 @@ class ManualLog:
         return self.end_offset - 1
 
     async def upgrade_kraft_version(self, level: int) -> UpdateFeaturesResponse:
-        assert not self.reserved, "it writes to the log itself"
-        if self.refuses_upgrades:
+        assert not self.reserved, "the quorum appends a record of its own"
+        if self.rejects_upgrades:
             return UpdateFeaturesResponse(error_code=ErrorCode.INVALID_UPDATE_VERSION, error_message="not now")
         self.kraft_version = level
         return UpdateFeaturesResponse()
@@ -74,7 +74,7 @@ class ManualLog:
         self.committed.advance(upto)
 
     def lose(self) -> None:
-        """What was not committed is cut off, and taken out of the image."""
+        """Loses the leadership: uncommitted records are truncated and reverted in the image."""
         self._image.revert_to_committed(max(self.committed.value, self._image.timeline.committed))
         self.is_leader = False
         self.epoch += 1
@@ -112,7 +112,7 @@ class ActiveController:
         if not self.controller.is_active:
             await self.activate()
         response = await self.committing(self.controller.register_broker(self.registration(broker_id)))
-        await self.committing(self.beat(response.broker_epoch, broker_id))
+        await self.committing(self.heartbeat(response.broker_epoch, broker_id))
         return self
 
     def registration(self, broker_id: int = 1, incarnation: int = 8, **fields: Any) -> BrokerRegistrationRequest:
@@ -130,7 +130,7 @@ class ActiveController:
         }
         return BrokerRegistrationRequest(**{**given, **fields})
 
-    def beat(self, epoch: int | None = None, broker_id: int = 1, **fields: Any) -> Awaitable[Any]:
+    def heartbeat(self, epoch: int | None = None, broker_id: int = 1, **fields: Any) -> Awaitable[Any]:
         return self.controller.broker_heartbeat(
             BrokerHeartbeatRequest(
                 broker_id=broker_id,
@@ -146,7 +146,7 @@ class ActiveController:
         return broker
 
     async def committing(self, call: Awaitable[Any]) -> Any:
-        """The call's response, committing whatever it appends."""
+        """The response of the call; commits whatever it appends."""
         task = asyncio.ensure_future(call)
         while not task.done():
             await asyncio.sleep(0)

@@ -1,4 +1,4 @@
-"""The lifecycle of brokers under one controller, told by the test: registrations, heartbeats, the passing of time."""
+"""Registrations and heartbeats of brokers, on a clock that the test sets."""
 
 from __future__ import annotations
 
@@ -36,8 +36,6 @@ def registration(broker_id: int = 1, incarnation: Uuid = FIRST, **fields: Any) -
 
 
 class BrokerLifecycle:
-    """A cluster with a clock."""
-
     def __init__(self, cluster: MachineCluster) -> None:
         self.cluster = cluster
         self.brokers = Brokers(cluster.view, cluster.settings)
@@ -47,7 +45,7 @@ class BrokerLifecycle:
         steps = self.brokers.register(request, self.cluster.image.end_offset, self.now_ms)
         return self.cluster.decide(steps).broker_epoch
 
-    def beat(self, broker_id: int = 1, **fields: Any) -> BrokerHeartbeatResponse:
+    def heartbeat(self, broker_id: int = 1, **fields: Any) -> BrokerHeartbeatResponse:
         given: dict[str, Any] = {
             "broker_id": broker_id,
             "broker_epoch": self.cluster.epoch(broker_id),
@@ -56,10 +54,10 @@ class BrokerLifecycle:
         request = BrokerHeartbeatRequest(**{**given, **fields})
         return self.cluster.decide(self.brokers.heartbeat(request, self.now_ms))
 
-    def told(self, broker_id: int = 1, **fields: Any) -> tuple[bool, bool, bool]:
-        response = self.beat(broker_id, **fields)
+    def heartbeat_flags(self, broker_id: int = 1, **fields: Any) -> tuple[bool, bool, bool]:
+        response = self.heartbeat(broker_id, **fields)
         return response.is_caught_up, response.is_fenced, response.should_shut_down
 
 
-def alone(**options: Any) -> BrokerLifecycle:
+def without_brokers(**options: Any) -> BrokerLifecycle:
     return BrokerLifecycle(MachineCluster(0, **options))

@@ -1,4 +1,4 @@
-"""A cluster in memory for the controller's machines: brokers registered by hand, decisions replayed as they fall."""
+"""A cluster in memory for tests of the controller's machines: decisions are replayed and committed at once."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class MachineCluster:
             self.image.commit(self.image.end_offset)
 
     def decide(self, decided: Decision[A] | Steps[A]) -> A:
-        """The response; the records are replayed and committed."""
+        """Returns the response; replays and commits the records."""
         decision = decided if isinstance(decided, Decision) else finish(decided)
         self.write(*decision.records)
         if decision.on_appended is not None:
@@ -88,7 +88,7 @@ class MachineCluster:
         return TopicElectionRules(self.view, self.settings)
 
     def fence(self, broker_id: int) -> None:
-        """Its partitions first, then the broker."""
+        """Changes its partitions first, then the broker."""
         records: list[Message] = []
         for _ in remove_from_isrs(self.view, self.rules, broker_id, records):
             pass
@@ -111,7 +111,7 @@ class MachineCluster:
         return Topics(self.view, self.settings, self.random)
 
     def topic(self, name: str, *assignment: Sequence[int]) -> Uuid:
-        """Created with these replicas."""
+        """Creates a topic with these replicas."""
         assignments = [
             CreatableReplicaAssignment(partition_index=index, broker_ids=list(replicas))
             for index, replicas in enumerate(assignment)

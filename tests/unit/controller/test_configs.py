@@ -1,4 +1,4 @@
-"""Settings altered one by one or as a whole, and what is refused."""
+"""IncrementalAlterConfigs and AlterConfigs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The controller as a whole: activation, what it does by itself, and requests that meet. On virtual time."""
+"""The whole controller on virtual time: activation, background tasks, concurrent requests."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_a_broker_without_heartbeats_is_fenced_when_its_session_times_out() -> N
 
         for _ in range(4):
             await asyncio.sleep(5)
-            await active.committing(active.beat())
+            await active.committing(active.heartbeat())
             assert not active.broker().fenced
         await asyncio.sleep(8.9)
         assert not active.broker().fenced
@@ -83,13 +83,13 @@ def test_deleting_and_creating_a_topic_at_once_gives_it_a_new_id() -> None:
     async def scenario(world: World) -> None:
         active = await ActiveController(world).with_broker()
         first = (await active.committing(active.create("t"))).topics[0].topic_id
-        gone = asyncio.create_task(
+        deletion = asyncio.create_task(
             active.controller.delete_topics(DeleteTopicsRequest(topics=[DeleteTopicState(name="t")], timeout_ms=1000))
         )
         second = active.create("t")
         await asyncio.sleep(0)
         active.log.commit()
-        assert (await gone).responses[0].topic_id == first
+        assert (await deletion).responses[0].topic_id == first
         assert (await second).topics[0].topic_id != first
 
     simulate(scenario)
@@ -98,17 +98,17 @@ def test_deleting_and_creating_a_topic_at_once_gives_it_a_new_id() -> None:
 def test_a_controller_that_loses_and_regains_leadership_keeps_what_was_committed() -> None:
     async def scenario(world: World) -> None:
         active = await ActiveController(world).with_broker()
-        for turn in range(5):
-            assert (await active.committing(active.create(f"kept-{turn}"))).topics[0].error_code == 0
-            lost = active.create(f"lost-{turn}")
+        for round_ in range(5):
+            assert (await active.committing(active.create(f"kept-{round_}"))).topics[0].error_code == 0
+            lost = active.create(f"lost-{round_}")
             await asyncio.sleep(0)
             active.lose()
-            for each in (lost, active.create("refused")):
-                with pytest.raises(KafkaError) as refusal:
+            for each in (lost, active.create("rejected")):
+                with pytest.raises(KafkaError) as error:
                     await each
-                assert refusal.value.code is ErrorCode.NOT_CONTROLLER
+                assert error.value.code is ErrorCode.NOT_CONTROLLER
             await active.win()
-        assert [topic.name for topic in active.image.latest.topics()] == [f"kept-{turn}" for turn in range(5)]
+        assert [topic.name for topic in active.image.latest.topics()] == [f"kept-{round_}" for round_ in range(5)]
 
     simulate(scenario)
 
@@ -162,7 +162,7 @@ def test_a_no_op_is_appended_to_an_idle_log_twice_a_second_once_it_has_followers
                 active.log.commit()
             return noops(active) - before
 
-        assert await idle(8) == 0, "the node itself is nobody who follows"
+        assert await idle(8) == 0, "the node itself is not a follower"
         await active.with_broker(1)
         assert 8 <= await idle(10) <= 10
         active.lose()
@@ -187,37 +187,37 @@ def test_sessions_are_extended_by_the_time_that_the_controller_was_paused() -> N
     simulate(scenario)
 
 
-@pytest.mark.parametrize("departure", ["unregistered", "let go"])
-def test_a_shutdown_or_unregistration_cancelled_halfway_leaves_the_session(departure: str) -> None:
+@pytest.mark.parametrize("ending", ["unregistered", "shut down"])
+def test_a_shutdown_or_unregistration_cancelled_halfway_leaves_the_session(ending: str) -> None:
     async def scenario(world: World) -> None:
         active = await ActiveController(world).with_broker()
         creating = active.create("t", 1500)
         await active.committing(creating)
-        epoch, written, halves = active.broker().epoch, active.log.end_offset, 0
+        epoch, written, steps = active.broker().epoch, active.log.end_offset, 0
 
         def is_alive() -> bool:
             return active.controller.brokers.sessions.is_alive(1, epoch, world.clock.now_ms())
 
         while active.log.end_offset == written:
             assert is_alive()
-            if departure == "unregistered":
+            if ending == "unregistered":
                 call = active.controller.unregister_broker(UnregisterBrokerRequest(broker_id=1))
             else:
-                call = active.beat(want_fence=True, want_shut_down=True)
+                call = active.heartbeat(want_fence=True, want_shut_down=True)
             task = asyncio.ensure_future(call)
-            for _ in range(halves):
+            for _ in range(steps):
                 await asyncio.sleep(0)
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
-            halves += 1
-        assert halves > 5
+            steps += 1
+        assert steps > 5
         assert not is_alive()
 
     simulate(scenario)
 
 
-class Refusing:
-    """Prober of a network where these ports are closed."""
+class ClosedPorts:
+    """A `Prober` that finds these ports closed."""
 
     def __init__(self) -> None:
         self.closed: set[int] = set()
@@ -231,7 +231,7 @@ class Refusing:
 
 def test_a_killed_brokers_partitions_have_new_leaders_within_a_fraction_of_a_second() -> None:
     async def scenario(world: World) -> None:
-        prober = Refusing()
+        prober = ClosedPorts()
         active = await (await ActiveController(world, prober=prober).with_broker(1)).with_broker(2)
         running = asyncio.create_task(active.controller.run())
         prober.closed.add(9001)
@@ -250,7 +250,7 @@ def test_a_killed_brokers_partitions_have_new_leaders_within_a_fraction_of_a_sec
 
 def test_an_unclean_leader_is_elected_when_the_session_would_have_timed_out_and_not_on_the_detection() -> None:
     async def scenario(world: World) -> None:
-        prober = Refusing()
+        prober = ClosedPorts()
         active = await (await ActiveController(world, prober=prober).with_broker(1)).with_broker(2)
         topic = CreatableTopic(
             name="t",
@@ -270,17 +270,17 @@ def test_an_unclean_leader_is_elected_when_the_session_would_have_timed_out_and_
             assert partition is not None
             return partition.leader
 
-        async def live(seconds: float) -> None:
+        async def run_for(seconds: float) -> None:
             for _ in range(int(seconds * 10)):
                 await asyncio.sleep(0.1)
-                await active.committing(active.beat(broker_id=2))
+                await active.committing(active.heartbeat(broker_id=2))
 
         prober.closed.add(9001)
         active.controller.broker_connection_lost(1, active.broker(1).epoch)
-        await live(8.5)
+        await run_for(8.5)
         assert active.broker(1).fenced
         assert leader() == -1
-        await live(1)
+        await run_for(1)
         assert leader() == 2
         running.cancel()
 
@@ -305,7 +305,7 @@ def test_a_new_active_controller_shortens_the_session_of_the_former_leader() -> 
 
 def test_a_new_active_controller_detects_brokers_that_failed_before_its_activation() -> None:
     async def scenario(world: World) -> None:
-        prober = Refusing()
+        prober = ClosedPorts()
         active = await (await ActiveController(world, prober=prober).with_broker(1)).with_broker(2)
         running = asyncio.create_task(active.controller.run())
         active.lose()
@@ -321,10 +321,10 @@ def test_a_new_active_controller_detects_brokers_that_failed_before_its_activati
 
 def test_a_successor_on_the_address_of_its_predecessor_registers_before_the_session_times_out() -> None:
     async def scenario(world: World) -> None:
-        active = await ActiveController(world, prober=Refusing()).with_broker(1)
+        active = await ActiveController(world, prober=ClosedPorts()).with_broker(1)
         running = asyncio.create_task(active.controller.run())
         active.controller.broker_connection_lost(1, active.broker(1).epoch)
-        began_ms = world.clock.now_ms()
+        start_ms = world.clock.now_ms()
         while True:
             try:
                 await active.committing(active.controller.register_broker(active.registration(1, incarnation=9)))
@@ -332,7 +332,7 @@ def test_a_successor_on_the_address_of_its_predecessor_registers_before_the_sess
             except KafkaError as error:
                 assert error.code is ErrorCode.DUPLICATE_BROKER_REGISTRATION
                 await asyncio.sleep(0.2)
-        assert 3000 <= world.clock.now_ms() - began_ms <= 3500
+        assert 3000 <= world.clock.now_ms() - start_ms <= 3500
         running.cancel()
 
     simulate(scenario)
@@ -345,7 +345,7 @@ def test_kraft_version_is_raised_first_if_the_other_updates_are_valid() -> None:
         log = active.log
         log.kraft_version = 0
 
-        async def ask(*updates: tuple[str, int, int], validate_only: bool = False) -> int:
+        async def update(*updates: tuple[str, int, int], validate_only: bool = False) -> int:
             request = UpdateFeaturesRequest(
                 feature_updates=[
                     FeatureUpdateKey(feature=name, max_version_level=level, upgrade_type=kind)
@@ -357,14 +357,14 @@ def test_kraft_version_is_raised_first_if_the_other_updates_are_valid() -> None:
             return int(response.error_code)
 
         kraft, elr_off = ("kraft.version", 1, 1), ("eligible.leader.replicas.version", 0, 2)
-        assert await ask(kraft, ("metadata.version", 99, 1)) == ErrorCode.INVALID_UPDATE_VERSION
-        assert await ask(kraft, validate_only=True) == ErrorCode.NONE
-        log.refuses_upgrades = True
-        assert await ask(kraft, elr_off) == ErrorCode.INVALID_UPDATE_VERSION
+        assert await update(kraft, ("metadata.version", 99, 1)) == ErrorCode.INVALID_UPDATE_VERSION
+        assert await update(kraft, validate_only=True) == ErrorCode.NONE
+        log.rejects_upgrades = True
+        assert await update(kraft, elr_off) == ErrorCode.INVALID_UPDATE_VERSION
         assert log.kraft_version == 0
         assert active.image.latest.features()["eligible.leader.replicas.version"] == 1
-        log.refuses_upgrades = False
-        assert await ask(kraft, elr_off) == ErrorCode.NONE
+        log.rejects_upgrades = False
+        assert await update(kraft, elr_off) == ErrorCode.NONE
         assert log.kraft_version == 1
         assert "eligible.leader.replicas.version" not in active.image.latest.features()
 

@@ -1,4 +1,4 @@
-"""What the controller does about partitions, from request to record and by itself, on virtual time."""
+"""Partition changes by requests and periodic tasks, through the whole controller, on virtual time."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def settings(**fields: Any) -> ControllerSettings:
 
 
 async def three_brokers(world: World, *replicas: int, **fields: Any) -> ActiveController:
-    """And topic `t` with one partition."""
+    """A controller with brokers, and topic `t` with one partition."""
     active = ActiveController(world, settings(**fields))
     for broker_id in (1, 2, 3):
         await active.with_broker(broker_id)
@@ -80,11 +80,11 @@ async def in_sync(active: ActiveController, *isr: int) -> ErrorCode:
 
 
 async def fenced(active: ActiveController, broker_id: int) -> None:
-    await active.committing(active.beat(None, broker_id, want_fence=True))
+    await active.committing(active.heartbeat(None, broker_id, want_fence=True))
 
 
 async def unfenced(active: ActiveController, broker_id: int) -> None:
-    await active.committing(active.beat(None, broker_id))
+    await active.committing(active.heartbeat(None, broker_id))
 
 
 async def while_the_clock_runs(active: ActiveController, seconds: int) -> None:

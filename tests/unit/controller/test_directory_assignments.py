@@ -1,4 +1,4 @@
-"""Where replicas live, and what becomes of them when a directory fails."""
+"""AssignReplicasToDirs, and failed directories."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def assign(
 
 
 def failed(cluster: MachineCluster, broker_id: int, *directories: Uuid) -> list[Message]:
-    """What a heartbeat that tells of them leads to."""
+    """The records after a heartbeat that reports failed directories."""
     broker = cluster.view.broker(broker_id)
     assert broker is not None
     records: list[Message] = []
@@ -81,7 +81,7 @@ def test_a_broker_with_several_directories_reports_the_directory_of_each_replica
     assert found.directories == (SECOND, directory(2), directory(3))
     assert (found.leader, found.leader_epoch, found.partition_epoch) == (1, 0, 1)
     assert assign(cluster, SECOND, 1) == [ErrorCode.NONE]
-    assert cluster.partition("t", 1).partition_epoch == 1, "told again, nothing changes"
+    assert cluster.partition("t", 1).partition_epoch == 1, "reported again, nothing changes"
 
 
 def test_unknown_partitions_and_those_of_other_brokers_are_rejected(cluster: MachineCluster) -> None:
@@ -94,16 +94,16 @@ def test_unknown_partitions_and_those_of_other_brokers_are_rejected(cluster: Mac
 
 
 def test_a_request_with_a_stale_broker_epoch_is_rejected(cluster: MachineCluster) -> None:
-    with pytest.raises(KafkaError) as refusal:
+    with pytest.raises(KafkaError) as error:
         assign(cluster, FIRST, 0, epoch=cluster.epoch(1) - 1)
-    assert refusal.value.code is ErrorCode.STALE_BROKER_EPOCH
+    assert error.value.code is ErrorCode.STALE_BROKER_EPOCH
 
 
 def test_directories_are_not_assigned_below_the_metadata_version_that_introduced_them(cluster: MachineCluster) -> None:
     cluster.write(FeatureLevelRecord(name="metadata.version", feature_level=16))
-    with pytest.raises(KafkaError) as refusal:
+    with pytest.raises(KafkaError) as error:
         assign(cluster, FIRST, 0)
-    assert refusal.value.code is ErrorCode.UNSUPPORTED_VERSION
+    assert error.value.code is ErrorCode.UNSUPPORTED_VERSION
 
 
 def test_only_the_leaders_in_a_failed_directory_move(cluster: MachineCluster) -> None:
@@ -116,7 +116,7 @@ def test_only_the_leaders_in_a_failed_directory_move(cluster: MachineCluster) ->
     broker = cluster.view.broker(1)
     assert broker is not None
     assert broker.directories == (SECOND,)
-    assert failed(cluster, 1, FIRST) == [], "told with every heartbeat, done once"
+    assert failed(cluster, 1, FIRST) == [], "reported in every heartbeat, recorded once"
 
 
 def test_a_replica_assigned_to_a_failed_directory_leaves_the_isr(cluster: MachineCluster) -> None:

@@ -1,4 +1,4 @@
-"""LeaderElections by choice: preferred ones, and any rather than none."""
+"""ElectLeaders, and the periodic preferred and unclean elections."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PREFERRED, UNCLEAN = 0, 1
 
 
 def elect(cluster: MachineCluster, kind: int, *asked: tuple[str, list[int]]) -> dict[tuple[str, int], ErrorCode]:
-    """Without partitions, all of them."""
+    """Requests an election; without partitions for all of them."""
     topics = [TopicPartitions(topic=topic, partitions=partitions) for topic, partitions in asked]
     request = ElectLeadersRequest(election_type=kind, topic_partitions=topics or None)
     response = cluster.decide(LeaderElections(cluster.view, cluster.settings).elect(request))
@@ -100,13 +100,13 @@ def test_an_unclean_leader_is_elected_on_request_even_where_the_topic_does_not_a
     assert elect(cluster, UNCLEAN, ("t", [0, 0])) == {("t", 0): ErrorCode.ELECTION_NOT_NEEDED}
     found = cluster.partition("t")
     assert (found.leader, found.isr, found.leader_recovery_state) == (2, (2,), 1)
-    assert found.leader_epoch == 2, "named twice, elected once"
+    assert found.leader_epoch == 2, "given twice, elected once"
 
 
 def test_an_unknown_election_type_is_rejected() -> None:
-    with pytest.raises(KafkaError) as refusal:
+    with pytest.raises(KafkaError) as error:
         elect(MachineCluster(), 5)
-    assert refusal.value.code is ErrorCode.INVALID_REQUEST
+    assert error.value.code is ErrorCode.INVALID_REQUEST
 
 
 def test_preferred_leaders_are_elected_in_several_decisions() -> None:

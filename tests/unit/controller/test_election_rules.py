@@ -1,4 +1,4 @@
-"""Which brokers may lead, and where new replicas go."""
+"""Which brokers can lead, and the directories of new replicas."""
 
 from __future__ import annotations
 

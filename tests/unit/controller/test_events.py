@@ -1,4 +1,4 @@
-"""One event at a time, answers on commit, and what losing the lead undoes. On virtual time."""
+"""The event queue on virtual time: one decision at a time, responses on commit, lost leadership."""
 
 from __future__ import annotations
 
@@ -67,13 +67,13 @@ def test_losing_the_leadership_fails_waiting_requests_and_reverts_uncommitted_re
         await asyncio.sleep(0)
         active.log.lose()
         active.controller.renounce()
-        with pytest.raises(KafkaError) as refusal:
+        with pytest.raises(KafkaError) as error:
             await lost
-        assert refusal.value.code is ErrorCode.NOT_CONTROLLER
+        assert error.value.code is ErrorCode.NOT_CONTROLLER
         assert [topic.name for topic in active.image.latest.topics()] == ["kept"]
-        with pytest.raises(KafkaError) as refusal:
+        with pytest.raises(KafkaError) as error:
             await active.create("later")
-        assert refusal.value.code is ErrorCode.NOT_CONTROLLER
+        assert error.value.code is ErrorCode.NOT_CONTROLLER
 
     simulate(scenario)
 
@@ -164,12 +164,12 @@ def test_a_request_times_out_in_the_queue() -> None:
         late = active.create("t", timeout_ms=1000)
         await asyncio.sleep(2)
         active.controller._events._turn.release()
-        with pytest.raises(KafkaError) as refusal:
+        with pytest.raises(KafkaError) as error:
             await late
-        assert refusal.value.code is ErrorCode.REQUEST_TIMED_OUT
-        with pytest.raises(KafkaError) as refusal:
+        assert error.value.code is ErrorCode.REQUEST_TIMED_OUT
+        with pytest.raises(KafkaError) as error:
             await active.create("hasty", timeout_ms=0)
-        assert refusal.value.code is ErrorCode.REQUEST_TIMED_OUT
+        assert error.value.code is ErrorCode.REQUEST_TIMED_OUT
 
     simulate(scenario)
 
@@ -186,9 +186,9 @@ def test_a_queued_request_fails_when_the_leadership_is_lost_even_if_it_is_regain
         await asyncio.sleep(0)
         active.controller._events._turn.release()
         await active.committing(activation)
-        with pytest.raises(KafkaError) as refusal:
+        with pytest.raises(KafkaError) as error:
             await waiting
-        assert refusal.value.code is ErrorCode.NOT_CONTROLLER
+        assert error.value.code is ErrorCode.NOT_CONTROLLER
         assert active.image.latest.topic("t") is None
 
     simulate(scenario)
@@ -204,9 +204,9 @@ def test_a_decision_that_yields_across_two_activations_writes_nothing_in_the_sec
         active.lose()
         active.log.win()
         activation = asyncio.create_task(active.controller.activate())
-        with pytest.raises(KafkaError) as refusal:
+        with pytest.raises(KafkaError) as error:
             await large
-        assert refusal.value.code is ErrorCode.NOT_CONTROLLER
+        assert error.value.code is ErrorCode.NOT_CONTROLLER
         await active.committing(activation)
         assert len(active.log.batches) == before
         assert active.image.latest.topic("large") is None
@@ -251,9 +251,9 @@ def test_a_decision_of_many_batches_reports_the_offset_of_its_last_record() -> N
         await active.committing(active.controller._events.decide(lambda: decision))
         assert [len(batch) for batch in active.log.batches[before:]] == [*[2_000] * 6, 1_000]
         assert told == [active.log.end_offset - 1]
-        with pytest.raises(KafkaError) as refusal:
+        with pytest.raises(KafkaError) as error:
             await active.controller._events.decide(lambda: Decision(None, list(records)))
-        assert refusal.value.code is ErrorCode.POLICY_VIOLATION
+        assert error.value.code is ErrorCode.POLICY_VIOLATION
 
     simulate(scenario)
 

@@ -1,4 +1,4 @@
-"""Feature levels raised and lowered, the first records of a cluster, and producer ids."""
+"""UpdateFeatures, the bootstrap records, and producer ids."""
 
 from __future__ import annotations
 
@@ -167,7 +167,7 @@ def test_kraft_version_is_raised_and_never_lowered() -> None:
     def code(level: int, kind: int) -> int:
         update_ = FeatureUpdateKey(feature="kraft.version", max_version_level=level, upgrade_type=kind)
         decision = finish(features.update(UpdateFeaturesRequest(feature_updates=[update_]), 2))
-        assert decision.records == [], "it is not kept in records"
+        assert decision.records == [], "kraft.version has no record"
         return decision.response.error_code
 
     request = UpdateFeaturesRequest(feature_updates=[FeatureUpdateKey(feature="kraft.version", max_version_level=1)])
@@ -249,9 +249,9 @@ def test_producer_ids_are_allocated_in_blocks_that_never_overlap() -> None:
 
 def test_allocating_producer_ids_fails_for_unregistered_brokers_and_when_all_are_allocated() -> None:
     cluster = MachineCluster(1)
-    with pytest.raises(KafkaError) as refusal:
+    with pytest.raises(KafkaError) as error:
         producer_ids.allocate(cluster.view, AllocateProducerIdsRequest(broker_id=1, broker_epoch=999))
-    assert refusal.value.code is ErrorCode.STALE_BROKER_EPOCH
+    assert error.value.code is ErrorCode.STALE_BROKER_EPOCH
     cluster.write(ProducerIdsRecord(broker_id=1, next_producer_id=2**63 - 500))
     with pytest.raises(KafkaError, match="allocated"):
         producer_ids.allocate(cluster.view, AllocateProducerIdsRequest(broker_id=1, broker_epoch=cluster.epoch(1)))

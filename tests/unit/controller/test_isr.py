@@ -1,4 +1,4 @@
-"""AlterPartition: an ISR is taken from the leader of now, and from nobody else."""
+"""AlterPartition: only the current leader may change an ISR."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from unit.controller.machine_cluster import MachineCluster
 def told(
     cluster: MachineCluster, isr: list[int], *, index: int = 0, epochs: dict[int, int] | None = None, **fields: Any
 ) -> AlterPartitionRequestPartitionData:
-    """What a leader of `t` that knows everything would say, except for these."""
+    """A valid request of the leader of `t`, with these changes."""
     known = cluster.partition("t", index)
     members = [BrokerState(member, (epochs or {}).get(member, -1)) for member in isr]
     given = {"leader_epoch": known.leader_epoch, "partition_epoch": known.partition_epoch, **fields}
@@ -79,9 +79,9 @@ def test_older_versions_contain_no_broker_epochs(cluster: MachineCluster) -> Non
 
 def test_a_request_with_a_stale_broker_epoch_is_rejected_as_a_whole(cluster: MachineCluster) -> None:
     request = AlterPartitionRequest(broker_id=1, broker_epoch=cluster.epoch(1) - 1, topics=[])
-    with pytest.raises(KafkaError) as refusal:
+    with pytest.raises(KafkaError) as error:
         cluster.decide(IsrChanges(cluster.view, cluster.settings).alter(request, 3))
-    assert refusal.value.code is ErrorCode.STALE_BROKER_EPOCH
+    assert error.value.code is ErrorCode.STALE_BROKER_EPOCH
 
 
 def test_an_unknown_topic_and_an_unknown_partition_have_different_error_codes(cluster: MachineCluster) -> None:

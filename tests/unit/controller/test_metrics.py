@@ -1,4 +1,4 @@
-"""What a controller and a broker tell in numbers: the same as counting everything, at the price of what changed."""
+"""Metrics of controllers and brokers: counts by commit equal a full count."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def test_unclean_elections_and_elections_from_the_elr_are_counted_separately() -
         PartitionChangeRecord(topic_id=topic_id, partition_id=0, leader=2, isr=[2], leader_recovery_state=1),
         PartitionChangeRecord(topic_id=topic_id, partition_id=0, leader_recovery_state=0),
     )
-    assert count.of_elections("UncleanLeaderElectionsPerSec") == 0, "within one commit it had recovered"
+    assert count.of_elections("UncleanLeaderElectionsPerSec") == 0, "it recovered within one commit"
     cluster.write(PartitionChangeRecord(topic_id=topic_id, partition_id=0, leader=1, isr=[1], leader_recovery_state=1))
     assert count.of_elections("UncleanLeaderElectionsPerSec") == 1
 
@@ -151,7 +151,7 @@ def test_a_broker_counts_its_partitions_leaders_and_under_replicated_partitions(
     cluster.write(PartitionChangeRecord(topic_id=first, partition_id=0, leader=2, isr=[2], adding_replicas=[3]))
     assert told() == (2, 0, 0, 0)
     cluster.write(PartitionChangeRecord(topic_id=first, partition_id=0, leader=1, isr=[1, 2]))
-    assert told() == (2, 1, 0, 0), "one that is being added is not missing yet"
+    assert told() == (2, 1, 0, 0), "a replica that is being added is not under-replicated yet"
     assert count.of_replicas("ReassigningPartitions") == 1
 
 
@@ -161,7 +161,7 @@ def test_a_broker_counts_partitions_at_and_under_min_isr() -> None:
     three = cluster.topic("three", [1, 2, 3], [1, 2, 3])
     cluster.topic("one", [1])
     cluster.topic("elsewhere", [2, 3])
-    assert count.of_replicas("AtMinIsrPartitionCount") == 1, "of one replica none can be missed"
+    assert count.of_replicas("AtMinIsrPartitionCount") == 1, "a single replica is at its minimum"
     cluster.write(PartitionChangeRecord(topic_id=three, partition_id=0, isr=[1, 2]))
     assert count.of_replicas("AtMinIsrPartitionCount") == 2
     cluster.write(PartitionChangeRecord(topic_id=three, partition_id=0, isr=[1]))
@@ -219,7 +219,7 @@ def test_a_controller_registers_its_metrics() -> None:
         await active.win()
         assert active.measured(CONTROLLER + "NewActiveControllersCount") == 2
         await active.controller._events._turn.acquire()
-        late = asyncio.ensure_future(active.beat())
+        late = asyncio.ensure_future(active.heartbeat())
         await asyncio.sleep(1.5)
         active.controller._events._turn.release()
         with pytest.raises(Exception, match="timed out"):

@@ -1,4 +1,4 @@
-"""What a broker's coming and going does to many partitions at once."""
+"""Changes of many partitions when a broker is fenced or unfenced."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def test_the_elr_of_a_partition_without_a_leader_survives_a_min_insync_replicas_
     cluster.write(*records)
     kept = cluster.partition("t", 0)
     assert (kept.elr, kept.last_known_elr) == ((1, 2), (1,))
-    assert cluster.partition("t", 1).elr == (), "it has a leader that may commit without the others now"
+    assert cluster.partition("t", 1).elr == (), "it has a leader that may commit alone now"
     assert cluster.partition("u", 1).elr == (2,)
     cluster.unfence(2)
     assert (cluster.partition("t", 0).leader, cluster.partition("t", 0).leader_recovery_state) == (2, 0)

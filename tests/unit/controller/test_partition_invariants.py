@@ -1,9 +1,8 @@
-"""Whatever happens to brokers and partitions, in whatever order: I-6, I-7, and no clean leader ever lacks a record.
+"""Random histories of brokers and partitions keep the invariants I-6 and I-7, and no clean leader lacks a record.
 
-Beside the controller's machines runs a model of what the brokers do with the partitions: every replica has a log end,
-the leader copies to those in sync, and the high watermark rises while enough are in sync. A broker may come back
-without its memory, or wiped. Then the controller elects, and a leader that it calls clean must have all that is below
-the watermark.
+A model of replication runs beside the controller's machines: every replica has a log end offset, the leader copies to
+the ISR, and the high watermark rises while enough replicas are in sync. A broker may restart after an unclean shutdown,
+or with empty disks. A cleanly elected leader must have every record below the high watermark.
 """
 
 from __future__ import annotations
@@ -129,7 +128,7 @@ class World:
         return records
 
     def restart(self) -> str:
-        """With a predecessor that may never have been fenced."""
+        """Its predecessor may never have been fenced."""
         broker = self.a_broker(lambda each: True)
         assert broker is not None
         lost_memory = self.elr and self.random.random() < 0.4
@@ -153,7 +152,7 @@ class World:
         )
 
     def unregister(self) -> str:
-        """And the machine is replaced by another one, with empty disks."""
+        """Restarts with empty disks."""
         broker = self.a_broker(lambda each: True)
         assert broker is not None
         gone = UnregisterBrokerRecord(broker_id=broker.id, broker_epoch=broker.epoch)
@@ -167,7 +166,7 @@ class World:
         return f"replace {broker.id}"
 
     def change_isr(self) -> str:
-        """The leader reports; whoever enters has caught up."""
+        """The leader proposes an ISR whose new members have caught up."""
         name, index, partition = self.a_partition()
         topic, leader = self.cluster.view.topic(name), self.cluster.view.broker(partition.leader)
         if topic is None or leader is None:
@@ -279,25 +278,25 @@ class World:
         isr, elr = partition.isr, partition.elr
         assert partition.leader == NO_LEADER or partition.leader in isr, "I-6: the leader is not in the ISR"
         assert not set(isr) & set(elr), "I-6: ISR and ELR overlap"
-        assert set(isr) | set(elr) <= set(partition.replicas), "ISR or ELR name strangers"
+        assert set(isr) | set(elr) <= set(partition.replicas), "ISR or ELR contain unassigned replicas"
         alone = not self.elr and partition.leader == NO_LEADER and len(isr) == 1
         for member in isr:
             broker = self.cluster.view.broker(member)
             assert alone or (broker is not None and broker.active), "I-6: a broker that is not live is in an ISR"
         if self.elr and len(isr) >= self.min_isr(name, partition):
-            assert elr == (), "I-6: eligible leaders beside an ISR that suffices"
+            assert elr == (), "I-6: an ELR although enough replicas are in sync"
         if self.elr and partition.leader != NO_LEADER:
             assert partition.last_known_elr == ()
         if partition.leader == NO_LEADER:
             brokers = LiveBrokers(self.cluster.view)
             homes = dict(zip(partition.replicas, partition.directories, strict=True))
             able = [replica for replica in isr or elr if brokers.can_lead(replica, homes[replica])]
-            assert not able, f"nobody leads, though {able} could"
+            assert not able, f"there is no leader although {able} could lead"
 
     def check_leader(self, key: PartitionKey, before: PartitionInfo | None, partition: PartitionInfo) -> None:
         for replica in [replica for known, replica in self.log_ends if known == key]:
             if replica not in partition.replicas:
-                # Its broker deletes what it has.
+                # Its broker deletes the replica.
                 del self.log_ends[key, replica]
         for replica in partition.replicas:
             self.log_ends.setdefault((key, replica), 0)
@@ -318,7 +317,7 @@ def check_epochs(before: PartitionInfo, after: PartitionInfo) -> None:
     if after.leader != before.leader:
         assert after.leader_epoch > before.leader_epoch, "another leader in the same leader epoch"
     if after != before:
-        assert after.partition_epoch > before.partition_epoch, "a change without a partition epoch of its own"
+        assert after.partition_epoch > before.partition_epoch, "a change without a new partition epoch"
 
 
 @pytest.mark.parametrize("elr", [True, False], ids=["elr", "plain"])
@@ -332,4 +331,4 @@ def test_random_histories_keep_the_invariants_and_clean_leaders_have_every_commi
             world.step()
         except AssertionError as failure:
             raise AssertionError(f"{failure}, after:\n" + "\n".join(world.story[-12:])) from failure
-    assert world.commits > 5, "the cluster got some work done"
+    assert world.commits > 5, "the history contains commits"

@@ -1,4 +1,4 @@
-"""Elections: who leads, who is in sync, who stays eligible. One partition at a time."""
+"""Elections, ISR and ELR of one partition."""
 
 from __future__ import annotations
 
@@ -154,7 +154,7 @@ def test_the_invariants_of_isr_leader_and_elr_hold_for_every_change(rules: Elect
             moved = found.leader != before.leader
             assert found.leader_epoch == before.leader_epoch + moved
             if set(isr) & set(live) <= set(target):
-                assert after(found, live, rules) == found, "a second look finds nothing left to do"
+                assert after(found, live, rules) == found, "a second change finds nothing to do"
 
 
 def test_a_new_partition_is_led_by_its_first_live_replica() -> None:
@@ -189,7 +189,7 @@ def test_a_shrinking_isr_raises_the_leader_epoch_up_to_metadata_version_11() -> 
 
 
 def moving(isr: tuple[int, ...], leader: int = 1) -> PartitionInfo:
-    """From 1 and 2 to 3 and 4."""
+    """A reassignment from 1 and 2 to 3 and 4."""
     return PartitionInfo((3, 4, 1, 2), isr, (1, 2), (3, 4), leader, 5, 9, tuple(Uuid.of(3, each) for each in range(4)))
 
 

@@ -65,9 +65,9 @@ def test_a_rack_without_live_brokers_supplies_no_leader() -> None:
 def test_an_impossible_placement_is_rejected_with_the_reason(
     candidates: list[Candidate], factor: int, why: str
 ) -> None:
-    with pytest.raises(KafkaError, match=why) as refusal:
+    with pytest.raises(KafkaError, match=why) as error:
         placed(candidates, 1, factor)
-    assert refusal.value.code is ErrorCode.INVALID_REPLICATION_FACTOR
+    assert error.value.code is ErrorCode.INVALID_REPLICATION_FACTOR
 
 
 @given(
@@ -87,7 +87,7 @@ def test_every_assignment_has_distinct_brokers_and_a_live_leader(
     for replicas in placed(candidates, partitions, factor, seed):
         assert len(set(replicas)) == factor
         assert replicas[0] in live
-        # A fenced one is taken only when its rack's live ones are used up.
+        # A fenced broker is used only after the live ones of its rack.
         assert len([replica for replica in replicas if replica in live]) >= 1
 
 

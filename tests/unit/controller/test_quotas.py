@@ -1,4 +1,4 @@
-"""Client quotas: who may have which, and what is written when they change."""
+"""AlterClientQuotas."""
 
 from __future__ import annotations
 
@@ -97,8 +97,8 @@ def test_ip_entities_may_be_addresses_host_names_or_the_default(address: str | N
 
 def test_an_entity_given_twice_is_rejected_once_and_not_changed() -> None:
     cluster = MachineCluster(0)
-    answers = alter(cluster, entry(ALICE, producer_byte_rate=1), entry(ALICE, consumer_byte_rate=2))
-    assert answers == [ErrorCode.INVALID_REQUEST]
+    responses = alter(cluster, entry(ALICE, producer_byte_rate=1), entry(ALICE, consumer_byte_rate=2))
+    assert responses == [ErrorCode.INVALID_REQUEST]
     assert cluster.view.quotas() == {}
 
 

@@ -1,4 +1,4 @@
-"""Partitions that move: started, overridden, completed, cancelled, listed."""
+"""Reassignments: started, overridden, completed, cancelled, listed."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def reassign(
 
 
 def in_sync(cluster: MachineCluster, *isr: int, index: int = 0) -> ErrorCode:
-    """The leader says so."""
+    """The leader proposes this ISR."""
     topic, known = cluster.view.topic("t"), cluster.partition("t", index)
     assert topic is not None
     data = AlterPartitionRequestPartitionData(
@@ -221,9 +221,9 @@ def test_too_many_reassignments_at_once_are_rejected_and_none_starts() -> None:
         for topic, count in (("t", 10_000), ("u", 1))
     ]
     request = AlterPartitionReassignmentsRequest(topics=wishes)
-    with pytest.raises(KafkaError) as refusal:
+    with pytest.raises(KafkaError) as error:
         cluster.decide(Reassignments(cluster.view, cluster.settings).alter(request))
-    assert refusal.value.code is ErrorCode.POLICY_VIOLATION
+    assert error.value.code is ErrorCode.POLICY_VIOLATION
 
 
 def listed(cluster: MachineCluster, *asked: tuple[str, list[int]]) -> dict[tuple[str, int], list[list[int]]]:

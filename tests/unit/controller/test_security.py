@@ -1,4 +1,4 @@
-"""SCRAM credentials, lists of access and tokens: what is kept of them, and when it goes."""
+"""SCRAM credentials, ACLs and delegation tokens."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_a_stored_credential_verifies_the_password_by_rfc_5802(mechanism: int, d
     assert alter(cluster, upsert("alice", mechanism)) == {"alice": ErrorCode.NONE}
     kept = cluster.view.scram_credential("alice", mechanism)
     assert kept is not None
-    # What a client does that knows the password, for any message that both have seen.
+    # The client's proof, for any authentication message.
     message = b"the exchange so far"
     client_key = hmac.digest(salted(b"secret", b"pepper", 4096, digest), b"Client Key", digest)
     signature = hmac.digest(kept.stored_key, message, digest)
@@ -130,7 +130,7 @@ def creation(**fields: Any) -> AclCreation:
 
 
 class Access:
-    """Lists of access on a cluster."""
+    """ACLs of a cluster."""
 
     def __init__(self, *, authorizer: bool = True) -> None:
         self.cluster = MachineCluster(0)
@@ -160,9 +160,9 @@ class Access:
 def test_without_an_authorizer_acls_are_neither_created_nor_deleted() -> None:
     access = Access(authorizer=False)
     for decide in (lambda: access.create(creation()), lambda: access.delete()):
-        with pytest.raises(KafkaError) as refusal:
+        with pytest.raises(KafkaError) as error:
             decide()
-        assert refusal.value.code is ErrorCode.SECURITY_DISABLED
+        assert error.value.code is ErrorCode.SECURITY_DISABLED
 
 
 def test_creating_an_existing_acl_writes_nothing() -> None:

@@ -1,4 +1,4 @@
-"""Topics created, extended and deleted, and every reason not to."""
+"""CreateTopics, CreatePartitions and DeleteTopics."""
 
 from __future__ import annotations
 
@@ -101,20 +101,20 @@ def test_validating_only_has_the_same_response_and_writes_nothing() -> None:
 
 def test_an_invalid_topic_does_not_affect_the_others() -> None:
     cluster = MachineCluster()
-    answers = create(cluster, asked("good", 1, 1), asked("bad", 1, 9), asked("fine", 1, 1))
-    assert [response.name for response in answers] == ["good", "bad", "fine"]
-    assert [response.error_code for response in answers] == [0, ErrorCode.INVALID_REPLICATION_FACTOR, 0]
+    responses = create(cluster, asked("good", 1, 1), asked("bad", 1, 9), asked("fine", 1, 1))
+    assert [response.name for response in responses] == ["good", "bad", "fine"]
+    assert [response.error_code for response in responses] == [0, ErrorCode.INVALID_REPLICATION_FACTOR, 0]
     assert [topic.name for topic in cluster.view.topics()] == ["fine", "good"]
 
 
 def test_a_name_given_twice_is_rejected_once() -> None:
     cluster = MachineCluster()
-    answers = create(cluster, asked("t", 1, 1), asked("t", 1, 1), asked("u", 1, 1))
-    assert [(response.name, response.error_code) for response in answers] == [
+    responses = create(cluster, asked("t", 1, 1), asked("t", 1, 1), asked("u", 1, 1))
+    assert [(response.name, response.error_code) for response in responses] == [
         ("t", ErrorCode.INVALID_REQUEST),
         ("u", 0),
     ]
-    assert answers[0].error_message == "the topic is given twice"
+    assert responses[0].error_message == "the topic is given twice"
 
 
 @pytest.mark.parametrize(
@@ -217,9 +217,9 @@ def test_a_topic_with_its_own_min_insync_replicas_clears_the_elr() -> None:
 
 
 def test_too_many_partitions_in_one_request_are_rejected_as_a_whole() -> None:
-    with pytest.raises(KafkaError, match="too many partitions") as refusal:
+    with pytest.raises(KafkaError, match="too many partitions") as error:
         create(MachineCluster(), asked("a", 6000, 1), asked("b", 4001, 1))
-    assert refusal.value.code is ErrorCode.POLICY_VIOLATION
+    assert error.value.code is ErrorCode.POLICY_VIOLATION
 
 
 def test_creating_a_large_topic_yields_many_times() -> None:
@@ -335,17 +335,17 @@ def test_an_invalid_deletion_is_rejected_with_its_error_code() -> None:
 def test_a_topic_given_by_name_and_by_id_is_rejected_once_and_stays() -> None:
     cluster = MachineCluster()
     topic_id = cluster.topic("a", [1])
-    answers = delete(cluster, DeleteTopicState(name="a"), DeleteTopicState(topic_id=topic_id))
-    assert answers == [("a", topic_id, ErrorCode.INVALID_REQUEST)]
+    responses = delete(cluster, DeleteTopicState(name="a"), DeleteTopicState(topic_id=topic_id))
+    assert responses == [("a", topic_id, ErrorCode.INVALID_REQUEST)]
     assert cluster.view.topic("a") is not None
 
 
 @pytest.mark.parametrize(("version", "code"), [(2, ErrorCode.INVALID_REQUEST), (6, ErrorCode.TOPIC_DELETION_DISABLED)])
 def test_deletion_can_be_disabled(version: int, code: ErrorCode) -> None:
     cluster = MachineCluster(settings=ControllerSettings(100, "cluster", delete_topic_enable=False))
-    with pytest.raises(KafkaError) as refusal:
+    with pytest.raises(KafkaError) as error:
         delete(cluster, DeleteTopicState(name="a"), version=version)
-    assert refusal.value.code is code
+    assert error.value.code is code
 
 
 def test_a_name_is_free_again_as_soon_as_its_topic_is_deleted() -> None:
@@ -360,7 +360,7 @@ def test_checking_many_topics_and_assignments_yields_many_times() -> None:
     made = sum(
         1 for _ in cluster.topics.create(CreateTopicsRequest(topics=[by_hand("t", *[(n, [1]) for n in range(1000)])]))
     )
-    assert made == 10, "checked, then written"
+    assert made == 10, "a yield per batch of checks and of records"
     cluster.topic("t", [1])
     request = CreatePartitionsRequest(topics=[more("t", 1001, *([[1]] * 1000))])
     assert sum(1 for _ in cluster.topics.create_partitions(request)) == 10

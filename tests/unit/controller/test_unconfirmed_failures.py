@@ -1,4 +1,4 @@
-"""Who is given how much time when detector are noticed by evidence: predecessors, former leaders, and the doubted."""
+"""Sessions of earlier processes and former leaders, and unconfirmed failures."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from strandline.model.errors import KafkaError
 from strandline.protocol.messages.metadata_records import (
     PartitionChangeRecord,
 )
-from unit.controller.broker_lifecycle import FIRST, SECOND, THIRD, BrokerLifecycle, alone, registration
+from unit.controller.broker_lifecycle import FIRST, SECOND, THIRD, BrokerLifecycle, registration, without_brokers
 from unit.controller.machine_cluster import MachineCluster
 
 
@@ -21,13 +21,13 @@ def test_an_earlier_process_of_the_controllers_own_broker_is_known_by_its_incarn
     lifecycle = BrokerLifecycle(cluster)
     lifecycle.register(registration(broker_id=100, incarnation=FIRST))
     assert lifecycle.brokers.predecessor() is None, "it is fenced"
-    lifecycle.beat(100)
+    lifecycle.heartbeat(100)
     assert lifecycle.brokers.predecessor() is cluster.view.broker(100)
     lifecycle.brokers.activate(now_ms=0)
     with pytest.raises(KafkaError, match="still alive"):
         lifecycle.register(registration(broker_id=100, incarnation=THIRD))
     lifecycle.register(registration(broker_id=100, incarnation=SECOND))
-    lifecycle.beat(100)
+    lifecycle.heartbeat(100)
     elsewhere = Brokers(cluster.view, cluster.settings)
     assert elsewhere.predecessor() is None
     elsewhere.activate(now_ms=0)
@@ -43,16 +43,16 @@ def test_an_earlier_process_is_fenced_when_its_session_times_out_before_the_succ
     )
     lifecycle = BrokerLifecycle(MachineCluster(0, settings=settings))
     lifecycle.register(registration(broker_id=100, incarnation=FIRST))
-    lifecycle.beat(100)
+    lifecycle.heartbeat(100)
     lifecycle.brokers.activate(now_ms=0)
     assert lifecycle.brokers.sessions.expired(8_999) == []
     assert lifecycle.brokers.sessions.expired(9_000) == [100]
 
 
 def test_a_newly_active_controller_rejects_duplicates_of_every_other_broker() -> None:
-    lifecycle = alone()
+    lifecycle = without_brokers()
     lifecycle.register(registration(broker_id=1))
-    lifecycle.beat(1)
+    lifecycle.heartbeat(1)
     lifecycle.brokers.activate(now_ms=0)
     with pytest.raises(KafkaError, match="still alive"):
         lifecycle.register(registration(broker_id=1, incarnation=SECOND))
@@ -62,10 +62,10 @@ def test_a_newly_active_controller_rejects_duplicates_of_every_other_broker() ->
 def test_the_session_of_the_former_leader_started_when_it_was_last_heard_but_lasts_another_half(
     now_ms: int, ends_ms: int
 ) -> None:
-    lifecycle = alone()
+    lifecycle = without_brokers()
     for broker_id in (1, 2):
         lifecycle.register(registration(broker_id=broker_id))
-        lifecycle.beat(broker_id)
+        lifecycle.heartbeat(broker_id)
     lifecycle.brokers.activate(now_ms, FormerLeader(2, heard_ms=1_000))
     assert lifecycle.brokers.sessions.expired(ends_ms - 1) == []
     assert lifecycle.brokers.sessions.expired(ends_ms) == [2]
@@ -110,10 +110,10 @@ def test_a_detected_failure_elects_no_unclean_leader(failed: bool, leader: int) 
 def test_a_stale_replica_does_not_lead_while_the_failure_of_the_leader_is_unconfirmed(
     elr: bool,
 ) -> None:
-    lifecycle = alone(elr=elr)
+    lifecycle = without_brokers(elr=elr)
     for broker_id in (1, 2):
         lifecycle.register(registration(broker_id=broker_id))
-        lifecycle.beat(broker_id)
+        lifecycle.heartbeat(broker_id)
     cluster, brokers = lifecycle.cluster, lifecycle.brokers
     leaders = LeaderElections(cluster.view, cluster.settings, brokers.unconfirmed)
     cluster.topic("t", [1, 2])
@@ -121,10 +121,10 @@ def test_a_stale_replica_does_not_lead_while_the_failure_of_the_leader_is_unconf
     cluster.decide(brokers.fence(2))
     cluster.decide(brokers.fence(1, failed=True))
     lifecycle.now_ms = 50
-    lifecycle.beat(2)
-    assert cluster.partition("t").leader == -1, "it came"
+    lifecycle.heartbeat(2)
+    assert cluster.partition("t").leader == -1, "the stale replica was unfenced"
     cluster.decide(leaders.elect_unclean())
-    assert cluster.partition("t").leader == -1, "somebody looked around"
+    assert cluster.partition("t").leader == -1, "the periodic task ran"
     assert not brokers.unconfirmed.expire(8_999)
     assert brokers.unconfirmed.expire(9_000)
     cluster.decide(leaders.elect_unclean())
@@ -132,12 +132,12 @@ def test_a_stale_replica_does_not_lead_while_the_failure_of_the_leader_is_unconf
 
 
 def test_a_broker_wrongly_detected_as_failed_leads_its_partitions_again() -> None:
-    lifecycle = alone()
+    lifecycle = without_brokers()
     lifecycle.register(registration())
-    lifecycle.beat()
+    lifecycle.heartbeat()
     lifecycle.cluster.topic("t", [1])
     lifecycle.cluster.decide(lifecycle.brokers.fence(1, failed=True))
-    lifecycle.beat()
+    lifecycle.heartbeat()
     assert (lifecycle.cluster.partition("t").leader, lifecycle.cluster.partition("t").leader_recovery_state) == (1, 0)
 
 
@@ -155,5 +155,5 @@ def test_for_a_new_active_controller_every_fenced_broker_is_an_unconfirmed_failu
     cluster.decide(before.fence(1, failed=True))
     lifecycle = BrokerLifecycle(cluster)
     lifecycle.brokers.activate(now_ms=0)
-    lifecycle.beat(2)
+    lifecycle.heartbeat(2)
     assert cluster.partition("t").leader == leader

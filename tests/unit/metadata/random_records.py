@@ -1,8 +1,8 @@
-"""Histories of a cluster that never was: metadata records of every type, one batch after the other, all of them legal.
+"""Random legal metadata records of every type, in batches.
 
-A `History` knows just enough of the cluster to say something that makes sense at its metadata.version: it changes what
-exists, removes what was made, and lets the level rise. Batches are part of transactions now and then, which end or are
-aborted, within one batch or across several.
+A `History` tracks the state of the cluster as far as legal records require: it changes and removes what exists, at a
+metadata.version that rises. Some batches are part of transactions, which end or are aborted in one batch or across
+several.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ MIGRATION_SINCE = 8
 
 @dataclass(slots=True)
 class Known:
-    """What a record may speak of."""
+    """The cluster's state, from which legal records are made."""
 
     level: int
     brokers: dict[int, int] = field(default_factory=dict)
@@ -45,7 +45,7 @@ class Known:
     quotas: list[tuple[tuple[tuple[str, str | None], ...], str]] = field(default_factory=list)
     next_producer_id: int = 0
     configured: set[str] = field(default_factory=set)
-    """Topics whose settings changed in this batch or transaction."""
+    """Topics whose configs changed in this batch or transaction."""
 
 
 class History:
@@ -58,7 +58,7 @@ class History:
         """(base offset, records, the metadata.version at which they are written)"""
         self.offset = self.random.randrange(1, 5)
         yield from self._batch([kinds.FeatureLevelRecord(name="metadata.version", feature_level=self.known.level)])
-        yield from self._batch(self._foundations())
+        yield from self._batch(self._first_records())
         made = 0
         while made < count:
             made += 1
@@ -81,13 +81,13 @@ class History:
         higher = [level for level in LEVELS if level > self.known.level]
         yield from self._batch([kinds.FeatureLevelRecord(name="metadata.version", feature_level=higher[0])])
         self.known.level = higher[0]
-        yield from self._batch(self._foundations())
+        yield from self._batch(self._first_records())
 
-    def _foundations(self) -> list[Message]:
-        """What must be there before anything else at this level.
+    def _first_records(self) -> list[Message]:
+        """The records that must come first at this level.
 
-        Where the feature is off, Kafka's snapshots leave eligible leaders out. And a credential that is made together
-        with the deletion of the last one of its mechanism is lost on Kafka's brokers, so there is always another one.
+        With ELR disabled, Kafka's snapshots omit the ELR. And a credential created in the same commit that deletes the
+        last one of its mechanism is lost on Kafka's brokers, so there is always another one.
         """
         records: list[Message] = []
         if self.known.level >= ELR_SINCE:
@@ -100,7 +100,7 @@ class History:
         before, aborts, name = deepcopy(self.known), self.random.random() < 0.4, self.random.choice((None, "a name"))
         begin: list[Message] = [kinds.BeginTransactionRecord(name=name)]
         end: list[Message] = [kinds.AbortTransactionRecord(reason=name) if aborts else kinds.EndTransactionRecord()]
-        # Everything in one batch, or the beginning, the middle and the end in batches of their own.
+        # One batch, or begin, records and end in separate batches.
         if self.random.random() < 0.4:
             self.offset += 1
             records = self._records(4)
@@ -115,7 +115,7 @@ class History:
             self.known = before
 
     def _records(self, count: int) -> list[Message]:
-        """Offsets of brokers' registrations are those in the batch that begins at `self.offset`."""
+        """Broker epochs are offsets in the batch that starts at `self.offset`."""
         records: list[Message] = []
         start = self.offset
         while len(records) < count:
@@ -152,7 +152,7 @@ class History:
         return [kinds.NoOpRecord()]
 
     def migrate(self) -> list[Message]:
-        """Kafka 4 has nothing left of ZooKeeper: it reads the record and forgets it."""
+        """Kafka 4 reads the record and ignores it."""
         return [kinds.ZkMigrationStateRecord(zk_migration_state=self.random.randrange(4))]
 
     def feature(self) -> list[Message]:
@@ -274,7 +274,7 @@ class History:
         return self.random.choice((Uuid.of(77, 1000 * broker_id + 1), DIRECTORY_UNASSIGNED, DIRECTORY_LOST))
 
     def remove_topic(self) -> list[Message]:
-        # Of a topic that is configured and removed in one step, Kafka's brokers keep the settings.
+        # Kafka's brokers keep the configs of a topic that is configured and deleted in one commit.
         removable = sorted(self.known.topics.keys() - self.known.configured)
         if not removable:
             return []

@@ -1,4 +1,4 @@
-"""What a step of committed metadata means for broker 1."""
+"""What a commit changes for broker 1."""
 
 from __future__ import annotations
 

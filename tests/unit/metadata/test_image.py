@@ -1,4 +1,4 @@
-"""Replay, commit, revert, transactions, snapshots: what holds for every kind of record, and what each kind does."""
+"""Replay, commit, revert, transactions and snapshots, for every record type."""
 
 from __future__ import annotations
 
@@ -162,7 +162,7 @@ def test_eligible_leaders_are_cleared_for_one_topic_or_for_all() -> None:
 
     assert (elr(TOPIC), elr(OTHER)) == (((), (), 2), ((1, 2), (1,), 1))
     image.replay_batch(image.end_offset, [ClearElrRecord(topic_name="")])
-    assert (elr(TOPIC), elr(OTHER)) == (((), (), 2), ((), (), 2)), "an epoch rises where something was cleared"
+    assert (elr(TOPIC), elr(OTHER)) == (((), (), 2), ((), (), 2)), "the epoch rises only where the ELR was not empty"
 
 
 def registered(epoch: int = 7) -> RegisterBrokerRecord:
@@ -291,7 +291,7 @@ def test_a_pinned_view_does_not_change_with_later_commits() -> None:
 
 
 def busy_image(seed: int) -> Image:
-    """A few hundred random but legal steps."""
+    """A few hundred random but legal batches."""
     draw = random.Random(seed)
     image = Image()
     image.replay_batch(0, [FeatureLevelRecord(name="metadata.version", feature_level=30), registered()])

@@ -1,7 +1,7 @@
 """A metadata log that Apache Kafka 4.3.1 wrote: formatted, started, driven with an admin client, stopped.
 
-In it: topics created, extended and deleted, settings of every kind of resource, quotas, ACLs, SCRAM credentials,
-producer ids, eligible leader replicas, and a controlled shutdown. Its snapshots say what Kafka made of it.
+It contains topics created, extended and deleted, configs of every resource type, quotas, ACLs, SCRAM credentials,
+producer ids, eligible leader replicas, and a controlled shutdown. Its snapshots are Kafka's own.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def replayed(until: int = 1 << 62) -> Image:
 
 
 def comparable(records: Iterator[Message]) -> list[str]:
-    """Kafka writes maps in the order of their hash; what they hold is what must agree."""
+    """Without order: Kafka writes maps in hash order."""
     ordered = [
         replace(record, features=sorted(record.features, key=lambda feature: feature.name))
         if isinstance(record, RegisterBrokerRecord | RegisterControllerRecord)

@@ -1,4 +1,4 @@
-"""The timeline against the most naive thing that can be right: a copy of the whole dictionary per moment."""
+"""The timeline compared with a copy of the whole dictionary per moment."""
 
 from __future__ import annotations
 
