@@ -193,7 +193,7 @@ class Truncation:
         self._truncate_indexes(segment)
 
     def _truncate_indexes(self, segment: Segment) -> None:
-        """Entries about the removed part must not come back: they would be believed of what is appended there next."""
+        """Entries about the removed part must not reappear: they would point into what is appended there next."""
         assert segment.offsets is not None and segment.times is not None
         for index, suffix in ((segment.offsets, names.OFFSET_INDEX), (segment.times, names.TIME_INDEX)):
             try:

@@ -1,4 +1,4 @@
-"""Batches as a producer may send them, and what becomes of them when they are validated."""
+"""Batches of a producer, valid and invalid, and the results of their validation."""
 
 from __future__ import annotations
 
@@ -59,12 +59,12 @@ def accepted(
     return validated
 
 
-def refused(
+def rejected(
     batch: bytes | bytearray, settings: LogSettings = PLAIN, *, origin: Origin = Origin.CLIENT, api_version: int = 13
 ) -> InvalidRecords:
     records = bytearray(batch)
-    with pytest.raises(InvalidRecords) as refusal:
+    with pytest.raises(InvalidRecords) as raised:
         validate(memoryview(records), settings, wall_ms=NOW, api_version=api_version, origin=origin)
-    assert records == batch, "a refused batch was changed"
-    assert refusal.value.why
-    return refusal.value
+    assert records == batch, "a rejected batch was changed"
+    assert raised.value.why
+    return raised.value

@@ -1,4 +1,4 @@
-"""A real disk that can be told to fail: which operations, on which files, with which errno, how often."""
+"""A real disk with injected failures: of an operation, on files with a suffix, with an errno, a number of times."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class FailingFile(SystemFile):
         try:
             self._failing.strike("write", self.path)
         except OSError:
-            # As a disk that fills up does it: half of the data is there.
+            # As on a disk that becomes full: half of the data is written.
             super().write_at(position, bytes(data)[: len(data) // 2])
             raise
         super().write_at(position, data)

@@ -1,4 +1,4 @@
-"""Logs on a real disk in a temporary directory, and the few things every test of them does."""
+"""Logs on a real disk in a temporary directory, and the steps that most tests of them share."""
 
 from __future__ import annotations
 
@@ -126,17 +126,17 @@ def marker(log: PartitionLog, producer_id: int, *, commit: bool, producer_epoch:
 
 
 def read(log: PartitionLog, offset: int, *, max_bytes: int = 1 << 20, before_offset: int | None = None) -> bytes:
-    """What a consumer gets, after as much warming as it takes; three times must do."""
+    """What a consumer gets; at most two cold reads come before it."""
     for _ in range(3):
-        answer = log.read(offset, max_bytes=max_bytes, before_offset=before_offset)
-        if not isinstance(answer, ColdRead):
-            return b"" if answer.slice is None else answer.slice.read()
-        answer.load()
+        result = log.read(offset, max_bytes=max_bytes, before_offset=before_offset)
+        if not isinstance(result, ColdRead):
+            return b"" if result.slice is None else result.slice.read()
+        result.load()
     raise AssertionError(f"{log!r} stays cold at {offset}")
 
 
 def read_all(log: PartitionLog, *, max_bytes: int = 1000) -> list[bytes]:
-    """Every batch from the log start to the log end; whatever is served has a good checksum."""
+    """Every batch from the log start to the log end, its checksum verified."""
     found: list[bytes] = []
     offset = log.log_start_offset
     while offset < log.log_end_offset:

@@ -1,4 +1,4 @@
-"""Appending: offsets, duplicates, rolling, followers, and what happens when the disk refuses."""
+"""Appends: offsets, duplicates, rolling, followers, and failing disks."""
 
 from __future__ import annotations
 
@@ -29,52 +29,56 @@ def test_batches_get_the_next_offsets_and_the_leaders_epoch(tmp_path: Path) -> N
     assert log.size_bytes == (tmp_path / "orders-0" / f"{0:020d}.log").stat().st_size
 
 
-def test_a_duplicate_is_answered_as_the_original_was_and_nothing_is_written(tmp_path: Path) -> None:
+def test_a_duplicate_gets_the_result_of_the_original_and_is_not_written(tmp_path: Path) -> None:
     log = open_log(tmp_path, replace(LARGE, message_timestamp_type="LogAppendTime"))
     for sequence in range(6):
-        answer = append_as_leader(
+        appended = append_as_leader(
             log, batch(1, producer_id=5, sequence=sequence), leader_epoch=0, wall_ms=WALL_MS + sequence
         )
-        assert (answer.base_offset, answer.log_append_time, answer.duplicate) == (sequence, WALL_MS + sequence, False)
+        assert (appended.base_offset, appended.log_append_time, appended.duplicate) == (
+            sequence,
+            WALL_MS + sequence,
+            False,
+        )
     size = log.size_bytes
     again = append_as_leader(log, batch(1, producer_id=5, sequence=2), leader_epoch=0, wall_ms=WALL_MS + 999)
     assert again == Appended(2, 2, WALL_MS + 2, True, 0)
     assert (log.size_bytes, log.log_end_offset) == (size, 6)
 
 
-def test_a_damaged_duplicate_is_refused_for_its_damage(tmp_path: Path) -> None:
+def test_a_corrupt_duplicate_is_rejected_as_corrupt(tmp_path: Path) -> None:
     log = open_log(tmp_path)
     append(log, batch(1, producer_id=5, sequence=0))
     damaged = batch(1, producer_id=5, sequence=0)
     damaged[-1] ^= 1
-    with pytest.raises(KafkaError) as refusal:
+    with pytest.raises(KafkaError) as raised:
         append(log, damaged)
-    assert refusal.value.code is ErrorCode.CORRUPT_MESSAGE
+    assert raised.value.code is ErrorCode.CORRUPT_MESSAGE
 
 
-def test_an_append_of_a_deposed_leader_is_fenced(tmp_path: Path) -> None:
+def test_an_append_with_an_old_leader_epoch_is_fenced(tmp_path: Path) -> None:
     log = open_log(tmp_path)
     append(log, batch(1), 5)
-    with pytest.raises(KafkaError) as refusal:
+    with pytest.raises(KafkaError) as raised:
         append(log, batch(1), 4)
-    assert refusal.value.code is ErrorCode.FENCED_LEADER_EPOCH
+    assert raised.value.code is ErrorCode.FENCED_LEADER_EPOCH
 
 
 class TestRolling:
-    def test_by_size(self, tmp_path: Path) -> None:
+    def test_at_segment_bytes(self, tmp_path: Path) -> None:
         log = open_log(tmp_path, replace(SMALL, segment_bytes=1000))
         fill(log, 10, records=1, size=300)
         assert all(segment.size <= 1000 for segment in log.segments)
         assert [segment.base_offset for segment in log.segments] == [0, 2, 4, 6, 8]
         assert len(read_all(log)) == 10
 
-    def test_by_the_time_between_records(self, tmp_path: Path) -> None:
+    def test_when_a_record_is_segment_ms_later_than_the_first(self, tmp_path: Path) -> None:
         log = open_log(tmp_path, replace(LARGE, segment_ms=1000))
         for timestamp in (0, 500, 1000, 1001, 1900, 2002):
             append(log, batch(1, timestamp=WALL_MS + timestamp))
         assert [segment.base_offset for segment in log.segments] == [0, 3, 5]
 
-    def test_by_a_jitter_that_is_the_same_on_every_run(self, tmp_path: Path) -> None:
+    def test_with_a_jitter_that_is_the_same_on_every_run(self, tmp_path: Path) -> None:
         bases = []
         for name in ("one", "two"):
             log = open_log(tmp_path / name, replace(LARGE, segment_ms=1000, segment_jitter_ms=900))
@@ -84,13 +88,13 @@ class TestRolling:
         assert bases[0] == bases[1]
         assert len(bases[0]) > 2
 
-    def test_by_a_full_index(self, tmp_path: Path) -> None:
+    def test_when_an_index_is_full(self, tmp_path: Path) -> None:
         log = open_log(tmp_path, replace(LARGE, segment_index_bytes=48, index_interval_bytes=0))
         fill(log, 20, records=1)
         assert len(log.segments) > 3
         assert all(len((tmp_path / "orders-0" / name).read_bytes()) <= 48 for name in files(tmp_path, "index"))
 
-    def test_by_the_span_of_offsets(self, tmp_path: Path) -> None:
+    def test_when_relative_offsets_would_exceed_31_bits(self, tmp_path: Path) -> None:
         log = open_log(tmp_path, LARGE)
         append(log, batch(1))
         log.append_as_follower(batch(1, base_offset=(1 << 31) + 5, leader_epoch=0))
@@ -106,7 +110,7 @@ class TestRolling:
         log.roll(WALL_MS)
         assert [segment.base_offset for segment in log.segments] == [0, 1]
 
-    def test_a_sealed_segment_ends_with_its_largest_timestamp_in_the_index(self, tmp_path: Path) -> None:
+    def test_the_last_time_index_entry_of_a_sealed_segment_is_its_largest_timestamp(self, tmp_path: Path) -> None:
         log = open_log(tmp_path)
         append(log, batch(1, timestamp=WALL_MS + 9))
         append(log, batch(1, timestamp=WALL_MS + 3))
@@ -125,16 +129,16 @@ class TestFollower:
         assert read_all(follower) == read_all(leader)
         assert follower.epochs.entries == leader.epochs.entries
 
-    def test_a_fetch_larger_than_a_segment_is_spread_over_several(self, tmp_path: Path) -> None:
+    def test_a_fetch_larger_than_a_segment_fills_several(self, tmp_path: Path) -> None:
         leader = open_log(tmp_path / "leader", LARGE)
         fill(leader, 40)
         follower = open_log(tmp_path / "follower", replace(SMALL, segment_bytes=1000))
-        answer = follower.append_as_follower(read(leader, 0))
-        assert answer == Appended(0, 79, -1, False, leader.size_bytes)
+        appended = follower.append_as_follower(read(leader, 0))
+        assert appended == Appended(0, 79, -1, False, leader.size_bytes)
         assert all(segment.size <= 1000 for segment in follower.segments)
         assert read_all(follower) == read_all(leader)
 
-    def test_a_batch_cut_off_at_the_end_is_left_for_the_next_fetch(self, tmp_path: Path) -> None:
+    def test_an_incomplete_batch_at_the_end_is_left_for_the_next_fetch(self, tmp_path: Path) -> None:
         log = open_log(tmp_path)
         data = batch(2, leader_epoch=0) + batch(3, base_offset=2, leader_epoch=0)
         assert log.append_as_follower(data[:-1]).last_offset == 1
@@ -142,14 +146,14 @@ class TestFollower:
         assert log.append_as_follower(data[:30]).size_bytes == 0
 
     @pytest.mark.parametrize("offset", [0, 1])
-    def test_offsets_that_go_back_are_refused(self, tmp_path: Path, offset: int) -> None:
+    def test_decreasing_offsets_are_rejected(self, tmp_path: Path, offset: int) -> None:
         log = open_log(tmp_path)
         log.append_as_follower(batch(2, leader_epoch=0))
         with pytest.raises(KafkaError, match="cannot follow"):
             log.append_as_follower(batch(1, base_offset=offset, leader_epoch=0))
         assert log.log_end_offset == 2
 
-    def test_epochs_that_go_back_are_refused(self, tmp_path: Path) -> None:
+    def test_decreasing_epochs_are_rejected(self, tmp_path: Path) -> None:
         log = open_log(tmp_path)
         log.append_as_follower(batch(2, leader_epoch=3))
         with pytest.raises(KafkaError, match="leader epoch 2 cannot follow 3"):
@@ -159,11 +163,11 @@ class TestFollower:
         log = open_log(tmp_path)
         data = batch(2, leader_epoch=0)
         data[-1] ^= 1
-        with pytest.raises(KafkaError) as refusal:
+        with pytest.raises(KafkaError) as raised:
             log.append_as_follower(data)
-        assert refusal.value.code is ErrorCode.CORRUPT_MESSAGE
+        assert raised.value.code is ErrorCode.CORRUPT_MESSAGE
 
-    def test_producers_and_transactions_are_known_there_too(self, tmp_path: Path) -> None:
+    def test_producers_and_transactions_are_replayed_on_a_follower(self, tmp_path: Path) -> None:
         leader = open_log(tmp_path / "leader")
         append(leader, batch(1, producer_id=3, sequence=0))
         append(leader, batch(1, producer_id=4, sequence=0, transactional=True))
@@ -174,18 +178,20 @@ class TestFollower:
         assert follower.aborted_transactions(0, 3) == leader.aborted_transactions(0, 3) == [(4, 1, 2, 3)]
 
 
-class TestADiskThatRefuses:
+class TestFailingDisk:
     @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT, errno.EROFS])
-    def test_no_space_refuses_appends_keeps_reads_and_heals_by_itself(self, tmp_path: Path, code: int) -> None:
+    def test_a_full_disk_rejects_appends_serves_reads_and_recovers_when_space_is_freed(
+        self, tmp_path: Path, code: int
+    ) -> None:
         disk = FailingDisk()
         log = open_log(tmp_path, disk=disk)
         append(log, batch(1))
         size = log.size_bytes
         disk.fail("write", ".log", code)
         for _ in range(2):
-            with pytest.raises(KafkaError, match=str(tmp_path)) as refusal:
+            with pytest.raises(KafkaError, match=str(tmp_path)) as raised:
                 append(log, batch(1))
-            assert refusal.value.code is ErrorCode.KAFKA_STORAGE_ERROR
+            assert raised.value.code is ErrorCode.KAFKA_STORAGE_ERROR
         assert log.health.condition is Condition.READ_ONLY
         assert (tmp_path / "orders-0" / f"{0:020d}.log").stat().st_size == size
         assert len(read_all(log)) == 1
@@ -194,7 +200,7 @@ class TestADiskThatRefuses:
         assert log.health.condition is Condition.ONLINE
         assert len(read_all(log)) == 2
 
-    def test_an_io_error_takes_the_directory_offline_for_good(self, tmp_path: Path) -> None:
+    def test_an_io_error_takes_the_directory_offline(self, tmp_path: Path) -> None:
         disk = FailingDisk()
         log = open_log(tmp_path, disk=disk)
         append(log, batch(1))
@@ -202,11 +208,11 @@ class TestADiskThatRefuses:
         with pytest.raises(KafkaError, match="offline"):
             append(log, batch(1))
         for use in (lambda: append(log, batch(1)), lambda: read(log, 0), log.flush):
-            with pytest.raises(KafkaError) as refusal:
+            with pytest.raises(KafkaError) as raised:
                 use()
-            assert refusal.value.code is ErrorCode.KAFKA_STORAGE_ERROR
+            assert raised.value.code is ErrorCode.KAFKA_STORAGE_ERROR
 
-    def test_when_a_new_segment_cannot_be_made_the_old_one_goes_on_later(self, tmp_path: Path) -> None:
+    def test_a_segment_that_could_not_be_created_is_created_by_a_later_append(self, tmp_path: Path) -> None:
         disk = FailingDisk()
         log = open_log(tmp_path, replace(SMALL, segment_bytes=300), disk=disk)
         append(log, batch(1, 150))
@@ -233,7 +239,7 @@ class TestADiskThatRefuses:
         assert read_header(read(again, 700)).base_offset == 700
 
 
-def test_the_hot_path_makes_one_system_call_per_append(tmp_path: Path) -> None:
+def test_an_append_makes_one_system_call(tmp_path: Path) -> None:
     disk = FailingDisk()
     log = open_log(tmp_path, LARGE, disk=disk)
     append(log, batch(1))
@@ -244,7 +250,7 @@ def test_the_hot_path_makes_one_system_call_per_append(tmp_path: Path) -> None:
     assert sum(1 for _ in batches(read(log, 0))) == 101
 
 
-def test_a_preallocated_segment_has_room_and_no_zeros_and_gives_back_what_it_did_not_need(tmp_path: Path) -> None:
+def test_a_preallocated_segment_reserves_space_without_zeros_and_releases_the_rest_when_sealed(tmp_path: Path) -> None:
     log = open_log(tmp_path, replace(SMALL, segment_bytes=1 << 20, preallocate=True))
     path = tmp_path / "orders-0" / f"{0:020d}.log"
     if path.stat().st_blocks == 0:
@@ -260,7 +266,7 @@ def test_a_preallocated_segment_has_room_and_no_zeros_and_gives_back_what_it_did
     assert [read_header(data).base_offset for data in read_all(open_log(tmp_path, clean=True, recovery_point=1))] == [0]
 
 
-def test_a_segment_of_a_compacted_topic_gets_no_older_than_its_records_may_wait_for_compaction(tmp_path: Path) -> None:
+def test_max_compaction_lag_limits_the_age_of_the_active_segment_of_a_compacted_topic(tmp_path: Path) -> None:
     compacted = LogSettings(cleanup_compact=True, cleanup_delete=False, max_compaction_lag_ms=1_000)
     log = open_log(tmp_path, compacted)
     for timestamp in (0, 1_000, 1_001):

@@ -1,4 +1,4 @@
-"""Checkpoint files: Kafka's text, read back, and refused when damaged."""
+"""Checkpoint files: Kafka's text format, and the detection of damage."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from strandline.runtime.disk import SystemDisk
 DISK = SystemDisk()
 
 
-def test_offsets_are_one_line_each_behind_version_and_count(tmp_path: Path) -> None:
+def test_offsets_follow_version_and_count_one_per_line(tmp_path: Path) -> None:
     path = str(tmp_path / "recovery-point-offset-checkpoint")
     offsets = {TopicPartition("b", 1): 7, TopicPartition("a", 10): 1 << 40}
     checkpoints.write_offsets(DISK, path, offsets)
@@ -23,7 +23,7 @@ def test_offsets_are_one_line_each_behind_version_and_count(tmp_path: Path) -> N
     assert [entry.name for entry in tmp_path.iterdir()] == ["recovery-point-offset-checkpoint"]
 
 
-def test_a_missing_checkpoint_is_an_empty_one(tmp_path: Path) -> None:
+def test_a_missing_checkpoint_reads_as_empty(tmp_path: Path) -> None:
     assert checkpoints.read_offsets(DISK, str(tmp_path / "none")) == {}
     assert checkpoints.read_epochs(DISK, str(tmp_path / "none")) == ()
     assert checkpoints.read_topic_id(DISK, str(tmp_path / "none")) is None
@@ -33,7 +33,7 @@ def test_a_missing_checkpoint_is_an_empty_one(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "text", ["", "0\n", "1\n0\n", "0\n2\na 1 1\n", "0\n1\na 1\n", "0\n1\na b 1\n", "0\nx\n", "\xff"]
 )
-def test_a_damaged_checkpoint_is_refused_with_its_name(tmp_path: Path, text: str) -> None:
+def test_a_damaged_checkpoint_is_reported_with_its_path(tmp_path: Path, text: str) -> None:
     path = tmp_path / "checkpoint"
     path.write_bytes(text.encode("latin-1"))
     with pytest.raises(CorruptCheckpoint, match="checkpoint"):
@@ -48,7 +48,7 @@ def test_leader_epochs_are_written_and_read_as_kafka_does(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("lines", ["5 100\n4 200\n", "5 100\n6 100\n", "-1 0\n7 5\n"])
-def test_leader_epochs_that_do_not_rise_are_refused(tmp_path: Path, lines: str) -> None:
+def test_leader_epochs_that_do_not_ascend_are_corrupt(tmp_path: Path, lines: str) -> None:
     path = tmp_path / "leader-epoch-checkpoint"
     path.write_text("0\n2\n" + lines)
     with pytest.raises(CorruptCheckpoint):
@@ -66,21 +66,21 @@ def test_partition_metadata_names_the_topic(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "text", ["", "version: 0\n", "version: 1\ntopic_id: AAAAAAAAAAMAAAAAAAAABA", "version: 0\ntopic_id: x"]
 )
-def test_damaged_partition_metadata_is_refused(tmp_path: Path, text: str) -> None:
+def test_damaged_partition_metadata_is_corrupt(tmp_path: Path, text: str) -> None:
     path = tmp_path / "partition.metadata"
     path.write_text(text)
     with pytest.raises(CorruptCheckpoint):
         checkpoints.read_topic_id(DISK, str(path))
 
 
-def test_a_clean_shutdown_remembers_the_broker_epoch(tmp_path: Path) -> None:
+def test_the_clean_shutdown_file_holds_the_broker_epoch(tmp_path: Path) -> None:
     path = str(tmp_path / ".kafka_cleanshutdown")
     checkpoints.write_clean_shutdown(DISK, path, 42)
     assert Path(path).read_text() == '{"version": 0, "brokerEpoch": 42}'
     assert checkpoints.read_clean_shutdown(DISK, path) == 42
 
 
-def test_an_empty_clean_shutdown_file_is_of_an_older_kafka_and_a_torn_one_counts_for_nothing(tmp_path: Path) -> None:
+def test_an_empty_clean_shutdown_file_is_an_older_kafkas_and_an_incomplete_one_is_not_clean(tmp_path: Path) -> None:
     path = tmp_path / ".kafka_cleanshutdown"
     path.write_text("")
     assert checkpoints.read_clean_shutdown(DISK, str(path)) == -1

@@ -1,4 +1,4 @@
-"""Records that are opened: converted to another codec, and held to their structure."""
+"""Validation that decodes records: conversion to another codec, and checks of the record format."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from unit.log.batches_to_validate import (
     accepted,
     batch_of,
     patched,
-    refused,
+    rejected,
     with_body,
 )
 
@@ -37,7 +37,7 @@ class TestConversion:
     @pytest.mark.parametrize("source", EVERY_CODEC)
     @pytest.mark.parametrize("target", list(NAMES))
     @pytest.mark.parametrize("kind", ["CreateTime", "LogAppendTime"])
-    def test_every_codec_becomes_every_other(self, source: Codec, target: str, kind: str) -> None:
+    def test_every_codec_is_converted_to_every_other(self, source: Codec, target: str, kind: str) -> None:
         values = [Record(n, NOW + n, b"k%d" % n, b"some value " * 9, (("h", None),)) for n in range(120)]
         batch = encode_batch(values, codec=source, producer_id=3, producer_epoch=1, base_sequence=8, transactional=True)
         settings = LogSettings(compression_type=target, message_timestamp_type=kind)
@@ -62,7 +62,7 @@ class TestConversion:
             ("zstd", {"compression_zstd_level": -100}, {"compression_zstd_level": 19}),
         ],
     )
-    def test_levels_are_obeyed(self, name: str, low: dict[str, int], high: dict[str, int]) -> None:
+    def test_compression_levels_are_used(self, name: str, low: dict[str, int], high: dict[str, int]) -> None:
         values = [Record(-1, NOW, b"k%d" % n, b"%d bottles of beer " % n * 20) for n in range(500)]
         batch = encode_batch(values)
         sizes = [len(accepted(batch, replace(PLAIN, compression_type=name, **levels)).buffer) for levels in (low, high)]
@@ -71,7 +71,7 @@ class TestConversion:
     def test_the_size_is_checked_again_after_conversion(self) -> None:
         batch = batch_of(300, codec=Codec.ZSTD)
         settings = LogSettings(compression_type="uncompressed", max_message_bytes=len(batch) + 100)
-        assert refused(batch, settings).code == ErrorCode.MESSAGE_TOO_LARGE
+        assert rejected(batch, settings).code == ErrorCode.MESSAGE_TOO_LARGE
 
     def test_offset_deltas_are_renumbered(self) -> None:
         values = [Record(0, NOW, b"a", b"b", (("h", b"x"),)), Record(900, NOW + 1, b"c", None)]
@@ -91,41 +91,41 @@ class TestConversion:
         settings = LogSettings(compression_type="uncompressed")
         frame_start = b"\x04\x22\x4d\x18\x60" if codec == Codec.LZ4 else b""
         garbage = with_body(batch_of(codec=codec), frame_start + b"garbage that is no frame")
-        assert refused(garbage, settings).code == ErrorCode.INVALID_RECORD
+        assert rejected(garbage, settings).code == ErrorCode.INVALID_RECORD
 
-    def test_a_bomb_is_too_large(self) -> None:
+    def test_a_decompression_bomb_is_too_large(self) -> None:
         bomb = with_body(batch_of(codec=Codec.ZSTD), bytes(compress(Codec.ZSTD, bytes(80 << 20))))
         assert len(bomb) < 10_000
         settings = LogSettings(compression_type="gzip")
-        assert refused(bomb, settings).code == ErrorCode.MESSAGE_TOO_LARGE
+        assert rejected(bomb, settings).code == ErrorCode.MESSAGE_TOO_LARGE
 
-    def test_more_records_than_can_be_looked_into_are_too_large(self) -> None:
+    def test_a_batch_with_too_many_records_to_decode_is_too_large(self) -> None:
         batch = patched(patched(batch_of(codec=Codec.ZSTD), 23, ">i", 9_999_999), 57, ">i", 10_000_000)
-        assert refused(batch, COMPACTED).code == ErrorCode.MESSAGE_TOO_LARGE
+        assert rejected(batch, COMPACTED).code == ErrorCode.MESSAGE_TOO_LARGE
         assert accepted(batch, PLAIN)
 
 
 class TestStructure:
     @pytest.mark.parametrize("settings", [PLAIN, COMPACTED], ids=["plain", "compacted"])
     @pytest.mark.parametrize("codec", EVERY_CODEC)
-    def test_bytes_behind_the_last_record_are_invalid(self, settings: LogSettings, codec: Codec) -> None:
+    def test_bytes_after_the_last_record_are_invalid(self, settings: LogSettings, codec: Codec) -> None:
         body = bytes(batch_of(1)[HEADER_SIZE:]) + b"xx"
         batch = with_body(batch_of(1, codec=codec), bytes(compress(codec, body)))
         if settings is PLAIN and codec != Codec.NONE:
             assert accepted(batch, settings), "the common path does not decompress"
         else:
-            assert refused(batch, settings).code == ErrorCode.INVALID_RECORD
+            assert rejected(batch, settings).code == ErrorCode.INVALID_RECORD
 
     @pytest.mark.parametrize("count", [2, 4, 90])
     def test_a_count_other_than_the_number_of_records_is_invalid(self, count: int) -> None:
         batch = patched(patched(batch_of(3), 57, ">i", count), 23, ">i", count - 1)
-        assert refused(batch, COMPACTED).code == ErrorCode.INVALID_RECORD
+        assert rejected(batch, COMPACTED).code == ErrorCode.INVALID_RECORD
 
     @pytest.mark.parametrize("at", range(HEADER_SIZE, HEADER_SIZE + 5))
     def test_a_record_whose_lengths_do_not_add_up_is_invalid(self, at: int) -> None:
         batch = patched(batch_of(1), at, ">b", 0x7E)
         if at in (HEADER_SIZE + 1, HEADER_SIZE + 2, HEADER_SIZE + 3):
-            # Attributes and the two deltas hold any number.
+            # Attributes and the two deltas may have any value.
             assert accepted(batch)
         else:
-            assert refused(batch).code == ErrorCode.INVALID_RECORD
+            assert rejected(batch).code == ErrorCode.INVALID_RECORD

@@ -1,4 +1,4 @@
-"""Whatever happens to any byte of any file of a log: it opens, keeps what was whole, and never serves what is not."""
+"""Damage to any byte of any file of a log: the log opens, keeps the intact batches, and serves no corrupt one."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from unit.log.logs import SMALL, WALL_MS, append, batch, files, fill, marker, op
 KINDS = ("cut", "flip", "duplicate", "zero", "garbage", "remove", "grow")
 
 
-class Sound:
-    """A log as it was before the damage, on disk, with everything that can be in one: several segments and epochs,
-    producers, transactions, an active segment that was not closed."""
+class IntactLog:
+    """A log on disk before the damage, with several segments and epochs, producers, transactions, and an active segment
+    that was not closed."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -51,12 +51,12 @@ class Sound:
 
 
 @pytest.fixture(scope="module")
-def sound(tmp_path_factory: pytest.TempPathFactory) -> Sound:
-    return Sound(tmp_path_factory.mktemp("sound"))
+def intact(tmp_path_factory: pytest.TempPathFactory) -> IntactLog:
+    return IntactLog(tmp_path_factory.mktemp("intact"))
 
 
 def all_batches(log: PartitionLog) -> Iterator[tuple[int, bytes]]:
-    """What a patient consumer gets: batches in order; where there is damage it is told so and tries further on."""
+    """The batches that a consumer gets if it skips damage: in order, with an error at each damaged offset."""
     offset = log.log_start_offset
     while offset < log.log_end_offset:
         try:
@@ -96,7 +96,7 @@ def damage(path: Path, kind: str, at: int, length: int) -> None:
 
 
 def same_batch(written: bytes | None, found: bytes, *, is_last: bool) -> bool:
-    """No checksum covers the leader epoch of the last batch, and no batch behind it can tell that it is wrong."""
+    """The checksum does not cover the leader epoch, and no batch behind the last one shows that it is wrong."""
     if is_last and written is not None:
         return written[:12] + written[16:] == found[:12] + found[16:]
     return written == found
@@ -111,14 +111,14 @@ def first_difference(before: bytes, after: bytes | None) -> int:
     return min(len(before), len(after))
 
 
-def offset_at(sound: Sound, name: str, position: int) -> int:
-    """The base offset of the batch that holds this byte of a .log file; the log end behind its last."""
-    data = (sound.path / "orders-0" / name).read_bytes()
+def offset_at(intact: IntactLog, name: str, position: int) -> int:
+    """The base offset of the batch that holds this byte of a .log file; the log end after the last batch."""
+    data = (intact.path / "orders-0" / name).read_bytes()
     for start, header in batches(data):
         if position < start + header.size_bytes:
             return header.base_offset
-    following = [int(other[:20]) for other in files(sound.path, ".log") if other > name]
-    return min(following, default=sound.log_end_offset)
+    following = [int(other[:20]) for other in files(intact.path, ".log") if other > name]
+    return min(following, default=intact.log_end_offset)
 
 
 @given(
@@ -132,9 +132,9 @@ def offset_at(sound: Sound, name: str, position: int) -> int:
 @example(number=0, kind="remove", at=0, length=1, clean=True)
 @settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_any_damage_to_any_file_leaves_the_batches_before_it_and_serves_nothing_corrupt(
-    sound: Sound, tmp_path: Path, number: int, kind: str, at: int, length: int, clean: bool
+    intact: IntactLog, tmp_path: Path, number: int, kind: str, at: int, length: int, clean: bool
 ) -> None:
-    path = sound.copy_to(tmp_path / "copy")
+    path = intact.copy_to(tmp_path / "copy")
     names = files(path)
     name = names[number % len(names)]
     target = path / "orders-0" / name
@@ -142,21 +142,21 @@ def test_any_damage_to_any_file_leaves_the_batches_before_it_and_serves_nothing_
     damage(target, kind, at, length)
     after = target.read_bytes() if target.exists() else None
 
-    log = open_log(path, recovery_point=sound.log_end_offset if clean else sound.flushed, clean=clean)
+    log = open_log(path, recovery_point=intact.log_end_offset if clean else intact.flushed, clean=clean)
     found = dict(all_batches(log))
 
-    written = dict(sound.batches)
+    written = dict(intact.batches)
     for base_offset, data in found.items():
         assert same_batch(written.get(base_offset), data, is_last=base_offset == max(written))
     if name.endswith(".log"):
-        whole_below = offset_at(sound, name, first_difference(before, after))
+        whole_below = offset_at(intact, name, first_difference(before, after))
         expected = {offset for offset in written if offset < whole_below}
-        if after is None and offset_at(sound, name, 0) == 0:
+        if after is None and offset_at(intact, name, 0) == 0:
             expected = set()
     else:
         expected = set(written)
     assert expected <= set(found)
-    # It goes on from there, and opens again.
+    # Appends continue from there, and the log opens again.
     append(log, batch(1), 1 << 30)
     log.close()
     again = open_log(path, recovery_point=log.log_end_offset, clean=True)
@@ -166,18 +166,18 @@ def test_any_damage_to_any_file_leaves_the_batches_before_it_and_serves_nothing_
 
 @pytest.mark.parametrize("suffix", [".index", ".timeindex", ".txnindex", ".snapshot"])
 @pytest.mark.parametrize("kind", ["remove", "cut", "zero", "garbage"])
-def test_without_its_indexes_and_snapshots_a_log_answers_as_before(
-    sound: Sound, tmp_path: Path, suffix: str, kind: str
+def test_a_log_without_its_indexes_and_snapshots_serves_the_same(
+    intact: IntactLog, tmp_path: Path, suffix: str, kind: str
 ) -> None:
-    path = sound.copy_to(tmp_path / "copy")
+    path = intact.copy_to(tmp_path / "copy")
     expected = open_log(path)
-    path = sound.copy_to(tmp_path / "copy")
+    path = intact.copy_to(tmp_path / "copy")
     for name in files(path, suffix):
         damage(path / "orders-0" / name, kind, 0, 5000)
 
     log = open_log(path)
 
-    assert list(all_batches(log)) == sound.batches
+    assert list(all_batches(log)) == intact.batches
     for timestamp in range(WALL_MS - 10, WALL_MS + 1600, 75):
         assert log.offset_for_timestamp(timestamp) == expected.offset_for_timestamp(timestamp)
     assert log.max_timestamp_offset() == expected.max_timestamp_offset()
@@ -188,26 +188,26 @@ def test_without_its_indexes_and_snapshots_a_log_answers_as_before(
     assert log.epochs.entries == expected.epochs.entries
 
 
-def test_a_damaged_batch_in_an_old_segment_is_refused_and_what_surrounds_it_is_served(
-    sound: Sound, tmp_path: Path, caplog: pytest.LogCaptureFixture
+def test_a_damaged_batch_in_an_old_segment_is_not_served_and_its_neighbours_are(
+    intact: IntactLog, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    path = sound.copy_to(tmp_path / "copy")
+    path = intact.copy_to(tmp_path / "copy")
     first = path / "orders-0" / files(path, ".log")[0]
     position, header = list(batches(first.read_bytes()))[3]
     damage(first, "flip", position + 70, 1)
-    log = open_log(path, recovery_point=sound.log_end_offset, clean=True)
+    log = open_log(path, recovery_point=intact.log_end_offset, clean=True)
 
     found = dict(all_batches(log))
 
-    assert set(dict(sound.batches)) - set(found) == {header.base_offset}
+    assert set(dict(intact.batches)) - set(found) == {header.base_offset}
     reports = [record for record in caplog.records if "damaged at position" in record.getMessage()]
     assert len(reports) == 1
-    with pytest.raises(KafkaError) as refusal:
+    with pytest.raises(KafkaError) as raised:
         read(log, header.base_offset)
-    assert refusal.value.code is ErrorCode.CORRUPT_MESSAGE
+    assert raised.value.code is ErrorCode.CORRUPT_MESSAGE
 
 
-def test_a_log_of_the_old_message_format_is_refused_and_not_taken_for_damage(tmp_path: Path) -> None:
+def test_a_log_of_an_old_message_format_is_not_opened_and_not_truncated_as_damage(tmp_path: Path) -> None:
     import zlib
 
     message = bytes([1, 0]) + WALL_MS.to_bytes(8, "big") + (-1).to_bytes(4, "big", signed=True) + b"\0\0\0\5hello"

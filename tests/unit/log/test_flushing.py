@@ -1,4 +1,4 @@
-"""Group commit: what a flush promises, when one is due, and a sync that fails."""
+"""Flushes: what is durable after one, when one is due, and failing syncs."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ def test_a_flush_makes_durable_what_was_appended_before_it(tmp_path: Path) -> No
         assert segment.path(".log") in disk.synced_paths
     assert log.segments[0].path(".index") in disk.synced_paths
     assert log.segments[0].path(".timeindex") in disk.synced_paths
-    # New files are nothing without their names.
+    # New files are durable only with their directory entries.
     assert disk.synced_paths.index(directory) > disk.synced_paths.index(log.segments[-1].path(".log"))
     assert str(tmp_path) in disk.synced_paths
 
 
-def test_a_second_flush_has_nothing_to_do(tmp_path: Path) -> None:
+def test_a_second_flush_syncs_nothing(tmp_path: Path) -> None:
     disk = FailingDisk()
     log = open_log(tmp_path, disk=disk)
     fill(log, 30)
@@ -47,7 +47,7 @@ def test_a_second_flush_has_nothing_to_do(tmp_path: Path) -> None:
     assert disk.synced_paths == [log.segments[-1].path(".log")]
 
 
-def test_a_flush_of_sealed_segments_leaves_the_active_one_alone(tmp_path: Path) -> None:
+def test_a_flush_of_sealed_segments_does_not_sync_the_active_one(tmp_path: Path) -> None:
     disk = FailingDisk()
     log = open_log(tmp_path, disk=disk)
     fill(log, 30)
@@ -56,23 +56,23 @@ def test_a_flush_of_sealed_segments_leaves_the_active_one_alone(tmp_path: Path) 
     assert log.segments[-1].path(".log") not in disk.synced_paths
 
 
-def test_a_failed_sync_is_never_tried_again(tmp_path: Path) -> None:
+def test_a_failed_sync_is_never_retried(tmp_path: Path) -> None:
     disk = FailingDisk()
     log = open_log(tmp_path, disk=disk)
     append(log, batch(1))
-    # Even for want of space: what the kernel could not write it may have dropped.
+    # Even ENOSPC: the kernel may have dropped what it could not write.
     disk.fail("sync", ".log", errno.ENOSPC, times=1)
     with pytest.raises(KafkaError, match="offline"):
         log.flush()
     assert log.health.condition is Condition.OFFLINE
     assert log.flushed_offset == 0
-    with pytest.raises(KafkaError) as refusal:
+    with pytest.raises(KafkaError) as raised:
         log.flush()
-    assert refusal.value.code is ErrorCode.KAFKA_STORAGE_ERROR
+    assert raised.value.code is ErrorCode.KAFKA_STORAGE_ERROR
     assert log.flushed_offset == 0
 
 
-def test_a_directory_that_cannot_be_synced_counts_too(tmp_path: Path) -> None:
+def test_a_failed_sync_of_the_directory_takes_it_offline_too(tmp_path: Path) -> None:
     disk = FailingDisk()
     log = open_log(tmp_path, replace(SMALL, segment_bytes=300), disk=disk)
     fill(log, 4)
@@ -82,7 +82,7 @@ def test_a_directory_that_cannot_be_synced_counts_too(tmp_path: Path) -> None:
     assert log.flushed_offset == 0
 
 
-def test_flushes_are_due_by_messages_by_time_and_after_a_segment_was_sealed(tmp_path: Path) -> None:
+def test_a_flush_is_due_by_flush_messages_by_flush_ms_and_after_a_roll(tmp_path: Path) -> None:
     log = open_log(tmp_path, LogSettings(flush_messages=5, flush_ms=1000))
     assert not log.flush_needed(0)
     append(log, batch(4))
@@ -102,20 +102,20 @@ def test_flushes_are_due_by_messages_by_time_and_after_a_segment_was_sealed(tmp_
     assert not log.flush_needed(10**9)
 
 
-def test_appending_goes_on_while_a_flush_runs_in_a_thread(tmp_path: Path) -> None:
-    """Promises hold at every moment: what is said to be flushed was appended before the flush began."""
+def test_appends_continue_while_a_thread_flushes(tmp_path: Path) -> None:
+    """At every moment, what counts as flushed was appended before the flush began."""
     log = open_log(tmp_path, replace(SMALL, segment_bytes=2000))
     done = threading.Event()
     failures: list[str] = []
 
-    def flush_again_and_again() -> None:
+    def flush_repeatedly() -> None:
         while not done.is_set():
             before = log.log_end_offset
             flushed = log.flush()
             if not before <= flushed <= log.log_end_offset:
                 failures.append(f"{before} {flushed}")
 
-    thread = threading.Thread(target=flush_again_and_again)
+    thread = threading.Thread(target=flush_repeatedly)
     thread.start()
     try:
         for _ in range(300):
@@ -129,10 +129,10 @@ def test_appending_goes_on_while_a_flush_runs_in_a_thread(tmp_path: Path) -> Non
     assert len(read_all(open_log(tmp_path, recovery_point=log.flushed_offset))) == 300
 
 
-def test_a_segment_that_left_the_log_during_a_flush_is_not_taken_for_a_broken_disk(tmp_path: Path) -> None:
+def test_a_segment_deleted_during_a_flush_does_not_take_the_directory_offline(tmp_path: Path) -> None:
     log = open_log(tmp_path, replace(SMALL, segment_bytes=300))
     fill(log, 10)
-    disk = RetiringDisk(log)
+    disk = DeletingDisk(log)
     for segment in log.segments:
         segment.disk = disk
     assert log.flush() == 20
@@ -140,8 +140,8 @@ def test_a_segment_that_left_the_log_during_a_flush_is_not_taken_for_a_broken_di
     assert log.health.condition is Condition.ONLINE
 
 
-class RetiringDisk(FailingDisk):
-    """Retires and removes the oldest segments just before a flush opens the first of them."""
+class DeletingDisk(FailingDisk):
+    """Deletes the oldest segments just before a flush opens the first of them."""
 
     def __init__(self, log: PartitionLog) -> None:
         super().__init__()
@@ -167,7 +167,7 @@ def test_the_recovery_point_waits_for_the_leader_epochs(tmp_path: Path) -> None:
     assert (tmp_path / "orders-0" / "leader-epoch-checkpoint").read_text() == "0\n1\n3 0\n"
 
 
-def test_closing_what_did_not_change_writes_nothing(tmp_path: Path) -> None:
+def test_closing_an_unchanged_log_writes_nothing(tmp_path: Path) -> None:
     log = open_log(tmp_path)
     fill(log, 5)
     log.close()
@@ -189,7 +189,7 @@ def test_a_log_that_only_changed_its_epochs_keeps_its_producer_snapshot_when_it_
     assert files(tmp_path, ".snapshot") == [f"{5:020d}.snapshot"]
 
 
-def test_closing_a_log_that_only_changed_hands_writes_its_epochs_and_nothing_else(tmp_path: Path) -> None:
+def test_closing_a_log_with_only_a_new_leader_epoch_writes_its_epochs_and_nothing_else(tmp_path: Path) -> None:
     log = open_log(tmp_path)
     fill(log, 5)
     log.close()
@@ -203,7 +203,7 @@ def test_closing_a_log_that_only_changed_hands_writes_its_epochs_and_nothing_els
     assert (tmp_path / "orders-0" / "leader-epoch-checkpoint").read_text() == "0\n2\n0 0\n3 10\n"
 
 
-def test_closing_a_new_log_that_only_changed_hands_makes_its_directory_durable(tmp_path: Path) -> None:
+def test_closing_a_new_log_with_only_a_new_leader_epoch_syncs_its_directory(tmp_path: Path) -> None:
     disk = FailingDisk()
     log = open_log(tmp_path, disk=disk)
     log.epochs.assign(3, 0)

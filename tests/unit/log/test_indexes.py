@@ -1,4 +1,4 @@
-"""Offset and time indexes: lookups against a plain list, spilling, padding, what is believed of a damaged file."""
+"""Offset and time indexes: lookups compared with a list, spilling, padding, and damaged files."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ BASE = 1_000_000
     cut=st.integers(0, 3000),
 )
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_an_offset_index_answers_like_a_list_however_it_is_spread_over_memory_and_disk(
+def test_lookups_in_an_offset_index_do_not_depend_on_what_is_in_memory(
     tmp_path: Path, gaps: list[tuple[int, int]], spills: set[int], cut: int
 ) -> None:
     path = str(tmp_path / "index")
@@ -84,7 +84,7 @@ def test_memory_is_bounded_by_spilling(tmp_path: Path) -> None:
     assert first + len(entries) // 8 == index.count == 19_999
 
 
-def test_a_time_index_takes_only_what_rises_in_both(tmp_path: Path) -> None:
+def test_a_time_index_ignores_entries_that_do_not_ascend_in_both(tmp_path: Path) -> None:
     index = TimeIndex(BASE)
     index.add(100, BASE + 5)
     index.add(100, BASE + 6)
@@ -111,12 +111,12 @@ def test_padding_of_a_preallocated_index_is_not_taken_for_entries() -> None:
 @pytest.mark.parametrize(
     "second", [(5, 9000), (4, 9000), (6, 4100), (6, 4000), (-1, 9000), (6, -5), (6, 1 << 20)], ids=str
 )
-def test_an_offset_index_is_believed_up_to_the_first_entry_that_cannot_be_true(second: tuple[int, int]) -> None:
+def test_an_offset_index_is_used_up_to_the_first_impossible_entry(second: tuple[int, int]) -> None:
     first = offset_index.ENTRY.pack(5, 4100)
     behind = offset_index.ENTRY.pack(7, 9500)
     assert offset_index.sane_prefix(first + offset_index.ENTRY.pack(*second) + behind, 1 << 20) == first
 
 
-def test_a_cut_entry_is_dropped() -> None:
+def test_an_incomplete_entry_is_dropped() -> None:
     entry = offset_index.ENTRY.pack(5, 4100)
     assert offset_index.sane_prefix(entry + b"\0\0\0", 1 << 20) == entry

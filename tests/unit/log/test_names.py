@@ -1,4 +1,4 @@
-"""File and directory names, as Kafka gives them."""
+"""Kafka's names of files and directories."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from strandline.model.ids import TopicPartition
         ("00000000000000000123.log.bak", None),
     ],
 )
-def test_segment_files_are_told_from_others(name: str, expected: SegmentFile | None) -> None:
+def test_segment_files_are_distinguished_from_others(name: str, expected: SegmentFile | None) -> None:
     assert parse_segment_file(name) == expected
 
 
-def test_a_topic_name_may_hold_dashes_dots_and_digits() -> None:
+def test_a_topic_name_may_contain_dashes_dots_and_digits() -> None:
     found = parse_partition_directory("a-1.b_2-3-14")
     assert found is not None
     assert found.topic_partition == TopicPartition("a-1.b_2-3", 14)
@@ -36,16 +36,16 @@ def test_a_topic_name_may_hold_dashes_dots_and_digits() -> None:
 
 
 @pytest.mark.parametrize("name", ["plain", "topic-", "-1", "topic-99999999999", "topic-1x"])
-def test_what_is_no_partition_is_left_alone(name: str) -> None:
+def test_other_directories_are_not_partitions(name: str) -> None:
     assert parse_partition_directory(name) is None
 
 
-@pytest.mark.parametrize("mark", [names.DELETE_DIRECTORY, names.STRAY_DIRECTORY])
+@pytest.mark.parametrize("suffix", [names.DELETE_DIRECTORY, names.STRAY_DIRECTORY])
 @pytest.mark.parametrize("topic", ["t", "x" * 249])
-def test_a_partition_set_aside_is_known_as_such_and_fits_every_file_system(topic: str, mark: str) -> None:
-    name = names.suffixed_directory(TopicPartition(topic, 12), mark, Random(1))
+def test_a_renamed_partition_is_recognised_and_its_name_fits_every_file_system(topic: str, suffix: str) -> None:
+    name = names.suffixed_directory(TopicPartition(topic, 12), suffix, Random(1))
     assert len(name) <= 255
     found = parse_partition_directory(name)
     assert found is not None
-    assert found.suffix == mark
+    assert found.suffix == suffix
     assert found.topic_partition.partition == 12

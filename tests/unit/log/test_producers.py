@@ -1,4 +1,4 @@
-"""Producer state: duplicates, order, epochs, transactions, and what a snapshot brings back."""
+"""Producer state: duplicates, sequences, epochs, transactions, and snapshots."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def header(
 
 
 class Appender:
-    """Checks and replays, as a log does."""
+    """Checks and replays batches as a log does."""
 
     def __init__(self) -> None:
         self.states = ProducerStates()
@@ -55,34 +55,34 @@ def append() -> Appender:
     return Appender()
 
 
-def refused(append: Appender, sent: BatchHeader) -> ErrorCode:
-    with pytest.raises(KafkaError) as refusal:
+def rejected(append: Appender, sent: BatchHeader) -> ErrorCode:
+    with pytest.raises(KafkaError) as raised:
         append(sent)
-    return refusal.value.code
+    return raised.value.code
 
 
-def test_the_last_five_batches_are_recognised_as_duplicates_and_no_more(append: Appender) -> None:
+def test_only_the_last_five_batches_are_recognised_as_duplicates(append: Appender) -> None:
     for number in range(8):
         assert append(header(number * 2, 2)) == number * 2
     for number in (3, 4, 5, 6, 7):
         assert append(header(number * 2, 2)) == number * 2
     assert append.end == 16
-    assert refused(append, header(4, 2)) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert rejected(append, header(4, 2)) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
 
 
-def test_a_batch_of_other_length_with_a_known_sequence_is_no_duplicate(append: Appender) -> None:
+def test_a_batch_of_another_length_with_a_known_sequence_is_not_a_duplicate(append: Appender) -> None:
     append(header(0, 2))
     append(header(2, 2))
-    assert refused(append, header(0, 1)) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
-    assert refused(append, header(2, 3)) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert rejected(append, header(0, 1)) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert rejected(append, header(2, 3)) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
 
 
-def test_a_gap_in_sequences_is_refused(append: Appender) -> None:
+def test_a_gap_in_sequences_is_rejected(append: Appender) -> None:
     append(header(0))
-    assert refused(append, header(2)) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert rejected(append, header(2)) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
 
 
-def test_an_unknown_producer_may_begin_anywhere(append: Appender) -> None:
+def test_an_unknown_producer_may_start_at_any_sequence(append: Appender) -> None:
     assert append(header(500)) == 0
     assert append(header(501)) == 1
 
@@ -95,21 +95,21 @@ def test_sequences_wrap_to_zero(append: Appender) -> None:
     assert append.states.get(7).last_sequence == 1  # type: ignore[union-attr]
 
 
-def test_a_batch_may_reach_over_the_wrap(append: Appender) -> None:
+def test_the_sequences_of_a_batch_may_wrap(append: Appender) -> None:
     append(header(MAX - 1, 5))
     assert append(header(3)) == 5
     assert append(header(MAX - 1, 5)) == 0
 
 
-def test_an_older_epoch_is_fenced_and_a_newer_one_begins_at_zero(append: Appender) -> None:
+def test_an_older_epoch_is_fenced_and_a_newer_one_starts_at_sequence_zero(append: Appender) -> None:
     append(header(0, epoch=3))
-    assert refused(append, header(1, epoch=2)) is ErrorCode.INVALID_PRODUCER_EPOCH
-    assert refused(append, header(1, epoch=4)) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert rejected(append, header(1, epoch=2)) is ErrorCode.INVALID_PRODUCER_EPOCH
+    assert rejected(append, header(1, epoch=4)) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
     assert append(header(0, epoch=4)) == 1
-    assert refused(append, header(0, epoch=3)) is ErrorCode.INVALID_PRODUCER_EPOCH
+    assert rejected(append, header(0, epoch=3)) is ErrorCode.INVALID_PRODUCER_EPOCH
 
 
-def test_a_silent_producer_is_forgotten_unless_its_transaction_is_open(append: Appender) -> None:
+def test_an_idle_producer_expires_unless_its_transaction_is_open(append: Appender) -> None:
     append(header(0))
     append(header(0, producer_id=8, transactional=True))
     assert append.states.expire(1000 + 99, 100) == 0
@@ -126,7 +126,7 @@ def test_the_first_unstable_offset_is_that_of_the_oldest_undecided_transaction(a
     append(header(1, producer_id=8, transactional=True))
     assert append.states.first_unstable_offset == 1
     ended = append.marker(producer_id=8, aborted=False)
-    # Decided, but its marker is not below the high watermark.
+    # Completed, but its marker is not below the high watermark.
     assert append.states.first_unstable_offset == 1
     append.states.on_high_watermark(ended)
     assert append.states.first_unstable_offset == 1
@@ -136,29 +136,29 @@ def test_the_first_unstable_offset_is_that_of_the_oldest_undecided_transaction(a
     assert append.states.first_unstable_offset is None
 
 
-def test_a_batch_outside_of_the_open_transaction_is_refused(append: Appender) -> None:
+def test_a_batch_outside_of_the_open_transaction_is_rejected(append: Appender) -> None:
     append(header(0, transactional=True))
-    assert refused(append, header(1)) is ErrorCode.INVALID_TXN_STATE
+    assert rejected(append, header(1)) is ErrorCode.INVALID_TXN_STATE
 
 
-def test_a_marker_of_an_old_epoch_or_an_old_coordinator_is_refused(append: Appender) -> None:
+def test_a_marker_of_an_old_producer_epoch_or_an_old_coordinator_is_rejected(append: Appender) -> None:
     append(header(0, epoch=5, transactional=True))
-    with pytest.raises(KafkaError) as refusal:
+    with pytest.raises(KafkaError) as raised:
         append.marker(epoch=4, aborted=True)
-    assert refusal.value.code is ErrorCode.INVALID_PRODUCER_EPOCH
+    assert raised.value.code is ErrorCode.INVALID_PRODUCER_EPOCH
     append.marker(epoch=5, aborted=True, coordinator_epoch=9)
-    with pytest.raises(KafkaError) as refusal:
+    with pytest.raises(KafkaError) as raised:
         append.marker(epoch=5, aborted=True, coordinator_epoch=8)
-    assert refusal.value.code is ErrorCode.TRANSACTION_COORDINATOR_FENCED
+    assert raised.value.code is ErrorCode.TRANSACTION_COORDINATOR_FENCED
 
 
-def test_a_marker_with_a_new_epoch_lets_sequences_begin_again(append: Appender) -> None:
+def test_after_a_marker_with_a_new_epoch_sequences_restart_at_zero(append: Appender) -> None:
     append(header(0, 3, transactional=True))
     append.marker(epoch=1, aborted=False)
     assert append(header(0, epoch=1, transactional=True)) == 4
 
 
-def test_an_aborted_transaction_knows_what_was_stable_after_it(append: Appender) -> None:
+def test_an_aborted_transaction_records_the_last_stable_offset_after_it(append: Appender) -> None:
     append(header(0, producer_id=8, transactional=True))
     append(header(0, producer_id=9, transactional=True))
     sent = header(-1, producer_id=9, transactional=True)
@@ -172,7 +172,7 @@ def test_an_aborted_transaction_knows_what_was_stable_after_it(append: Appender)
     assert append.states.aborted_entry(completed) == (8, 0, 3, 4)
 
 
-def test_a_snapshot_brings_back_the_whole_window_and_open_transactions(append: Appender) -> None:
+def test_a_snapshot_restores_all_five_batches_and_open_transactions(append: Appender) -> None:
     for number in range(7):
         append(header(number))
     append(header(0, producer_id=8, epoch=2, transactional=True))
@@ -190,14 +190,14 @@ def test_a_snapshot_brings_back_the_whole_window_and_open_transactions(append: A
     assert again.states.get(8).last_seen_ms == 5000  # type: ignore[union-attr]
 
 
-def test_a_reader_that_keeps_one_entry_per_producer_ends_with_the_last_batch(append: Appender) -> None:
+def test_a_reader_that_keeps_one_entry_per_producer_gets_the_last_batch(append: Appender) -> None:
     for number in range(7):
         append(header(number))
     entries = list(producer_snapshots._ENTRY.iter_unpack(encode(capture(append.states))[10:]))
     assert [(entry[0], entry[2]) for entry in entries] == [(7, 2), (7, 3), (7, 4), (7, 5), (7, 6)]
 
 
-def test_a_producer_known_by_a_marker_only_survives_a_snapshot() -> None:
+def test_a_producer_with_only_a_marker_is_restored_from_a_snapshot() -> None:
     append = Appender()
     append.marker(epoch=6, aborted=True, coordinator_epoch=3)
     states = decode(encode(capture(append.states)), 1, 0)
@@ -207,7 +207,7 @@ def test_a_producer_known_by_a_marker_only_survives_a_snapshot() -> None:
 
 
 @given(st.data())
-def test_any_change_to_a_snapshot_is_noticed(data: st.DataObject) -> None:
+def test_any_change_to_a_snapshot_is_detected(data: st.DataObject) -> None:
     append = Appender()
     for number in range(3):
         append(header(number))

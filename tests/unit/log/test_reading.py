@@ -1,4 +1,4 @@
-"""Reading: what is served, what waits for the disk first, and what the event loop may do without it."""
+"""Reads: what is returned, which reads are cold, and which need no disk work."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from unit.log.logs import SMALL, append, batch, fill, open_log, read, read_all
 
 
 class NothingCached(SystemDisk):
-    """A system that cannot tell what is in memory, as some file systems cannot."""
+    """A file system that does not support reads of cached data only."""
 
     def open(self, path: str, *, create: bool = False) -> SystemFile:
         file = super().open(path, create=create)
@@ -52,7 +52,7 @@ def reopened(path: Path, log: PartitionLog, disk: SystemDisk | None = None) -> P
     cached=st.booleans(),
 )
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_every_read_begins_with_the_batch_that_holds_the_offset_and_ends_below_the_bound(
+def test_every_read_starts_with_the_batch_that_holds_the_offset_and_ends_below_the_bound(
     tmp_path_factory: pytest.TempPathFactory,
     counts: list[int],
     asked: list[tuple[int, int, int]],
@@ -76,68 +76,68 @@ def test_every_read_begins_with_the_batch_that_holds_the_offset_and_ends_below_t
             assert found[-1][1] < before
             assert len(data) <= max_bytes or len(found) == 1
         else:
-            # Nothing whole lies between: the bound cuts the first batch off.
+            # No whole batch is between offset and bound.
             whole = headers(read(log, offset)) if offset < end else []
             assert offset >= before or whole[0][1] >= before
 
 
-def test_without_asking_for_at_least_one_a_batch_that_does_not_fit_is_not_given(tmp_path: Path) -> None:
+def test_a_batch_larger_than_max_bytes_is_returned_only_with_at_least_one(tmp_path: Path) -> None:
     log = open_log(tmp_path)
     append(log, batch(1, 500))
-    answer = log.read(0, max_bytes=100, at_least_one=False)
-    assert isinstance(answer, Read)
-    assert answer.slice is None
+    result = log.read(0, max_bytes=100, at_least_one=False)
+    assert isinstance(result, Read)
+    assert result.slice is None
     assert len(read(log, 0, max_bytes=100)) > 500
 
 
-def test_at_the_log_end_there_is_nothing_and_beyond_it_an_error(tmp_path: Path) -> None:
+def test_a_read_at_the_log_end_is_empty_and_beyond_it_out_of_range(tmp_path: Path) -> None:
     log = open_log(tmp_path)
     fill(log, 3)
     assert read(log, 6) == b""
     for offset in (-1, 7):
-        with pytest.raises(KafkaError) as refusal:
+        with pytest.raises(KafkaError) as raised:
             log.read(offset, max_bytes=100)
-        assert refusal.value.code is ErrorCode.OFFSET_OUT_OF_RANGE
+        assert raised.value.code is ErrorCode.OFFSET_OUT_OF_RANGE
     log.delete_records_before(2)
     with pytest.raises(KafkaError):
         log.read(1, max_bytes=100)
 
 
-def test_what_was_appended_in_this_process_is_read_without_touching_the_disk(tmp_path: Path) -> None:
+def test_records_appended_by_this_process_are_read_without_disk_work(tmp_path: Path) -> None:
     disk = NothingCached()
     log = open_log(tmp_path, LogSettings(), disk=disk)
     for _ in range(50):
         append(log, batch(3))
-        answer = log.read(log.log_end_offset - 2, max_bytes=1000)
-        assert isinstance(answer, Read)
-        assert answer.slice is not None
-        assert headers(answer.slice.read())[0][1] == log.log_end_offset - 1
+        result = log.read(log.log_end_offset - 2, max_bytes=1000)
+        assert isinstance(result, Read)
+        assert result.slice is not None
+        assert headers(result.slice.read())[0][1] == log.log_end_offset - 1
     behind = log.read(log.log_end_offset - 9, max_bytes=1 << 20, before_offset=log.log_end_offset - 3)
     assert isinstance(behind, Read)
 
 
-def test_what_was_not_is_cold_until_its_checksums_were_seen(tmp_path: Path) -> None:
+def test_other_records_are_cold_until_their_checksums_are_verified(tmp_path: Path) -> None:
     log = open_log(tmp_path)
     fill(log, 60)
     log = reopened(tmp_path, log)
-    answer = log.read(0, max_bytes=500)
-    assert isinstance(answer, ColdRead)
-    answer.load()
-    answer = log.read(0, max_bytes=500)
-    assert isinstance(answer, Read)
-    # One warming is good for much of what follows.
+    result = log.read(0, max_bytes=500)
+    assert isinstance(result, ColdRead)
+    result.load()
+    result = log.read(0, max_bytes=500)
+    assert isinstance(result, Read)
+    # One load verifies much of what follows.
     segment = log.segments[0]
     assert segment.verified_until(0) == segment.size
 
 
-def test_a_slice_ends_at_a_batch_where_the_index_knows_one(tmp_path: Path) -> None:
+def test_a_slice_ends_at_a_batch_boundary_if_the_index_has_one(tmp_path: Path) -> None:
     log = open_log(tmp_path, LogSettings(index_interval_bytes=0))
     fill(log, 30, records=1, size=300)
     data = read(log, 0, max_bytes=2000)
     assert sum(header.size_bytes for _, header in batches(data)) == len(data)
 
 
-def test_reading_goes_on_over_a_gap_that_compaction_left(tmp_path: Path) -> None:
+def test_a_read_continues_after_a_gap_that_compaction_left(tmp_path: Path) -> None:
     log = open_log(tmp_path, LogSettings(cleanup_compact=True))
     log.append_as_follower(batch(2, leader_epoch=0))
     log.roll()
@@ -153,9 +153,9 @@ def test_an_io_error_while_reading_takes_the_directory_offline(tmp_path: Path) -
     fill(log, 60)
     log = reopened(tmp_path, log, disk)
     disk.fail("read", ".log")
-    with pytest.raises(KafkaError, match="offline") as refusal:
+    with pytest.raises(KafkaError, match="offline") as raised:
         read(log, 0)
-    assert refusal.value.code is ErrorCode.KAFKA_STORAGE_ERROR
+    assert raised.value.code is ErrorCode.KAFKA_STORAGE_ERROR
     with pytest.raises(KafkaError):
         append(log, batch(1))
 
@@ -170,7 +170,7 @@ def test_the_estimate_of_bytes_is_exact_near_the_end_and_close_elsewhere(tmp_pat
     assert log.bytes_between(0, 100) == log.size_bytes
 
 
-def test_a_log_at_rest_holds_no_file_and_reads_again_when_asked(tmp_path: Path) -> None:
+def test_an_idle_log_closes_its_files_and_reopens_them_for_a_read(tmp_path: Path) -> None:
     log = open_log(tmp_path)
     fill(log, 60)
     expected = read_all(log)
@@ -179,14 +179,14 @@ def test_a_log_at_rest_holds_no_file_and_reads_again_when_asked(tmp_path: Path) 
     assert log.segments[-1].file is not None
     log.release_if_idle()
     assert all(segment.file is None and segment.recent is None for segment in log.segments)
-    # A slice handed out before still gives its bytes, and nothing has to be verified again.
+    # A slice returned before can still be read, and nothing has to be verified again.
     assert isinstance(held, Read) and held.slice is not None
     assert read_header(held.slice.read()).last_offset == log.log_end_offset - 1
     assert read_all(log) == expected
     assert append(log, batch(1)) == 120
 
 
-def test_memory_of_a_log_stays_small_while_it_is_read_through(tmp_path: Path) -> None:
+def test_the_memory_of_a_log_is_bounded_while_all_of_it_is_read(tmp_path: Path) -> None:
     log = open_log(tmp_path, SMALL)
     fill(log, 400)
     log = reopened(tmp_path, log)
@@ -195,7 +195,7 @@ def test_memory_of_a_log_stays_small_while_it_is_read_through(tmp_path: Path) ->
     assert all(len(segment.verified) <= 1 for segment in log.segments)
 
 
-def test_a_disk_that_fails_while_an_answer_is_sent_takes_its_directory_offline(tmp_path: Path) -> None:
+def test_a_disk_that_fails_while_a_response_is_sent_takes_its_directory_offline(tmp_path: Path) -> None:
     log = open_log(tmp_path)
     fill(log, 3)
     found = log.read(0, max_bytes=1000)

@@ -1,4 +1,4 @@
-"""Opening a log again: after a clean shutdown, after a crash, with leftovers of other work in its directory."""
+"""Opening a log: after a clean shutdown, after a crash, with files of interrupted work in its directory."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def busy_log(path: Path, settings: LogSettings = SMALL) -> PartitionLog:
     return log
 
 
-def test_after_a_clean_shutdown_everything_is_as_it_was(tmp_path: Path) -> None:
+def test_a_log_is_the_same_after_a_clean_shutdown(tmp_path: Path) -> None:
     log = busy_log(tmp_path)
     before, content = state(log), read_all(log)
     log.close()
@@ -93,7 +93,7 @@ def test_after_a_clean_shutdown_everything_is_as_it_was(tmp_path: Path) -> None:
     assert append(again, batch(1, producer_id=7, sequence=40), 4) == log.log_end_offset
 
 
-def test_after_a_crash_everything_is_as_it_was(tmp_path: Path) -> None:
+def test_a_log_is_the_same_after_a_crash(tmp_path: Path) -> None:
     log = busy_log(tmp_path)
     before, content = state(log), read_all(log)
     again = open_log(tmp_path, recovery_point=0)
@@ -113,7 +113,7 @@ def test_a_crash_after_any_checkpoint_loses_nothing(tmp_path: Path, flushed: int
     assert read_all(again) == content
 
 
-def test_duplicates_of_the_last_five_batches_are_known_after_every_kind_of_restart(tmp_path: Path) -> None:
+def test_duplicates_of_the_last_five_batches_are_recognised_after_every_kind_of_restart(tmp_path: Path) -> None:
     log = open_log(tmp_path)
     for sequence in range(30):
         append(log, batch(1, 200, producer_id=7, sequence=sequence))
@@ -124,16 +124,16 @@ def test_duplicates_of_the_last_five_batches_are_known_after_every_kind_of_resta
     crashed = open_log(tmp_path / "crashed", recovery_point=log.segments[1].base_offset)
     for again in (clean, crashed):
         for sequence in range(25, 30):
-            answer = append_as_leader(
+            appended = append_as_leader(
                 again, batch(1, 200, producer_id=7, sequence=sequence), leader_epoch=0, wall_ms=WALL_MS
             )
-            assert (answer.duplicate, answer.base_offset) == (True, sequence)
-        with pytest.raises(KafkaError) as refusal:
+            assert (appended.duplicate, appended.base_offset) == (True, sequence)
+        with pytest.raises(KafkaError) as raised:
             append(again, batch(1, 200, producer_id=7, sequence=24))
-        assert refusal.value.code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+        assert raised.value.code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
 
 
-def test_a_snapshot_from_within_a_segment_is_continued_and_not_repeated(tmp_path: Path) -> None:
+def test_the_replay_after_a_snapshot_within_a_segment_starts_at_the_snapshot(tmp_path: Path) -> None:
     log = open_log(tmp_path, LogSettings())
     for sequence in range(10):
         append(log, batch(1, producer_id=7, sequence=sequence))
@@ -147,7 +147,7 @@ def test_a_snapshot_from_within_a_segment_is_continued_and_not_repeated(tmp_path
     assert [sent.last_sequence for sent in state.batches] == [8, 9, 10, 11, 12]
 
 
-def test_only_what_lies_past_the_recovery_point_is_read(tmp_path: Path) -> None:
+def test_only_records_past_the_recovery_point_are_read(tmp_path: Path) -> None:
     settings = LogSettings(index_interval_bytes=256)
     log = open_log(tmp_path, settings)
     for number in range(2000):
@@ -160,7 +160,7 @@ def test_only_what_lies_past_the_recovery_point_is_read(tmp_path: Path) -> None:
     assert disk.log_bytes < 10_000 < log.size_bytes // 10
 
 
-def test_a_torn_end_is_cut_off_and_the_log_goes_on(tmp_path: Path) -> None:
+def test_an_incomplete_end_is_truncated_and_appends_continue(tmp_path: Path) -> None:
     log = open_log(tmp_path)
     fill(log, 5)
     with (tmp_path / "orders-0" / f"{0:020d}.log").open("ab") as file:
@@ -171,7 +171,7 @@ def test_a_torn_end_is_cut_off_and_the_log_goes_on(tmp_path: Path) -> None:
     assert len(read_all(open_log(tmp_path))) == 6
 
 
-def test_a_torn_end_is_no_loss_but_damage_with_whole_records_behind_it_is(tmp_path: Path) -> None:
+def test_an_incomplete_end_is_no_loss_but_damage_before_intact_records_is(tmp_path: Path) -> None:
     log = open_log(tmp_path)
     fill(log, 10)
     file = Path(log.segments[-1].path(names.LOG))
@@ -189,7 +189,7 @@ def test_a_torn_end_is_no_loss_but_damage_with_whole_records_behind_it_is(tmp_pa
     assert again.lost_up_to == 20
 
 
-def test_a_clean_mark_is_not_believed_against_a_torn_end(tmp_path: Path) -> None:
+def test_an_incomplete_end_is_recovered_in_spite_of_a_clean_shutdown(tmp_path: Path) -> None:
     log = open_log(tmp_path)
     fill(log, 5)
     log.close()
@@ -199,7 +199,7 @@ def test_a_clean_mark_is_not_believed_against_a_torn_end(tmp_path: Path) -> None
     assert (again.log_end_offset, len(read_all(again))) == (10, 5)
 
 
-def test_the_log_start_of_the_checkpoint_hides_what_lies_below(tmp_path: Path) -> None:
+def test_records_below_the_checkpointed_log_start_are_not_served(tmp_path: Path) -> None:
     log = busy_log(tmp_path)
     log.close()
     again = open_log(tmp_path, clean=True, recovery_point=log.log_end_offset, log_start_offset=30)
@@ -207,7 +207,7 @@ def test_the_log_start_of_the_checkpoint_hides_what_lies_below(tmp_path: Path) -
     assert again.epochs.entries[0][1] == 30
 
 
-def test_a_log_that_ends_below_its_start_begins_again_there(tmp_path: Path) -> None:
+def test_a_log_that_ends_below_its_start_is_truncated_fully(tmp_path: Path) -> None:
     log = busy_log(tmp_path)
     log.close()
     again = open_log(tmp_path, log_start_offset=1000)
@@ -225,8 +225,8 @@ def test_a_missing_segment_ends_the_log_before_it(tmp_path: Path) -> None:
     assert (again.log_end_offset, again.lost_up_to) == (second.base_offset, last)
 
 
-def test_the_end_of_a_log_that_was_cut_does_not_come_back(tmp_path: Path) -> None:
-    """A power loss may bring removed files back: their epoch is older than what was written instead."""
+def test_the_truncated_end_of_a_log_does_not_reappear(tmp_path: Path) -> None:
+    """A power loss may restore removed files; their epoch is older than that of the records written instead."""
     log = open_log(tmp_path)
     fill(log, 20, leader_epoch=1)
     log.roll()
@@ -243,7 +243,7 @@ def test_the_end_of_a_log_that_was_cut_does_not_come_back(tmp_path: Path) -> Non
     assert again.epochs.entries == ((1, 0), (2, 30))
 
 
-class TestLeftovers:
+class TestCleanup:
     def test_deleted_cleaned_and_temporary_files_are_removed(self, tmp_path: Path) -> None:
         log = busy_log(tmp_path)
         expected = read_all(log)
@@ -259,7 +259,7 @@ class TestLeftovers:
         assert read_all(again) == expected
         assert not files(tmp_path, ".deleted", ".cleaned", ".tmp")
 
-    def test_a_finished_compaction_takes_the_place_of_the_segments_it_covers(self, tmp_path: Path) -> None:
+    def test_a_finished_compaction_replaces_the_segments_it_covers(self, tmp_path: Path) -> None:
         settings = LogSettings(cleanup_compact=True)
         log = open_log(tmp_path, settings)
         for _ in range(3):
@@ -274,7 +274,7 @@ class TestLeftovers:
         assert [read_header(data).base_offset for data in read_all(again)] == [6, 8, 10, 12]
         assert not files(tmp_path, ".swap")
 
-    def test_swap_files_of_a_compaction_that_was_not_finished_are_dropped(self, tmp_path: Path) -> None:
+    def test_swap_files_of_an_unfinished_compaction_are_removed(self, tmp_path: Path) -> None:
         log = busy_log(tmp_path)
         expected = read_all(log)
         directory = tmp_path / "orders-0"
@@ -302,7 +302,7 @@ class TestLeftovers:
         assert kept == {segment.base_offset for segment in again.segments[1:]} | {log.log_end_offset}
 
 
-def test_preallocated_indexes_of_a_killed_kafka_are_understood(tmp_path: Path) -> None:
+def test_preallocated_indexes_of_a_killed_kafka_can_be_read(tmp_path: Path) -> None:
     log = busy_log(tmp_path)
     expected, before = read_all(log), state(log)
     log.close()
@@ -315,13 +315,13 @@ def test_preallocated_indexes_of_a_killed_kafka_are_understood(tmp_path: Path) -
         assert state(again) == before
 
 
-def test_opening_holds_no_file_open(tmp_path: Path) -> None:
+def test_opening_a_log_leaves_no_file_open(tmp_path: Path) -> None:
     busy_log(tmp_path).close()
     again = open_log(tmp_path)
     assert all(segment.file is None for segment in again.segments)
 
 
-def test_where_every_append_is_flushed_so_is_what_a_crash_left(tmp_path: Path) -> None:
+def test_with_flush_messages_1_the_records_found_after_a_crash_are_flushed(tmp_path: Path) -> None:
     fill(open_log(tmp_path), 10)
     disk = FailingDisk()
     again = open_log(tmp_path, LogSettings(flush_messages=1), disk=disk)
@@ -346,7 +346,7 @@ def test_on_a_full_disk_a_log_can_still_be_opened_and_read(tmp_path: Path, clean
     assert len(read_all(open_log(tmp_path))) == len(expected) + 1
 
 
-def test_an_aborted_transaction_that_a_power_loss_took_back_is_not_believed_from_the_index(tmp_path: Path) -> None:
+def test_an_index_entry_of_a_transaction_lost_in_a_power_loss_is_removed(tmp_path: Path) -> None:
     log = open_log(tmp_path)
     append(log, batch(1))
     append(log, batch(1, producer_id=8, sequence=0, transactional=True))

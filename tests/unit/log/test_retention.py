@@ -1,4 +1,4 @@
-"""What a log forgets: by time, by size, below the log start."""
+"""Retention: by time, by size, and below the log start."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def log_of_segments(path: Path, count: int, **changes: int) -> PartitionLog:
     return log
 
 
-def test_segments_go_when_their_newest_record_is_too_old(tmp_path: Path) -> None:
+def test_segments_are_deleted_when_their_newest_record_is_too_old(tmp_path: Path) -> None:
     log = log_of_segments(tmp_path, 5, retention_ms=2500)
     retired = delete_expired(log, WALL_MS + 4001)
     assert [segment.base_offset for segment in retired] == [0, 2]
@@ -56,7 +56,7 @@ def test_a_segment_without_timestamps_is_as_old_as_its_file(tmp_path: Path) -> N
     assert log.expired_segments(WALL_MS + 1500) == 1
 
 
-def test_segments_go_while_the_rest_is_large_enough(tmp_path: Path) -> None:
+def test_segments_are_deleted_while_retention_bytes_remain(tmp_path: Path) -> None:
     log = log_of_segments(tmp_path, 5)
     size = log.segments[0].size
     for limit, remaining in ((5 * size, 5), (5 * size - 1, 5), (4 * size, 4), (2 * size + 1, 3), (2 * size, 2)):
@@ -65,7 +65,7 @@ def test_segments_go_while_the_rest_is_large_enough(tmp_path: Path) -> None:
         assert len(log.segments) == remaining
 
 
-def test_nothing_above_the_high_watermark_goes(tmp_path: Path) -> None:
+def test_no_segment_above_the_high_watermark_is_deleted(tmp_path: Path) -> None:
     log_of_segments(tmp_path, 4, retention_ms=10).close()
     log = open_log(tmp_path, replace(SMALL, retention_ms=10), clean=True)
     log.advance_high_watermark(5)
@@ -91,7 +91,7 @@ def test_a_compacted_log_is_not_subject_to_retention_but_to_its_log_start(tmp_pa
     assert log.expired_segments(WALL_MS + 10**9) == 1
 
 
-def test_deleting_records_hides_them_at_once_and_their_segments_go_later(tmp_path: Path) -> None:
+def test_deleted_records_are_not_served_and_their_segments_are_deleted_later(tmp_path: Path) -> None:
     log = log_of_segments(tmp_path, 4)
     assert log.delete_records_before(5) == 5
     assert log.log_start_offset == 5
@@ -103,12 +103,12 @@ def test_deleting_records_hides_them_at_once_and_their_segments_go_later(tmp_pat
 @pytest.mark.parametrize("offset", [-1, 9])
 def test_records_above_the_high_watermark_cannot_be_deleted(tmp_path: Path, offset: int) -> None:
     log = log_of_segments(tmp_path, 4)
-    with pytest.raises(KafkaError) as refusal:
+    with pytest.raises(KafkaError) as raised:
         log.delete_records_before(offset)
-    assert refusal.value.code is ErrorCode.OFFSET_OUT_OF_RANGE
+    assert raised.value.code is ErrorCode.OFFSET_OUT_OF_RANGE
 
 
-def test_snapshots_go_with_their_segment(tmp_path: Path) -> None:
+def test_producer_snapshots_are_deleted_with_their_segment(tmp_path: Path) -> None:
     log = log_of_segments(tmp_path, 4)
     append(log, batch(1, producer_id=1, sequence=0))
     log.flush()

@@ -1,4 +1,4 @@
-"""Topic keys as the log reads them."""
+"""Parsing topic configs."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ def test_every_key_is_read_by_its_topic_name() -> None:
     assert settings.compression_zstd_level == 5
 
 
-def test_equal_configurations_share_one_object() -> None:
+def test_equal_configs_share_one_object() -> None:
     assert LogSettings.of({"segment.bytes": "77", "x": "1"}) is LogSettings.of({"segment.bytes": "77"})
 
 
 @pytest.mark.parametrize(("key", "value"), [("segment.bytes", "many"), ("preallocate", "perhaps")])
-def test_a_value_that_does_not_parse_is_named(key: str, value: str) -> None:
+def test_an_invalid_value_is_reported_with_its_key(key: str, value: str) -> None:
     with pytest.raises(ValueError, match=key):
         LogSettings.of({key: value})

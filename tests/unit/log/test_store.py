@@ -1,4 +1,4 @@
-"""All logs of a node: lazily opened, in several directories, kept apart by topic id; what the periodic steps write."""
+"""The logs of a node: opened on first use, in several directories, by topic id; and the periodic steps."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def open_store(path: Path, names: Sequence[str] = ("one",), disk: Disk | None = 
 
 
 def crash(store: LogStore) -> None:
-    """The process is gone: only its locks are let go."""
+    """The process is killed: only its locks are released."""
     for directory in store.directories:
         directory.release()
 
@@ -42,7 +42,7 @@ def partition(number: int, topic: str = "orders") -> TopicPartition:
     return TopicPartition(topic, number)
 
 
-def test_a_log_is_made_with_its_topic_id_and_found_again(tmp_path: Path) -> None:
+def test_a_log_is_created_with_its_topic_id_and_found_again(tmp_path: Path) -> None:
     store = open_store(tmp_path)
     log = store.open_log(partition(3), TOPIC, SMALL, wall_ms=WALL_MS)
     assert store.log(partition(3)) is log
@@ -57,7 +57,7 @@ def test_a_log_is_made_with_its_topic_id_and_found_again(tmp_path: Path) -> None
     assert len(read_all(again.open_log(partition(3), TOPIC, SMALL, wall_ms=WALL_MS))) == 10
 
 
-def test_starting_opens_no_log(tmp_path: Path) -> None:
+def test_start_up_opens_no_log(tmp_path: Path) -> None:
     store = open_store(tmp_path)
     for number in range(20):
         append(store.open_log(partition(number), TOPIC, SMALL, wall_ms=WALL_MS), batch(1))
@@ -68,7 +68,7 @@ def test_starting_opens_no_log(tmp_path: Path) -> None:
     assert [path for path in disk.opened_paths if "orders" in path] == []
 
 
-def test_a_directory_serves_one_process_at_a_time(tmp_path: Path) -> None:
+def test_a_directory_is_used_by_one_process_at_a_time(tmp_path: Path) -> None:
     store = open_store(tmp_path, ["one", "two"])
     with pytest.raises(DirectoryInUse, match="in use by another process"):
         open_store(tmp_path, ["one", "two"])
@@ -76,7 +76,7 @@ def test_a_directory_serves_one_process_at_a_time(tmp_path: Path) -> None:
     open_store(tmp_path, ["one", "two"])
 
 
-def test_a_new_log_goes_where_the_fewest_are_unless_a_directory_is_asked_for(tmp_path: Path) -> None:
+def test_a_new_log_is_created_in_the_given_directory_or_the_one_with_the_fewest(tmp_path: Path) -> None:
     store = open_store(tmp_path, ["one", "two"])
     for number in range(4):
         store.open_log(partition(number), TOPIC, SMALL, wall_ms=WALL_MS)
@@ -89,7 +89,7 @@ def test_a_new_log_goes_where_the_fewest_are_unless_a_directory_is_asked_for(tmp
     assert store.directory_of(partition(8)) is store.directories[0]
 
 
-def test_a_cordoned_directory_gets_what_is_asked_for_and_nothing_else(tmp_path: Path) -> None:
+def test_a_cordoned_directory_gets_only_logs_that_name_it(tmp_path: Path) -> None:
     store = open_store(tmp_path, ["one", "two"])
     first, second = store.directories
     store.cordoned = frozenset({first.id})
@@ -102,7 +102,7 @@ def test_a_cordoned_directory_gets_what_is_asked_for_and_nothing_else(tmp_path: 
     assert store.directory_of(partition(4)) is first, "it must go somewhere"
 
 
-def test_a_topic_deleted_and_made_again_does_not_see_the_old_records(tmp_path: Path) -> None:
+def test_a_topic_that_is_deleted_and_recreated_does_not_get_the_old_records(tmp_path: Path) -> None:
     store = open_store(tmp_path)
     fill(store.open_log(partition(0), TOPIC, SMALL, wall_ms=WALL_MS), 5)
     maintenance.close(store)
@@ -114,7 +114,7 @@ def test_a_topic_deleted_and_made_again_does_not_see_the_old_records(tmp_path: P
     assert strays[0].startswith("orders-0.")
 
 
-def test_partitions_that_metadata_does_not_know_are_set_aside(tmp_path: Path) -> None:
+def test_partitions_that_are_not_assigned_to_the_node_become_stray(tmp_path: Path) -> None:
     store = open_store(tmp_path)
     for number, topic in enumerate((TOPIC, TOPIC, OTHER_TOPIC)):
         store.open_log(partition(number), topic, SMALL, wall_ms=WALL_MS)
@@ -133,7 +133,7 @@ def test_a_deleted_log_is_renamed_then_removed(tmp_path: Path) -> None:
     assert not store.delete_log(partition(0))
     assert store.log(partition(0)) is None
     assert store.partitions() == []
-    # Whoever still holds the log fails, and the directory is none the worse for it.
+    # Reads of the removed log fail, and the directory stays online.
     assert held is not None
     with pytest.raises(KafkaError):
         log.flush()
@@ -145,7 +145,7 @@ def test_a_deleted_log_is_renamed_then_removed(tmp_path: Path) -> None:
     assert [entry.name for entry in (tmp_path / "one").iterdir() if entry.is_dir()] == []
 
 
-def test_a_deletion_that_was_not_finished_goes_on_after_a_restart(tmp_path: Path) -> None:
+def test_an_unfinished_deletion_continues_after_a_restart(tmp_path: Path) -> None:
     store = open_store(tmp_path)
     store.open_log(partition(0), TOPIC, SMALL, wall_ms=WALL_MS)
     store.delete_log(partition(0), remove_at_ms=60_000)
@@ -155,7 +155,7 @@ def test_a_deletion_that_was_not_finished_goes_on_after_a_restart(tmp_path: Path
     assert maintenance.remove_deleted(again, 0) == 1
 
 
-def test_checkpoints_keep_what_is_known_of_logs_that_nobody_opened(tmp_path: Path) -> None:
+def test_checkpoints_keep_the_entries_of_unopened_logs(tmp_path: Path) -> None:
     store = open_store(tmp_path)
     for number in range(3):
         fill(store.open_log(partition(number), TOPIC, SMALL, wall_ms=WALL_MS), 5 + number)
@@ -177,7 +177,7 @@ def test_checkpoints_keep_what_is_known_of_logs_that_nobody_opened(tmp_path: Pat
     assert (opened.log_start_offset, opened.high_watermark) == (3, 12)
 
 
-def test_the_high_watermark_comes_back_after_a_crash_and_a_loss_below_it_is_told(tmp_path: Path) -> None:
+def test_the_high_watermark_is_restored_after_a_crash_and_a_loss_below_it_is_reported(tmp_path: Path) -> None:
     store = open_store(tmp_path)
     fill(store.open_log(partition(0), TOPIC, SMALL, wall_ms=WALL_MS), 5)
     maintenance.checkpoint_high_watermarks(store)
@@ -194,7 +194,7 @@ def test_the_high_watermark_comes_back_after_a_crash_and_a_loss_below_it_is_told
     assert list(third.losses) == [partition(0)]
 
 
-def test_a_shutdown_is_clean_only_when_no_log_was_left_unseen_after_a_crash(tmp_path: Path) -> None:
+def test_a_shutdown_is_clean_only_if_all_logs_were_opened_since_a_crash(tmp_path: Path) -> None:
     store = open_store(tmp_path)
     for number in range(2):
         fill(store.open_log(partition(number), TOPIC, SMALL, wall_ms=WALL_MS), 5)
@@ -215,7 +215,7 @@ def test_a_shutdown_is_clean_only_when_no_log_was_left_unseen_after_a_crash(tmp_
     assert not (tmp_path / "one" / ".kafka_cleanshutdown").exists()
 
 
-def test_a_crash_after_a_clean_start_is_seen_as_a_crash(tmp_path: Path) -> None:
+def test_a_crash_after_a_clean_start_is_not_a_clean_shutdown(tmp_path: Path) -> None:
     store = open_store(tmp_path)
     fill(store.open_log(partition(0), TOPIC, SMALL, wall_ms=WALL_MS), 5)
     maintenance.close(store)
@@ -223,7 +223,7 @@ def test_a_crash_after_a_clean_start_is_seen_as_a_crash(tmp_path: Path) -> None:
     assert not open_store(tmp_path).directories[0].is_clean
 
 
-def test_a_damaged_checkpoint_costs_time_and_nothing_else(tmp_path: Path) -> None:
+def test_a_damaged_checkpoint_is_replaced_by_reading_the_logs(tmp_path: Path) -> None:
     store = open_store(tmp_path)
     fill(store.open_log(partition(0), TOPIC, SMALL, wall_ms=WALL_MS), 5)
     maintenance.close(store)
@@ -233,8 +233,8 @@ def test_a_damaged_checkpoint_costs_time_and_nothing_else(tmp_path: Path) -> Non
     assert len(read_all(log)) == 5
 
 
-class TestAFailingDirectory:
-    def test_the_others_keep_serving(self, tmp_path: Path) -> None:
+class TestFailingDirectory:
+    def test_the_others_stay_online(self, tmp_path: Path) -> None:
         disk = FailingDisk()
         store = open_store(tmp_path, ["one", "two"], disk)
         first, second = (store.open_log(partition(number), TOPIC, SMALL, wall_ms=WALL_MS) for number in range(2))
@@ -248,15 +248,15 @@ class TestAFailingDirectory:
         third = store.open_log(partition(2), TOPIC, SMALL, wall_ms=WALL_MS)
         assert store.directory_of(partition(2)) is store.directories[1]
         append(third, batch(1))
-        with pytest.raises(KafkaError) as refusal:
+        with pytest.raises(KafkaError) as raised:
             store.open_log(partition(3), TOPIC, SMALL, wall_ms=WALL_MS, directory_id=store.directories[0].id)
-        assert refusal.value.code is ErrorCode.KAFKA_STORAGE_ERROR
+        assert raised.value.code is ErrorCode.KAFKA_STORAGE_ERROR
         disk.mend()
         maintenance.close(store)
         assert not (tmp_path / "one" / ".kafka_cleanshutdown").exists()
         assert (tmp_path / "two" / ".kafka_cleanshutdown").exists()
 
-    def test_one_that_cannot_be_read_at_the_start_is_offline(self, tmp_path: Path) -> None:
+    def test_one_that_cannot_be_read_at_start_up_is_offline(self, tmp_path: Path) -> None:
         disk = FailingDisk()
         disk.fail("list", "one")
         store = open_store(tmp_path, ["one", "two"], disk)
@@ -276,7 +276,7 @@ class TestAFailingDirectory:
             store.open_log(partition(number), TOPIC, SMALL, wall_ms=WALL_MS)
             assert store.directory_of(partition(number)) is store.directories[1]
 
-    def test_a_log_that_could_not_be_made_may_be_made_elsewhere(self, tmp_path: Path) -> None:
+    def test_a_log_that_could_not_be_created_may_be_created_in_another(self, tmp_path: Path) -> None:
         disk = FailingDisk()
         store = open_store(tmp_path, ["one", "two"], disk)
         disk.fail("open", "partition.metadata", errno.ENOSPC, times=1)
@@ -287,7 +287,7 @@ class TestAFailingDirectory:
 
 
 class TestPeriodicSteps:
-    def test_retention_takes_segments_out_and_removes_them_after_the_delay(self, tmp_path: Path) -> None:
+    def test_retention_deletes_segments_and_removes_their_files_after_the_delay(self, tmp_path: Path) -> None:
         settings = replace(SMALL, retention_ms=1000, file_delete_delay_ms=500)
         store = open_store(tmp_path)
         log = store.open_log(partition(0), TOPIC, settings, wall_ms=WALL_MS)
@@ -299,20 +299,20 @@ class TestPeriodicSteps:
         assert maintenance.remove_deleted(store, 599) == 0
         assert maintenance.remove_deleted(store, 600) == 3
 
-    def test_retention_says_nothing_of_a_directory_that_is_offline(
+    def test_retention_skips_an_offline_directory_silently(
         self, tmp_path: Path, caplog: pytest.LogCaptureFixture
     ) -> None:
         store = open_store(tmp_path)
         log = store.open_log(partition(0), TOPIC, replace(SMALL, retention_ms=1), wall_ms=WALL_MS)
         fill(log, 40)
-        log.health.fail("the disk is gone")
+        log.health.fail("the disk failed")
         caplog.clear()
         assert maintenance.logs_with_expired_segments(store, WALL_MS + 10**6) == []
         unopened = {partition(1): replace(SMALL, retention_ms=1)}
         assert maintenance.unopened_with_old_segments(store, unopened, WALL_MS + 10**6) == []
         assert caplog.records == []
 
-    def test_logs_nobody_opened_are_found_when_retention_may_concern_them(self, tmp_path: Path) -> None:
+    def test_unopened_logs_with_old_segments_are_found(self, tmp_path: Path) -> None:
         store = open_store(tmp_path)
         for number in range(3):
             fill(store.open_log(partition(number), TOPIC, SMALL, wall_ms=WALL_MS), 5 * number)
@@ -327,14 +327,14 @@ class TestPeriodicSteps:
         settings[partition(2)] = replace(SMALL, retention_ms=1000)
         assert maintenance.unopened_with_old_segments(again, settings, 1 << 50) == [partition(1), partition(2)]
 
-    def test_silent_producers_are_forgotten(self, tmp_path: Path) -> None:
+    def test_idle_producers_expire(self, tmp_path: Path) -> None:
         store = open_store(tmp_path)
         log = store.open_log(partition(0), TOPIC, LogSettings(), wall_ms=WALL_MS)
         append(log, batch(1, producer_id=1, sequence=0))
         assert maintenance.expire_producers(store, WALL_MS + 86_399_999) == 0
         assert maintenance.expire_producers(store, WALL_MS + 86_400_001) == 1
 
-    def test_idle_logs_put_their_files_down(self, tmp_path: Path) -> None:
+    def test_idle_logs_close_their_files(self, tmp_path: Path) -> None:
         store = open_store(tmp_path)
         log = store.open_log(partition(0), TOPIC, SMALL, wall_ms=WALL_MS)
         fill(log, 3)
@@ -344,7 +344,7 @@ class TestPeriodicSteps:
         fill(log, 1)
         assert len(read_all(log)) == 4
 
-    def test_sizes_are_known_of_opened_and_unopened_logs(self, tmp_path: Path) -> None:
+    def test_sizes_include_unopened_logs(self, tmp_path: Path) -> None:
         store = open_store(tmp_path)
         for number in range(2):
             fill(store.open_log(partition(number), TOPIC, SMALL, wall_ms=WALL_MS), 5 + number)
@@ -355,7 +355,7 @@ class TestPeriodicSteps:
         again.open_log(partition(0), TOPIC, SMALL, wall_ms=WALL_MS)
         assert again.sizes(again.directories[0]) == expected
 
-    def test_a_truncation_lowers_the_checkpoints_before_it_cuts(self, tmp_path: Path) -> None:
+    def test_a_truncation_lowers_the_checkpoints_first(self, tmp_path: Path) -> None:
         store = open_store(tmp_path)
         log = store.open_log(partition(0), TOPIC, SMALL, wall_ms=WALL_MS)
         fill(log, 10)
@@ -372,7 +372,7 @@ class TestPeriodicSteps:
         assert "orders 0 4\n" in (tmp_path / "one" / "recovery-point-offset-checkpoint").read_text()
 
 
-def test_a_full_disk_is_no_reason_to_stop_when_the_id_of_a_torn_new_partition_is_to_be_written(tmp_path: Path) -> None:
+def test_an_incomplete_partition_metadata_on_a_full_disk_does_not_take_the_directory_offline(tmp_path: Path) -> None:
     home = tmp_path / "one" / "orders-0"
     home.mkdir(parents=True)
     (home / "partition.metadata").write_text("")
@@ -380,8 +380,8 @@ def test_a_full_disk_is_no_reason_to_stop_when_the_id_of_a_torn_new_partition_is
     disk.fail("write", "partition.metadata", errno.ENOSPC)
     store = open_store(tmp_path, disk=disk)
     assert store.mark_strays({partition(0): TOPIC}) == []
-    with pytest.raises(KafkaError) as refusal:
+    with pytest.raises(KafkaError) as raised:
         store.open_log(partition(0), TOPIC, SMALL, wall_ms=WALL_MS)
-    assert refusal.value.code is ErrorCode.KAFKA_STORAGE_ERROR
+    assert raised.value.code is ErrorCode.KAFKA_STORAGE_ERROR
     disk.mend()
     assert store.open_log(partition(0), TOPIC, SMALL, wall_ms=WALL_MS).log_end_offset == 0

@@ -1,4 +1,4 @@
-"""Offsets by timestamp, the largest timestamp, aborted transactions of a range."""
+"""Offsets by timestamp, the largest timestamp, and the aborted transactions of a range."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from unit.log.logs import SMALL, WALL_MS, append, batch, marker, open_log
 
 @given(
     stamps=st.lists(st.lists(st.integers(0, 50), min_size=1, max_size=5), min_size=1, max_size=40),
-    asked=st.lists(st.integers(-2, 53), min_size=1, max_size=6),
+    bounds=st.lists(st.integers(-2, 53), min_size=1, max_size=6),
     reopen=st.booleans(),
     codec=st.sampled_from([Codec.NONE, Codec.LZ4]),
     start=st.integers(0, 20),
@@ -28,7 +28,7 @@ from unit.log.logs import SMALL, WALL_MS, append, batch, marker, open_log
 def test_the_first_record_with_a_timestamp_or_a_later_one_is_found(
     tmp_path_factory: pytest.TempPathFactory,
     stamps: list[list[int]],
-    asked: list[int],
+    bounds: list[int],
     reopen: bool,
     codec: Codec,
     start: int,
@@ -55,7 +55,7 @@ def test_the_first_record_with_a_timestamp_or_a_later_one_is_found(
         for offset, stamp in enumerate(stamp for batch_stamps in stamps for stamp in batch_stamps)
         if log.log_start_offset <= offset < upper
     ]
-    for stamp in asked:
+    for stamp in bounds:
         expected = next((entry for entry in visible if entry[1] >= WALL_MS + stamp), None)
         found = log.offset_for_timestamp(WALL_MS + stamp, upper)
         assert (found and found[:2]) == expected
@@ -73,15 +73,15 @@ def test_an_empty_log_has_no_timestamps(tmp_path: Path) -> None:
 
 def aborted(log: PartitionLog, start: int, upper: int) -> list[AbortedTransaction]:
     for _ in range(2):
-        answer = log.aborted_transactions(start, upper)
-        if not isinstance(answer, ColdRead):
-            return answer
-        answer.load()
+        result = log.aborted_transactions(start, upper)
+        if not isinstance(result, ColdRead):
+            return result
+        result.load()
     raise AssertionError("stays cold")
 
 
 @pytest.mark.parametrize("reopen", ["no", "clean", "crash"])
-def test_aborted_transactions_are_found_by_the_range_they_touch(tmp_path: Path, reopen: str) -> None:
+def test_aborted_transactions_are_found_by_range(tmp_path: Path, reopen: str) -> None:
     settings = replace(SMALL, segment_bytes=600)
     log = open_log(tmp_path, settings)
     expected = []

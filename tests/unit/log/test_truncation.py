@@ -1,4 +1,4 @@
-"""Cutting the end of a log off, and beginning again elsewhere."""
+"""Truncation of the end of a log, and of all of it."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from unit.log.logs import (
 
 @given(counts=st.lists(st.integers(1, 6), min_size=1, max_size=50), at=st.integers(0, 200), reopen=st.booleans())
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_what_lies_before_the_cut_stays_and_the_log_goes_on_from_there(
+def test_records_before_the_truncation_point_are_kept_and_appends_continue_there(
     tmp_path_factory: pytest.TempPathFactory, counts: list[int], at: int, reopen: bool
 ) -> None:
     path = tmp_path_factory.mktemp("log")
@@ -63,7 +63,7 @@ def test_what_lies_before_the_cut_stays_and_the_log_goes_on_from_there(
     assert again.epochs.entries == log.epochs.entries
 
 
-def test_at_or_above_the_log_end_nothing_happens(tmp_path: Path) -> None:
+def test_a_truncation_at_or_above_the_log_end_keeps_all_records(tmp_path: Path) -> None:
     log = open_log(tmp_path)
     fill(log, 3)
     truncate(log, 6)
@@ -73,7 +73,7 @@ def test_at_or_above_the_log_end_nothing_happens(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("written", [False, True])
-def test_at_the_log_end_an_epoch_without_a_record_is_forgotten_for_good(tmp_path: Path, written: bool) -> None:
+def test_a_truncation_at_the_log_end_removes_an_epoch_without_records(tmp_path: Path, written: bool) -> None:
     log = open_log(tmp_path)
     fill(log, 3)
     log.flush()
@@ -87,7 +87,7 @@ def test_at_the_log_end_an_epoch_without_a_record_is_forgotten_for_good(tmp_path
     assert open_log(tmp_path, recovery_point=6).epochs.entries == ((0, 0),)
 
 
-def test_producers_are_as_they_were_before_what_was_cut(tmp_path: Path) -> None:
+def test_producers_are_restored_as_of_the_truncation_point(tmp_path: Path) -> None:
     log = open_log(tmp_path)
     for sequence in range(60):
         append(log, batch(1, 200, producer_id=7, sequence=sequence))
@@ -102,7 +102,7 @@ def test_producers_are_as_they_were_before_what_was_cut(tmp_path: Path) -> None:
     assert append(log, batch(1, producer_id=7, sequence=40)) == 40
 
 
-def test_transactions_above_the_cut_never_were_and_those_below_are_open_again(tmp_path: Path) -> None:
+def test_a_truncated_marker_reopens_its_transaction(tmp_path: Path) -> None:
     log = open_log(tmp_path)
     append(log, batch(1, producer_id=8, sequence=0, transactional=True))
     append(log, batch(1, producer_id=9, sequence=0, transactional=True))
@@ -119,7 +119,7 @@ def test_transactions_above_the_cut_never_were_and_those_below_are_open_again(tm
     assert log.last_stable_offset == 0
 
 
-def test_checkpoints_are_lowered_before_any_file_is_cut(tmp_path: Path) -> None:
+def test_checkpoints_are_lowered_before_any_file_is_truncated(tmp_path: Path) -> None:
     calls: list[tuple[TopicPartition, int, int | None, int]] = []
 
     def before_truncation(partition: TopicPartition, end_offset: int, log_start: int | None) -> None:
@@ -182,7 +182,7 @@ def test_no_producer_snapshot_above_the_end_appears_when_a_flush_runs_beside_a_t
 
 
 @pytest.mark.parametrize("offset", [500, 120, 40, 0])
-def test_a_log_can_begin_again_anywhere(tmp_path: Path, offset: int) -> None:
+def test_a_fully_truncated_log_starts_at_any_offset(tmp_path: Path, offset: int) -> None:
     log = open_log(tmp_path)
     for number in range(60):
         append(log, batch(2, producer_id=7, sequence=2 * number), 3)
@@ -198,7 +198,7 @@ def test_a_log_can_begin_again_anywhere(tmp_path: Path, offset: int) -> None:
 
 
 @pytest.mark.parametrize("suffix", [".index", ".timeindex", ".txnindex"])
-def test_no_power_loss_brings_back_what_indexes_said_about_the_part_that_was_cut(tmp_path: Path, suffix: str) -> None:
+def test_no_power_loss_restores_index_entries_of_the_truncated_part(tmp_path: Path, suffix: str) -> None:
     volume = Volume()
     disk = SimDisk(volume)
     log = open_log(tmp_path, replace(SMALL, segment_bytes=1 << 20), disk=disk)

@@ -1,5 +1,5 @@
-"""What a leader takes and what it answers to the rest. The codes were compared, case by case, with those that Apache
-Kafka 4.3.1 gives for the same bytes; where they differ on purpose, `log.validation` says so."""
+"""Which batches a leader accepts, and the error codes of the others. The codes were compared, case by case, with those
+of Apache Kafka 4.3.1 for the same bytes; `log.validation` documents where they differ on purpose."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ from unit.log.batches_to_validate import (
     accepted,
     batch_of,
     patched,
-    refused,
+    rejected,
     with_body,
 )
 
 
 @pytest.mark.parametrize("codec", EVERY_CODEC)
 @pytest.mark.parametrize("count", [1, 2, 3, 200])
-def test_a_good_batch_is_kept_where_it_lies(codec: Codec, count: int) -> None:
+def test_a_valid_batch_is_not_copied(codec: Codec, count: int) -> None:
     batch = batch_of(count, codec=codec)
     records = memoryview(bytearray(batch))
     validated = validate(records, PLAIN, wall_ms=NOW)
@@ -48,7 +48,7 @@ def test_a_good_batch_is_kept_where_it_lies(codec: Codec, count: int) -> None:
     assert validated.size_bytes == len(batch)
 
 
-def test_assigning_changes_nothing_under_the_checksum() -> None:
+def test_assigning_an_offset_keeps_the_checksum_valid() -> None:
     batch = batch_of()
     validated = accepted(batch)
     assign(validated, 1234567890123, 77)
@@ -59,7 +59,7 @@ def test_assigning_changes_nothing_under_the_checksum() -> None:
     assert crc_ok(validated.buffer, 0, len(batch))
 
 
-def test_records_that_cannot_be_written_are_copied() -> None:
+def test_a_read_only_buffer_is_copied() -> None:
     batch = bytes(batch_of())
     validated = validate(memoryview(batch), PLAIN, wall_ms=NOW)
     assign(validated, 5, 1)
@@ -68,24 +68,24 @@ def test_records_that_cannot_be_written_are_copied() -> None:
 
 
 class TestExactlyOneBatch:
-    def test_no_bytes_are_no_batch(self) -> None:
-        assert refused(b"").code == ErrorCode.INVALID_RECORD
+    def test_no_bytes_are_invalid(self) -> None:
+        assert rejected(b"").code == ErrorCode.INVALID_RECORD
 
-    def test_a_few_bytes_are_no_batch(self) -> None:
-        assert refused(bytes(16)).code == ErrorCode.INVALID_RECORD
+    def test_a_few_bytes_are_invalid(self) -> None:
+        assert rejected(bytes(16)).code == ErrorCode.INVALID_RECORD
 
-    def test_two_batches_are_one_too_many(self) -> None:
-        assert refused(batch_of() + batch_of()).code == ErrorCode.INVALID_RECORD
+    def test_two_batches_are_invalid(self) -> None:
+        assert rejected(batch_of() + batch_of()).code == ErrorCode.INVALID_RECORD
 
     @pytest.mark.parametrize("rest", [b"abc", bytes(batch_of()[:-1])])
-    def test_a_cut_off_rest_is_ignored(self, rest: bytes) -> None:
+    def test_an_incomplete_second_batch_is_ignored(self, rest: bytes) -> None:
         assert bytes(accepted(batch_of() + rest).buffer) == batch_of()
 
-    def test_a_rest_that_is_no_batch_is_corrupt(self) -> None:
-        assert refused(batch_of() + bytes(40)).code == ErrorCode.CORRUPT_MESSAGE
+    def test_other_bytes_after_the_batch_are_corrupt(self) -> None:
+        assert rejected(batch_of() + bytes(40)).code == ErrorCode.CORRUPT_MESSAGE
 
-    def test_a_batch_that_is_longer_than_the_field_is_no_batch(self) -> None:
-        assert refused(batch_of()[:-1]).code == ErrorCode.INVALID_RECORD
+    def test_an_incomplete_batch_is_invalid(self) -> None:
+        assert rejected(batch_of()[:-1]).code == ErrorCode.INVALID_RECORD
 
     @pytest.mark.parametrize(
         ("magic", "code"),
@@ -96,62 +96,62 @@ class TestExactlyOneBatch:
             (-1, ErrorCode.CORRUPT_MESSAGE),
         ],
     )
-    def test_other_formats_are_not_taken(self, magic: int, code: ErrorCode) -> None:
-        assert refused(patched(batch_of(), 16, ">b", magic)).code == code
+    def test_other_message_formats_are_rejected(self, magic: int, code: ErrorCode) -> None:
+        assert rejected(patched(batch_of(), 16, ">b", magic)).code == code
 
 
 class TestHeader:
     @pytest.mark.parametrize("length", [-5, 0, 10, 13])
-    def test_a_length_below_any_batch_is_corrupt(self, length: int) -> None:
-        assert refused(patched(batch_of(), 8, ">i", length)).code == ErrorCode.CORRUPT_MESSAGE
+    def test_a_length_below_that_of_any_batch_is_corrupt(self, length: int) -> None:
+        assert rejected(patched(batch_of(), 8, ">i", length)).code == ErrorCode.CORRUPT_MESSAGE
 
-    def test_a_length_below_the_header_is_corrupt(self) -> None:
-        assert refused(patched(batch_of(), 8, ">i", 30)[:42]).code == ErrorCode.CORRUPT_MESSAGE
+    def test_a_length_below_that_of_the_header_is_corrupt(self) -> None:
+        assert rejected(patched(batch_of(), 8, ">i", 30)[:42]).code == ErrorCode.CORRUPT_MESSAGE
 
     @pytest.mark.parametrize("version", [3, 6])
     def test_zstd_needs_version_7(self, version: int) -> None:
         batch = batch_of(codec=Codec.ZSTD)
-        assert refused(batch, api_version=version).code == ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
+        assert rejected(batch, api_version=version).code == ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
         assert accepted(batch, api_version=7)
         assert accepted(batch_of(codec=Codec.LZ4), api_version=version)
 
     @pytest.mark.parametrize("codec", [5, 6, 7])
     def test_an_unknown_codec_is_not_supported(self, codec: int) -> None:
-        assert refused(patched(batch_of(), 21, ">h", codec)).code == ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
+        assert rejected(patched(batch_of(), 21, ">h", codec)).code == ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
 
-    def test_a_client_starts_at_offset_0(self) -> None:
+    def test_the_base_offset_of_a_clients_batch_must_be_0(self) -> None:
         batch = patched(batch_of(), 0, ">q", 5)
-        assert refused(batch).code == ErrorCode.INVALID_RECORD
+        assert rejected(batch).code == ErrorCode.INVALID_RECORD
         assert accepted(batch, origin=Origin.COORDINATOR)
 
     def test_a_batch_over_max_message_bytes_is_too_large(self) -> None:
         batch = batch_of(50)
         assert accepted(batch, replace(PLAIN, max_message_bytes=len(batch)))
-        assert refused(batch, replace(PLAIN, max_message_bytes=len(batch) - 1)).code == ErrorCode.MESSAGE_TOO_LARGE
+        assert rejected(batch, replace(PLAIN, max_message_bytes=len(batch) - 1)).code == ErrorCode.MESSAGE_TOO_LARGE
 
     @pytest.mark.parametrize("at", [17, 21, 30, 45, 60, 61, 75])
     def test_a_wrong_checksum_is_corrupt(self, at: int) -> None:
         batch = batch_of()
         batch[at] ^= 0x10
-        assert refused(batch).code == ErrorCode.CORRUPT_MESSAGE
+        assert rejected(batch).code == ErrorCode.CORRUPT_MESSAGE
 
     @pytest.mark.parametrize(("last_offset_delta", "count"), [(2, 0), (2, -1), (-1, 3), (-1, 0), (7, 3), (2, 4)])
-    def test_count_and_last_offset_belong_together(self, last_offset_delta: int, count: int) -> None:
+    def test_the_record_count_must_match_the_last_offset_delta(self, last_offset_delta: int, count: int) -> None:
         batch = patched(patched(batch_of(), 23, ">i", last_offset_delta), 57, ">i", count)
-        assert refused(batch).code == ErrorCode.INVALID_RECORD
+        assert rejected(batch).code == ErrorCode.INVALID_RECORD
 
-    def test_clients_write_no_control_records(self) -> None:
+    def test_control_records_of_clients_are_invalid(self) -> None:
         marker = end_transaction_marker(
             commit=True, producer_id=5, producer_epoch=1, coordinator_epoch=2, timestamp=NOW
         )
-        assert refused(marker).code == ErrorCode.INVALID_RECORD
-        assert refused(encode_batch([Record(0, NOW, b"k", b"v")], control=True)).code == ErrorCode.INVALID_RECORD
+        assert rejected(marker).code == ErrorCode.INVALID_RECORD
+        assert rejected(encode_batch([Record(0, NOW, b"k", b"v")], control=True)).code == ErrorCode.INVALID_RECORD
         assert bytes(accepted(marker, origin=Origin.COORDINATOR).buffer) == marker
 
     def test_a_producer_id_needs_a_sequence(self) -> None:
         values = [Record(0, NOW, b"k", b"v")]
         without = encode_batch(values, producer_id=5, producer_epoch=0)
-        assert refused(without).code == ErrorCode.INVALID_RECORD
+        assert rejected(without).code == ErrorCode.INVALID_RECORD
         assert accepted(without, origin=Origin.COORDINATOR)
         validated = accepted(encode_batch(values, producer_id=5, producer_epoch=0, base_sequence=0))
         assert (validated.header.producer_id, validated.header.base_sequence) == (5, 0)
@@ -159,36 +159,36 @@ class TestHeader:
     def test_an_append_larger_than_a_segment_is_too_large(self) -> None:
         batch = batch_of(50)
         settings = replace(PLAIN, segment_bytes=len(batch) - 1)
-        assert refused(batch, settings).code == ErrorCode.RECORD_LIST_TOO_LARGE
+        assert rejected(batch, settings).code == ErrorCode.RECORD_LIST_TOO_LARGE
 
-    def test_linked_lz4_blocks_are_not_taken(self) -> None:
+    def test_linked_lz4_blocks_are_invalid(self) -> None:
         batch = with_body(batch_of(codec=Codec.LZ4), bytes(cramjam.lz4.compress(bytes(batch_of()[HEADER_SIZE:]))))
-        assert refused(batch).code == ErrorCode.INVALID_RECORD
+        assert rejected(batch).code == ErrorCode.INVALID_RECORD
 
 
 class TestOrder:
-    """Each batch is wrong in two ways; the earlier one is the answer."""
+    """Each batch is invalid in two ways; the check that comes first decides the error code."""
 
-    def test_the_base_offset_comes_before_the_size(self) -> None:
+    def test_the_base_offset_is_checked_before_the_size(self) -> None:
         batch = patched(batch_of(), 0, ">q", 5)
-        assert refused(batch, replace(PLAIN, max_message_bytes=10)).code == ErrorCode.INVALID_RECORD
+        assert rejected(batch, replace(PLAIN, max_message_bytes=10)).code == ErrorCode.INVALID_RECORD
 
-    def test_the_size_comes_before_the_checksum(self) -> None:
+    def test_the_size_is_checked_before_the_checksum(self) -> None:
         batch = batch_of()
         batch[30] ^= 1
-        assert refused(batch, replace(PLAIN, max_message_bytes=10)).code == ErrorCode.MESSAGE_TOO_LARGE
+        assert rejected(batch, replace(PLAIN, max_message_bytes=10)).code == ErrorCode.MESSAGE_TOO_LARGE
 
-    def test_the_checksum_comes_before_the_counts(self) -> None:
+    def test_the_checksum_is_checked_before_the_counts(self) -> None:
         batch = batch_of()
         struct.pack_into(">i", batch, 57, 9)
-        assert refused(batch).code == ErrorCode.CORRUPT_MESSAGE
+        assert rejected(batch).code == ErrorCode.CORRUPT_MESSAGE
 
-    def test_the_records_come_before_the_segment(self) -> None:
+    def test_the_records_are_checked_before_segment_bytes(self) -> None:
         batch = batch_of(keys=False)
-        assert refused(batch, replace(COMPACTED, segment_bytes=10)).code == ErrorCode.INVALID_RECORD
+        assert rejected(batch, replace(COMPACTED, segment_bytes=10)).code == ErrorCode.INVALID_RECORD
 
 
-def test_heavy_work_is_known_before_it_is_done() -> None:
+def test_whether_a_batch_is_heavy_is_known_before_validation() -> None:
     small, large = memoryview(batch_of(3)), memoryview(batch_of(5000))
     packed = memoryview(batch_of(3, codec=Codec.ZSTD))
     assert not is_heavy(small, PLAIN, NOW)
@@ -210,7 +210,7 @@ def test_heavy_work_is_known_before_it_is_done() -> None:
 
 
 class TestReplication:
-    def test_whole_batches_are_taken_with_their_offsets(self) -> None:
+    def test_whole_batches_keep_their_offsets(self) -> None:
         first = patched(batch_of(), 0, ">q", 40)
         second = patched(batch_of(2), 0, ">q", 50)
         found = check_replicated(memoryview(first + second + first[:30]))
@@ -219,11 +219,11 @@ class TestReplication:
     def test_a_damaged_batch_is_corrupt(self) -> None:
         second = batch_of()
         second[70] ^= 1
-        with pytest.raises(InvalidRecords) as refusal:
+        with pytest.raises(InvalidRecords) as raised:
             check_replicated(memoryview(batch_of() + second))
-        assert refusal.value.code == ErrorCode.CORRUPT_MESSAGE
+        assert raised.value.code == ErrorCode.CORRUPT_MESSAGE
 
-    def test_bytes_that_are_no_batch_are_corrupt(self) -> None:
-        with pytest.raises(InvalidRecords) as refusal:
+    def test_bytes_without_a_batch_are_corrupt(self) -> None:
+        with pytest.raises(InvalidRecords) as raised:
             check_replicated(memoryview(batch_of() + bytes(100)))
-        assert refusal.value.code == ErrorCode.CORRUPT_MESSAGE
+        assert raised.value.code == ErrorCode.CORRUPT_MESSAGE

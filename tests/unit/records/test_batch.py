@@ -47,11 +47,11 @@ def numbered(values: list[Record], base_offset: int = 0) -> list[Record]:
     return [record._replace(offset=base_offset + index) for index, record in enumerate(values)]
 
 
-def test_the_checksum_is_castagnoli() -> None:
+def test_the_checksum_is_crc32c() -> None:
     assert crc32c(b"123456789") == 0xE3069283
 
 
-def test_a_batch_of_one_record_has_the_bytes_of_the_reference() -> None:
+def test_a_batch_of_one_record_is_encoded_as_in_kafka() -> None:
     batch = encode_batch([Record(0, NOW, b"k", b"v")])
     assert batch.hex() == (
         "00000000000000000000003affffffff02e99b8dd80000000000000000018bcfe568000000018bcfe56800"
@@ -59,7 +59,7 @@ def test_a_batch_of_one_record_has_the_bytes_of_the_reference() -> None:
     )
 
 
-def test_a_commit_marker_has_the_bytes_of_the_reference() -> None:
+def test_a_commit_marker_is_encoded_as_in_kafka() -> None:
     marker = end_transaction_marker(
         commit=True,
         producer_id=1000,
@@ -80,7 +80,7 @@ def test_a_commit_marker_has_the_bytes_of_the_reference() -> None:
     assert header.is_transactional
 
 
-def test_the_header_tells_all_it_says_about_the_batch() -> None:
+def test_all_fields_of_the_header_are_read() -> None:
     batch = encode_batch(
         [Record(-1, NOW, b"a"), Record(-1, NOW + 5), Record(-1, NOW + 3)],
         base_offset=10,
@@ -103,17 +103,17 @@ def test_the_header_tells_all_it_says_about_the_batch() -> None:
     assert not header.has_delete_horizon
 
 
-def test_without_a_sequence_there_is_no_last_sequence() -> None:
+def test_a_batch_without_a_sequence_has_no_last_sequence() -> None:
     assert read_header(encode_batch([Record(0, NOW), Record(1, NOW)])).last_sequence == -1
 
 
-def test_log_append_time_stands_for_every_record() -> None:
+def test_log_append_time_is_the_timestamp_of_every_record() -> None:
     batch = encode_batch([Record(-1, 5), Record(-1, 6)], log_append_time=NOW)
     assert read_header(batch).attributes == LOG_APPEND_TIME
     assert [record.timestamp for record in decode_batch(batch)] == [NOW, NOW]
 
 
-def test_a_delete_horizon_in_the_header_leaves_timestamps_relative_to_it() -> None:
+def test_with_a_delete_horizon_timestamps_are_relative_to_it() -> None:
     batch = encode_batch([Record(0, NOW), Record(1, NOW + 1)])
     struct.pack_into(">h", batch, 21, DELETE_HORIZON)
     struct.pack_into(">q", batch, 27, NOW + 100)
@@ -141,7 +141,7 @@ def test_records_survive_the_round_trip_through_every_codec(values: list[Record]
     assert decode_batch(batch) == numbered(values, base)
 
 
-def test_timestamps_may_go_back_and_to_the_ends_of_64_bits() -> None:
+def test_timestamps_may_decrease_and_have_all_64_bits() -> None:
     values = [Record(0, NOW), Record(1, 0), Record(2, (1 << 63) - 1), Record(3, -1)]
     assert [record.timestamp for record in decode_batch(encode_batch(values))] == [NOW, 0, (1 << 63) - 1, -1]
 
@@ -151,14 +151,14 @@ def test_headers_may_repeat_be_empty_and_have_no_value() -> None:
     assert decode_batch(encode_batch([value])) == [value]
 
 
-def test_a_header_name_that_is_not_text_does_not_stop_the_reader() -> None:
+def test_a_header_name_that_is_not_utf_8_is_decoded_with_replacement_characters() -> None:
     batch = encode_batch([Record(0, NOW, None, None, (("ab", b""),))])
     position = batch.index(b"ab")
     batch[position : position + 2] = b"\xff\xfe"
     assert decode_batch(batch)[0].headers == (("\ufffd\ufffd", b""),)
 
 
-def test_whole_batches_are_found_and_a_cut_off_one_at_the_end_is_not() -> None:
+def test_an_incomplete_batch_at_the_end_is_left_out() -> None:
     first = encode_batch([Record(0, NOW, b"a")])
     second = encode_batch([Record(1, NOW, b"b")], base_offset=1)
     for cut in range(1, len(second)):
@@ -168,7 +168,7 @@ def test_whole_batches_are_found_and_a_cut_off_one_at_the_end_is_not() -> None:
     assert [header.base_offset for _, header in batches(memoryview(first + second), len(first))] == [1]
 
 
-def test_the_checksum_sees_every_byte_behind_the_leader_epoch() -> None:
+def test_the_checksum_covers_every_byte_from_the_attributes_on() -> None:
     batch = encode_batch([Record(0, NOW, b"key", b"value")])
     for position in range(len(batch)):
         damaged = bytearray(batch)
@@ -180,7 +180,7 @@ def test_the_checksum_sees_every_byte_behind_the_leader_epoch() -> None:
     assert crc_ok(batch, 0, len(batch))
 
 
-def test_the_checksum_of_bytes_that_are_not_there_is_not_good() -> None:
+def test_the_checksum_of_an_incomplete_batch_is_wrong() -> None:
     batch = encode_batch([Record(0, NOW)])
     assert not crc_ok(batch, 0, len(batch) + 1)
     assert not crc_ok(batch, 1, len(batch))
@@ -192,7 +192,7 @@ def test_the_checksum_of_bytes_that_are_not_there_is_not_good() -> None:
     ("at", "layout", "value"),
     [(16, ">b", 1), (16, ">b", 3), (8, ">i", 48), (8, ">i", -1), (23, ">i", -1), (57, ">i", -1)],
 )
-def test_a_header_that_makes_no_sense_is_corrupt(at: int, layout: str, value: int) -> None:
+def test_a_header_with_an_impossible_value_is_corrupt(at: int, layout: str, value: int) -> None:
     batch = encode_batch([Record(0, NOW)])
     struct.pack_into(layout, batch, at, value)
     with pytest.raises(CorruptBatch):
@@ -200,14 +200,14 @@ def test_a_header_that_makes_no_sense_is_corrupt(at: int, layout: str, value: in
 
 
 @pytest.mark.parametrize("count", [0, 1, 3, 1 << 30])
-def test_a_count_that_does_not_fit_the_records_is_corrupt(count: int) -> None:
+def test_a_wrong_record_count_is_corrupt(count: int) -> None:
     batch = encode_batch([Record(0, NOW, b"a", b"b"), Record(1, NOW, b"c", b"d")])
     struct.pack_into(">i", batch, 57, count)
     with pytest.raises(CorruptBatch):
         decode_batch(batch)
 
 
-def test_the_ceiling_of_the_caller_is_kept() -> None:
+def test_the_callers_decompression_limit_is_used() -> None:
     batch = encode_batch([Record(0, NOW, None, bytes(10_000))], codec=Codec.ZSTD)
     with pytest.raises(DecompressionLimit):
         decode_batch(batch, limit_bytes=9_999)
@@ -219,7 +219,7 @@ def test_a_control_record_without_a_type_is_corrupt(key: bytes | None) -> None:
         control_record_type(key)
 
 
-def test_an_unknown_control_type_is_a_number() -> None:
+def test_an_unknown_control_type_is_returned_as_a_number() -> None:
     batch = encode_batch([Record(0, NOW, struct.pack(">hh", 0, 99))], control=True)
     assert read_header(batch).attributes == CONTROL
     assert control_record_type(decode_batch(batch)[0].key) == 99
@@ -247,9 +247,7 @@ def by_columns(buffer: bytes) -> Outcome:
 
 
 @given(records, st.sampled_from(list(Codec)), st.data())
-def test_mutated_batches_are_read_alike_or_corrupt_to_both_readers(
-    values: list[Record], codec: Codec, data: st.DataObject
-) -> None:
+def test_both_readers_agree_on_mutated_batches(values: list[Record], codec: Codec, data: st.DataObject) -> None:
     batch = encode_batch(values, codec=codec)
     for _ in range(data.draw(st.integers(1, 5))):
         position = data.draw(st.integers(0, len(batch) - 1))
@@ -260,7 +258,7 @@ def test_mutated_batches_are_read_alike_or_corrupt_to_both_readers(
 
 
 @given(st.binary(max_size=300))
-def test_any_bytes_are_read_alike_or_corrupt_to_both_readers(data: bytes) -> None:
+def test_both_readers_agree_on_any_bytes(data: bytes) -> None:
     header = encode_batch([Record(0, NOW)] * 3)[:HEADER_SIZE]
     struct.pack_into(">i", header, 8, HEADER_SIZE - 12 + len(data))
     for buffer in (data, bytes(header + data)):

@@ -54,7 +54,7 @@ def expected(buffer: bytes) -> list[tuple[int, int, bytes | None, bytes | None, 
 @pytest.mark.parametrize(
     "counts", [[1], [300], [3, 0, 5], [2] * 150, [*([7, 3, 0] * 60), 8]], ids=lambda c: str(len(c))
 )
-def test_columns_hold_what_the_records_say(codecs: list[Codec], counts: list[int]) -> None:
+def test_columns_hold_the_fields_of_the_records(codecs: list[Codec], counts: list[int]) -> None:
     out = bytearray()
     base = 1000
     for index, count in enumerate(counts):
@@ -69,7 +69,7 @@ def test_columns_hold_what_the_records_say(codecs: list[Codec], counts: list[int
     assert columns.batch.tolist() == [index for index, count in enumerate(counts) for _ in range(count)]
 
 
-def test_rows_lie_one_behind_the_other_and_reproduce_their_bytes() -> None:
+def test_rows_are_adjacent_and_cover_all_bytes() -> None:
     batch = bytes(encode_batch(some_records(7, 200)))
     columns = decode_columns(batch)
     pieces = [batch[start:end] for start, end in zip(columns.start, columns.end, strict=True)]
@@ -81,7 +81,7 @@ def test_no_batches_give_no_rows() -> None:
     assert len(decode_columns(encode_batch([]))) == 0
 
 
-def test_only_the_batches_asked_for_are_read() -> None:
+def test_only_the_given_batches_are_decoded() -> None:
     first = encode_batch([Record(0, NOW, b"a")])
     second = encode_batch([Record(1, NOW, b"b"), Record(2, NOW, b"c")], base_offset=1)
     buffer = bytes(first + second)
@@ -89,14 +89,14 @@ def test_only_the_batches_asked_for_are_read() -> None:
     assert decode_columns(buffer, found).offset.tolist() == [1, 2]
 
 
-def test_the_limit_is_for_all_batches_together() -> None:
+def test_the_limit_applies_to_all_batches_together() -> None:
     batch = encode_batch([Record(0, NOW, None, bytes(1000))], codec=Codec.GZIP)
     assert len(decode_columns(batch * 3, limit_bytes=3100)) == 3
     with pytest.raises(DecompressionLimit):
         decode_columns(batch * 3, limit_bytes=2500)
 
 
-def test_a_record_with_very_many_headers_is_read_like_any_other() -> None:
+def test_a_record_with_very_many_headers_is_decoded() -> None:
     values = [Record(0, NOW, b"k", b"v", tuple((str(n), b"") for n in range(20_000))), *some_records(3, 100)[1:]]
     batch = bytes(encode_batch(values))
     assert rows(decode_columns(batch)) == expected(batch)
@@ -104,7 +104,7 @@ def test_a_record_with_very_many_headers_is_read_like_any_other() -> None:
 
 @given(st.lists(st.integers(0, 12), min_size=1, max_size=4), st.sampled_from([1, 40]), st.data())
 def test_columns_and_spans_agree_about_damaged_batches(counts: list[int], times: int, data: st.DataObject) -> None:
-    """The array way and the plain way must refuse and accept the same bytes."""
+    """Both parsers must reject and accept the same bytes."""
     pieces = [bytearray(encode_batch(some_records(index, count))) for index, count in enumerate(counts * times)]
     victim = data.draw(st.integers(0, len(pieces) - 1))
     batch = pieces[victim]

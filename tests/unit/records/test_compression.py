@@ -18,7 +18,7 @@ COMPRESSED = [Codec.GZIP, Codec.SNAPPY, Codec.LZ4, Codec.ZSTD]
 
 @pytest.mark.parametrize("codec", list(Codec))
 @pytest.mark.parametrize("data", [b"", b"x", TEXT, bytes(range(256)) * 600, bytes(200_000)], ids=len)
-def test_what_was_compressed_unfolds_to_itself(codec: Codec, data: bytes) -> None:
+def test_compressed_data_decompresses_to_itself(codec: Codec, data: bytes) -> None:
     assert bytes(decompress(codec, compress(codec, data), len(data))) == data
 
 
@@ -27,7 +27,7 @@ def test_what_was_compressed_unfolds_to_itself(codec: Codec, data: bytes) -> Non
     [(Codec.GZIP, [-1, *range(1, 10)]), (Codec.LZ4, range(1, 18)), (Codec.ZSTD, [-131072, -7, 1, 3, 9, 22])],
     ids=str,
 )
-def test_every_level_of_the_configuration_is_taken(codec: Codec, levels: list[int]) -> None:
+def test_every_level_that_a_config_allows_works(codec: Codec, levels: list[int]) -> None:
     data = TEXT[:10_000]
     for level in levels:
         assert bytes(decompress(codec, compress(codec, data, level), len(data))) == data
@@ -46,7 +46,7 @@ def test_snappy_is_written_in_xerial_blocks_of_32_kib() -> None:
     assert bytes(cramjam.snappy.decompress_raw(framed[20 : 20 + first])) == TEXT[: 32 * 1024]
 
 
-def test_snappy_without_framing_is_read_too() -> None:
+def test_snappy_without_framing_is_decompressed() -> None:
     assert bytes(decompress(Codec.SNAPPY, bytes(cramjam.snappy.compress_raw(TEXT)), len(TEXT))) == TEXT
 
 
@@ -71,18 +71,18 @@ def test_an_lz4_block_that_does_not_shrink_is_stored_as_it_is() -> None:
     assert bytes(decompress(Codec.LZ4, frame, 1000)) == noise
 
 
-def test_lz4_frames_of_other_writers_are_read() -> None:
+def test_lz4_frames_of_other_writers_are_decompressed() -> None:
     assert bytes(decompress(Codec.LZ4, bytes(cramjam.lz4.compress(TEXT)), len(TEXT))) == TEXT
 
 
-def test_zstd_without_a_content_size_is_read() -> None:
+def test_zstd_without_a_content_size_is_decompressed() -> None:
     compressor = cramjam.zstd.Compressor(3)
     compressor.compress(TEXT)
     assert bytes(decompress(Codec.ZSTD, bytes(compressor.finish()), len(TEXT))) == TEXT
 
 
 @pytest.mark.parametrize("codec", list(Codec))
-def test_one_byte_over_the_limit_is_refused(codec: Codec) -> None:
+def test_one_byte_over_the_limit_is_rejected(codec: Codec) -> None:
     data = compress(codec, TEXT)
     assert len(decompress(codec, data, len(TEXT))) == len(TEXT)
     with pytest.raises(DecompressionLimit):
@@ -90,26 +90,26 @@ def test_one_byte_over_the_limit_is_refused(codec: Codec) -> None:
 
 
 @pytest.mark.parametrize("codec", COMPRESSED)
-def test_a_frame_cut_anywhere_is_corrupt(codec: Codec) -> None:
+def test_a_truncated_frame_is_corrupt(codec: Codec) -> None:
     whole = bytes(compress(codec, TEXT[:500]))
     for end in range(1, len(whole)):
         try:
-            unfolded = bytes(decompress(codec, whole[:end], 10_000))
+            decompressed = bytes(decompress(codec, whole[:end], 10_000))
         except CorruptBatch:
             continue
-        # Snappy's framing has no end mark: cut between two blocks it is a shorter, valid stream.
+        # Snappy's framing has no end mark: truncated between two blocks it is a shorter, valid stream.
         assert codec == Codec.SNAPPY
-        assert unfolded == b""
+        assert decompressed == b""
 
 
 @given(st.sampled_from([*COMPRESSED, 5, 7, -1]), st.binary(max_size=200), st.integers(0, 5000))
-def test_any_bytes_unfold_or_are_corrupt(codec: int, data: bytes, limit_bytes: int) -> None:
+def test_any_bytes_decompress_or_are_corrupt(codec: int, data: bytes, limit_bytes: int) -> None:
     with contextlib.suppress(CorruptBatch):
         assert len(decompress(codec, data, limit_bytes)) <= limit_bytes
 
 
 @given(st.sampled_from(COMPRESSED), st.data())
-def test_mutated_frames_unfold_or_are_corrupt(codec: Codec, data: st.DataObject) -> None:
+def test_mutated_frames_decompress_or_are_corrupt(codec: Codec, data: st.DataObject) -> None:
     frame = bytearray(compress(codec, TEXT[:2000]))
     for _ in range(data.draw(st.integers(1, 4))):
         frame[data.draw(st.integers(0, len(frame) - 1))] = data.draw(st.integers(0, 255))
@@ -125,22 +125,22 @@ from strandline.records.errors import DecompressionLimit
 def peak_kib():
     return next(int(line.split()[1]) for line in open("/proc/self/status") if line.startswith("VmHWM"))
 
-def refused(limit_bytes):
+def rejected(limit_bytes):
     try:
         decompress(int(sys.argv[1]), bomb, limit_bytes)
     except DecompressionLimit:
         return True
 
 bomb = sys.stdin.buffer.read()
-assert refused(1 << 16)
+assert rejected(1 << 16)
 before = peak_kib()
-assert refused(8 << 20)
+assert rejected(8 << 20)
 print((peak_kib() - before) // 1024)
 """
 
 
 def zstd_bomb() -> bytes:
-    """One MiB that says "the same byte, 128 KiB times" over and over, with the largest window a frame may ask for."""
+    """One MiB that repeats "the same byte, 128 KiB times", with the largest window that a frame may require."""
     block = (1 << 1 | 128 * 1024 << 3).to_bytes(3, "little") + b"a"
     return bytes.fromhex("28b52ffd0088") + block * (1 << 18)
 
@@ -153,7 +153,7 @@ def gzip_bomb() -> bytes:
 
 
 def lz4_bomb() -> bytes:
-    """Blocks of 4 MiB, the largest there are."""
+    """Blocks of 4 MiB, the largest possible."""
     block = bytes(cramjam.lz4.compress_block(bytes(4 << 20), store_size=False))
     header = bytes.fromhex("04224d18") + bytes([0x60, 0x70, 0x73])
     return header + (len(block).to_bytes(4, "little") + block) * 64 + bytes(4)
@@ -164,7 +164,7 @@ BOMBS = {Codec.ZSTD: zstd_bomb, Codec.GZIP: gzip_bomb, Codec.LZ4: lz4_bomb}
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads the peak from /proc")
 @pytest.mark.parametrize("codec", list(BOMBS))
-def test_a_bomb_takes_no_more_memory_than_the_limit(codec: Codec) -> None:
+def test_a_decompression_bomb_takes_no_more_memory_than_the_limit(codec: Codec) -> None:
     bomb = BOMBS[codec]()
     run = subprocess.run(
         [sys.executable, "-c", MEASURE, str(int(codec))],
@@ -174,11 +174,11 @@ def test_a_bomb_takes_no_more_memory_than_the_limit(codec: Codec) -> None:
         env={"PYTHONPATH": ":".join(sys.path)},
     )
     grown_mib = int(run.stdout)
-    # The buffer of eight, and a window of at most as much again: the bombs unfold to 32 GiB, 64 MiB and 256 MiB.
+    # The buffer of eight, and a window of at most as much again: the bombs decompress to 32 GiB, 64 MiB and 256 MiB.
     assert 4 <= grown_mib <= 20
 
 
-def test_a_snappy_bomb_is_refused_by_its_own_word() -> None:
+def test_a_snappy_bomb_is_rejected_by_its_stated_size() -> None:
     claimed = b"\xff\xff\xff\xff\x0f" + bytes(100)
     with pytest.raises(DecompressionLimit):
         decompress(Codec.SNAPPY, claimed, 1 << 20)

@@ -1,4 +1,4 @@
-"""Batches of ours read by other clients' record readers, and theirs by ours."""
+"""Our batches decoded by other clients, and theirs by us."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ VALUES = [
 
 BUILDERS: dict[str, Any] = {"aiokafka": AiokafkaBuilder, "kafka-python": KafkaPythonBuilder}
 READERS: dict[str, Any] = {"aiokafka": AiokafkaRecords, "kafka-python": KafkaPythonRecords}
-# Beyond gzip, kafka-python needs packages that are not ours to install.
+# For codecs other than gzip, kafka-python needs packages that are not installed.
 CASES = [("aiokafka", codec) for codec in Codec] + [("kafka-python", Codec.NONE), ("kafka-python", Codec.GZIP)]
 
 
 @pytest.mark.parametrize(("client", "codec"), CASES)
-def test_their_reader_takes_our_batches(client: str, codec: Codec) -> None:
+def test_other_clients_read_our_batches(client: str, codec: Codec) -> None:
     batch = encode_batch(
         VALUES, codec=codec, producer_id=9, producer_epoch=2, base_sequence=40, transactional=True, leader_epoch=3
     )
@@ -43,7 +43,7 @@ def test_their_reader_takes_our_batches(client: str, codec: Codec) -> None:
 
 
 @pytest.mark.parametrize(("client", "codec"), CASES)
-def test_our_reader_takes_their_batches(client: str, codec: Codec) -> None:
+def test_our_reader_reads_batches_of_other_clients(client: str, codec: Codec) -> None:
     builder = BUILDERS[client](
         magic=2,
         compression_type=int(codec),
@@ -63,7 +63,7 @@ def test_our_reader_takes_their_batches(client: str, codec: Codec) -> None:
     assert decode_batch(batch) == VALUES
 
 
-def test_uncompressed_batches_are_the_same_bytes_everywhere() -> None:
+def test_uncompressed_batches_have_the_same_bytes_in_all_clients() -> None:
     ours = encode_batch(VALUES, producer_id=5, producer_epoch=1, base_sequence=7)
     for build in BUILDERS.values():
         builder = build(
@@ -78,7 +78,7 @@ def test_uncompressed_batches_are_the_same_bytes_everywhere() -> None:
         for record in VALUES:
             builder.append(record.offset, record.timestamp, record.key, record.value, list(record.headers))
         theirs = bytearray(builder.build())
-        # The leader epoch is the broker's; clients write what they like there.
+        # The leader epoch is set by the broker; clients write different values.
         theirs[12:16] = ours[12:16]
         assert theirs == ours
 

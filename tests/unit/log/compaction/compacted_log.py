@@ -1,4 +1,4 @@
-"""A log to be compacted in tests: appended to, rolled, cleaned as a node cleans it, and read as a whole."""
+"""A log to be compacted in tests: appends, rolls, whole cleaner passes, and reads of everything in it."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ class CompactedLog:
         return cleanable(self.log, self.checkpoint, self.now)
 
     def clean(self, *, dedupe_buffer_bytes: int = 1 << 20) -> Cleaning:
-        """A whole pass, as the shell of a node does it."""
+        """A whole pass, as `replication/compaction` does it."""
         found = self.look()
         cleaning = Cleaning(
             self.log, found, wall_ms=self.now, random=random.Random(5), dedupe_buffer_bytes=dedupe_buffer_bytes

@@ -1,4 +1,4 @@
-"""Which part of a log is cleaned and when, into which segments, and how the log reads afterwards."""
+"""Which part of a log is cleaned and when, into which segments, and reads after compaction."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def log() -> CompactedLog:
 
 
 class TestRange:
-    def test_what_was_cleaned_is_clean_until_more_is_appended(self, log: CompactedLog) -> None:
+    def test_the_cleaned_part_is_clean_until_more_is_appended(self, log: CompactedLog) -> None:
         log.put(("a", "1"))
         log.put(("a", "2"))
         log.roll()
@@ -38,7 +38,7 @@ class TestRange:
         assert found.is_due(0.4)
         assert not found.is_due(found.dirty_ratio)
 
-    def test_records_younger_than_the_lag_are_not_cleaned(self) -> None:
+    def test_records_younger_than_min_compaction_lag_are_not_cleaned(self) -> None:
         log = CompactedLog(replace(SETTINGS, min_compaction_lag_ms=1000))
         log.put(("a", "1"))
         log.put(("a", "2"))
@@ -58,7 +58,7 @@ class TestRange:
         log.clean()
         assert log.contents() == [(2, "a", "3")]
 
-    def test_records_older_than_the_longest_lag_make_it_due(self) -> None:
+    def test_records_older_than_max_compaction_lag_make_cleaning_due(self) -> None:
         log = CompactedLog(replace(SETTINGS, max_compaction_lag_ms=1000))
         log.put(("a", "1"))
         log.roll()
@@ -72,12 +72,12 @@ class TestRange:
         log.now += 5000
         assert not log.look().is_due(1.0)
 
-    def test_nothing_to_clean_is_never_due(self) -> None:
+    def test_a_log_without_dirty_records_is_never_due(self) -> None:
         found = Cleanable(0, 0, 500, 0, overdue=True, checkpoint_was_wrong=False)
         assert not found.is_due(0.0)
         assert replace(found, dirty_bytes=1).is_due(1.0)
 
-    def test_offsets_without_a_batch_at_the_end_of_a_segment_are_clean_too(self) -> None:
+    def test_offsets_without_a_batch_at_the_end_of_a_segment_are_clean(self) -> None:
         log = CompactedLog(replace(SETTINGS, segment_bytes=150))
         log.put(("z", "1"))
         log.put(("a", "1"))
@@ -98,7 +98,7 @@ class TestRange:
         assert cleaning.end_offset == 2
 
     @pytest.mark.parametrize("checkpoint", [-5, 99])
-    def test_a_checkpoint_outside_of_the_log_is_forgotten(self, log: CompactedLog, checkpoint: int) -> None:
+    def test_a_checkpoint_outside_of_the_log_is_ignored(self, log: CompactedLog, checkpoint: int) -> None:
         log.put(("a", "1"))
         log.put(("a", "2"))
         log.roll()
@@ -116,7 +116,7 @@ class TestRange:
         log.roll()
         assert log.look().first_uncleanable_offset == 1
 
-    def test_a_full_map_ends_the_pass_early_and_the_next_goes_on(self, log: CompactedLog) -> None:
+    def test_a_full_offset_map_ends_the_pass_early_and_the_next_continues(self, log: CompactedLog) -> None:
         for n in range(3000):
             log.put((f"key{n % 1500}", str(n)))
             if n % 400 == 399:
@@ -130,7 +130,7 @@ class TestRange:
         assert passes > 1
         assert log.contents() == [(n, f"key{n % 1500}", str(n)) for n in range(1500, 3000)]
 
-    def test_small_segments_are_joined_and_none_grows_too_large(self) -> None:
+    def test_small_segments_are_merged_up_to_segment_bytes(self) -> None:
         log = CompactedLog(replace(SETTINGS, segment_bytes=2000))
         for n in range(60):
             log.put((f"key{n}", "v" * 10), (f"same{n % 3}", "v" * 190))
@@ -145,7 +145,7 @@ class TestRange:
         assert log.log.size_bytes == sum(sizes)
         assert {key for _, key, _ in log.contents()} == {f"key{n}" for n in range(60)} | {"same0", "same1", "same2"}
 
-    def test_a_segment_that_loses_nothing_stays_the_same_file(self, log: CompactedLog) -> None:
+    def test_a_segment_that_loses_no_record_is_not_replaced(self, log: CompactedLog) -> None:
         log.put(("a", "1"), ("b", "1"))
         log.roll()
         segment = log.log.segments[0]
@@ -156,7 +156,7 @@ class TestRange:
 
 
 class TestReading:
-    def test_reads_of_every_offset_go_to_the_next_batch_that_is_left(self) -> None:
+    def test_a_read_of_a_removed_offset_starts_with_the_next_batch(self) -> None:
         log = CompactedLog(replace(SETTINGS, index_interval_bytes=100))
         for n in range(300):
             log.put((f"key{n % 17}", f"{n}" * 10))

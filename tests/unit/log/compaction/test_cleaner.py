@@ -1,4 +1,4 @@
-"""What compaction keeps and what it drops: records, tombstones, markers, what producers sent last."""
+"""What compaction keeps and what it removes: records, tombstones, markers, last batches of producers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def log() -> CompactedLog:
 
 class TestRecords:
     @pytest.mark.parametrize("codec", list(Codec))
-    def test_of_each_key_the_newest_record_stays_at_its_offset(self, log: CompactedLog, codec: Codec) -> None:
+    def test_the_newest_record_of_each_key_is_kept_at_its_offset(self, log: CompactedLog, codec: Codec) -> None:
         log.put(("a", "1"), ("b", "1"), ("a", "2"), codec=codec)
         log.put(("c", "1"), ("b", "2"), codec=codec)
         log.roll()
@@ -40,7 +40,7 @@ class TestRecords:
         assert [record for record in log.records() if record.offset < 3] == [kept[2]]
         assert after.max_timestamp == kept[2].timestamp
 
-    def test_the_largest_timestamp_is_that_of_the_records_left(self, log: CompactedLog) -> None:
+    def test_the_largest_timestamp_is_that_of_the_kept_records(self, log: CompactedLog) -> None:
         records = [Record(-1, NOW + 900, b"a", b"1"), Record(-1, NOW + 5, b"b", b"1"), Record(-1, NOW, b"a", b"2")]
         log.append(encode_batch(records))
         log.roll()
@@ -49,7 +49,7 @@ class TestRecords:
         assert log.headers()[0].max_timestamp == NOW + 5
         assert log.log.segments[0].largest_timestamp == NOW + 5
 
-    def test_a_batch_that_loses_nothing_is_copied_as_it_is(self, log: CompactedLog) -> None:
+    def test_a_batch_that_loses_no_record_is_copied_unchanged(self, log: CompactedLog) -> None:
         log.put(("a", "1"), ("b", "1"), codec=Codec.ZSTD)
         log.put(("c", "1"), ("c", "2"), codec=Codec.ZSTD)
         log.roll()
@@ -57,7 +57,7 @@ class TestRecords:
         log.clean()
         assert log.disk.read(log.log.segments[0].path(".log")).startswith(first)
 
-    def test_records_without_a_key_go(self) -> None:
+    def test_records_without_a_key_are_removed(self) -> None:
         log = CompactedLog(replace(SETTINGS, cleanup_compact=False))
         log.put((None, "x"), ("a", "1"), (None, "y"))
         log.log.update_settings(SETTINGS)
@@ -79,21 +79,21 @@ class TestRecords:
         log.clean()
         assert [key for _, key, _ in log.contents()] == keys
 
-    def test_headers_of_records_survive(self, log: CompactedLog) -> None:
+    def test_record_headers_are_kept(self, log: CompactedLog) -> None:
         record = Record(-1, NOW, b"a", b"1", (("h", b"x"), ("n", None)))
         log.append(encode_batch([record, record._replace(key=b"b"), record]))
         log.roll()
         log.clean()
         assert [kept.headers for kept in log.records()] == [record.headers, record.headers]
 
-    def test_the_active_segment_is_not_touched_but_not_known_either(self, log: CompactedLog) -> None:
+    def test_the_active_segment_is_neither_cleaned_nor_read(self, log: CompactedLog) -> None:
         log.put(("a", "1"))
         log.roll()
         log.put(("a", "2"), ("a", "3"))
         log.clean()
         assert log.contents() == [(0, "a", "1"), (1, "a", "2"), (2, "a", "3")]
 
-    def test_log_append_time_stays(self) -> None:
+    def test_log_append_time_is_kept(self) -> None:
         log = CompactedLog(replace(SETTINGS, message_timestamp_type="LogAppendTime"))
         log.put(("a", "1"), ("b", None), ("a", "2"))
         log.now += 1000
@@ -104,7 +104,7 @@ class TestRecords:
 
 
 class TestTombstones:
-    def test_a_tombstone_deletes_and_goes_after_delete_retention(self, log: CompactedLog) -> None:
+    def test_a_tombstone_is_removed_after_delete_retention_ms(self, log: CompactedLog) -> None:
         log.put(("a", "1"), ("b", "1"))
         log.put(("a", None))
         log.put(("z", "1"))
@@ -126,7 +126,9 @@ class TestTombstones:
         log.clean()
         assert log.contents() == [(1, "b", "1"), (3, "z", "1"), (5, "y", "1")]
 
-    def test_timestamps_stay_when_the_horizon_takes_the_place_of_their_base(self, log: CompactedLog) -> None:
+    def test_timestamps_are_unchanged_when_the_delete_horizon_replaces_the_base_timestamp(
+        self, log: CompactedLog
+    ) -> None:
         log.put(("a", "1"), ("b", None), ("c", "1"), ("a", "2"))
         before = {record.offset: record.timestamp for record in log.records()}
         log.roll()
@@ -136,7 +138,7 @@ class TestTombstones:
         assert log.headers()[0].max_timestamp == before[3]
 
     @pytest.mark.parametrize("codec", list(Codec))
-    def test_other_records_of_a_tombstones_batch_outlive_it(self, log: CompactedLog, codec: Codec) -> None:
+    def test_other_records_of_a_tombstones_batch_are_kept(self, log: CompactedLog, codec: Codec) -> None:
         log.put(("a", None), ("b", "1"), codec=codec)
         log.put(("z", "1"))
         log.roll()
@@ -148,7 +150,7 @@ class TestTombstones:
         assert log.contents() == [(1, "b", "1"), (2, "z", "1"), (3, "y", "1")]
         assert {record.offset: record.timestamp for record in log.records()}[1] == NOW + 1
 
-    def test_a_value_after_the_tombstone_wins_at_once(self, log: CompactedLog) -> None:
+    def test_a_tombstone_before_a_newer_value_is_removed_at_once(self, log: CompactedLog) -> None:
         log.put(("a", "1"))
         log.put(("a", None))
         log.put(("a", "2"))
@@ -158,7 +160,7 @@ class TestTombstones:
 
 
 class TestProducers:
-    def test_the_last_batch_of_a_producer_is_kept_as_an_empty_one(self, log: CompactedLog) -> None:
+    def test_the_last_batch_of_a_producer_is_kept_as_an_empty_batch(self, log: CompactedLog) -> None:
         log.put(("a", "1"), ("b", "1"), producer_id=7, producer_epoch=2, base_sequence=0)
         log.put(("a", "2"), ("b", "2"), producer_id=7, producer_epoch=2, base_sequence=2)
         log.put(("a", "3"), ("b", "3"))
@@ -173,7 +175,7 @@ class TestProducers:
         assert state is not None
         assert (state.producer_epoch, state.last_sequence) == (2, 3)
 
-    def test_it_goes_when_the_producer_has_sent_more(self, log: CompactedLog) -> None:
+    def test_the_empty_batch_is_removed_when_the_producer_has_sent_more(self, log: CompactedLog) -> None:
         log.put(("a", "1"), producer_id=7, producer_epoch=2, base_sequence=0)
         log.put(("a", "2"))
         log.roll()
@@ -184,7 +186,7 @@ class TestProducers:
         log.clean()
         assert [(header.base_offset, header.record_count) for header in log.headers()] == [(1, 1), (2, 1)]
 
-    def test_it_goes_when_the_producer_is_forgotten(self, log: CompactedLog) -> None:
+    def test_the_empty_batch_is_removed_when_the_producer_has_expired(self, log: CompactedLog) -> None:
         log.put(("a", "1"), producer_id=7, producer_epoch=2, base_sequence=0)
         log.put(("a", "2"))
         log.roll()
@@ -193,7 +195,7 @@ class TestProducers:
         assert [header.base_offset for header in log.headers()] == [1]
 
     def test_the_marker_that_fenced_a_producer_is_kept_as_an_empty_batch(self, log: CompactedLog) -> None:
-        """A marker with a newer epoch is all the log has of that epoch."""
+        """A marker with a newer epoch is the only batch of that epoch."""
         log.put(("a", "1"), producer_id=7, producer_epoch=0, base_sequence=0, transactional=True)
         log.end_transaction(7, commit=True, epoch=1)
         log.put(("a", "2"))
@@ -211,7 +213,7 @@ class TestProducers:
         log.clean()
         assert log.headers()[0].base_offset == 2
 
-    def test_the_last_batch_before_the_limit_is_kept_as_an_empty_one(self, log: CompactedLog) -> None:
+    def test_the_last_batch_of_the_cleanable_part_is_kept_as_an_empty_batch(self, log: CompactedLog) -> None:
         log.put(("z", "1"))
         log.put(("a", "1"), ("a", None))
         log.roll()
@@ -244,7 +246,7 @@ class TestTransactions:
     def begin(self, log: CompactedLog, producer_id: int, *pairs: tuple[str, str], sequence: int = 0) -> int:
         return log.put(*pairs, producer_id=producer_id, producer_epoch=0, base_sequence=sequence, transactional=True)
 
-    def test_aborted_records_go_and_do_not_hide_older_ones(self, log: CompactedLog) -> None:
+    def test_aborted_records_are_removed_and_do_not_replace_older_ones(self, log: CompactedLog) -> None:
         log.put(("a", "1"))
         self.begin(log, 7, ("a", "aborted"), ("b", "aborted"))
         log.end_transaction(7, commit=False)
@@ -254,7 +256,7 @@ class TestTransactions:
         assert log.contents() == [(0, "a", "1"), (4, "z", "1")]
         assert log.markers() == [(3, ControlType.ABORT)]
 
-    def test_committed_records_count_like_others(self, log: CompactedLog) -> None:
+    def test_committed_records_replace_older_ones(self, log: CompactedLog) -> None:
         log.put(("a", "1"))
         self.begin(log, 7, ("a", "2"))
         log.end_transaction(7, commit=True)
@@ -264,7 +266,7 @@ class TestTransactions:
         assert log.markers() == [(2, ControlType.COMMIT)]
 
     @pytest.mark.parametrize("commit", [True, False])
-    def test_a_marker_goes_a_delete_retention_after_the_last_record_of_its_transaction(
+    def test_a_marker_is_removed_delete_retention_ms_after_the_last_record_of_its_transaction(
         self, log: CompactedLog, commit: bool
     ) -> None:
         self.begin(log, 7, ("a", "1"))
@@ -293,7 +295,7 @@ class TestTransactions:
         log.now += 1
         assert pass_() == [3]
 
-    def test_the_transaction_index_names_what_was_aborted_while_its_marker_is_kept(self, log: CompactedLog) -> None:
+    def test_the_transaction_index_has_an_entry_while_the_abort_marker_is_kept(self, log: CompactedLog) -> None:
         first = self.begin(log, 7, ("a", "aborted"))
         marker = log.end_transaction(7, commit=False)
         self.begin(log, 7, ("b", "1"), sequence=1)
@@ -309,7 +311,7 @@ class TestTransactions:
         log.clean()
         assert log.log.segments[0].aborted == ()
 
-    def test_an_aborted_transaction_that_spans_segments_is_dropped_everywhere(self, log: CompactedLog) -> None:
+    def test_an_aborted_transaction_is_removed_from_all_its_segments(self, log: CompactedLog) -> None:
         log.put(("a", "1"))
         self.begin(log, 7, ("a", "aborted"))
         log.roll()
@@ -321,7 +323,9 @@ class TestTransactions:
         log.clean()
         assert log.contents() == [(0, "a", "1"), (4, "z", "1")]
 
-    def test_an_aborted_transaction_whose_marker_lies_behind_the_limit_is_known(self, log: CompactedLog) -> None:
+    def test_an_aborted_transaction_whose_marker_is_behind_the_cleanable_part_is_removed(
+        self, log: CompactedLog
+    ) -> None:
         log.put(("a", "1"))
         self.begin(log, 7, ("a", "aborted"))
         log.roll()
@@ -342,7 +346,7 @@ class TestTransactions:
         log.clean()
         assert [offset for offset, _, _ in log.contents()] == [0, 1, 2, 3]
 
-    def test_two_producers_at_once_are_told_apart(self, log: CompactedLog) -> None:
+    def test_interleaved_transactions_of_two_producers_are_distinguished(self, log: CompactedLog) -> None:
         self.begin(log, 7, ("a", "seven"))
         self.begin(log, 8, ("a", "eight"))
         self.begin(log, 7, ("b", "seven"), sequence=1)

@@ -1,4 +1,4 @@
-"""Compaction that is interrupted: damage, full disks, abandoned passes, power losses."""
+"""Interrupted compaction: damage, full disks, abandoned passes, power losses."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def log() -> CompactedLog:
 
 
 class TestDamage:
-    def test_a_damaged_batch_is_not_written_again(self, log: CompactedLog) -> None:
+    def test_a_damaged_batch_is_not_rewritten(self, log: CompactedLog) -> None:
         log.put(("a", "1"), ("a", "2"))
         log.put(("b", "1"))
         log.roll()
@@ -36,7 +36,7 @@ class TestDamage:
         assert log.disk.read(path) == data
         assert not [name for name in log.disk.list(log.path) if name.endswith((".cleaned", ".swap"))]
 
-    def test_damage_in_what_was_clean_leaves_nothing_half_written(self, log: CompactedLog) -> None:
+    def test_damage_in_the_clean_part_leaves_no_files_of_an_unfinished_group(self, log: CompactedLog) -> None:
         log.put(("a", "1"))
         log.roll()
         log.clean()
@@ -50,7 +50,7 @@ class TestDamage:
         assert not [name for name in log.disk.list(log.path) if name.endswith((".cleaned", ".swap"))]
         assert log.checkpoint == 1
 
-    def test_a_cut_file_is_not_cleaned(self, log: CompactedLog) -> None:
+    def test_an_incomplete_file_is_not_cleaned(self, log: CompactedLog) -> None:
         log.put(("a", "1"), ("a", "2"))
         log.roll()
         segment = log.log.segments[0]
@@ -59,7 +59,7 @@ class TestDamage:
             log.clean()
 
     @pytest.mark.parametrize("kind", ["read", "create", "write", "sync", "rename"])
-    def test_a_failing_disk_ends_the_pass_and_leaves_the_log_as_it_was(self, kind: str) -> None:
+    def test_a_failing_disk_ends_the_pass_and_leaves_the_log_unchanged(self, kind: str) -> None:
         disk = SimDisk(Volume())
         log = CompactedLog(disk=disk)
         log.put(("a", "1"), ("a", "2"))
@@ -75,7 +75,7 @@ class TestDamage:
         assert log.clean().done
         assert log.contents() == [(1, "a", "2")]
 
-    def test_a_pass_can_be_abandoned_between_slices(self, log: CompactedLog) -> None:
+    def test_a_pass_can_be_abandoned_between_steps(self, log: CompactedLog) -> None:
         for n in range(2000):
             log.put((f"key{n % 7}", "v" * 400))
         log.roll()
@@ -89,7 +89,7 @@ class TestDamage:
         assert not [name for name in log.disk.list(log.path) if name.endswith((".cleaned", ".swap"))]
         assert log.contents() == before
 
-    def test_a_pass_ends_when_segments_leave_the_log(self, log: CompactedLog) -> None:
+    def test_a_pass_ends_when_segments_are_removed_from_the_log(self, log: CompactedLog) -> None:
         log.put(("a", "1"), ("a", "2"))
         log.roll()
         log.put(("b", "1"))
@@ -102,7 +102,7 @@ class TestDamage:
         assert cleaning.end_offset == 0
         assert log.log.log_end_offset == 50
 
-    def test_a_replacement_of_segments_that_are_gone_is_given_up(self, log: CompactedLog) -> None:
+    def test_a_replacement_of_removed_segments_is_discarded(self, log: CompactedLog) -> None:
         log.put(("a", "1"), ("a", "2"))
         log.roll()
         cleaning = Cleaning(log.log, log.look(), wall_ms=log.now, random=random.Random(1))
@@ -133,7 +133,7 @@ def fill_for_crash(log: CompactedLog) -> dict[str, str]:
 
 
 def committed(log: CompactedLog) -> dict[str, str | None]:
-    """What a reader of committed records sees, last values only."""
+    """The last value of each key, as a read_committed consumer sees it."""
     aborted = [entry for segment in log.log.segments for entry in (segment.aborted or ())]
     seen: dict[str, str | None] = {}
     for header, records in log.batches():
@@ -156,7 +156,7 @@ def load_aborted(log: CompactedLog) -> None:
         reader.load()
 
 
-def test_a_power_loss_at_any_operation_loses_nothing_and_brings_nothing_back() -> None:
+def test_a_power_loss_at_any_operation_loses_no_record_and_restores_no_removed_one() -> None:
     settings = replace(SETTINGS, segment_bytes=4000, index_interval_bytes=200)
     journal = Journal()
     log = CompactedLog(settings, SimDisk(Volume(), journal=journal))

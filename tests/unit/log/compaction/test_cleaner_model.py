@@ -1,4 +1,4 @@
-"""Compaction against a model: everything that was ever appended."""
+"""Compaction compared with a model: a list of everything appended."""
 
 from __future__ import annotations
 

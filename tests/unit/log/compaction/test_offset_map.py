@@ -26,25 +26,25 @@ KEYS = st.lists(st.binary(max_size=20) | st.binary(min_size=50, max_size=80), ma
 
 
 @given(KEYS)
-def test_equal_keys_have_equal_hashes_and_different_ones_do_not(keys: list[bytes]) -> None:
+def test_only_equal_keys_have_equal_hashes(keys: list[bytes]) -> None:
     hashes = pairs(keys)
     assert len(set(hashes)) == len(set(keys))
     assert dict(zip(keys, hashes, strict=True)) == dict(zip(keys, pairs(keys, before=b"elsewhere"), strict=True))
 
 
-def test_bytes_behind_a_key_are_not_part_of_it() -> None:
+def test_bytes_after_a_key_do_not_change_its_hash() -> None:
     data = b"abcXXXXXXXXabcYYYYYYYY"
     first, second = KeyHash(random.Random(1)).of(data, np.array([0, 11]), np.array([3, 3]))
     assert first[0] == first[1]
     assert second[0] == second[1]
 
 
-def test_zeros_at_the_end_make_another_key() -> None:
+def test_trailing_zeros_change_the_hash() -> None:
     keys = [b"a" + bytes(n) for n in range(70)]
     assert len(set(pairs(keys))) == 70
 
 
-def test_the_hash_is_another_one_for_another_seed() -> None:
+def test_the_hash_depends_on_the_seed() -> None:
     assert set(pairs([b"a", b"b" * 100], seed=1)).isdisjoint(pairs([b"a", b"b" * 100], seed=2))
 
 
@@ -86,11 +86,11 @@ def test_the_map_holds_the_last_offset_of_each_key(steps: list[tuple[bytes, bool
     assert looked_up(map_, list(model)) == list(model.values())
 
 
-def test_an_empty_map_knows_nothing() -> None:
+def test_an_empty_map_finds_no_key() -> None:
     assert looked_up(OffsetMap(1 << 20), [b"a", b"b"]) == [-1, -1]
 
 
-def test_many_keys_at_once_are_found_again() -> None:
+def test_many_keys_are_found() -> None:
     keys = [b"key-%d" % n for n in range(100_000)]
     map_ = OffsetMap(1 << 30)
     for start in range(0, 100_000, 10_000):
@@ -101,7 +101,7 @@ def test_many_keys_at_once_are_found_again() -> None:
     assert looked_up(map_, keys[5000:5003]) == [5000, 5001, 5002]
 
 
-def test_keys_whose_first_halves_are_equal_are_told_apart() -> None:
+def test_keys_with_equal_first_halves_are_distinguished() -> None:
     map_ = OffsetMap(1 << 20)
     first = np.array([7, 7, 7, 9], np.uint64)
     second = np.array([3, 1, 2, 1], np.uint64)
@@ -110,7 +110,7 @@ def test_keys_whose_first_halves_are_equal_are_told_apart() -> None:
     assert map_.offsets_of(np.array([7, 8], np.uint64), np.array([4, 1], np.uint64)).tolist() == [-1, -1]
 
 
-def test_the_budget_is_kept_in_bytes_and_repeated_keys_take_no_room() -> None:
+def test_the_budget_limits_the_number_of_distinct_keys() -> None:
     map_ = OffsetMap(2000 * BYTES_PER_KEY)
     assert map_.capacity == 2000
     keys = [b"%d" % n for n in range(1500)]
@@ -122,5 +122,5 @@ def test_the_budget_is_kept_in_bytes_and_repeated_keys_take_no_room() -> None:
 
 
 @pytest.mark.parametrize("budget_bytes", [0, 1, 1000])
-def test_a_map_always_takes_a_thousand_keys(budget_bytes: int) -> None:
+def test_a_map_holds_at_least_a_thousand_keys(budget_bytes: int) -> None:
     assert OffsetMap(budget_bytes).has_room_for(1000)
