@@ -9,11 +9,13 @@ SOURCE = Path(__file__).resolve().parents[2] / "src" / "strandline"
 
 MODULES = """
     cli/dump cli/encodings cli/formatting cli/moves cli/printing controller/caretaker controller/clockwork
-    controller/deaths controller/dials controller/doubts controller/hosts handlers/controllers handlers/failures
-    handlers/leadership handlers/loggers handlers/operations handlers/portions handlers/sessions handlers/turns
-    launch/voting log/damage log/entry_file log/housekeeping log/leftovers log/opened_records log/resuming
-    log/warming metadata/broker_settings metadata/effective_settings metadata/group_settings
-    metadata/topic_settings metadata/watching node/foundation node/recollection node/releases protocol/source
+    controller/deaths controller/dials controller/directories controller/doubts controller/drafts
+    controller/elections controller/hosts controller/leaders controller/port controller/rules controller/tokens
+    handlers/controllers handlers/failures handlers/leadership handlers/loggers handlers/operations
+    handlers/portions handlers/sessions handlers/turns launch/voting log/damage log/entry_file log/housekeeping
+    log/leftovers log/opened_records log/resuming log/warming metadata/broker_settings
+    metadata/effective_settings metadata/group_settings metadata/settings metadata/topic_settings
+    metadata/watching model/settings node/foundation node/recollection node/releases protocol/source
     raft/machine/correspondence raft/machine/hearing raft/machine/leading raft/machine/mail
     raft/machine/patience raft/machine/seat raft/machine/snapshot_transfer raft/shell/exchanges
     raft/shell/snapshotting records/corrupt replication/conversation replication/engine replication/logs
@@ -27,17 +29,17 @@ MODULES = """
 """
 
 CLASSES = """
-    AskForOffsets Askers BeginAgain Caretaker CheckingScan ClusterPart ColdTransactions CommitsAreKept
+    Alarm AskForOffsets Askers BeginAgain Caretaker CheckingScan ClusterPart ColdTransactions CommitsAreKept
     CommittedNote CommittedRecordsAreHeld ConfigRefused ConfigsPart ControllerMember Conversation CopiesAgree
-    Correspondence DeathWatch Deaths Dial Dials DiskEmptied Doubts EntryFile EpochsNeverFall Equipment
-    FormatMisread Foundation IdentityUnreadable LeadersAreFollowed LeadersCountWhoIsInSync LeadersHandOverFirst
-    LeadersHaveTheRecords Letter LiveSettings LivingLeadersAreProtected LoneReplica LostLeadersAnswer Manners
-    MetadataAgrees Misused NoDials NoOldProposalCounts NobodyEntersWhoLeaves NobodyIsOld NodeDied NodesDied
-    OffsetsMisread OtherCluster PartitionStep PartitionsAreSound ProducerIdsAreGivenOnce ReassignmentsEndInSync
-    Recollection RecordsMeanWhatTheySay RecordsRefused RefusalLog Scribe Seat SecurityPart SettingRefused Sight
-    SilenceIsNoDeath Snapshotting StorageRefused Surroundings TheDeadAreFenced TheForgetfulAreNotEligible
-    TheLivingKeepTheirPlace TopicRules TopicsPart TopologyRefused Turns UnwelcomeFrame Upkeep Verdict
-    VotersAreThoseOfTheLog VotesAreKept Waterlines WholePart Wiretap
+    Correspondence DeathWatch Deaths Dial Dials DiskEmptied Doubts Draft Duties Duty EntryFile EpochsNeverFall
+    Equipment FormatMisread Foundation Hosts IdentityUnreadable Isrs LeadersAreFollowed LeadersCountWhoIsInSync
+    LeadersHandOverFirst LeadersHaveTheRecords Letter LiveSettings LivingLeadersAreProtected LoneReplica
+    LostLeadersAnswer Manners MetadataAgrees Misused NoDials NoOldProposalCounts NobodyEntersWhoLeaves
+    NobodyIsOld NodeDied NodesDied OffsetsMisread OtherCluster PartitionStep PartitionsAreSound
+    ProducerIdsAreGivenOnce ReassignmentsEndInSync Recollection RecordsMeanWhatTheySay RecordsRefused RefusalLog
+    Scribe Seat SecurityPart SettingRefused Sight SilenceIsNoDeath Snapshotting StorageRefused Surroundings
+    TheDeadAreFenced TheForgetfulAreNotEligible TheLivingKeepTheirPlace TopicRules TopicsPart TopologyRefused
+    Turns UnwelcomeFrame Upkeep Verdict VotersAreThoseOfTheLog VotesAreKept Waterlines WholePart Wiretap
 """
 
 

@@ -81,7 +81,7 @@ def elr_enabled(view: View) -> bool:
 
 
 def cluster_layers(view: View, static: Mapping[str, str], node_id: int | None = None) -> BrokerLayers:
-    """Broker configs as the controller sees them: its own file stands in for the files of the brokers.
+    """Broker configs as the controller sees them: its own properties file is used in place of theirs.
 
     With `node_id`, the dynamic configs of the controller's own node precede the cluster-wide defaults, as in Kafka.
     """

@@ -91,9 +91,9 @@ def remove_from_isrs(
     """The broker is fenced, shuts down, is unregistered or registers again: it leaves every ISR and leads nothing.
 
     After an unclean shutdown it may have lost records that it had in sync, so it leaves the ELR too; so does a broker
-    that is unregistered, because what a later registration under its id remembers is not checked. With `directories`
-    only the broker's replicas in these, which have failed, are concerned. Partitions that the broker led come first,
-    because clients wait for their new leaders.
+    that is unregistered, because the previous epoch of a later registration under its id is not checked. With
+    `directories` only the broker's replicas in these, which have failed, are concerned. Partitions that the broker led
+    come first, because clients wait for their new leaders.
     """
 
     def is_concerned(partition: PartitionInfo) -> bool:

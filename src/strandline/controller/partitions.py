@@ -30,7 +30,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from enum import Enum, auto
-from typing import Final, NamedTuple, Protocol
+from typing import Final, Protocol
 
 import msgspec
 
@@ -99,7 +99,7 @@ class Target(msgspec.Struct, frozen=True):
 NO_CHANGE: Final = Target()
 
 
-class _Assignment(NamedTuple):
+class _Assignment(msgspec.Struct, frozen=True):
     replicas: tuple[int, ...]
     isr: tuple[int, ...]
     adding: tuple[int, ...]

@@ -9,12 +9,11 @@ session starts when that node was last heard from, unless failure detection is d
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import NamedTuple
 
 import msgspec
 
 
-class FormerLeader(NamedTuple):
+class FormerLeader(msgspec.Struct, frozen=True):
     """The node that led the metadata log before this one. If it is a broker too, that broker is the same process."""
 
     id: int

@@ -294,7 +294,7 @@ class Topics:
         states = [DeleteTopicState(name=name) for name in request.topic_names] if version < 6 else request.topics
         times = Counter((state.name, state.topic_id) for state in states)
         found: dict[Uuid, DeletableTopicResult] = {}
-        refused: list[DeletableTopicResult] = []
+        rejected: list[DeletableTopicResult] = []
         for number, state in enumerate({(state.name, state.topic_id): state for state in states}.values()):
             if number % STEPS_PER_YIELD == STEPS_PER_YIELD - 1:
                 yield
@@ -302,7 +302,7 @@ class Topics:
                 _check_named_once(state, times[state.name, state.topic_id])
                 topic = self._find(state)
             except KafkaError as error:
-                refused.append(_delete_error(state.name, state.topic_id, error.code, error.why))
+                rejected.append(_delete_error(state.name, state.topic_id, error.code, error.why))
                 continue
             if topic.id in found:
                 why = "the topic is given twice, by name and by id"
@@ -312,7 +312,7 @@ class Topics:
         records: list[Message] = [
             RemoveTopicRecord(topic_id=topic_id) for topic_id, result in found.items() if result.error_code == 0
         ]
-        return Decision(DeleteTopicsResponse(responses=[*found.values(), *refused]), records)
+        return Decision(DeleteTopicsResponse(responses=[*found.values(), *rejected]), records)
 
     def _find(self, state: DeleteTopicState) -> TopicInfo:
         if state.name is not None:

@@ -12,7 +12,7 @@ A changed *leader epoch* is a new leadership and restarts fetching (KIP-101); a 
 from __future__ import annotations
 
 from collections.abc import Generator, Iterable, Iterator
-from typing import Final, NamedTuple
+from typing import Final
 
 import msgspec
 from msgspec.structs import replace
@@ -34,7 +34,7 @@ _KEYS_PER_YIELD: Final = 500
 _CHANGES_PER_PORTION: Final = 200
 
 
-class PartitionDelta(NamedTuple):
+class PartitionDelta(msgspec.Struct, frozen=True):
     """One partition before and after the commit. `new` is None when it was deleted, `old` when it was created."""
 
     topic: str

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from typing import Final, NamedTuple, TypeVar
+from typing import Final, TypeVar
+
+import msgspec
 
 from strandline.metadata.commit_observer import CommitObserver
 from strandline.metadata.image import Image
@@ -22,7 +24,7 @@ _METADATA: Final = "kafka.server:type=broker-metadata-metrics,name="
 T = TypeVar("T")
 
 
-class _Led(NamedTuple):
+class _Led(msgspec.Struct, frozen=True):
     """Partitions that this broker leads, grouped by what determines their metrics."""
 
     topic_id: Uuid

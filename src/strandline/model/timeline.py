@@ -175,9 +175,9 @@ class TimelineMap(Generic[K, V]):
         if at == LATEST or not self._past:
             return list(self._present)
         past = self._past
-        there = [key for key in self._present if key not in past or self.at(key, at) is not ABSENT]
-        gone = [key for key in past if key not in self._present and self.at(key, at) is not ABSENT]
-        return there + gone
+        present = [key for key in self._present if key not in past or self.at(key, at) is not ABSENT]
+        deleted = [key for key in past if key not in self._present and self.at(key, at) is not ABSENT]
+        return present + deleted
 
     def values(self, at: int = LATEST) -> list[V]:
         if at == LATEST or not self._past:

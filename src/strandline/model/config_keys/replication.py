@@ -22,7 +22,7 @@ KEYS: tuple[ConfigKey, ...] = (
     integer(
         "replica.fetch.max.bytes",
         1_048_576,
-        "Bytes a follower asks for per partition; one larger batch is still returned.",
+        "Bytes that a follower requests per partition; one larger batch is still returned.",
         at_least=0,
     ),
     integer(

@@ -21,7 +21,7 @@ KEYS: tuple[ConfigKey, ...] = (
         "sasl.enabled.mechanisms", "GSSAPI", "SASL mechanisms that are accepted.", allowed=Items(), mode=PER_BROKER
     ),
     string("sasl.mechanism.inter.broker.protocol", "GSSAPI", "SASL mechanism between brokers.", mode=PER_BROKER),
-    password("sasl.jaas.config", "Login settings of a listener in JAAS form.", mode=PER_BROKER),
+    password("sasl.jaas.config", "JAAS login configuration of a listener.", mode=PER_BROKER),
     integer("sasl.server.max.receive.size", 524_288, "Largest SASL token accepted from a client."),
     class_name("sasl.server.callback.handler.class", None, "SASL callback handler of the server."),
     class_name("sasl.client.callback.handler.class", None, "SASL callback handler of the client."),

@@ -1,4 +1,4 @@
-"""Share groups, and the coordinator that remembers what was delivered to them."""
+"""Broker keys of share groups and the share coordinator."""
 
 from __future__ import annotations
 
