@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import argparse
 import time
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+import msgspec
 
 from strandline.cli.errors import CommandFailed, UsageError
 from strandline.cli.offset_range import (
@@ -70,8 +71,7 @@ formats:  json, or text with verbs: %t topic  %p partition  %o offset  %k key  %
 """
 
 
-@dataclass(slots=True)
-class PartitionRange:
+class PartitionRange(msgspec.Struct, frozen=True):
     """What to read of one partition: from `start`, printed from `floor` on, until `end` (exclusive) if there is one."""
 
     start: int

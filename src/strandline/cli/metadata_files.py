@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
-from functools import cached_property
+
+import msgspec
 
 from strandline.cli.errors import CommandFailed
 from strandline.cli.log_dump import MAX_BATCH_BYTES
@@ -26,14 +26,13 @@ from strandline.runtime.disk import SystemDisk
 PARTITION = f"{METADATA_TOPIC}-0"
 
 
-@dataclass(frozen=True)
-class MetadataFiles:
+class MetadataFiles(msgspec.Struct, frozen=True):
     """A metadata partition directory, or one snapshot in it."""
 
     directory: str
     snapshot_only: SnapshotId | None = None
 
-    @cached_property
+    @property
     def disk(self) -> SystemDisk:
         return SystemDisk()
 

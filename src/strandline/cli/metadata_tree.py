@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import fnmatch
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from strandline.cli.log_dump import plain
 from strandline.metadata.image import Image
@@ -39,8 +40,7 @@ _CONFIG_KINDS = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Branch:
+class Branch(msgspec.Struct, frozen=True):
     """Child names, each with the function that builds the child."""
 
     children: Mapping[str, Build]
@@ -53,8 +53,7 @@ class Branch:
 Node = Branch | Leaf
 
 
-@dataclass(slots=True)
-class QuorumFacts:
+class QuorumFacts(msgspec.Struct):
     """The state of the quorum, from the control records of the log."""
 
     kraft_version: int = 0

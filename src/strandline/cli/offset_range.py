@@ -7,33 +7,30 @@ end, +N, -N, N, N:M, :M, N:end, @time, @time:time), and each half may be of any 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from datetime import UTC, datetime
+
+import msgspec
 
 EXAMPLES = "start, end, :end, 47, 100:200, +10, -100, -100:end, @-1h, @2024-02-14:1h, @1622505600000:end"
 
 
-@dataclass(frozen=True, slots=True)
-class AfterStart:
+class AfterStart(msgspec.Struct, frozen=True):
     """This many offsets after the log start offset."""
 
     count: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class BeforeEnd:
+class BeforeEnd(msgspec.Struct, frozen=True):
     """This many offsets before the current end of the partition."""
 
     count: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class AtOffset:
+class AtOffset(msgspec.Struct, frozen=True):
     offset: int
 
 
-@dataclass(frozen=True, slots=True)
-class AtTime:
+class AtTime(msgspec.Struct, frozen=True):
     """The first record with this timestamp or a later one."""
 
     timestamp_ms: int
@@ -42,8 +39,7 @@ class AtTime:
 OffsetSpec = AfterStart | BeforeEnd | AtOffset | AtTime
 
 
-@dataclass(frozen=True, slots=True)
-class OffsetRange:
+class OffsetRange(msgspec.Struct, frozen=True):
     start: OffsetSpec
     end: OffsetSpec | None
     """None: continue as records arrive."""

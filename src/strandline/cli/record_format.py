@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import TypeVar
+
+import msgspec
 
 from strandline.cli.format_modifiers import Encode, number_modifier, text_modifier, timestamp_modifier
 from strandline.records.compression import Codec
 
 
-@dataclass(slots=True)
-class RecordFields:
+class RecordFields(msgspec.Struct, frozen=True):
     """The values that verbs print: one record with its batch and partition."""
 
     topic: bytes = b""
@@ -25,7 +25,7 @@ class RecordFields:
     timestamp_ms: int = -1
     key: bytes | None = None
     value: bytes | None = None
-    headers: list[tuple[bytes, bytes | None]] = field(default_factory=list)
+    headers: list[tuple[bytes, bytes | None]] = msgspec.field(default_factory=list)
     leader_epoch: int = -1
     attributes: int = 0
     producer_id: int = -1
