@@ -69,12 +69,12 @@ class FakeBroker:
         return api_versions.ApiVersionsResponse(api_keys=keys)
 
     def _metadata(self, version: int, request: metadata.MetadataRequest) -> Message:
-        asked = list(self.topics) if request.topics is None else [topic.name or "" for topic in request.topics]
+        requested = list(self.topics) if request.topics is None else [topic.name or "" for topic in request.topics]
         return metadata.MetadataResponse(
             brokers=[metadata.MetadataResponseBroker(node_id=1, host=self.name, port=PORT)],
             cluster_id="fake",
             controller_id=1,
-            topics=[self._topic(name) for name in asked],
+            topics=[self._topic(name) for name in requested],
         )
 
     def _topic(self, name: str) -> metadata.MetadataResponseTopic:
@@ -172,17 +172,17 @@ class FakeBroker:
             )
         return response
 
-    def _read(self, partition: TopicPartition, asked: fetch.FetchPartition) -> fetch.PartitionData:
+    def _read(self, partition: TopicPartition, requested: fetch.FetchPartition) -> fetch.PartitionData:
         end = self.ends.get(partition, 0)
         damaged_from, code = self.damage.get(partition, (1 << 62, ErrorCode.NONE))
-        if asked.fetch_offset >= damaged_from:
+        if requested.fetch_offset >= damaged_from:
             return fetch.PartitionData(partition_index=partition.partition, error_code=code, records=b"")
-        if asked.fetch_offset > end:
+        if requested.fetch_offset > end:
             return fetch.PartitionData(
                 partition_index=partition.partition, error_code=ErrorCode.OFFSET_OUT_OF_RANGE, records=b""
             )
         log = bytes(self.logs.get(partition, b""))
-        starts = [position for position, header in batches(log) if header.last_offset >= asked.fetch_offset]
+        starts = [position for position, header in batches(log) if header.last_offset >= requested.fetch_offset]
         found = log[starts[0] : starts[0] + 2_000] if starts else b""
         return fetch.PartitionData(
             partition_index=partition.partition,

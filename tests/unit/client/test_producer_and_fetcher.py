@@ -206,8 +206,8 @@ def test_a_producer_has_the_reason_of_its_retries() -> None:
             await delivery
             return [*seen, producer.last_error and "still"]
 
-    told, afterwards = play(scenario, broker)
-    assert told is not None and "KAFKA_STORAGE_ERROR" in told and afterwards is None
+    during_retries, afterwards = play(scenario, broker)
+    assert during_retries is not None and "KAFKA_STORAGE_ERROR" in during_retries and afterwards is None
 
 
 @pytest.mark.parametrize("seed", range(12))

@@ -91,11 +91,11 @@ def test_an_invalid_config_is_rejected_before_anything_is_written(tmp_path: Path
 
 
 def test_config_warnings_of_a_node_are_printed(tmp_path: Path) -> None:
-    said: list[str] = []
+    messages: list[str] = []
     _, node = prepared(tmp_path)
     with pytest.raises(DataDirectoryEmpty):
-        Cluster(tmp_path, say=said.append).up(settings={"foo.bar": "1", "num.partitions": "3"})
-    assert said == ["warning: foo.bar is not a known key and has no effect"]
+        Cluster(tmp_path, say=messages.append).up(settings={"foo.bar": "1", "num.partitions": "3"})
+    assert messages == ["warning: foo.bar is not a known key and has no effect"]
     assert not os.path.exists(node.data)
 
 

@@ -31,8 +31,8 @@ from strandline.runtime.disk import SystemDisk
 FIRST_VOTERS = "__cluster_metadata-0/00000000000000000000-0000000000.checkpoint"
 
 
-def prepared(directory: Path, **asked: int) -> Prepared:
-    return prepare(str(directory), Topology(**asked), None, {})
+def prepared(directory: Path, **requested: int) -> Prepared:
+    return prepare(str(directory), Topology(**requested), None, {})
 
 
 def identity(node: NodeState) -> MetaProperties:

@@ -54,8 +54,8 @@ def broker(**change: str) -> Config:
 
 
 def formatted(disk: SimDisk, of: Config | None = None, cluster_id: str = CLUSTER, **plan: object) -> FormatReport:
-    asked = FormatPlan(**({"standalone": True} | plan))  # type: ignore[arg-type]
-    return format_storage(of or config(), cluster_id, asked, disk=disk, random=Random(1), wall_ms=WALL_MS)
+    format_plan = FormatPlan(**({"standalone": True} | plan))  # type: ignore[arg-type]
+    return format_storage(of or config(), cluster_id, format_plan, disk=disk, random=Random(1), wall_ms=WALL_MS)
 
 
 def opened(disk: SimDisk, of: Config | None = None) -> dict[str, Uuid]:

@@ -162,13 +162,13 @@ def test_adding_a_voter_is_retried_until_it_has_caught_up() -> None:
 def test_a_voter_added_by_an_attempt_whose_response_was_lost_counts_as_added() -> None:
     there = quorum.AddRaftVoterResponse(error_code=ErrorCode.DUPLICATE_VOTER)
     play(add, Scripted("b", ADD_RAFT_VOTER=[there], DESCRIBE_QUORUM=[described(1, 2)]))
-    with pytest.raises(KafkaError) as refused:
+    with pytest.raises(KafkaError) as rejected:
         other = quorum.AddRaftVoterResponse(error_code=ErrorCode.DUPLICATE_VOTER)
         play(
             lambda client: client.quorum.add(2, OTHER, []),
             Scripted("b", ADD_RAFT_VOTER=[other], DESCRIBE_QUORUM=[described(1, 2)]),
         )
-    assert refused.value.code == ErrorCode.DUPLICATE_VOTER
+    assert rejected.value.code == ErrorCode.DUPLICATE_VOTER
 
 
 def test_removing_a_voter_that_is_already_removed_succeeds() -> None:
@@ -183,7 +183,7 @@ def test_removing_a_voter_that_is_already_removed_succeeds() -> None:
 
 
 def test_reassignments_are_started_cancelled_and_listed() -> None:
-    refused = reassignments.AlterPartitionReassignmentsResponse(
+    rejected = reassignments.AlterPartitionReassignmentsResponse(
         responses=[
             reassignments.ReassignableTopicResponse(
                 name="t",
@@ -196,7 +196,7 @@ def test_reassignments_are_started_cancelled_and_listed() -> None:
             )
         ]
     )
-    under_way = reassignments.ListPartitionReassignmentsResponse(
+    ongoing = reassignments.ListPartitionReassignmentsResponse(
         topics=[
             reassignments.OngoingTopicReassignment(
                 name="t",
@@ -208,7 +208,7 @@ def test_reassignments_are_started_cancelled_and_listed() -> None:
             )
         ]
     )
-    broker = Scripted("b", ALTER_PARTITION_REASSIGNMENTS=[refused], LIST_PARTITION_REASSIGNMENTS=[under_way])
+    broker = Scripted("b", ALTER_PARTITION_REASSIGNMENTS=[rejected], LIST_PARTITION_REASSIGNMENTS=[ongoing])
     moves = {TopicPartition("t", 0): [3, 2], TopicPartition("t", 1): [9]}
 
     async def scenario(client: Client) -> tuple[dict[TopicPartition, KafkaError], list[Reassignment]]:
@@ -252,8 +252,8 @@ def test_an_election_returns_the_outcome_of_each_partition() -> None:
 
 def test_features_are_described_and_updated_in_one_request() -> None:
     moved = cluster.UpdateFeaturesResponse(error_code=ErrorCode.NOT_CONTROLLER)
-    refused = cluster.UpdateFeaturesResponse(error_code=ErrorCode.INVALID_UPDATE_VERSION, error_message="too high")
-    broker = Scripted("b", UPDATE_FEATURES=[moved, refused])
+    rejected = cluster.UpdateFeaturesResponse(error_code=ErrorCode.INVALID_UPDATE_VERSION, error_message="too high")
+    broker = Scripted("b", UPDATE_FEATURES=[moved, rejected])
     found = play(lambda client: client.features.describe(), broker)
     assert [(each.name, each.supported, each.finalized) for each in found] == [("a", (0, 2), 0), ("b", None, 3)]
     with pytest.raises(KafkaError, match="too high"):

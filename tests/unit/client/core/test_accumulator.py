@@ -160,7 +160,7 @@ def test_the_oldest_batch_out_of_order_is_sent_again_with_a_new_producer_id() ->
     assert again is a and again.encoded is not None
     header = read_header(again.encoded)
     assert (header.producer_id, header.base_sequence) == (8, 0)
-    assert buffer.take(PARTITION, 100) is None, "nobody knows producer 8 yet"
+    assert buffer.take(PARTITION, 100) is None, "a new producer id is needed first"
     buffer.on_appended(a)
     assert [(batch.producer, batch.base_sequence) for batch in take_all(buffer, 100)] == [(ProducerId(8, 0), 1)]
 

@@ -88,7 +88,7 @@ def test_a_voter_that_has_never_fetched_lags_by_the_whole_log() -> None:
 
 
 def test_a_missing_active_controller_is_a_problem() -> None:
-    for unknown in ("nobody answers", quorum(leader=-1)):
+    for unknown in ("no controller responds", quorum(leader=-1)):
         health = assess(cluster(), unknown, [topic(WHOLE)])
         assert health.facts["ActiveControllerCount"] == 0
         assert judged(health) == ["no active controller"]
