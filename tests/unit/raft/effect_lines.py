@@ -55,12 +55,12 @@ def is_routine(effect: Effect) -> bool:
         case Send(request=FetchRequest()) | Flush() | ReplyWithRecords():
             return True
         case Reply(response=FetchResponse() as response):
-            return _answer(response) == "nothing new"
+            return _response_line(response) == "nothing new"
         case _:
             return False
 
 
-def tell(node: Node, effect: Effect) -> str:
+def line_for(node: Node, effect: Effect) -> str:
     match effect:
         case Persist(state):
             leader = "" if state.leader_id == NO_NODE else f", leader {state.leader_id}"
@@ -68,15 +68,15 @@ def tell(node: Node, effect: Effect) -> str:
             return f"{node.id} remembers epoch {state.epoch}{leader}{vote}"
         case Send(to, endpoint, request):
             address = f" at {endpoint}" if to == NO_NODE or endpoint.port != 9093 else ""
-            return f"{node.id} -> {endpoint.host.removeprefix('n')}{address}  {_request(request)}"
+            return f"{node.id} -> {endpoint.host.removeprefix('n')}{address}  {_request_line(request)}"
         case Reply(token, response):
-            return f"{_way_back(node, token)}  {_answer(response)}"
+            return f"{_response_route(node, token)}  {_response_line(response)}"
         case ReplyWithRecords(token, response, offset, _):
             known = response.responses[0].partitions[0].high_watermark
-            return f"{_way_back(node, token)}  records from {offset}, {_committed(known)}"
+            return f"{_response_route(node, token)}  records from {offset}, {_committed(known)}"
         case ReplyWithSnapshot(token, _, snapshot_id, position, _):
             where = f"snapshot {snapshot_id.end_offset}@{snapshot_id.epoch}"
-            return f"{_way_back(node, token)}  bytes of {where} from {position}"
+            return f"{_response_route(node, token)}  bytes of {where} from {position}"
         case Flush():
             return f"{node.id} syncs its log"
         case Truncate(offset):
@@ -103,14 +103,14 @@ def table(nodes: list[Node]) -> list[str]:
         if node.is_up:
             machine = node.machine
             leader = "-" if machine.leader_id == NO_NODE else str(machine.leader_id)
-            rows.append([str(node.id), type(machine.role).__name__, str(machine.epoch), leader, _log(node)])
+            rows.append([str(node.id), type(machine.role).__name__, str(machine.epoch), leader, _log_text(node)])
         else:
-            rows.append([str(node.id), "down", str(node.state.epoch), "", _log(node)])
+            rows.append([str(node.id), "down", str(node.state.epoch), "", _log_text(node)])
     widths = [max(len(row[column]) for row in rows) for column in range(5)]
     return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
 
 
-def _log(node: Node) -> str:
+def _log_text(node: Node) -> str:
     """Records by epoch; a bar stands where this node knows everything to be committed."""
     words, last_epoch = [], None
     if node.log.start_offset > 0:
@@ -122,13 +122,13 @@ def _log(node: Node) -> str:
         if epoch != last_epoch:
             words.append(f"{epoch}:")
             last_epoch = epoch
-        words.append(_record(record))
+        words.append(_record_text(record))
     if node.log.end_offset == high_watermark and high_watermark > 0:
         words.append("|")
     return " ".join(words)
 
 
-def _record(record: Any) -> str:
+def _record_text(record: Any) -> str:
     match record:
         case LeaderChangeMessage(leader_id=leader_id):
             return f"leader={leader_id}"
@@ -137,7 +137,7 @@ def _record(record: Any) -> str:
         case VotersRecord(voters=voters):
             moved = {9093: ""}
             return "voters=" + ",".join(
-                _voter(each.voter_id, each.voter_directory_id)
+                _voter_text(each.voter_id, each.voter_directory_id)
                 + moved.get(each.endpoints[0].port, f":{each.endpoints[0].port}")
                 for each in voters
             )
@@ -145,12 +145,12 @@ def _record(record: Any) -> str:
             return str(record)
 
 
-def _voter(node_id: int, directory_id: bytes) -> str:
+def _voter_text(node_id: int, directory_id: bytes) -> str:
     """With a prime for every disk after its first."""
     return str(node_id) + "'" * (max(0, int.from_bytes(directory_id[8:], "big") - 1001))
 
 
-def _request(request: Message) -> str:
+def _request_line(request: Message) -> str:
     match request:
         case VoteRequest():
             asked = request.topics[0].partitions[0]
@@ -173,17 +173,17 @@ def _request(request: Message) -> str:
         case ApiVersionsRequest():
             return "which versions?"
         case AddRaftVoterRequest():
-            return f"add voter {_voter(request.voter_id, request.voter_directory_id)}"
+            return f"add voter {_voter_text(request.voter_id, request.voter_directory_id)}"
         case RemoveRaftVoterRequest():
-            return f"remove voter {_voter(request.voter_id, request.voter_directory_id)}"
+            return f"remove voter {_voter_text(request.voter_id, request.voter_directory_id)}"
         case UpdateRaftVoterRequest():
             at = " ".join(f"{each.host}:{each.port}" for each in request.listeners)
-            return f"update voter {_voter(request.voter_id, request.voter_directory_id)}: {at}"
+            return f"update voter {_voter_text(request.voter_id, request.voter_directory_id)}: {at}"
         case _:
-            raise AssertionError(f"nobody can tell {request}")
+            raise AssertionError(f"nobody can line_for {request}")
 
 
-def _answer(response: Message) -> str:
+def _response_line(response: Message) -> str:
     match response:
         case ApiVersionsResponse():
             return "versions"
@@ -194,7 +194,7 @@ def _answer(response: Message) -> str:
         ):
             return "done" if code == 0 else f"{ErrorCode(code).name}: {why}"
         case DescribeQuorumResponse():
-            return _description(response)
+            return _quorum_description(response)
     heard = response_status(response)
     if heard is None:
         return ErrorCode(getattr(response, "error_code", 0)).name
@@ -217,27 +217,27 @@ def _answer(response: Message) -> str:
                 return f"take snapshot {fetched.snapshot_id.end_offset}@{fetched.snapshot_id.epoch}"
             return "nothing new"
         case _:
-            raise AssertionError(f"nobody can tell {response}")
+            raise AssertionError(f"nobody can line_for {response}")
 
 
-def _description(response: DescribeQuorumResponse) -> str:
+def _quorum_description(response: DescribeQuorumResponse) -> str:
     partition = response.topics[0].partitions[0]
     if partition.error_code:
         return ErrorCode(partition.error_code).name
     voters, observers = (
-        ", ".join(_standing(each) for each in group) or "none"
+        ", ".join(_replica_state(each) for each in group) or "none"
         for group in (partition.current_voters, partition.observers)
     )
     leader = f"leader {partition.leader_id} of epoch {partition.leader_epoch}"
     return f"{leader}, {_committed(partition.high_watermark)}; voters {voters}; observers {observers}"
 
 
-def _standing(replica: ReplicaState) -> str:
+def _replica_state(replica: ReplicaState) -> str:
     times = f"fetched {replica.last_fetch_timestamp}, caught up {replica.last_caught_up_timestamp}"
-    return f"{_voter(replica.replica_id, replica.replica_directory_id)} ends {replica.log_end_offset} ({times})"
+    return f"{_voter_text(replica.replica_id, replica.replica_directory_id)} ends {replica.log_end_offset} ({times})"
 
 
-def _way_back(node: Node, token: object) -> str:
+def _response_route(node: Node, token: object) -> str:
     if isinstance(token, PendingRequest):
         return f"{node.id} -> admin"
     assert isinstance(token, Envelope)

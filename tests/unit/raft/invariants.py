@@ -1,8 +1,9 @@
-"""What must hold whatever happens to a quorum, checked while a `little_cluster` runs (guarantees I-1 to I-5).
+"""The invariants of a quorum (I-1 to I-5), checked while a `memory_cluster` runs.
 
-I-1 one leader per epoch. I-2 epochs never fall, a vote never changes within an epoch, and what a node has said is on
-its disk. I-3 the high watermark never falls, and a majority of the voters holds it durably. I-4 what is committed is
-the same on all nodes, in logs and snapshots. I-5 a new leader has every committed record.
+I-1 one leader per epoch. I-2 epochs never decrease, a vote never changes within an epoch, and both are persisted before
+a node sends a message that depends on them. I-3 the high watermark never decreases, and a majority of the voters has
+synced everything below it. I-4 committed records are the same on all nodes, in logs and snapshots. I-5 a new leader has
+every committed record.
 """
 
 from __future__ import annotations
@@ -21,43 +22,43 @@ class Invariants:
     def __init__(self) -> None:
         self.leaders: dict[int, ReplicaKey] = {}
         self.committed: list[tuple[int, Any]] = []
-        """By offset: (epoch, record), as the first to apply it did."""
+        """By offset: (epoch, record), as the first node applied it."""
         self.committers: dict[int, int] = {}
-        self._remembered: dict[ReplicaKey, QuorumState] = {}
+        self._persisted: dict[ReplicaKey, QuorumState] = {}
         self._checked: dict[tuple[int, int], int] = {}
         self._high_watermarks: dict[tuple[int, int], int] = {}
-        self._told: dict[tuple[int, int], int] = {}
+        self._leader_high_watermarks: dict[tuple[int, int], int] = {}
 
     def before_effect(self, node: Node, effect: Effect) -> None:
         if isinstance(effect, Reply | ReplyWithRecords | ReplyWithSnapshot | Send):
-            said, known = node.machine.state, node.state
-            assert node.remembers_all, f"I-2: {node.id} speaks as {said}, but its disk says {known}"
+            sent, known = node.machine.state, node.state
+            assert node.is_persisted, f"I-2: {node.id} sends a message in state {sent}, but has persisted {known}"
         if isinstance(effect, Truncate):
             assert effect.offset >= node.committed, (
-                f"I-4: {node.id} cuts its log at {effect.offset}, below what is committed"
+                f"I-4: {node.id} truncates its log to {effect.offset}, below its high watermark"
             )
 
     def after_input(self, node: Node) -> None:
-        self._check_memory(node)
+        self._check_persistent_state(node)
         self._check_applied(node)
         self._check_high_watermark(node)
         if isinstance(node.machine.role, Leader):
             self._check_leader(node)
 
-    def _check_memory(self, node: Node) -> None:
-        now, before = node.state, self._remembered.get(node.me.key, QuorumState())
-        assert node.remembers_all, f"I-2: {node.id} says {node.machine.state}, but its disk says {now}"
-        assert now.epoch >= before.epoch, f"I-2: the epoch of {node.id} fell from {before.epoch} to {now.epoch}"
+    def _check_persistent_state(self, node: Node) -> None:
+        now, before = node.state, self._persisted.get(node.me.key, QuorumState())
+        assert node.is_persisted, f"I-2: {node.id} is in state {node.machine.state}, but has persisted {now}"
+        assert now.epoch >= before.epoch, f"I-2: the epoch of {node.id} decreased from {before.epoch} to {now.epoch}"
         if now.epoch == before.epoch and before.voted_id != NO_NODE:
             first, second = (ReplicaKey(state.voted_id, state.voted_directory_id) for state in (before, now))
             is_same = first.matches(second)
             assert is_same, f"I-2: {node.id} voted twice in epoch {now.epoch}: for {first} and for {second}"
-        self._remembered[node.me.key] = now
+        self._persisted[node.me.key] = now
 
     def _check_applied(self, node: Node) -> None:
-        """All of it once per life, then what is new."""
-        life = (node.id, node.life)
-        for offset, epoch, record in node.applied[self._checked.get(life, 0) :]:
+        """Everything once after each start, then what is new."""
+        start = (node.id, node.start_count)
+        for offset, epoch, record in node.applied[self._checked.get(start, 0) :]:
             if offset < len(self.committed):
                 known = self.committed[offset]
                 assert known == (epoch, record), f"I-4: at {offset} node {node.id} has {(epoch, record)}, not {known}"
@@ -66,18 +67,18 @@ class Invariants:
                     f"I-4: node {node.id} skipped from {len(self.committed)} to {offset}"
                 )
                 self.committed.append((epoch, record))
-        self._checked[life] = len(node.applied)
+        self._checked[start] = len(node.applied)
 
     def _check_high_watermark(self, node: Node) -> None:
-        life, now = (node.id, node.life), node.machine.high_watermark or 0
-        before = self._high_watermarks.get(life, 0)
-        assert now >= before, f"I-3: the high watermark of {node.id} fell from {before} to {now}"
-        self._high_watermarks[life] = now
+        start, now = (node.id, node.start_count), node.machine.high_watermark or 0
+        before = self._high_watermarks.get(start, 0)
+        assert now >= before, f"I-3: the high watermark of {node.id} decreased from {before} to {now}"
+        self._high_watermarks[start] = now
         role = node.machine.role
         if isinstance(role, Leader) and role.high_watermark is not None:
-            told = self._told.get((node.id, node.machine.epoch), 0)
-            assert role.high_watermark >= told, f"I-3: the leader {node.id} told {told}, then {role.high_watermark}"
-            self._told[node.id, node.machine.epoch] = role.high_watermark
+            known = self._leader_high_watermarks.get((node.id, node.machine.epoch), 0)
+            assert role.high_watermark >= known, f"I-3: the leader {node.id} went from {known} to {role.high_watermark}"
+            self._leader_high_watermarks[node.id, node.machine.epoch] = role.high_watermark
             if now > before:
                 self._check_majority_holds(node, now)
 
@@ -87,7 +88,7 @@ class Invariants:
         for voter in leader.log.voters.voters:
             node = nodes[voter.id]
             last = node.log.records(end_offset - 1, end_offset)
-            has_lost_disk = not node.me.key.matches(voter.key)  # after it said what it had
+            has_lost_disk = not node.me.key.matches(voter.key)  # after it acknowledged the records
             is_same = node.log.start_offset >= end_offset or (bool(last) and last[0][1] == epoch)
             holding += 1 if has_lost_disk or (is_same and node.log.synced_end >= end_offset) else 0
         needed = majority(len(leader.log.voters))

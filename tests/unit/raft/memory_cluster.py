@@ -1,8 +1,8 @@
-"""A quorum in memory: replicas, each with the simplest of drivers, and a network that delivers what it is told to.
+"""A quorum in memory: replicas, each with a minimal driver, and a network that the test controls.
 
-Nothing happens by itself: whoever drives a cluster delivers messages, finishes syncs, lets time pass, kills and starts
-nodes. What a node forgets when it is killed is what a real one may forget: everything but its quorum-state, its
-snapshots, and the synced part of its log.
+Nothing happens by itself: the test delivers messages, finishes syncs, advances the time, kills and starts nodes. A node
+that is killed loses what a real one may lose: everything but its quorum-state, its snapshots, and the synced part of
+its log.
 """
 
 from __future__ import annotations
@@ -65,13 +65,13 @@ def configured(voters: Sequence[Voter]) -> VoterSet:
 
 @dataclass(eq=False, slots=True)
 class Envelope:
-    """A request on its way, or, once there is a response, the response on its way back."""
+    """A request or, once there is one, its response, on the network."""
 
     sender: Node
-    life: int
+    start_count: int
     send: Send
     response: Message | None = None
-    is_answered: bool = False
+    is_response: bool = False
 
     @property
     def request(self) -> Message:
@@ -84,10 +84,10 @@ class Envelope:
 
 @dataclass(eq=False, slots=True)
 class PendingRequest:
-    """A request of somebody outside, such as an administrator: its token."""
+    """The token of a request from outside the quorum, such as an administrator's."""
 
     what: str
-    answer: Message | None = None
+    response: Message | None = None
 
 
 OnEffect = Callable[["Node", Effect], None]
@@ -108,16 +108,16 @@ class Node:
     disk: SimDisk = field(default_factory=_empty_disk)
     """Holds quorum-state, in the file that a real node has."""
     state: QuorumState = field(default_factory=QuorumState)
-    """As it was last read from there: whenever it was written, and when the node started."""
-    is_state_whole: bool = True
+    """As last read from the disk: after each write, and when the node started."""
+    has_vote_directory: bool = True
     replica: Replica | None = None
-    life: int = 0
+    start_count: int = 0
     applied: list[tuple[int, int, Any]] = field(default_factory=list)
-    """(offset, epoch, record): what its state machine was told is committed."""
+    """(offset, epoch, record): the records that were committed here."""
     syncing_to: int | None = None
-    """A sync is under way that began with the log at this end."""
+    """The log end offset when the running sync began."""
     covered_to: int = 0
-    """How much of what that sync covers is still in the log."""
+    """The end of the part that the sync covers and that is still in the log."""
     parts: dict[SnapshotId, bytes] = field(default_factory=dict)
 
     @property
@@ -134,14 +134,14 @@ class Node:
         return self.replica is not None
 
     @property
-    def remembers_all(self) -> bool:
-        """Whether its disk says what its machine wants remembered. While voters are configured, the file has no room
-        for the directory of whoever was voted for."""
+    def is_persisted(self) -> bool:
+        """Whether the state of the machine is on its disk. While voters are configured, the file has no directory id
+        for the vote."""
         wanted = self.machine.state
-        return self.state == (wanted if self.is_state_whole else replace(wanted, voted_directory_id=ZERO_UUID))
+        return self.state == (wanted if self.has_vote_directory else replace(wanted, voted_directory_id=ZERO_UUID))
 
-    def lose_disk(self, successor: Voter) -> None:
-        """It is down, and begins with another one as somebody else."""
+    def replace_disk(self, successor: Voter) -> None:
+        """While it is down: it gets an empty disk, and with it another directory id."""
         self.me = successor
         self.disk, self.state = _empty_disk(), QuorumState()
         self.log = MemoryLog(VoterSet(()), 0)
@@ -153,7 +153,7 @@ class Node:
 
     def start(self) -> None:
         cluster = self.cluster
-        self.life += 1
+        self.start_count += 1
         self.syncing_to = None
         self.parts = {}
         self.applied = self._applied_of_snapshot()
@@ -173,18 +173,18 @@ class Node:
         self.perform(self.replica.start(cluster.now_ms))
 
     def kill(self, keep_unsynced: bool = False) -> None:
-        """The process is gone, and its connections with it. What was not synced may be gone, too."""
+        """Ends the process and its connections. Unless `keep_unsynced`, unsynced records are lost."""
         self.replica = None
         self.cluster.break_connections_to(self)
         if not keep_unsynced:
-            self.lose_unsynced(self.log.synced_end)
+            self.drop_unsynced(self.log.synced_end)
 
-    def lose_unsynced(self, end_offset: int) -> None:
+    def drop_unsynced(self, end_offset: int) -> None:
         kept = [batch.next_offset for batch in self.log.batches if batch.next_offset <= end_offset]
         self.log.truncate(max([self.log.start_offset, *kept]))
 
     def append(self, records: Sequence[str]) -> int:
-        """As the controller of a leader does."""
+        """As the driver of a leader does."""
         offset = self.log.append_data(records, self.machine.epoch)
         self.perform(self.machine.on_appended(self.cluster.now_ms))
         return offset
@@ -196,7 +196,7 @@ class Node:
             self.perform(self.machine.on_flushed(end_offset, self.cluster.now_ms))
 
     def take_snapshot(self) -> SnapshotId | None:
-        """Of all that is committed here; the log before it is forgotten."""
+        """Of everything committed here; the log before it is removed."""
         if not self.applied or self.committed <= self.log.start_offset:
             return None
         snapshot_id = SnapshotId(self.committed, self.applied[-1][1])
@@ -207,14 +207,14 @@ class Node:
         return snapshot_id
 
     def perform(self, effects: Sequence[Effect]) -> None:
-        """In order. The cluster may see each beforehand, and end the node there."""
-        life = self.life
+        """In order. `on_effect` sees each before it is performed, and may kill the node."""
+        start_count = self.start_count
         for effect in effects:
             self.cluster.on_effect(self, effect)
-            if not self.is_up or self.life != life:
+            if not self.is_up or self.start_count != start_count:
                 return
             self._perform(effect)
-            if not self.is_up or self.life != life:
+            if not self.is_up or self.start_count != start_count:
                 return
         self.cluster.on_performed(self)
 
@@ -223,18 +223,18 @@ class Node:
             case Persist(state):
                 voters = [each.id for each in self.log.voters.voters]
                 write_quorum_state(self.disk, HOME, state, kraft_version=self.log.kraft_version, voters=voters)
-                self.state, self.is_state_whole = read_quorum_state(self.disk, HOME), self.log.kraft_version > 0
+                self.state, self.has_vote_directory = read_quorum_state(self.disk, HOME), self.log.kraft_version > 0
             case Send():
-                self.cluster.letters.append(Envelope(self, self.life, effect))
+                self.cluster.envelopes.append(Envelope(self, self.start_count, effect))
             case Reply(token, response):
-                self.cluster.answer(token, response)
+                self.cluster.respond(token, response)
             case ReplyWithRecords(token, response, offset, _):
                 response.responses[0].partitions[0].records = self.log.read(offset, self.cluster.batches_per_fetch)
-                self.cluster.answer(token, response)
+                self.cluster.respond(token, response)
             case ReplyWithSnapshot(token, response, snapshot_id, position, max_bytes):
                 data = self.log.snapshots[snapshot_id][position : position + max_bytes]
                 response.topics[0].partitions[0].unaligned_records = data
-                self.cluster.answer(token, response)
+                self.cluster.respond(token, response)
             case Flush():
                 self.syncing_to = self.covered_to = self.log.end_offset
             case Truncate(offset):
@@ -288,10 +288,10 @@ class Cluster:
         self.bootstrap = [Endpoint(f"n{node_id}", 9093) for node_id in bootstrap]
         self.now_ms = 0
         self.nodes: dict[int, Node] = {}
-        self.letters: list[Envelope] = []
-        """On their way."""
-        self.unanswered: list[tuple[Node, Envelope]] = []
-        """Requests that have come to a node, which has not answered yet."""
+        self.envelopes: list[Envelope] = []
+        """On the network."""
+        self.pending_requests: list[tuple[Node, Envelope]] = []
+        """Requests that a node has received and not responded to."""
         self.batches_per_fetch = 8
 
     def add_node(self, me: Voter, voters: VoterSet, kraft_version: int, *, is_controller: bool = True) -> Node:
@@ -303,57 +303,57 @@ class Cluster:
         return Random(self.random.random())
 
     def on_effect(self, node: Node, effect: Effect) -> None:
-        """About to be performed."""
+        """Called before it is performed."""
 
     def on_performed(self, node: Node) -> None:
-        """All effects of one input are."""
+        """Called after all effects of one input."""
 
-    def on_failed(self, letter: Envelope, refused: bool) -> None:
-        """Its sender is about to learn that it did not arrive."""
+    def on_failed(self, envelope: Envelope, refused: bool) -> None:
+        """Called before its sender is notified that the request failed."""
 
-    def answer(self, token: object, response: Message) -> None:
+    def respond(self, token: object, response: Message) -> None:
         if isinstance(token, PendingRequest):
-            token.answer = response
+            token.response = response
         elif isinstance(token, Envelope):
-            self.unanswered = [each for each in self.unanswered if each[1] is not token]
-            self.letters.append(Envelope(token.sender, token.life, token.send, response, is_answered=True))
+            self.pending_requests = [each for each in self.pending_requests if each[1] is not token]
+            self.envelopes.append(Envelope(token.sender, token.start_count, token.send, response, is_response=True))
 
-    def deliver(self, letter: Envelope) -> None:
-        """To whom it is for, if that one is there; a request to nobody comes back as refused."""
-        self.letters.remove(letter)
-        if letter.is_answered:
-            self._bring_back(letter, letter.response, refused=False)
+    def deliver(self, envelope: Envelope) -> None:
+        """A request to a node that is down is returned to its sender as refused."""
+        self.envelopes.remove(envelope)
+        if envelope.is_response:
+            self._return_to_sender(envelope, envelope.response, refused=False)
             return
-        target = self.nodes.get(letter.target)
+        target = self.nodes.get(envelope.target)
         if target is not None and target.is_up:
-            self.unanswered.append((target, letter))
-            target.receive(letter, letter.request)
+            self.pending_requests.append((target, envelope))
+            target.receive(envelope, envelope.request)
         else:
-            self._bring_back(letter, None, refused=True)
+            self._return_to_sender(envelope, None, refused=True)
 
-    def fail(self, letter: Envelope, *, refused: bool = False) -> None:
-        """Its connection breaks."""
-        self.letters.remove(letter)
-        self._bring_back(letter, None, refused=refused)
+    def fail(self, envelope: Envelope, *, refused: bool = False) -> None:
+        """Its connection is lost."""
+        self.envelopes.remove(envelope)
+        self._return_to_sender(envelope, None, refused=refused)
 
     def break_connections_to(self, node: Node) -> None:
-        broken = [letter for target, letter in self.unanswered if target is node]
-        self.unanswered = [each for each in self.unanswered if each[0] is not node]
-        self.letters += [copy(letter) for letter in broken]
+        broken = [envelope for target, envelope in self.pending_requests if target is node]
+        self.pending_requests = [each for each in self.pending_requests if each[0] is not node]
+        self.envelopes += [copy(envelope) for envelope in broken]
 
-    def _bring_back(self, letter: Envelope, response: Message | None, *, refused: bool) -> None:
-        sender = letter.sender
-        if sender.is_up and sender.life == letter.life:
+    def _return_to_sender(self, envelope: Envelope, response: Message | None, *, refused: bool) -> None:
+        sender = envelope.sender
+        if sender.is_up and sender.start_count == envelope.start_count:
             if response is None:
-                self.on_failed(letter, refused)
-            sender.perform(sender.machine.on_response(letter.send, response, refused, self.now_ms))
+                self.on_failed(envelope, refused)
+            sender.perform(sender.machine.on_response(envelope.send, response, refused, self.now_ms))
 
     def next_deadline_ms(self) -> int | None:
         deadlines = [node.machine.next_deadline_ms() for node in self.nodes.values() if node.is_up]
         return min((deadline_ms for deadline_ms in deadlines if deadline_ms is not None), default=None)
 
-    def let_time_pass(self, until_ms: int) -> None:
-        """To this moment; every node is told, once, if something was due."""
+    def advance_time(self, until_ms: int) -> None:
+        """Calls `on_time` of every node that has a deadline by then."""
         self.now_ms = max(self.now_ms, until_ms)
         for node in list(self.nodes.values()):
             deadline_ms = node.machine.next_deadline_ms() if node.is_up else None

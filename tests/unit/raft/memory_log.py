@@ -17,7 +17,7 @@ class Batch:
     base_offset: int
     epoch: int
     records: tuple[str | ControlRecord, ...]
-    """Strings stand for the controller's records."""
+    """The controller's records are strings."""
 
     @property
     def next_offset(self) -> int:
@@ -94,7 +94,7 @@ class MemoryLog:
 
     def truncate(self, end_offset: int) -> None:
         self.batches = [batch for batch in self.batches if batch.next_offset <= end_offset]
-        assert self.end_offset == end_offset, "a log is cut between batches"
+        assert self.end_offset == end_offset, "a log is truncated between batches"
         self.synced_end = min(self.synced_end, end_offset)
         self.history.on_truncated(end_offset)
 
@@ -102,14 +102,14 @@ class MemoryLog:
         self.snapshots[snapshot_id] = content
 
     def begin_at(self, snapshot_id: SnapshotId) -> None:
-        """Forget what is older than this snapshot."""
+        """Removes the log before the end of this snapshot."""
         self.snapshots = {key: value for key, value in self.snapshots.items() if key >= snapshot_id}
         self.batches = [batch for batch in self.batches if batch.base_offset >= snapshot_id.end_offset]
         self._start = snapshot_id
         self.history.forget_before(snapshot_id.end_offset)
 
     def restart_at(self, snapshot_id: SnapshotId, content: bytes, kraft_version: int, voters: VoterSet | None) -> None:
-        """A snapshot was fetched: the log is that and nothing else."""
+        """Truncates the log fully, to start at the end of a fetched snapshot."""
         self.snapshots = {snapshot_id: content}
         self.batches = []
         self._start = snapshot_id

@@ -1,5 +1,5 @@
-"""A quorum in bad weather: messages lost, doubled and late, nodes killed in the middle of what they do, voters coming
-and going, all of it drawn from one seed. Afterwards the weather clears, and the quorum must find together again.
+"""A quorum under random faults, drawn from one seed: messages are lost, duplicated and late, nodes are killed at any
+effect, voters are added and removed. Afterwards the faults end, and the quorum must recover.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from strandline.raft.machine.wire import listeners_to_wire
 from unit.raft.invariants import Invariants
 from unit.raft.memory_cluster import CLUSTER_ID, Cluster, Node, PendingRequest, configured, voter
 
-_CALM_MS = 30_000
+_RECOVERY_MS = 30_000
 
 
 class RandomFaults(Cluster):
@@ -28,12 +28,12 @@ class RandomFaults(Cluster):
         self.batches_per_fetch = draw.choice([1, 2, 8])
         self.draw = draw
         self.invariants = Invariants()
-        self.cut: dict[tuple[int, int], None] = {}
-        """Pairs (from, to) between which nothing arrives."""
-        self.is_stormy = True
+        self.partitioned: dict[tuple[int, int], None] = {}
+        """(from, to) of the partitioned links."""
+        self.has_faults = True
         self.has_lost_a_disk = False
         self.disks = dict.fromkeys(range(1, 7), 1)
-        self.asked: list[PendingRequest] = []
+        self.pending: list[PendingRequest] = []
         self._written = 0
         self._set_up()
 
@@ -54,7 +54,7 @@ class RandomFaults(Cluster):
             node.start()
 
     def on_effect(self, node: Node, effect: Effect) -> None:
-        if self.is_stormy and self.draw.random() < 0.002:
+        if self.has_faults and self.draw.random() < 0.002:
             self._kill(node)
             return
         self.invariants.before_effect(node, effect)
@@ -62,53 +62,53 @@ class RandomFaults(Cluster):
     def on_performed(self, node: Node) -> None:
         self.invariants.after_input(node)
 
-    def rage(self, steps: int) -> None:
-        haste = self.draw.choice([1, 1, 3, 10])
+    def run_with_faults(self, steps: int) -> None:
+        speed = self.draw.choice([1, 1, 3, 10])
         actions = [
             (self._deliver, 60),
             (self._finish_sync, 25),
-            (self._pass_time, 16 / haste),
+            (self._pass_time, 16 / speed),
             (self._write, 8),
-            (self._lose_letter, 4),
-            (self._double_letter, 3),
+            (self._lose_message, 4),
+            (self._duplicate_message, 3),
             (self._start_one, 3),
             (self._kill_one, 1),
             (self._change_voters, 1),
             (self._take_snapshot, 1),
-            (self._cut_or_heal, 1),
+            (self._partition_or_heal, 1),
             (self._resign, 0.3),
-            (self._lose_disk, 0.05),
+            (self._replace_disk, 0.05),
         ]
         for action in self.draw.choices([each for each, _ in actions], [weight for _, weight in actions], k=steps):
             action()
 
-    def clear_up(self) -> None:
-        """Everybody is up and nothing is lost: within half a minute one leads and all have the same log."""
-        self.is_stormy = False
-        self.cut.clear()
+    def recover_from_faults(self) -> None:
+        """Without faults, within half a minute, there is one leader, and all nodes have the same log."""
+        self.has_faults = False
+        self.partitioned.clear()
         for node in self.nodes.values():
             if not node.is_up:
                 node.start()
-        end_ms = self.now_ms + _CALM_MS
-        for node in self._run_calmly(end_ms - 10_000):
+        end_ms = self.now_ms + _RECOVERY_MS
+        for node in self._run_without_faults(end_ms - 10_000):
             if node.machine.is_leader:
-                node.append(["calm"])
-        self._run_calmly(end_ms)
+                node.append(["recovered"])
+        self._run_without_faults(end_ms)
         leaders = [node for node in self.nodes.values() if node.machine.is_leader]
-        assert len(leaders) == 1, f"nobody leads, or several: {[node.id for node in leaders]}"
+        assert len(leaders) == 1, f"not exactly one leader: {[node.id for node in leaders]}"
         ends = {node.id: (node.log.end_offset, node.committed) for node in self.nodes.values()}
         end = leaders[0].log.end_offset
-        assert set(ends.values()) == {(end, end)}, f"not everybody has caught up: {ends}"
-        assert leaders[0].applied[-1][2] == "calm" or len(self.invariants.committed) == end
+        assert set(ends.values()) == {(end, end)}, f"not all nodes have caught up: {ends}"
+        assert leaders[0].applied[-1][2] == "recovered" or len(self.invariants.committed) == end
 
-    def _run_calmly(self, end_ms: int) -> list[Node]:
+    def _run_without_faults(self, end_ms: int) -> list[Node]:
         busy = 0
         while True:
             busy += 1
-            assert busy < 50_000, "the quorum does not come to rest"
+            assert busy < 50_000, "the quorum does not become idle"
             syncing = next((node for node in self.nodes.values() if node.syncing_to is not None), None)
-            if self.letters:
-                self.deliver(self.letters[0])
+            if self.envelopes:
+                self.deliver(self.envelopes[0])
             elif syncing is not None:
                 syncing.finish_sync()
             else:
@@ -116,29 +116,29 @@ class RandomFaults(Cluster):
                 if deadline_ms is None or deadline_ms > end_ms:
                     self.now_ms = end_ms
                     return list(self.nodes.values())
-                self.let_time_pass(deadline_ms)
+                self.advance_time(deadline_ms)
 
     def _deliver(self) -> None:
-        if not self.letters:
+        if not self.envelopes:
             return
-        letter = self.draw.choice(self.letters[:20])
-        way = (letter.target, letter.sender.id) if letter.is_answered else (letter.sender.id, letter.target)
-        if way in self.cut:
-            self.letters.remove(letter)
+        envelope = self.draw.choice(self.envelopes[:20])
+        link = (envelope.target, envelope.sender.id) if envelope.is_response else (envelope.sender.id, envelope.target)
+        if link in self.partitioned:
+            self.envelopes.remove(envelope)
         else:
-            self.deliver(letter)
+            self.deliver(envelope)
 
-    def _lose_letter(self) -> None:
-        if self.letters:
-            letter = self.draw.choice(self.letters)
+    def _lose_message(self) -> None:
+        if self.envelopes:
+            envelope = self.draw.choice(self.envelopes)
             if self.draw.random() < 0.5:
-                self.letters.remove(letter)
+                self.envelopes.remove(envelope)
             else:
-                self.fail(letter)
+                self.fail(envelope)
 
-    def _double_letter(self) -> None:
-        if self.letters:
-            self.letters.append(copy(self.draw.choice(self.letters)))
+    def _duplicate_message(self) -> None:
+        if self.envelopes:
+            self.envelopes.append(copy(self.draw.choice(self.envelopes)))
 
     def _finish_sync(self) -> None:
         syncing = [node for node in self.nodes.values() if node.is_up and node.syncing_to is not None]
@@ -148,9 +148,9 @@ class RandomFaults(Cluster):
     def _pass_time(self) -> None:
         deadline_ms = self.next_deadline_ms()
         if deadline_ms is not None and self.draw.random() < 0.7:
-            self.let_time_pass(deadline_ms)
+            self.advance_time(deadline_ms)
         else:
-            self.let_time_pass(self.now_ms + self.draw.randrange(1, 400))
+            self.advance_time(self.now_ms + self.draw.randrange(1, 400))
 
     def _write(self) -> None:
         node = self._a_leader()
@@ -168,27 +168,27 @@ class RandomFaults(Cluster):
             self._kill(self.draw.choice(up))
 
     def _kill(self, node: Node) -> None:
-        """Some of what was not synced may have reached the disk all the same."""
+        """A part of the unsynced records may have reached the disk."""
         node.kill(keep_unsynced=True)
-        node.lose_unsynced(self.draw.randint(node.log.synced_end, node.log.end_offset))
+        node.drop_unsynced(self.draw.randint(node.log.synced_end, node.log.end_offset))
 
     def _start_one(self) -> None:
         down = [node for node in self.nodes.values() if not node.is_up]
         if down:
             self.draw.choice(down).start()
 
-    def _cut_or_heal(self) -> None:
-        if self.cut and self.draw.random() < 0.6:
-            self.cut.clear()
+    def _partition_or_heal(self) -> None:
+        if self.partitioned and self.draw.random() < 0.6:
+            self.partitioned.clear()
         else:
             some = self.draw.sample(list(self.nodes), self.draw.randrange(1, len(self.nodes)))
             both_ways = self.draw.random() < 0.7
             for one in some:
                 for other in self.nodes:
                     if other not in some:
-                        self.cut[one, other] = None
+                        self.partitioned[one, other] = None
                         if both_ways:
-                            self.cut[other, one] = None
+                            self.partitioned[other, one] = None
 
     def _take_snapshot(self) -> None:
         up = [node for node in self.nodes.values() if node.is_up]
@@ -204,28 +204,29 @@ class RandomFaults(Cluster):
         leader = self._a_leader()
         if leader is None:
             return
-        who = self.draw.choice([node for node in self.nodes.values() if node.is_controller])
-        question = PendingRequest(f"voter {who.id}")
-        self.asked.append(question)
+        node = self.draw.choice([node for node in self.nodes.values() if node.is_controller])
+        pending = PendingRequest(f"voter {node.id}")
+        self.pending.append(pending)
         if leader.log.kraft_version == 0:
-            leader.perform(leader.machine.upgrade_kraft_version(question, 1, self.now_ms))
-        elif leader.log.voters.voter_with_key(who.me.key) is None:
+            leader.perform(leader.machine.upgrade_kraft_version(pending, 1, self.now_ms))
+        elif leader.log.voters.voter_with_key(node.me.key) is None:
             request = AddRaftVoterRequest(
                 cluster_id=CLUSTER_ID,
-                voter_id=who.id,
-                voter_directory_id=who.me.directory_id,
-                listeners=listeners_to_wire(who.me),
+                voter_id=node.id,
+                voter_directory_id=node.me.directory_id,
+                listeners=listeners_to_wire(node.me),
                 ack_when_committed=self.draw.random() < 0.5,
             )
-            leader.receive(question, request)
+            leader.receive(pending, request)
         elif not self.has_lost_a_disk:
             removal = RemoveRaftVoterRequest(
-                cluster_id=CLUSTER_ID, voter_id=who.id, voter_directory_id=who.me.directory_id
+                cluster_id=CLUSTER_ID, voter_id=node.id, voter_directory_id=node.me.directory_id
             )
-            leader.receive(question, removal)
+            leader.receive(pending, removal)
 
-    def _lose_disk(self) -> None:
-        """One voter of three or more, once, and only where its successor is somebody else (KIP-853)."""
+    def _replace_disk(self) -> None:
+        """Of one voter of three or more, once, and only with dynamic voters, where a new disk makes a new replica
+        (KIP-853)."""
         known = [node.log.voters for node in self.nodes.values() if len(node.log.voters) > 0]
         if self.has_lost_a_disk or not self.is_dynamic or min(len(voters) for voters in known) < 3:
             return
@@ -234,4 +235,4 @@ class RandomFaults(Cluster):
         if node.is_up:
             node.kill()
         self.disks[node.id] += 1
-        node.lose_disk(voter(node.id, self.disks[node.id]))
+        node.replace_disk(voter(node.id, self.disks[node.id]))

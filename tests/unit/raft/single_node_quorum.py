@@ -1,4 +1,4 @@
-"""A quorum of one on a simulated machine, with metadata records appended by hand."""
+"""A quorum of one node on a simulated machine; tests append metadata records to it."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def format_dynamic(disk: Disk) -> None:
 
 
 def setting(number: int) -> list[Message]:
-    """A batch that leaves a trace: setting `number` of topic-less resource "r"."""
+    """A batch that sets the config `number` of resource "r"."""
     return [ConfigRecord(resource_type=2, resource_name="r", name=str(number), value=str(number))]
 
 
@@ -52,7 +52,7 @@ def first_batch() -> list[Message]:
 
 
 def batches_in(storage: MetadataStorage, offset: int = 0) -> list[MetadataBatch]:
-    """Of the log, from this offset to its end."""
+    """The batches of the log from this offset on."""
     return [
         batch
         for data, position, header in storage.chunks_from(offset)
@@ -60,7 +60,7 @@ def batches_in(storage: MetadataStorage, offset: int = 0) -> list[MetadataBatch]
     ]
 
 
-class QuorumOfOne(QuorumListener):
+class SingleNodeQuorum(QuorumListener):
     def __init__(
         self,
         world: World,
@@ -80,7 +80,7 @@ class QuorumOfOne(QuorumListener):
             self.image,
             world.clock,
             world.offload,
-            Nobody(),
+            NoPeers(),
             world.random,
             me=Voter(node_id, directory_id, (("CONTROLLER", Endpoint("h", 9093)),)),
             cluster_id="a cluster of one",
@@ -122,26 +122,26 @@ class QuorumOfOne(QuorumListener):
             await self.voter.close()
 
 
-class Nobody:
+class NoPeers:
     """A sole voter has no peers."""
 
     async def call(self, endpoint: Endpoint, request: Message, *, timeout_ms: int) -> Message:
         raise AssertionError(f"{request} to {endpoint}")
 
     async def refuses_connections(self, endpoint: Endpoint) -> bool:
-        raise AssertionError(f"dialled {endpoint}")
+        raise AssertionError(f"probe of {endpoint}")
 
 
-def play(*scenes: Callable[[World], Awaitable[None]], seed: int = 1) -> None:
-    """Each scene is one life of a process on the same machine."""
+def run_processes(*processes: Callable[[World], Awaitable[None]], seed: int = 1) -> None:
+    """Each process is one process; all run one after the other on the same machine."""
     with Simulation(seed=seed) as simulation:
 
         async def scenario() -> None:
             machine = simulation.machine("node")
-            for scene in scenes:
+            for process in processes:
 
-                async def program(world: World, scene: Callable[[World], Awaitable[None]] = scene) -> None:
-                    await scene(world)
+                async def program(world: World, process: Callable[[World], Awaitable[None]] = process) -> None:
+                    await process(world)
 
                 await machine.boot(program)
 

@@ -1,4 +1,4 @@
-"""One replica without company: the test is everybody else."""
+"""One replica; the test plays the other nodes."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ M = TypeVar("M", bound=Message)
 
 
 class SingleReplica:
-    """Node 1 of voters 1, 2 and 3, unless it is told to be somebody else."""
+    """Node 1 of the voters 1, 2 and 3 by default."""
 
     def __init__(
         self,
@@ -70,7 +70,7 @@ class SingleReplica:
         self.now_ms += ms
         return self.machine.on_time(self.now_ms)
 
-    def run_out_of_patience(self) -> list[Effect]:
+    def expire_timeout(self) -> list[Effect]:
         deadline_ms = self.machine.role.deadline_ms
         assert deadline_ms is not None
         self.now_ms = deadline_ms
@@ -80,15 +80,15 @@ class SingleReplica:
         self.log.sync(self.log.end_offset)
         return self.machine.on_flushed(self.log.end_offset, self.now_ms)
 
-    def answer(self, send: Send, response: Message | None, *, refused: bool = False) -> list[Effect]:
+    def respond(self, send: Send, response: Message | None, *, refused: bool = False) -> list[Effect]:
         return self.machine.on_response(send, response, refused, self.now_ms)
 
     def win(self) -> list[Effect]:
         """Elected by 2 and 3."""
         self.start()
-        sends = only(Send, self.run_out_of_patience())
-        sends = only(Send, self.answer(sends[0], self.vote()))
-        effects = self.answer(sends[0], self.vote())
+        sends = only(Send, self.expire_timeout())
+        sends = only(Send, self.respond(sends[0], self.vote()))
+        effects = self.respond(sends[0], self.vote())
         assert isinstance(self.machine.role, Leader)
         return effects
 
@@ -100,7 +100,7 @@ class SingleReplica:
         assert self.leader.high_watermark == self.log.end_offset
 
     def follow(self, leader_id: int = 2, epoch: int = 1) -> Send:
-        """Told by the leader itself; its first fetch."""
+        """By BeginQuorumEpoch; returns its first fetch."""
         self.start()
         request = begin_epoch_request(CLUSTER_ID, voter(leader_id), voter(1).key, epoch)
         effects = self.on_request("begin", request, self.now_ms)
@@ -115,7 +115,7 @@ class SingleReplica:
     def vote(self, *, granted: bool = True, error: ErrorCode = ErrorCode.NONE) -> Message:
         return vote_response(KnownLeader(self.machine.epoch, -1, None), error, granted=granted)
 
-    def asked_for_vote(
+    def request_vote(
         self,
         candidate: int = 2,
         *,
@@ -124,12 +124,12 @@ class SingleReplica:
         pre_vote: bool = False,
         of: ReplicaKey | None = None,
     ) -> tuple[ErrorCode, bool]:
-        """`log`: (end offset, last epoch) of the candidate. (error, granted)."""
+        """`log`: (end offset, last epoch) of the candidate. Returns (error, granted)."""
         request = vote_request(
             CLUSTER_ID, voter(candidate).key, of or voter(1).key, epoch, log[1], log[0], pre_vote=pre_vote
         )
         effects = self.on_request("vote", request, self.now_ms)
-        given = the_reply(effects).topics[0].partitions[0]
+        given = only_reply(effects).topics[0].partitions[0]
         return ErrorCode(given.error_code), given.vote_granted
 
     def fetched_by(
@@ -157,7 +157,7 @@ class SingleReplica:
     def records_for(
         self, send: Send, batches: Sequence[tuple[int, str]], *, high_watermark: int | None, leader_id: int = 2
     ) -> FetchResponse:
-        """An answer to this fetch with these batches, each (epoch, record)."""
+        """A response to this fetch with these batches, each (epoch, record)."""
         log = MemoryLog(VoterSet(()), 0)
         assert isinstance(send.request, FetchRequest)
         offset = send.request.topics[0].partitions[0].fetch_offset
@@ -176,7 +176,7 @@ def only(kind: type[T], effects: Sequence[Effect]) -> list[T]:
     return [effect for effect in effects if isinstance(effect, kind)]
 
 
-def the_reply(effects: Sequence[Effect]) -> Any:
+def only_reply(effects: Sequence[Effect]) -> Any:
     """The message of the only Reply."""
     replies = [effect for effect in effects if isinstance(effect, Reply | ReplyWithRecords)]
     assert len(replies) == 1, replies
@@ -185,4 +185,4 @@ def the_reply(effects: Sequence[Effect]) -> Any:
 
 def partition_of(effects: Sequence[Effect]) -> Any:
     """Of the only Reply, which is one to a fetch."""
-    return the_reply(effects).responses[0].partitions[0]
+    return only_reply(effects).responses[0].partitions[0]

@@ -32,12 +32,12 @@ from unit.raft.single_node_quorum import (
     HOME,
     ONE_VOTER,
     PARTITION,
-    QuorumOfOne,
+    SingleNodeQuorum,
     batches_in,
     disk_of,
     first_batch,
     format_dynamic,
-    play,
+    run_processes,
     setting,
     settings_in,
 )
@@ -46,7 +46,7 @@ from unit.raft.single_node_quorum import (
 def test_a_sole_voter_leads_at_once_and_writes_the_voters_in_its_first_epoch_only() -> None:
     async def first(world: World) -> None:
         format_dynamic(world.disk)
-        async with QuorumOfOne(world).running() as quorum:
+        async with SingleNodeQuorum(world).running() as quorum:
             assert (quorum.voter.is_leader, quorum.voter.epoch, quorum.voter.end_offset) == (True, 1, 3)
             assert quorum.voter.committed.value == quorum.image.committed.offset == 3
             (batch,) = batches_in(quorum.storage)
@@ -54,24 +54,24 @@ def test_a_sole_voter_leads_at_once_and_writes_the_voters_in_its_first_epoch_onl
             assert quorum.storage.read_state() == QuorumState(epoch=1, leader_id=1)
 
     async def second(world: World) -> None:
-        async with QuorumOfOne(world).running() as quorum:
+        async with SingleNodeQuorum(world).running() as quorum:
             assert (quorum.voter.epoch, quorum.voter.end_offset) == (2, 4)
             batches = batches_in(quorum.storage)
             assert [type(record) for record in batches[1].records] == [LeaderChangeMessage]
             assert [batch.epoch for batch in batches] == [1, 2]
 
-    play(first, second)
+    run_processes(first, second)
 
 
 def test_configured_voters_are_not_written_to_the_log() -> None:
-    async def scene(world: World) -> None:
-        async with QuorumOfOne(world, configured=VoterSet((Voter(1),))).running() as quorum:
+    async def process(world: World) -> None:
+        async with SingleNodeQuorum(world, configured=VoterSet((Voter(1),))).running() as quorum:
             assert quorum.voter.end_offset == 1
             state = world.disk.read(f"{PARTITION}/quorum-state").decode()
             assert '"data_version":0' in state
             assert '"currentVoters":[{"voterId":1}]' in state
 
-    play(scene)
+    run_processes(process)
 
 
 @pytest.mark.parametrize(
@@ -85,96 +85,96 @@ def test_configured_voters_are_not_written_to_the_log() -> None:
 def test_a_node_that_is_not_the_voter_does_not_start(
     node_id: int, directory_id: Uuid | None, configured: VoterSet | None, why: str
 ) -> None:
-    async def scene(world: World) -> None:
+    async def process(world: World) -> None:
         if directory_id is None:
-            quorum = QuorumOfOne(world, node_id=node_id, configured=configured)
+            quorum = SingleNodeQuorum(world, node_id=node_id, configured=configured)
         else:
             format_dynamic(world.disk)
-            quorum = QuorumOfOne(world, node_id=node_id, directory_id=directory_id)
+            quorum = SingleNodeQuorum(world, node_id=node_id, directory_id=directory_id)
         with pytest.raises(NodeFault, match=why):
             await quorum.voter.start()
 
-    play(scene)
+    run_processes(process)
 
 
 def test_committed_records_survive_a_restart() -> None:
     async def first(world: World) -> None:
         format_dynamic(world.disk)
-        async with QuorumOfOne(world).running() as quorum:
+        async with SingleNodeQuorum(world).running() as quorum:
             await quorum.write(first_batch())
             for number in range(5):
                 await quorum.write(setting(number))
 
     async def second(world: World) -> None:
-        async with QuorumOfOne(world).running() as quorum:
+        async with SingleNodeQuorum(world).running() as quorum:
             assert settings_in(quorum.image) == [0, 1, 2, 3, 4]
             assert quorum.image.committed.metadata_version == 30
             await quorum.write(setting(5))
             assert settings_in(quorum.image) == [0, 1, 2, 3, 4, 5]
 
-    play(first, second)
+    run_processes(first, second)
 
 
 def test_a_thousand_writes_at_once_cost_few_syncs() -> None:
-    async def scene(world: World) -> None:
+    async def process(world: World) -> None:
         format_dynamic(world.disk)
-        async with QuorumOfOne(world).running() as quorum:
+        async with SingleNodeQuorum(world).running() as quorum:
             await quorum.write(first_batch())
             before = disk_of(world).syncs
             await asyncio.gather(*[quorum.write(setting(number)) for number in range(1000)])
             assert disk_of(world).syncs - before <= 3
             assert len(settings_in(quorum.image)) == 1000
 
-    play(scene)
+    run_processes(process)
 
 
 def test_the_image_is_committed_and_listeners_are_notified_before_waiters_are_woken() -> None:
-    async def scene(world: World) -> None:
+    async def process(world: World) -> None:
         format_dynamic(world.disk)
-        heard: list[tuple[int, list[object]]] = []
+        notified: list[tuple[int, list[object]]] = []
 
         def on_commit(touched: list[Touched]) -> None:
-            heard.append((quorum.image.committed.offset, [entry.key for entry in touched]))
+            notified.append((quorum.image.committed.offset, [entry.key for entry in touched]))
             assert quorum.voter.committed.value < quorum.image.committed.offset
 
-        quorum = QuorumOfOne(world, on_commit=on_commit)
+        quorum = SingleNodeQuorum(world, on_commit=on_commit)
         async with quorum.running():
             await quorum.write(setting(1))
-            assert heard == [(3, []), (4, [(2, "r")])]
+            assert notified == [(3, []), (4, [(2, "r")])]
 
-    play(scene)
+    run_processes(process)
 
 
 def test_waiters_for_a_commit_wait_until_a_slow_listener_has_finished() -> None:
-    async def scene(world: World) -> None:
+    async def process(world: World) -> None:
         format_dynamic(world.disk)
-        told: list[tuple[int, int]] = []
+        notified: list[tuple[int, int]] = []
 
         def on_commit(touched: list[Touched]) -> Iterator[None]:
             offset = quorum.image.committed.offset
             for slice_ in range(3):
-                assert quorum.image.committed.offset == offset, "the next commit comes after the last slice"
+                assert quorum.image.committed.offset == offset, "the next commit follows the last slice"
                 assert quorum.voter.committed.value <= quorum.voter.high_watermark.value < offset
-                told.append((offset, slice_))
+                notified.append((offset, slice_))
                 yield
 
-        quorum = QuorumOfOne(world, on_commit=on_commit)
+        quorum = SingleNodeQuorum(world, on_commit=on_commit)
         async with quorum.running():
             for number in range(5):
                 quorum.append(setting(number))
                 await asyncio.sleep(0)
             await quorum.write(setting(5))
-            assert told[-1] == (9, 2)
-            assert told == sorted(told)
+            assert notified[-1] == (9, 2)
+            assert notified == sorted(notified)
             assert quorum.voter.high_watermark.value == quorum.voter.committed.value == 9
 
-    play(scene)
+    run_processes(process)
 
 
 def test_nothing_is_committed_before_it_is_synced() -> None:
-    async def scene(world: World) -> None:
+    async def process(world: World) -> None:
         format_dynamic(world.disk)
-        async with QuorumOfOne(world).running() as quorum:
+        async with SingleNodeQuorum(world).running() as quorum:
             quorum.append(setting(1))
             while quorum.storage.log.log_end_offset < 4:
                 await asyncio.sleep(0)
@@ -183,13 +183,13 @@ def test_nothing_is_committed_before_it_is_synced() -> None:
             await quorum.voter.committed.reached(4)
             assert settings_in(quorum.image) == [1]
 
-    play(scene)
+    run_processes(process)
 
 
 def test_a_failed_sync_ends_the_leadership_and_fails_pending_appends() -> None:
-    async def scene(world: World) -> None:
+    async def process(world: World) -> None:
         format_dynamic(world.disk)
-        quorum = QuorumOfOne(world)
+        quorum = SingleNodeQuorum(world)
         await quorum.voter.start()
         run = asyncio.create_task(quorum.voter.run())
         await quorum.leading.wait()
@@ -204,13 +204,13 @@ def test_a_failed_sync_ends_the_leadership_and_fails_pending_appends() -> None:
         with pytest.raises(KafkaError):
             quorum.voter.append(setting(2))
 
-    play(scene)
+    run_processes(process)
 
 
 def test_a_full_disk_stops_the_leader_with_a_clear_message() -> None:
-    async def scene(world: World) -> None:
+    async def process(world: World) -> None:
         format_dynamic(world.disk)
-        quorum = QuorumOfOne(world)
+        quorum = SingleNodeQuorum(world)
         await quorum.voter.start()
         run = asyncio.create_task(quorum.voter.run())
         await quorum.leading.wait()
@@ -221,40 +221,40 @@ def test_a_full_disk_stops_the_leader_with_a_clear_message() -> None:
             await run
 
     async def again(world: World) -> None:
-        async with QuorumOfOne(world).running() as quorum:
+        async with SingleNodeQuorum(world).running() as quorum:
             assert settings_in(quorum.image) == [1]
 
-    play(scene, again)
+    run_processes(process, again)
 
 
 @pytest.mark.parametrize("kind", ["create", "write", "sync", "rename", "sync_dir"])
 def test_a_disk_that_fails_at_the_start_is_named_in_the_fault(kind: str) -> None:
-    async def scene(world: World) -> None:
+    async def process(world: World) -> None:
         format_dynamic(world.disk)
-        quorum = QuorumOfOne(world)
+        quorum = SingleNodeQuorum(world)
         disk_of(world).fail(kind, under=PARTITION, code=errno.EIO)
         await quorum.voter.start()
         with pytest.raises(NodeFault, match=r"cannot be (used|written)"):
             await quorum.voter.run()
         assert not quorum.voter.is_leader
 
-    play(scene)
+    run_processes(process)
 
 
 def test_describe_quorum_lists_the_sole_voter() -> None:
-    async def scene(world: World) -> None:
+    async def process(world: World) -> None:
         format_dynamic(world.disk)
-        async with QuorumOfOne(world).running() as quorum:
+        async with SingleNodeQuorum(world).running() as quorum:
             await quorum.write(setting(1))
             partitions = [DescribeQuorumRequestPartitionData(partition_index=0)]
             topics = [DescribeQuorumRequestTopicData(topic_name=METADATA_TOPIC, partitions=partitions)]
-            answer = await quorum.voter.handle(DescribeQuorumRequest(topics=topics), 2)
-            assert isinstance(answer, DescribeQuorumResponse)
-            (partition,) = answer.topics[0].partitions
+            response = await quorum.voter.handle(DescribeQuorumRequest(topics=topics), 2)
+            assert isinstance(response, DescribeQuorumResponse)
+            (partition,) = response.topics[0].partitions
             assert (partition.leader_id, partition.leader_epoch, partition.high_watermark) == (1, 1, 4)
-            assert answer.nodes[0].listeners[0].port == 9093
+            assert response.nodes[0].listeners[0].port == 9093
 
-    play(scene)
+    run_processes(process)
 
 
 def test_a_stop_between_two_steps_of_a_commit_records_no_committed_offset_within_a_batch() -> None:
@@ -263,14 +263,14 @@ def test_a_stop_between_two_steps_of_a_commit_records_no_committed_offset_within
 
     async def first(world: World) -> None:
         format_dynamic(world.disk)
-        portions: list[int] = []
+        commit_offsets: list[int] = []
 
         def on_commit(touched: list[Touched]) -> None:
-            portions.append(quorum.image.committed.offset)
-            if len(portions) == 3:
+            commit_offsets.append(quorum.image.committed.offset)
+            if len(commit_offsets) == 3:
                 raise Killed
 
-        quorum = QuorumOfOne(world, on_commit=on_commit)
+        quorum = SingleNodeQuorum(world, on_commit=on_commit)
         await quorum.voter.start()
         run = asyncio.create_task(quorum.voter.run())
         await quorum.leading.wait()
@@ -279,35 +279,37 @@ def test_a_stop_between_two_steps_of_a_commit_records_no_committed_offset_within
         with pytest.raises(Killed):
             await run
         ends = [batch.next_offset for batch in batches_in(quorum.storage)]
-        assert portions[1] not in ends, "many small appends share a batch, and not all of them a portion"
+        assert commit_offsets[1] not in ends, (
+            "many small appends share a batch, but not all of them a step of the commit"
+        )
 
     async def second(world: World) -> None:
-        async with QuorumOfOne(world).running() as quorum:
+        async with SingleNodeQuorum(world).running() as quorum:
             assert settings_in(quorum.image) == list(range(2500))
 
-    play(first, second)
+    run_processes(first, second)
 
 
 def test_a_start_costs_few_syncs() -> None:
     async def first(world: World) -> None:
         format_dynamic(world.disk)
         before = disk_of(world).syncs
-        async with QuorumOfOne(world).running():
-            # The entry of the log; the note, quorum-state and their entries; the leader's first record. Once in a
-            # node's life the mark and its entry.
+        async with SingleNodeQuorum(world).running():
+            # The directory entry of the log; committed-offset, quorum-state and their entries; the leader's first
+            # record. Only once: quorum-begun and its entry.
             assert disk_of(world).syncs - before <= 7
 
     async def second(world: World) -> None:
-        async with QuorumOfOne(world).running():
+        async with SingleNodeQuorum(world).running():
             assert disk_of(world).syncs <= 4
 
-    play(first, second)
+    run_processes(first, second)
 
 
 def test_metrics_have_the_names_of_kafkas_raft_metrics() -> None:
-    async def scene(world: World) -> None:
+    async def process(world: World) -> None:
         format_dynamic(world.disk)
-        async with QuorumOfOne(world).running() as quorum:
+        async with SingleNodeQuorum(world).running() as quorum:
             await asyncio.gather(*[quorum.write(setting(number)) for number in range(60)])
             shown = quorum.metrics.snapshot(world.clock.now_ms())
             group = "kafka.server:type=raft-metrics,name="
@@ -318,23 +320,23 @@ def test_metrics_have_the_names_of_kafkas_raft_metrics() -> None:
             assert shown[group + "append-records-rate"] == pytest.approx(2, abs=0.1)
             assert shown[group + "commit-latency,attribute=Count"] >= 1
 
-    play(scene)
+    run_processes(process)
 
 
 @pytest.mark.parametrize("seed", range(3))
 def test_committed_records_survive_a_power_loss_at_any_point_and_the_epoch_increases(seed: int) -> None:
-    """The run is made once; then, for each of its disk operations, the power goes just before it."""
+    """One run, then one more for each of its disk operations, with a power loss just before it."""
     journal = Journal()
     acked: list[tuple[int, int]] = []
 
-    async def life(world: World) -> None:
+    async def process(world: World) -> None:
         disk = disk_of(world)
         format_dynamic(disk)
         snapshot_settings, storage = (
             SnapshotSettings(max_bytes_between=900),
             StorageSettings(segment_bytes=1500, retention_bytes=4000),
         )
-        async with QuorumOfOne(world, snapshot_settings=snapshot_settings, storage=storage).running() as quorum:
+        async with SingleNodeQuorum(world, snapshot_settings=snapshot_settings, storage=storage).running() as quorum:
             for number in range(40):
                 await quorum.write(setting(number))
                 acked.append((len(journal.operations), number))
@@ -343,7 +345,7 @@ def test_committed_records_survive_a_power_loss_at_any_point_and_the_epoch_incre
         machine = simulation.machine("node", journal=journal)
 
         async def scenario() -> None:
-            await machine.boot(life)
+            await machine.boot(process)
 
         simulation.run(scenario(), max_virtual_s=100)
 
@@ -357,7 +359,7 @@ def test_committed_records_survive_a_power_loss_at_any_point_and_the_epoch_incre
             survivor = simulation.machine("node", volume=damaged)
 
             async def check(world: World, moment: int = moment) -> None:
-                async with QuorumOfOne(world).running() as quorum:
+                async with SingleNodeQuorum(world).running() as quorum:
                     due = [number for at, number in acked if at <= moment]
                     found = settings_in(quorum.image)
                     assert found[: len(due)] == due, f"power lost before operation {moment}"
@@ -372,7 +374,7 @@ def test_committed_records_survive_a_power_loss_at_any_point_and_the_epoch_incre
             simulation.run(reboot(), max_virtual_s=100)
 
 
-def _tail(quorum: QuorumOfOne) -> int:
+def _tail(quorum: SingleNodeQuorum) -> int:
     latest = quorum.storage.latest_snapshot
     return 0 if latest is None else latest.end_offset
 

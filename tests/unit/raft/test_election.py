@@ -25,7 +25,7 @@ from strandline.raft.machine.wire import (
     vote_response,
 )
 from unit.raft.memory_cluster import CLUSTER_ID, voter
-from unit.raft.single_replica import SingleReplica, only, the_reply
+from unit.raft.single_replica import SingleReplica, only, only_reply
 
 NONE = ErrorCode.NONE
 
@@ -83,24 +83,24 @@ def test_a_vote_is_persisted_before_the_response_is_sent() -> None:
     effects = replica.on_request("token", request, 0)
     assert isinstance(effects[0], Persist)
     assert effects[0].state == voted(4, 2)
-    assert the_reply(effects[1:]).topics[0].partitions[0].vote_granted
+    assert only_reply(effects[1:]).topics[0].partitions[0].vote_granted
 
 
 def test_a_vote_is_granted_to_one_candidate_per_epoch_and_again_to_the_same() -> None:
     replica = SingleReplica()
     replica.start()
-    assert replica.asked_for_vote(2, epoch=4) == (NONE, True)
-    assert replica.asked_for_vote(3, epoch=4) == (NONE, False)
-    assert replica.asked_for_vote(2, epoch=4) == (NONE, True)
-    assert replica.asked_for_vote(3, epoch=5) == (NONE, True)
+    assert replica.request_vote(2, epoch=4) == (NONE, True)
+    assert replica.request_vote(3, epoch=4) == (NONE, False)
+    assert replica.request_vote(2, epoch=4) == (NONE, True)
+    assert replica.request_vote(3, epoch=5) == (NONE, True)
 
 
 def test_a_vote_is_granted_only_to_a_log_that_is_up_to_date() -> None:
     for log, granted in [((9, 1), False), ((1, 2), False), ((2, 2), True), ((1, 3), True)]:
         replica = SingleReplica(batches=[(1, "a"), (2, "b")])
         replica.start()
-        assert replica.asked_for_vote(2, epoch=7, log=log) == (NONE, granted), log
-        assert replica.asked_for_vote(3, epoch=7, log=log, pre_vote=True) == (NONE, granted), log
+        assert replica.request_vote(2, epoch=7, log=log) == (NONE, granted), log
+        assert replica.request_vote(3, epoch=7, log=log, pre_vote=True) == (NONE, granted), log
 
 
 def test_a_pre_vote_changes_no_state() -> None:
@@ -108,7 +108,7 @@ def test_a_pre_vote_changes_no_state() -> None:
     replica.start()
     request = vote_request(CLUSTER_ID, voter(2).key, voter(1).key, 0, 0, 0, pre_vote=True)
     assert only(Persist, replica.on_request("token", request, 0)) == []
-    assert replica.asked_for_vote(3, epoch=0, pre_vote=True) == (NONE, True)
+    assert replica.request_vote(3, epoch=0, pre_vote=True) == (NONE, True)
     assert replica.machine.state == QuorumState()
 
 
@@ -116,36 +116,36 @@ def test_an_observer_may_receive_and_send_vote_requests() -> None:
     """Voter sets differ from node to node while they change."""
     replica = SingleReplica(me=voter(7), voters=[1, 2, 3])
     replica.start()
-    assert replica.asked_for_vote(8, epoch=3, of=voter(7).key) == (NONE, True)
+    assert replica.request_vote(8, epoch=3, of=voter(7).key) == (NONE, True)
 
 
 def test_a_follower_rejects_pre_votes_while_it_fetches_from_its_leader() -> None:
     replica = SingleReplica()
     fetch = replica.follow(leader_id=2)
-    assert replica.asked_for_vote(3, epoch=1, pre_vote=True) == (NONE, True)
-    again = only(Send, replica.answer(fetch, replica.records_for(fetch, [], high_watermark=None)))[0]
-    assert replica.asked_for_vote(3, epoch=1, pre_vote=True) == (NONE, False)
-    assert replica.asked_for_vote(3, epoch=1) == (NONE, False)
-    replica.answer(again, None)
-    assert replica.asked_for_vote(3, epoch=1, pre_vote=True) == (NONE, False)
+    assert replica.request_vote(3, epoch=1, pre_vote=True) == (NONE, True)
+    again = only(Send, replica.respond(fetch, replica.records_for(fetch, [], high_watermark=None)))[0]
+    assert replica.request_vote(3, epoch=1, pre_vote=True) == (NONE, False)
+    assert replica.request_vote(3, epoch=1) == (NONE, False)
+    replica.respond(again, None)
+    assert replica.request_vote(3, epoch=1, pre_vote=True) == (NONE, False)
     again = only(Send, replica.wait(20))[0]
-    replica.answer(again, None, refused=True)
-    assert replica.asked_for_vote(3, epoch=1, pre_vote=True) == (NONE, True)
+    replica.respond(again, None, refused=True)
+    assert replica.request_vote(3, epoch=1, pre_vote=True) == (NONE, True)
     again = only(Send, replica.wait(40))[0]
-    replica.answer(again, replica.records_for(again, [], high_watermark=None))
-    assert replica.asked_for_vote(3, epoch=1, pre_vote=True) == (NONE, False)
+    replica.respond(again, replica.records_for(again, [], high_watermark=None))
+    assert replica.request_vote(3, epoch=1, pre_vote=True) == (NONE, False)
 
 
 def test_a_leader_and_a_resigned_leader_grant_no_vote_in_their_epoch() -> None:
     replica = SingleReplica()
     replica.lead()
     far = (99, 1)
-    assert replica.asked_for_vote(2, epoch=1, log=far, pre_vote=True) == (NONE, False)
+    assert replica.request_vote(2, epoch=1, log=far, pre_vote=True) == (NONE, False)
     replica.machine.resign(replica.now_ms)
     assert isinstance(replica.machine.role, Resigned)
-    assert replica.asked_for_vote(2, epoch=1, log=far, pre_vote=True) == (NONE, False)
-    assert replica.asked_for_vote(2, epoch=1, log=(99, 0)) == (NONE, False)
-    assert replica.asked_for_vote(2, epoch=2, log=far) == (NONE, True)
+    assert replica.request_vote(2, epoch=1, log=far, pre_vote=True) == (NONE, False)
+    assert replica.request_vote(2, epoch=1, log=(99, 0)) == (NONE, False)
+    assert replica.request_vote(2, epoch=2, log=far) == (NONE, True)
 
 
 @pytest.mark.parametrize(
@@ -163,30 +163,30 @@ def test_a_request_of_another_cluster_or_about_something_else_fails_as_a_whole(
 ) -> None:
     replica = SingleReplica()
     replica.start()
-    assert the_reply(replica.on_request("token", request_, 0)) == VoteResponse(error_code=error)
+    assert only_reply(replica.on_request("token", request_, 0)) == VoteResponse(error_code=error)
     assert replica.machine.epoch == 0
 
 
 def test_invalid_vote_requests_are_rejected_with_the_right_error() -> None:
     replica = SingleReplica(state=QuorumState(5))
     replica.start()
-    assert replica.asked_for_vote(2, epoch=4) == (ErrorCode.FENCED_LEADER_EPOCH, False)
-    assert replica.asked_for_vote(2, epoch=6, log=(3, 6)) == (ErrorCode.INVALID_REQUEST, False)
-    assert replica.asked_for_vote(2, epoch=6, log=(-1, 0)) == (ErrorCode.INVALID_REQUEST, False)
+    assert replica.request_vote(2, epoch=4) == (ErrorCode.FENCED_LEADER_EPOCH, False)
+    assert replica.request_vote(2, epoch=6, log=(3, 6)) == (ErrorCode.INVALID_REQUEST, False)
+    assert replica.request_vote(2, epoch=6, log=(-1, 0)) == (ErrorCode.INVALID_REQUEST, False)
     assert replica.machine.epoch == 5
-    assert replica.asked_for_vote(2, epoch=6, log=(3, 6), pre_vote=True) == (NONE, True)
+    assert replica.request_vote(2, epoch=6, log=(3, 6), pre_vote=True) == (NONE, True)
     somebody_else = ReplicaKey(1, voter(1, 2).directory_id)
-    assert replica.asked_for_vote(2, epoch=7, of=somebody_else) == (ErrorCode.INVALID_VOTER_KEY, False)
-    assert replica.machine.epoch == 7, "the epoch is learnt all the same"
-    assert replica.asked_for_vote(2, epoch=7, of=ReplicaKey(-1)) == (NONE, True), "version 0 names no voter"
+    assert replica.request_vote(2, epoch=7, of=somebody_else) == (ErrorCode.INVALID_VOTER_KEY, False)
+    assert replica.machine.epoch == 7, "the epoch is observed all the same"
+    assert replica.request_vote(2, epoch=7, of=ReplicaKey(-1)) == (NONE, True), "version 0 names no voter"
 
 
 def test_a_prospective_learns_the_leader_from_vote_responses() -> None:
     replica = SingleReplica()
     replica.start()
-    sends = only(Send, replica.run_out_of_patience())
-    told = KnownLeader(4, 3, voter(3).endpoint)
-    effects = replica.answer(sends[0], vote_response(told, ErrorCode.FENCED_LEADER_EPOCH))
+    sends = only(Send, replica.expire_timeout())
+    named = KnownLeader(4, 3, voter(3).endpoint)
+    effects = replica.respond(sends[0], vote_response(named, ErrorCode.FENCED_LEADER_EPOCH))
     assert isinstance(replica.machine.role, Follower)
     assert (replica.machine.epoch, replica.machine.leader_id) == (4, 3)
     assert only(Send, effects)[0].endpoint == voter(3).endpoint
@@ -195,8 +195,8 @@ def test_a_prospective_learns_the_leader_from_vote_responses() -> None:
 def test_a_voter_without_pre_vote_support_receives_a_vote_request() -> None:
     replica = SingleReplica()
     replica.start()
-    sends = only(Send, replica.run_out_of_patience())
-    effects = replica.answer(sends[0], VoteResponse(error_code=ErrorCode.UNSUPPORTED_VERSION))
+    sends = only(Send, replica.expire_timeout())
+    effects = replica.respond(sends[0], VoteResponse(error_code=ErrorCode.UNSUPPORTED_VERSION))
     assert isinstance(replica.machine.role, Candidate)
     assert isinstance(effects[0], Persist)
 
@@ -204,33 +204,33 @@ def test_a_voter_without_pre_vote_support_receives_a_vote_request() -> None:
 def test_late_responses_of_an_earlier_election_are_ignored() -> None:
     replica = SingleReplica()
     replica.start()
-    early = only(Send, replica.run_out_of_patience())
-    replica.answer(early[0], replica.vote())
+    early = only(Send, replica.expire_timeout())
+    replica.respond(early[0], replica.vote())
     assert isinstance(replica.machine.role, Candidate)
-    replica.answer(early[1], replica.vote())
-    replica.answer(early[0], replica.vote())
+    replica.respond(early[1], replica.vote())
+    replica.respond(early[0], replica.vote())
     assert isinstance(replica.machine.role, Candidate)
 
 
 def test_a_candidate_retries_failed_requests_and_loses_when_no_majority_is_reachable() -> None:
     replica = SingleReplica()
     replica.start()
-    replica.answer(only(Send, replica.run_out_of_patience())[0], replica.vote())
+    replica.respond(only(Send, replica.expire_timeout())[0], replica.vote())
     first = replica.machine.role
     assert isinstance(first, Candidate)
     again = only(Send, replica.wait(replica.settings.request_timeout_ms // 2))
     assert again == []
     replica = SingleReplica()
     replica.start()
-    two, three = only(Send, replica.answer(only(Send, replica.run_out_of_patience())[0], replica.vote()))
-    replica.answer(two, None)
+    two, three = only(Send, replica.respond(only(Send, replica.expire_timeout())[0], replica.vote()))
+    replica.respond(two, None)
     (two_again,) = only(Send, replica.wait(20))
     assert two_again.to == 2
-    replica.answer(two_again, None, refused=True)
-    replica.answer(three, replica.vote(granted=False))
+    replica.respond(two_again, None, refused=True)
+    replica.respond(three, replica.vote(granted=False))
     role = replica.machine.role
     assert isinstance(role, Candidate) and role.has_lost
-    replica.run_out_of_patience()
+    replica.expire_timeout()
     assert isinstance(replica.machine.role, Prospective)
     assert replica.machine.epoch == 1
 
@@ -251,21 +251,21 @@ def test_begin_and_end_quorum_epoch_requests_are_validated() -> None:
     replica.start()
     begin = end = replica.on_request
     elsewhere = begin_epoch_request("elsewhere", voter(2), voter(1).key, 9)
-    assert the_reply(begin("t", elsewhere, 0)).error_code == ErrorCode.INCONSISTENT_CLUSTER_ID
-    assert the_reply(begin("t", BeginQuorumEpochRequest(), 0)).error_code == ErrorCode.INVALID_REQUEST
-    assert the_reply(end("t", EndQuorumEpochRequest(), 0)).error_code == ErrorCode.INVALID_REQUEST
-    old = the_reply(begin("t", begin_epoch_request(CLUSTER_ID, voter(2), voter(1).key, 4), 0)).topics[0].partitions[0]
+    assert only_reply(begin("t", elsewhere, 0)).error_code == ErrorCode.INCONSISTENT_CLUSTER_ID
+    assert only_reply(begin("t", BeginQuorumEpochRequest(), 0)).error_code == ErrorCode.INVALID_REQUEST
+    assert only_reply(end("t", EndQuorumEpochRequest(), 0)).error_code == ErrorCode.INVALID_REQUEST
+    old = only_reply(begin("t", begin_epoch_request(CLUSTER_ID, voter(2), voter(1).key, 4), 0)).topics[0].partitions[0]
     assert (old.error_code, old.leader_epoch) == (ErrorCode.FENCED_LEADER_EPOCH, 5)
     assert isinstance(replica.machine.role, Unattached)
     wrong = (
-        the_reply(begin("t", begin_epoch_request(CLUSTER_ID, voter(2), voter(1, 2).key, 6), 0)).topics[0].partitions[0]
+        only_reply(begin("t", begin_epoch_request(CLUSTER_ID, voter(2), voter(1, 2).key, 6), 0)).topics[0].partitions[0]
     )
     assert (wrong.error_code, wrong.leader_id) == (ErrorCode.INVALID_VOTER_KEY, 2)
     assert isinstance(replica.machine.role, Follower)
 
 
 def test_an_impossibly_high_epoch_is_ignored() -> None:
-    """Damage, or malice: whoever took it over would soon have no number left for the next election."""
+    """A replica that adopted a corrupt or malicious epoch would soon have no epoch left for the next election."""
     replica = SingleReplica()
     fetch = replica.follow(leader_id=2, epoch=5)
     last = 2**31 - 1
@@ -274,13 +274,15 @@ def test_an_impossibly_high_epoch_is_ignored() -> None:
     begin = begin_epoch_request(CLUSTER_ID, voter(3), me, last)
     end = end_epoch_request(CLUSTER_ID, voter(3), last, [me])
     replies = (
-        the_reply(replica.on_request("t", vote, 0)),
-        the_reply(replica.on_request("t", begin, 0)),
-        the_reply(replica.on_request("t", end, 0)),
+        only_reply(replica.on_request("t", vote, 0)),
+        only_reply(replica.on_request("t", begin, 0)),
+        only_reply(replica.on_request("t", end, 0)),
     )
     assert [reply.topics[0].partitions[0].error_code for reply in replies] == [ErrorCode.INVALID_REQUEST] * 3
-    told = KnownLeader(last, 3, None)
-    replica.answer(fetch, fetch_response(told, ErrorCode.FENCED_LEADER_EPOCH, high_watermark=None, log_start_offset=0))
+    named = KnownLeader(last, 3, None)
+    replica.respond(
+        fetch, fetch_response(named, ErrorCode.FENCED_LEADER_EPOCH, high_watermark=None, log_start_offset=0)
+    )
     assert (machine.epoch, machine.leader_id) == (5, 2)
 
 
@@ -301,10 +303,10 @@ def test_the_preferred_successors_of_a_leader_wait_in_order() -> None:
 
 
 def elected_after(replica: SingleReplica) -> None:
-    """Its leader is silent, and 2 or 3 grant it what it asks for."""
-    sends = only(Send, replica.run_out_of_patience())
-    sends = only(Send, replica.answer(sends[0], replica.vote()))
-    replica.answer(sends[0], replica.vote())
+    """Its leader does not respond, and voter 2 or 3 grants its pre-vote and vote."""
+    sends = only(Send, replica.expire_timeout())
+    sends = only(Send, replica.respond(sends[0], replica.vote()))
+    replica.respond(sends[0], replica.vote())
     assert replica.machine.is_leader
 
 
@@ -313,8 +315,8 @@ def test_a_leader_knows_the_former_leader_and_the_last_contact_with_it() -> None
     replica.now_ms = 500
     fetch = replica.follow(leader_id=2, epoch=4)
     replica.now_ms = 700
-    replica.answer(fetch, replica.records_for(fetch, [], high_watermark=None))
-    assert replica.machine.former_leader is None, "it is the leader still"
+    replica.respond(fetch, replica.records_for(fetch, [], high_watermark=None))
+    assert replica.machine.former_leader is None, "it is still the leader"
     elected_after(replica)
     assert replica.machine.former_leader == FormerLeader(2, 4, 700)
 
@@ -322,11 +324,11 @@ def test_a_leader_knows_the_former_leader_and_the_last_contact_with_it() -> None
 def test_the_leader_of_an_earlier_epoch_is_not_the_former_leader() -> None:
     replica = SingleReplica()
     fetch = replica.follow(leader_id=2, epoch=4)
-    replica.answer(fetch, replica.records_for(fetch, [], high_watermark=None))
+    replica.respond(fetch, replica.records_for(fetch, [], high_watermark=None))
     begun = begin_epoch_request(CLUSTER_ID, voter(3), voter(1).key, 5)
     replica.on_request("t", begun, replica.now_ms)
     elected_after(replica)
-    assert (replica.machine.epoch, replica.machine.former_leader) == (6, None), "3 has never answered"
+    assert (replica.machine.epoch, replica.machine.former_leader) == (6, None), "3 has never responded"
 
 
 def test_a_first_leader_and_one_that_led_before_have_no_former_leader() -> None:
@@ -334,7 +336,7 @@ def test_a_first_leader_and_one_that_led_before_have_no_former_leader() -> None:
     replica.win()
     assert replica.machine.former_leader is None
     replica.machine.resign(replica.now_ms)
-    assert replica.machine.former_leader is None, "this is asked of leaders"
+    assert replica.machine.former_leader is None, "only leaders have one"
     elected_after(replica)
     assert replica.machine.former_leader is None
 

@@ -1,4 +1,4 @@
-"""How long a quorum is without a leader, when messages and syncs take their time."""
+"""How long a quorum is without a leader, when messages and syncs take time."""
 
 from __future__ import annotations
 

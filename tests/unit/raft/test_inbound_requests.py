@@ -1,4 +1,4 @@
-"""Replies with bytes: batches of the log, pieces of a snapshot; and the end of those who wait."""
+"""Responses with batches of the log and chunks of a snapshot; pending requests when the quorum stops."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def filled(count: int = 10) -> Made:
 
 
 def cold() -> Made:
-    """A log whose checksums nobody has seen in this life."""
+    """A log whose checksums have not been verified since the start."""
     made = filled()
     for segment in made.storage.log.segments:
         segment.verified, segment.trusted_from, segment.recent = (), segment.size, None
@@ -112,11 +112,11 @@ def test_a_removed_snapshot_is_not_found() -> None:
 
 def test_pending_and_later_requests_fail_when_the_quorum_stops() -> None:
     async def scenario() -> None:
-        askers, tokens = PendingReplies(), []
-        waiting = asyncio.create_task(askers.wait(tokens.append))
+        replies, tokens = PendingReplies(), []
+        waiting = asyncio.create_task(replies.wait(tokens.append))
         await settle()
-        askers.close()
-        for late in (waiting, askers.wait(tokens.append)):
+        replies.close()
+        for late in (waiting, replies.wait(tokens.append)):
             with pytest.raises(KafkaError) as refusal:
                 await late
             assert refusal.value.code is ErrorCode.BROKER_NOT_AVAILABLE
@@ -127,8 +127,8 @@ def test_pending_and_later_requests_fail_when_the_quorum_stops() -> None:
 
 def test_a_reply_to_a_cancelled_request_is_dropped() -> None:
     async def scenario() -> None:
-        askers, tokens = PendingReplies(), []
-        waiting = asyncio.create_task(askers.wait(tokens.append))
+        replies, tokens = PendingReplies(), []
+        waiting = asyncio.create_task(replies.wait(tokens.append))
         await settle()
         waiting.cancel()
         await asyncio.gather(waiting, return_exceptions=True)

@@ -1,4 +1,4 @@
-"""The queue before the machine: in order, except for those who must wait for a reservation to end."""
+"""The order of the machine's inputs, with and without a reservation."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from strandline.raft.shell.input_queue import InputQueue
 from unit.server.memory_server import run, settle
 
 
-def step(said: list[str], word: str) -> Callable[[], list[Effect]]:
+def step(executed: list[str], name: str) -> Callable[[], list[Effect]]:
     def say() -> list[Effect]:
-        said.append(word)
+        executed.append(name)
         return []
 
     return say
@@ -20,41 +20,41 @@ def step(said: list[str], word: str) -> Callable[[], list[Effect]]:
 
 def test_steps_run_in_order_and_first_steps_before_all_others() -> None:
     async def scenario() -> None:
-        said: list[str] = []
-        inbox = InputQueue(lambda: False)
-        inbox.put(step(said, "a"))
-        inbox.put(step(said, "b"))
-        inbox.put(step(said, "writes"), writes=True)
-        inbox.put(step(said, "first"), first=True)
-        while not inbox.is_empty:
-            (await inbox.next())()
-        assert said == ["first", "writes", "a", "b"]
+        executed: list[str] = []
+        queue = InputQueue(lambda: False)
+        queue.put(step(executed, "a"))
+        queue.put(step(executed, "b"))
+        queue.put(step(executed, "writes"), writes=True)
+        queue.put(step(executed, "first"), first=True)
+        while not queue.is_empty:
+            (await queue.next())()
+        assert executed == ["first", "writes", "a", "b"]
 
     run(scenario())
 
 
 def test_writing_steps_wait_while_an_offset_is_reserved_and_other_steps_run() -> None:
     async def scenario() -> None:
-        said: list[str] = []
+        executed: list[str] = []
         reserved = True
-        inbox = InputQueue(lambda: reserved)
+        queue = InputQueue(lambda: reserved)
 
         async def take() -> None:
             while True:
-                (await inbox.next())()
+                (await queue.next())()
 
         taking = asyncio.create_task(take())
-        inbox.put(step(said, "writes"), writes=True)
-        inbox.put(step(said, "a"))
+        queue.put(step(executed, "writes"), writes=True)
+        queue.put(step(executed, "a"))
         await settle()
-        inbox.put(step(said, "b"))
+        queue.put(step(executed, "b"))
         await settle()
-        assert said == ["a", "b"]
+        assert executed == ["a", "b"]
         reserved = False
-        inbox.put(step(said, "c"))
-        inbox.wake()
+        queue.put(step(executed, "c"))
+        queue.wake()
         await settle()
-        assert said == ["a", "b", "writes", "c"]
+        assert executed == ["a", "b", "writes", "c"]
         taking.cancel()
 
     run(scenario())
@@ -62,16 +62,16 @@ def test_writing_steps_wait_while_an_offset_is_reserved_and_other_steps_run() ->
 
 def test_the_end_of_a_reservation_runs_the_writing_steps() -> None:
     async def scenario() -> None:
-        said: list[str] = []
+        executed: list[str] = []
         reserved = True
-        inbox = InputQueue(lambda: reserved)
-        inbox.put(step(said, "writes"), writes=True)
-        waiting = asyncio.create_task(inbox.next())
+        queue = InputQueue(lambda: reserved)
+        queue.put(step(executed, "writes"), writes=True)
+        waiting = asyncio.create_task(queue.next())
         await settle()
         assert not waiting.done()
         reserved = False
-        inbox.wake()
+        queue.wake()
         (await waiting)()
-        assert said == ["writes"]
+        assert executed == ["writes"]
 
     run(scenario())

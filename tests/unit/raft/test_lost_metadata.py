@@ -1,4 +1,4 @@
-"""Damage to the metadata log: committed metadata is never cut off silently, and a torn tail never stops a node."""
+"""Damage to the metadata log: committed metadata is never truncated silently, and a torn tail never stops a node."""
 
 from __future__ import annotations
 
@@ -17,31 +17,38 @@ from strandline.runtime.world import World
 from strandline.simulation.journal import Journal
 from strandline.simulation.volume import Volume
 from strandline.simulation.world import Simulation
-from unit.raft.single_node_quorum import PARTITION, QuorumOfOne, format_dynamic, play, setting, settings_in
+from unit.raft.single_node_quorum import (
+    PARTITION,
+    SingleNodeQuorum,
+    format_dynamic,
+    run_processes,
+    setting,
+    settings_in,
+)
 
 FIRST_LOG = f"{PARTITION}/00000000000000000000.log"
-NOTE = f"{PARTITION}/{COMMITTED_OFFSET}"
+COMMITTED_FILE = f"{PARTITION}/{COMMITTED_OFFSET}"
 SMALL_SEGMENTS = StorageSettings(segment_bytes=500)
 
-Scene = Callable[[World], Awaitable[None]]
+Process = Callable[[World], Awaitable[None]]
 
 
 async def twenty_settings(world: World) -> None:
     format_dynamic(world.disk)
-    async with QuorumOfOne(world).running() as quorum:
+    async with SingleNodeQuorum(world).running() as quorum:
         for number in range(20):
             await quorum.write(setting(number))
 
 
 async def twenty_settings_in_small_segments(world: World) -> None:
     format_dynamic(world.disk)
-    async with QuorumOfOne(world, storage=SMALL_SEGMENTS).running() as quorum:
+    async with SingleNodeQuorum(world, storage=SMALL_SEGMENTS).running() as quorum:
         for number in range(20):
             await quorum.write(setting(number))
 
 
 async def all_twenty_are_there(world: World) -> None:
-    async with QuorumOfOne(world).running() as quorum:
+    async with SingleNodeQuorum(world).running() as quorum:
         assert settings_in(quorum.image) == list(range(20))
 
 
@@ -52,13 +59,13 @@ def flip(disk: Disk, path: str, position: int) -> None:
     file.close()
 
 
-def spoil(disk: Disk, offset: int) -> None:
+def corrupt(disk: Disk, offset: int) -> None:
     """The batch that begins at this offset: a byte of its records."""
     (position,) = [at for at, header in batches(disk.read(FIRST_LOG)) if header.base_offset == offset]
     flip(disk, FIRST_LOG, position + HEADER_SIZE)
 
 
-def cut(disk: Disk, path: str, size: int) -> None:
+def truncate(disk: Disk, path: str, size: int) -> None:
     file = disk.open(path)
     file.truncate(size)
     file.close()
@@ -68,55 +75,57 @@ def content(disk: Disk) -> dict[str, bytes]:
     return {name: disk.read(f"{PARTITION}/{name}") for name in disk.list(PARTITION)}
 
 
-def refused(damage: Callable[[Disk], None], *says: str) -> Scene:
-    """A life that ends before it begins, and leaves every file as it was."""
+def prevented_by(damage: Callable[[Disk], None], *expected: str) -> Process:
+    """The node does not start, and leaves every file as it was."""
 
-    async def scene(world: World) -> None:
+    async def process(world: World) -> None:
         damage(world.disk)
         before = content(world.disk)
         with pytest.raises(NodeFault) as fault:
-            QuorumOfOne(world)
-        for words in (*says, "Nothing was changed", "from a backup or from a copy"):
+            SingleNodeQuorum(world)
+        for words in (*expected, "Nothing was changed", "from a backup or from a copy"):
             assert words in str(fault.value)
         assert content(world.disk) == before
 
-    return scene
+    return process
 
 
 def forget_note(disk: Disk) -> None:
     """As Apache Kafka, or an earlier version, would have left the directory."""
-    disk.remove(NOTE)
+    disk.remove(COMMITTED_FILE)
 
 
 def test_a_flipped_byte_anywhere_in_the_log_after_a_clean_stop_prevents_the_start() -> None:
-    def at(position: int) -> Scene:
-        async def scene(world: World) -> None:
+    def at(position: int) -> Process:
+        async def process(world: World) -> None:
             if position >= world.disk.size(FIRST_LOG):
                 return
             flip(world.disk, FIRST_LOG, position)
             try:
                 with pytest.raises(NodeFault, match="is damaged"):
-                    QuorumOfOne(world)
+                    SingleNodeQuorum(world)
             finally:
                 flip(world.disk, FIRST_LOG, position)
 
-        return scene
+        return process
 
     # Within one byte in seven, every field of a header and of a record is met.
-    play(twenty_settings, *[at(position) for position in range(0, 1800, 7)], all_twenty_are_there)
+    run_processes(twenty_settings, *[at(position) for position in range(0, 1800, 7)], all_twenty_are_there)
 
 
 def test_the_fault_names_the_file_the_byte_and_the_offset() -> None:
-    says = (f"{FIRST_LOG} is damaged at byte ", "at offset 13 (wrong checksum", "up to offset 23 was committed")
-    play(twenty_settings, refused(lambda disk: spoil(disk, 13), *says))
+    expected = (f"{FIRST_LOG} is damaged at byte ", "at offset 13 (wrong checksum", "up to offset 23 was committed")
+    run_processes(twenty_settings, prevented_by(lambda disk: corrupt(disk, 13), *expected))
 
 
 def test_without_a_committed_offset_damage_before_intact_batches_prevents_the_start() -> None:
     def damage(disk: Disk) -> None:
         forget_note(disk)
-        spoil(disk, 13)
+        corrupt(disk, 13)
 
-    play(twenty_settings, refused(damage, "is damaged at byte", "intact metadata follows it, at offset 14"))
+    run_processes(
+        twenty_settings, prevented_by(damage, "is damaged at byte", "intact metadata follows it, at offset 14")
+    )
 
 
 @pytest.mark.parametrize("position", [70, 200, 350])
@@ -125,7 +134,9 @@ def test_without_a_committed_offset_damage_before_a_later_segment_prevents_the_s
         forget_note(disk)
         flip(disk, FIRST_LOG, position)
 
-    play(twenty_settings_in_small_segments, refused(damage, f"{FIRST_LOG} is damaged", "holds later metadata"))
+    run_processes(
+        twenty_settings_in_small_segments, prevented_by(damage, f"{FIRST_LOG} is damaged", "holds later metadata")
+    )
 
 
 @pytest.mark.parametrize("noted", [True, False])
@@ -137,7 +148,7 @@ def test_a_missing_segment_in_the_middle_prevents_the_start(noted: bool) -> None
         assert len(logs) > 2
         disk.remove(f"{PARTITION}/{logs[1]}")
 
-    play(twenty_settings_in_small_segments, refused(damage, "the next segment begins at offset"))
+    run_processes(twenty_settings_in_small_segments, prevented_by(damage, "the next segment begins at offset"))
 
 
 @pytest.mark.parametrize("noted", [True, False])
@@ -147,27 +158,31 @@ def test_a_missing_log_file_prevents_the_start(noted: bool) -> None:
             forget_note(disk)
         disk.remove(FIRST_LOG)
 
-    play(twenty_settings, refused(damage, f"{PARTITION} has no .log file", "was committed"))
+    run_processes(twenty_settings, prevented_by(damage, f"{PARTITION} has no .log file", "was committed"))
 
 
 @pytest.mark.parametrize("size", [0, 300, 1500])
 def test_a_log_truncated_after_a_clean_stop_prevents_the_start(size: int) -> None:
-    play(twenty_settings, refused(lambda disk: cut(disk, FIRST_LOG, size), f"{FIRST_LOG} ", "up to offset 23"))
+    run_processes(
+        twenty_settings, prevented_by(lambda disk: truncate(disk, FIRST_LOG, size), f"{FIRST_LOG} ", "up to offset 23")
+    )
 
 
 def test_a_log_that_ends_before_a_known_epoch_prevents_the_start() -> None:
     def damage(disk: Disk) -> None:
         forget_note(disk)
-        cut(disk, FIRST_LOG, 300)
+        truncate(disk, FIRST_LOG, 300)
 
-    says = "leader-epoch-checkpoint says"
-    play(twenty_settings, all_twenty_are_there, refused(damage, "up to offset 23 was committed", says))
+    expected = "leader-epoch-checkpoint expected"
+    run_processes(
+        twenty_settings, all_twenty_are_there, prevented_by(damage, "up to offset 23 was committed", expected)
+    )
 
 
 def test_damage_after_a_kill_prevents_the_start_as_well() -> None:
     async def killed(world: World) -> None:
         format_dynamic(world.disk)
-        quorum = QuorumOfOne(world)
+        quorum = SingleNodeQuorum(world)
         await quorum.voter.start()
         run = asyncio.create_task(quorum.voter.run())
         await quorum.leading.wait()
@@ -176,45 +191,45 @@ def test_damage_after_a_kill_prevents_the_start_as_well() -> None:
         run.cancel()
         await asyncio.gather(run, return_exceptions=True)
 
-    play(killed, refused(lambda disk: spoil(disk, 13), "at offset 13", "up to offset 23 was committed"))
+    run_processes(killed, prevented_by(lambda disk: corrupt(disk, 13), "at offset 13", "up to offset 23 was committed"))
 
 
 def test_damage_below_the_end_of_a_complete_snapshot_does_no_harm() -> None:
     async def first(world: World) -> None:
         format_dynamic(world.disk)
-        async with QuorumOfOne(world).running() as quorum:
+        async with SingleNodeQuorum(world).running() as quorum:
             for number in range(20):
                 await quorum.write(setting(number))
             await quorum.voter.write_snapshot()
 
     async def damage(world: World) -> None:
-        spoil(world.disk, 13)
+        corrupt(world.disk, 13)
 
-    play(first, damage, all_twenty_are_there, all_twenty_are_there)
+    run_processes(first, damage, all_twenty_are_there, all_twenty_are_there)
 
 
 def test_damage_below_a_snapshot_prevents_the_start_when_the_log_continues_after_it() -> None:
     async def first(world: World) -> None:
         format_dynamic(world.disk)
-        async with QuorumOfOne(world).running() as quorum:
+        async with SingleNodeQuorum(world).running() as quorum:
             for number in range(20):
                 await quorum.write(setting(number))
                 if number == 15:
                     await quorum.voter.write_snapshot()
 
-    play(first, refused(lambda disk: spoil(disk, 13), "everything from offset 19 on would be lost"))
+    run_processes(first, prevented_by(lambda disk: corrupt(disk, 13), "everything from offset 19 on would be lost"))
 
 
 @pytest.mark.parametrize("garbage", [b"", b"\0" * 100, b"no json", b'{"leaderEpoch":true,"committedOffset":"5"}'])
 def test_an_unreadable_committed_offset_does_not_prevent_opening_an_intact_log(garbage: bytes) -> None:
     async def damage(world: World) -> None:
-        cut(world.disk, NOTE, 0)
-        file = world.disk.open(NOTE)
+        truncate(world.disk, COMMITTED_FILE, 0)
+        file = world.disk.open(COMMITTED_FILE)
         file.write_at(0, garbage)
         file.close()
         assert read_committed_offset(world.disk, PARTITION) is None
 
-    play(twenty_settings, damage, all_twenty_are_there)
+    run_processes(twenty_settings, damage, all_twenty_are_there)
 
 
 @pytest.mark.parametrize("noted", [True, False])
@@ -227,52 +242,52 @@ def test_a_torn_tail_is_truncated(torn: bytes, noted: bool) -> None:
         file.write_at(file.size(), torn)
         file.close()
 
-    play(twenty_settings, damage, all_twenty_are_there, all_twenty_are_there)
+    run_processes(twenty_settings, damage, all_twenty_are_there, all_twenty_are_there)
 
 
 def test_a_group_of_batches_torn_before_it_was_committed_is_truncated_too() -> None:
     """One write, one sync, many batches: the first sector of it may be lost and the others be there."""
 
     async def damage(world: World) -> None:
-        file = world.disk.open(NOTE)
+        file = world.disk.open(COMMITTED_FILE)
         file.write_at(0, json.dumps({"leaderEpoch": 1, "committedOffset": 8}).encode().ljust(127) + b"\n")
         file.close()
-        spoil(world.disk, 13)
+        corrupt(world.disk, 13)
 
     async def check(world: World) -> None:
-        async with QuorumOfOne(world).running() as quorum:
+        async with SingleNodeQuorum(world).running() as quorum:
             assert settings_in(quorum.image) == list(range(10))
 
-    play(twenty_settings, damage, check)
+    run_processes(twenty_settings, damage, check)
 
 
 def test_a_committed_offset_older_than_the_last_leader_does_not_excuse_damage() -> None:
-    """Apache Kafka ran on the directory in between: a later epoch in quorum-state, and no new note."""
+    """Apache Kafka used the directory in between: a later epoch in quorum-state, an old committed-offset."""
 
     def damage(disk: Disk) -> None:
-        file = disk.open(NOTE)
+        file = disk.open(COMMITTED_FILE)
         file.write_at(0, json.dumps({"leaderEpoch": 0, "committedOffset": 2}).encode().ljust(127) + b"\n")
         file.close()
-        spoil(disk, 13)
+        corrupt(disk, 13)
 
-    play(twenty_settings, refused(damage, "intact metadata follows it, at offset 14"))
+    run_processes(twenty_settings, prevented_by(damage, "intact metadata follows it, at offset 14"))
 
 
 def test_the_committed_offset_is_recorded_with_every_commit() -> None:
-    async def scene(world: World) -> None:
+    async def process(world: World) -> None:
         format_dynamic(world.disk)
-        async with QuorumOfOne(world).running() as quorum:
+        async with SingleNodeQuorum(world).running() as quorum:
             assert read_committed_offset(world.disk, PARTITION) == CommittedOffset(1, 3)
             await quorum.write(setting(1))
             assert read_committed_offset(world.disk, PARTITION) == CommittedOffset(1, 4)
-            assert world.disk.size(NOTE) == 128
+            assert world.disk.size(COMMITTED_FILE) == 128
 
-    play(scene)
+    run_processes(process)
 
 
 @pytest.mark.parametrize("seed", range(2))
 def test_the_node_restarts_after_a_power_loss_at_any_point_of_a_group_of_batches(seed: int) -> None:
-    """Three lives that write in groups, over several segments; then a life after a power loss at each operation."""
+    """Three runs that write in groups, over several segments; then a restart after a power loss at each operation."""
     journal = Journal()
     acked: list[tuple[int, int]] = []
     storage = StorageSettings(segment_bytes=4000)
@@ -280,8 +295,8 @@ def test_the_node_restarts_after_a_power_loss_at_any_point_of_a_group_of_batches
     async def format_first(world: World) -> None:
         format_dynamic(world.disk)
 
-    async def life(world: World) -> None:
-        async with QuorumOfOne(world, storage=storage).running() as quorum:
+    async def process(world: World) -> None:
+        async with SingleNodeQuorum(world, storage=storage).running() as quorum:
             for _ in range(3):
                 first = len(settings_in(quorum.image))
                 await asyncio.gather(*[quorum.write(setting(number)) for number in range(first, first + 20)])
@@ -296,7 +311,7 @@ def test_the_node_restarts_after_a_power_loss_at_any_point_of_a_group_of_batches
             await machine.boot(format_first)
             formatted = len(journal.operations)
             for _ in range(3):
-                await machine.boot(life)
+                await machine.boot(process)
 
         simulation.run(scenario(), max_virtual_s=100)
     assert acked[-1][1] == 180
@@ -310,7 +325,7 @@ def test_the_node_restarts_after_a_power_loss_at_any_point_of_a_group_of_batches
                 survivor = simulation.machine("node", volume=volume.after_power_loss(simulation.random("loss")))
 
                 async def check(world: World, moment: int = moment) -> None:
-                    async with QuorumOfOne(world, storage=storage).running() as quorum:
+                    async with SingleNodeQuorum(world, storage=storage).running() as quorum:
                         due = max((count for at, count in acked if at <= moment), default=0)
                         found = settings_in(quorum.image)
                         assert len(found) >= due, f"power lost before operation {moment}"

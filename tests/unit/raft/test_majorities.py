@@ -20,7 +20,7 @@ def test_any_two_majorities_share_a_voter(voters: int) -> None:
 
 @pytest.mark.parametrize("voters", range(1, 8))
 def test_majorities_of_voter_sets_that_differ_by_one_voter_intersect(voters: int) -> None:
-    """One voter at a time may come or go (KIP-853)."""
+    """One voter at a time is added or removed (KIP-853)."""
     for old in itertools.combinations(range(voters), majority(voters)):
         assert all(set(old) & set(new) for new in itertools.combinations(range(voters + 1), majority(voters + 1)))
 

@@ -1,4 +1,4 @@
-"""The map of the package names every module that is there, in its room, and none that is not."""
+"""The map in `raft/__init__.py` names every module in its package, and no other."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ def test_the_map_names_every_module_in_its_package_and_no_other() -> None:
     assert strandline.raft.__doc__ is not None and strandline.raft.__file__ is not None
     package = Path(strandline.raft.__file__).parent
     there = {(path.parent.name, path.stem) for path in package.glob("*/*.py")} - {
-        (room, "__init__") for room in ("machine", "disk", "shell")
+        (folder, "__init__") for folder in ("machine", "disk", "shell")
     }
     named = set()
     for text in re.split(r"(?m)^(?=`)", strandline.raft.__doc__)[1:]:
-        room = text[1 : text.index("/")]
+        folder = text[1 : text.index("/")]
         rows = [line.strip() for line in text.splitlines() if line.startswith("    ")]
         columns = [column for row in rows for column in re.split(r"\s{2,}", row)]
         names = [column.split(", ") for column in columns if re.fullmatch(r"[a-z_]+(, [a-z_]+)*", column)]
-        named |= {(room, name) for each in names for name in each}
+        named |= {(folder, name) for each in names for name in each}
     assert sorted(there ^ named) == []

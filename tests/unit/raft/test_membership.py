@@ -1,4 +1,4 @@
-"""Voters that come, go and change, as the leader sees it, and DescribeQuorum."""
+"""Adding, removing and updating voters, on the leader's side; DescribeQuorum."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from strandline.raft.machine.replication import MAX_OBSERVERS
 from strandline.raft.machine.voters import Voter
 from strandline.raft.machine.wire import listeners_to_wire, update_voter_request
 from unit.raft.memory_cluster import CLUSTER_ID, voter
-from unit.raft.single_replica import SingleReplica, only, the_reply
+from unit.raft.single_replica import SingleReplica, only, only_reply
 
 VOTE = 52
 
@@ -46,8 +46,8 @@ def adding(new: Voter, **changes: Any) -> AddRaftVoterRequest:
     return request
 
 
-def removing(gone: Voter) -> RemoveRaftVoterRequest:
-    return RemoveRaftVoterRequest(cluster_id=CLUSTER_ID, voter_id=gone.id, voter_directory_id=gone.directory_id)
+def removing(removed: Voter) -> RemoveRaftVoterRequest:
+    return RemoveRaftVoterRequest(cluster_id=CLUSTER_ID, voter_id=removed.id, voter_directory_id=removed.directory_id)
 
 
 def speaks(low: int, high: int, *, votes: bool = True) -> ApiVersionsResponse:
@@ -58,7 +58,7 @@ def speaks(low: int, high: int, *, votes: bool = True) -> ApiVersionsResponse:
 
 
 def outcome(effects: Sequence[Effect]) -> tuple[ErrorCode, str | None]:
-    response = the_reply(effects)
+    response = only_reply(effects)
     return ErrorCode(response.error_code), response.error_message
 
 
@@ -79,7 +79,7 @@ def begin_to_add(replica: SingleReplica, **changes: Any) -> Send:
 
 
 def commit_all(replica: SingleReplica) -> list[Effect]:
-    """Everything is synced and everybody has it."""
+    """Everything is synced, and all replicas have fetched it."""
     effects = list(replica.sync())
     for node_id in (2, 3, 4):
         effects += replica.fetched_by(node_id, replica.log.end_offset)
@@ -89,7 +89,7 @@ def commit_all(replica: SingleReplica) -> list[Effect]:
 def test_a_voter_is_added_when_it_has_responded_caught_up_and_the_record_is_committed(leading: SingleReplica) -> None:
     probe = begin_to_add(leading)
     assert (probe.to, probe.endpoint) == (4, voter(4).endpoint)
-    effects = leading.answer(probe, speaks(0, 1))
+    effects = leading.respond(probe, speaks(0, 1))
     assert Flush() in effects and only(Reply, effects) == []
     assert [each.id for each in leading.log.voters.voters] == [1, 2, 3, 4]
     assert leading.log.voters.voter(4) == voter(4)
@@ -97,7 +97,7 @@ def test_a_voter_is_added_when_it_has_responded_caught_up_and_the_record_is_comm
 
 
 def test_a_majority_of_the_new_voters_is_needed_to_commit_them(leading: SingleReplica) -> None:
-    leading.answer(begin_to_add(leading), speaks(0, 1))
+    leading.respond(begin_to_add(leading), speaks(0, 1))
     end = leading.log.end_offset
     leading.sync()
     leading.fetched_by(2, end)
@@ -107,8 +107,8 @@ def test_a_majority_of_the_new_voters_is_needed_to_commit_them(leading: SingleRe
 
 
 def test_without_ack_when_committed_the_response_is_sent_when_the_record_is_appended(leading: SingleReplica) -> None:
-    effects = leading.answer(begin_to_add(leading, ack_when_committed=False), speaks(0, 1))
-    assert the_reply(only(Reply, effects)) == AddRaftVoterResponse(error_message=None)
+    effects = leading.respond(begin_to_add(leading, ack_when_committed=False), speaks(0, 1))
+    assert only_reply(only(Reply, effects)) == AddRaftVoterResponse(error_message=None)
     assert outcome(leading.on_request("r", removing(voter(2)), 0))[0] == ErrorCode.REQUEST_TIMED_OUT
     assert [each for each in commit_all(leading) if isinstance(each, Reply) and each.token == "add"] == []
     assert leading.leader.change is None
@@ -143,7 +143,7 @@ def test_why_a_voter_is_not_added(leading: SingleReplica) -> None:
 def test_a_voter_that_does_not_respond_or_lacks_the_version_is_not_added(
     leading: SingleReplica, response: ApiVersionsResponse | None, error: ErrorCode
 ) -> None:
-    assert outcome(leading.answer(begin_to_add(leading), response))[0] == error
+    assert outcome(leading.respond(begin_to_add(leading), response))[0] == error
     assert leading.leader.change is None and len(leading.log.voters) == 3
 
 
@@ -151,9 +151,9 @@ def test_a_voter_that_is_behind_is_not_added() -> None:
     replica = SingleReplica()
     replica.lead()
     replica.fetched_by(4, 0, 0)
-    assert outcome(replica.answer(begin_to_add(replica), speaks(0, 1)))[0] == ErrorCode.REQUEST_TIMED_OUT
+    assert outcome(replica.respond(begin_to_add(replica), speaks(0, 1)))[0] == ErrorCode.REQUEST_TIMED_OUT
     replica.fetched_by(4, replica.log.end_offset)
-    assert only(Reply, replica.answer(begin_to_add(replica), speaks(0, 1))) == []
+    assert only(Reply, replica.respond(begin_to_add(replica), speaks(0, 1))) == []
 
 
 def test_one_change_at_a_time_and_none_before_the_leader_has_committed_a_record() -> None:
@@ -167,7 +167,7 @@ def test_one_change_at_a_time_and_none_before_the_leader_has_committed_a_record(
     (expired,) = only(Reply, replica.wait(2000))
     assert outcome([expired])[0] == ErrorCode.REQUEST_TIMED_OUT
     assert outcome(replica.on_request("t", removing(voter(3)), 0))[0] == ErrorCode.REQUEST_TIMED_OUT, (
-        "nobody waits for it any more, but it is not committed"
+        "its request timed out, but it is not committed"
     )
 
 
@@ -188,8 +188,8 @@ def test_why_a_voter_is_not_removed(leading: SingleReplica) -> None:
 def test_a_pending_change_fails_when_the_leader_is_deposed(leading: SingleReplica) -> None:
     begin_to_add(leading)
     effects = leading.machine.resign(leading.now_ms)
-    (told,) = [reply for reply in only(Reply, effects) if reply.token == "add"]
-    assert outcome([told])[0] == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    (failed,) = [reply for reply in only(Reply, effects) if reply.token == "add"]
+    assert outcome([failed])[0] == ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 
 def updated(replica: SingleReplica, me: Voter, **changes: Any) -> ErrorCode:
@@ -197,7 +197,7 @@ def updated(replica: SingleReplica, me: Voter, **changes: Any) -> ErrorCode:
     for name, value in changes.items():
         setattr(request, name, value)
     effects = [each for each in replica.on_request("u", request, 0) if isinstance(each, Reply)]
-    response = the_reply(effects)
+    response = only_reply(effects)
     assert (response.current_leader.leader_id, response.current_leader.host) == (1, "n1")
     return ErrorCode(response.error_code)
 
@@ -205,7 +205,7 @@ def updated(replica: SingleReplica, me: Voter, **changes: Any) -> ErrorCode:
 def test_a_voter_that_moved_is_written_to_the_log_at_once(leading: SingleReplica) -> None:
     moved = voter(3, port=1234)
     assert updated(leading, voter(3)) == ErrorCode.NONE
-    assert leading.log.voters_offset == 2, "nothing to write"
+    assert leading.log.voters_offset == 2, "nothing is appended"
     assert updated(leading, moved) == ErrorCode.NONE
     assert leading.log.voters.voter(3) == moved
     assert updated(leading, voter(3)) == ErrorCode.REQUEST_TIMED_OUT, "the last change is not committed"
@@ -233,13 +233,13 @@ def test_the_kraft_version_increases_by_one_and_never_decreases() -> None:
     assert outcome(upgrade("t", 2, 0))[0] == ErrorCode.INVALID_UPDATE_VERSION
     assert outcome(upgrade("t", -1, 0))[0] == ErrorCode.INVALID_UPDATE_VERSION
     assert outcome(upgrade("t", 0, 0)) == (ErrorCode.NONE, None)
-    assert outcome(upgrade("t", 1, 0))[0] == ErrorCode.INVALID_UPDATE_VERSION, "2 and 3 have not been heard from"
+    assert outcome(upgrade("t", 1, 0))[0] == ErrorCode.INVALID_UPDATE_VERSION, "2 and 3 have not sent UpdateRaftVoter"
     assert updated(replica, voter(2)) == updated(replica, voter(3)) == ErrorCode.NONE
     assert replica.log.kraft_version == 0
     assert upgrade("t", 1, 0) == [Flush()]
     assert replica.log.kraft_version == 1
     assert replica.log.voters.voters == (voter(1), voter(2), voter(3))
-    assert replica.leader.progress_of(voter(2).key).end_offset == 1, "what it had is still known"
+    assert replica.leader.progress_of(voter(2).key).end_offset == 1, "its progress is kept"
     assert outcome(only(Reply, commit_all(replica))[:1]) == (ErrorCode.NONE, None)
     assert outcome(upgrade("t", 0, 0))[0] == ErrorCode.INVALID_UPDATE_VERSION
 
@@ -253,7 +253,7 @@ def test_a_repeated_upgrade_succeeds_only_when_the_first_is_committed() -> None:
     upgrade("first", 1, 0)
     assert outcome(upgrade("meanwhile", 1, 1))[0] == ErrorCode.REQUEST_TIMED_OUT
     assert outcome(only(Reply, replica.machine.on_time(2000)))[0] == ErrorCode.REQUEST_TIMED_OUT
-    assert outcome(upgrade("again", 1, 2001))[0] == ErrorCode.REQUEST_TIMED_OUT, "a new leader may cut it off"
+    assert outcome(upgrade("again", 1, 2001))[0] == ErrorCode.REQUEST_TIMED_OUT, "a new leader may truncate it"
     commit_all(replica)
     assert outcome(upgrade("once more", 1, 2002)[:1]) == (ErrorCode.NONE, None)
 
@@ -269,8 +269,8 @@ def test_a_voter_that_does_not_support_the_new_version_prevents_the_upgrade() ->
 
 
 def describing(topic: str = METADATA_TOPIC, partition: int = 0) -> DescribeQuorumRequest:
-    asked = DescribeQuorumRequestPartitionData(partition_index=partition)
-    return DescribeQuorumRequest(topics=[DescribeQuorumRequestTopicData(topic_name=topic, partitions=[asked])])
+    requested = DescribeQuorumRequestPartitionData(partition_index=partition)
+    return DescribeQuorumRequest(topics=[DescribeQuorumRequestTopicData(topic_name=topic, partitions=[requested])])
 
 
 def test_describe_quorum_reports_the_progress_of_each_replica() -> None:
@@ -287,7 +287,7 @@ def test_describe_quorum_reports_the_progress_of_each_replica() -> None:
     replica.fetched_by(2, end + 1)
     now = replica.now_ms
     effects = replica.machine.on_request("d", describing(), 2, now, now + 1_000_000)
-    response = the_reply(effects)
+    response = only_reply(effects)
     partition = response.topics[0].partitions[0]
     assert (partition.leader_id, partition.leader_epoch, partition.high_watermark) == (1, 1, end)
     seen = [
@@ -307,7 +307,7 @@ def test_describe_quorum_reports_the_progress_of_each_replica() -> None:
         voter(3).directory_id,
     ]
     assert [(node.node_id, node.listeners[0].host) for node in response.nodes] == [(1, "n1"), (2, "n2"), (3, "n3")]
-    old = the_reply(replica.machine.on_request("d", describing(), 1, now, wall))
+    old = only_reply(replica.machine.on_request("d", describing(), 1, now, wall))
     assert old.nodes == [] and old.topics[0].partitions[0].observers[0].replica_directory_id == ZERO_UUID
 
 
@@ -316,9 +316,9 @@ def test_only_the_leader_serves_describe_quorum_and_only_for_the_metadata_topic(
     follower.follow()
     (refused,) = follower.machine.on_request("d", describing(), 2, 0, 0)
     assert isinstance(refused, Reply)
-    assert the_reply([refused]).topics[0].partitions[0].error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert only_reply([refused]).topics[0].partitions[0].error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
     (unknown,) = follower.machine.on_request("d", describing("t", 3), 2, 0, 0)
-    partition = the_reply([unknown]).topics[0].partitions[0]
+    partition = only_reply([unknown]).topics[0].partitions[0]
     assert (partition.partition_index, partition.error_code) == (3, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 
 
@@ -343,7 +343,7 @@ def test_the_number_of_tracked_observers_is_limited_and_voters_are_never_dropped
         replica.fetched_by(9, replica.log.end_offset, max_wait_ms=0, disk=disk)
     known = replica.leader.progress
     assert len(known) == MAX_OBSERVERS + 1
-    assert voter(2).key in known and voter(10).key in known, "a voter, and one who came again"
+    assert voter(2).key in known and voter(10).key in known, "a voter, and an observer that fetched again"
     assert [voter(9, disk).key in known for disk in range(1, 6)] == [True] * 5
     assert [voter(node_id).key in known for node_id in range(11, 17)] == [False] * 5 + [True]
 
@@ -351,26 +351,26 @@ def test_the_number_of_tracked_observers_is_limited_and_voters_are_never_dropped
 def test_a_follower_fetches_while_the_leader_delays_a_voter_update() -> None:
     replica = SingleReplica(me=voter(1, port=1234))
     fetch = replica.follow()
-    update, fetch = only(Send, replica.answer(fetch, replica.records_for(fetch, [], high_watermark=0)))
+    update, fetch = only(Send, replica.respond(fetch, replica.records_for(fetch, [], high_watermark=0)))
     assert isinstance(update.request, UpdateRaftVoterRequest)
     for number in range(3):
-        (flush,) = replica.answer(fetch, replica.records_for(fetch, [(1, f"record {number}")], high_watermark=0))
+        (flush,) = replica.respond(fetch, replica.records_for(fetch, [(1, f"record {number}")], high_watermark=0))
         assert flush == Flush()
         (fetch,) = only(Send, replica.sync())
         assert isinstance(fetch.request, FetchRequest)
     assert replica.log.end_offset == 3
-    assert replica.answer(update, None) == [], "and a request that fails costs no fetch either"
-    (flush,) = replica.answer(fetch, replica.records_for(fetch, [(1, "one more")], high_watermark=0))
+    assert replica.respond(update, None) == [], "and a request that fails costs no fetch either"
+    (flush,) = replica.respond(fetch, replica.records_for(fetch, [(1, "one more")], high_watermark=0))
     assert len(only(Send, replica.sync())) == 1
 
 
 def test_a_voter_sends_an_update_of_its_entry_once() -> None:
     replica = SingleReplica(me=voter(1, port=1234))
     fetch = replica.follow()
-    update, _ = only(Send, replica.answer(fetch, replica.records_for(fetch, [], high_watermark=0)))
+    update, _ = only(Send, replica.respond(fetch, replica.records_for(fetch, [], high_watermark=0)))
     assert isinstance(update.request, UpdateRaftVoterRequest)
     assert update.request.listeners[0].port == 1234
     true = SingleReplica()
     fetch = true.follow()
-    (again,) = only(Send, true.answer(fetch, true.records_for(fetch, [], high_watermark=0)))
+    (again,) = only(Send, true.respond(fetch, true.records_for(fetch, [], high_watermark=0)))
     assert type(again.request) is type(fetch.request)

@@ -27,21 +27,29 @@ from strandline.runtime.disk import Disk
 from strandline.runtime.world import World
 from strandline.simulation.disk import SimDisk
 from strandline.simulation.volume import Volume
-from unit.raft.single_node_quorum import HOME, PARTITION, QuorumOfOne, format_dynamic, play, setting, settings_in
+from unit.raft.single_node_quorum import (
+    HOME,
+    PARTITION,
+    SingleNodeQuorum,
+    format_dynamic,
+    run_processes,
+    setting,
+    settings_in,
+)
 
-Scene = Callable[[World], Awaitable[None]]
+Process = Callable[[World], Awaitable[None]]
 
 
-def writing(count: int, *, snapshots_after: tuple[int, ...], storage: StorageSettings | None = None) -> Scene:
-    async def life(world: World) -> None:
+def writing(count: int, *, snapshots_after: tuple[int, ...], storage: StorageSettings | None = None) -> Process:
+    async def process(world: World) -> None:
         format_dynamic(world.disk)
-        async with QuorumOfOne(world, storage=storage).running() as quorum:
+        async with SingleNodeQuorum(world, storage=storage).running() as quorum:
             for number in range(count):
                 await quorum.write(setting(number))
                 if number in snapshots_after:
                     await quorum.voter.write_snapshot()
 
-    return life
+    return process
 
 
 def checkpoints(disk: Disk) -> list[str]:
@@ -59,28 +67,28 @@ def test_a_damaged_snapshot_is_set_aside_when_an_older_one_and_the_log_are_compl
 ) -> None:
     async def check(world: World) -> None:
         damage_latest(world)
-        quorum = QuorumOfOne(world)
+        quorum = SingleNodeQuorum(world)
         assert [snapshot.end_offset for snapshot in quorum.storage.snapshots] == [9]
         async with quorum.running():
             assert settings_in(quorum.image) == list(range(20))
         assert [name for name in world.disk.list(PARTITION) if name.endswith(".damaged")] != []
 
     async def again(world: World) -> None:
-        async with QuorumOfOne(world).running() as quorum:
+        async with SingleNodeQuorum(world).running() as quorum:
             assert settings_in(quorum.image) == list(range(20))
 
-    play(writing(20, snapshots_after=(5, 15)), check, again)
+    run_processes(writing(20, snapshots_after=(5, 15)), check, again)
     assert "doing without it" in caplog.text
 
 
 def test_a_damaged_snapshot_is_set_aside_when_the_log_starts_at_zero() -> None:
     async def check(world: World) -> None:
         damage_latest(world)
-        async with QuorumOfOne(world).running() as quorum:
+        async with SingleNodeQuorum(world).running() as quorum:
             assert quorum.storage.snapshots == []
             assert settings_in(quorum.image) == list(range(20))
 
-    play(writing(20, snapshots_after=(15,)), check)
+    run_processes(writing(20, snapshots_after=(15,)), check)
 
 
 def test_a_damaged_snapshot_that_is_needed_prevents_the_start_with_advice_and_changes_nothing() -> None:
@@ -88,7 +96,7 @@ def test_a_damaged_snapshot_that_is_needed_prevents_the_start_with_advice_and_ch
         damage_latest(world)
         before = {name: world.disk.read(f"{PARTITION}/{name}") for name in world.disk.list(PARTITION)}
         with pytest.raises(NodeFault) as fault:
-            QuorumOfOne(world)
+            SingleNodeQuorum(world)
         for words in (
             checkpoints(world.disk)[-1],
             "is truncated",
@@ -99,11 +107,11 @@ def test_a_damaged_snapshot_that_is_needed_prevents_the_start_with_advice_and_ch
         assert before == {name: world.disk.read(f"{PARTITION}/{name}") for name in world.disk.list(PARTITION)}
 
     tight = StorageSettings(segment_bytes=300, retention_bytes=1)
-    play(writing(20, snapshots_after=(5, 15), storage=tight), check)
+    run_processes(writing(20, snapshots_after=(5, 15), storage=tight), check)
 
 
 def test_a_log_that_diverges_from_the_latest_snapshot_is_truncated_fully() -> None:
-    """The power went after the leader's snapshot had its name, and before the log that went another way was gone."""
+    """Power was lost after the leader's snapshot got its name and before the diverging log was truncated."""
 
     async def take_over(world: World) -> None:
         snapshot_id = SnapshotId(12, 5)
@@ -113,18 +121,18 @@ def test_a_log_that_diverges_from_the_latest_snapshot_is_truncated_fully() -> No
         writer.begin(last_timestamp=1, wall_ms=1)
         writer.append(setting(77), 1)
         writer.finish(1)
-        note = CommittedOffsetFile(world.disk, PARTITION)
+        committed_file = CommittedOffsetFile(world.disk, PARTITION)
         file = world.disk.open(f"{PARTITION}/{COMMITTED_OFFSET}")
         file.truncate(0)
-        note.committed = replace(note.committed, offset=0)
-        note.advance(4)
+        committed_file.committed = replace(committed_file.committed, offset=0)
+        committed_file.advance(4)
         file.close()
         storage = MetadataStorage.open(world.disk, HOME, wall_ms=1)
         assert (storage.log.log_start_offset, storage.log.log_end_offset) == (12, 12)
         assert storage.log.epochs.latest == 5
         assert storage.committed_offset == 12
 
-    play(writing(20, snapshots_after=()), take_over)
+    run_processes(writing(20, snapshots_after=()), take_over)
 
 
 def test_a_log_that_agrees_with_the_latest_snapshot_is_kept() -> None:
@@ -132,7 +140,7 @@ def test_a_log_that_agrees_with_the_latest_snapshot_is_kept() -> None:
         storage = MetadataStorage.open(world.disk, HOME, wall_ms=1)
         assert (storage.log.log_start_offset, storage.log.log_end_offset) == (0, 23)
 
-    play(writing(20, snapshots_after=(15,)), check)
+    run_processes(writing(20, snapshots_after=(15,)), check)
 
 
 @pytest.mark.parametrize(
@@ -150,14 +158,14 @@ def test_metadata_of_a_newer_release_stops_the_node_with_advice(value: bytes, wh
         file.write_at(file.size(), batch)
         file.sync()
         file.close()
-        quorum = QuorumOfOne(world)
+        quorum = SingleNodeQuorum(world)
         await quorum.voter.start()
         with pytest.raises(NodeFault) as fault:
             await quorum.voter.run()
         for words in (PARTITION, "offset 8", why, "run this node with that release"):
             assert words in str(fault.value)
 
-    play(writing(5, snapshots_after=()), newer)
+    run_processes(writing(5, snapshots_after=()), newer)
 
 
 def test_a_corrupt_quorum_state_prevents_the_start_with_advice() -> None:
@@ -166,9 +174,9 @@ def test_a_corrupt_quorum_state_prevents_the_start_with_advice() -> None:
         file.truncate(5)
         file.close()
         with pytest.raises(NodeFault, match=r"quorum-state cannot be read .* from a backup"):
-            QuorumOfOne(world)
+            SingleNodeQuorum(world)
 
-    play(writing(5, snapshots_after=()), check)
+    run_processes(writing(5, snapshots_after=()), check)
 
 
 def test_records_of_an_unknown_epoch_prevent_the_start() -> None:
@@ -180,15 +188,15 @@ def test_records_of_an_unknown_epoch_prevent_the_start() -> None:
         file.write_at(file.size(), batch)
         file.close()
         with pytest.raises(NodeFault, match=r"claim to be of epoch 1073741825, but quorum-state has epoch 1"):
-            QuorumOfOne(world)
+            SingleNodeQuorum(world)
 
-    play(writing(5, snapshots_after=()), check)
+    run_processes(writing(5, snapshots_after=()), check)
 
 
 @pytest.mark.parametrize("power_is_lost", [False, True])
 def test_a_start_may_fail_any_number_of_times_before_quorum_state_names_its_epoch(power_is_lost: bool) -> None:
     async def failing(world: World) -> None:
-        quorum = QuorumOfOne(world)
+        quorum = SingleNodeQuorum(world)
         synced_note = world.disk.read(f"{PARTITION}/{COMMITTED_OFFSET}")
         assert isinstance(world.disk, SimDisk)
         world.disk.fail("create", under=f"{PARTITION}/quorum-state.tmp", code=errno.ENOSPC, times=1)
@@ -201,29 +209,29 @@ def test_a_start_may_fail_any_number_of_times_before_quorum_state_names_its_epoc
             file.close()
 
     async def at_last(world: World) -> None:
-        async with QuorumOfOne(world).running() as quorum:
+        async with SingleNodeQuorum(world).running() as quorum:
             assert settings_in(quorum.image) == list(range(5))
             assert quorum.voter.epoch == 5
 
-    play(writing(5, snapshots_after=()), failing, failing, failing, at_last)
+    run_processes(writing(5, snapshots_after=()), failing, failing, failing, at_last)
 
 
 def test_only_records_known_to_be_committed_are_replayed_before_a_leader_is_known() -> None:
     async def check(world: World) -> None:
-        note = CommittedOffsetFile(world.disk, PARTITION)
-        note.committed = CommittedOffset(note.committed.epoch, 0)
-        note.advance(7)
-        quorum = QuorumOfOne(world)
+        committed_file = CommittedOffsetFile(world.disk, PARTITION)
+        committed_file.committed = CommittedOffset(committed_file.committed.epoch, 0)
+        committed_file.advance(7)
+        quorum = SingleNodeQuorum(world)
         await quorum.voter.start()
         assert quorum.storage.log.log_end_offset == 23
         assert settings_in(quorum.image) == [0, 1, 2, 3]
         assert quorum.voter.high_watermark.value == quorum.image.committed.offset == quorum.image.end_offset == 7
 
     async def then(world: World) -> None:
-        async with QuorumOfOne(world).running() as quorum:
+        async with SingleNodeQuorum(world).running() as quorum:
             assert settings_in(quorum.image) == list(range(20))
 
-    play(writing(20, snapshots_after=()), check, then)
+    run_processes(writing(20, snapshots_after=()), check, then)
 
 
 def test_a_directory_written_by_kafka_gets_a_committed_offset() -> None:
@@ -250,7 +258,7 @@ def test_an_epoch_is_recorded_with_the_committed_offset_before_quorum_state() ->
     assert disk.syncs - before == 3
     storage.record_epoch(3)
     storage.write_state(QuorumState(epoch=3, leader_id=2), 1, VoterSet(()))
-    assert disk.syncs - before == 5, "within an epoch the note needs no sync"
+    assert disk.syncs - before == 5, "within an epoch the committed offset needs no sync"
 
 
 def test_a_disk_that_cannot_be_written_at_the_start_is_named_in_the_fault() -> None:

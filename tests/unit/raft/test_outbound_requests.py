@@ -35,24 +35,24 @@ class Other:
         return self._refuses
 
 
-def ended(other: Other, times: int = 1) -> list[tuple[Send, Message | None, bool]]:
-    heard: list[tuple[Send, Message | None, bool]] = []
+def completed(peer: Other, times: int = 1) -> list[tuple[Send, Message | None, bool]]:
+    outcomes: list[tuple[Send, Message | None, bool]] = []
 
     async def scenario() -> None:
-        exchanges = OutboundRequests(
-            other, 2000, lambda send, response, refused: heard.append((send, response, refused))
+        outbound = OutboundRequests(
+            peer, 2000, lambda send, response, refused: outcomes.append((send, response, refused))
         )
         async with TaskGroup() as tasks:
             for _ in range(times):
-                exchanges.start(Send(2, THERE, VoteRequest()), tasks)
-            await exchanges.wait()
+                outbound.start(Send(2, THERE, VoteRequest()), tasks)
+            await outbound.wait()
 
     run(scenario())
-    return heard
+    return outcomes
 
 
 def test_a_response_is_passed_on_with_its_request() -> None:
-    ((send, response, refused),) = ended(Other(VoteResponse(error_code=7)))
+    ((send, response, refused),) = completed(Other(VoteResponse(error_code=7)))
     assert (send.to, response, refused) == (2, VoteResponse(error_code=7), False)
 
 
@@ -61,39 +61,39 @@ def test_a_response_is_passed_on_with_its_request() -> None:
     "failure", [ConnectionRefusedError("no"), KafkaError(ErrorCode.NETWORK_EXCEPTION, "the connection was lost")]
 )
 def test_a_lost_connection_is_followed_by_a_probe(failure: Exception, refuses: bool) -> None:
-    other = Other(failure, refuses=refuses)
-    ((_, response, refused),) = ended(other)
-    assert (response, refused, other.dials) == (None, refuses, 1)
+    peer = Other(failure, refuses=refuses)
+    ((_, response, refused),) = completed(peer)
+    assert (response, refused, peer.dials) == (None, refuses, 1)
 
 
 @pytest.mark.parametrize("failure", [TimeoutError(), KafkaError(ErrorCode.REQUEST_TIMED_OUT, "no answer")])
 def test_a_timeout_is_followed_by_no_probe(failure: Exception) -> None:
-    other = Other(failure, refuses=True)
-    ((_, response, refused),) = ended(other)
-    assert (response, refused, other.dials) == (None, False, 0)
+    peer = Other(failure, refuses=True)
+    ((_, response, refused),) = completed(peer)
+    assert (response, refused, peer.dials) == (None, False, 0)
 
 
 def test_an_unsupported_version_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
-    other = Other(KafkaError(ErrorCode.UNSUPPORTED_VERSION, "it speaks Vote 7 to 9"))
-    heard = ended(other, times=3)
-    assert [response for _, response, _ in heard] == [VoteResponse(error_code=ErrorCode.UNSUPPORTED_VERSION)] * 3
+    peer = Other(KafkaError(ErrorCode.UNSUPPORTED_VERSION, "it speaks Vote 7 to 9"))
+    outcomes = completed(peer, times=3)
+    assert [response for _, response, _ in outcomes] == [VoteResponse(error_code=ErrorCode.UNSUPPORTED_VERSION)] * 3
     assert caplog.text.count("cannot communicate with there:9093: it speaks Vote 7 to 9") == 1
 
 
 def test_the_number_of_remembered_log_reasons_is_limited(caplog: pytest.LogCaptureFixture) -> None:
-    other = Other(KafkaError(ErrorCode.UNSUPPORTED_VERSION, "it speaks Vote 7 to 9"))
+    peer = Other(KafkaError(ErrorCode.UNSUPPORTED_VERSION, "it speaks Vote 7 to 9"))
 
     async def scenario() -> None:
-        exchanges = OutboundRequests(other, 2000, lambda send, response, refused: None)
+        outbound = OutboundRequests(peer, 2000, lambda send, response, refused: None)
 
         async def ask(port: int) -> None:
             async with TaskGroup() as tasks:
-                exchanges.start(Send(2, Endpoint("there", port), VoteRequest()), tasks)
-                await exchanges.wait()
+                outbound.start(Send(2, Endpoint("there", port), VoteRequest()), tasks)
+                await outbound.wait()
 
         for port in (*range(MAX_REPORTED + 1), MAX_REPORTED, 1, 0):
             await ask(port)
 
     run(scenario())
-    told = [record.getMessage().split(": ")[0].rpartition(":")[2] for record in caplog.records]
-    assert told == [str(port) for port in (*range(MAX_REPORTED + 1), 0)], "the first was forgotten for the last"
+    logged = [record.getMessage().split(": ")[0].rpartition(":")[2] for record in caplog.records]
+    assert logged == [str(port) for port in (*range(MAX_REPORTED + 1), 0)], "the first was dropped for the last"

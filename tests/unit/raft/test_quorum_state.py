@@ -86,7 +86,8 @@ def test_a_new_state_replaces_the_old_one_atomically() -> None:
 
 
 def test_a_state_left_in_the_page_cache_by_a_killed_process_is_synced_at_the_start() -> None:
-    """It was killed between giving the file its name and syncing that name; the next one stands for the same epoch."""
+    """It was killed between the rename and the sync of the directory; after the restart it is a candidate of that
+    epoch."""
     made = disk()
     made.sync_dir("/")
     storage = MetadataStorage.open(made, "/d", wall_ms=0)

@@ -1,4 +1,4 @@
-"""From one life of a replica to the next: what it remembers of its vote, and who may take part at all."""
+"""A restart: the vote that is read back, and which nodes can join the quorum."""
 
 from __future__ import annotations
 
@@ -27,27 +27,27 @@ CONFIGURED = VoterSet(tuple(Voter(each, listeners=(("C", Endpoint(f"n{each}", 9)
 
 
 def vote_of(candidate: int, directory_id: Uuid) -> VoteRequest:
-    asked = VoteRequestPartitionData(
+    requested = VoteRequestPartitionData(
         replica_epoch=4, replica_id=candidate, replica_directory_id=directory_id, last_offset_epoch=0, last_offset=0
     )
     return VoteRequest(
-        cluster_id="c", voter_id=1, topics=[VoteRequestTopicData(topic_name=METADATA_TOPIC, partitions=[asked])]
+        cluster_id="c", voter_id=1, topics=[VoteRequestTopicData(topic_name=METADATA_TOPIC, partitions=[requested])]
     )
 
 
-def given(replica: Replica, request: VoteRequest) -> bool:
-    (answer,) = [
+def is_granted(replica: Replica, request: VoteRequest) -> bool:
+    (response,) = [
         effect.response for effect in replica.on_request("token", request, 0, 2, 0) if isinstance(effect, Reply)
     ]
-    assert isinstance(answer, VoteResponse)
-    return answer.topics[0].partitions[0].vote_granted
+    assert isinstance(response, VoteResponse)
+    return response.topics[0].partitions[0].vote_granted
 
 
 def test_a_vote_persisted_without_a_directory_id_is_the_same_vote_after_a_restart() -> None:
-    """While voters are configured (kraft.version 0), quorum-state has no room for directories."""
+    """With configured voters (kraft.version 0), quorum-state has no directory ids."""
     made = Made()
 
-    def life() -> Replica:
+    def restarted() -> Replica:
         log = StoredLog(made.storage, VoterHistory(CONFIGURED), StoppedClock(), lambda: 9)
         me = Voter(1, Uuid.of(1, 101), (("C", Endpoint("n1", 9)),))
         state = made.storage.read_state()
@@ -55,12 +55,12 @@ def test_a_vote_persisted_without_a_directory_id_is_the_same_vote_after_a_restar
         replica.start(1)
         return replica
 
-    first = life()
-    assert given(first, vote_of(2, Uuid.of(1, 102)))
+    first = restarted()
+    assert is_granted(first, vote_of(2, Uuid.of(1, 102)))
     made.storage.write_state(first.state, 0, CONFIGURED)
     assert made.storage.read_state() == QuorumState(epoch=4, voted_id=2)
-    assert given(life(), vote_of(2, Uuid.of(1, 102)))
-    assert not given(life(), vote_of(3, Uuid.of(1, 103)))
+    assert is_granted(restarted(), vote_of(2, Uuid.of(1, 102)))
+    assert not is_granted(restarted(), vote_of(3, Uuid.of(1, 103)))
 
 
 @pytest.mark.parametrize(
@@ -93,11 +93,11 @@ def test_an_observer_need_not_be_in_the_voter_set(history: VoterHistory, me: Vot
 def test_a_controller_that_has_lost_its_metadata_directory_does_not_start_and_a_broker_does() -> None:
     made = Made()
     me = Voter(1, Uuid.of(1, 101), (("C", Endpoint("n1", 9)),))
-    nobody = VoterHistory(VoterSet(()))
-    assert read_state(made.storage, nobody, me, is_controller=True) == QuorumState(), "it has not lived yet"
+    no_voters = VoterHistory(VoterSet(()))
+    assert read_state(made.storage, no_voters, me, is_controller=True) == QuorumState(), "it has never run"
     made.storage.write_state(QuorumState(epoch=4, voted_id=2), 1, CONFIGURED)
-    assert read_state(made.storage, nobody, me, is_controller=True).epoch == 4
+    assert read_state(made.storage, no_voters, me, is_controller=True).epoch == 4
     made.disk.remove(f"{made.storage.path}/quorum-state")
     with pytest.raises(NodeFault, match="are lost"):
-        read_state(made.storage, nobody, me, is_controller=True)
-    assert read_state(made.storage, nobody, me, is_controller=False) == QuorumState()
+        read_state(made.storage, no_voters, me, is_controller=True)
+    assert read_state(made.storage, no_voters, me, is_controller=False) == QuorumState()

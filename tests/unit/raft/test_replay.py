@@ -34,91 +34,91 @@ class Reader:
         self.image = Image()
         self.offload = InlineOffload()
         self.replay = Replay(self.made.storage, self.image, self.offload, self._on_replayed)
-        self.heard: list[tuple[int, int]] = []
+        self.notified: list[tuple[int, int]] = []
         self.tasks = TaskGroup()
 
     async def _on_replayed(self, offset: int, touched: list[Touched]) -> None:
         assert self.image.committed.offset == offset
-        self.heard.append((offset, len(touched)))
+        self.notified.append((offset, len(touched)))
 
     def append(self, data: bytes) -> None:
         self.made.log.append_as_follower(data)
 
-    def shown(self, number: int) -> bool:
+    def visible(self, number: int) -> bool:
         return bool(self.image.committed.configs(2, str(number)))
 
 
-def play(scene) -> None:  # type: ignore[no-untyped-def]
+def run_scenario(scenario) -> None:  # type: ignore[no-untyped-def]
     async def scenario() -> None:
         reader = Reader()
         async with TaskGroup() as tasks:
             tasks.start(reader.replay.run())
-            await scene(reader)
+            await scenario(reader)
             tasks.cancel()
 
     run(scenario())
 
 
 def test_committed_records_are_replayed_and_no_others() -> None:
-    async def scene(reader: Reader) -> None:
+    async def scenario(reader: Reader) -> None:
         for first in range(0, 30, 3):
             reader.append(settings(first, 3))
         reader.replay.advance(12)
         await settle()
         assert reader.image.end_offset == reader.image.committed.offset == 12
-        assert (reader.shown(11), reader.shown(12)) == (True, False)
+        assert (reader.visible(11), reader.visible(12)) == (True, False)
         reader.replay.advance(9)
         reader.replay.advance(30)
         await settle()
         assert reader.image.committed.offset == 30
-        assert sum(touched for _, touched in reader.heard) == 30
+        assert sum(touched for _, touched in reader.notified) == 30
 
-    play(scene)
+    run_scenario(scenario)
 
 
 def test_control_records_only_advance_the_offset() -> None:
-    async def scene(reader: Reader) -> None:
+    async def scenario(reader: Reader) -> None:
         reader.append(settings(0, 2))
         reader.append(bytes(encode_control_batch([voters(1).record()], base_offset=2, epoch=1, timestamp=1)))
         reader.replay.advance(3)
         await settle()
-        assert reader.heard == [(3, 2)]
+        assert reader.notified == [(3, 2)]
         assert reader.image.end_offset == 3
 
-    play(scene)
+    run_scenario(scenario)
 
 
 def test_a_large_batch_is_replayed_in_slices_and_committed_as_a_whole() -> None:
-    async def scene(reader: Reader) -> None:
+    async def scenario(reader: Reader) -> None:
         reader.append(settings(0, 5000))
         reader.replay.advance(5000)
         steps = 0
-        while not reader.heard:
+        while not reader.notified:
             steps += 1
-            assert not reader.shown(0)
+            assert not reader.visible(0)
             await asyncio.sleep(0)
         assert steps > 10
-        assert reader.heard == [(5000, 5000)]
-        assert reader.shown(4999)
+        assert reader.notified == [(5000, 5000)]
+        assert reader.visible(4999)
 
-    play(scene)
+    run_scenario(scenario)
 
 
 def test_many_small_batches_are_committed_a_few_hundred_records_at_a_time() -> None:
-    async def scene(reader: Reader) -> None:
+    async def scenario(reader: Reader) -> None:
         for number in range(1000):
             reader.append(settings(number, 1))
         reader.replay.advance(1000)
         await settle(100)
-        assert reader.heard[-1][0] == 1000
-        assert max(touched for _, touched in reader.heard) <= 300
-        assert len(reader.heard) <= 10
+        assert reader.notified[-1][0] == 1000
+        assert max(touched for _, touched in reader.notified) <= 300
+        assert len(reader.notified) <= 10
 
-    play(scene)
+    run_scenario(scenario)
 
 
 def test_the_caught_up_callback_is_called_once_and_can_be_cancelled() -> None:
-    async def scene(reader: Reader) -> None:
+    async def scenario(reader: Reader) -> None:
         called: list[str] = []
         reader.append(settings(0, 900))
         reader.replay.advance(900)
@@ -133,7 +133,7 @@ def test_the_caught_up_callback_is_called_once_and_can_be_cancelled() -> None:
         await settle()
         assert len(called) == 1
 
-    play(scene)
+    run_scenario(scenario)
 
 
 def write_snapshot(reader: Reader, snapshot_id: SnapshotId, numbers: range) -> None:
@@ -150,27 +150,27 @@ def write_snapshot(reader: Reader, snapshot_id: SnapshotId, numbers: range) -> N
 
 
 def test_a_snapshot_replaces_the_image_and_reports_what_changed() -> None:
-    async def scene(reader: Reader) -> None:
+    async def scenario(reader: Reader) -> None:
         reader.append(settings(0, 10))
         reader.replay.advance(10)
         await settle()
         write_snapshot(reader, SnapshotId(5000, 3), range(5, 1005))
         snapshot = reader.made.storage.read_latest_snapshot()
         assert snapshot is not None
-        reader.heard.clear()
+        reader.notified.clear()
         reader.replay.pause()
         reader.replay.advance(12)
         await settle()
-        assert reader.heard == [], "the log is not read while it is being replaced"
+        assert reader.notified == [], "the log is not read while it is truncated fully"
         reader.replay.load(SnapshotId(5000, 3), snapshot)
         await settle(3)
-        assert reader.shown(0), "the old image is shown until the new one is whole"
+        assert reader.visible(0), "the old image is visible until the new one is complete"
         await settle()
-        assert reader.heard == [(5000, 1000)], "five are gone, five are as they were, the rest is new"
-        assert (reader.shown(4), reader.shown(5), reader.shown(1004)) == (False, True, True)
+        assert reader.notified == [(5000, 1000)], "five are removed, five unchanged, the others new"
+        assert (reader.visible(4), reader.visible(5), reader.visible(1004)) == (False, True, True)
         assert reader.image.end_offset == 5000
 
-    play(scene)
+    run_scenario(scenario)
 
 
 def test_metadata_that_cannot_be_decoded_stops_the_node_before_any_of_its_batch_is_committed() -> None:
@@ -182,6 +182,6 @@ def test_metadata_that_cannot_be_decoded_stops_the_node_before_any_of_its_batch_
         reader.replay.advance(2)
         with pytest.raises(NodeFault, match="the metadata record at offset 1 cannot be understood"):
             await reader.replay.run()
-        assert not reader.shown(0)
+        assert not reader.visible(0)
 
     run(scenario())

@@ -32,10 +32,10 @@ from strandline.raft.machine.effects import (
 from strandline.raft.machine.states import Resigned, Unattached
 from strandline.raft.machine.wire import begin_epoch_request, fetch_request, fetch_snapshot_request
 from unit.raft.memory_cluster import CLUSTER_ID, voter
-from unit.raft.single_replica import SingleReplica, only, partition_of, the_reply
+from unit.raft.single_replica import SingleReplica, only, only_reply, partition_of
 
 
-def ask(
+def fetch(
     replica: SingleReplica,
     *,
     epoch: int = 1,
@@ -60,20 +60,20 @@ def ask(
 def test_a_fetch_is_validated() -> None:
     replica = SingleReplica()
     replica.lead()
-    assert the_reply(ask(replica, cluster_id="elsewhere")).error_code == ErrorCode.INCONSISTENT_CLUSTER_ID
+    assert only_reply(fetch(replica, cluster_id="elsewhere")).error_code == ErrorCode.INCONSISTENT_CLUSTER_ID
     empty = replica.on_request("t", FetchRequest(cluster_id=CLUSTER_ID), 0)
-    assert the_reply(empty).error_code == ErrorCode.INVALID_REQUEST
+    assert only_reply(empty).error_code == ErrorCode.INVALID_REQUEST
     for wrong in ({"offset": -1}, {"last_epoch": -1}, {"last_epoch": 2}, {"max_wait_ms": -1}):
-        assert partition_of(ask(replica, **wrong)).error_code == ErrorCode.INVALID_REQUEST, wrong  # type: ignore[arg-type]
-    assert partition_of(ask(replica, epoch=0)).error_code == ErrorCode.FENCED_LEADER_EPOCH
-    assert partition_of(ask(replica, epoch=2)).error_code == ErrorCode.UNKNOWN_LEADER_EPOCH
-    assert replica.machine.epoch == 1, "a fetch teaches no epoch"
+        assert partition_of(fetch(replica, **wrong)).error_code == ErrorCode.INVALID_REQUEST, wrong  # type: ignore[arg-type]
+    assert partition_of(fetch(replica, epoch=0)).error_code == ErrorCode.FENCED_LEADER_EPOCH
+    assert partition_of(fetch(replica, epoch=2)).error_code == ErrorCode.UNKNOWN_LEADER_EPOCH
+    assert replica.machine.epoch == 1, "the epoch of a fetch is not observed"
 
 
 def test_every_response_names_the_leader_and_its_endpoint() -> None:
     replica = SingleReplica()
     replica.follow(leader_id=3, epoch=4)
-    response = the_reply(ask(replica, epoch=4))
+    response = only_reply(fetch(replica, epoch=4))
     partition = response.responses[0].partitions[0]
     assert partition.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
     assert (partition.current_leader.leader_id, partition.current_leader.leader_epoch) == (3, 4)
@@ -127,7 +127,7 @@ def test_a_diverging_fetch_gets_the_diverging_epoch() -> None:
         (9, 4, EpochEndOffset(epoch=4, end_offset=6)),
     ]:
         assert partition_of(replica.fetched_by(2, offset, epoch)).diverging_epoch == agreed
-    assert replica.leader.progress_of(voter(2).key).end_offset == -1, "what differs acknowledges nothing"
+    assert replica.leader.progress_of(voter(2).key).end_offset == -1, "a diverging fetch acknowledges nothing"
     assert only(ReplyWithRecords, replica.fetched_by(2, 3, 3))[0].offset == 3
     assert only(ReplyWithRecords, replica.fetched_by(3, 0, 0))[0].offset == 0
 
@@ -232,7 +232,7 @@ def test_a_leader_resigns_when_it_loses_its_majority_and_not_before() -> None:
 def test_a_leader_that_observes_a_higher_epoch_steps_down() -> None:
     replica = SingleReplica()
     replica.lead()
-    assert replica.asked_for_vote(3, epoch=9)[0] == ErrorCode.NONE
+    assert replica.request_vote(3, epoch=9)[0] == ErrorCode.NONE
     assert isinstance(replica.machine.role, Unattached)
 
 
@@ -243,21 +243,21 @@ def test_the_new_epoch_is_persisted_before_parked_fetches_fail() -> None:
     effects = replica.on_request("t", begin_epoch_request(CLUSTER_ID, voter(3), voter(1).key, 5), 0)
     kinds = [type(effect) for effect in effects]
     assert kinds[:3] == [Persist, StepDown, Reply]
-    told = only(Reply, effects)[0].response.responses[0].partitions[0]  # type: ignore[attr-defined]
-    assert (told.error_code, told.current_leader.leader_id) == (ErrorCode.NOT_LEADER_OR_FOLLOWER, 3)
+    failed = only(Reply, effects)[0].response.responses[0].partitions[0]  # type: ignore[attr-defined]
+    assert (failed.error_code, failed.current_leader.leader_id) == (ErrorCode.NOT_LEADER_OR_FOLLOWER, 3)
 
 
 def test_voters_that_do_not_fetch_get_begin_quorum_epoch_again() -> None:
     replica = SingleReplica()
     for send in only(Send, replica.win()):
-        replica.answer(send, None)
+        replica.respond(send, None)
     replica.sync()
     reminders = []
     for _ in range(4):
         replica.fetched_by(2, replica.log.end_offset)
         for send in only(Send, replica.wait(500)):
             reminders.append((replica.now_ms, send.to))
-            replica.answer(send, None)
+            replica.respond(send, None)
     assert [to for _, to in reminders] == [3, 3]
 
 
@@ -270,7 +270,7 @@ def with_snapshot() -> SingleReplica:
     return replica
 
 
-def ask_snapshot(
+def fetch_snapshot(
     replica: SingleReplica, snapshot_id: snapshots.SnapshotId, position: int, epoch: int = 3
 ) -> list[Effect]:
     request = fetch_snapshot_request(CLUSTER_ID, voter(2).key, epoch, snapshot_id, position, 4)
@@ -279,7 +279,7 @@ def ask_snapshot(
 
 def test_a_snapshot_chunk_is_a_range_of_bytes(with_snapshot: SingleReplica) -> None:
     snapshot_id = snapshots.SnapshotId(2, 2)
-    (given,) = ask_snapshot(with_snapshot, snapshot_id, 8)
+    (given,) = fetch_snapshot(with_snapshot, snapshot_id, 8)
     assert isinstance(given, ReplyWithSnapshot)
     assert (given.snapshot_id, given.position, given.max_bytes) == (snapshot_id, 8, 4)
     part = given.response.topics[0].partitions[0]
@@ -288,21 +288,21 @@ def test_a_snapshot_chunk_is_a_range_of_bytes(with_snapshot: SingleReplica) -> N
 
 def test_an_unknown_snapshot_and_a_position_outside_it_are_rejected(with_snapshot: SingleReplica) -> None:
     snapshot_id = snapshots.SnapshotId(2, 2)
-    for asked, position, epoch, error in [
+    for requested, position, epoch, error in [
         (snapshots.SnapshotId(1, 1), 0, 3, ErrorCode.SNAPSHOT_NOT_FOUND),
         (snapshot_id, -1, 3, ErrorCode.POSITION_OUT_OF_RANGE),
         (snapshot_id, 10, 3, ErrorCode.POSITION_OUT_OF_RANGE),
         (snapshot_id, 0, 2, ErrorCode.FENCED_LEADER_EPOCH),
         (snapshot_id, 0, 4, ErrorCode.UNKNOWN_LEADER_EPOCH),
     ]:
-        answer = the_reply(ask_snapshot(with_snapshot, asked, position, epoch))
-        assert answer.topics[0].partitions[0].error_code == error
+        response = only_reply(fetch_snapshot(with_snapshot, requested, position, epoch))
+        assert response.topics[0].partitions[0].error_code == error
     whole = with_snapshot.on_request("t", FetchSnapshotRequest(cluster_id="elsewhere"), 0)
-    assert the_reply(whole).error_code == ErrorCode.INCONSISTENT_CLUSTER_ID
+    assert only_reply(whole).error_code == ErrorCode.INCONSISTENT_CLUSTER_ID
 
 
 def test_fetching_a_snapshot_counts_for_check_quorum(with_snapshot: SingleReplica) -> None:
     for _ in range(4):
         with_snapshot.wait(2000)
-        ask_snapshot(with_snapshot, snapshots.SnapshotId(2, 2), 0)
+        fetch_snapshot(with_snapshot, snapshots.SnapshotId(2, 2), 0)
     assert with_snapshot.machine.is_leader

@@ -1,4 +1,4 @@
-"""A broker that is too far behind and fetches a snapshot, with its own disk in the way."""
+"""A broker that fetches a snapshot while its own disk is full or fails."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from strandline.raft.shell.driver import Quorum
 from strandline.runtime.world import World
 from strandline.simulation.disk import Fault, SimDisk
 from strandline.simulation.volume import Volume
-from unit.raft.single_node_quorum import HOME, ONE_VOTER, PARTITION, play, setting, settings_in
+from unit.raft.single_node_quorum import HOME, ONE_VOTER, PARTITION, run_processes, setting, settings_in
 
 OFFERED = SnapshotId(50, 3)
 PIECES = 3
@@ -42,7 +42,7 @@ class LeaderWithSnapshot:
         writer.append([record for number in range(40) for record in setting(number)], wall_ms=1)
         writer.finish(wall_ms=1)
         self.content = disk.read("/elsewhere/snapshot")
-        self.pieces_sent = 0
+        self.chunks_sent = 0
         self.on_first_piece: Callable[[], None] = lambda: None
 
     async def call(self, endpoint: Endpoint, request: Message, *, timeout_ms: int) -> Message:
@@ -59,9 +59,9 @@ class LeaderWithSnapshot:
         piece = fetch_snapshot_response(known, ErrorCode.NONE, OFFERED, position=position, size=size)
         piece_bytes = -(-size // PIECES)
         piece.topics[0].partitions[0].unaligned_records = self.content[position : position + piece_bytes]
-        if self.pieces_sent == 0:
+        if self.chunks_sent == 0:
             self.on_first_piece()
-        self.pieces_sent += 1
+        self.chunks_sent += 1
         return piece
 
     async def refuses_connections(self, endpoint: Endpoint) -> bool:
@@ -94,7 +94,7 @@ class Broker:
     [("create", 0), *(("write", piece) for piece in range(PIECES)), ("sync", 0), ("rename", 0), ("sync_dir", 0)],
 )
 def test_a_broker_with_a_full_disk_fetches_the_snapshot_again_when_there_is_room(kind: str, after: int) -> None:
-    async def scene(world: World) -> None:
+    async def process(world: World) -> None:
         broker = Broker(world)
         full: list[Fault] = []
         part = f"{PARTITION}/{OFFERED.file_name}.part"
@@ -105,7 +105,7 @@ def test_a_broker_with_a_full_disk_fetches_the_snapshot_again_when_there_is_room
         run = asyncio.create_task(broker.quorum.run())
         await asyncio.sleep(10)
         assert not run.done() and settings_in(broker.image) == []
-        assert broker.leader.pieces_sent < 100, "it rests in between"
+        assert broker.leader.chunks_sent < 100, "there is a backoff in between"
         assert broker.quorum.leader.id == 1
         broker.disk.remove_fault(full[0])
         await broker.quorum.high_watermark.reached(OFFERED.end_offset)
@@ -115,16 +115,16 @@ def test_a_broker_with_a_full_disk_fetches_the_snapshot_again_when_there_is_room
         await asyncio.gather(run, return_exceptions=True)
         await broker.quorum.close()
 
-    play(scene)
+    run_processes(process)
 
 
 @pytest.mark.parametrize("kind", ["write", "sync"])
 def test_a_disk_that_fails_during_a_snapshot_stops_the_broker(kind: str) -> None:
-    async def scene(world: World) -> None:
+    async def process(world: World) -> None:
         broker = Broker(world)
         broker.disk.fail(kind, under=f"{PARTITION}/{OFFERED.file_name}.part", code=errno.EIO)
         await broker.quorum.start()
         with pytest.raises(NodeFault, match="cannot be used any more"):
             await broker.quorum.run()
 
-    play(scene)
+    run_processes(process)

@@ -22,11 +22,11 @@ from strandline.runtime.world import World
 from unit.raft.single_node_quorum import (
     ONE_VOTER,
     PARTITION,
-    QuorumOfOne,
+    SingleNodeQuorum,
     disk_of,
     first_batch,
     format_dynamic,
-    play,
+    run_processes,
     setting,
     settings_in,
 )
@@ -34,9 +34,9 @@ from unit.raft.single_node_quorum import (
 
 @pytest.mark.parametrize("kind", ["create", "write", "sync", "rename"])
 def test_a_snapshot_that_cannot_be_written_is_retried_and_does_no_harm(kind: str) -> None:
-    async def scene(world: World) -> None:
+    async def process(world: World) -> None:
         format_dynamic(world.disk)
-        async with QuorumOfOne(world).running() as quorum:
+        async with SingleNodeQuorum(world).running() as quorum:
             await quorum.write(setting(1))
             path = f"{PARTITION}/{SnapshotId(4, 1).file_name}.part"
             disk_of(world).fail(kind, under=path, code=errno.ENOSPC, times=1)
@@ -46,13 +46,15 @@ def test_a_snapshot_that_cannot_be_written_is_retried_and_does_no_harm(kind: str
             assert await quorum.voter.write_snapshot() == SnapshotId(5, 1)
             assert [name for name in world.disk.list(PARTITION) if name.endswith(".part")] == []
 
-    play(scene)
+    run_processes(process)
 
 
 def test_a_snapshot_is_written_after_enough_bytes_and_a_restart_loads_it() -> None:
     async def first(world: World) -> None:
         format_dynamic(world.disk)
-        async with QuorumOfOne(world, snapshot_settings=SnapshotSettings(max_bytes_between=3000)).running() as quorum:
+        async with SingleNodeQuorum(
+            world, snapshot_settings=SnapshotSettings(max_bytes_between=3000)
+        ).running() as quorum:
             await quorum.write(first_batch())
             for number in range(60):
                 await quorum.write(setting(number))
@@ -64,7 +66,7 @@ def test_a_snapshot_is_written_after_enough_bytes_and_a_restart_loads_it() -> No
             assert world.disk.exists(f"{PARTITION}/{taken.file_name}")
 
     async def second(world: World) -> None:
-        quorum = QuorumOfOne(world)
+        quorum = SingleNodeQuorum(world)
         latest = quorum.storage.latest_snapshot
         assert latest is not None
         snapshot = quorum.storage.read_latest_snapshot()
@@ -74,26 +76,26 @@ def test_a_snapshot_is_written_after_enough_bytes_and_a_restart_loads_it() -> No
             assert settings_in(quorum.image) == list(range(60))
             assert quorum.voter.epoch == 2
 
-    play(first, second)
+    run_processes(first, second)
 
 
 def test_a_snapshot_is_written_after_an_hour_if_anything_changed() -> None:
-    async def scene(world: World) -> None:
+    async def process(world: World) -> None:
         format_dynamic(world.disk)
-        async with QuorumOfOne(world).running() as quorum:
+        async with SingleNodeQuorum(world).running() as quorum:
             await quorum.write(setting(1))
             await asyncio.sleep(3601)
             assert [snapshot.end_offset for snapshot in quorum.storage.snapshots] == [4]
             await asyncio.sleep(3601)
             assert len(quorum.storage.snapshots) == 1
 
-    play(scene)
+    run_processes(process)
 
 
 def test_a_snapshot_contains_the_image_as_of_its_begin_while_appends_go_on() -> None:
-    async def scene(world: World) -> None:
+    async def process(world: World) -> None:
         format_dynamic(world.disk)
-        async with QuorumOfOne(world).running() as quorum:
+        async with SingleNodeQuorum(world).running() as quorum:
             for number in range(1000):
                 quorum.append(setting(number))
             await quorum.voter.committed.reached(quorum.voter.end_offset)
@@ -108,27 +110,27 @@ def test_a_snapshot_contains_the_image_as_of_its_begin_while_appends_go_on() -> 
             assert snapshot is not None
             assert len(list(snapshot.records())) == 1000
 
-    play(scene)
+    run_processes(process)
 
 
 def test_no_snapshot_is_written_during_a_metadata_transaction() -> None:
-    async def scene(world: World) -> None:
+    async def process(world: World) -> None:
         format_dynamic(world.disk)
-        async with QuorumOfOne(world).running() as quorum:
+        async with SingleNodeQuorum(world).running() as quorum:
             await quorum.write([BeginTransactionRecord(), *setting(1)])
             assert await quorum.voter.write_snapshot() is None
             await quorum.write([EndTransactionRecord()])
             assert await quorum.voter.write_snapshot() == SnapshotId(6, 1)
             assert await quorum.voter.write_snapshot() is None
 
-    play(scene)
+    run_processes(process)
 
 
 def test_old_snapshots_and_the_log_before_them_are_removed_but_never_the_latest() -> None:
     async def first(world: World) -> None:
         format_dynamic(world.disk)
         small = StorageSettings(segment_bytes=2000, retention_bytes=1)
-        async with QuorumOfOne(world, storage=small).running() as quorum:
+        async with SingleNodeQuorum(world, storage=small).running() as quorum:
             await quorum.write(first_batch())
             for number in range(90):
                 await quorum.write(setting(number % 7))
@@ -141,43 +143,43 @@ def test_old_snapshots_and_the_log_before_them_are_removed_but_never_the_latest(
             assert len([name for name in files if name.endswith(".log")]) == 1
 
     async def second(world: World) -> None:
-        async with QuorumOfOne(world).running() as quorum:
+        async with SingleNodeQuorum(world).running() as quorum:
             assert settings_in(quorum.image) == list(range(7))
 
-    play(first, second)
+    run_processes(first, second)
 
 
 def test_a_snapshot_and_the_log_after_it_are_kept_while_a_replica_fetches_it() -> None:
-    async def scene(world: World) -> None:
+    async def process(world: World) -> None:
         format_dynamic(world.disk)
         small = StorageSettings(segment_bytes=2000, retention_bytes=1)
-        async with QuorumOfOne(world, storage=small).running() as quorum:
+        async with SingleNodeQuorum(world, storage=small).running() as quorum:
             await quorum.write(first_batch())
-            wanted = await quorum.voter.write_snapshot()
-            assert wanted is not None
+            fetched = await quorum.voter.write_snapshot()
+            assert fetched is not None
             slow = ReplicaKey(9, Uuid.of(9, 9))
             for number in range(5):
                 await quorum.write(setting(number))
-                piece = fetch_snapshot_request("a cluster of one", slow, 1, wanted, 0, 64)
-                answer = await quorum.voter.handle(piece, 1)
-                assert isinstance(answer, FetchSnapshotResponse)
-                assert answer.topics[0].partitions[0].error_code == ErrorCode.NONE
+                request = fetch_snapshot_request("a cluster of one", slow, 1, fetched, 0, 64)
+                response = await quorum.voter.handle(request, 1)
+                assert isinstance(response, FetchSnapshotResponse)
+                assert response.topics[0].partitions[0].error_code == ErrorCode.NONE
                 await quorum.voter.write_snapshot()
                 await asyncio.sleep(9)
-            assert quorum.storage.snapshots[0] == wanted
-            assert quorum.storage.log.log_start_offset <= wanted.end_offset, "to go on from there"
+            assert quorum.storage.snapshots[0] == fetched
+            assert quorum.storage.log.log_start_offset <= fetched.end_offset, "so that a fetch can continue there"
             await asyncio.sleep(2)
             await quorum.write(setting(9))
             latest = await quorum.voter.write_snapshot()
-            assert quorum.storage.snapshots == [latest], "it has been given up"
+            assert quorum.storage.snapshots == [latest], "it is no longer fetched"
 
-    play(scene)
+    run_processes(process)
 
 
 def test_a_log_that_ends_before_the_latest_snapshot_starts_at_its_end() -> None:
     async def first(world: World) -> None:
         format_dynamic(world.disk)
-        async with QuorumOfOne(world).running() as quorum:
+        async with SingleNodeQuorum(world).running() as quorum:
             for number in range(10):
                 await quorum.write(setting(number))
             await quorum.voter.write_snapshot()
@@ -186,17 +188,17 @@ def test_a_log_that_ends_before_the_latest_snapshot_starts_at_its_end() -> None:
         file = world.disk.open(f"{PARTITION}/00000000000000000000.log")
         file.truncate(300)
         file.close()
-        async with QuorumOfOne(world).running() as quorum:
+        async with SingleNodeQuorum(world).running() as quorum:
             assert settings_in(quorum.image) == list(range(10))
             assert (quorum.storage.log.log_start_offset, quorum.voter.end_offset) == (13, 14)
 
-    play(first, second)
+    run_processes(first, second)
 
 
 def test_a_log_that_lacks_the_snapshot_before_its_start_prevents_the_start() -> None:
     async def first(world: World) -> None:
         format_dynamic(world.disk)
-        async with QuorumOfOne(
+        async with SingleNodeQuorum(
             world, storage=StorageSettings(segment_bytes=500, retention_bytes=1)
         ).running() as quorum:
             for _ in range(2):
@@ -209,6 +211,6 @@ def test_a_log_that_lacks_the_snapshot_before_its_start_prevents_the_start() -> 
             if name.endswith("-0000000001.checkpoint"):
                 world.disk.remove(f"{PARTITION}/{name}")
         with pytest.raises(NodeFault, match="missing"):
-            QuorumOfOne(world)
+            SingleNodeQuorum(world)
 
-    play(first, second)
+    run_processes(first, second)

@@ -1,4 +1,4 @@
-"""Snapshot files and the batches inside: written, read back, and refused when damaged."""
+"""Snapshot files and their batches: written, read back, and rejected when damaged."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def test_a_truncated_or_corrupt_snapshot_is_rejected() -> None:
         flipped = bytearray(whole)
         flipped[position] ^= 4
         file.write_at(0, flipped)
-        # Base offset and leader epoch are outside of the checksum: the one flip there that is not noticed says nothing.
+        # Base offset and leader epoch are not covered by the checksum: a flip there changes no content.
         if not _outside_of_checksum(whole, position):
             with pytest.raises(NodeFault):
                 read_snapshot(made, path)

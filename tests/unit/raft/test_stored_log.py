@@ -1,4 +1,4 @@
-"""The machine's view of the log on disk: ends, epochs, snapshots, voters, and what it takes in."""
+"""The machine's log on disk: offsets, epochs, snapshots, voters, appends."""
 
 from __future__ import annotations
 
@@ -70,13 +70,13 @@ def test_an_empty_log_has_no_epoch() -> None:
 
 
 @pytest.mark.parametrize(
-    ("asked", "found"), [(0, (0, 0)), (1, (1, 3)), (2, (1, 3)), (3, (3, 7)), (4, (3, 7)), (6, (6, 8)), (7, (6, 8))]
+    ("epoch", "found"), [(0, (0, 0)), (1, (1, 3)), (2, (1, 3)), (3, (3, 7)), (4, (3, 7)), (6, (6, 8)), (7, (6, 8))]
 )
-def test_an_epoch_ends_where_the_next_one_begins(asked: int, found: tuple[int, int]) -> None:
+def test_an_epoch_ends_where_the_next_one_begins(epoch: int, found: tuple[int, int]) -> None:
     log = Made().log
     write_epochs(log, [(1, 3), (3, 4), (6, 1)])
     assert log.last_epoch == 6
-    assert log.end_offset_for_epoch(asked) == found
+    assert log.end_offset_for_epoch(epoch) == found
 
 
 def snapshot_at(made: Made, snapshot_id: SnapshotId) -> None:

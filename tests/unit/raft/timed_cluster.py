@@ -1,4 +1,4 @@
-"""A `little_cluster` in which messages and syncs take their time: how long does it take to have a leader again?"""
+"""A `memory_cluster` in which messages and syncs take time, to measure how long a quorum is without a leader."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from unit.raft.memory_cluster import Cluster, Envelope, Node, voter
 
 
 class TimedCluster(Cluster):
-    """Messages take 1 to 4 ms, syncs 2 to 15; a node says nothing while it syncs its quorum-state."""
+    """Messages take 1 to 4 ms, syncs 2 to 15; a node sends nothing while it syncs its quorum-state."""
 
     def __init__(self, seed: int, voters: int, settings: QuorumSettings | None = None) -> None:
         super().__init__(seed, settings=settings)
         self.draw = Random(seed)
         self.led: list[tuple[int, int]] = []
-        """(when, who): the leaders that could act."""
+        """(time, node id) of each Lead effect."""
         self.silent: list[int] = []
-        self._agenda: list[tuple[int, int, Envelope | Node]] = []
+        self._schedule: list[tuple[int, int, Envelope | Node]] = []
         self._count = 0
         self._busy_until: dict[int, int] = {}
         self._syncing: dict[int, None] = {}
@@ -40,10 +40,10 @@ class TimedCluster(Cluster):
             self._busy_until[node.id] = self.now_ms + self.draw.randint(2, 15)
 
     def run_until_led(self, by_others_than: int = -1) -> int:
-        """How long it takes."""
+        """Returns how long it takes, in ms."""
         began_ms = self.now_ms
         self.led.clear()
-        while not [who for _, who in self.led if who != by_others_than]:
+        while not [node_id for _, node_id in self.led if node_id != by_others_than]:
             self._step(self.now_ms + 60_000)
         return self.now_ms - began_ms
 
@@ -55,21 +55,25 @@ class TimedCluster(Cluster):
     def _step(self, end_ms: int) -> None:
         self._plan()
         deadline_ms = self.next_deadline_ms()
-        if self._agenda and (deadline_ms is None or self._agenda[0][0] <= deadline_ms) and self._agenda[0][0] <= end_ms:
-            at_ms, _, what = heapq.heappop(self._agenda)
+        if (
+            self._schedule
+            and (deadline_ms is None or self._schedule[0][0] <= deadline_ms)
+            and self._schedule[0][0] <= end_ms
+        ):
+            at_ms, _, what = heapq.heappop(self._schedule)
             self.now_ms = max(self.now_ms, at_ms)
             self._do(what)
         elif deadline_ms is not None and deadline_ms <= end_ms:
-            self.let_time_pass(deadline_ms)
+            self.advance_time(deadline_ms)
         else:
             self.now_ms = end_ms
 
     def _plan(self) -> None:
-        for letter in self.letters:
-            speaker = letter.target if letter.is_answered else letter.sender.id
+        for envelope in self.envelopes:
+            speaker = envelope.target if envelope.is_response else envelope.sender.id
             leaves_ms = max(self.now_ms, self._busy_until.get(speaker, 0))
-            self._put(leaves_ms + self.draw.randint(1, 4), letter)
-        self.letters.clear()
+            self._put(leaves_ms + self.draw.randint(1, 4), envelope)
+        self.envelopes.clear()
         for node in self.nodes.values():
             if node.is_up and node.syncing_to is not None and node.id not in self._syncing:
                 self._syncing[node.id] = None
@@ -77,12 +81,12 @@ class TimedCluster(Cluster):
 
     def _put(self, at_ms: int, what: Envelope | Node) -> None:
         self._count += 1
-        heapq.heappush(self._agenda, (at_ms, self._count, what))
+        heapq.heappush(self._schedule, (at_ms, self._count, what))
 
     def _do(self, what: Envelope | Node) -> None:
         if isinstance(what, Node):
             self._syncing.pop(what.id, None)
             what.finish_sync()
         elif (what.sender.id in self.silent) == (what.target in self.silent):
-            self.letters.append(what)
+            self.envelopes.append(what)
             self.deliver(what)

@@ -54,12 +54,12 @@ from strandline.raft.machine.effects import Effect
 from strandline.raft.machine.states import Leader
 from strandline.raft.machine.voters import VoterSet
 from strandline.raft.machine.wire import listeners_to_wire
-from unit.raft.effect_lines import is_routine, table, tell
+from unit.raft.effect_lines import is_routine, line_for, table
 from unit.raft.invariants import Invariants
 from unit.raft.memory_cluster import CLUSTER_ID, Cluster, Envelope, Node, PendingRequest, configured, voter
 
 
-class Character(Random):
+class FixedRandom(Random):
     """Always draws from the same place of the range."""
 
     def __init__(self, place: float) -> None:
@@ -74,7 +74,7 @@ class Character(Random):
         return seq[0]
 
 
-class Stage(Cluster):
+class TranscriptCluster(Cluster):
     def __init__(self) -> None:
         super().__init__()
         self.lines: list[str] = []
@@ -82,8 +82,8 @@ class Stage(Cluster):
         self.slow: list[int] = []
         self.sides: list[list[int]] = []
         self.is_brief = False
-        self._characters: dict[int, Character] = {}
-        self._told: dict[int, str] = {}
+        self._randoms: dict[int, FixedRandom] = {}
+        self._printed: dict[int, str] = {}
         self._disks: dict[int, int] = {}
 
     def play(self, line: str) -> list[str]:
@@ -99,28 +99,28 @@ class Stage(Cluster):
         return self.lines
 
     def random_for(self, node_id: int) -> Random:
-        return self._characters.setdefault(node_id, Character(node_id / 10))
+        return self._randoms.setdefault(node_id, FixedRandom(node_id / 10))
 
     def on_effect(self, node: Node, effect: Effect) -> None:
-        self._tell_state(node)
+        self._print_state(node)
         if not (self.is_brief and is_routine(effect)):
-            self.lines.append(tell(node, effect))
+            self.lines.append(line_for(node, effect))
         self.invariants.before_effect(node, effect)
 
     def on_performed(self, node: Node) -> None:
-        self._tell_state(node)
+        self._print_state(node)
         self.invariants.after_input(node)
 
-    def on_failed(self, letter: Envelope, refused: bool) -> None:
+    def on_failed(self, envelope: Envelope, refused: bool) -> None:
         if refused:
-            self.lines.append(f"{letter.sender.id} finds nobody at {letter.target}")
+            self.lines.append(f"{envelope.sender.id} finds nobody at {envelope.target}")
         else:
-            self.lines.append(f"{letter.sender.id} loses its connection to {letter.target}")
+            self.lines.append(f"{envelope.sender.id} loses its connection to {envelope.target}")
 
-    def _tell_state(self, node: Node) -> None:
+    def _print_state(self, node: Node) -> None:
         state = f"{type(node.machine.role).__name__} in epoch {node.machine.epoch}"
-        if self._told.get(node.id) != state:
-            self._told[node.id] = state
+        if self._printed.get(node.id) != state:
+            self._printed[node.id] = state
             self.lines.append(f"{node.id} is {state}")
 
     def _sync(self) -> None:
@@ -161,7 +161,7 @@ class Stage(Cluster):
 
     def _do_patience(self, words: list[str]) -> None:
         self.random_for(int(words[0]))
-        self._characters[int(words[0])].place = float(words[1])
+        self._randoms[int(words[0])].place = float(words[1])
 
     def _do_hurry(self, words: list[str]) -> None:
         node = self.nodes[int(words[0])]
@@ -182,7 +182,7 @@ class Stage(Cluster):
 
     def _do_start(self, words: list[str]) -> None:
         for word in words:
-            self._told.pop(int(word), None)
+            self._printed.pop(int(word), None)
             self.nodes[int(word)].start()
 
     def _do_kill(self, words: list[str]) -> None:
@@ -194,7 +194,7 @@ class Stage(Cluster):
     def _do_wipe(self, words: list[str]) -> None:
         node = self.nodes[int(words[0])]
         self._disks[node.id] = self._disks.get(node.id, 1) + 1
-        node.lose_disk(voter(node.id, self._disks[node.id]))
+        node.replace_disk(voter(node.id, self._disks[node.id]))
 
     def _do_move(self, words: list[str]) -> None:
         node = self.nodes[int(words[0])]
@@ -205,25 +205,27 @@ class Stage(Cluster):
 
     def _do_lose(self, words: list[str]) -> None:
         if words == ["all"]:
-            self.letters.clear()
+            self.envelopes.clear()
         else:
-            self.letters.remove(self._find(words))
+            self.envelopes.remove(self._find(words))
 
     def _do_break(self, words: list[str]) -> None:
-        letter = self._find(words)
-        self.fail(letter, refused=not self.nodes[letter.target].is_up)
+        envelope = self._find(words)
+        self.fail(envelope, refused=not self.nodes[envelope.target].is_up)
 
     def _find(self, words: Sequence[str]) -> Envelope:
         way = tuple(int(end) for end in words[0].split("->"))
-        for letter in self.letters:
-            kind = type(letter.request).__name__.removesuffix("Request").lower()
-            if self._way(letter) == way and (len(words) == 1 or kind.startswith(words[1])):
-                return letter
-        raise AssertionError(f"nothing is under way {' '.join(words)}: {[self._way(each) for each in self.letters]}")
+        for envelope in self.envelopes:
+            kind = type(envelope.request).__name__.removesuffix("Request").lower()
+            if self._route(envelope) == way and (len(words) == 1 or kind.startswith(words[1])):
+                return envelope
+        raise AssertionError(
+            f"nothing is under way {' '.join(words)}: {[self._route(each) for each in self.envelopes]}"
+        )
 
-    def _way(self, letter: Envelope) -> tuple[int, int]:
-        way = letter.sender.id, letter.target
-        return way[::-1] if letter.is_answered else way
+    def _route(self, envelope: Envelope) -> tuple[int, int]:
+        way = envelope.sender.id, envelope.target
+        return way[::-1] if envelope.is_response else way
 
     def _do_cut(self, words: list[str]) -> None:
         bar = words.index("|")
@@ -236,33 +238,33 @@ class Stage(Cluster):
         for _ in range(10_000):
             self._sync()
             deadline_ms = self.next_deadline_ms()
-            if self.letters:
-                self._deliver_or_lose(self.letters[0])
+            if self.envelopes:
+                self._deliver_or_lose(self.envelopes[0])
             elif deadline_ms is not None and deadline_ms <= self.now_ms:
-                self.let_time_pass(self.now_ms)
+                self.advance_time(self.now_ms)
             else:
                 return
         raise AssertionError("this never comes to rest")
 
-    def _deliver_or_lose(self, letter: Envelope) -> None:
-        one, other = self._way(letter)
+    def _deliver_or_lose(self, envelope: Envelope) -> None:
+        one, other = self._route(envelope)
         if any(one in side and other not in side for side in self.sides):
-            self.letters.remove(letter)
+            self.envelopes.remove(envelope)
         else:
-            self.deliver(letter)
+            self.deliver(envelope)
 
     def _do_run(self, words: list[str]) -> None:
         end_ms = self.now_ms + int(words[0])
         self._do_settle([])
         while (deadline_ms := self.next_deadline_ms()) is not None and deadline_ms <= end_ms:
-            self.let_time_pass(deadline_ms)
+            self.advance_time(deadline_ms)
             self._do_settle([])
         self.now_ms = end_ms
 
     def _do_wait(self, words: list[str]) -> None:
         end_ms = self.now_ms + int(words[0])
         while (deadline_ms := self.next_deadline_ms()) is not None and deadline_ms <= end_ms:
-            self.let_time_pass(deadline_ms)
+            self.advance_time(deadline_ms)
             self._sync()
         self.now_ms = end_ms
 
