@@ -173,7 +173,7 @@ def test_a_log_that_ends_before_a_known_epoch_prevents_the_start() -> None:
         forget_note(disk)
         truncate(disk, FIRST_LOG, 300)
 
-    expected = "leader-epoch-checkpoint expected"
+    expected = "leader-epoch-checkpoint says"
     run_processes(
         twenty_settings, all_twenty_are_there, prevented_by(damage, "up to offset 23 was committed", expected)
     )

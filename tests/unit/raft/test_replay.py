@@ -49,14 +49,14 @@ class Reader:
 
 
 def run_scenario(scenario) -> None:  # type: ignore[no-untyped-def]
-    async def scenario() -> None:
+    async def with_reader() -> None:
         reader = Reader()
         async with TaskGroup() as tasks:
             tasks.start(reader.replay.run())
             await scenario(reader)
             tasks.cancel()
 
-    run(scenario())
+    run(with_reader())
 
 
 def test_committed_records_are_replayed_and_no_others() -> None:
