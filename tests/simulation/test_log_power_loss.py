@@ -9,7 +9,7 @@ import pytest
 from simulation.power_loss.log_check import BrokenPromise, LogRecording
 from simulation.power_loss.search import Finding, chosen_operations, draw, search
 from strandline.simulation.disk import SimDisk
-from strandline.simulation.volume import Fate, Volume
+from strandline.simulation.volume import UnsyncedChanges, Volume
 
 
 def findings(recording: LogRecording, sample: int | None, variants: int = 2) -> list[Finding]:
@@ -17,12 +17,12 @@ def findings(recording: LogRecording, sample: int | None, variants: int = 2) -> 
     return [finding for finding in search(recording, operations, variants) if finding is not None]
 
 
-def found_at(recording: LogRecording, operation: int, fate: Fate) -> Volume:
+def found_at(recording: LogRecording, operation: int, unsynced: UnsyncedChanges) -> Volume:
     volume = Volume()
-    for moment in recording.journal.moments(volume):
+    for moment in recording.journal.replay(volume):
         if moment == operation:
             break
-    return volume.after_power_loss(Random(0), fate)
+    return volume.after_power_loss(Random(0), unsynced)
 
 
 @pytest.mark.parametrize("mode", ["flush", "replicated"])
@@ -62,15 +62,15 @@ def test_the_check_detects_missing_syncs(kind: str, ending: str) -> None:
     operations = recording.journal.operations
     operations[:] = [each for each in operations if not (each.kind == kind and each.path.endswith(ending))]
     volume = Volume()
-    for _ in recording.journal.moments(volume):
+    for _ in recording.journal.replay(volume):
         pass
     with pytest.raises(BrokenPromise, match="has lost what was flushed"):
-        recording.check(volume.after_power_loss(Random(0), Fate.LOST), 1 << 40, Random(0))
+        recording.check(volume.after_power_loss(Random(0), UnsyncedChanges.LOST), 1 << 40, Random(0))
 
 
 def test_the_check_detects_a_flipped_byte() -> None:
     recording = LogRecording(1, "flush", 60)
-    volume = found_at(recording, len(recording.journal.operations), Fate.KEPT)
+    volume = found_at(recording, len(recording.journal.operations), UnsyncedChanges.KEPT)
     disk = SimDisk(volume)
     path = next(f"/data/orders-0/{name}" for name in disk.list("/data/orders-0") if name.endswith(".log"))
     file = disk.open(path)

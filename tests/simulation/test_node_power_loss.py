@@ -18,7 +18,7 @@ from strandline.model.ids import TopicPartition
 from strandline.runtime.world import World
 from strandline.simulation.disk import SimDisk
 from strandline.simulation.nodes import PORT, format_node, node_config, node_program
-from strandline.simulation.volume import Fate, Volume
+from strandline.simulation.volume import UnsyncedChanges, Volume
 from strandline.simulation.world import Simulation
 
 MODES = ["flush", "replicated"]
@@ -54,10 +54,10 @@ def test_the_check_detects_missing_syncs_of_records() -> None:
     operations = recording.journal.operations
     operations[:] = [each for each in operations if not (each.kind == "sync" and each.path.startswith("/data/w"))]
     volume = Volume()
-    for _ in recording.journal.moments(volume):
+    for _ in recording.journal.replay(volume):
         pass
     with pytest.raises(BrokenPromise):
-        recording.check(volume.after_power_loss(Random(1), Fate.LOST), 1 << 40, Random(1))
+        recording.check(volume.after_power_loss(Random(1), UnsyncedChanges.LOST), 1 << 40, Random(1))
 
 
 def test_the_check_detects_missing_syncs_of_metadata() -> None:
@@ -71,10 +71,10 @@ def test_the_check_detects_missing_syncs_of_metadata() -> None:
     ]
     operations[:] = kept
     volume = Volume()
-    for _ in recording.journal.moments(volume):
+    for _ in recording.journal.replay(volume):
         pass
     with pytest.raises((BrokenPromise, NodeFault)):
-        recording.check(volume.after_power_loss(Random(1), Fate.LOST), 1 << 40, Random(1))
+        recording.check(volume.after_power_loss(Random(1), UnsyncedChanges.LOST), 1 << 40, Random(1))
 
 
 @pytest.mark.parametrize("seed", range(6))

@@ -55,7 +55,7 @@ class Operation(msgspec.Struct):
 class Journal(msgspec.Struct):
     operations: list[Operation] = msgspec.field(default_factory=list)
 
-    def moments(self, volume: Volume) -> Iterator[int]:
+    def replay(self, volume: Volume) -> Iterator[int]:
         """Replays the run on `volume`, which must be as it was at the start; yields k before operation k is applied."""
         for number, operation in enumerate(self.operations):
             yield number

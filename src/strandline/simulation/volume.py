@@ -42,7 +42,7 @@ class Truncate(msgspec.Struct, frozen=True):
     size: int
 
 
-class Fate(Enum):
+class UnsyncedChanges(Enum):
     """What a power loss leaves of changes that were not synced."""
 
     LOST = "lost"
@@ -131,14 +131,14 @@ class FileNode:
                 # Everything beyond the new size, including the page that contains it.
                 yield from [page for page in self.durable_pages if page >= change.size // PAGE_BYTES]
 
-    def after_power_loss(self, fate: Fate, random: Random) -> FileNode:
+    def after_power_loss(self, unsynced: UnsyncedChanges, random: Random) -> FileNode:
         pages, size = dict(self.durable_pages), self.durable_size
         if self.pending:
-            count = {Fate.LOST: 0, Fate.KEPT: len(self.pending)}.get(fate)
+            count = {UnsyncedChanges.LOST: 0, UnsyncedChanges.KEPT: len(self.pending)}.get(unsynced)
             kept = random.randint(0, len(self.pending)) if count is None else count
             for change in self.pending[:kept]:
                 size = _apply(pages, size, change)
-            if fate is Fate.MIXED:
+            if unsynced is UnsyncedChanges.MIXED:
                 size = self._keep_some_sectors(pages, size, kept, random)
         found = FileNode(self.number, self.modified_ms)
         found.pages, found.size = pages, size
@@ -331,11 +331,11 @@ class Volume:
                 _set(touched.durable, name, node)
         self._pending = left[::-1]
 
-    def after_power_loss(self, random: Random, overall: Fate | None = None) -> Volume:
+    def after_power_loss(self, random: Random, overall: UnsyncedChanges | None = None) -> Volume:
         """The volume that the next boot finds; this one is not changed."""
         if overall is None:
             # Most bugs show when everything or nothing is lost, which independent draws would rarely produce.
-            overall = random.choices((Fate.LOST, Fate.KEPT, Fate.MIXED), (3, 1, 6))[0]
+            overall = random.choices((UnsyncedChanges.LOST, UnsyncedChanges.KEPT, UnsyncedChanges.MIXED), (3, 1, 6))[0]
         entries = {id(node): dict(node.durable) for node in self._directories()}
         for change in self._surviving(overall, random):
             for touched, name, node in change.names:
@@ -345,13 +345,13 @@ class Volume:
         found._adopt(self.root, found.root, entries, overall, random)
         return found
 
-    def _surviving(self, overall: Fate, random: Random) -> list[EntryChange]:
-        fate = random.choice(tuple(Fate)) if overall is Fate.MIXED else overall
-        if fate is Fate.LOST:
+    def _surviving(self, overall: UnsyncedChanges, random: Random) -> list[EntryChange]:
+        unsynced = random.choice(tuple(UnsyncedChanges)) if overall is UnsyncedChanges.MIXED else overall
+        if unsynced is UnsyncedChanges.LOST:
             return []
-        if fate is Fate.KEPT:
+        if unsynced is UnsyncedChanges.KEPT:
             return self._pending
-        if fate is Fate.PREFIX:
+        if unsynced is UnsyncedChanges.PREFIX:
             return self._pending[: random.randint(0, len(self._pending))]
         kept = random.randint(0, len(self._pending))
         surviving, lost = self._pending[:kept], self._pending[kept:]
@@ -368,14 +368,18 @@ class Volume:
         old: DirectoryNode,
         new: DirectoryNode,
         entries: dict[int, dict[str, Node]],
-        overall: Fate,
+        overall: UnsyncedChanges,
         random: Random,
     ) -> None:
         new.modified_ms = old.modified_ms
         for name, node in entries[id(old)].items():
             if isinstance(node, FileNode):
-                fate = random.choice(tuple(Fate)) if overall is Fate.MIXED and node.pending else overall
-                found: Node = node.after_power_loss(fate, random)
+                unsynced = (
+                    random.choice(tuple(UnsyncedChanges))
+                    if overall is UnsyncedChanges.MIXED and node.pending
+                    else overall
+                )
+                found: Node = node.after_power_loss(unsynced, random)
                 assert isinstance(found, FileNode)
                 self._files[found.number] = found
             else:

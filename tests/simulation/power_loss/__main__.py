@@ -74,7 +74,7 @@ def _many(recording: Recording, arguments: argparse.Namespace) -> int:
 def _one(recording: Recording, at: int) -> int:
     """Repeats one power loss; prints the operations before it and raises the error as it is."""
     volume = Volume()
-    for operation in recording.journal.moments(volume):
+    for operation in recording.journal.replay(volume):
         if operation == at:
             break
     for number, before in enumerate(recording.journal.operations[max(0, at - 40) : at], max(0, at - 40)):

@@ -18,7 +18,7 @@ from strandline.model.errors import KafkaError
 from strandline.records.batch import Record, batches, crc_ok, decode_batch, encode_batch, read_header
 from strandline.simulation.disk import SimDisk
 from strandline.simulation.journal import Journal
-from strandline.simulation.volume import Fate, Volume
+from strandline.simulation.volume import UnsyncedChanges, Volume
 
 _WALL_MS = 1_900_000_000_000
 
@@ -177,7 +177,7 @@ def _check_appends(disk: SimDisk, log: PartitionLog, found: list[Batch], random:
         appended = log.append_as_leader(validated, leader_epoch=1_000, wall_ms=_WALL_MS)
         found = [*found, Batch(appended.base_offset, appended.last_offset + 1, bytes(batch))]
     log.flush()
-    second = open_log(SimDisk(disk.volume.after_power_loss(random, Fate.LOST)), _WALL_MS)
+    second = open_log(SimDisk(disk.volume.after_power_loss(random, UnsyncedChanges.LOST)), _WALL_MS)
     again = read_everything(second)
     expected = [batch for batch in found if batch.next_offset > second.log_start_offset]
     if second.log_start_offset > log.log_start_offset or again[-len(expected) :] != expected[-len(again) :]:

@@ -50,7 +50,7 @@ def draw(recording: Recording, operation: int, variant: int) -> Random:
 def search(recording: Recording, operations: set[int], variants: int) -> Iterator[Finding | None]:
     """Yields one result for each power loss: None if every promise was kept."""
     volume = Volume()
-    for operation in recording.journal.moments(volume):
+    for operation in recording.journal.replay(volume):
         if operation in operations:
             for variant in range(variants):
                 yield _try(recording, volume, operation, variant)

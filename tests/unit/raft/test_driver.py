@@ -351,7 +351,7 @@ def test_committed_records_survive_a_power_loss_at_any_point_and_the_epoch_incre
 
     formatted = _formatted_after(journal)
     volume = Volume()
-    for moment in journal.moments(volume):
+    for moment in journal.replay(volume):
         if moment < formatted:
             continue
         with Simulation(seed=1000 * seed + moment) as simulation:

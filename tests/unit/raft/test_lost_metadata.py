@@ -317,7 +317,7 @@ def test_the_node_restarts_after_a_power_loss_at_any_point_of_a_group_of_batches
     assert acked[-1][1] == 180
 
     volume = Volume()
-    for moment in journal.moments(volume):
+    for moment in journal.replay(volume):
         if moment < formatted:
             continue
         for draw in range(2):

@@ -14,7 +14,7 @@ from strandline.raft.disk.storage import MetadataStorage
 from strandline.raft.machine.values import QuorumState
 from strandline.raft.machine.voters import VoterSet
 from strandline.simulation.disk import SimDisk
-from strandline.simulation.volume import Fate, Volume
+from strandline.simulation.volume import UnsyncedChanges, Volume
 
 VOTED = QuorumState(epoch=7, leader_id=-1, voted_id=2, voted_directory_id=Uuid.of(3, 33))
 
@@ -101,5 +101,5 @@ def test_a_state_left_in_the_page_cache_by_a_killed_process_is_synced_at_the_sta
     opened = MetadataStorage.open(restarted, "/d", wall_ms=0)
     assert opened.read_state() == VOTED
     opened.sync_state()
-    found = SimDisk(restarted.volume.after_power_loss(Random(1), Fate.LOST))
+    found = SimDisk(restarted.volume.after_power_loss(Random(1), UnsyncedChanges.LOST))
     assert read_quorum_state(found, storage.path) == VOTED

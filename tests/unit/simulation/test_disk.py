@@ -13,7 +13,7 @@ import pytest
 from strandline.runtime.disk import Disk, File, SystemDisk, write_atomically
 from strandline.simulation.disk import PowerLoss, SimDisk
 from strandline.simulation.journal import Journal
-from strandline.simulation.volume import SECTOR_BYTES, Fate, Volume
+from strandline.simulation.volume import SECTOR_BYTES, UnsyncedChanges, Volume
 
 
 @pytest.fixture
@@ -24,8 +24,8 @@ def disk() -> SimDisk:
     return disk
 
 
-def found(disk: SimDisk, seed: int = 0, fate: Fate | None = None) -> SimDisk:
-    return SimDisk(disk.volume.after_power_loss(Random(seed), fate))
+def found(disk: SimDisk, seed: int = 0, unsynced: UnsyncedChanges | None = None) -> SimDisk:
+    return SimDisk(disk.volume.after_power_loss(Random(seed), unsynced))
 
 
 def file_with(disk: SimDisk, path: str, data: bytes) -> File:
@@ -201,35 +201,35 @@ def test_synced_files_of_a_lost_directory_are_lost(disk: SimDisk) -> None:
     file.write_at(0, b"data")
     file.sync()
     disk.sync_dir("/data/topic-0")
-    assert not found(disk, fate=Fate.LOST).exists("/data/topic-0")
+    assert not found(disk, unsynced=UnsyncedChanges.LOST).exists("/data/topic-0")
     disk.sync_dir("/data")
-    assert found(disk, fate=Fate.LOST).read("/data/topic-0/log") == b"data"
+    assert found(disk, unsynced=UnsyncedChanges.LOST).read("/data/topic-0/log") == b"data"
 
 
 def test_removed_files_may_reappear_with_their_durable_content(disk: SimDisk) -> None:
     file = file_with(disk, "/data/a", b"durable")
     file.write_at(0, b"cached!")
     disk.remove("/data/a")
-    after = found(disk, fate=Fate.LOST)
+    after = found(disk, unsynced=UnsyncedChanges.LOST)
     assert after.read("/data/a") == b"durable"
     disk.sync_dir("/data")
-    assert not found(disk, fate=Fate.LOST).exists("/data/a")
+    assert not found(disk, unsynced=UnsyncedChanges.LOST).exists("/data/a")
 
 
 def test_an_atomic_write_is_atomic_at_every_operation(disk: SimDisk) -> None:
     write_atomically(disk, "/data/a", b"old" * 1000)
     journal = Journal()
-    start = disk.volume.after_power_loss(Random(), Fate.KEPT)
-    copy = start.after_power_loss(Random(), Fate.KEPT)
+    start = disk.volume.after_power_loss(Random(), UnsyncedChanges.KEPT)
+    copy = start.after_power_loss(Random(), UnsyncedChanges.KEPT)
     write_atomically(SimDisk(start, journal=journal), "/data/a", b"new" * 2000)
     seen = set()
-    for operation in journal.moments(copy):
+    for operation in journal.replay(copy):
         for seed in range(30):
             content = SimDisk(copy.after_power_loss(Random(seed))).read("/data/a")
             assert content in (b"old" * 1000, b"new" * 2000), operation
             seen.add(content)
     assert len(seen) == 2
-    assert SimDisk(copy.after_power_loss(Random(), Fate.LOST)).read("/data/a") == b"new" * 2000
+    assert SimDisk(copy.after_power_loss(Random(), UnsyncedChanges.LOST)).read("/data/a") == b"new" * 2000
 
 
 def test_replaying_the_journal_rebuilds_the_same_volume(disk: SimDisk) -> None:
@@ -244,7 +244,7 @@ def test_replaying_the_journal_rebuilds_the_same_volume(disk: SimDisk) -> None:
     first.rename("/data/t/a", "/data/t/b")
     file.write_at(0, b"through the handle")
     again = Volume()
-    moments = list(journal.moments(again))
+    moments = list(journal.replay(again))
     assert moments == list(range(first.operations + 1))
     for seed in range(20):
         a = SimDisk(first.volume.after_power_loss(Random(seed)))
@@ -269,7 +269,7 @@ def test_power_is_lost_at_the_given_operation_and_nothing_changes_afterwards(dis
         with pytest.raises(PowerLoss):
             attempt()
     assert calls == ["off"]
-    assert found(disk, fate=Fate.KEPT).read("/data/a") == b"12"
+    assert found(disk, unsynced=UnsyncedChanges.KEPT).read("/data/a") == b"12"
 
 
 def test_power_can_be_lost_between_any_two_removals_of_a_tree(disk: SimDisk) -> None:
@@ -279,7 +279,7 @@ def test_power_can_be_lost_between_any_two_removals_of_a_tree(disk: SimDisk) -> 
     disk.lose_power_at = disk.operations + 2
     with pytest.raises(PowerLoss):
         disk.remove_tree("/data/t")
-    assert found(disk, fate=Fate.KEPT).list("/data/t") == ["c"]
+    assert found(disk, unsynced=UnsyncedChanges.KEPT).list("/data/t") == ["c"]
 
 
 def test_after_a_power_loss_the_page_cache_is_cold(disk: SimDisk) -> None:
@@ -302,7 +302,7 @@ def test_the_next_sync_does_not_repair_a_failed_one(disk: SimDisk) -> None:
     assert caught.value.errno == errno.EIO
     file.sync()
     assert file.read_at(0, 4) == b"lost"
-    assert found(disk, fate=Fate.KEPT).read("/data/a") == b"old!"
+    assert found(disk, unsynced=UnsyncedChanges.KEPT).read("/data/a") == b"old!"
 
 
 def test_faults_apply_to_the_given_paths_and_number_of_calls(disk: SimDisk) -> None:

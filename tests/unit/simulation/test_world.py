@@ -14,7 +14,7 @@ import pytest
 from strandline.runtime.world import World
 from strandline.simulation.disk import PowerLoss, SimDisk
 from strandline.simulation.journal import Journal
-from strandline.simulation.volume import Fate, Volume
+from strandline.simulation.volume import UnsyncedChanges, Volume
 from strandline.simulation.world import Simulation, UnhandledErrors
 
 
@@ -144,7 +144,7 @@ def test_a_kill_keeps_the_page_cache_and_a_power_loss_does_not(simulation: Simul
         await asyncio.sleep(1)
         killed = machine.disk.read("/a")
         machine.kill()
-        machine.volume = machine.volume.after_power_loss(simulation.random("loss"), Fate.LOST)
+        machine.volume = machine.volume.after_power_loss(simulation.random("loss"), UnsyncedChanges.LOST)
         machine.boot(forever)
         await asyncio.sleep(1)
         return killed, machine.disk.read("/a")
@@ -185,7 +185,7 @@ def test_a_power_loss_in_the_run_and_one_replayed_from_the_journal_leave_the_sam
         shortened, in_the_run = run(at)
         assert shortened.operations == journal.operations[:at]
         volume = Volume()
-        for moment in journal.moments(volume):
+        for moment in journal.replay(volume):
             if moment == at:
                 break
         replayed = volume.after_power_loss(Simulation(seed=3).random("node/power loss 1"))

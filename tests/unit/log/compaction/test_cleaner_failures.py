@@ -12,7 +12,7 @@ from strandline.log.compaction.cleaner import Cleaning, Uncleanable
 from strandline.model.errors import ErrorCode, KafkaError
 from strandline.simulation.disk import SimDisk
 from strandline.simulation.journal import Journal
-from strandline.simulation.volume import Fate, Volume
+from strandline.simulation.volume import UnsyncedChanges, Volume
 from unit.log.compaction.compacted_log import SETTINGS, CompactedLog
 from unit.log.logs import truncate_fully
 
@@ -168,10 +168,10 @@ def test_a_power_loss_at_any_operation_loses_no_record_and_restores_no_removed_o
     assert committed(log) == model
     volume = Volume()
     rng = random.Random(11)
-    for moment in journal.moments(volume):
+    for moment in journal.replay(volume):
         if moment < flushed:
             continue
-        for fate in (Fate.LOST, Fate.KEPT, Fate.MIXED):
+        for fate in (UnsyncedChanges.LOST, UnsyncedChanges.KEPT, UnsyncedChanges.MIXED):
             again = CompactedLog(settings, SimDisk(volume.after_power_loss(rng, fate)))
             load_aborted(again)
             assert again.log.log_end_offset == end_offset

@@ -17,7 +17,7 @@ from strandline.raft.machine.voters import Voter, VoterSet
 from strandline.simulation.cluster.committed_metadata import CommittedMetadata
 from strandline.simulation.cluster.metadata_files import METADATA_DIRECTORY, MetadataFiles, QuorumStateFile
 from strandline.simulation.disk import SimDisk
-from strandline.simulation.volume import Fate
+from strandline.simulation.volume import UnsyncedChanges
 from strandline.simulation.world import Machine, Simulation
 
 VOTERS = VoterSet((Voter(1, Uuid.of(1, 1), (("CONTROLLER", Endpoint("node1", 9093)),)),))
@@ -132,7 +132,7 @@ def test_the_durable_quorum_state_is_the_one_that_a_power_loss_leaves() -> None:
     durable, cached = log.files.quorum_state(), log.files.quorum_state(cached=True)
     assert durable is not None and (durable.epoch, durable.leader_id) == (3, 1)
     assert cached is not None and (cached.epoch, cached.voted_id) == (4, 2)
-    log.machine.volume = log.machine.volume.after_power_loss(Random(1), Fate.LOST)
+    log.machine.volume = log.machine.volume.after_power_loss(Random(1), UnsyncedChanges.LOST)
     assert log.files.quorum_state() == log.files.quorum_state(cached=True) == durable
     assert isinstance(durable, QuorumStateFile)
 
