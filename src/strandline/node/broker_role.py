@@ -221,7 +221,7 @@ class BrokerRole:
         }
         await self._node.world.offload.run(store.mark_strays, expected)
         if self._node.storage.offline or not all(directory.health.is_online for directory in store.directories):
-            self._logs.unreachable = frozenset(
+            self._logs.mark_unreachable(
                 (topic_partition, topic_id)
                 for topic_partition, topic_id in expected.items()
                 if store.directory_of(topic_partition) is None

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from functools import partial
 
@@ -30,19 +30,22 @@ class HostedLogs:
     def __init__(self, store: LogStore, world: World) -> None:
         self._store = store
         self._world = world
-        # Partitions that existed before this start and are in no online directory.
-        self.unreachable: frozenset[tuple[TopicPartition, Uuid]] = frozenset()
+        self._unreachable: frozenset[tuple[TopicPartition, Uuid]] = frozenset()
         self._locks: dict[TopicPartition, tuple[asyncio.Lock, int]] = {}
         # Noted deletions, with the delay after which the files are removed.
         self._to_delete: dict[TopicPartition, int] = {}
         self._deletion_noted = asyncio.Event()
+
+    def mark_unreachable(self, partitions: Iterable[tuple[TopicPartition, Uuid]]) -> None:
+        """These existed before this start and are in no online directory: `open` rejects them from now on."""
+        self._unreachable = frozenset(partitions)
 
     async def open(
         self, topic_partition: TopicPartition, topic_id: Uuid, settings: LogSettings, directory_id: Uuid | None = None
     ) -> PartitionLog:
         async with self._exclusive(topic_partition):
             await self._carry_out_deletion(topic_partition)
-            if (topic_partition, topic_id) in self.unreachable:
+            if (topic_partition, topic_id) in self._unreachable:
                 # It must not be created again, empty, in another directory.
                 raise KafkaError(
                     ErrorCode.KAFKA_STORAGE_ERROR, f"{topic_partition} is in a log directory that is offline"
