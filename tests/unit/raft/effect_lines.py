@@ -1,4 +1,4 @@
-"""Effects of the raft machine as lines that a person can read."""
+"""Effects of the raft machine as readable lines."""
 
 from __future__ import annotations
 
@@ -50,12 +50,12 @@ from unit.raft.memory_cluster import Envelope, Node, PendingRequest
 
 
 def is_routine(effect: Effect) -> bool:
-    """What goes on all the time: fetches that bring nothing, and syncs."""
+    """Fetches, responses without news, records that are sent, syncs."""
     match effect:
         case Send(request=FetchRequest()) | Flush() | ReplyWithRecords():
             return True
         case Reply(response=FetchResponse() as response):
-            return _response_line(response) == "nothing new"
+            return _response_line(response) == "no records"
         case _:
             return False
 
@@ -65,7 +65,7 @@ def line_for(node: Node, effect: Effect) -> str:
         case Persist(state):
             leader = "" if state.leader_id == NO_NODE else f", leader {state.leader_id}"
             vote = "" if state.voted_id == NO_NODE else f", voted for {state.voted_id}"
-            return f"{node.id} remembers epoch {state.epoch}{leader}{vote}"
+            return f"{node.id} persists epoch {state.epoch}{leader}{vote}"
         case Send(to, endpoint, request):
             address = f" at {endpoint}" if to == NO_NODE or endpoint.port != 9093 else ""
             return f"{node.id} -> {endpoint.host.removeprefix('n')}{address}  {_request_line(request)}"
@@ -80,18 +80,18 @@ def line_for(node: Node, effect: Effect) -> str:
         case Flush():
             return f"{node.id} syncs its log"
         case Truncate(offset):
-            return f"{node.id} cuts its log to end at {offset}"
+            return f"{node.id} truncates its log to {offset}"
         case Commit(high_watermark):
-            return f"{node.id} knows that everything below {high_watermark} is committed"
+            return f"{node.id} advances its high watermark to {high_watermark}"
         case Lead(epoch):
-            return f"{node.id} may act as leader of epoch {epoch}"
+            return f"{node.id} may activate its controller in epoch {epoch}"
         case StepDown(epoch):
             return f"{node.id} no longer leads epoch {epoch}"
         case SnapshotChunk(snapshot_id, position, data):
             where = f"snapshot {snapshot_id.end_offset}@{snapshot_id.epoch}"
             return f"{node.id} writes {len(data)} bytes at {position} of {where}"
         case FinishSnapshot(snapshot_id):
-            return f"{node.id} begins anew with snapshot {snapshot_id.end_offset}@{snapshot_id.epoch}"
+            return f"{node.id} restarts its log at snapshot {snapshot_id.end_offset}@{snapshot_id.epoch}"
         case LeaderChanged():
             seen = node.machine.leader_id
             return f"{node.id} sees {'no leader' if seen == NO_NODE else f'leader {seen}'}"
@@ -111,7 +111,7 @@ def table(nodes: list[Node]) -> list[str]:
 
 
 def _log_text(node: Node) -> str:
-    """Records by epoch; a bar stands where this node knows everything to be committed."""
+    """Records by epoch, with a bar at the node's high watermark."""
     words, last_epoch = [], None
     if node.log.start_offset > 0:
         words.append(f"…{node.log.start_offset}")
@@ -146,22 +146,23 @@ def _record_text(record: Any) -> str:
 
 
 def _voter_text(node_id: int, directory_id: bytes) -> str:
-    """With a prime for every disk after its first."""
+    """With a prime for every disk after the first."""
     return str(node_id) + "'" * (max(0, int.from_bytes(directory_id[8:], "big") - 1001))
 
 
 def _request_line(request: Message) -> str:
     match request:
         case VoteRequest():
-            asked = request.topics[0].partitions[0]
-            kind = "pre-vote" if asked.pre_vote else "vote"
-            return f"{kind}? epoch {asked.replica_epoch}, log ends {asked.last_offset}@{asked.last_offset_epoch}"
+            requested = request.topics[0].partitions[0]
+            kind = "pre-vote" if requested.pre_vote else "vote"
+            end = f"{requested.last_offset}@{requested.last_offset_epoch}"
+            return f"{kind} epoch {requested.replica_epoch}, log ends {end}"
         case BeginQuorumEpochRequest():
             return f"begin epoch {request.topics[0].partitions[0].leader_epoch}"
         case EndQuorumEpochRequest():
             ended = request.topics[0].partitions[0]
             successors = " ".join(str(each.candidate_id) for each in ended.preferred_candidates)
-            return f"end epoch {ended.leader_epoch}, then {successors}"
+            return f"end epoch {ended.leader_epoch}, successors {successors}"
         case FetchRequest():
             fetch = request.topics[0].partitions[0]
             known = _committed(fetch.high_watermark)
@@ -171,7 +172,7 @@ def _request_line(request: Message) -> str:
             part = request.topics[0].partitions[0]
             return f"fetch snapshot {part.snapshot_id.end_offset}@{part.snapshot_id.epoch} from byte {part.position}"
         case ApiVersionsRequest():
-            return "which versions?"
+            return "api versions"
         case AddRaftVoterRequest():
             return f"add voter {_voter_text(request.voter_id, request.voter_directory_id)}"
         case RemoveRaftVoterRequest():
@@ -180,7 +181,7 @@ def _request_line(request: Message) -> str:
             at = " ".join(f"{each.host}:{each.port}" for each in request.listeners)
             return f"update voter {_voter_text(request.voter_id, request.voter_directory_id)}: {at}"
         case _:
-            raise AssertionError(f"nobody can line_for {request}")
+            raise AssertionError(f"no line for {request}")
 
 
 def _response_line(response: Message) -> str:
@@ -195,29 +196,29 @@ def _response_line(response: Message) -> str:
             return "done" if code == 0 else f"{ErrorCode(code).name}: {why}"
         case DescribeQuorumResponse():
             return _quorum_description(response)
-    heard = response_status(response)
-    if heard is None:
+    status = response_status(response)
+    if status is None:
         return ErrorCode(getattr(response, "error_code", 0)).name
-    leader = f"leader {heard.leader.id}" if heard.leader.id != NO_NODE else "no leader"
-    known = f"(epoch {heard.leader.epoch}, {leader})"
-    if heard.error is not ErrorCode.NONE:
-        return f"{heard.error.name} {known}"
+    leader = f"leader {status.leader.id}" if status.leader.id != NO_NODE else "no leader"
+    known = f"(epoch {status.leader.epoch}, {leader})"
+    if status.error is not ErrorCode.NONE:
+        return f"{status.error.name} {known}"
     match response:
         case VoteResponse():
-            return ("yes " if response.topics[0].partitions[0].vote_granted else "no ") + known
+            return ("granted " if response.topics[0].partitions[0].vote_granted else "rejected ") + known
         case BeginQuorumEpochResponse() | EndQuorumEpochResponse() | UpdateRaftVoterResponse():
-            return "heard"
+            return "acknowledged"
         case FetchSnapshotResponse():
             return "bytes"
         case FetchResponse():
             fetched = response.responses[0].partitions[0]
             if fetched.diverging_epoch.end_offset >= 0:
-                return f"our logs may agree up to {fetched.diverging_epoch.end_offset}@{fetched.diverging_epoch.epoch}"
+                return f"diverging epoch, ends at {fetched.diverging_epoch.end_offset}@{fetched.diverging_epoch.epoch}"
             if fetched.snapshot_id.end_offset >= 0:
-                return f"take snapshot {fetched.snapshot_id.end_offset}@{fetched.snapshot_id.epoch}"
-            return "nothing new"
+                return f"snapshot {fetched.snapshot_id.end_offset}@{fetched.snapshot_id.epoch}"
+            return "no records"
         case _:
-            raise AssertionError(f"nobody can line_for {response}")
+            raise AssertionError(f"no line for {response}")
 
 
 def _quorum_description(response: DescribeQuorumResponse) -> str:
@@ -245,4 +246,4 @@ def _response_route(node: Node, token: object) -> str:
 
 
 def _committed(high_watermark: int) -> str:
-    return "nothing known committed" if high_watermark < 0 else f"committed {high_watermark}"
+    return "high watermark unknown" if high_watermark < 0 else f"high watermark {high_watermark}"

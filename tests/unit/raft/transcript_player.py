@@ -1,37 +1,28 @@
-"""Plays the transcripts of `scenarios/*.txt` on a `little_cluster`: verbs in, effects out.
+"""Performs the transcripts of `scenarios/*.txt` on a `memory_cluster`: verbs in, effects out.
 
-`transcripts.py` explains the format. Nodes do as the verbs say, in time that passes as they say. Random times are
-replaced by fixed ones: node 1 always draws short times, node 2 longer ones, and so on, unless the transcript says
-otherwise (`patience`).
+A transcript is prose, lines that begin with `> ` (verbs), and below each verb, indented, what happened. Nothing happens
+and no time passes by itself. Random times are fixed: node 1 always draws short ones, node 2 longer ones, and so on.
 
 Verbs:
 
-    voters 1 2 3        a new quorum whose voters are named by formatting (kraft.version 1)
-    configured 1 2 3    a new quorum whose voters are configured (kraft.version 0)
-    controller 4        one more controller, not yet a voter; `broker 5`: one that only observes
-    setting auto_join true
-    start 1 2 3         `kill 1`: the process is gone; `power 1`: so is all that it had not synced
-    wipe 3              node 3, which is down, gets a new and empty disk
-    move 3 9999         node 3, which is down, will listen at another port
-    patience 2 0.9      how far into the range of random times node 2 draws from now on
-    hurry 2             what node 2 waits for in its present state has lasted long enough
-    elect 1             likewise, and all that follows is done, until node 1 leads
-    deliver 1->2        the oldest message from 1 to 2 (`deliver 1->2 fetch`: the oldest fetch, or answer to one)
-    lose 1->2           it never arrives; `lose all`: nor does any other that is under way
-    break 1->2          it is lost with its connection, and who waits for it, or for an answer, notices
-    cut 1 2 | 3         nothing arrives between the two sides until `heal`
-    settle              everything under way is delivered, and what follows from it
-    run 1000            likewise, while a second passes
-    wait 1000           a second passes, and nothing is delivered
-    fetch 1             from now on a fetch brings no more than one batch
-    slow 1              syncs of node 1 take until `sync 1`; `fast 1`: no longer
-    append 1 x y        as leader, node 1 writes two records
-    snapshot 1          of all that node 1 knows to be committed; the log before it is forgotten
-    add 4 at 1          somebody asks node 1 to; likewise `remove 2 at 1`, `upgrade at 1`, `describe at 1`
-    resign 1
-    show                who is what, and has what
+    voters 1 2 3        a new quorum with dynamic voters, named by formatting (kraft.version 1) configured 1 2 3    a
+    new quorum with configured voters (kraft.version 0) controller 4        another controller, not yet a voter; `broker
+    5`: an observer setting auto_join true start 1 2 3         `kill 1`: ends the process; `power_loss 1`: and loses
+    everything that is not synced new_disk 3          node 3, which is down, gets a new and empty disk move 3 9999
+    node 3, which is down, will listen at another port timeout 2           the timeout of node 2 in its present role
+    expires elect 1             likewise, and everything that follows is delivered, until node 1 leads deliver 1->2
+    the oldest message from 1 to 2 (`deliver 1->2 fetch`: the oldest Fetch request or response) drop 1->2           it
+    is lost; `drop all`: so is every other message on the network disconnect 1->2     it is lost with its connection,
+    and the node that waits for it, or for a response, notices partition 1 2 | 3   nothing is delivered between the two
+    sides until `heal` settle              delivers all messages, and all that follow from them run 1000
+    likewise, while a second passes wait 1000           a second passes, and nothing is delivered fetch 1
+    from now on a fetch returns at most one batch slow 1              syncs of node 1 take until `sync 1`; `fast 1`: no
+    longer append 1 x y        node 1, the leader, appends two records snapshot 1          node 1 writes a snapshot of
+    what is committed and removes the log before it add 4 at 1          an administrator sends AddRaftVoter to node 1;
+    also `remove 2 at 1`, `upgrade at 1`, `describe at 1` resign 1 show                the role, the epoch, the leader
+    and the log of every node
 
-`settle` and `run` leave out what goes on all the time: fetches, records that are carried, syncs.
+`settle` and `run` leave out routine effects: fetches, records that are sent, syncs.
 """
 
 from __future__ import annotations
@@ -60,15 +51,15 @@ from unit.raft.memory_cluster import CLUSTER_ID, Cluster, Envelope, Node, Pendin
 
 
 class FixedRandom(Random):
-    """Always draws from the same place of the range."""
+    """Always draws from the same point of the range."""
 
-    def __init__(self, place: float) -> None:
+    def __init__(self, point: float) -> None:
         super().__init__(0)
-        self.place = place
+        self.point = point
 
     def randrange(self, start: int, stop: int | None = None, step: int = 1) -> int:
         low, high = (0, start) if stop is None else (start, stop)
-        return low + int((high - low) * self.place)
+        return low + int((high - low) * self.point)
 
     def choice(self, seq: Any) -> Any:
         return seq[0]
@@ -87,14 +78,14 @@ class TranscriptCluster(Cluster):
         self._disks: dict[int, int] = {}
 
     def play(self, line: str) -> list[str]:
-        """One verb; what came of it."""
+        """Performs one verb; returns what happened."""
         self.lines = []
         verb, *words = line.split()
         act: Callable[[list[str]], None] | None = getattr(self, f"_do_{verb}", None)
         assert act is not None, f"there is no verb {verb!r}"
         self.is_brief = verb in ("settle", "run")
         act(words)
-        if verb not in ("wait", "start", "kill", "power"):
+        if verb not in ("wait", "start", "kill", "power_loss"):
             self._sync()
         return self.lines
 
@@ -113,7 +104,7 @@ class TranscriptCluster(Cluster):
 
     def on_failed(self, envelope: Envelope, refused: bool) -> None:
         if refused:
-            self.lines.append(f"{envelope.sender.id} finds nobody at {envelope.target}")
+            self.lines.append(f"{envelope.sender.id} is refused a connection to {envelope.target}")
         else:
             self.lines.append(f"{envelope.sender.id} loses its connection to {envelope.target}")
 
@@ -124,7 +115,7 @@ class TranscriptCluster(Cluster):
             self.lines.append(f"{node.id} is {state}")
 
     def _sync(self) -> None:
-        """Disks that are not slow are fast."""
+        """Finishes the syncs of all disks that are not slow."""
         while syncing := [
             node
             for node in self.nodes.values()
@@ -150,7 +141,7 @@ class TranscriptCluster(Cluster):
         self._add_observer(int(words[0]), is_controller=False)
 
     def _add_observer(self, node_id: int, *, is_controller: bool) -> None:
-        """With dynamic voters it knows nobody but bootstrap servers."""
+        """With dynamic voters it knows only the bootstrap servers."""
         first = next(iter(self.nodes.values()))
         known = VoterSet(()) if first.log.kraft_version > 0 else first.log.voters
         self.add_node(voter(node_id), known, 0, is_controller=is_controller)
@@ -159,11 +150,7 @@ class TranscriptCluster(Cluster):
         name, value = words
         self.settings = replace(self.settings, **{name: value == "true" if value in ("true", "false") else int(value)})
 
-    def _do_patience(self, words: list[str]) -> None:
-        self.random_for(int(words[0]))
-        self._randoms[int(words[0])].place = float(words[1])
-
-    def _do_hurry(self, words: list[str]) -> None:
+    def _do_timeout(self, words: list[str]) -> None:
         node = self.nodes[int(words[0])]
         role = node.machine.role
         assert not isinstance(role, Leader)
@@ -171,7 +158,7 @@ class TranscriptCluster(Cluster):
         node.perform(node.machine.on_time(self.now_ms))
 
     def _do_elect(self, words: list[str]) -> None:
-        self._do_hurry(words)
+        self._do_timeout(words)
         self._do_settle([])
         machine = self.nodes[int(words[0])].machine
         assert machine.is_leader
@@ -188,10 +175,10 @@ class TranscriptCluster(Cluster):
     def _do_kill(self, words: list[str]) -> None:
         self.nodes[int(words[0])].kill(keep_unsynced=True)
 
-    def _do_power(self, words: list[str]) -> None:
+    def _do_power_loss(self, words: list[str]) -> None:
         self.nodes[int(words[0])].kill()
 
-    def _do_wipe(self, words: list[str]) -> None:
+    def _do_new_disk(self, words: list[str]) -> None:
         node = self.nodes[int(words[0])]
         self._disks[node.id] = self._disks.get(node.id, 1) + 1
         node.replace_disk(voter(node.id, self._disks[node.id]))
@@ -203,13 +190,13 @@ class TranscriptCluster(Cluster):
     def _do_deliver(self, words: list[str]) -> None:
         self.deliver(self._find(words))
 
-    def _do_lose(self, words: list[str]) -> None:
+    def _do_drop(self, words: list[str]) -> None:
         if words == ["all"]:
             self.envelopes.clear()
         else:
             self.envelopes.remove(self._find(words))
 
-    def _do_break(self, words: list[str]) -> None:
+    def _do_disconnect(self, words: list[str]) -> None:
         envelope = self._find(words)
         self.fail(envelope, refused=not self.nodes[envelope.target].is_up)
 
@@ -219,15 +206,13 @@ class TranscriptCluster(Cluster):
             kind = type(envelope.request).__name__.removesuffix("Request").lower()
             if self._route(envelope) == way and (len(words) == 1 or kind.startswith(words[1])):
                 return envelope
-        raise AssertionError(
-            f"nothing is under way {' '.join(words)}: {[self._route(each) for each in self.envelopes]}"
-        )
+        raise AssertionError(f"no message {' '.join(words)}: {[self._route(each) for each in self.envelopes]}")
 
     def _route(self, envelope: Envelope) -> tuple[int, int]:
         way = envelope.sender.id, envelope.target
         return way[::-1] if envelope.is_response else way
 
-    def _do_cut(self, words: list[str]) -> None:
+    def _do_partition(self, words: list[str]) -> None:
         bar = words.index("|")
         self.sides = [[int(word) for word in side] for side in (words[:bar], words[bar + 1 :])]
 
@@ -239,14 +224,14 @@ class TranscriptCluster(Cluster):
             self._sync()
             deadline_ms = self.next_deadline_ms()
             if self.envelopes:
-                self._deliver_or_lose(self.envelopes[0])
+                self._deliver_or_drop(self.envelopes[0])
             elif deadline_ms is not None and deadline_ms <= self.now_ms:
                 self.advance_time(self.now_ms)
             else:
                 return
-        raise AssertionError("this never comes to rest")
+        raise AssertionError("messages are sent without end")
 
-    def _deliver_or_lose(self, envelope: Envelope) -> None:
+    def _deliver_or_drop(self, envelope: Envelope) -> None:
         one, other = self._route(envelope)
         if any(one in side and other not in side for side in self.sides):
             self.envelopes.remove(envelope)
@@ -287,24 +272,24 @@ class TranscriptCluster(Cluster):
         self.lines.append(f"{words[0]} has snapshot {snapshot_id.end_offset}@{snapshot_id.epoch}")
 
     def _do_add(self, words: list[str]) -> None:
-        new, asked = self.nodes[int(words[0])].me, self.nodes[int(words[2])]
+        new, leader = self.nodes[int(words[0])].me, self.nodes[int(words[2])]
         request = AddRaftVoterRequest(
             cluster_id=CLUSTER_ID,
             voter_id=new.id,
             voter_directory_id=new.directory_id,
             listeners=listeners_to_wire(new),
         )
-        asked.receive(PendingRequest("add"), request)
+        leader.receive(PendingRequest("add"), request)
 
     def _do_remove(self, words: list[str]) -> None:
-        gone, asked = int(words[0]), self.nodes[int(words[2])]
-        known = asked.log.voters.voter(gone) or self.nodes[gone].me
+        removed, leader = int(words[0]), self.nodes[int(words[2])]
+        known = leader.log.voters.voter(removed) or self.nodes[removed].me
         if known.directory_id == ZERO_UUID:
-            known = self.nodes[gone].me
+            known = self.nodes[removed].me
         request = RemoveRaftVoterRequest(
             cluster_id=CLUSTER_ID, voter_id=known.id, voter_directory_id=known.directory_id
         )
-        asked.receive(PendingRequest("remove"), request)
+        leader.receive(PendingRequest("remove"), request)
 
     def _do_upgrade(self, words: list[str]) -> None:
         node = self.nodes[int(words[1])]
