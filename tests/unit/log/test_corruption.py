@@ -16,7 +16,7 @@ from strandline.model.errors import ErrorCode, KafkaError
 from strandline.records.batch import batches, crc_ok, read_header
 from unit.log.logs import SMALL, WALL_MS, append, batch, files, fill, marker, open_log, read, truncate
 
-KINDS = ("cut", "flip", "duplicate", "zero", "garbage", "remove", "grow")
+KINDS = ("truncate", "flip", "duplicate", "zero", "garbage", "remove", "grow")
 
 
 class IntactLog:
@@ -77,7 +77,7 @@ def damage(path: Path, kind: str, at: int, length: int) -> None:
     data = bytearray(path.read_bytes())
     at = at % (len(data) + 1)
     end = min(len(data), at + length)
-    if kind == "cut":
+    if kind == "truncate":
         del data[at:]
     elif kind == "flip":
         if at < len(data):
@@ -165,7 +165,7 @@ def test_any_damage_to_any_file_leaves_the_batches_before_it_and_serves_nothing_
 
 
 @pytest.mark.parametrize("suffix", [".index", ".timeindex", ".txnindex", ".snapshot"])
-@pytest.mark.parametrize("kind", ["remove", "cut", "zero", "garbage"])
+@pytest.mark.parametrize("kind", ["remove", "truncate", "zero", "garbage"])
 def test_a_log_without_its_indexes_and_snapshots_serves_the_same(
     intact: IntactLog, tmp_path: Path, suffix: str, kind: str
 ) -> None:

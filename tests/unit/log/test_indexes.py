@@ -21,11 +21,11 @@ BASE = 1_000_000
 @given(
     gaps=st.lists(st.tuples(st.integers(1, 50), st.integers(1, 500)), max_size=60),
     spills=st.sets(st.integers(0, 60)),
-    cut=st.integers(0, 3000),
+    end=st.integers(0, 3000),
 )
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_lookups_in_an_offset_index_do_not_depend_on_what_is_in_memory(
-    tmp_path: Path, gaps: list[tuple[int, int]], spills: set[int], cut: int
+    tmp_path: Path, gaps: list[tuple[int, int]], spills: set[int], end: int
 ) -> None:
     path = str(tmp_path / "index")
     Path(path).unlink(missing_ok=True)
@@ -50,8 +50,8 @@ def test_lookups_in_an_offset_index_do_not_depend_on_what_is_in_memory(
             assert index.after_position(position) == (behind[0] if behind else None)
 
     check()
-    index.keep_before(BASE + cut)
-    model = [entry for entry in model if entry == (BASE, 0) or entry[0] < BASE + cut]
+    index.keep_before(BASE + end)
+    model = [entry for entry in model if entry == (BASE, 0) or entry[0] < BASE + end]
     check()
     index.trim(DISK, path)
     assert Path(path).stat().st_size == 8 * (len(model) - 1)

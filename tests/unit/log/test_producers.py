@@ -216,6 +216,6 @@ def test_any_change_to_a_snapshot_is_detected(data: st.DataObject) -> None:
     snapshot[at] ^= 1 << data.draw(st.integers(0, 7))
     with pytest.raises(CorruptSnapshot):
         decode(bytes(snapshot), 0, 0)
-    cut = data.draw(st.integers(0, len(snapshot) - 1))
+    end = data.draw(st.integers(0, len(snapshot) - 1))
     with pytest.raises(CorruptSnapshot):
-        decode(encode(capture(append.states))[:cut], 0, 0)
+        decode(encode(capture(append.states))[:end], 0, 0)

@@ -18,7 +18,7 @@ from unit.log.logs import SMALL, WALL_MS, append, batch, marker, open_log
 
 @given(
     stamps=st.lists(st.lists(st.integers(0, 50), min_size=1, max_size=5), min_size=1, max_size=40),
-    bounds=st.lists(st.integers(-2, 53), min_size=1, max_size=6),
+    timestamps=st.lists(st.integers(-2, 53), min_size=1, max_size=6),
     reopen=st.booleans(),
     codec=st.sampled_from([Codec.NONE, Codec.LZ4]),
     start=st.integers(0, 20),
@@ -28,7 +28,7 @@ from unit.log.logs import SMALL, WALL_MS, append, batch, marker, open_log
 def test_the_first_record_with_a_timestamp_or_a_later_one_is_found(
     tmp_path_factory: pytest.TempPathFactory,
     stamps: list[list[int]],
-    bounds: list[int],
+    timestamps: list[int],
     reopen: bool,
     codec: Codec,
     start: int,
@@ -55,7 +55,7 @@ def test_the_first_record_with_a_timestamp_or_a_later_one_is_found(
         for offset, stamp in enumerate(stamp for batch_stamps in stamps for stamp in batch_stamps)
         if log.log_start_offset <= offset < upper
     ]
-    for stamp in bounds:
+    for stamp in timestamps:
         expected = next((entry for entry in visible if entry[1] >= WALL_MS + stamp), None)
         found = log.offset_for_timestamp(WALL_MS + stamp, upper)
         assert (found and found[:2]) == expected

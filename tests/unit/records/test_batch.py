@@ -161,8 +161,8 @@ def test_a_header_name_that_is_not_utf_8_is_decoded_with_replacement_characters(
 def test_an_incomplete_batch_at_the_end_is_left_out() -> None:
     first = encode_batch([Record(0, NOW, b"a")])
     second = encode_batch([Record(1, NOW, b"b")], base_offset=1)
-    for cut in range(1, len(second)):
-        found = list(batches(first + second[:-cut]))
+    for missing in range(1, len(second)):
+        found = list(batches(first + second[:-missing]))
         assert [(position, header.base_offset) for position, header in found] == [(0, 0)]
     assert [position for position, _ in batches(first + second)] == [0, len(first)]
     assert [header.base_offset for _, header in batches(memoryview(first + second), len(first))] == [1]
