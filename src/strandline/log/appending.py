@@ -50,9 +50,7 @@ class LogAppender:
         self._producers = producers
         self._snapshots = snapshots
 
-    def append_as_leader(
-        self, validated: Validated, *, leader_epoch: int, wall_ms: int, origin: Origin = Origin.CLIENT
-    ) -> Appended:
+    def append_as_leader(self, validated: Validated, *, leader_epoch: int, wall_ms: int) -> Appended:
         """Assign offsets to a validated batch and write it. Raises KafkaError; then nothing was written."""
         local = self._local
         if local.health.condition is _OFFLINE:
@@ -60,7 +58,7 @@ class LogAppender:
         data, header = validated.buffer, validated.header
         has_producer = header.producer_id >= 0
         if has_producer:
-            if origin is not _CLIENT:
+            if validated.origin is not _CLIENT:
                 self._check_coordinator_batch(data, header)
             elif (sent := self._producers.check(header)) is not None:
                 log_append_time = sent.timestamp if local.settings.stamps_append_time else -1

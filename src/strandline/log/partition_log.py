@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from strandline.log import reading, recovery, retention, timestamp_lookup
-from strandline.log.appending import Appended, LogAppender
+from strandline.log.appending import LogAppender
 from strandline.log.cold_reads import ColdRead
 from strandline.log.epochs import EpochCache
 from strandline.log.flushing import LogFlusher
@@ -35,12 +35,9 @@ from strandline.log.settings import LogSettings
 from strandline.log.timestamp_lookup import FoundOffset
 from strandline.log.transaction_index import AbortedTransaction
 from strandline.log.truncation import BeforeTruncation, FullTruncation, LogParts, Truncated, Truncation
-from strandline.log.validation import Origin
 from strandline.model.errors import ErrorCode, KafkaError
 from strandline.model.ids import TopicPartition
 from strandline.runtime.disk import Disk
-
-__all__ = ["Appended", "ColdRead", "FoundOffset", "Origin", "PartitionLog", "Read"]
 
 
 class PartitionLog:

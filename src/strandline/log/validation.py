@@ -102,6 +102,7 @@ class Validated(msgspec.Struct, frozen=True):
     header: BatchHeader
     log_append_time: int
     """-1 unless the topic has LogAppendTime."""
+    origin: Origin = Origin.CLIENT
 
     @property
     def size_bytes(self) -> int:
@@ -162,7 +163,7 @@ def validate(
             ErrorCode.RECORD_LIST_TOO_LARGE,
             f"{len(records)} bytes are more than segment.bytes {settings.segment_bytes}",
         )
-    return Validated(records, header, append_time)
+    return Validated(records, header, append_time, origin)
 
 
 def assign(validated: Validated, base_offset: int, leader_epoch: int) -> None:

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
+from strandline.log.appending import Appended
 from strandline.log.cold_reads import ColdRead
-from strandline.log.partition_log import Appended, Origin, PartitionLog
+from strandline.log.partition_log import PartitionLog
 from strandline.log.segment import Segment
 from strandline.log.settings import LogSettings
 from strandline.log.truncation import BeforeTruncation, FullTruncation, Truncation
-from strandline.log.validation import validate
+from strandline.log.validation import Origin, validate
 from strandline.model.ids import TopicPartition
 from strandline.records.batch import Record, batches, crc_ok, encode_batch, end_transaction_marker
 from strandline.runtime.disk import Disk, SystemDisk
@@ -78,7 +79,7 @@ def append_as_leader(
 ) -> Appended:
     """Validate and append, as a leader does for a produce request."""
     validated = validate(memoryview(data), log.settings, wall_ms=wall_ms, origin=origin)
-    return log.append_as_leader(validated, leader_epoch=leader_epoch, wall_ms=wall_ms, origin=origin)
+    return log.append_as_leader(validated, leader_epoch=leader_epoch, wall_ms=wall_ms)
 
 
 def append(log: PartitionLog, data: bytearray, leader_epoch: int = 0) -> int:
