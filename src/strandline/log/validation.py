@@ -104,10 +104,6 @@ class Validated(msgspec.Struct, frozen=True):
     """-1 unless the topic has LogAppendTime."""
     origin: Origin = Origin.CLIENT
 
-    @property
-    def size_bytes(self) -> int:
-        return len(self.buffer)
-
 
 def validate(
     records: memoryview,
