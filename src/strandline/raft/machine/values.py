@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import msgspec
 
 from strandline.model.ids import ZERO_UUID, Endpoint, Uuid
@@ -32,7 +30,7 @@ class QuorumState(msgspec.Struct, frozen=True):
     voted_directory_id: Uuid = ZERO_UUID
 
 
-class KnownLeader(NamedTuple):
+class KnownLeader(msgspec.Struct, frozen=True):
     """The leader of an epoch (-1: unknown) and its endpoint, as far as this replica knows."""
 
     epoch: int

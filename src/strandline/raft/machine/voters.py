@@ -6,7 +6,7 @@ new replica. With configured voters (kraft.version 0) the directory ids are unkn
 
 from __future__ import annotations
 
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
 import msgspec
 
@@ -28,7 +28,7 @@ MAX_KRAFT_VERSION = SUPPORTED_FEATURES[KRAFT_VERSION][1]
 T = TypeVar("T")
 
 
-class ReplicaKey(NamedTuple):
+class ReplicaKey(msgspec.Struct, frozen=True):
     id: int
     directory_id: Uuid = ZERO_UUID
 

@@ -9,7 +9,9 @@ node, finds the leader. Nothing is decided here.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
+
+import msgspec
 
 from strandline.model.errors import ErrorCode
 from strandline.model.ids import METADATA_TOPIC, METADATA_TOPIC_ID, Endpoint
@@ -56,7 +58,7 @@ from strandline.raft.machine.voters import ReplicaKey, Voter
 T = TypeVar("T")
 
 
-class ResponseStatus(NamedTuple):
+class ResponseStatus(msgspec.Struct, frozen=True):
     """What every response of the quorum contains."""
 
     error: ErrorCode

@@ -15,7 +15,9 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sequence
-from typing import Final, NamedTuple
+from typing import Final
+
+import msgspec
 
 from strandline.model.errors import ErrorCode, KafkaError
 from strandline.protocol.types import Message
@@ -29,7 +31,7 @@ WRITE_BYTES: Final = 1 << 20
 _RECORDS_PER_COMMIT: Final = 2_000
 
 
-class _Appended(NamedTuple):
+class _Appended(msgspec.Struct, frozen=True):
     """An atomic append that is not encoded yet."""
 
     base_offset: int
@@ -122,7 +124,7 @@ class LeaderTerm:
         self.accumulator = Accumulator(epoch, end_offset)
         self.committed = Watermark(high_watermark)
         self.task: asyncio.Task[None] | None = None
-        """Runs `run`."""
+        """The task of `run`."""
         self._appended = asyncio.Event()
         self._ends: deque[int] = deque()
         """The end offset of each append that is not committed yet."""

@@ -9,8 +9,8 @@ records (`appends`), requests to other nodes (`outbound_requests`), snapshots (`
     leader     append → encode → page cache → on_appended → Flush → on_flushed → Commit → image.commit → waiters
     others     Fetch response → page cache → Flush → on_flushed → next Fetch; Commit → read, replay, commit → waiters
 
-The controller uses the `MetadataLog` port; the rest of the node uses `leader`, `high_watermark` and the three `on_`
-callbacks. When the metadata disk fails, `run` raises a NodeFault: the node stops, the other voters go on.
+The controller uses the `MetadataLog` port; the rest of the node uses `leader`, `high_watermark` and a registered
+`QuorumListener`. When the metadata disk fails, `run` raises a NodeFault: the node stops, the other voters go on.
 """
 
 from __future__ import annotations
@@ -39,17 +39,8 @@ from strandline.raft.machine.replica import Replica
 from strandline.raft.machine.settings import QuorumSettings
 from strandline.raft.machine.values import KnownLeader, SnapshotId
 from strandline.raft.machine.voters import Voter, VoterHistory, VoterSet
+from strandline.raft.shell import inbound_requests
 from strandline.raft.shell.appends import WRITE_BYTES, LeaderTerm
-from strandline.raft.shell.inbound_requests import (
-    PendingReplies,
-    Token,
-    checked,
-    downgraded,
-    may_write,
-    reply_to,
-    reply_with_records,
-    reply_with_snapshot,
-)
 from strandline.raft.shell.input_queue import InputQueue
 from strandline.raft.shell.metrics import QuorumMetrics
 from strandline.raft.shell.outbound_requests import OutboundRequests
@@ -105,7 +96,6 @@ class Quorum:
         self._image = image
         self._clock = clock
         self._offload = offload
-        self._me = me
         self._configured_voters = configured_voters
         self._snapshot_settings = snapshot_settings or SnapshotSettings()
         self._append_linger_ms = append_linger_ms
@@ -127,7 +117,7 @@ class Quorum:
         self._replay = Replay(storage, image, offload, self._commits.on_replayed)
         self._outbound = OutboundRequests(peers, settings.request_timeout_ms, self._on_request_completed)
         self._tasks = TaskGroup()
-        self._replies = PendingReplies()
+        self._replies = inbound_requests.PendingReplies()
         self._timer: asyncio.TimerHandle | None = None
         self._leader_changed = asyncio.Event()
 
@@ -274,15 +264,15 @@ class Quorum:
     async def handle(self, request: Message, version: int) -> Message:
         """Vote, BeginQuorumEpoch, EndQuorumEpoch, Fetch and FetchSnapshot of the metadata log, DescribeQuorum,
         AddRaftVoter, RemoveRaftVoter, UpdateRaftVoter."""
-        quorum_request = checked(request)
+        quorum_request = inbound_requests.checked(request)
 
-        def submit(token: Token) -> None:
+        def submit(token: inbound_requests.Token) -> None:
             self._put(
                 lambda now_ms: self._replica.on_request(token, quorum_request, version, now_ms, self._clock.wall_ms()),
-                writes=may_write(request),
+                writes=inbound_requests.may_write(request),
             )
 
-        return downgraded(await self._replies.wait(submit), version)
+        return inbound_requests.downgraded(await self._replies.wait(submit), version)
 
     async def upgrade_kraft_version(self, level: int) -> Message:
         """From configured voters to voters in the log; returns an UpdateFeaturesResponse when that is committed."""
@@ -343,12 +333,12 @@ class Quorum:
             case effects.Send():
                 self._outbound.start(effect, self._tasks)
             case effects.Reply(token, response):
-                reply_to(token, response)
+                inbound_requests.reply_to(token, response)
             case effects.ReplyWithRecords():
-                self._tasks.start_eagerly(reply_with_records(effect, self._storage, self._offload))
+                self._tasks.start_eagerly(inbound_requests.reply_with_records(effect, self._storage, self._offload))
             case effects.ReplyWithSnapshot():
                 self._snapshots.on_fetched(effect.snapshot_id)
-                reply_with_snapshot(effect, self._storage)
+                inbound_requests.reply_with_snapshot(effect, self._storage)
             case effects.Flush():
                 self._flusher.request()
             case effects.Truncate(offset):
