@@ -16,8 +16,11 @@ MODULES = """
     log/leftovers log/opened_records log/resuming log/warming metadata/broker_settings
     metadata/effective_settings metadata/group_settings metadata/settings metadata/topic_settings
     metadata/watching model/settings node/foundation node/recollection node/releases protocol/source
-    raft/machine/correspondence raft/machine/hearing raft/machine/leading raft/machine/mail
-    raft/machine/patience raft/machine/seat raft/machine/snapshot_transfer raft/shell/exchanges
+    raft/disk/examination raft/disk/mark raft/machine/announcements raft/machine/answers
+    raft/machine/correspondence raft/machine/following raft/machine/hearing raft/machine/joining
+    raft/machine/leading raft/machine/mail
+    raft/machine/patience raft/machine/seat raft/machine/snapshot_transfer raft/shell/commits
+    raft/shell/cutting raft/shell/exchanges raft/shell/inbox raft/shell/leadership raft/shell/replies
     raft/shell/snapshotting records/corrupt replication/conversation replication/engine replication/logs
     replication/offset_questions replication/remote replication/upkeep runtime/slices simulation/cluster/caller
     simulation/cluster/checkers/agreement simulation/cluster/checkers/answers simulation/cluster/checkers/copies
