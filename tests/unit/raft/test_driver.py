@@ -194,9 +194,9 @@ def test_a_failed_sync_ends_the_leadership_and_fails_pending_appends() -> None:
         run = asyncio.create_task(quorum.voter.run())
         await quorum.leading.wait()
         disk_of(world).fail("sync", under=PARTITION, code=errno.EIO)
-        with pytest.raises(KafkaError) as refusal:
+        with pytest.raises(KafkaError) as rejection:
             await quorum.write(setting(1))
-        assert refusal.value.code is ErrorCode.NOT_CONTROLLER
+        assert rejection.value.code is ErrorCode.NOT_CONTROLLER
         with pytest.raises(NodeFault, match="cannot be written"):
             await run
         assert not quorum.voter.is_leader

@@ -11,7 +11,7 @@ _TRIALS = 25
 
 
 def trials(voters: int) -> list[TimedCluster]:
-    """Quorums that have had a leader for a while, each in another moment of its rhythm."""
+    """Quorums that have had a leader for a while, each at another point of its fetch interval."""
     clusters = [TimedCluster(seed, voters) for seed in range(_TRIALS)]
     for cluster in clusters:
         for node in cluster.nodes.values():

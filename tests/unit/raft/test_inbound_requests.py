@@ -21,11 +21,11 @@ from strandline.raft.machine.values import SnapshotId
 from strandline.raft.shell.inbound_requests import PendingReplies, reply_to, reply_with_records, reply_with_snapshot
 from strandline.runtime.file_slice import FileSlice
 from unit.log.logs import truncate
-from unit.raft.test_stored_log import Made, data, snapshot_at
+from unit.raft.test_stored_log import OpenedLog, data, snapshot_at
 from unit.server.memory_server import InlineOffload, run, settle
 
 
-def fetched(made: Made, offset: int, max_bytes: int, offload: Any = None) -> FileSlice | None:
+def fetched(made: OpenedLog, offset: int, max_bytes: int, offload: Any = None) -> FileSlice | None:
     async def scenario() -> Any:
         response = FetchResponse(responses=[FetchableTopicResponse(partitions=[PartitionData()])])
         token = asyncio.get_running_loop().create_future()
@@ -43,14 +43,14 @@ def offsets(found: FileSlice | None) -> list[int]:
     return [batch.base_offset for batch in read_batches(found.read(), "here")]
 
 
-def filled(count: int = 10) -> Made:
-    made = Made()
+def filled(count: int = 10) -> OpenedLog:
+    made = OpenedLog()
     for offset in range(count):
         made.log.append_as_follower(data(offset, 1))
     return made
 
 
-def cold() -> Made:
+def cold() -> OpenedLog:
     """A log whose checksums have not been verified since the start."""
     made = filled()
     for segment in made.storage.log.segments:
@@ -83,7 +83,7 @@ def test_a_log_that_is_truncated_during_a_cold_read_returns_no_records() -> None
     assert fetched(made, 4, 1 << 20, Cutting()) is None
 
 
-def piece(storage: MetadataStorage, snapshot_id: SnapshotId, position: int, max_bytes: int) -> Any:
+def chunk(storage: MetadataStorage, snapshot_id: SnapshotId, position: int, max_bytes: int) -> Any:
     async def scenario() -> Any:
         partition = FetchSnapshotResponsePartitionSnapshot()
         response = FetchSnapshotResponse(topics=[FetchSnapshotResponseTopicSnapshot(partitions=[partition])])
@@ -95,19 +95,19 @@ def piece(storage: MetadataStorage, snapshot_id: SnapshotId, position: int, max_
 
 
 def test_a_snapshot_is_sent_in_chunks_of_its_file() -> None:
-    made, snapshot_id = Made(), SnapshotId(5, 1)
+    made, snapshot_id = OpenedLog(), SnapshotId(5, 1)
     snapshot_at(made, snapshot_id)
     whole = made.disk.read(made.storage.path_of(snapshot_id))
     got = b""
     while len(got) < len(whole):
-        found = piece(made.storage, snapshot_id, len(got), 50)
+        found = chunk(made.storage, snapshot_id, len(got), 50)
         assert 0 < len(found.unaligned_records) <= 50
         got += found.unaligned_records.read()
     assert got == whole
 
 
 def test_a_removed_snapshot_is_not_found() -> None:
-    assert piece(Made().storage, SnapshotId(5, 1), 0, 50).error_code == ErrorCode.SNAPSHOT_NOT_FOUND
+    assert chunk(OpenedLog().storage, SnapshotId(5, 1), 0, 50).error_code == ErrorCode.SNAPSHOT_NOT_FOUND
 
 
 def test_pending_and_later_requests_fail_when_the_quorum_stops() -> None:
@@ -117,9 +117,9 @@ def test_pending_and_later_requests_fail_when_the_quorum_stops() -> None:
         await settle()
         replies.close()
         for late in (waiting, replies.wait(tokens.append)):
-            with pytest.raises(KafkaError) as refusal:
+            with pytest.raises(KafkaError) as rejection:
                 await late
-            assert refusal.value.code is ErrorCode.BROKER_NOT_AVAILABLE
+            assert rejection.value.code is ErrorCode.BROKER_NOT_AVAILABLE
         assert len(tokens) == 1
 
     run(scenario())

@@ -90,7 +90,7 @@ def prevented_by(damage: Callable[[Disk], None], *expected: str) -> Process:
     return process
 
 
-def forget_note(disk: Disk) -> None:
+def remove_committed_offset(disk: Disk) -> None:
     """As Apache Kafka, or an earlier version, would have left the directory."""
     disk.remove(COMMITTED_FILE)
 
@@ -120,7 +120,7 @@ def test_the_fault_names_the_file_the_byte_and_the_offset() -> None:
 
 def test_without_a_committed_offset_damage_before_intact_batches_prevents_the_start() -> None:
     def damage(disk: Disk) -> None:
-        forget_note(disk)
+        remove_committed_offset(disk)
         corrupt(disk, 13)
 
     run_processes(
@@ -131,7 +131,7 @@ def test_without_a_committed_offset_damage_before_intact_batches_prevents_the_st
 @pytest.mark.parametrize("position", [70, 200, 350])
 def test_without_a_committed_offset_damage_before_a_later_segment_prevents_the_start(position: int) -> None:
     def damage(disk: Disk) -> None:
-        forget_note(disk)
+        remove_committed_offset(disk)
         flip(disk, FIRST_LOG, position)
 
     run_processes(
@@ -143,7 +143,7 @@ def test_without_a_committed_offset_damage_before_a_later_segment_prevents_the_s
 def test_a_missing_segment_in_the_middle_prevents_the_start(noted: bool) -> None:
     def damage(disk: Disk) -> None:
         if not noted:
-            forget_note(disk)
+            remove_committed_offset(disk)
         logs = [name for name in disk.list(PARTITION) if name.endswith(".log")]
         assert len(logs) > 2
         disk.remove(f"{PARTITION}/{logs[1]}")
@@ -155,7 +155,7 @@ def test_a_missing_segment_in_the_middle_prevents_the_start(noted: bool) -> None
 def test_a_missing_log_file_prevents_the_start(noted: bool) -> None:
     def damage(disk: Disk) -> None:
         if not noted:
-            forget_note(disk)
+            remove_committed_offset(disk)
         disk.remove(FIRST_LOG)
 
     run_processes(twenty_settings, prevented_by(damage, f"{PARTITION} has no .log file", "was committed"))
@@ -170,7 +170,7 @@ def test_a_log_truncated_after_a_clean_stop_prevents_the_start(size: int) -> Non
 
 def test_a_log_that_ends_before_a_known_epoch_prevents_the_start() -> None:
     def damage(disk: Disk) -> None:
-        forget_note(disk)
+        remove_committed_offset(disk)
         truncate(disk, FIRST_LOG, 300)
 
     expected = "leader-epoch-checkpoint says"
@@ -237,7 +237,7 @@ def test_an_unreadable_committed_offset_does_not_prevent_opening_an_intact_log(g
 def test_a_torn_tail_is_truncated(torn: bytes, noted: bool) -> None:
     async def damage(world: World) -> None:
         if not noted:
-            forget_note(world.disk)
+            remove_committed_offset(world.disk)
         file = world.disk.open(FIRST_LOG)
         file.write_at(file.size(), torn)
         file.close()

@@ -50,7 +50,7 @@ def removing(removed: Voter) -> RemoveRaftVoterRequest:
     return RemoveRaftVoterRequest(cluster_id=CLUSTER_ID, voter_id=removed.id, voter_directory_id=removed.directory_id)
 
 
-def speaks(low: int, high: int, *, votes: bool = True) -> ApiVersionsResponse:
+def versions_response(low: int, high: int, *, votes: bool = True) -> ApiVersionsResponse:
     return ApiVersionsResponse(
         api_keys=[ApiVersion(api_key=VOTE)] if votes else [],
         supported_features=[SupportedFeatureKey(name="kraft.version", min_version=low, max_version=high)],
@@ -89,7 +89,7 @@ def commit_all(replica: SingleReplica) -> list[Effect]:
 def test_a_voter_is_added_when_it_has_responded_caught_up_and_the_record_is_committed(leading: SingleReplica) -> None:
     probe = begin_to_add(leading)
     assert (probe.to, probe.endpoint) == (4, voter(4).endpoint)
-    effects = leading.respond(probe, speaks(0, 1))
+    effects = leading.respond(probe, versions_response(0, 1))
     assert Flush() in effects and only(Reply, effects) == []
     assert [each.id for each in leading.log.voters.voters] == [1, 2, 3, 4]
     assert leading.log.voters.voter(4) == voter(4)
@@ -97,7 +97,7 @@ def test_a_voter_is_added_when_it_has_responded_caught_up_and_the_record_is_comm
 
 
 def test_a_majority_of_the_new_voters_is_needed_to_commit_them(leading: SingleReplica) -> None:
-    leading.respond(begin_to_add(leading), speaks(0, 1))
+    leading.respond(begin_to_add(leading), versions_response(0, 1))
     end = leading.log.end_offset
     leading.sync()
     leading.fetched_by(2, end)
@@ -107,7 +107,7 @@ def test_a_majority_of_the_new_voters_is_needed_to_commit_them(leading: SingleRe
 
 
 def test_without_ack_when_committed_the_response_is_sent_when_the_record_is_appended(leading: SingleReplica) -> None:
-    effects = leading.respond(begin_to_add(leading, ack_when_committed=False), speaks(0, 1))
+    effects = leading.respond(begin_to_add(leading, ack_when_committed=False), versions_response(0, 1))
     assert only_reply(only(Reply, effects)) == AddRaftVoterResponse(error_message=None)
     assert outcome(leading.on_request("r", removing(voter(2)), 0))[0] == ErrorCode.REQUEST_TIMED_OUT
     assert [each for each in commit_all(leading) if isinstance(each, Reply) and each.token == "add"] == []
@@ -134,10 +134,10 @@ def test_why_a_voter_is_not_added(leading: SingleReplica) -> None:
         (None, ErrorCode.REQUEST_TIMED_OUT),
         (ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION), ErrorCode.REQUEST_TIMED_OUT),
         (ApiVersionsResponse(), ErrorCode.INVALID_REQUEST),
-        (speaks(0, 0), ErrorCode.INVALID_REQUEST),
-        (speaks(2, 3), ErrorCode.INVALID_REQUEST),
+        (versions_response(0, 0), ErrorCode.INVALID_REQUEST),
+        (versions_response(2, 3), ErrorCode.INVALID_REQUEST),
         # A broker keeps the log as well, but it does not sync what it acknowledges.
-        (speaks(0, 1, votes=False), ErrorCode.INVALID_REQUEST),
+        (versions_response(0, 1, votes=False), ErrorCode.INVALID_REQUEST),
     ],
 )
 def test_a_voter_that_does_not_respond_or_lacks_the_version_is_not_added(
@@ -151,9 +151,9 @@ def test_a_voter_that_is_behind_is_not_added() -> None:
     replica = SingleReplica()
     replica.lead()
     replica.fetched_by(4, 0, 0)
-    assert outcome(replica.respond(begin_to_add(replica), speaks(0, 1)))[0] == ErrorCode.REQUEST_TIMED_OUT
+    assert outcome(replica.respond(begin_to_add(replica), versions_response(0, 1)))[0] == ErrorCode.REQUEST_TIMED_OUT
     replica.fetched_by(4, replica.log.end_offset)
-    assert only(Reply, replica.respond(begin_to_add(replica), speaks(0, 1))) == []
+    assert only(Reply, replica.respond(begin_to_add(replica), versions_response(0, 1))) == []
 
 
 def test_one_change_at_a_time_and_none_before_the_leader_has_committed_a_record() -> None:

@@ -18,11 +18,11 @@ from unit.server.memory_server import run
 THERE = Endpoint("there", 9093)
 
 
-class Other:
+class FakePeers:
     def __init__(self, outcome: Message | Exception, *, refuses: bool = False) -> None:
         self._outcome = outcome
         self._refuses = refuses
-        self.dials = 0
+        self.probes = 0
 
     async def call(self, endpoint: Endpoint, request: Message, *, timeout_ms: int) -> Message:
         await asyncio.sleep(0)
@@ -31,11 +31,11 @@ class Other:
         return self._outcome
 
     async def refuses_connections(self, endpoint: Endpoint) -> bool:
-        self.dials += 1
+        self.probes += 1
         return self._refuses
 
 
-def completed(peer: Other, times: int = 1) -> list[tuple[Send, Message | None, bool]]:
+def completed(peer: FakePeers, times: int = 1) -> list[tuple[Send, Message | None, bool]]:
     outcomes: list[tuple[Send, Message | None, bool]] = []
 
     async def scenario() -> None:
@@ -52,7 +52,7 @@ def completed(peer: Other, times: int = 1) -> list[tuple[Send, Message | None, b
 
 
 def test_a_response_is_passed_on_with_its_request() -> None:
-    ((send, response, refused),) = completed(Other(VoteResponse(error_code=7)))
+    ((send, response, refused),) = completed(FakePeers(VoteResponse(error_code=7)))
     assert (send.to, response, refused) == (2, VoteResponse(error_code=7), False)
 
 
@@ -61,27 +61,27 @@ def test_a_response_is_passed_on_with_its_request() -> None:
     "failure", [ConnectionRefusedError("no"), KafkaError(ErrorCode.NETWORK_EXCEPTION, "the connection was lost")]
 )
 def test_a_lost_connection_is_followed_by_a_probe(failure: Exception, refuses: bool) -> None:
-    peer = Other(failure, refuses=refuses)
+    peer = FakePeers(failure, refuses=refuses)
     ((_, response, refused),) = completed(peer)
-    assert (response, refused, peer.dials) == (None, refuses, 1)
+    assert (response, refused, peer.probes) == (None, refuses, 1)
 
 
 @pytest.mark.parametrize("failure", [TimeoutError(), KafkaError(ErrorCode.REQUEST_TIMED_OUT, "no answer")])
 def test_a_timeout_is_followed_by_no_probe(failure: Exception) -> None:
-    peer = Other(failure, refuses=True)
+    peer = FakePeers(failure, refuses=True)
     ((_, response, refused),) = completed(peer)
-    assert (response, refused, peer.dials) == (None, False, 0)
+    assert (response, refused, peer.probes) == (None, False, 0)
 
 
 def test_an_unsupported_version_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
-    peer = Other(KafkaError(ErrorCode.UNSUPPORTED_VERSION, "it speaks Vote 7 to 9"))
+    peer = FakePeers(KafkaError(ErrorCode.UNSUPPORTED_VERSION, "it speaks Vote 7 to 9"))
     outcomes = completed(peer, times=3)
     assert [response for _, response, _ in outcomes] == [VoteResponse(error_code=ErrorCode.UNSUPPORTED_VERSION)] * 3
     assert caplog.text.count("cannot communicate with there:9093: it speaks Vote 7 to 9") == 1
 
 
 def test_the_number_of_remembered_log_reasons_is_limited(caplog: pytest.LogCaptureFixture) -> None:
-    peer = Other(KafkaError(ErrorCode.UNSUPPORTED_VERSION, "it speaks Vote 7 to 9"))
+    peer = FakePeers(KafkaError(ErrorCode.UNSUPPORTED_VERSION, "it speaks Vote 7 to 9"))
 
     async def scenario() -> None:
         outbound = OutboundRequests(peer, 2000, lambda send, response, refused: None)

@@ -21,7 +21,7 @@ from strandline.raft.machine.settings import QuorumSettings
 from strandline.raft.machine.values import QuorumState
 from strandline.raft.machine.voters import Voter, VoterHistory, VoterSet
 from strandline.raft.shell.stored_log import StoredLog
-from unit.raft.test_stored_log import Made, StoppedClock
+from unit.raft.test_stored_log import OpenedLog, StoppedClock
 
 CONFIGURED = VoterSet(tuple(Voter(each, listeners=(("C", Endpoint(f"n{each}", 9)),)) for each in (1, 2, 3)))
 
@@ -45,7 +45,7 @@ def is_granted(replica: Replica, request: VoteRequest) -> bool:
 
 def test_a_vote_persisted_without_a_directory_id_is_the_same_vote_after_a_restart() -> None:
     """With configured voters (kraft.version 0), quorum-state has no directory ids."""
-    made = Made()
+    made = OpenedLog()
 
     def restarted() -> Replica:
         log = StoredLog(made.storage, VoterHistory(CONFIGURED), StoppedClock(), lambda: 9)
@@ -91,7 +91,7 @@ def test_an_observer_need_not_be_in_the_voter_set(history: VoterHistory, me: Vot
 
 
 def test_a_controller_that_has_lost_its_metadata_directory_does_not_start_and_a_broker_does() -> None:
-    made = Made()
+    made = OpenedLog()
     me = Voter(1, Uuid.of(1, 101), (("C", Endpoint("n1", 9)),))
     no_voters = VoterHistory(VoterSet(()))
     assert read_state(made.storage, no_voters, me, is_controller=True) == QuorumState(), "it has never run"

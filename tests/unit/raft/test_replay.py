@@ -16,7 +16,7 @@ from strandline.raft.machine.values import SnapshotId
 from strandline.raft.shell.replay import Replay
 from strandline.records.batch import Record, encode_batch
 from strandline.runtime.tasks import TaskGroup
-from unit.raft.test_stored_log import Made, voters
+from unit.raft.test_stored_log import OpenedLog, voters
 from unit.server.memory_server import InlineOffload, run, settle
 
 
@@ -30,7 +30,7 @@ def settings(first: int, count: int) -> bytes:
 
 class Reader:
     def __init__(self) -> None:
-        self.made = Made()
+        self.made = OpenedLog()
         self.image = Image()
         self.offload = InlineOffload()
         self.replay = Replay(self.made.storage, self.image, self.offload, self._on_replayed)

@@ -40,7 +40,7 @@ def fetch_of(send: Send) -> tuple[int, int, int, int]:
     )
 
 
-def refusal(error: ErrorCode, *, epoch: int, leader_id: int) -> FetchResponse:
+def error_response(error: ErrorCode, *, epoch: int, leader_id: int) -> FetchResponse:
     endpoint = voter(leader_id).endpoint if leader_id >= 0 else None
     return fetch_response(KnownLeader(epoch, leader_id, endpoint), error, high_watermark=None, log_start_offset=0)
 
@@ -168,14 +168,14 @@ def test_an_unresponsive_leader_is_left_after_the_fetch_timeout_and_a_failed_one
 
 def test_a_leader_that_responds_that_it_no_longer_leads_is_left_at_once() -> None:
     replica = SingleReplica()
-    replica.respond(replica.follow(), refusal(ErrorCode.NOT_LEADER_OR_FOLLOWER, epoch=1, leader_id=2))
+    replica.respond(replica.follow(), error_response(ErrorCode.NOT_LEADER_OR_FOLLOWER, epoch=1, leader_id=2))
     deadline_ms = replica.machine.role.deadline_ms
     assert deadline_ms is not None and deadline_ms <= 150
 
 
 def test_a_follower_follows_a_newer_leader_named_in_a_response() -> None:
     replica = SingleReplica()
-    effects = replica.respond(replica.follow(), refusal(ErrorCode.FENCED_LEADER_EPOCH, epoch=6, leader_id=3))
+    effects = replica.respond(replica.follow(), error_response(ErrorCode.FENCED_LEADER_EPOCH, epoch=6, leader_id=3))
     assert only(Persist, effects)[0].state == QuorumState(6, leader_id=3)
     assert only(Send, effects)[0].endpoint == voter(3).endpoint
     assert LeaderChanged() in effects
@@ -185,7 +185,7 @@ def test_a_follower_follows_a_newer_leader_named_in_a_response() -> None:
 def test_a_follower_ahead_of_the_epoch_of_a_node_retries() -> None:
     replica = SingleReplica()
     fetch = replica.follow(epoch=6)
-    assert replica.respond(fetch, refusal(ErrorCode.UNKNOWN_LEADER_EPOCH, epoch=5, leader_id=2)) == []
+    assert replica.respond(fetch, error_response(ErrorCode.UNKNOWN_LEADER_EPOCH, epoch=5, leader_id=2)) == []
     assert isinstance(replica.machine.role, Follower) and replica.machine.epoch == 6
     assert len(only(Send, replica.wait(20))) == 1
 
@@ -197,9 +197,9 @@ def test_an_observer_fetches_from_a_known_node_and_follows_the_leader_it_names()
     assert (first.to, first.endpoint in bootstrap) == (-1, True)
     (second,) = only(Send, replica.respond(first, None))
     assert {first.endpoint, second.endpoint} == set(bootstrap)
-    assert replica.respond(second, refusal(ErrorCode.NOT_LEADER_OR_FOLLOWER, epoch=0, leader_id=-1)) == []
+    assert replica.respond(second, error_response(ErrorCode.NOT_LEADER_OR_FOLLOWER, epoch=0, leader_id=-1)) == []
     (third,) = only(Send, replica.wait(20))
-    (found,) = only(Send, replica.respond(third, refusal(ErrorCode.FENCED_LEADER_EPOCH, epoch=3, leader_id=4)))
+    (found,) = only(Send, replica.respond(third, error_response(ErrorCode.FENCED_LEADER_EPOCH, epoch=3, leader_id=4)))
     assert (found.to, found.endpoint) == (4, voter(4).endpoint)
 
 
@@ -216,7 +216,7 @@ def test_an_observer_does_not_return_to_a_failed_leader_that_other_nodes_name() 
     fetch = replica.follow(leader_id=2)
     (around,) = only(Send, replica.respond(fetch, None, refused=True))
     assert around.to != 2
-    replica.respond(around, refusal(ErrorCode.NOT_LEADER_OR_FOLLOWER, epoch=1, leader_id=2))
+    replica.respond(around, error_response(ErrorCode.NOT_LEADER_OR_FOLLOWER, epoch=1, leader_id=2))
     replica.wait(200)
     assert isinstance(replica.machine.role, Unattached)
     assert (replica.machine.leader_id, replica.machine.leader.endpoint) == (-1, None)
@@ -225,23 +225,23 @@ def test_an_observer_does_not_return_to_a_failed_leader_that_other_nodes_name() 
         assert isinstance(replica.machine.role, Unattached)
 
 
-def piece(snapshot_id: snapshots.SnapshotId, position: int, data: bytes, size: int) -> FetchSnapshotResponse:
+def chunk(snapshot_id: snapshots.SnapshotId, position: int, data: bytes, size: int) -> FetchSnapshotResponse:
     known = KnownLeader(1, 2, voter(2).endpoint)
     response = fetch_snapshot_response(known, ErrorCode.NONE, snapshot_id, position=position, size=size)
     response.topics[0].partitions[0].unaligned_records = data
     return response
 
 
-def told_to_take(replica: SingleReplica, snapshot_id: snapshots.SnapshotId) -> Send:
+def fetch_snapshot_after_offer(replica: SingleReplica, snapshot_id: snapshots.SnapshotId) -> Send:
     fetch = replica.follow()
-    (send,) = only(Send, replica.respond(fetch, told_of(replica, fetch, snapshot_id)))
+    (send,) = only(Send, replica.respond(fetch, snapshot_offer(replica, fetch, snapshot_id)))
     return send
 
 
-def told_of(replica: SingleReplica, fetch: Send, snapshot_id: snapshots.SnapshotId) -> FetchResponse:
+def snapshot_offer(replica: SingleReplica, fetch: Send, snapshot_id: snapshots.SnapshotId) -> FetchResponse:
     response = replica.records_for(fetch, [], high_watermark=None)
-    snapshot_id = SnapshotId(end_offset=snapshot_id.end_offset, epoch=snapshot_id.epoch)
-    response.responses[0].partitions[0].snapshot_id = snapshot_id
+    offered = SnapshotId(end_offset=snapshot_id.end_offset, epoch=snapshot_id.epoch)
+    response.responses[0].partitions[0].snapshot_id = offered
     return response
 
 
@@ -252,12 +252,12 @@ def position_of(request: Message) -> int:
 
 def test_a_snapshot_is_fetched_in_chunks_and_then_fetching_continues() -> None:
     replica, snapshot_id = SingleReplica(), snapshots.SnapshotId(5, 1)
-    send = told_to_take(replica, snapshot_id)
+    send = fetch_snapshot_after_offer(replica, snapshot_id)
     assert position_of(send.request) == 0
-    chunk, send = replica.respond(send, piece(snapshot_id, 0, b"abc", 5))
-    assert chunk == SnapshotChunk(snapshot_id, 0, b"abc")
+    written, send = replica.respond(send, chunk(snapshot_id, 0, b"abc", 5))
+    assert written == SnapshotChunk(snapshot_id, 0, b"abc")
     assert isinstance(send, Send) and position_of(send.request) == 3
-    assert replica.respond(send, piece(snapshot_id, 3, b"de", 5)) == [
+    assert replica.respond(send, chunk(snapshot_id, 3, b"de", 5)) == [
         SnapshotChunk(snapshot_id, 3, b"de"),
         FinishSnapshot(snapshot_id),
     ]
@@ -271,9 +271,9 @@ def test_a_snapshot_is_fetched_in_chunks_and_then_fetching_continues() -> None:
 @pytest.mark.parametrize(
     "bad",
     [
-        piece(snapshots.SnapshotId(5, 1), 0, b"", 5),
-        piece(snapshots.SnapshotId(5, 1), 2, b"abc", 5),
-        piece(snapshots.SnapshotId(6, 1), 0, b"abc", 5),
+        chunk(snapshots.SnapshotId(5, 1), 0, b"", 5),
+        chunk(snapshots.SnapshotId(5, 1), 2, b"abc", 5),
+        chunk(snapshots.SnapshotId(6, 1), 0, b"abc", 5),
         fetch_snapshot_response(
             KnownLeader(1, 2, voter(2).endpoint), ErrorCode.SNAPSHOT_NOT_FOUND, snapshots.SnapshotId(5, 1)
         ),
@@ -282,7 +282,7 @@ def test_a_snapshot_is_fetched_in_chunks_and_then_fetching_continues() -> None:
 )
 def test_a_failed_snapshot_is_discarded_and_the_log_is_fetched_again(bad: FetchSnapshotResponse) -> None:
     replica = SingleReplica()
-    send = told_to_take(replica, snapshots.SnapshotId(5, 1))
+    send = fetch_snapshot_after_offer(replica, snapshots.SnapshotId(5, 1))
     assert replica.respond(send, bad) == []
     (fetch,) = only(Send, replica.wait(20))
     assert fetch_of(fetch) == (0, 0, 1, -1)
@@ -294,9 +294,9 @@ def test_a_snapshot_that_cannot_be_loaded_is_fetched_again_after_a_doubling_back
     replica, snapshot_id = SingleReplica(), snapshots.SnapshotId(5, 1)
     fetch = replica.follow()
     for rest_ms in (20, 40, 80, 160, 320, 500, 500):
-        (send,) = only(Send, replica.respond(fetch, told_of(replica, fetch, snapshot_id)))
+        (send,) = only(Send, replica.respond(fetch, snapshot_offer(replica, fetch, snapshot_id)))
         assert position_of(send.request) == 0
-        replica.respond(send, piece(snapshot_id, 0, b"abcde", 5))
+        replica.respond(send, chunk(snapshot_id, 0, b"abcde", 5))
         assert replica.machine.on_snapshot_failed(snapshot_id, "it has no footer", replica.now_ms) == []
         assert replica.machine.next_deadline_ms() == replica.now_ms + rest_ms
         assert only(Send, replica.wait(rest_ms - 1)) == []
@@ -307,12 +307,12 @@ def test_a_snapshot_that_cannot_be_loaded_is_fetched_again_after_a_doubling_back
 
 def test_a_loaded_snapshot_resets_the_backoff() -> None:
     replica, damaged, whole = SingleReplica(), snapshots.SnapshotId(5, 1), snapshots.SnapshotId(6, 1)
-    send = told_to_take(replica, damaged)
-    replica.respond(send, piece(damaged, 0, b"abcde", 5))
+    send = fetch_snapshot_after_offer(replica, damaged)
+    replica.respond(send, chunk(damaged, 0, b"abcde", 5))
     replica.machine.on_snapshot_failed(damaged, "it has no footer", replica.now_ms)
     (fetch,) = only(Send, replica.wait(20))
-    (send,) = only(Send, replica.respond(fetch, told_of(replica, fetch, whole)))
-    replica.respond(send, piece(whole, 0, b"abcde", 5))
+    (send,) = only(Send, replica.respond(fetch, snapshot_offer(replica, fetch, whole)))
+    replica.respond(send, chunk(whole, 0, b"abcde", 5))
     replica.log.restart_at(whole, b"abcde", 1, replica.log.voters)
     (fetch,) = only(Send, replica.machine.on_snapshot_loaded(whole, replica.now_ms))
     assert fetch_of(fetch) == (6, 1, 1, 6)
@@ -323,7 +323,7 @@ def test_a_loaded_snapshot_resets_the_backoff() -> None:
 @pytest.mark.parametrize("is_whole", [True, False])
 def test_the_fetch_timeout_restarts_after_a_snapshot_is_loaded(is_whole: bool) -> None:
     replica, snapshot_id = SingleReplica(), snapshots.SnapshotId(5, 1)
-    replica.respond(told_to_take(replica, snapshot_id), piece(snapshot_id, 0, b"abcde", 5))
+    replica.respond(fetch_snapshot_after_offer(replica, snapshot_id), chunk(snapshot_id, 0, b"abcde", 5))
     replica.now_ms += 10_000
     if is_whole:
         replica.log.restart_at(snapshot_id, b"abcde", 1, replica.log.voters)
@@ -339,7 +339,7 @@ def test_the_fetch_timeout_restarts_after_a_snapshot_is_loaded(is_whole: bool) -
 
 def test_loading_a_snapshot_does_not_extend_the_deadline_after_a_resignation() -> None:
     replica, snapshot_id = SingleReplica(), snapshots.SnapshotId(5, 1)
-    replica.respond(told_to_take(replica, snapshot_id), piece(snapshot_id, 0, b"abcde", 5))
+    replica.respond(fetch_snapshot_after_offer(replica, snapshot_id), chunk(snapshot_id, 0, b"abcde", 5))
     resigning = end_epoch_request(CLUSTER_ID, voter(2), 1, [voter(3).key])
     replica.on_request("end", resigning, replica.now_ms)
     replica.now_ms += 10_000
@@ -350,8 +350,8 @@ def test_loading_a_snapshot_does_not_extend_the_deadline_after_a_resignation() -
 
 def test_a_lost_connection_keeps_the_chunks_already_received() -> None:
     replica, snapshot_id = SingleReplica(), snapshots.SnapshotId(5, 1)
-    send = told_to_take(replica, snapshot_id)
-    (send,) = only(Send, replica.respond(send, piece(snapshot_id, 0, b"abc", 5)))
+    send = fetch_snapshot_after_offer(replica, snapshot_id)
+    (send,) = only(Send, replica.respond(send, chunk(snapshot_id, 0, b"abc", 5)))
     replica.respond(send, None)
     (again,) = only(Send, replica.wait(20))
     assert position_of(again.request) == 3

@@ -28,11 +28,11 @@ from strandline.simulation.volume import Volume
 from unit.raft.single_node_quorum import HOME, ONE_VOTER, PARTITION, run_processes, setting, settings_in
 
 OFFERED = SnapshotId(50, 3)
-PIECES = 3
+CHUNKS = 3
 
 
 class LeaderWithSnapshot:
-    """All it has is one snapshot, which it hands out in three pieces."""
+    """All it has is one snapshot, which it sends in three chunks."""
 
     def __init__(self) -> None:
         disk = SimDisk(Volume())
@@ -56,13 +56,13 @@ class LeaderWithSnapshot:
             return response
         assert isinstance(request, FetchSnapshotRequest)
         position, size = request.topics[0].partitions[0].position, len(self.content)
-        piece = fetch_snapshot_response(known, ErrorCode.NONE, OFFERED, position=position, size=size)
-        piece_bytes = -(-size // PIECES)
-        piece.topics[0].partitions[0].unaligned_records = self.content[position : position + piece_bytes]
+        chunk = fetch_snapshot_response(known, ErrorCode.NONE, OFFERED, position=position, size=size)
+        chunk_bytes = -(-size // CHUNKS)
+        chunk.topics[0].partitions[0].unaligned_records = self.content[position : position + chunk_bytes]
         if self.chunks_sent == 0:
             self.on_first_piece()
         self.chunks_sent += 1
-        return piece
+        return chunk
 
     async def refuses_connections(self, endpoint: Endpoint) -> bool:
         return False
@@ -91,7 +91,7 @@ class Broker:
 
 @pytest.mark.parametrize(
     ("kind", "after"),
-    [("create", 0), *(("write", piece) for piece in range(PIECES)), ("sync", 0), ("rename", 0), ("sync_dir", 0)],
+    [("create", 0), *(("write", chunk) for chunk in range(CHUNKS)), ("sync", 0), ("rename", 0), ("sync_dir", 0)],
 )
 def test_a_broker_with_a_full_disk_fetches_the_snapshot_again_when_there_is_room(kind: str, after: int) -> None:
     async def process(world: World) -> None:

@@ -37,7 +37,7 @@ def voters(*numbers: int) -> VoterSet:
     return VoterSet(tuple(Voter(each, Uuid.of(1, 100 + each), (("C", Endpoint(f"n{each}", 9)),)) for each in numbers))
 
 
-class Made:
+class OpenedLog:
     def __init__(self, *, epoch: int = 9, settings: StorageSettings | None = None) -> None:
         self.disk = SimDisk(Volume())
         self.disk.make_dirs("/d")
@@ -63,7 +63,7 @@ def write_epochs(log: StoredLog, spans: Sequence[tuple[int, int]]) -> None:
 
 
 def test_an_empty_log_has_no_epoch() -> None:
-    log = Made().log
+    log = OpenedLog().log
     assert (log.start_offset, log.end_offset, log.last_epoch) == (0, 0, 0)
     assert log.end_offset_for_epoch(0) == (0, 0)
     assert (log.latest_snapshot, log.earliest_snapshot, log.voters_offset, log.kraft_version) == (None, None, -1, 0)
@@ -73,13 +73,13 @@ def test_an_empty_log_has_no_epoch() -> None:
     ("epoch", "found"), [(0, (0, 0)), (1, (1, 3)), (2, (1, 3)), (3, (3, 7)), (4, (3, 7)), (6, (6, 8)), (7, (6, 8))]
 )
 def test_an_epoch_ends_where_the_next_one_begins(epoch: int, found: tuple[int, int]) -> None:
-    log = Made().log
+    log = OpenedLog().log
     write_epochs(log, [(1, 3), (3, 4), (6, 1)])
     assert log.last_epoch == 6
     assert log.end_offset_for_epoch(epoch) == found
 
 
-def snapshot_at(made: Made, snapshot_id: SnapshotId) -> None:
+def snapshot_at(made: OpenedLog, snapshot_id: SnapshotId) -> None:
     writer = SnapshotWriter(made.disk, made.storage.path_of(snapshot_id), epoch=snapshot_id.epoch, metadata_version=30)
     writer.begin(last_timestamp=1, wall_ms=1)
     writer.finish(1)
@@ -87,7 +87,7 @@ def snapshot_at(made: Made, snapshot_id: SnapshotId) -> None:
 
 
 def test_below_all_epochs_the_earliest_snapshot_is_the_common_point() -> None:
-    made = Made(settings=StorageSettings(retention_bytes=1, segment_bytes=100))
+    made = OpenedLog(settings=StorageSettings(retention_bytes=1, segment_bytes=100))
     write_epochs(made.log, [(1, 3), (3, 4), (6, 1)])
     made.storage.log.advance_high_watermark(8)
     for snapshot_id in (SnapshotId(3, 1), SnapshotId(7, 3)):
@@ -101,7 +101,7 @@ def test_below_all_epochs_the_earliest_snapshot_is_the_common_point() -> None:
 
 
 def test_an_empty_log_after_a_snapshot_has_the_epoch_of_the_snapshot_also_after_a_restart() -> None:
-    made = Made()
+    made = OpenedLog()
     snapshot_at(made, SnapshotId(50, 4))
     log = made.reopened()
     assert (log.start_offset, log.end_offset, log.last_epoch) == (50, 50, 4)
@@ -110,7 +110,7 @@ def test_an_empty_log_after_a_snapshot_has_the_epoch_of_the_snapshot_also_after_
 
 
 def test_the_size_of_a_snapshot_is_that_of_its_file_and_none_without_it() -> None:
-    made = Made()
+    made = OpenedLog()
     snapshot_id = SnapshotId(5, 1)
     assert made.log.snapshot_size(snapshot_id) is None
     snapshot_at(made, snapshot_id)
@@ -120,7 +120,7 @@ def test_the_size_of_a_snapshot_is_that_of_its_file_and_none_without_it() -> Non
 
 
 def test_voters_count_from_their_record_on_and_a_truncation_undoes_them() -> None:
-    made = Made()
+    made = OpenedLog()
     base_offset = made.log.append_control(
         [
             LeaderChangeMessage(version=0, leader_id=1),
@@ -140,7 +140,7 @@ def test_voters_count_from_their_record_on_and_a_truncation_undoes_them() -> Non
 
 
 def test_a_partial_batch_at_the_end_is_not_appended() -> None:
-    log = Made().log
+    log = OpenedLog().log
     log.append_as_follower(data(0, 1, 2) + data(2, 1)[:-3])
     assert log.end_offset == 2
 
@@ -156,17 +156,17 @@ def test_a_partial_batch_at_the_end_is_not_appended() -> None:
     ],
 )
 def test_batches_that_do_not_follow_the_log_end_are_rejected(records: bytes, why: str) -> None:
-    log = Made().log
+    log = OpenedLog().log
     write_epochs(log, [(2, 2)])
-    with pytest.raises(KafkaError, match=why) as refusal:
+    with pytest.raises(KafkaError, match=why) as rejection:
         log.append_as_follower(records)
-    assert refusal.value.code is ErrorCode.INVALID_RECORD
+    assert rejection.value.code is ErrorCode.INVALID_RECORD
     assert log.end_offset == 2
 
 
 @pytest.mark.parametrize("is_control", [False, True])
 def test_a_batch_with_a_bad_checksum_is_rejected(is_control: bool) -> None:
-    log = Made().log
+    log = OpenedLog().log
     batch = bytearray(
         encode_control_batch([voters(1, 2).record()], base_offset=0, epoch=1, timestamp=1) if is_control else data(0, 1)
     )
@@ -177,13 +177,13 @@ def test_a_batch_with_a_bad_checksum_is_rejected(is_control: bool) -> None:
 
 
 def test_only_the_first_of_very_many_batches_are_appended() -> None:
-    log = Made().log
+    log = OpenedLog().log
     log.append_as_follower(b"".join(data(offset, 1) for offset in range(2000)))
     assert 1000 < log.end_offset < 2000
 
 
 def test_a_follower_with_a_full_disk_keeps_what_it_could_write() -> None:
-    made = Made(settings=StorageSettings(segment_bytes=200))
+    made = OpenedLog(settings=StorageSettings(segment_bytes=200))
     batches = b"".join(data(offset, 1) for offset in range(6))
     full = made.disk.fail("create", under="/d", code=errno.ENOSPC)
     made.log.append_as_follower(batches)
@@ -196,14 +196,14 @@ def test_a_follower_with_a_full_disk_keeps_what_it_could_write() -> None:
 
 
 def test_a_disk_that_fails_stops_the_node() -> None:
-    made = Made()
+    made = OpenedLog()
     made.disk.fail("write", under="/d", code=errno.EIO)
     with pytest.raises(NodeFault, match="cannot be written"):
         made.log.append_as_follower(data(0, 1))
 
 
 def test_control_records_follow_everything_that_was_appended_before() -> None:
-    made = Made()
+    made = OpenedLog()
     made.log.accumulator = accumulator = Accumulator(2, 0)
     accumulator.append([ConfigRecord(resource_type=2, resource_name="r", name="n", value="v")] * 3, 1, 30)
     assert made.log.append_control([voters(1, 2).record()], 2) == 3
@@ -214,7 +214,7 @@ def test_control_records_follow_everything_that_was_appended_before() -> None:
 
 
 def test_the_recorded_committed_offset_covers_only_what_is_synced() -> None:
-    made = Made()
+    made = OpenedLog()
     write_epochs(made.log, [(1, 3), (1, 2)])
     made.storage.record_committed(5)
     assert read_committed_offset(made.disk, made.storage.path) is None
