@@ -1,8 +1,8 @@
 """Appending to a log: on the event loop, into the page cache, with one write for what arrives together.
 
-`LogAppender` is owned by one PartitionLog, which publishes its methods. There are two appends: the leader's, of a batch
-that `validation` has accepted, and the follower's, of batches that already have their offsets and leader epochs (raft
-appends its own batches that way too).
+`AppendableLog` is the appending half of PartitionLog, its only subclass. There are two appends: the leader's, of a
+batch that `validation` has accepted, and the follower's, of batches that already have their offsets and leader epochs
+(raft appends its own batches that way too).
 
 The order keeps the log consistent whatever fails: checks, then a new segment if one is due, then the write, which
 leaves the file as it was when it fails; only then the state in memory, which cannot fail.
@@ -39,7 +39,7 @@ class Appended(msgspec.Struct, frozen=True):
     size_bytes: int
 
 
-class LogAppender:
+class AppendableLog:
     __slots__ = ("_epochs", "_local", "_producers", "_snapshots")
 
     def __init__(

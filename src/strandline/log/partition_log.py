@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from strandline.log import reading, recovery, retention, timestamp_lookup
-from strandline.log.appending import LogAppender
+from strandline.log.appending import AppendableLog
 from strandline.log.cold_reads import ColdRead
 from strandline.log.epochs import EpochCache
 from strandline.log.flushing import LogFlusher
@@ -40,21 +40,14 @@ from strandline.model.ids import TopicPartition
 from strandline.runtime.disk import Disk
 
 
-class PartitionLog:
+class PartitionLog(AppendableLog):
     __slots__ = (
-        "_appender",
-        "_epochs",
+        "_before_truncation",
         "_flusher",
         "_high_watermark",
         "_is_served_elsewhere",
-        "_local",
         "_log_start_offset",
         "_lost_up_to",
-        "_parts",
-        "_producers",
-        "_snapshots",
-        "append_as_follower",
-        "append_as_leader",
     )
 
     def __init__(
@@ -66,31 +59,18 @@ class PartitionLog:
         is_directory_synced: bool,
         before_truncation: BeforeTruncation | None,
     ) -> None:
-        local = self._local = recovered.local
-        self._epochs = recovered.epochs
-        self._producers = recovered.producers
-        self._snapshots = ProducerSnapshots(local, recovered.producers, recovered.snapshot_offset)
+        local = recovered.local
+        snapshots = ProducerSnapshots(local, recovered.producers, recovered.snapshot_offset)
+        super().__init__(local, recovered.epochs, recovered.producers, snapshots)
         self._flusher = LogFlusher(
             local,
             recovered.epochs,
-            self._snapshots,
+            snapshots,
             flushed_offset=flushed_offset,
             entries_synced=entries_synced,
             is_directory_synced=is_directory_synced,
         )
-        self._parts = LogParts(
-            local,
-            self._epochs,
-            self._producers,
-            self._snapshots,
-            self._flusher,
-            before_truncation,
-            self._install,
-        )
-        self._appender = LogAppender(local, self._epochs, self._producers, self._snapshots)
-        # Bound here, so that an append passes through no other method.
-        self.append_as_leader = self._appender.append_as_leader
-        self.append_as_follower = self._appender.append_as_follower
+        self._before_truncation = before_truncation
         self._log_start_offset = self._high_watermark = recovered.log_start_offset
         self._lost_up_to = recovered.lost_up_to
         self._is_served_elsewhere: Callable[[], bool] | None = None
@@ -247,10 +227,6 @@ class PartitionLog:
     def update_settings(self, settings: LogSettings) -> None:
         self._local.update_settings(settings)
 
-    def roll(self, wall_ms: int = 0) -> None:
-        """Start a new segment, unless the active one is empty."""
-        self._appender.roll(wall_ms)
-
     def read(
         self, offset: int, *, max_bytes: int, before_offset: int | None = None, at_least_one: bool = True
     ) -> Read | ColdRead:
@@ -377,11 +353,22 @@ class PartitionLog:
 
     def begin_truncation(self, offset: int) -> Truncation:
         """A step that removes everything from `offset` on: offload its `run`, then call its `apply` on the loop."""
-        return Truncation(self._parts, offset, self._log_start_offset)
+        return Truncation(self._parts(), offset, self._log_start_offset)
 
     def begin_full_truncation(self, offset: int) -> FullTruncation:
         """As `begin_truncation`, for a step that removes everything; the log then starts at `offset`."""
-        return FullTruncation(self._parts, offset, self._log_start_offset)
+        return FullTruncation(self._parts(), offset, self._log_start_offset)
+
+    def _parts(self) -> LogParts:
+        return LogParts(
+            self._local,
+            self._epochs,
+            self._producers,
+            self._snapshots,
+            self._flusher,
+            self._before_truncation,
+            self._install,
+        )
 
     def _install(self, truncated: Truncated) -> None:
         end_offset, log_start_offset = truncated.end_offset, truncated.log_start_offset

@@ -253,11 +253,6 @@ class ProducerStates:
             return None
         return min((*self._open, *self._completed))
 
-    @property
-    def open_transactions(self) -> dict[int, int]:
-        """First offset -> producer id."""
-        return dict(self._open)
-
     def install(self, state: ProducerState) -> None:
         """From a snapshot."""
         self._states[state.producer_id] = state

@@ -61,7 +61,6 @@ def state(log: PartitionLog) -> dict[str, object]:
             producer.producer_id: (producer.producer_epoch, producer.batches, producer.transaction_first_offset)
             for producer in log.producers.all()
         },
-        "unstable": log.producers.open_transactions,
         "aborted": log.aborted_transactions(0, log.log_end_offset),
         "indexes": [segment.largest_timestamp for segment in log.segments[-1:]],
     }
