@@ -20,8 +20,9 @@ from strandline.cli.offset_range import (
     OffsetSpec,
     parse_offsets,
 )
-from strandline.cli.options import add_client_options, add_json_option
+from strandline.cli.options import add_client_options, add_json_option, check_at_least_one
 from strandline.cli.output import Progress, hint
+from strandline.cli.partition_arguments import describe_topic
 from strandline.cli.record_format import InvalidFormat
 from strandline.cli.record_printer import Printer, make_printer
 from strandline.cli.with_client import with_client
@@ -89,8 +90,7 @@ def run(arguments: argparse.Namespace) -> int:
         printer = make_printer(arguments)
     except (InvalidOffsets, InvalidFormat) as error:
         raise UsageError(str(error)) from error
-    if arguments.num is not None and arguments.num < 1:
-        raise UsageError(f"-n {arguments.num}: must be at least 1")
+    check_at_least_one("-n", arguments.num)
     consuming = _ConsumeRun(arguments, offsets, _partitions(arguments.partition), printer)
     try:
         with_client(arguments, consuming.run, None)
@@ -146,12 +146,7 @@ class _ConsumeRun:
 
     async def _spans(self, client: Client) -> dict[TopicPartition, PartitionRange]:
         name = self._arguments.topic
-        try:
-            topic = await client.topics.describe(name)
-        except KafkaError as error:
-            if error.code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-                raise
-            raise CommandFailed(f"there is no topic {name!r}: `strandline topic list` lists the topics") from error
+        topic = await describe_topic(client, name)
         numbers = [each.index for each in topic.partitions]
         unknown = [number for number in self._partitions or [] if number not in numbers]
         if unknown:

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from strandline.cli.errors import CommandFailed, UsageError
-from strandline.cli.options import add_json_option
+from strandline.cli.options import add_json_option, check_at_least_one
 from strandline.cli.output import bold, faint, print_json_line, styled
 
 
@@ -27,8 +27,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run_dump(arguments: argparse.Namespace) -> int:
     from strandline.cli.log_dump import NotALogFile, dump
 
-    if arguments.num is not None and arguments.num < 1:
-        raise UsageError(f"-n {arguments.num}: must be at least 1")
+    check_at_least_one("-n", arguments.num)
     files = [file for path in arguments.files for file in _files(path)]
     damaged = 0
     for file in files:

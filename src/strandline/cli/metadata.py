@@ -12,7 +12,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from strandline.cli.errors import CommandFailed, UsageError
-from strandline.cli.options import DEFAULT_DATA, add_json_option
+from strandline.cli.options import DEFAULT_DATA, add_json_option, check_at_least_one
 from strandline.cli.output import cell_text, faint, print_facts, print_json, print_json_line
 
 if TYPE_CHECKING:
@@ -128,8 +128,7 @@ def _print_listing(branch: Branch) -> None:
 def run_log(arguments: argparse.Namespace) -> int:
     from strandline.cli.metadata_files import find_metadata
 
-    if arguments.num is not None and arguments.num < 1:
-        raise UsageError(f"-n {arguments.num}: must be at least 1")
+    check_at_least_one("-n", arguments.num)
     if arguments.start < 0:
         raise UsageError(f"--from {arguments.start}: offsets start at 0")
     files = find_metadata(arguments.data, arguments.node)

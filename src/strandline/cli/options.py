@@ -51,3 +51,8 @@ def parse_pairs(pairs: list[str], option: str) -> dict[str, str]:
             raise UsageError(f"{option} {pair!r} is not key=value")
         found[key] = value
     return found
+
+
+def check_at_least_one(option: str, number: int | None) -> None:
+    if number is not None and number < 1:
+        raise UsageError(f"{option} {number}: must be at least 1")

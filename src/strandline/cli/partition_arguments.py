@@ -37,7 +37,7 @@ async def named_topics(client: Client, words: list[str]) -> list[tuple[TopicDesc
     if not named:
         topics = await client.topics.list()
     else:
-        topics = [await _topic(client, name) for name in named]
+        topics = [await describe_topic(client, name) for name in named]
     found = []
     for topic in topics:
         existing = [each.index for each in topic.partitions]
@@ -50,7 +50,7 @@ async def named_topics(client: Client, words: list[str]) -> list[tuple[TopicDesc
     return found
 
 
-async def _topic(client: Client, name: str) -> TopicDescription:
+async def describe_topic(client: Client, name: str) -> TopicDescription:
     try:
         return await client.topics.describe(name)
     except KafkaError as error:

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from strandline.cli.errors import CommandFailed, UsageError
-from strandline.cli.options import add_client_options, add_json_option
+from strandline.cli.options import add_client_options, add_json_option, check_at_least_one
 from strandline.cli.output import hint, print_json, print_table
 from strandline.cli.partition_arguments import PARTITIONS_METAVAR, named_topics, parse_brokers
 from strandline.cli.reassignment_run import ReassignmentRun
@@ -212,8 +212,7 @@ def _run_generate(arguments: argparse.Namespace) -> int:
     from strandline.client.core.replica_placement import plan_spread
 
     allowed = None if arguments.to is None else parse_brokers(arguments.to, "--to")
-    if arguments.replicas is not None and arguments.replicas < 1:
-        raise UsageError(f"-r {arguments.replicas}: must be at least 1")
+    check_at_least_one("-r", arguments.replicas)
 
     async def work(client: Client) -> Moves:
         brokers = (await client.cluster.describe()).brokers

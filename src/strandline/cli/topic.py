@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from strandline.cli import reassign
 from strandline.cli.errors import CommandFailed, UsageError
-from strandline.cli.options import add_client_options, add_json_option, parse_pairs
+from strandline.cli.options import add_client_options, add_json_option, check_at_least_one, parse_pairs
 from strandline.cli.output import print_facts, print_json, print_section, print_table
 from strandline.cli.with_client import explain_error, with_client
 from strandline.model.errors import ErrorCode, KafkaError
@@ -63,8 +63,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run_create(arguments: argparse.Namespace) -> int:
     for option, number in (("-p", arguments.partitions), ("-r", arguments.replicas)):
-        if number != -1 and number < 1:
-            raise UsageError(f"{option} {number}: must be at least 1")
+        check_at_least_one(option, None if number == -1 else number)
     configs: dict[str, str | None] = {**parse_pairs(arguments.config, "-c")}
 
     async def work(client: Client) -> list[dict[str, Any]]:
