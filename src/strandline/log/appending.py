@@ -18,7 +18,7 @@ from strandline.log.local_log import LocalLog
 from strandline.log.producer_snapshots import ProducerSnapshots
 from strandline.log.producers import ProducerStates, read_marker
 from strandline.log.segment import MAX_SPAN
-from strandline.log.validation import Origin, Validated, assign, check_replicated
+from strandline.log.validation import Origin, Validated, assign_offset, check_replicated
 from strandline.model.errors import ErrorCode, KafkaError
 from strandline.records.batch import CONTROL, BatchHeader
 from strandline.runtime.disk import Buffer
@@ -73,7 +73,7 @@ class AppendableLog:
         last_offset = base_offset + header.last_offset_delta
         size = len(data)
         timestamp = header.max_timestamp
-        assign(validated, base_offset, leader_epoch)
+        assign_offset(validated, base_offset, leader_epoch)
         if local.must_roll(last_offset, timestamp, size, wall_ms):
             self._roll(base_offset, wall_ms)
         position = local.write(data)

@@ -46,27 +46,16 @@ class SentBatch(msgspec.Struct, frozen=True, gc=False):
         return self.last_offset - self.offset_delta
 
 
-class ProducerState:
+class ProducerState(msgspec.Struct):
     """One producer in one partition. `batches` is replaced, never changed in place, so that snapshots can share it."""
 
-    __slots__ = (
-        "batches",
-        "coordinator_epoch",
-        "last_seen_ms",
-        "last_timestamp",
-        "producer_epoch",
-        "producer_id",
-        "transaction_first_offset",
-    )
-
-    def __init__(self, producer_id: int, producer_epoch: int = NO_EPOCH) -> None:
-        self.producer_id = producer_id
-        self.producer_epoch = producer_epoch
-        self.coordinator_epoch = -1
-        self.last_timestamp = -1
-        self.last_seen_ms = -1
-        self.transaction_first_offset = NO_OFFSET
-        self.batches: tuple[SentBatch, ...] = ()
+    producer_id: int
+    producer_epoch: int = NO_EPOCH
+    coordinator_epoch: int = -1
+    last_timestamp: int = -1
+    last_seen_ms: int = -1
+    transaction_first_offset: int = NO_OFFSET
+    batches: tuple[SentBatch, ...] = ()
 
     @property
     def last_sequence(self) -> int:

@@ -27,10 +27,10 @@ from strandline.records.batch import (
     write_crc,
 )
 from strandline.records.columns import FEW_RECORDS, decode_columns
-from strandline.records.compression import CODEC_NAMES, Buffer, Codec, compress
+from strandline.records.compression import CODEC_NAMES, Codec, compress
 from strandline.records.errors import CorruptBatch, DecompressionLimit
 from strandline.records.spans import read_spans, wrapped_i64
-from strandline.records.varint import read_varint, read_varlong, varint_bytes
+from strandline.records.varint import Buffer, read_varint, read_varlong, varint_bytes
 
 # The limit of a batch's decompressed size, if it is more than four times max.message.bytes.
 DECOMPRESSED_LIMIT_BYTES = 64 * 1024 * 1024

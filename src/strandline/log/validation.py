@@ -1,8 +1,8 @@
 """Validation of a record batch from a producer or a coordinator, before a leader appends it.
 
-The produce handler calls `validate`, off the event loop if the batch `is_heavy`; `appending` then calls `assign` with
-the offset. The batch is changed in place; only recompression allocates a new one. An invalid batch is `InvalidRecords`
-with Kafka's error code, and is not changed.
+The produce handler calls `validate`, off the event loop if the batch `is_heavy`; `appending` then calls `assign_offset`
+with the offset. The batch is changed in place; only recompression allocates a new one. An invalid batch is
+`InvalidRecords` with Kafka's error code, and is not changed.
 
 The order is Kafka's: exactly one batch of magic 2, codec against request version, base offset, size, checksum, counts,
 control bit, sequence, then the records themselves, then the size once more. Sequences are checked against the producer
@@ -59,7 +59,7 @@ from strandline.records.checksum import crc32c
 from strandline.records.compression import CODEC_NAMES
 from strandline.records.spans import read_spans
 
-__all__ = ["InvalidRecords", "Origin", "Validated", "assign", "check_replicated", "is_heavy", "validate"]
+__all__ = ["InvalidRecords", "Origin", "Validated", "assign_offset", "check_replicated", "is_heavy", "validate"]
 
 FEW_RECORDS = 2
 # Decoding more than this may take milliseconds: too long for the event loop.
@@ -162,7 +162,7 @@ def validate(
     return Validated(records, header, append_time, origin)
 
 
-def assign(validated: Validated, base_offset: int, leader_epoch: int) -> None:
+def assign_offset(validated: Validated, base_offset: int, leader_epoch: int) -> None:
     """Write offset and leader epoch into the batch. The checksum does not cover them."""
     _ASSIGNED.pack_into(validated.buffer, 0, base_offset, validated.header.batch_length, leader_epoch)
 

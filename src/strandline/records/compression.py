@@ -21,8 +21,8 @@ from enum import IntEnum
 import cramjam
 
 from strandline.records.errors import CorruptBatch, DecompressionLimit
+from strandline.records.varint import Buffer
 
-Buffer = bytes | bytearray | memoryview
 _Into = Callable[[Buffer, bytearray], int]
 
 # For one batch, where the caller has no limit of its own.

@@ -12,7 +12,7 @@ import cramjam
 import pytest
 
 from strandline.log.settings import LogSettings
-from strandline.log.validation import InvalidRecords, Origin, assign, validate
+from strandline.log.validation import InvalidRecords, Origin, assign_offset, validate
 from strandline.records.batch import (
     HEADER_SIZE,
     Codec,
@@ -216,7 +216,7 @@ def our_answer(question: Question) -> Answer:
         )
     except InvalidRecords as refused:
         return Answer(refused.code.name, " ".join(str(index) for index, _ in refused.record_errors), b"")
-    assign(validated, 0, 7)
+    assign_offset(validated, 0, 7)
     return Answer("NONE", str(validated.log_append_time), bytes(validated.buffer))
 
 

@@ -10,7 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 from strandline.log.settings import LogSettings
-from strandline.log.validation import InvalidRecords, Origin, assign, check_replicated, is_heavy, validate
+from strandline.log.validation import InvalidRecords, Origin, assign_offset, check_replicated, is_heavy, validate
 from strandline.model.errors import ErrorCode
 from strandline.records.batch import (
     HEADER_SIZE,
@@ -51,7 +51,7 @@ def test_a_valid_batch_is_not_copied(codec: Codec, count: int) -> None:
 def test_assigning_an_offset_keeps_the_checksum_valid() -> None:
     batch = batch_of()
     validated = accepted(batch)
-    assign(validated, 1234567890123, 77)
+    assign_offset(validated, 1234567890123, 77)
     header = read_header(validated.buffer)
     assert (header.base_offset, header.partition_leader_epoch) == (1234567890123, 77)
     assert validated.buffer[16:] == memoryview(batch)[16:]
@@ -62,7 +62,7 @@ def test_assigning_an_offset_keeps_the_checksum_valid() -> None:
 def test_a_read_only_buffer_is_copied() -> None:
     batch = bytes(batch_of())
     validated = validate(memoryview(batch), PLAIN, wall_ms=NOW)
-    assign(validated, 5, 1)
+    assign_offset(validated, 5, 1)
     assert read_header(batch).base_offset == 0
     assert read_header(validated.buffer).base_offset == 5
 
