@@ -306,10 +306,10 @@ class PartitionLog(AppendableLog):
             self._high_watermark = max(self._high_watermark, offset)
 
     def expired_segments(self, wall_ms: int) -> int:
-        """Blocking. How many of the oldest segments retention would delete now, to pass to `retire`."""
+        """Blocking. How many of the oldest segments retention would delete now, to pass to `delete_oldest_segments`."""
         return retention.expired_segments(self._local, self._log_start_offset, self._high_watermark, wall_ms)
 
-    def retire(self, count: int, wall_ms: int) -> list[Segment]:
+    def delete_oldest_segments(self, count: int, wall_ms: int) -> list[Segment]:
         """Remove the oldest `count` segments from the log and rename their files to `.deleted`; the caller removes them
         (`Segment.remove`, blocking) after file.delete.delay.ms."""
         local = self._local
@@ -318,15 +318,15 @@ class PartitionLog(AppendableLog):
         if count >= len(local.segments):
             self.roll(wall_ms)
             count = min(count, len(local.segments) - 1)
-        retired = local.remove_oldest(count)
+        deleted = local.remove_oldest(count)
         self._raise_log_start(local.segments[0].base_offset)
-        for segment in retired:
+        for segment in deleted:
             try:
                 segment.rename_files(DELETED)
                 self._snapshots.discard(segment.base_offset)
             except OSError as error:
                 raise local.health.report_error(error, f"deleting {segment!r}") from error
-        return retired
+        return deleted
 
     def replace_segments(self, replacement: Replacement) -> list[Segment]:
         """On the event loop: put a compacted segment in the place of those it was made from. The old segments, renamed

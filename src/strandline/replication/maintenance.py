@@ -91,7 +91,7 @@ class LogMaintenance:
                 count = await self._world.offload.run(log.expired_segments, wall_ms)
                 # Not of a log that was deleted meanwhile: the files may belong to a recreated topic.
                 while count > retired and partition.log is log and self._store.log(log.topic_partition) is log:
-                    segments = log.retire(min(count - retired, _RETIRED_PER_YIELD), wall_ms)
+                    segments = log.delete_oldest_segments(min(count - retired, _RETIRED_PER_YIELD), wall_ms)
                     due_ms = self._world.clock.now_ms() + log.settings.file_delete_delay_ms
                     self._store.segments_to_remove.extend((due_ms, segment) for segment in segments)
                     retired += len(segments)

@@ -177,7 +177,7 @@ class LogWorkload:
         self.log.delete_records_before(self.random.randint(self.log.log_start_offset, self.log.high_watermark))
 
     def _retire(self) -> None:
-        for segment in self.log.retire(self.log.expired_segments(self.wall), self.wall):
+        for segment in self.log.delete_oldest_segments(self.log.expired_segments(self.wall), self.wall):
             segment.remove()
 
     def _truncate(self) -> None:

@@ -105,7 +105,7 @@ def _run(truncation: Truncation | FullTruncation) -> None:
 
 
 def delete_expired(log: PartitionLog, wall_ms: int) -> list[Segment]:
-    return log.retire(log.expired_segments(wall_ms), wall_ms)
+    return log.delete_oldest_segments(log.expired_segments(wall_ms), wall_ms)
 
 
 def fill(log: PartitionLog, count: int, *, records: int = 2, size: int = 100, leader_epoch: int = 0) -> None:

@@ -136,7 +136,7 @@ def test_a_segment_deleted_during_a_flush_does_not_take_the_directory_offline(tm
     for segment in log.segments:
         segment.disk = disk
     assert log.flush() == 20
-    assert disk.retired == 4
+    assert disk.deleted == 4
     assert log.health.condition is Condition.ONLINE
 
 
@@ -146,14 +146,14 @@ class DeletingDisk(FailingDisk):
     def __init__(self, log: PartitionLog) -> None:
         super().__init__()
         self._log = log
-        self.retired = 0
+        self.deleted = 0
 
     def open(self, path: str, *, create: bool = False) -> SystemFile:
-        if not self.retired:
+        if not self.deleted:
             self._log.delete_records_before(8)
-            retired = delete_expired(self._log, 0)
-            self.retired = len(retired)
-            for segment in retired:
+            deleted = delete_expired(self._log, 0)
+            self.deleted = len(deleted)
+            for segment in deleted:
                 segment.remove()
         return super().open(path, create=create)
 

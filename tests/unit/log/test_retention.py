@@ -25,14 +25,14 @@ def log_of_segments(path: Path, count: int, **changes: int) -> PartitionLog:
 
 def test_segments_are_deleted_when_their_newest_record_is_too_old(tmp_path: Path) -> None:
     log = log_of_segments(tmp_path, 5, retention_ms=2500)
-    retired = delete_expired(log, WALL_MS + 4001)
-    assert [segment.base_offset for segment in retired] == [0, 2]
+    deleted = delete_expired(log, WALL_MS + 4001)
+    assert [segment.base_offset for segment in deleted] == [0, 2]
     assert (log.log_start_offset, log.log_end_offset) == (4, 10)
     assert log.size_bytes == sum(segment.size for segment in log.segments)
     assert files(tmp_path, ".deleted") == [
         f"{offset:020d}{suffix}.deleted" for offset in (0, 2) for suffix in (".index", ".log", ".timeindex")
     ]
-    for segment in retired:
+    for segment in deleted:
         segment.remove()
     assert not files(tmp_path, ".deleted")
     assert len(read_all(log)) == 3

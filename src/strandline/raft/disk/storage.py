@@ -277,7 +277,7 @@ class MetadataStorage:
             return []
         self.snapshots = [snapshot for snapshot in self.snapshots if snapshot not in surplus]
         self.log.delete_records_before(self.snapshots[0].end_offset)
-        return self.log.retire(self.log.expired_segments(wall_ms), wall_ms)
+        return self.log.delete_oldest_segments(self.log.expired_segments(wall_ms), wall_ms)
 
     def remove_files(self, snapshots: Sequence[SnapshotId], segments: Sequence[Segment]) -> None:
         """Blocking."""
