@@ -12,8 +12,8 @@ from __future__ import annotations
 
 import msgspec
 
+from strandline.log.directory_health import Condition
 from strandline.log.epochs import EpochCache
-from strandline.log.health import Condition
 from strandline.log.local_log import LocalLog
 from strandline.log.producer_snapshots import ProducerSnapshots
 from strandline.log.producers import ProducerStates, read_marker

@@ -18,8 +18,8 @@ from strandline.log.epochs import EpochCache
 from strandline.log.index_file import NotLoaded
 from strandline.log.index_loading import load_aborted, load_indexes, rebuild_indexes
 from strandline.log.local_log import LocalLog
-from strandline.log.scan import OldFormat, VerifyingScan
 from strandline.log.segment import BatchLocation, Segment
+from strandline.log.segment_scan import OldFormat, VerifyingScan
 from strandline.records.batch import HEADER_SIZE, CorruptBatch, read_header
 from strandline.runtime.disk import File
 

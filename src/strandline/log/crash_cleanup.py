@@ -15,7 +15,7 @@ import os
 
 from strandline.log import names
 from strandline.log.names import SegmentFile
-from strandline.log.scan import OldFormat, Scan
+from strandline.log.segment_scan import OldFormat, Scan
 from strandline.runtime.disk import Disk
 
 logger = logging.getLogger(__name__)

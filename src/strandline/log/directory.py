@@ -17,7 +17,7 @@ from random import Random
 
 from strandline.log import checkpoints, names
 from strandline.log.checkpoints import CorruptCheckpoint
-from strandline.log.health import DirectoryHealth
+from strandline.log.directory_health import DirectoryHealth
 from strandline.model.ids import METADATA_TOPIC, TopicPartition, Uuid
 from strandline.runtime.disk import DirectoryLock, Disk
 

@@ -11,8 +11,8 @@ import logging
 from strandline.log import names, offset_index, time_index, transaction_index
 from strandline.log.local_log import LocalLog
 from strandline.log.offset_index import OffsetIndex
-from strandline.log.scan import Scan
 from strandline.log.segment import Segment
+from strandline.log.segment_scan import Scan
 from strandline.log.time_index import TimeIndex
 from strandline.runtime.disk import Disk
 

@@ -13,8 +13,8 @@ from typing import Final
 import msgspec
 
 from strandline.log import names
-from strandline.log.scan import OldFormat, Scan, VerifyingScan
 from strandline.log.segment import MAX_SPAN
+from strandline.log.segment_scan import OldFormat, Scan, VerifyingScan
 from strandline.records.batch import HEADER_SIZE, LOG_OVERHEAD, MAGIC, MAGIC_AT, CorruptBatch, crc_ok, read_header
 from strandline.runtime.disk import Disk, File
 

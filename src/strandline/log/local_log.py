@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from strandline.log.health import Condition, DirectoryHealth
+from strandline.log.directory_health import Condition, DirectoryHealth
 from strandline.log.segment import MAX_SPAN, NO_TIMESTAMP, Segment
 from strandline.log.settings import LogSettings
 from strandline.model.ids import TopicPartition

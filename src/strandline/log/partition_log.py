@@ -22,9 +22,9 @@ from collections.abc import Callable
 from strandline.log import reading, recovery, retention, timestamp_lookup
 from strandline.log.appending import AppendableLog
 from strandline.log.cold_reads import ColdRead
+from strandline.log.directory_health import DirectoryHealth
 from strandline.log.epochs import EpochCache
 from strandline.log.flushing import LogFlusher
-from strandline.log.health import DirectoryHealth
 from strandline.log.local_log import Replacement
 from strandline.log.names import DELETED
 from strandline.log.producer_snapshots import ProducerSnapshots

@@ -8,13 +8,13 @@ from __future__ import annotations
 import logging
 
 from strandline.log import names, producer_snapshots, transaction_index
-from strandline.log.health import is_write_refused
+from strandline.log.directory_health import is_write_refused
 from strandline.log.index_loading import load_aborted
 from strandline.log.local_log import LocalLog
 from strandline.log.producer_snapshots import CorruptSnapshot, snapshot_path
 from strandline.log.producers import ProducerStates
-from strandline.log.scan import OldFormat, Scan
 from strandline.log.segment import Segment
+from strandline.log.segment_scan import OldFormat, Scan
 from strandline.log.transaction_index import AbortedTransaction
 
 logger = logging.getLogger(__name__)

@@ -29,7 +29,7 @@ from strandline.records.batch import (
 from strandline.records.columns import FEW_RECORDS, decode_columns
 from strandline.records.compression import CODEC_NAMES, Codec, compress
 from strandline.records.errors import CorruptBatch, DecompressionLimit
-from strandline.records.spans import read_spans, wrapped_i64
+from strandline.records.record_spans import read_spans, wrapped_i64
 from strandline.records.varint import Buffer, read_varint, read_varlong, varint_bytes
 
 # The limit of a batch's decompressed size, if it is more than four times max.message.bytes.

@@ -10,8 +10,8 @@ from typing import NamedTuple
 
 from strandline.log import index_loading, names
 from strandline.log.offset_index import OffsetIndex
-from strandline.log.scan import VerifyingScan
 from strandline.log.segment import MAX_SPAN, Segment
+from strandline.log.segment_scan import VerifyingScan
 from strandline.log.time_index import TimeIndex
 from strandline.records.batch import CONTROL, HEADER_SIZE, BatchHeader, CorruptBatch, read_header
 

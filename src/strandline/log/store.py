@@ -17,10 +17,10 @@ from random import Random
 from strandline.log import names
 from strandline.log.checkpoints import CorruptCheckpoint
 from strandline.log.directory import LogDirectory
-from strandline.log.health import Condition
+from strandline.log.directory_health import Condition
 from strandline.log.partition_log import PartitionLog
-from strandline.log.scan import OldFormat
 from strandline.log.segment import Segment
+from strandline.log.segment_scan import OldFormat
 from strandline.log.settings import LogSettings
 from strandline.model.errors import ErrorCode, KafkaError
 from strandline.model.ids import TopicPartition, Uuid

@@ -14,8 +14,8 @@ from strandline.log.cold_reads import note_damage
 from strandline.log.index_file import NotLoaded
 from strandline.log.index_loading import load_indexes, read_last_time
 from strandline.log.local_log import LocalLog
-from strandline.log.scan import OldFormat, Scan
 from strandline.log.segment import Segment
+from strandline.log.segment_scan import OldFormat, Scan
 from strandline.records.batch import BatchHeader, CorruptBatch, Record, crc_ok, decode_batch
 from strandline.runtime.disk import File
 

@@ -28,8 +28,8 @@ from strandline.log.producer_replay import rebuild
 from strandline.log.producer_snapshots import ProducerSnapshots
 from strandline.log.producers import ProducerStates
 from strandline.log.recovery import first_segment
-from strandline.log.scan import Scan
 from strandline.log.segment import NO_TIMESTAMP, BatchLocation, Segment
+from strandline.log.segment_scan import Scan
 from strandline.model.ids import TopicPartition
 from strandline.runtime.disk import File
 

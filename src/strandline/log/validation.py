@@ -57,7 +57,7 @@ from strandline.records.batch import (
 )
 from strandline.records.checksum import crc32c
 from strandline.records.compression import CODEC_NAMES
-from strandline.records.spans import read_spans
+from strandline.records.record_spans import read_spans
 
 __all__ = ["InvalidRecords", "Origin", "Validated", "assign_offset", "check_replicated", "is_heavy", "validate"]
 

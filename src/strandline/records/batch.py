@@ -17,7 +17,7 @@ from typing import NamedTuple
 from strandline.records.checksum import crc32c
 from strandline.records.compression import DEFAULT_LIMIT_BYTES, Codec, compress, decompress
 from strandline.records.errors import CorruptBatch, DecompressionLimit
-from strandline.records.spans import read_spans, wrapped_i64
+from strandline.records.record_spans import read_spans, wrapped_i64
 from strandline.records.varint import Buffer, append_varint, read_varint, varint_bytes
 
 __all__ = [

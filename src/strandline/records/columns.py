@@ -21,7 +21,7 @@ import msgspec
 from strandline.records.batch import HEADER_SIZE, BatchHeader, batches
 from strandline.records.compression import DEFAULT_LIMIT_BYTES, Codec, decompress
 from strandline.records.errors import CorruptBatch
-from strandline.records.spans import MIN_RECORD_SIZE, skip_headers
+from strandline.records.record_spans import MIN_RECORD_SIZE, skip_headers
 from strandline.records.varint import Buffer, read_varint
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     Integers = NDArray[numpy.int64]
     Octets = NDArray[numpy.uint8]
 
-# Below this many records, parsing them one by one (`records.spans`) costs less than arrays.
+# Below this many records, parsing them one by one (`records.record_spans`) costs less than arrays.
 FEW_RECORDS = 64
 # From this many batches per step, an array step over all of them beats a plain step for each.
 _MANY_BATCHES = 100

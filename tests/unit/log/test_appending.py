@@ -9,7 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from strandline.log.appending import Appended
-from strandline.log.health import Condition
+from strandline.log.directory_health import Condition
 from strandline.log.settings import LogSettings
 from strandline.model.errors import ErrorCode, KafkaError
 from strandline.records.batch import batches, read_header

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from strandline.log.health import Condition
+from strandline.log.directory_health import Condition
 from strandline.log.partition_log import PartitionLog
 from strandline.log.settings import LogSettings
 from strandline.model.errors import ErrorCode, KafkaError

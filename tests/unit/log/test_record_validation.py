@@ -18,7 +18,7 @@ from strandline.records.batch import (
     decode_batch,
     encode_batch,
 )
-from strandline.records.spans import read_spans
+from strandline.records.record_spans import read_spans
 from unit.log.batches_to_validate import (
     APPEND_TIME,
     COMPACTED,

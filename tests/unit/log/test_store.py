@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from strandline.log import maintenance
 from strandline.log.directory import DirectoryInUse
-from strandline.log.health import Condition
+from strandline.log.directory_health import Condition
 from strandline.log.settings import LogSettings
 from strandline.log.store import LogStore
 from strandline.model.errors import ErrorCode, KafkaError

@@ -19,7 +19,7 @@ from strandline.records.batch import (
     encode_batch,
 )
 from strandline.records.columns import Columns, decode_columns
-from strandline.records.spans import read_spans
+from strandline.records.record_spans import read_spans
 
 NOW = 1_700_000_000_000
 

@@ -46,7 +46,7 @@ from strandline.records.batch import (
     records_of,
     write_crc,
 )
-from strandline.records.spans import read_span
+from strandline.records.record_spans import read_span
 from strandline.runtime.disk import Buffer
 
 # About two milliseconds of encoding.

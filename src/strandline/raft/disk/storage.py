@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 
 from strandline.log.cold_reads import ColdRead
-from strandline.log.health import is_write_refused
+from strandline.log.directory_health import is_write_refused
 from strandline.log.partition_log import PartitionLog
 from strandline.log.segment import Segment
 from strandline.log.truncation import FullTruncation
