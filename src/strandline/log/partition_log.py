@@ -376,7 +376,7 @@ class PartitionLog(AppendableLog):
         self._local.truncate(truncated.segments, end_offset)
         self._epochs.install(truncated.epochs)
         self._producers.adopt(truncated.producers)
-        self._snapshots.on_truncated(end_offset)
+        self._snapshots.on_truncated(end_offset, is_full=log_start_offset is not None)
         self._high_watermark = min(self._high_watermark, end_offset)
         if log_start_offset is not None:
             self._log_start_offset = self._high_watermark = log_start_offset

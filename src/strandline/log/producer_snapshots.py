@@ -130,8 +130,10 @@ class ProducerSnapshots:
         """Blocking."""
         self._local.disk.remove(snapshot_path(self._local, offset))
 
-    def on_truncated(self, end_offset: int) -> None:
-        self._captured = {offset: captured for offset, captured in self._captured.items() if offset <= end_offset}
+    def on_truncated(self, end_offset: int, *, is_full: bool) -> None:
+        """`is_full`: nothing of the log is left, and it starts empty at `end_offset`."""
+        kept = {} if is_full else self._captured
+        self._captured = {offset: captured for offset, captured in kept.items() if offset <= end_offset}
         self._captured_at_bytes = self._local.active.size
         self.newest_offset = -1
 

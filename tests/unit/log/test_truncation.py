@@ -216,3 +216,13 @@ def test_no_power_loss_restores_index_entries_of_the_truncated_part(tmp_path: Pa
     for seed in range(10):
         found = volume.after_power_loss(Random(seed))
         assert found.file(log.segments[-1].path(suffix)).size <= kept
+
+
+def test_producers_captured_before_a_full_truncation_are_not_written_after_it(tmp_path: Path) -> None:
+    log = open_log(tmp_path)
+    append(log, batch(1, producer_id=7, sequence=0))
+    log.roll()
+    truncate_fully(log, log.log_end_offset)
+    log.flush()
+    assert files(tmp_path, ".snapshot") == []
+    assert len(open_log(tmp_path).producers) == 0
