@@ -368,7 +368,7 @@ def compare(seed: int, story: Story, kafkas: list[Event]) -> int:
         theirs = kafka["records"]
         if breaks_invariants(theirs, known):
             return number
-        expected = sorted(kafka["response"]) if event["event"] == "elect" else kafka["response"]
+        expected = sorted(kafka["answer"]) if event["event"] == "elect" else kafka["answer"]
         where = f"story {seed}, event {number}: {json.dumps(event)}"
         assert response == expected, where
         assert in_order([fields_of(record) for record in records]) == in_order(theirs), where
