@@ -355,5 +355,5 @@ def test_fencing_a_broker_that_leads_thousands_of_partitions_yields_many_times()
     cluster = MachineCluster(2)
     cluster.topic("t", *[[1, 2]] * 3000)
     steps = Brokers(cluster.view, cluster.settings).fence(1)
-    breaths = sum(1 for _ in steps)
-    assert breaths >= 15
+    yields = sum(1 for _ in steps)
+    assert yields >= 15

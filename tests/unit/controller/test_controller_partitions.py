@@ -203,16 +203,16 @@ def test_a_min_insync_replicas_change_that_would_need_too_many_records_is_reject
 def test_an_ongoing_reassignment_is_listed() -> None:
     async def scenario(world: World) -> None:
         active = await three_brokers(world, 1, 2)
-        wish = ReassignableTopic(name="t", partitions=[ReassignablePartition(0, [3, 2])])
-        request = AlterPartitionReassignmentsRequest(topics=[wish])
+        topic = ReassignableTopic(name="t", partitions=[ReassignablePartition(0, [3, 2])])
+        request = AlterPartitionReassignmentsRequest(topics=[topic])
         started = await active.committing(active.controller.alter_partition_reassignments(request))
         assert started.responses[0].partitions[0].error_code == 0
-        ask = ListPartitionReassignmentsRequest()
-        moving = await active.committing(active.controller.list_partition_reassignments(ask))
+        list_request = ListPartitionReassignmentsRequest()
+        moving = await active.committing(active.controller.list_partition_reassignments(list_request))
         assert [each.replicas for each in moving.topics[0].partitions] == [[3, 2, 1]]
         assert await in_sync(active, 1, 2, 3) is ErrorCode.NEW_LEADER_ELECTED
         assert partition(active).replicas == (3, 2)
-        done = await active.committing(active.controller.list_partition_reassignments(ask))
+        done = await active.committing(active.controller.list_partition_reassignments(list_request))
         assert done.topics == []
 
     simulate(scenario)

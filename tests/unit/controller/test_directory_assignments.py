@@ -120,13 +120,18 @@ def test_only_the_leaders_in_a_failed_directory_move(cluster: MachineCluster) ->
 
 
 def test_a_replica_assigned_to_a_failed_directory_leaves_the_isr(cluster: MachineCluster) -> None:
-    for gone in (DIRECTORY_LOST, Uuid.of(5, 1003)):
-        cluster.topic(str(gone), [1, 2, 3])
-        topic = cluster.view.topic(str(gone))
+    for failed_directory in (DIRECTORY_LOST, Uuid.of(5, 1003)):
+        cluster.topic(str(failed_directory), [1, 2, 3])
+        topic = cluster.view.topic(str(failed_directory))
         assert topic is not None
-        assert assign(cluster, gone, 0, topic_id=topic.id) == [ErrorCode.NONE]
-        found = cluster.partition(str(gone))
-        assert (found.leader, found.isr, found.directories[0], found.partition_epoch) == (2, (2, 3), gone, 1)
+        assert assign(cluster, failed_directory, 0, topic_id=topic.id) == [ErrorCode.NONE]
+        found = cluster.partition(str(failed_directory))
+        assert (found.leader, found.isr, found.directories[0], found.partition_epoch) == (
+            2,
+            (2, 3),
+            failed_directory,
+            1,
+        )
 
 
 def test_a_replica_in_a_failed_directory_does_not_lead_when_its_broker_is_unfenced(cluster: MachineCluster) -> None:

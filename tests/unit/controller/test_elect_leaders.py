@@ -15,9 +15,9 @@ from unit.controller.machine_cluster import MachineCluster
 PREFERRED, UNCLEAN = 0, 1
 
 
-def elect(cluster: MachineCluster, kind: int, *asked: tuple[str, list[int]]) -> dict[tuple[str, int], ErrorCode]:
+def elect(cluster: MachineCluster, kind: int, *requested: tuple[str, list[int]]) -> dict[tuple[str, int], ErrorCode]:
     """Requests an election; without partitions for all of them."""
-    topics = [TopicPartitions(topic=topic, partitions=partitions) for topic, partitions in asked]
+    topics = [TopicPartitions(topic=topic, partitions=partitions) for topic, partitions in requested]
     request = ElectLeadersRequest(election_type=kind, topic_partitions=topics or None)
     response = cluster.decide(LeaderElections(cluster.view, cluster.settings).elect(request))
     return {

@@ -34,13 +34,13 @@ def test_a_rejection_based_on_uncommitted_records_waits_for_their_commit() -> No
     async def scenario(world: World) -> None:
         active = await ActiveController(world).with_broker()
         active.create("t")
-        refused = active.create("t")
+        duplicate = active.create("t")
         await asyncio.sleep(0)
         active.log.commit(active.log.end_offset - 1)
         await asyncio.sleep(0.1)
-        assert not refused.done()
+        assert not duplicate.done()
         active.log.commit()
-        await refused
+        await duplicate
 
     simulate(scenario)
 
@@ -99,11 +99,11 @@ def test_a_long_decision_yields_to_the_event_loop_but_not_to_other_decisions() -
     async def scenario(world: World) -> None:
         active = await ActiveController(world).with_broker()
         large, small = active.create("large", 3000), active.create("small")
-        breaths = 0
+        yields = 0
         while active.image.latest.topic("small") is None:
-            breaths += 1
+            yields += 1
             await asyncio.sleep(0)
-        assert breaths > 20
+        assert yields > 20
         assert [topic.name for topic in active.image.latest.topics()] == ["large", "small"]
         active.log.commit()
         await large
@@ -244,13 +244,13 @@ def test_a_request_committed_before_the_leadership_was_lost_succeeds() -> None:
 def test_a_decision_of_many_batches_reports_the_offset_of_its_last_record() -> None:
     async def scenario(world: World) -> None:
         active = await ActiveController(world).with_broker()
-        told: list[int] = []
+        appended: list[int] = []
         records = [NoOpRecord() for _ in range(13_000)]
-        decision = Decision(None, list(records), atomic=False, on_appended=told.append)
+        decision = Decision(None, list(records), atomic=False, on_appended=appended.append)
         before = len(active.log.batches)
         await active.committing(active.controller._events.decide(lambda: decision))
         assert [len(batch) for batch in active.log.batches[before:]] == [*[2_000] * 6, 1_000]
-        assert told == [active.log.end_offset - 1]
+        assert appended == [active.log.end_offset - 1]
         with pytest.raises(KafkaError) as error:
             await active.controller._events.decide(lambda: Decision(None, list(records)))
         assert error.value.code is ErrorCode.POLICY_VIOLATION

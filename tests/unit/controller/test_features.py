@@ -83,8 +83,8 @@ def test_disabling_elr_clears_it_and_is_rejected_while_a_partition_has_no_isr() 
     cluster.decide(brokers.fence(1))
     assert (cluster.partition("shrunk").isr, cluster.partition("shrunk").elr) == ((2,), (1,))
     assert (cluster.partition("lost").isr, cluster.partition("lost").elr) == ((), (1,))
-    refused = update(cluster, (ELR, 0, SAFE_DOWNGRADE))
-    assert "partition 0 of lost has no replica in sync" in (refused.error_message or "")
+    rejected = update(cluster, (ELR, 0, SAFE_DOWNGRADE))
+    assert "partition 0 of lost has no replica in sync" in (rejected.error_message or "")
     assert cluster.partition("shrunk").elr == (1,)
     lost = cluster.view.topic("lost")
     assert lost is not None
@@ -221,8 +221,8 @@ def test_a_cluster_wide_min_insync_replicas_replaces_those_of_single_brokers() -
 
 def test_an_unregistered_voter_blocks_feature_updates() -> None:
     cluster = MachineCluster(1, settings=ControllerSettings(100, "cluster", configured_voters=(100, 101)))
-    refused = update(cluster, (ELR, 0, SAFE_DOWNGRADE))
-    assert "controller 101 has not registered" in (refused.error_message or "")
+    rejected = update(cluster, (ELR, 0, SAFE_DOWNGRADE))
+    assert "controller 101 has not registered" in (rejected.error_message or "")
     features = [ControllerFeature(name=ELR, min_supported_version=0, max_supported_version=1)]
     cluster.write(RegisterControllerRecord(controller_id=101, features=features))
     assert update(cluster, (ELR, 0, SAFE_DOWNGRADE)).error_code == 0

@@ -20,7 +20,7 @@ from strandline.protocol.messages.metadata_records import BrokerRegistrationChan
 from unit.controller.machine_cluster import MachineCluster
 
 
-def told(
+def proposal(
     cluster: MachineCluster, isr: list[int], *, index: int = 0, epochs: dict[int, int] | None = None, **fields: Any
 ) -> AlterPartitionRequestPartitionData:
     """A valid request of the leader of `t`, with these changes."""
@@ -58,15 +58,15 @@ def cluster() -> MachineCluster:
 
 
 def test_a_leader_shrinks_and_expands_its_isr_and_receives_the_new_state(cluster: MachineCluster) -> None:
-    (shrunk,) = alter(cluster, told(cluster, [1, 2]))
+    (shrunk,) = alter(cluster, proposal(cluster, [1, 2]))
     assert (shrunk.leader_id, shrunk.isr, shrunk.leader_epoch, shrunk.partition_epoch) == (1, [1, 2], 0, 1)
     assert cluster.partition("t").isr == (1, 2)
-    (grown,) = alter(cluster, told(cluster, [1, 2, 3], epochs={3: cluster.epoch(3)}))
+    (grown,) = alter(cluster, proposal(cluster, [1, 2, 3], epochs={3: cluster.epoch(3)}))
     assert (grown.isr, grown.leader_epoch, grown.partition_epoch) == ([1, 2, 3], 0, 2)
 
 
 def test_an_unchanged_isr_succeeds_without_a_record(cluster: MachineCluster) -> None:
-    (response,) = alter(cluster, told(cluster, [1, 2, 3]))
+    (response,) = alter(cluster, proposal(cluster, [1, 2, 3]))
     assert (response.error_code, response.isr, response.partition_epoch) == (0, [1, 2, 3], 0)
     assert cluster.partition("t").partition_epoch == 0
 
@@ -85,7 +85,7 @@ def test_a_request_with_a_stale_broker_epoch_is_rejected_as_a_whole(cluster: Mac
 
 
 def test_an_unknown_topic_and_an_unknown_partition_have_different_error_codes(cluster: MachineCluster) -> None:
-    assert code(cluster, told(cluster, [1]), topic_id=Uuid.of(8, 8888)) is ErrorCode.UNKNOWN_TOPIC_ID
+    assert code(cluster, proposal(cluster, [1]), topic_id=Uuid.of(8, 8888)) is ErrorCode.UNKNOWN_TOPIC_ID
     nowhere = AlterPartitionRequestPartitionData(partition_index=7)
     assert code(cluster, nowhere) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
@@ -112,24 +112,24 @@ def test_an_invalid_proposal_is_rejected_with_its_error_code(
     cluster = MachineCluster(4)
     topic_id = cluster.topic("t", [1, 2, 3])
     cluster.write(PartitionChangeRecord(topic_id=topic_id, partition_id=0, leader=1))
-    assert code(cluster, told(cluster, isr, **fields)) is expected
+    assert code(cluster, proposal(cluster, isr, **fields)) is expected
     assert cluster.partition("t").isr == (1, 2, 3)
 
 
 def test_only_the_leader_may_propose_an_isr(cluster: MachineCluster) -> None:
-    assert code(cluster, told(cluster, [1, 2]), sender=2) is ErrorCode.INVALID_REQUEST
+    assert code(cluster, proposal(cluster, [1, 2]), sender=2) is ErrorCode.INVALID_REQUEST
 
 
 def test_a_broker_that_is_fenced_shutting_down_unknown_or_restarted_does_not_enter_the_isr(
     cluster: MachineCluster,
 ) -> None:
-    alter(cluster, told(cluster, [1]))
-    assert code(cluster, told(cluster, [1, 2], epochs={2: cluster.epoch(2) + 1})) is ErrorCode.INELIGIBLE_REPLICA
+    alter(cluster, proposal(cluster, [1]))
+    assert code(cluster, proposal(cluster, [1, 2], epochs={2: cluster.epoch(2) + 1})) is ErrorCode.INELIGIBLE_REPLICA
     leaving = BrokerRegistrationChangeRecord(broker_id=3, broker_epoch=cluster.epoch(3), in_controlled_shutdown=1)
     cluster.write(leaving)
-    assert code(cluster, told(cluster, [1, 3])) is ErrorCode.INELIGIBLE_REPLICA
+    assert code(cluster, proposal(cluster, [1, 3])) is ErrorCode.INELIGIBLE_REPLICA
     cluster.fence(2)
-    assert code(cluster, told(cluster, [1, 2])) is ErrorCode.INELIGIBLE_REPLICA
+    assert code(cluster, proposal(cluster, [1, 2])) is ErrorCode.INELIGIBLE_REPLICA
     assert cluster.partition("t").isr == (1,)
 
 
@@ -151,7 +151,7 @@ def test_a_leader_must_have_recovered_before_followers_enter_the_isr(cluster: Ma
 
 
 def test_a_partition_given_twice_is_decided_on_the_state_after_the_first(cluster: MachineCluster) -> None:
-    first, second = alter(cluster, told(cluster, [1, 2]), told(cluster, [1, 3]))
+    first, second = alter(cluster, proposal(cluster, [1, 2]), proposal(cluster, [1, 3]))
     assert first.isr == [1, 2]
     assert second.error_code == ErrorCode.INVALID_UPDATE_VERSION
     assert cluster.partition("t").isr == (1, 2)
@@ -167,7 +167,7 @@ def test_an_isr_that_completes_a_reassignment_away_from_the_leader_elects_anothe
             topic_id=topic.id, partition_id=0, replicas=[4, 2, 1, 3], adding_replicas=[4], removing_replicas=[1, 3]
         )
     )
-    assert code(cluster, told(cluster, [1, 2, 3, 4])) is ErrorCode.NEW_LEADER_ELECTED
+    assert code(cluster, proposal(cluster, [1, 2, 3, 4])) is ErrorCode.NEW_LEADER_ELECTED
     found = cluster.partition("t")
     assert (found.replicas, found.isr, found.leader, found.leader_epoch) == ((4, 2), (2, 4), 4, 1)
 
@@ -178,7 +178,7 @@ def test_altering_many_partitions_yields_many_times() -> None:
     topic = cluster.view.topic("t")
     assert topic is not None
     data = AlterPartitionRequestTopicData(
-        topic_id=topic.id, partitions=[told(cluster, [1, 2], index=index) for index in range(1000)]
+        topic_id=topic.id, partitions=[proposal(cluster, [1, 2], index=index) for index in range(1000)]
     )
     request = AlterPartitionRequest(broker_id=1, broker_epoch=cluster.epoch(1), topics=[data])
     assert sum(1 for _ in IsrChanges(cluster.view, cluster.settings).alter(request, 3)) == 5

@@ -137,21 +137,21 @@ def test_a_broker_counts_its_partitions_leaders_and_under_replicated_partitions(
     first = cluster.topic("first", [1, 2, 3], [2, 1, 3])
     cluster.topic("other", [2, 3])
 
-    def told() -> tuple[float, ...]:
+    def counts() -> tuple[float, ...]:
         names = ("PartitionCount", "LeaderCount", "UnderReplicatedPartitions", "UnderMinIsrPartitionCount")
         return tuple(count.of_replicas(name) for name in names)
 
-    assert told() == (2, 1, 0, 0)
+    assert counts() == (2, 1, 0, 0)
     cluster.write(PartitionChangeRecord(topic_id=first, partition_id=0, isr=[1, 2]))
-    assert told() == (2, 1, 1, 0)
+    assert counts() == (2, 1, 1, 0)
     cluster.write(PartitionChangeRecord(topic_id=first, partition_id=0, isr=[1]))
-    assert told() == (2, 1, 1, 1)
+    assert counts() == (2, 1, 1, 1)
     count.min_insync = 1
-    assert told() == (2, 1, 1, 0)
+    assert counts() == (2, 1, 1, 0)
     cluster.write(PartitionChangeRecord(topic_id=first, partition_id=0, leader=2, isr=[2], adding_replicas=[3]))
-    assert told() == (2, 0, 0, 0)
+    assert counts() == (2, 0, 0, 0)
     cluster.write(PartitionChangeRecord(topic_id=first, partition_id=0, leader=1, isr=[1, 2]))
-    assert told() == (2, 1, 0, 0), "a replica that is being added is not under-replicated yet"
+    assert counts() == (2, 1, 0, 0), "a replica that is being added is not under-replicated yet"
     assert count.of_replicas("ReassigningPartitions") == 1
 
 

@@ -57,7 +57,7 @@ class World:
         self.broker_epochs: dict[int, int] = {}
         self.wiped = 0
         self.commits = 0
-        self.story: list[str] = []
+        self.events_so_far: list[str] = []
         for topic in ("t", "u"):
             self.cluster.topic(topic, *([random.sample(BROKERS, random.randint(1, 3))] * 2))
             self.cluster.configure(topic, "min.insync.replicas", str(random.randint(1, 3)))
@@ -79,7 +79,7 @@ class World:
         ]
         if self.random.random() < 0.05:
             events = [self.unregister, self.switch_elr_off, self.allow_unclean, self.change_min_isr]
-        self.story.append(self.random.choice(events)())
+        self.events_so_far.append(self.random.choice(events)())
         self.check()
         self.replicate()
 
@@ -95,14 +95,14 @@ class World:
     def fence(self) -> str:
         broker = self.a_broker(lambda each: not each.fenced)
         if broker is None:
-            return "nobody to fence"
+            return "no broker to fence"
         self.cluster.fence(broker.id)
         return f"fence {broker.id}"
 
     def unfence(self) -> str:
         broker = self.a_broker(lambda each: each.fenced)
         if broker is None:
-            return "nobody to unfence"
+            return "no broker to unfence"
         if broker.in_controlled_shutdown:
             self.register(broker.id, lost_memory=False)
         records: list[Message] = [self.change_of(broker.id, fenced=-1)]
@@ -114,7 +114,7 @@ class World:
     def shut_down(self) -> str:
         broker = self.a_broker(lambda each: each.active)
         if broker is None:
-            return "nobody to shut down"
+            return "no broker to shut down"
         self.cluster.write(self.change_of(broker.id, in_controlled_shutdown=1), *self.leaving(broker.id))
         return f"shut down {broker.id}"
 
@@ -155,8 +155,8 @@ class World:
         """Restarts with empty disks."""
         broker = self.a_broker(lambda each: True)
         assert broker is not None
-        gone = UnregisterBrokerRecord(broker_id=broker.id, broker_epoch=broker.epoch)
-        self.cluster.write(*self.leaving(broker.id, unclean=True), gone)
+        unregistration = UnregisterBrokerRecord(broker_id=broker.id, broker_epoch=broker.epoch)
+        self.cluster.write(*self.leaving(broker.id, unclean=True), unregistration)
         self.check()
         self.wiped += 1
         self.cluster.write(self.registration(broker.id, [Uuid.of(6, 1000 + self.wiped)]))
@@ -203,8 +203,8 @@ class World:
         return f"cancel the move of {name}-{index}"
 
     def alter_assignment(self, name: str, index: int, replicas: list[int] | None) -> None:
-        wish = ReassignableTopic(name=name, partitions=[ReassignablePartition(index, replicas)])
-        request = AlterPartitionReassignmentsRequest(topics=[wish])
+        topic = ReassignableTopic(name=name, partitions=[ReassignablePartition(index, replicas)])
+        request = AlterPartitionReassignmentsRequest(topics=[topic])
         self.cluster.decide(Reassignments(self.cluster.view, self.cluster.settings).alter(request))
 
     def elect(self) -> str:
@@ -330,5 +330,5 @@ def test_random_histories_keep_the_invariants_and_clean_leaders_have_every_commi
         try:
             world.step()
         except AssertionError as failure:
-            raise AssertionError(f"{failure}, after:\n" + "\n".join(world.story[-12:])) from failure
+            raise AssertionError(f"{failure}, after:\n" + "\n".join(world.events_so_far[-12:])) from failure
     assert world.commits > 5, "the history contains commits"

@@ -118,10 +118,15 @@ def test_an_unclean_leader_is_elected_only_where_the_topic_allows_it() -> None:
 def test_the_records_of_a_single_replica_fenced_and_unfenced_equal_kafkas() -> None:
     rules = ElectionRules(1, elr_enabled=True)
     alone = partition((1,), 1, replicas=(1,), directories=(DIRECTORY_UNASSIGNED,))
-    gone = change(alone, TOPIC, 0, Only(), rules, Target(isr=()))
-    assert gone is not None
-    assert (gone.isr, gone.leader, gone.eligible_leader_replicas, gone.last_known_elr) == ([], -1, [1], [1])
-    back = change(changed_partition(alone, gone), TOPIC, 0, Only(1), rules)
+    leaderless = change(alone, TOPIC, 0, Only(), rules, Target(isr=()))
+    assert leaderless is not None
+    assert (leaderless.isr, leaderless.leader, leaderless.eligible_leader_replicas, leaderless.last_known_elr) == (
+        [],
+        -1,
+        [1],
+        [1],
+    )
+    back = change(changed_partition(alone, leaderless), TOPIC, 0, Only(1), rules)
     assert back is not None
     assert (back.isr, back.leader, back.eligible_leader_replicas, back.last_known_elr) == ([1], 1, [], [])
 
@@ -251,10 +256,10 @@ def test_eligible_replicas_from_before_elr_was_disabled_can_still_lead() -> None
 
 
 def test_the_last_known_leader_is_recorded_while_there_is_no_leader_and_cleared_by_an_election() -> None:
-    gone = after(partition((1,)), (), ELR, isr=())
-    assert gone.last_known_elr == (1,)
-    assert after(gone, (2, 3), ELR) == gone
-    assert after(gone, (1,), ELR).last_known_elr == ()
+    leaderless = after(partition((1,)), (), ELR, isr=())
+    assert leaderless.last_known_elr == (1,)
+    assert after(leaderless, (2, 3), ELR) == leaderless
+    assert after(leaderless, (1,), ELR).last_known_elr == ()
     leaderless = partition((), -1, removing=(3,), elr=(1, 2))
     dropped = changed(leaderless, (), ELR, Target(isr=(), replicas=(1, 2), removing=()))
     assert (dropped.leader, dropped.leader_epoch, dropped.last_known_elr) == (-1, 6, ())

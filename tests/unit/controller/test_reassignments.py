@@ -32,8 +32,10 @@ Lists = tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]
 def reassign(
     cluster: MachineCluster, replicas: list[int] | None, *, topic: str = "t", index: int = 0, **more: Any
 ) -> ErrorCode:
-    wish = ReassignableTopic(name=topic, partitions=[ReassignablePartition(partition_index=index, replicas=replicas)])
-    request = AlterPartitionReassignmentsRequest(topics=[wish], **more)
+    requested = ReassignableTopic(
+        name=topic, partitions=[ReassignablePartition(partition_index=index, replicas=replicas)]
+    )
+    request = AlterPartitionReassignmentsRequest(topics=[requested], **more)
     response = cluster.decide(Reassignments(cluster.view, cluster.settings).alter(request))
     return ErrorCode(response.responses[0].partitions[0].error_code)
 
@@ -226,8 +228,8 @@ def test_too_many_reassignments_at_once_are_rejected_and_none_starts() -> None:
     assert error.value.code is ErrorCode.POLICY_VIOLATION
 
 
-def listed(cluster: MachineCluster, *asked: tuple[str, list[int]]) -> dict[tuple[str, int], list[list[int]]]:
-    topics = [ListPartitionReassignmentsTopics(name=name, partition_indexes=indexes) for name, indexes in asked]
+def listed(cluster: MachineCluster, *requested: tuple[str, list[int]]) -> dict[tuple[str, int], list[list[int]]]:
+    topics = [ListPartitionReassignmentsTopics(name=name, partition_indexes=indexes) for name, indexes in requested]
     request = ListPartitionReassignmentsRequest(topics=topics or None)
     response = cluster.decide(Reassignments(cluster.view, cluster.settings).list_ongoing(request))
     return {

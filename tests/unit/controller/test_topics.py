@@ -33,7 +33,7 @@ from strandline.protocol.messages.topics import (
 from unit.controller.machine_cluster import MachineCluster, directory
 
 
-def asked(name: str = "t", partitions: int = -1, factor: int = -1, **configs: str | None) -> CreatableTopic:
+def new_topic(name: str = "t", partitions: int = -1, factor: int = -1, **configs: str | None) -> CreatableTopic:
     return CreatableTopic(
         name=name,
         num_partitions=partitions,
@@ -57,7 +57,7 @@ def create(cluster: MachineCluster, *topics: CreatableTopic, **options: Any) -> 
 
 def test_the_records_of_a_topic_are_its_own_then_its_configs_then_its_partitions() -> None:
     cluster = MachineCluster()
-    request = CreateTopicsRequest(topics=[asked("t", 2, 3, retention_ms="5", cleanup_policy="compact")])
+    request = CreateTopicsRequest(topics=[new_topic("t", 2, 3, retention_ms="5", cleanup_policy="compact")])
     decision = finish(cluster.topics.create(request))
     assert [type(record) for record in decision.records] == [
         TopicRecord,
@@ -86,14 +86,16 @@ def test_partitions_and_replication_factor_default_to_the_configs() -> None:
     cluster = MachineCluster(
         settings=ControllerSettings(100, "cluster", num_partitions=4, default_replication_factor=2)
     )
-    (response,) = create(cluster, asked("t"))
+    (response,) = create(cluster, new_topic("t"))
     assert (response.num_partitions, response.replication_factor) == (4, 2)
 
 
 def test_validating_only_has_the_same_response_and_writes_nothing() -> None:
     cluster = MachineCluster()
     decision = finish(
-        cluster.topics.create(CreateTopicsRequest(topics=[asked("t", 2, 2), asked("u", 0, 1)], validate_only=True))
+        cluster.topics.create(
+            CreateTopicsRequest(topics=[new_topic("t", 2, 2), new_topic("u", 0, 1)], validate_only=True)
+        )
     )
     assert [topic.error_code for topic in decision.response.topics] == [0, ErrorCode.INVALID_PARTITIONS]
     assert decision.records == []
@@ -101,7 +103,7 @@ def test_validating_only_has_the_same_response_and_writes_nothing() -> None:
 
 def test_an_invalid_topic_does_not_affect_the_others() -> None:
     cluster = MachineCluster()
-    responses = create(cluster, asked("good", 1, 1), asked("bad", 1, 9), asked("fine", 1, 1))
+    responses = create(cluster, new_topic("good", 1, 1), new_topic("bad", 1, 9), new_topic("fine", 1, 1))
     assert [response.name for response in responses] == ["good", "bad", "fine"]
     assert [response.error_code for response in responses] == [0, ErrorCode.INVALID_REPLICATION_FACTOR, 0]
     assert [topic.name for topic in cluster.view.topics()] == ["fine", "good"]
@@ -109,7 +111,7 @@ def test_an_invalid_topic_does_not_affect_the_others() -> None:
 
 def test_a_name_given_twice_is_rejected_once() -> None:
     cluster = MachineCluster()
-    responses = create(cluster, asked("t", 1, 1), asked("t", 1, 1), asked("u", 1, 1))
+    responses = create(cluster, new_topic("t", 1, 1), new_topic("t", 1, 1), new_topic("u", 1, 1))
     assert [(response.name, response.error_code) for response in responses] == [
         ("t", ErrorCode.INVALID_REQUEST),
         ("u", 0),
@@ -120,24 +122,24 @@ def test_a_name_given_twice_is_rejected_once() -> None:
 @pytest.mark.parametrize(
     ("topic", "code"),
     [
-        (asked(""), ErrorCode.INVALID_TOPIC_EXCEPTION),
-        (asked("."), ErrorCode.INVALID_TOPIC_EXCEPTION),
-        (asked(".."), ErrorCode.INVALID_TOPIC_EXCEPTION),
-        (asked("x" * 250), ErrorCode.INVALID_TOPIC_EXCEPTION),
-        (asked("with space"), ErrorCode.INVALID_TOPIC_EXCEPTION),
-        (asked("sl/ash"), ErrorCode.INVALID_TOPIC_EXCEPTION),
-        (asked("line\n"), ErrorCode.INVALID_TOPIC_EXCEPTION),
-        (asked("__cluster_metadata"), ErrorCode.INVALID_REQUEST),
-        (asked("there"), ErrorCode.TOPIC_ALREADY_EXISTS),
-        (asked("dot_ted"), ErrorCode.INVALID_TOPIC_EXCEPTION),
-        (asked("t", 0), ErrorCode.INVALID_PARTITIONS),
-        (asked("t", -2), ErrorCode.INVALID_PARTITIONS),
-        (asked("t", 1, 0), ErrorCode.INVALID_REPLICATION_FACTOR),
-        (asked("t", 1, -2), ErrorCode.INVALID_REPLICATION_FACTOR),
-        (asked("t", 1, 4), ErrorCode.INVALID_REPLICATION_FACTOR),
-        (asked("t", 1, 1, no_such_key="1"), ErrorCode.INVALID_CONFIG),
-        (asked("t", 1, 1, retention_ms="soon"), ErrorCode.INVALID_CONFIG),
-        (asked("t", 1, 1, retention_ms=None), ErrorCode.INVALID_CONFIG),
+        (new_topic(""), ErrorCode.INVALID_TOPIC_EXCEPTION),
+        (new_topic("."), ErrorCode.INVALID_TOPIC_EXCEPTION),
+        (new_topic(".."), ErrorCode.INVALID_TOPIC_EXCEPTION),
+        (new_topic("x" * 250), ErrorCode.INVALID_TOPIC_EXCEPTION),
+        (new_topic("with space"), ErrorCode.INVALID_TOPIC_EXCEPTION),
+        (new_topic("sl/ash"), ErrorCode.INVALID_TOPIC_EXCEPTION),
+        (new_topic("line\n"), ErrorCode.INVALID_TOPIC_EXCEPTION),
+        (new_topic("__cluster_metadata"), ErrorCode.INVALID_REQUEST),
+        (new_topic("there"), ErrorCode.TOPIC_ALREADY_EXISTS),
+        (new_topic("dot_ted"), ErrorCode.INVALID_TOPIC_EXCEPTION),
+        (new_topic("t", 0), ErrorCode.INVALID_PARTITIONS),
+        (new_topic("t", -2), ErrorCode.INVALID_PARTITIONS),
+        (new_topic("t", 1, 0), ErrorCode.INVALID_REPLICATION_FACTOR),
+        (new_topic("t", 1, -2), ErrorCode.INVALID_REPLICATION_FACTOR),
+        (new_topic("t", 1, 4), ErrorCode.INVALID_REPLICATION_FACTOR),
+        (new_topic("t", 1, 1, no_such_key="1"), ErrorCode.INVALID_CONFIG),
+        (new_topic("t", 1, 1, retention_ms="soon"), ErrorCode.INVALID_CONFIG),
+        (new_topic("t", 1, 1, retention_ms=None), ErrorCode.INVALID_CONFIG),
         (by_hand("t", (0, [1]), partitions=1), ErrorCode.INVALID_REQUEST),
         (by_hand("t", (0, [1]), factor=1), ErrorCode.INVALID_REQUEST),
         (by_hand("t", (0, [1]), (0, [2])), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
@@ -153,7 +155,7 @@ def test_a_name_given_twice_is_rejected_once() -> None:
 def test_an_invalid_topic_is_rejected_with_its_error_code(topic: CreatableTopic, code: ErrorCode) -> None:
     cluster = MachineCluster(2)
     cluster.register(3, fenced=True)
-    create(cluster, asked("there", 1, 1), asked("dot.ted", 1, 1))
+    create(cluster, new_topic("there", 1, 1), new_topic("dot.ted", 1, 1))
     (response,) = create(cluster, topic)
     assert ErrorCode(response.error_code) is code
     assert response.error_message
@@ -162,10 +164,13 @@ def test_an_invalid_topic_is_rejected_with_its_error_code(topic: CreatableTopic,
 
 def test_names_collide_with_existing_topics_only_as_in_kafka() -> None:
     cluster = MachineCluster()
-    assert [response.error_code for response in create(cluster, asked("a.b", 1, 1), asked("a_b", 1, 1))] == [0, 0]
-    (response,) = create(cluster, asked("a_b.c", 1, 1))
+    assert [response.error_code for response in create(cluster, new_topic("a.b", 1, 1), new_topic("a_b", 1, 1))] == [
+        0,
+        0,
+    ]
+    (response,) = create(cluster, new_topic("a_b.c", 1, 1))
     assert response.error_code == 0
-    (response,) = create(cluster, asked("a.b_c", 1, 1))
+    (response,) = create(cluster, new_topic("a.b_c", 1, 1))
     assert "the existing a_b.c differ" in (response.error_message or "")
 
 
@@ -185,7 +190,7 @@ def test_a_replica_on_a_broker_with_several_directories_starts_unassigned() -> N
             broker_id=1, fenced=False, rack=None, log_dirs=[directory(1), directory(2)], broker_epoch=5
         )
     )
-    create(cluster, asked("t", 1, 1))
+    create(cluster, new_topic("t", 1, 1))
     assert cluster.partition("t").directories == (DIRECTORY_UNASSIGNED,)
 
 
@@ -195,7 +200,7 @@ def test_a_broker_that_shuts_down_or_is_cordoned_gets_no_new_replicas() -> None:
         BrokerRegistrationChangeRecord(broker_id=1, broker_epoch=cluster.epoch(1), in_controlled_shutdown=1),
         BrokerRegistrationChangeRecord(broker_id=2, broker_epoch=cluster.epoch(2), cordoned_log_dirs=[directory(2)]),
     )
-    create(cluster, asked("t", 5, 1))
+    create(cluster, new_topic("t", 5, 1))
     known = cluster.view.topic("t")
     assert known is not None
     assert {partition.leader for partition in cluster.view.partitions(known.id)} == {3}
@@ -203,13 +208,13 @@ def test_a_broker_that_shuts_down_or_is_cordoned_gets_no_new_replicas() -> None:
 
 def test_without_live_brokers_no_topic_is_created() -> None:
     cluster = MachineCluster(0)
-    (response,) = create(cluster, asked("t", 1, 1))
+    (response,) = create(cluster, new_topic("t", 1, 1))
     assert response.error_code == ErrorCode.INVALID_REPLICATION_FACTOR
     assert "1 replicas cannot be placed" in (response.error_message or "")
 
 
 def test_a_topic_with_its_own_min_insync_replicas_clears_the_elr() -> None:
-    request = CreateTopicsRequest(topics=[asked("t", 1, 1, min_insync_replicas="2")])
+    request = CreateTopicsRequest(topics=[new_topic("t", 1, 1, min_insync_replicas="2")])
     with_elr = finish(MachineCluster(elr=True).topics.create(request)).records
     without = finish(MachineCluster(elr=False).topics.create(request)).records
     assert [type(r) for r in with_elr] == [TopicRecord, ConfigRecord, ClearElrRecord, PartitionRecord]
@@ -218,14 +223,14 @@ def test_a_topic_with_its_own_min_insync_replicas_clears_the_elr() -> None:
 
 def test_too_many_partitions_in_one_request_are_rejected_as_a_whole() -> None:
     with pytest.raises(KafkaError, match="too many partitions") as error:
-        create(MachineCluster(), asked("a", 6000, 1), asked("b", 4001, 1))
+        create(MachineCluster(), new_topic("a", 6000, 1), new_topic("b", 4001, 1))
     assert error.value.code is ErrorCode.POLICY_VIOLATION
 
 
 def test_creating_a_large_topic_yields_many_times() -> None:
-    steps = MachineCluster().topics.create(CreateTopicsRequest(topics=[asked("t", 5000, 3)]))
-    breaths = sum(1 for _ in steps)
-    assert breaths >= 40
+    steps = MachineCluster().topics.create(CreateTopicsRequest(topics=[new_topic("t", 5000, 3)]))
+    yields = sum(1 for _ in steps)
+    assert yields >= 40
 
 
 def extend(cluster: MachineCluster, *topics: CreatePartitionsTopic, **options: Any) -> list[tuple[str, ErrorCode]]:
@@ -313,10 +318,10 @@ def test_older_versions_delete_by_name_only() -> None:
 
 def test_an_invalid_deletion_is_rejected_with_its_error_code() -> None:
     cluster = MachineCluster()
-    topic_id, nobody = cluster.topic("a", [1]), Uuid.of(4, 4444)
+    topic_id, unknown = cluster.topic("a", [1]), Uuid.of(4, 4444)
     asked_for = [
         DeleteTopicState(name="x"),
-        DeleteTopicState(topic_id=nobody),
+        DeleteTopicState(topic_id=unknown),
         DeleteTopicState(name="a", topic_id=topic_id),
         DeleteTopicState(),
         DeleteTopicState(name="twice"),

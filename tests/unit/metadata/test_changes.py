@@ -109,14 +109,14 @@ def test_a_deleted_topic_is_reported_with_its_id_and_its_replicas_are_dropped() 
     changes = step(image, RemoveTopicRecord(topic_id=TOPIC))
     assert names(changes.dropped) == [("t", 0), ("t", 2)]
     assert all(dropped.new is None and dropped.topic_id == TOPIC for dropped in changes.dropped)
-    assert [(gone.name, gone.id) for gone in changes.topics_deleted] == [("t", TOPIC)]
+    assert [(topic.name, topic.id) for topic in changes.topics_deleted] == [("t", TOPIC)]
     assert changes.topics == ()
 
 
 def test_a_topic_deleted_and_created_again_in_one_commit_is_two_topics() -> None:
     image = with_topic()
     changes = step(image, RemoveTopicRecord(topic_id=TOPIC), *topic("t", OTHER, [1]))
-    assert [gone.id for gone in changes.topics_deleted] == [TOPIC]
+    assert [topic.id for topic in changes.topics_deleted] == [TOPIC]
     assert [made.id for made in changes.topics_created] == [OTHER]
     assert [s.topic_id for s in changes.hosted] == [OTHER]
     assert {s.topic_id for s in changes.dropped} == {TOPIC}
@@ -189,16 +189,16 @@ def test_a_loaded_snapshot_is_reported_as_its_difference() -> None:
 def test_a_large_commit_yields_and_a_small_one_does_not() -> None:
     image = Image()
     image.replay_batch(0, topic("large", TOPIC, *[[1, 2]] * 3000))
-    breaths, touched = 0, image.commit(image.end_offset)
-    working_out = changes_in_steps(image, touched, ME)
+    yields, touched = 0, image.commit(image.end_offset)
+    steps = changes_in_steps(image, touched, ME)
     while True:
         try:
-            next(working_out)
+            next(steps)
         except StopIteration as end:
             assert end.value == changes_of(image, touched, ME)
             break
-        breaths += 1
-    assert breaths >= 10
+        yields += 1
+    assert yields >= 10
     image.replay_batch(image.end_offset, topic("small", OTHER, [1, 2]))
     assert list(changes_in_steps(image, image.commit(image.end_offset), ME)) == []
 

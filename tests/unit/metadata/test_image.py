@@ -55,7 +55,7 @@ def topic(name: str = "t", topic_id: Uuid = TOPIC, partitions: int = 2) -> list[
     ]
 
 
-def settled(*batches: list[Message]) -> Image:
+def committed_image(*batches: list[Message]) -> Image:
     image = Image()
     for batch in batches:
         image.replay_batch(image.end_offset, batch)
@@ -78,7 +78,7 @@ def test_an_unknown_record_stops_the_node() -> None:
 
 
 def test_the_latest_view_runs_ahead_of_the_committed_one() -> None:
-    image = settled([FeatureLevelRecord(name="metadata.version", feature_level=30)])
+    image = committed_image([FeatureLevelRecord(name="metadata.version", feature_level=30)])
     image.replay_batch(1, topic())
     assert image.latest.topic("t") is not None
     assert image.committed.topic("t") is None
@@ -91,7 +91,7 @@ def test_the_latest_view_runs_ahead_of_the_committed_one() -> None:
 
 
 def test_losing_the_leadership_reverts_exactly_the_uncommitted_records() -> None:
-    image = settled(topic("kept"))
+    image = committed_image(topic("kept"))
     before = contents(image)
     image.replay_batch(3, [ConfigRecord(resource_type=2, resource_name="kept", name="k", value="v")])
     image.replay_batch(4, [RemoveTopicRecord(topic_id=TOPIC)])
@@ -105,7 +105,7 @@ def test_losing_the_leadership_reverts_exactly_the_uncommitted_records() -> None
 
 
 def test_deleting_a_topic_removes_its_partitions_and_configs_and_frees_its_name() -> None:
-    image = settled(
+    image = committed_image(
         [*topic(), ConfigRecord(resource_type=2, resource_name="t", name="k", value="v")],
         [RemoveTopicRecord(topic_id=TOPIC)],
     )
@@ -120,7 +120,7 @@ def test_deleting_a_topic_removes_its_partitions_and_configs_and_frees_its_name(
 
 
 def test_a_partition_change_raises_the_partition_epoch_and_one_with_a_leader_the_leader_epoch_too() -> None:
-    image = settled(topic())
+    image = committed_image(topic())
     image.replay_batch(3, [PartitionChangeRecord(topic_id=TOPIC, partition_id=0, isr=[1])])
     image.replay_batch(4, [PartitionChangeRecord(topic_id=TOPIC, partition_id=1, leader=1)])
     first, second = image.latest.partitions(TOPIC)
@@ -130,7 +130,7 @@ def test_a_partition_change_raises_the_partition_epoch_and_one_with_a_leader_the
 
 def test_reassigned_replicas_keep_their_directories_and_new_ones_have_none_yet() -> None:
     first, second = Uuid.of(5, 1001), Uuid.of(5, 1002)
-    image = settled(
+    image = committed_image(
         [
             TopicRecord(name="t", topic_id=TOPIC),
             PartitionRecord(partition_id=0, topic_id=TOPIC, replicas=[1, 2], isr=[1], directories=[first, second]),
@@ -153,7 +153,9 @@ def test_eligible_leaders_are_cleared_for_one_topic_or_for_all() -> None:
             )
         ]
 
-    image = settled(topic(), topic("u", OTHER), with_elr(TOPIC), with_elr(OTHER), [ClearElrRecord(topic_name="t")])
+    image = committed_image(
+        topic(), topic("u", OTHER), with_elr(TOPIC), with_elr(OTHER), [ClearElrRecord(topic_name="t")]
+    )
 
     def elr(topic_id: Uuid) -> tuple[tuple[int, ...], tuple[int, ...], int]:
         partition = image.latest.partition(topic_id, 0)
@@ -170,7 +172,7 @@ def registered(epoch: int = 7) -> RegisterBrokerRecord:
 
 
 def test_a_broker_is_fenced_unfenced_and_unregistered_by_old_and_new_records() -> None:
-    image = settled([registered()])
+    image = committed_image([registered()])
 
     def state() -> tuple[bool, bool]:
         broker = image.latest.broker(1)
@@ -209,13 +211,13 @@ def test_a_broker_is_fenced_unfenced_and_unregistered_by_old_and_new_records() -
     ],
 )
 def test_a_record_that_contradicts_the_image_stops_the_node(record: Message) -> None:
-    image = settled([registered()], topic())
+    image = committed_image([registered()], topic())
     with pytest.raises(NodeFault):
         image.replay(record, image.end_offset)
 
 
 def test_records_of_a_transaction_are_hidden_until_its_end_is_committed() -> None:
-    image = settled(topic("before"))
+    image = committed_image(topic("before"))
     image.replay_batch(3, [BeginTransactionRecord(), *topic("inside", OTHER)])
     assert image.commit(7) == []
     assert image.transaction_open
@@ -233,7 +235,7 @@ def test_records_of_a_transaction_are_hidden_until_its_end_is_committed() -> Non
 
 
 def test_a_transaction_may_begin_in_the_middle_of_a_batch() -> None:
-    image = settled()
+    image = committed_image()
     image.replay_batch(0, [*topic("before"), BeginTransactionRecord(), *topic("inside", OTHER)])
     image.commit(7)
     assert [t.name for t in image.committed.topics()] == ["before"]
@@ -241,7 +243,7 @@ def test_a_transaction_may_begin_in_the_middle_of_a_batch() -> None:
 
 
 def test_an_aborted_transaction_is_reverted() -> None:
-    image = settled([*topic("old"), ConfigRecord(resource_type=2, resource_name="old", name="k", value="1")])
+    image = committed_image([*topic("old"), ConfigRecord(resource_type=2, resource_name="old", name="k", value="1")])
     before = contents(image)
     image.replay_batch(
         4,
@@ -262,7 +264,7 @@ def test_an_aborted_transaction_is_reverted() -> None:
 
 
 def test_an_uncommitted_abort_is_itself_reverted() -> None:
-    image = settled(topic("old"))
+    image = committed_image(topic("old"))
     image.replay_batch(3, [BeginTransactionRecord(), *topic("new", OTHER)])
     image.commit(7)
     image.replay_batch(7, [AbortTransactionRecord()])
@@ -275,7 +277,7 @@ def test_an_uncommitted_abort_is_itself_reverted() -> None:
 
 
 def test_a_pinned_view_does_not_change_with_later_commits() -> None:
-    image = settled(topic("a"))
+    image = committed_image(topic("a"))
     view = image.pin()
     reading = image.records(view)
     first = next(reading)
@@ -284,7 +286,7 @@ def test_a_pinned_view_does_not_change_with_later_commits() -> None:
     image.replay_batch(4, topic("b", OTHER))
     image.commit(7)
     rest = list(reading)
-    assert sorted(map(repr, [first, *rest])) == sorted(map(repr, settled(topic("a")).records(view)))
+    assert sorted(map(repr, [first, *rest])) == sorted(map(repr, committed_image(topic("a")).records(view)))
     assert [t.name for t in view.topics()] == ["a"]
     image.unpin(view)
     assert [t.name for t in image.committed.topics()] == ["b"]
@@ -341,13 +343,13 @@ def test_a_loaded_snapshot_replaces_the_image_and_returns_what_changed(seed: int
 
 
 def test_an_older_snapshot_is_rejected() -> None:
-    image = settled(topic())
+    image = committed_image(topic())
     with pytest.raises(NodeFault, match="older than the committed offset"):
         image.load(iter([]), 2)
 
 
 def test_topics_whose_names_collide_in_metrics_are_found() -> None:
-    image = settled(topic("a.b"), topic("plain", OTHER))
+    image = committed_image(topic("a.b"), topic("plain", OTHER))
     assert image.latest.topics_looking_like("a_b") == ("a.b",)
     assert image.latest.topics_looking_like("plain") == ()
     image.replay_batch(image.end_offset, [RemoveTopicRecord(topic_id=TOPIC)])
@@ -355,7 +357,7 @@ def test_topics_whose_names_collide_in_metrics_are_found() -> None:
 
 
 def test_sorted_lists_are_cached_until_an_entry_changes() -> None:
-    image = settled(topic("b"), topic("a", OTHER))
+    image = committed_image(topic("b"), topic("a", OTHER))
     first = image.committed.topics()
     image.replay_batch(image.end_offset, [NoOpRecord()])
     image.commit(image.end_offset)
@@ -368,7 +370,7 @@ def test_sorted_lists_are_cached_until_an_entry_changes() -> None:
 
 @pytest.mark.parametrize("level", [7, 17, 23, 30])
 def test_a_snapshot_can_be_written_at_every_metadata_version(level: int) -> None:
-    image = settled([FeatureLevelRecord(name="metadata.version", feature_level=level), registered()], topic())
+    image = committed_image([FeatureLevelRecord(name="metadata.version", feature_level=level), registered()], topic())
     records = list(image.records(image.committed))
     batch = encode_data_batch(records, base_offset=0, epoch=1, timestamp=1, metadata_version=level)
     (read,) = read_batches(batch, "here")

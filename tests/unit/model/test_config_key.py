@@ -61,11 +61,11 @@ def test_a_text_is_parsed_by_the_type_of_its_key(kind: ConfigKind, text: str, va
     ],
 )
 def test_a_text_of_another_type_is_rejected_with_the_name_of_its_key(kind: ConfigKind, text: str) -> None:
-    with pytest.raises(ConfigError) as refusal:
+    with pytest.raises(ConfigError) as error:
         key(kind).parse(text)
-    assert refusal.value.key == "some.key"
-    assert refusal.value.value == text
-    assert "must be" in refusal.value.why
+    assert error.value.key == "some.key"
+    assert error.value.value == text
+    assert "must be" in error.value.why
 
 
 def test_the_error_of_a_number_out_of_bounds_contains_the_bounds() -> None:
@@ -101,10 +101,10 @@ def test_a_list_has_no_empty_repeated_or_unknown_items(text: str, why: str) -> N
 def test_a_password_is_never_repeated_in_an_error() -> None:
     secret = key(ConfigKind.PASSWORD, allowed=NonEmpty())
     assert secret.sensitive
-    refused = key(ConfigKind.PASSWORD, allowed=OneOf(("x",)))
-    with pytest.raises(ConfigError) as refusal:
-        refused.check("hunter2")
-    assert "hunter2" not in str(refusal.value)
+    rejected = key(ConfigKind.PASSWORD, allowed=OneOf(("x",)))
+    with pytest.raises(ConfigError) as error:
+        rejected.check("hunter2")
+    assert "hunter2" not in str(error.value)
 
 
 @pytest.mark.parametrize(
