@@ -35,7 +35,7 @@ def node_of_its_own(directory: Path, settings: Mapping[str, str], *, formatted: 
     state = ClusterState(CLUSTER_ID)
     state.add(node)
     if formatted:
-        format_node(node, state, settings, founders=[node])
+        format_node(node, state, settings, initial_controllers=[node])
     path = directory / "node-1.properties"
     write_properties(str(path), node_properties(node, state.nodes, settings))
     return path

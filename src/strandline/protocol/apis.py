@@ -360,7 +360,7 @@ LIMITATIONS: Final[tuple[tuple[str, str], ...]] = (
     (
         "Invalid requests to which Kafka returns UNKNOWN_SERVER_ERROR",
         "or no response get a specific error. Every response that differs from Kafka's is listed with the reason "
-        "(`differs:` in tests/cluster/handlers/answers).",
+        "(`differs:` in tests/cluster/handlers/responses).",
     ),
     (
         "Metrics",

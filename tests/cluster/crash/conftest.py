@@ -1,4 +1,4 @@
-"""The Java programs of the compatibility tests, here too."""
+"""The fixtures for Java programs of the compatibility tests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A byte of the leader's log falls over while the process is dead: the others have it, and give it back."""
+"""A bit of a stopped leader's log is flipped: the log is repaired from the other replicas after the restart."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ TOPIC = "orders"
 PARTITION = TopicPartition(TOPIC, 0)
 VALUES = [f"order {number} ".encode() * 20 for number in range(400)]
 SETTINGS = {
-    # What is older than two seconds is not read after a crash.
+    # Recovery after a crash reads only the last two seconds.
     "log.roll.ms": "1000",
     "log.flush.offset.checkpoint.interval.ms": "500",
     "auto.leader.rebalance.enable": "false",
@@ -48,16 +48,16 @@ async def read(client: Client) -> list[bytes]:
     return found
 
 
-async def until(client: Client, fact: Callable[[TopicDescription], bool]) -> TopicDescription:
+async def wait_until(client: Client, condition: Callable[[TopicDescription], bool]) -> TopicDescription:
     deadline = time.monotonic() + 90
-    while not fact(described := await client.topics.describe(TOPIC)):
+    while not condition(described := await client.topics.describe(TOPIC)):
         assert time.monotonic() < deadline, described
         await asyncio.sleep(0.05)
     return described
 
 
 def content(directory: str) -> list[tuple[int, bytes]]:
-    """(base offset, what the checksum covers) of each batch."""
+    """(base offset, bytes covered by the checksum) of each batch."""
     found = []
     for file in sorted(Path(directory, str(PARTITION)).glob("*.log")):
         data = file.read_bytes()
@@ -73,28 +73,28 @@ def damage(directory: str, segment: int) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("segment", [0, -1], ids=["found by a reader", "found by recovery"])
-def test_a_leader_that_was_killed_and_damaged_leads_again_with_every_byte(tmp_path: Path, segment: int) -> None:
-    async def story(cluster: Cluster, client: Client) -> None:
+@pytest.mark.parametrize("segment", [0, -1], ids=["found by a fetch", "found by recovery"])
+def test_a_killed_leader_with_a_damaged_log_is_repaired_and_leads_again(tmp_path: Path, segment: int) -> None:
+    async def scenario(cluster: Cluster, client: Client) -> None:
         await write(client)
-        leader = (await until(client, lambda it: len(it.partitions[0].isr) == 3)).partitions[0].leader
+        leader = (await wait_until(client, lambda it: len(it.partitions[0].isr) == 3)).partitions[0].leader
         homes = {node.id: node.data for node in cluster.nodes}
-        whole = content(homes[next(each for each in homes if each != leader)])
+        expected = content(homes[next(each for each in homes if each != leader)])
         cluster.kill(leader)
         damage(homes[leader], segment)
-        await until(client, lambda it: it.partitions[0].leader not in (leader, -1))
+        await wait_until(client, lambda it: it.partitions[0].leader not in (leader, -1))
         await asyncio.to_thread(cluster.start, leader)
-        await until(client, lambda it: leader in it.partitions[0].isr)
+        await wait_until(client, lambda it: leader in it.partitions[0].isr)
         assert await read(client) == VALUES
         await client.elect_leaders(Election.PREFERRED, [PARTITION])
-        await until(client, lambda it: it.partitions[0].leader == leader or segment == 0)
+        await wait_until(client, lambda it: it.partitions[0].leader == leader or segment == 0)
         assert await read(client) == VALUES
-        await until(client, lambda it: len(it.partitions[0].isr) == 3)
-        assert [content(home) for home in homes.values()] == [whole] * 3
+        await wait_until(client, lambda it: len(it.partitions[0].isr) == 3)
+        assert [content(home) for home in homes.values()] == [expected] * 3
 
     async def with_client(cluster: Cluster) -> None:
         async with asyncio.timeout(300), Client(system_world(threads=1), cluster.bootstrap) as client:
-            await story(cluster, client)
+            await scenario(cluster, client)
 
     with Cluster(tmp_path, nodes=3, settings=SETTINGS) as cluster:
         asyncio.run(with_client(cluster))

@@ -1,4 +1,4 @@
-"""kill -9 in the midst of writes, again and again: every acked record is there once, where it was said to be."""
+"""kill -9 of the node during writes, several times: every acknowledged record is stored once, at its offset."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ KILLS = 5
 
 @dataclass
 class Load:
-    """An idempotent producer that never stops by itself, and what it was told of each record."""
+    """An idempotent producer that runs until it is stopped, and the acknowledged offset of each record."""
 
     bootstrap: str
     codec: str
     sent: int = 0
     acked: dict[int, list[tuple[int, int]]] = field(default_factory=lambda: {each: [] for each in range(PARTITIONS)})
     """By partition: (offset, number of the record)."""
-    refused: list[str] = field(default_factory=list)
+    errors: list[str] = field(default_factory=list)
     _stopping: threading.Event = field(default_factory=threading.Event)
 
     def run(self) -> None:
@@ -53,13 +53,13 @@ class Load:
             while len(producer) > 2_000:
                 producer.poll(0.05)
             producer.poll(0)
-        assert producer.flush(300) == 0, "not everything was delivered in the end"
+        assert producer.flush(300) == 0, "some records were not delivered"
 
     def stop(self) -> None:
         self._stopping.set()
 
-    def wait_until_in_flow(self) -> None:
-        """Until records are acked again, and then into the midst of them."""
+    def wait_for_acks(self) -> None:
+        """Waits until 500 more records are acknowledged, so that requests are in flight."""
         wanted = self._acked_count() + 500
         deadline = time.monotonic() + 120
         while self._acked_count() < wanted:
@@ -71,7 +71,7 @@ class Load:
 
     def _delivered(self, error: KafkaError | None, message: Message) -> None:
         if error is not None:
-            self.refused.append(str(error))
+            self.errors.append(str(error))
             return
         value, offset, partition = message.value(), message.offset(), message.partition()
         assert isinstance(value, bytes) and offset is not None and partition is not None
@@ -84,7 +84,7 @@ def read(bootstrap: str, partition: int, end: int) -> list[tuple[int, int]]:
     found: list[tuple[int, int]] = []
     while len(found) < end:
         messages = consumer.consume(min(1000, end - len(found)), timeout=60)
-        assert messages, f"nothing came after {found[-1:]}, but the log ends at {end}"
+        assert messages, f"no records after {found[-1:]}, but the log end offset is {end}"
         for message in messages:
             value, offset = message.value(), message.offset()
             assert message.error() is None and isinstance(value, bytes) and offset is not None
@@ -108,9 +108,9 @@ def end_offset(bootstrap: str, partition: int) -> int:
         ("lz4", {"segment.bytes": "1048576", "flush.messages": "1"}),
         ("zstd", {"compression.type": "gzip", "message.timestamp.type": "LogAppendTime"}),
     ],
-    ids=["left to the page cache", "synced before every answer, small segments", "recompressed"],
+    ids=["page cache only", "flushed before every response, small segments", "recompressed"],
 )
-def test_every_acked_record_survives_kills_once_and_in_order(
+def test_every_acknowledged_record_survives_kills_once_and_in_order(
     tmp_path: Path, codec: str, config: dict[str, str]
 ) -> None:
     with Cluster.started(tmp_path) as cluster:
@@ -122,17 +122,17 @@ def test_every_acked_record_survives_kills_once_and_in_order(
         thread.start()
         try:
             for _ in range(KILLS):
-                load.wait_until_in_flow()
+                load.wait_for_acks()
                 cluster.kill(1)
                 cluster.up(port=None)
-            load.wait_until_in_flow()
+            load.wait_for_acks()
         finally:
             load.stop()
             thread.join()
-        assert load.refused == []
+        assert load.errors == []
         assert sum(map(len, load.acked.values())) == load.sent > KILLS * 500
         for partition in range(PARTITIONS):
             found = read(bootstrap, partition, end_offset(bootstrap, partition))
-            # As many as were sent, at the offsets that were named, in the order of sending: none lost, none twice.
+            # All records that were sent, at the acknowledged offsets, in order: none lost, none duplicated.
             assert found == sorted(load.acked[partition])
             assert [number for _, number in found] == list(range(partition, load.sent, PARTITIONS))

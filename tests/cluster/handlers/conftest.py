@@ -1,4 +1,4 @@
-"""One real node for all scripts; when they are through, its log must not speak of bugs."""
+"""One node process for all scripts; afterwards its log must contain no unexpected error."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from cluster.handlers.talk import SETTINGS, Target
+from cluster.handlers.script_run import SETTINGS, NodeAddress
 from strandline.launch.cluster import Cluster
 
 
 @pytest.fixture(scope="session")
-def our_node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Target]:
+def our_node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NodeAddress]:
     with Cluster.started(tmp_path_factory.mktemp("node"), settings=SETTINGS) as cluster:
         node = cluster.nodes[0]
-        yield Target(node.host, node.port, node.controller_port, node.id, is_kafka=False)
+        yield NodeAddress(node.host, node.port, node.controller_port, node.id, is_kafka=False)
         log = Path(node.log).read_text()
     assert "Traceback" not in log and "unexpected error" not in log, log[-10_000:]

@@ -1,4 +1,4 @@
-"""The responses of Apache Kafka 4.3.1 to every script in every version, as transcripts in `answers/`.
+"""The responses of Apache Kafka 4.3.1 to every script in every version, as transcripts in `responses/`.
 
     > script: label
         v0-3
@@ -12,8 +12,8 @@ Where our response differs on purpose, the reason and our own responses follow:
         ours v0-4
           …
 
-The test beside this file holds our node to the files; the one under tests/oracle holds Apache Kafka to them. Each
-rewrites its own side with `--rewrite`.
+`test_responses.py` compares our node with the files, `tests/oracle/responses` compares Apache Kafka. With `--rewrite`
+each of them writes its own part of the files.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from itertools import groupby
 from pathlib import Path
 
 import transcripts
-from cluster.handlers.talk import Note
+from cluster.handlers.script_run import RecordedResponse
 
-DIRECTORY = Path(__file__).parent / "answers"
+DIRECTORY = Path(__file__).parent / "responses"
 _DIFFERS = "differs: "
 _OURS = "ours "
 
@@ -48,21 +48,21 @@ class Section:
 Sections = dict[str, Section]
 
 
-def of_notes(notes: Iterable[Note], *, kafka: bool) -> Sections:
-    """Notes in the order of their versions; what stays the same from version to version is said once."""
+def sections_of(responses: Iterable[RecordedResponse], *, kafka: bool) -> Sections:
+    """Responses in the order of their versions; consecutive versions with equal responses are combined."""
     sections: Sections = {}
-    by_label: dict[str, list[Note]] = {}
-    for note in notes:
-        by_label.setdefault(note.label, []).append(note)
+    by_label: dict[str, list[RecordedResponse]] = {}
+    for response in responses:
+        by_label.setdefault(response.label, []).append(response)
     for label, each in by_label.items():
         section = sections[label] = Section(differs=each[0].differs)
         own = section.kafka if kafka or section.differs is None else section.ours
         prefix = "" if own is section.kafka else _OURS
-        for said, same in groupby(each, key=lambda note: note.said):
-            versions = [note.version for note in same]
+        for text, same in groupby(each, key=lambda response: response.text):
+            versions = [response.version for response in same]
             span = f"v{versions[0]}" if len(versions) == 1 else f"v{versions[0]}-{versions[-1]}"
             own.append(prefix + span)
-            own.extend("  " + line for line in said.split("\n"))
+            own.extend("  " + line for line in text.split("\n"))
     return sections
 
 
@@ -95,23 +95,23 @@ def kafkas(section: Section) -> list[str]:
 
 
 def ours(section: Section) -> list[str]:
-    """Kafka's answers, or our own where we differ."""
+    """The responses expected of our node: Kafka's, or our own where we differ."""
     return section.kafka if section.differs is None else section.ours
 
 
-def differences(written: Sections, said: Sections, part: Callable[[Section], list[str]]) -> str:
-    """Empty when the node said what is written down; otherwise what it said instead."""
+def differences(expected: Sections, actual: Sections, part: Callable[[Section], list[str]]) -> str:
+    """A diff of the expected and the actual responses; empty if they are equal."""
     lines: list[str] = []
-    for label in dict.fromkeys([*written, *said]):
-        before = part(written.get(label, Section()))
-        now = part(said.get(label, Section()))
+    for label in dict.fromkeys([*expected, *actual]):
+        before = part(expected.get(label, Section()))
+        now = part(actual.get(label, Section()))
         if before != now:
-            lines += [label, *list(unified_diff(before, now, "written", "said", lineterm="", n=9))[3:]]
+            lines += [label, *list(unified_diff(before, now, "expected", "actual", lineterm="", n=9))[3:]]
     return "\n".join(lines)
 
 
 def merged(old: Sections, new: Sections, *, kafka: bool) -> Sections:
-    """`new` as one node said it, with what the other node had said."""
+    """`new`, the responses of one node, combined with the recorded responses of the other node."""
     result: Sections = {}
     for label, section in new.items():
         before = old.get(label, Section())

@@ -1,4 +1,4 @@
-"""Answers as text in which only their meaning is left: one form for what two nodes may say in different words."""
+"""Responses as text, with placeholders for what may differ between two nodes or two runs (ids, ports, wording)."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from strandline.protocol.types import Message, Struct, layout
 from strandline.records.batch import batches
 
 WIDTH = 150
-# A node's own words and whereabouts: only whether there are any counts.
+# Wording and locations of a node: rendered as present or absent.
 _SOME_TEXT = frozenset({"error_message", "documentation", "host", "log_dir", "cluster_id"})
 _SOME_NUMBER = frozenset({"port", "total_bytes", "usable_bytes", "log_append_time_ms", "broker_epoch"})
-# Numbers that a node invents: told apart, but not told.
-_INVENTED = {"producer_id": "producer", "session_id": "session", "producer_id_start": "producer"}
+# Numbers that a node chooses: equal numbers get equal placeholders.
+_CHOSEN = {"producer_id": "producer", "session_id": "session", "producer_id_start": "producer"}
 
 
 @dataclass(slots=True)
 class Names:
-    """What a transcript calls the things whose real names differ from run to run."""
+    """The placeholders of a transcript for names and ids that differ from run to run."""
 
     strings: dict[str, str] = field(default_factory=dict)
     ids: dict[Any, str] = field(default_factory=dict)
-    invented: dict[tuple[str, int], str] = field(default_factory=dict)
+    numbers: dict[tuple[str, int], str] = field(default_factory=dict)
 
     def string(self, text: str) -> str:
         return self.strings.get(text, text)
@@ -36,8 +36,8 @@ class Names:
         return self.ids.setdefault(value, f"id{len(self.ids) + 1}")
 
     def number(self, kind: str, value: int) -> str:
-        known = sum(1 for each, _ in self.invented if each == kind)
-        return self.invented.setdefault((kind, value), f"{kind}{known + 1}")
+        known = sum(1 for each, _ in self.numbers if each == kind)
+        return self.numbers.setdefault((kind, value), f"{kind}{known + 1}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,10 +66,10 @@ def _fields(struct: Struct, style: Style) -> list[tuple[str, Tree]]:
     for each in layout(type(struct)):
         value = getattr(struct, each.name)
         if each.name == "error_message" and failed:
-            continue  # who explains himself better is not wrong
+            continue  # the presence of an explanation may differ
         if each.name == "batch_index_error_message" or style.version not in each.present:
             continue
-        # Defaults go without saying, and so versions that differ only in what they could say read alike.
+        # Defaults are left out, so that versions which differ only in unused fields are rendered alike.
         if value == each.default and not each.name.endswith("error_code"):
             continue
         shown.append((each.name, _value(each.name, value, style)))
@@ -109,15 +109,15 @@ def _number(name: str, value: Any, style: Style) -> str:
         return str(value).lower()
     if name.endswith("error_code"):
         return ErrorCode(value).name
-    if name in _INVENTED and (value > 0 or (value == 0 and name.startswith("producer"))):
-        return style.names.number(_INVENTED[name], value)
+    if name in _CHOSEN and (value > 0 or (value == 0 and name.startswith("producer"))):
+        return style.names.number(_CHOSEN[name], value)
     if name in _SOME_NUMBER and value > 0:
         return "number"
     return str(value)
 
 
 def _batches(data: bytes) -> Tree:
-    """Whole batches: a node may end its answer in the middle of one, or not begin it."""
+    """Complete batches only: where a response ends within a batch depends on the node."""
     return "[]", [
         ("", f"{header.base_offset}-{header.last_offset}/epoch{header.partition_leader_epoch}/{header.crc:08x}")
         for _, header in batches(data)
@@ -136,7 +136,7 @@ def _labelled(name: str, text: str) -> str:
 
 
 def _wrapped(items: list[tuple[str, Tree]], indent: str) -> str:
-    """On one line what fits; of what does not, every element on a line of its own."""
+    """One line if it fits; otherwise one line per list element."""
     line = indent + " ".join(_labelled(name, _flat(item)) for name, item in items)
     if len(line) <= WIDTH or not items:
         return line

@@ -1,4 +1,4 @@
-"""One node for all attacks: each must leave it fit for the next."""
+"""One node for all attacks: each must leave it able to serve the next test."""
 
 from __future__ import annotations
 
@@ -8,29 +8,29 @@ from pathlib import Path
 
 import pytest
 
-from cluster.handlers.talk import Target
-from cluster.hostile.siege import Besieged, Bystander, bystanding
+from cluster.handlers.script_run import NodeAddress
+from cluster.hostile.node_under_attack import NodeUnderAttack, OrdinaryClient, running_client
 from strandline.launch.cluster import Cluster
 
 
 @pytest.fixture(scope="session")
-def besieged(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Besieged]:
-    with Cluster.started(tmp_path_factory.mktemp("siege"), settings={"num.partitions": "1"}) as cluster:
-        node = cluster.nodes[0]
-        assert node.pid is not None
-        target = Target(node.host, node.port, node.controller_port, node.id, is_kafka=False)
-        besieged = Besieged(target, node.pid, Path(node.log), Path(node.data))
-        yield besieged
-        assert cluster.running() == [node], "the node died"
-    assert besieged.bugs_since(0) == ""
+def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NodeUnderAttack]:
+    with Cluster.started(tmp_path_factory.mktemp("hostile"), settings={"num.partitions": "1"}) as cluster:
+        state = cluster.nodes[0]
+        assert state.pid is not None
+        address = NodeAddress(state.host, state.port, state.controller_port, state.id, is_kafka=False)
+        node = NodeUnderAttack(address, state.pid, Path(state.log), Path(state.data))
+        yield node
+        assert cluster.running() == [state], "the node failed"
+    assert node.errors_since(0) == ""
 
 
 _numbers = itertools.count()
 
 
 @pytest.fixture
-def bystander(besieged: Besieged) -> Iterator[Bystander]:
-    """Uses the node for the length of a test, and must not have suffered."""
-    topic = besieged.talk("bystander").topic(f"t{next(_numbers)}")
-    with bystanding(besieged, topic) as bystander:
-        yield bystander
+def ordinary_client(node: NodeUnderAttack) -> Iterator[OrdinaryClient]:
+    """Uses the node during a test; afterwards its records are complete and its round trips were short."""
+    topic = node.script_run("ordinary-client").topic(f"t{next(_numbers)}")
+    with running_client(node, topic) as client:
+        yield client

@@ -1,4 +1,4 @@
-"""The command line as a process, for tests that watch it from outside."""
+"""The command line as a process."""
 
 from __future__ import annotations
 
@@ -14,30 +14,30 @@ from typing import Any
 from strandline.testing import Cluster
 
 SOURCE = Path(__file__).resolve().parents[3] / "src"
-PATIENCE_S = 60.0
+TIMEOUT_S = 60.0
 
 
-def strandline(*arguments: str) -> subprocess.CompletedProcess[str]:
+def strandline(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-m", "strandline", *arguments],
         capture_output=True,
         text=True,
         timeout=300,
-        env={**os.environ, "PYTHONPATH": str(SOURCE)},
+        env={**os.environ, "PYTHONPATH": str(SOURCE), **environment},
     )
 
 
-def told(*arguments: str) -> Any:
-    """What a command answers as JSON."""
+def json_of(*arguments: str) -> Any:
+    """The output of a command with --json."""
     ended = strandline(*arguments, "--json")
     assert ended.returncode == 0, ended.stderr
     return json.loads(ended.stdout)
 
 
-def until(fact: Callable[[], bool], otherwise: str = "it never came true") -> None:
-    """What is true at once on one node is true a moment later on another."""
-    deadline = time.monotonic() + PATIENCE_S
-    while not fact():
+def wait_until(condition: Callable[[], bool], otherwise: str = "timed out") -> None:
+    """Nodes replay metadata at different times."""
+    deadline = time.monotonic() + TIMEOUT_S
+    while not condition():
         assert time.monotonic() < deadline, otherwise
         time.sleep(0.02)
 
@@ -48,5 +48,5 @@ def ids(members: list[dict[str, Any]]) -> list[int]:
 
 def leader_of(cluster: Cluster) -> int:
     """The active controller."""
-    leader: int = told("quorum", "describe", "-b", cluster.bootstrap)["leader_id"]
+    leader: int = json_of("quorum", "describe", "-b", cluster.bootstrap)["leader_id"]
     return leader

@@ -1,4 +1,4 @@
-"""Clusters of several nodes as processes: brought up, hurt, brought back; looked at with the command line."""
+"""Clusters of several nodes as processes: started, failed, restarted, and described with the command line."""
 
 from __future__ import annotations
 
@@ -6,22 +6,22 @@ from pathlib import Path
 
 import pytest
 
-from cluster.lifecycle.commands import ids, leader_of, strandline, told, until
+from cluster.lifecycle.commands import ids, json_of, leader_of, strandline, wait_until
 from strandline.testing import Cluster
 
 
-def test_three_nodes_are_a_quorum_of_three_and_three_brokers(cluster: Cluster) -> None:
-    quorum = told("quorum", "describe", "-b", cluster.bootstrap)
+def test_three_nodes_are_three_voters_and_three_brokers(cluster: Cluster) -> None:
+    quorum = json_of("quorum", "describe", "-b", cluster.bootstrap)
     assert ids(quorum["voters"]) == [1, 2, 3] and quorum["leader_id"] in (1, 2, 3)
     ports_of_voters = [each["endpoints"][0]["port"] for each in quorum["voters"]]
     assert ports_of_voters == [node.controller_port for node in cluster.nodes]
-    brokers = told("broker", "list", "-b", cluster.bootstrap)
+    brokers = json_of("broker", "list", "-b", cluster.bootstrap)
     assert [(each["id"], each["state"]) for each in brokers] == [(1, "active"), (2, "active"), (3, "active")]
-    health = told("cluster", "health", "--wait", "-b", cluster.bootstrap)
+    health = json_of("cluster", "health", "--wait", "-b", cluster.bootstrap)
     assert health["healthy"] and health["facts"]["number-of-voters"] == 3
 
 
-def test_metadata_survives_the_death_of_each_node_in_turn_and_of_all_at_once(cluster: Cluster) -> None:
+def test_metadata_survives_kills_of_each_node_in_turn_and_of_all_at_once(cluster: Cluster) -> None:
     before = cluster.state
     for node in cluster.nodes:
         cluster.kill(node.id)
@@ -30,67 +30,69 @@ def test_metadata_survives_the_death_of_each_node_in_turn_and_of_all_at_once(clu
     for node in cluster.nodes:
         cluster.kill(node.id)
     assert [each.id for each in cluster.up(port=None)] == [1, 2, 3]
-    topics = told("topic", "list", "-b", cluster.bootstrap)
+    topics = json_of("topic", "list", "-b", cluster.bootstrap)
     assert [each["name"] for each in topics] == ["without-1", "without-2", "without-3"]
     assert cluster.state.cluster_id == before.cluster_id and cluster.bootstrap == before.bootstrap
     cluster.wait_until_healthy()
 
 
-def test_a_silent_controller_is_replaced_and_follows_when_it_is_back(cluster: Cluster) -> None:
-    silent = leader_of(cluster)
-    others = ",".join(node.endpoint for node in cluster.nodes if node.id != silent)
-    cluster.pause(silent)
+def test_a_paused_active_controller_is_replaced_and_follows_when_resumed(cluster: Cluster) -> None:
+    paused = leader_of(cluster)
+    others = ",".join(node.endpoint for node in cluster.nodes if node.id != paused)
+    cluster.pause(paused)
     try:
-        until(lambda: told("quorum", "describe", "-b", others)["leader_id"] != silent, "nobody took over")
+        wait_until(
+            lambda: json_of("quorum", "describe", "-b", others)["leader_id"] != paused, "no new active controller"
+        )
         assert strandline("topic", "create", "meanwhile", "-b", others).returncode == 0
         assert strandline("cluster", "health", "-b", others, "--wait", "0").returncode in (0, 1)
     finally:
-        cluster.resume(silent)
+        cluster.resume(paused)
     cluster.wait_until_healthy()
-    assert leader_of(cluster) != silent
-    of_it = ["--data", cluster.directory, "--node", str(silent)]
-    until(lambda: strandline("metadata", "show", *of_it, "/topics").stdout == "meanwhile/\t\n")
+    assert leader_of(cluster) != paused
+    where = ["--data", cluster.directory, "--node", str(paused)]
+    wait_until(lambda: strandline("metadata", "show", *where, "/topics").stdout == "meanwhile/\t\n")
 
 
-def test_health_tells_by_its_exit_code(cluster: Cluster) -> None:
+def test_cluster_health_fails_while_a_broker_is_fenced(cluster: Cluster) -> None:
     assert strandline("cluster", "health", "--wait", "-b", cluster.bootstrap).returncode == 0
     cluster.kill(3)
 
-    def is_hurt() -> bool:
-        hurt = strandline("cluster", "health", "-b", cluster.bootstrap)
-        return hurt.returncode == 1 and "fenced brokers: 3" in hurt.stdout
+    def is_unhealthy() -> bool:
+        health = strandline("cluster", "health", "-b", cluster.bootstrap)
+        return health.returncode == 1 and "fenced brokers: 3" in health.stdout
 
-    until(is_hurt)
+    wait_until(is_unhealthy)
     cluster.start(3)
     assert strandline("cluster", "health", "--wait", "60", "-b", cluster.bootstrap).returncode == 0
 
 
-def test_metadata_is_a_tree_and_a_log_while_the_nodes_run(cluster: Cluster) -> None:
+def test_metadata_show_and_metadata_log_read_the_files_of_running_nodes(cluster: Cluster) -> None:
     assert strandline("topic", "create", "orders", "-p", "2", "-r", "3", "-b", cluster.bootstrap).returncode == 0
     where = ["--data", cluster.directory]
-    until(lambda: strandline("metadata", "show", *where, "/topics/orders").returncode == 0)
-    assert sorted(told("metadata", "show", *where, "/topics/orders/1/replicas")) == [1, 2, 3]
-    assert set(told("metadata", "show", *where, "/quorum/voters")) == {"1", "2", "3"}
+    wait_until(lambda: strandline("metadata", "show", *where, "/topics/orders").returncode == 0)
+    assert sorted(json_of("metadata", "show", *where, "/topics/orders/1/replicas")) == [1, 2, 3]
+    assert set(json_of("metadata", "show", *where, "/quorum/voters")) == {"1", "2", "3"}
     lines = strandline("metadata", "log", *where).stdout.splitlines()
     made = next(int(line.split()[0]) for line in lines if "TopicRecord name=orders" in line)
-    assert told("metadata", "show", *where, "--at", str(made - 1), "/topics") == {}
-    assert set(told("metadata", "show", *where, "--at", str(made), "/topics")) == {"orders"}
+    assert json_of("metadata", "show", *where, "--at", str(made - 1), "/topics") == {}
+    assert set(json_of("metadata", "show", *where, "--at", str(made), "/topics")) == {"orders"}
     for node in cluster.nodes:
         assert strandline("metadata", "show", *where, "--node", str(node.id), "/features").returncode == 0
 
 
 @pytest.mark.slow
-def test_brokers_and_controllers_can_be_apart(tmp_path: Path) -> None:
+def test_a_cluster_of_separate_brokers_and_controllers_grows(tmp_path: Path) -> None:
     with Cluster(tmp_path, controllers=3, brokers=2) as cluster:
         assert [node.roles for node in cluster.nodes] == [("broker",)] * 2 + [("controller",)] * 3
         assert cluster.bootstrap.count(",") == 1
-        quorum = told("quorum", "describe", "-b", cluster.bootstrap)
+        quorum = json_of("quorum", "describe", "-b", cluster.bootstrap)
         assert ids(quorum["voters"]) == [3, 4, 5] and ids(quorum["observers"]) == [1, 2]
         controllers = ",".join(node.controller_endpoint for node in cluster.nodes if node.is_controller)
-        assert told("quorum", "describe", "-b", controllers)["leader_id"] == quorum["leader_id"]
+        assert json_of("quorum", "describe", "-b", controllers)["leader_id"] == quorum["leader_id"]
         cluster.kill(quorum["leader_id"])
         assert strandline("topic", "create", "t", "-r", "2", "-b", cluster.bootstrap).returncode == 0
         started = cluster.up(brokers=3, port=None)
         assert [node.id for node in started] == [quorum["leader_id"], 6]
-        until(lambda: ids(told("broker", "list", "-b", cluster.bootstrap)) == [1, 2, 6])
+        wait_until(lambda: ids(json_of("broker", "list", "-b", cluster.bootstrap)) == [1, 2, 6])
         cluster.wait_until_healthy()

@@ -1,4 +1,4 @@
-"""Three nodes, each a broker and a controller, as processes that are hurt in one test after the other."""
+"""A cluster of three combined nodes, in which each test makes nodes fail."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ import pytest
 
 from strandline.testing import Cluster
 
-# Snapshots come soon, and several of them.
+# Several snapshots are written during the tests.
 SETTINGS = {"metadata.log.max.record.bytes.between.snapshots": "5000"}
 
 
 @pytest.fixture(scope="session")
-def lasting(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    """One for all tests of this directory: each finds it complete and leaves it so."""
-    with Cluster(tmp_path_factory.mktemp("lasting"), nodes=3, settings=SETTINGS) as started:
+def shared_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """One cluster for all tests of this directory: each test starts and ends with all nodes running."""
+    with Cluster(tmp_path_factory.mktemp("shared_cluster"), nodes=3, settings=SETTINGS) as started:
         yield started

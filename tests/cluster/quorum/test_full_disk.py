@@ -1,7 +1,6 @@
-"""A controller whose disk is full says so, and the others go on; when there is room it has what it missed.
+"""A controller whose disk is full logs it, and the other voters continue; it catches up when the disk has space.
 
-A leader that cannot write leaves. A follower stays if the disk may have room again, and leaves if it failed in any
-other way.
+A leader that cannot write stops. A follower waits if the disk is full, and stops after any other write error.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from cluster.quorum.asking import create_topic, eventually, quorum, topics
+from cluster.quorum.admin_requests import create_topic, describe_quorum, eventually, topics
 from cluster.quorum.conftest import SETTINGS
 from strandline.launch.cluster_state import NodeState
 from strandline.testing import Cluster
@@ -26,9 +25,9 @@ Fill = Callable[[Cluster, NodeState], None]
 
 
 def limit_files(cluster: Cluster, node: NodeState) -> None:
-    """No file of this process grows any further: works everywhere, and the error is "file too large".
+    """Limits the file size of the process, which works everywhere; the error is "file too large".
 
-    What it has said so far is taken away: it has to have room to say why it leaves."""
+    The log of the process is emptied, so that it has space to log why it stops."""
     os.truncate(node.log, 0)
     running = cluster.state.node(node.id)
     assert running is not None and running.pid is not None
@@ -38,7 +37,7 @@ def limit_files(cluster: Cluster, node: NodeState) -> None:
 
 
 def fill_the_disk(_: Cluster, node: NodeState) -> None:
-    """To the last byte: the error is "no space left on device"."""
+    """The error is "no space left on device"."""
     with open(Path(node.data) / "ballast", "wb", buffering=0) as ballast:
         for size in (1 << 20, 4096, 1):
             with contextlib.suppress(OSError):
@@ -59,74 +58,78 @@ def small_disk(path: Path) -> Iterator[None]:
         subprocess.run(["umount", "-l", str(path)], check=True)
 
 
-def others_write_on(cluster: Cluster, victim: NodeState, fill: Fill, noticed: Callable[[], bool]) -> str:
-    """Until the victim has noticed, and a little longer; the last topic that they made."""
+def write_through_others(cluster: Cluster, victim: NodeState, fill: Fill, noticed: Callable[[], bool]) -> str:
+    """Until the victim has noticed, and five topics longer; returns the last topic that was created."""
     others = [node for node in cluster.nodes if node.id != victim.id]
     fill(cluster, victim)
     number, left = 0, 5
     while left:
         left -= noticed()
         number += 1
-        assert number < 500, "it never noticed"
+        assert number < 500, "the victim never noticed"
         name = f"full-{victim.id}-{number}"
         eventually(lambda name=name: made(others, name))  # type: ignore[misc]
     return name
 
 
-def is_gone(cluster: Cluster, victim: NodeState) -> bool:
+def has_stopped(cluster: Cluster, victim: NodeState) -> bool:
     return all(node.id != victim.id for node in cluster.running())
 
 
-def has_said_why(victim: NodeState) -> None:
+def check_logged_reason(victim: NodeState) -> None:
     reason = [line for line in Path(victim.log).read_text().splitlines() if "the node stops" in line][-1]
     assert "the metadata log cannot be written" in reason and "__cluster_metadata-0" in reason
 
 
-def everybody_has(cluster: Cluster, topic: str) -> None:
+def wait_until_all_have(cluster: Cluster, topic: str) -> None:
     for node in cluster.nodes:
         eventually(lambda node=node: topic in topics(node.endpoint))  # type: ignore[misc]
     cluster.wait_until_healthy()
 
 
 def made(brokers: list[NodeState], name: str) -> bool:
-    """Whether the topic is there; one of the brokers is asked to make it as long as it is not."""
+    """Creates the topic unless it exists."""
     if name not in topics(brokers[0].endpoint):
         create_topic(brokers[0].endpoint, name, 1, 2, timeout_ms=2000)
     return True
 
 
 def chosen(cluster: Cluster, *, leads: bool) -> NodeState:
-    leader = eventually(lambda: quorum(cluster.nodes[0].endpoint).leader_id, lambda found: found > 0)
+    leader = eventually(lambda: describe_quorum(cluster.nodes[0].endpoint).leader_id, lambda found: found > 0)
     return next(node for node in cluster.nodes if (node.id == leader) == leads)
 
 
 @pytest.mark.parametrize("leads", [False, True], ids=["a follower", "the leader"])
-def test_a_controller_that_cannot_write_leaves_and_nothing_is_lost(lasting: Cluster, leads: bool) -> None:
-    victim = chosen(lasting, leads=leads)
-    last = others_write_on(lasting, victim, limit_files, lambda: is_gone(lasting, victim))
-    has_said_why(victim)
-    lasting.up(port=None)
-    everybody_has(lasting, last)
+def test_a_controller_that_cannot_write_stops_and_catches_up_after_a_restart(
+    shared_cluster: Cluster, leads: bool
+) -> None:
+    victim = chosen(shared_cluster, leads=leads)
+    last = write_through_others(shared_cluster, victim, limit_files, lambda: has_stopped(shared_cluster, victim))
+    check_logged_reason(victim)
+    shared_cluster.up(port=None)
+    wait_until_all_have(shared_cluster, last)
 
 
 @pytest.mark.slow
-def test_a_disk_without_a_free_byte_is_waited_for_by_a_follower_and_left_by_a_leader(tmp_path: Path) -> None:
+def test_with_a_full_disk_a_follower_waits_and_a_leader_stops(tmp_path: Path) -> None:
     with contextlib.ExitStack() as disks:
-        # One for every node, so that whoever follows can be the one.
+        # One for every node: the leader is not known in advance.
         for number in (1, 2, 3):
             os.makedirs(tmp_path / f"node-{number}")
             disks.enter_context(small_disk(tmp_path / f"node-{number}"))
         with Cluster(tmp_path, nodes=3, settings=SETTINGS) as cluster:
             follower = chosen(cluster, leads=False)
             refuses = "__cluster_metadata-0 is read-only until a write succeeds"
-            last = others_write_on(cluster, follower, fill_the_disk, lambda: refuses in Path(follower.log).read_text())
+            last = write_through_others(
+                cluster, follower, fill_the_disk, lambda: refuses in Path(follower.log).read_text()
+            )
             assert [node.id for node in cluster.running()] == [1, 2, 3]
             (Path(follower.data) / "ballast").unlink()
-            everybody_has(cluster, last)
+            wait_until_all_have(cluster, last)
 
             leader = chosen(cluster, leads=True)
-            last = others_write_on(cluster, leader, fill_the_disk, lambda: is_gone(cluster, leader))
-            has_said_why(leader)
+            last = write_through_others(cluster, leader, fill_the_disk, lambda: has_stopped(cluster, leader))
+            check_logged_reason(leader)
             (Path(leader.data) / "ballast").unlink()
             cluster.up(port=None)
-            everybody_has(cluster, last)
+            wait_until_all_have(cluster, last)

@@ -1,4 +1,4 @@
-"""The server on real sockets, with both event loops: what a transport in memory cannot show."""
+"""The server on real sockets, with asyncio's event loop and with uvloop."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ Run = Callable[[Coroutine[Any, Any, None]], None]
 
 @pytest.fixture(params=[asyncio.run, uvloop.run], ids=["asyncio", "uvloop"])
 def run(request: pytest.FixtureRequest) -> Run:
-    def run_within_a_minute(scenario: Coroutine[Any, Any, None]) -> None:
+    def run_with_timeout(scenario: Coroutine[Any, Any, None]) -> None:
         request.param(asyncio.wait_for(scenario, 60))
 
-    return run_within_a_minute
+    return run_with_timeout
 
 
 @contextlib.asynccontextmanager
@@ -58,18 +58,18 @@ async def serving(
 
 
 async def eventually(condition: Callable[[], bool]) -> None:
-    """Within the minute that a scenario has."""
+    """Within the timeout of the scenario."""
     while not condition():
         await asyncio.sleep(0.01)
 
 
-async def answer(reader: asyncio.StreamReader) -> tuple[int, bytes]:
+async def response(reader: asyncio.StreamReader) -> tuple[int, bytes]:
     (size,) = struct.unpack(">i", await reader.readexactly(4))
     frame = await reader.readexactly(size)
     return int.from_bytes(frame[:4], "big", signed=True), frame
 
 
-def test_requests_in_any_segments_are_answered_in_order(run: Run) -> None:
+def test_requests_in_arbitrary_tcp_segments_get_responses_in_order(run: Run) -> None:
     async def scenario() -> None:
         async with serving(handlers(METADATA=handle_metadata, PRODUCE=handle_produce)) as server:
             reader, writer = await asyncio.open_connection("127.0.0.1", server.ports["B"])
@@ -78,13 +78,13 @@ def test_requests_in_any_segments_are_answered_in_order(run: Run) -> None:
                 writer.write(stream[begin : begin + 777])
                 await asyncio.sleep(0)
             for n in range(300):
-                assert (await answer(reader))[0] == n
+                assert (await response(reader))[0] == n
             writer.close()
 
     run(scenario())
 
 
-def test_a_client_that_sends_and_leaves_is_served_and_let_go(run: Run) -> None:
+def test_requests_of_a_client_that_disconnects_at_once_are_handled(run: Run) -> None:
     async def scenario() -> None:
         appended: list[int] = []
 
@@ -102,7 +102,7 @@ def test_a_client_that_sends_and_leaves_is_served_and_let_go(run: Run) -> None:
     run(scenario())
 
 
-def test_a_slow_reader_of_a_large_file_holds_less_than_a_mebibyte_and_gets_every_byte(run: Run, tmp_path: Path) -> None:
+def test_a_slow_reader_of_a_large_response_costs_less_than_a_mebibyte_of_memory(run: Run, tmp_path: Path) -> None:
     content = os.urandom(MIB) * 50
     (tmp_path / "segment.log").write_bytes(content)
 
@@ -124,17 +124,17 @@ def test_a_slow_reader_of_a_large_file_holds_less_than_a_mebibyte_and_gets_every
             client.sendall(fetch(1))
             await eventually(lambda: metrics.snapshot(0)[backlog] > 0)
             await asyncio.sleep(0.3)
-            # The kernel's send buffer may hold a few mebibytes; the rest must not have been read from the file at all.
+            # The kernel's send buffer may hold a few mebibytes; the rest must not have been read from the file.
             assert metrics.snapshot(0)[backlog] > len(content) - 8 * MIB
             (connection,) = server._processor._connections
             assert connection._transport.get_write_buffer_size() <= MIB
             other_reader, other_writer = await asyncio.open_connection("127.0.0.1", server.ports["B"])
             other_writer.write(metadata(2))
-            assert (await answer(other_reader))[0] == 2
+            assert (await response(other_reader))[0] == 2
             other_writer.close()
             client.setblocking(False)
             reader, writer = await asyncio.open_connection(sock=client)
-            correlation, frame = await answer(reader)
+            correlation, frame = await response(reader)
             assert correlation == 1
             assert content in frame
             assert metrics.snapshot(0)[backlog] == 0
@@ -143,7 +143,7 @@ def test_a_slow_reader_of_a_large_file_holds_less_than_a_mebibyte_and_gets_every
     run(scenario())
 
 
-def test_a_reset_in_the_middle_of_an_answer_disturbs_nobody(run: Run, tmp_path: Path) -> None:
+def test_a_connection_reset_within_a_response_does_not_affect_other_connections(run: Run, tmp_path: Path) -> None:
     (tmp_path / "segment.log").write_bytes(bytes(20 * MIB))
 
     async def scenario() -> None:
@@ -165,13 +165,13 @@ def test_a_reset_in_the_middle_of_an_answer_disturbs_nobody(run: Run, tmp_path: 
             await eventually(lambda: metrics.snapshot(0)[CONNECTIONS] == 0)
             reader, writer = await asyncio.open_connection("127.0.0.1", server.ports["B"])
             writer.write(metadata(2))
-            assert (await answer(reader))[0] == 2
+            assert (await response(reader))[0] == 2
             writer.close()
 
     run(scenario())
 
 
-def test_garbage_is_disconnected(run: Run) -> None:
+def test_invalid_bytes_close_the_connection(run: Run) -> None:
     async def scenario() -> None:
         async with serving(handlers(METADATA=handle_metadata)) as server:
             for garbage in (b"PUT / HTTP/1.1\r\n\r\n", b"\xff" * 100, bytes(100), b"\x16\x03\x01\x02\x00\x01\x00"):
@@ -184,13 +184,13 @@ def test_garbage_is_disconnected(run: Run) -> None:
     run(scenario())
 
 
-def test_the_metrics_of_a_node_are_read_at_its_listener_and_of_anything_else_there_are_none(run: Run) -> None:
+def test_metrics_are_read_from_a_listener_and_are_empty_for_other_servers(run: Run) -> None:
     async def scenario() -> None:
         async with serving(handlers(METADATA=handle_metadata)) as server:
             network, here = SystemNetwork(), Endpoint("127.0.0.1", server.ports["B"])
             numbers = await read_metrics(network, here, 10_000)
             assert numbers["kafka_server_socket_server_metrics_connection_count"] == 1
-        assert await read_metrics(network, here, 10_000) == {}, "nobody listens there any more"
+        assert await read_metrics(network, here, 10_000) == {}, "the listener is closed"
 
         async def disconnect(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             writer.close()
@@ -199,18 +199,18 @@ def test_the_metrics_of_a_node_are_read_at_its_listener_and_of_anything_else_the
             port = other.sockets[0].getsockname()[1]
             assert await read_metrics(network, Endpoint("127.0.0.1", port), 10_000) == {}
 
-        async def show_a_page(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        async def return_html(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             writer.write(b"HTTP/1.1 200 OK\r\n\r\n<html>not a number\xff</html>")
             writer.close()
 
-        async with await asyncio.start_server(show_a_page, "127.0.0.1", 0) as other:
+        async with await asyncio.start_server(return_html, "127.0.0.1", 0) as other:
             port = other.sockets[0].getsockname()[1]
             assert await read_metrics(network, Endpoint("127.0.0.1", port), 10_000) == {}
 
     run(scenario())
 
 
-def test_a_connection_that_has_ended_is_freed_without_a_collector(run: Run) -> None:
+def test_a_closed_connection_is_freed_without_the_garbage_collector(run: Run) -> None:
     def connections() -> int:
         return sum(type(each) is Connection for each in gc.get_objects())
 
@@ -221,7 +221,7 @@ def test_a_connection_that_has_ended_is_freed_without_a_collector(run: Run) -> N
             for number in range(5):
                 reader, writer = await asyncio.open_connection("127.0.0.1", server.ports["B"])
                 writer.write(metadata(number))
-                await answer(reader)
+                await response(reader)
                 assert connections() == before + 1
                 writer.close()
                 await eventually(lambda: connections() == before)

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from cluster.quorum.asking import heard_by_all, live_brokers
+from cluster.quorum.admin_requests import live_brokers, wait_until_replayed_by_all
 from compat.java.jvm import Tools
 from oracle.kafka_server import CLUSTER_ID, QUICK
 from strandline.launch import processes
@@ -25,7 +25,7 @@ from strandline.launch.readiness import responds
 from strandline.launch.server_properties import node_properties, write_properties
 
 Who = Literal["ours", "kafka"]
-PATIENCE_S = 90.0
+TIMEOUT_S = 90.0
 
 
 @dataclass
@@ -92,7 +92,7 @@ class Member:
         that have gone already: it is killed then. Ours have to stop by themselves."""
         if self._process is not None:
             try:
-                self._process.wait(PATIENCE_S if self._who == "ours" else 40)
+                self._process.wait(TIMEOUT_S if self._who == "ours" else 40)
             except subprocess.TimeoutExpired:
                 if self._who == "ours":
                     raise
@@ -195,7 +195,9 @@ class Members:
 
     def settle(self) -> None:
         """Whichever broker is asked next knows of everything that was decided before."""
-        heard_by_all([member.address for member in self.each.values() if member.runs and member.node.is_broker])
+        wait_until_replayed_by_all(
+            [member.address for member in self.each.values() if member.runs and member.node.is_broker]
+        )
 
     def stop(self, *ids: int) -> None:
         """Brokers first: they say good-bye to a controller."""
@@ -240,7 +242,7 @@ def _port(taken: set[int]) -> int:
     return port
 
 
-def wait_until(done: Callable[[], bool], say: Callable[[], str] = str, *, within_s: float = PATIENCE_S) -> None:
+def wait_until(done: Callable[[], bool], say: Callable[[], str] = str, *, within_s: float = TIMEOUT_S) -> None:
     deadline = time.monotonic() + within_s
     while not done():
         assert time.monotonic() < deadline, f"not within {within_s:g} s: {say()}"

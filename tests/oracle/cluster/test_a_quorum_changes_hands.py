@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Producer, TopicPartition
 
-from cluster.quorum.asking import BROKER, TOPIC, ask, create_topic, eventually, set_config, topics
+from cluster.quorum.admin_requests import BROKER, TOPIC, call, create_topic, eventually, set_config, topics
 from cluster.quorum.inventory import Inventory, inventory
 from compat.java.jvm import Tools
 from oracle.cluster.members import Members, Who
@@ -62,12 +62,12 @@ class Story:
         if number == 1:
             create_topic(brokers[0], "records", PARTITIONS, 3, {"retention.ms": "-1"})
         else:
-            ask(brokers[1], DeleteTopicsRequest(topics=[DeleteTopicState(name="doomed")], timeout_ms=20_000))
+            call(brokers[1], DeleteTopicsRequest(topics=[DeleteTopicState(name="doomed")], timeout_ms=20_000))
         eventually(lambda: "doomed" not in topics(brokers[2]))
         create_topic(brokers[2], "doomed", 2, 2)
         create_topic(brokers[1], f"made-{number}", 2, 3, {"min.insync.replicas": "2"})
         more = CreatePartitionsTopic(name="doomed", count=4, assignments=None)
-        ask(brokers[0], CreatePartitionsRequest(topics=[more], timeout_ms=20_000))
+        call(brokers[0], CreatePartitionsRequest(topics=[more], timeout_ms=20_000))
         for round_ in range(8):
             set_config(brokers[round_ % 3], TOPIC, "records", "segment.bytes", str(1_048_576 + 100 * number + round_))
         set_config(brokers[0], BROKER, "", "log.retention.ms", str(700_000_000 + number))

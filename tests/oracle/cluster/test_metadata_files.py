@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from cluster.quorum.asking import create_topic, topics
+from cluster.quorum.admin_requests import create_topic, topics
 from compat.java.jvm import Tools
 from oracle.cluster.members import Members, wait_until
 from oracle.cluster.tables import DUMP

@@ -14,8 +14,16 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Producer
 
-from cluster.handlers.talk import Closed
-from cluster.quorum.asking import TOPIC, Refused, create_topic, eventually, quorum, set_config, topics
+from cluster.connection import ConnectionClosed
+from cluster.quorum.admin_requests import (
+    TOPIC,
+    RequestFailed,
+    create_topic,
+    describe_quorum,
+    eventually,
+    set_config,
+    topics,
+)
 from cluster.quorum.inventory import inventory
 from compat.java.jvm import Tools
 from oracle.cluster.members import Members, Who
@@ -37,9 +45,9 @@ def start(members: Members, kinds: dict[int, Who]) -> None:
 def leader_of(members: Members) -> int:
     """Asked at the controllers: a broker of Kafka goes on asking the last leader, if that came back unnoticed."""
     for member in members.each.values():
-        with contextlib.suppress(OSError, Closed, Refused):
+        with contextlib.suppress(OSError, ConnectionClosed, RequestFailed):
             if member.runs and member.node.is_controller:
-                return quorum(member.controller).leader_id
+                return describe_quorum(member.controller).leader_id
     return 0
 
 
@@ -180,7 +188,7 @@ def test_one_that_comes_late_begins_with_a_snapshot_of_the_others_and_is_given_a
         joining = ("--command-config", str(late.properties), "--bootstrap-server", members.bootstrap)
         added = tools.run(QUORUM, *joining, "add-controller")
         assert added.code == 0, added.output
-        voters = eventually(lambda: [voter.replica_id for voter in quorum(brokers[0]).current_voters])
+        voters = eventually(lambda: [voter.replica_id for voter in describe_quorum(brokers[0]).current_voters])
         assert sorted(voters) == [1, 2, 3, 4]
         # With the fourth vote a majority is three: it counts.
         members.kill(1)

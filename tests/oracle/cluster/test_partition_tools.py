@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from cluster.quorum.asking import ask
+from cluster.quorum.admin_requests import call
 from oracle.cluster.conftest import WHO, Run
 from oracle.cluster.members import Members, wait_until
 from oracle.cluster.tables import ELECTION, REASSIGN, TOPICS, fields, partitions
@@ -102,7 +102,7 @@ def test_a_reassignment_that_cannot_finish_is_listed_and_cancelled(
         wanted = ReassignableTopic(
             name=topic, partitions=[ReassignablePartition(partition_index=0, replicas=[1, 2, 4])]
         )
-        answer = ask(members.brokers[0], AlterPartitionReassignmentsRequest(timeout_ms=20_000, topics=[wanted]))
+        answer = call(members.brokers[0], AlterPartitionReassignmentsRequest(timeout_ms=20_000, topics=[wanted]))
         assert answer.responses[0].partitions[0].error_code == 0, answer
         assert f"{topic}-0: replicas: 1,2,4,3. adding: 4. removing: 3." in run(REASSIGN, "--list").output
         assert f"Reassignment of partition {topic}-0 is still in progress." in run(REASSIGN, *moves, "--verify").output

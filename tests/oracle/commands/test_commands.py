@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from cluster.quorum.asking import heard_by_all
+from cluster.quorum.admin_requests import wait_until_replayed_by_all
 from oracle.kafka_server import KafkaServer
 from strandline.cli.main import run
 from strandline.launch.cluster_state import ClusterState
@@ -61,7 +61,7 @@ def told(kafka: Kafka, capsys: pytest.CaptureFixture[str]) -> Any:
 
     def tell(*arguments: str, code: int = 0) -> Any:
         brokers = [server.bootstrap for server in kafka.servers.values()]
-        heard_by_all(brokers)
+        wait_until_replayed_by_all(brokers)
         assert run([*arguments, "-b", ",".join(brokers), "--json"]) == code, capsys.readouterr().err
         printed = capsys.readouterr().out
         return json.loads(printed) if printed else None
@@ -122,7 +122,7 @@ def test_a_broker_that_is_needed_is_not_drained_until_another_takes_its_place(ka
 
 def test_metadata_of_kafka_is_read_from_its_files(kafka: Kafka, told: Any, capsys: pytest.CaptureFixture[str]) -> None:
     told("topic", "create", "seen", "-p", "2", "-r", "1", "-c", "retention.ms=1234")
-    heard_by_all([server.bootstrap for server in kafka.servers.values()])
+    wait_until_replayed_by_all([server.bootstrap for server in kafka.servers.values()])
     where = ["--data", str(kafka.directory)]
     assert run(["metadata", "show", *where, "/", "--json"]) == 0
     tree = json.loads(capsys.readouterr().out)

@@ -124,7 +124,7 @@ public class KafkaReplication {
     String play(JsonNode event) throws Exception {
         records = new ArrayList<>();
         ObjectNode told = JSON.createObjectNode();
-        told.set("answer", decide(event));
+        told.set("response", decide(event));
         ArrayNode written = told.putArray("records");
         for (ApiMessageAndVersion record : records) {
             written.add(fields(record.message()));

@@ -16,7 +16,7 @@ import org.apache.kafka.common.TopicPartition;
  * hold nothing that differs from run to run (ports, ids, the time), so that two nodes can be compared.
  */
 final class Checks {
-    static final int PATIENCE_S = 90;
+    static final int TIMEOUT_S = 90;
     /** Record timestamps count from here: the present, so that no retention is tempted. */
     static final long BEGAN_MS = System.currentTimeMillis() - 60_000;
 
@@ -69,7 +69,7 @@ final class Checks {
     }
 
     static <T> T get(KafkaFuture<T> future) throws Exception {
-        return future.get(PATIENCE_S, TimeUnit.SECONDS);
+        return future.get(TIMEOUT_S, TimeUnit.SECONDS);
     }
 
     /** What a future came to, as text: its value, or the name of its error. */
@@ -121,7 +121,7 @@ final class Checks {
     }
 
     static Object eventually(Object wanted, Callable<Object> read) throws Exception {
-        long deadline = System.nanoTime() + TimeUnit.SECONDS.toNanos(PATIENCE_S);
+        long deadline = System.nanoTime() + TimeUnit.SECONDS.toNanos(TIMEOUT_S);
         Object found = read.call();
         while (!wanted.equals(found) && System.nanoTime() < deadline) {
             Thread.sleep(20);

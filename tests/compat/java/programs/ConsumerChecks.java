@@ -38,7 +38,7 @@ final class ConsumerChecks {
                 consumer.assign(List.of(from));
                 consumer.seek(from, 0);
                 long began = System.nanoTime();
-                ConsumerRecords<byte[], byte[]> found = consumer.poll(Duration.ofSeconds(Checks.PATIENCE_S));
+                ConsumerRecords<byte[], byte[]> found = consumer.poll(Duration.ofSeconds(Checks.TIMEOUT_S));
                 long waited = (System.nanoTime() - began) / 1_000_000;
                 return found.count() + " " + (waited >= 300 && waited < 20_000 ? "in time" : waited + " ms");
             }
@@ -150,7 +150,7 @@ final class ConsumerChecks {
             consumer.assign(List.of(from));
             consumer.seek(from, 200);
             int found = 0;
-            long deadline = System.nanoTime() + TimeUnit.SECONDS.toNanos(Checks.PATIENCE_S);
+            long deadline = System.nanoTime() + TimeUnit.SECONDS.toNanos(Checks.TIMEOUT_S);
             while (consumer.position(from) == 200 && System.nanoTime() < deadline) {
                 found += consumer.poll(Duration.ofMillis(200)).count();
             }

@@ -165,7 +165,7 @@ final class ProducerChecks {
 
     private static String outcome(Future<RecordMetadata> sent) {
         try {
-            return "offset " + sent.get(Checks.PATIENCE_S, java.util.concurrent.TimeUnit.SECONDS).offset();
+            return "offset " + sent.get(Checks.TIMEOUT_S, java.util.concurrent.TimeUnit.SECONDS).offset();
         } catch (Exception thrown) {
             return Checks.named(thrown);
         }

@@ -64,7 +64,7 @@ final class Traffic {
         producer.flush();
         List<RecordMetadata> acknowledged = new ArrayList<>();
         for (Future<RecordMetadata> future : sent) {
-            acknowledged.add(future.get(Checks.PATIENCE_S, TimeUnit.SECONDS));
+            acknowledged.add(future.get(Checks.TIMEOUT_S, TimeUnit.SECONDS));
         }
         return acknowledged;
     }
@@ -87,7 +87,7 @@ final class Traffic {
     static List<ConsumerRecord<byte[], byte[]>> readOn(
             KafkaConsumer<byte[], byte[]> consumer, TopicPartition from, long until) {
         List<ConsumerRecord<byte[], byte[]>> found = new ArrayList<>();
-        long deadline = System.nanoTime() + TimeUnit.SECONDS.toNanos(Checks.PATIENCE_S);
+        long deadline = System.nanoTime() + TimeUnit.SECONDS.toNanos(Checks.TIMEOUT_S);
         while (consumer.position(from) < until && System.nanoTime() < deadline) {
             consumer.poll(Duration.ofMillis(500)).forEach(found::add);
         }
@@ -97,7 +97,7 @@ final class Traffic {
     /** How many come, of so many that should: one poll may bring only some of them. */
     static int count(KafkaConsumer<byte[], byte[]> consumer, int wanted) {
         int found = 0;
-        long deadline = System.nanoTime() + TimeUnit.SECONDS.toNanos(Checks.PATIENCE_S);
+        long deadline = System.nanoTime() + TimeUnit.SECONDS.toNanos(Checks.TIMEOUT_S);
         while (found < wanted && System.nanoTime() < deadline) {
             found += consumer.poll(Duration.ofMillis(500)).count();
         }

@@ -122,7 +122,7 @@ final class Workload {
 
     /** Until the cleaner has left one record of each key before the active segment, or two of the one deleted. */
     private static void compact() throws Exception {
-        long deadline = System.nanoTime() + TimeUnit.SECONDS.toNanos(Checks.PATIENCE_S);
+        long deadline = System.nanoTime() + TimeUnit.SECONDS.toNanos(Checks.TIMEOUT_S);
         while (Traffic.read(COMPACTED).size() > 21 + 6 && System.nanoTime() < deadline) {
             Thread.sleep(100);
         }
