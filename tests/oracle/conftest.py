@@ -1,4 +1,4 @@
-"""What every test against Apache Kafka shares: the marker, the jars, and the rule for machines that lack them."""
+"""Fixtures and the marker of all tests against Apache Kafka; without Java or Maven the tests are skipped."""
 
 from __future__ import annotations
 
@@ -31,5 +31,5 @@ def kafka_lib() -> Path:
 
 @pytest.fixture(scope="session")
 def kafka_classpath(kafka_lib: Path) -> str:
-    """What follows `java -cp`."""
+    """The argument of `java -cp`."""
     return str(kafka_lib / "*")

@@ -1,6 +1,6 @@
-"""Apache Kafka's own server as a process: started on a properties file, awaited, stopped in good order.
+"""Apache Kafka's server as a process on a properties file: started, waited for, stopped.
 
-Tests use it as the oracle's side of a comparison, and as the other owner of a directory.
+Tests compare our node with it, or start it on a directory of our node.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from strandline.node.config import Config
 CLUSTER_ID = "4L6g3nShT-eMCtK--X86sw"
 START_SECONDS = 120.0
 STOP_SECONDS = 120.0
-# Short-lived processes on few cores: the second compiler costs more than it gives.
+# For short-lived processes on few cores: without the second JIT compiler.
 QUICK = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto")
 
 
-def node_of_its_own(directory: Path, settings: Mapping[str, str], *, formatted: bool = True) -> Path:
-    """The properties file of a node as `strandline up` would make it in this directory, on free ports."""
+def write_node_properties(directory: Path, settings: Mapping[str, str], *, formatted: bool = True) -> Path:
+    """The properties file of a new combined node on free ports, as `strandline up` writes it."""
     port = random_free_port("127.0.0.1", set())
     controller_port = random_free_port("127.0.0.1", {port})
     data = str(directory / "node-1")
@@ -81,7 +81,7 @@ class KafkaServer:
 
 @contextlib.contextmanager
 def kafka_server(classpath: str, properties: str | os.PathLike[str]) -> Iterator[KafkaServer]:
-    """Kafka on a formatted directory for the length of a `with`; stopped cleanly unless it was killed inside."""
+    """Kafka on a formatted directory during a `with`; stopped cleanly unless it was killed inside."""
     server = KafkaServer(classpath, Path(properties))
     try:
         server.wait_until_ready()

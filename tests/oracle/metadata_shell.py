@@ -1,4 +1,4 @@
-"""Kafka's metadata shell at one file, a snapshot or a log: what it prints to one command."""
+"""Kafka's metadata shell on one file, a snapshot or a log: the output of one command."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from pathlib import Path
 from compat.java.jvm import java
 
 SHELL = "org.apache.kafka.shell.MetadataShell"
-# It answers when it has read the file, which may be before it has applied the last batch that it read.
+# The shell may run its command before it has applied the last batch of the file.
 TRIES = 10
 
 
-def shell(programs: str, file: Path, command: Sequence[str], is_complete: Callable[[str], bool]) -> str:
-    """In a JVM of its own: in one that goes on, it waits for ever the second time."""
+def run_metadata_shell(programs: str, file: Path, command: Sequence[str], is_complete: Callable[[str], bool]) -> str:
+    """In a new JVM each time: in a shared JVM the second run does not end."""
     for _ in range(TRIES):
-        said = java(programs, SHELL, "--snapshot", str(file), *command).stdout
-        if is_complete(said):
+        output = java(programs, SHELL, "--snapshot", str(file), *command).stdout
+        if is_complete(output):
             break
-    return said
+    return output

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from compat.java.jvm import Ran, Tools
+from compat.java.jvm import ToolResult, Tools
 from strandline.launch.cluster import Cluster
 
 pytestmark = [pytest.mark.oracle, pytest.mark.xdist_group("java")]
@@ -33,7 +33,7 @@ def wait_for_acks(count_file: Path) -> None:
 
 def test_no_record_of_an_idempotent_java_producer_is_lost_or_duplicated_by_kills(tmp_path: Path, tools: Tools) -> None:
     count_file, stop_file = tmp_path / "count_file", tmp_path / "stop_file"
-    ran: list[Ran] = []
+    ran: list[ToolResult] = []
     with Cluster.started(tmp_path / "node") as cluster:
         admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
         admin.create_topics([NewTopic("orders", 3, 1)])["orders"].result(60)

@@ -18,7 +18,7 @@ PROGRAMS = Path(__file__).resolve().parent / "programs"
 QUIET = f"-Dlog4j2.configurationFile={PROGRAMS / 'quiet.properties'}"
 
 
-class Ran(NamedTuple):
+class ToolResult(NamedTuple):
     code: int
     output: str
 
@@ -63,13 +63,13 @@ class Tools:
             text=True,
         )
 
-    def run(self, tool: str, *arguments: str, text: str = "") -> Ran:
+    def run(self, tool: str, *arguments: str, text: str = "") -> ToolResult:
         assert self._process.stdin is not None and self._process.stdout is not None
         self._process.stdin.write(json.dumps({"tool": tool, "arguments": arguments, "input": text}) + "\n")
         self._process.stdin.flush()
         line = self._process.stdout.readline()
         assert line, f"{tool} took its JVM down"
-        return Ran(**json.loads(line))
+        return ToolResult(**json.loads(line))
 
     def __enter__(self) -> Self:
         return self

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from compat.java.make_answers import answers_of, read_answers
+from compat.java.make_expected_results import answers_of, read_answers
 
 pytestmark = [pytest.mark.oracle, pytest.mark.xdist_group("java")]
 

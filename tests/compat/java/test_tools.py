@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from compat.java.jvm import Ran, Tools, java
+from compat.java.jvm import ToolResult, Tools, java
 
 pytestmark = [pytest.mark.oracle, pytest.mark.xdist_group("java")]
 
@@ -16,14 +16,14 @@ TOOLS = "org.apache.kafka.tools"
 CONFIGS = "kafka.admin.ConfigCommand"
 TOPICS = f"{TOOLS}.TopicCommand"
 
-Run = Callable[..., Ran]
+Run = Callable[..., ToolResult]
 
 
 @pytest.fixture
 def run(tools: Tools, bootstrap: str) -> Run:
     """A tool that is pointed at our node, and is expected to succeed unless `code` says otherwise."""
 
-    def run_tool(tool: str, *arguments: str, code: int = 0, text: str = "") -> Ran:
+    def run_tool(tool: str, *arguments: str, code: int = 0, text: str = "") -> ToolResult:
         where: tuple[str, ...] = (
             () if any("bootstrap" in each for each in arguments) else ("--bootstrap-server", bootstrap)
         )

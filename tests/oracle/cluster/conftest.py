@@ -1,7 +1,6 @@
-"""One cluster for the tools of Apache Kafka: three voters, and a fourth node, broker and controller, without a vote.
+"""One cluster for the tools of Apache Kafka: three combined nodes that vote, and a fourth that is an observer.
 
-`STRANDLINE_ORACLE_CLUSTER=kafka` lets Apache Kafka itself be that cluster: what the tests expect of us is what they
-find there.
+With `STRANDLINE_ORACLE_CLUSTER=kafka` the cluster consists of Apache Kafka nodes: the tests pass there too.
 """
 
 from __future__ import annotations
@@ -12,42 +11,42 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from compat.java.conftest import programs, tools
-from compat.java.jvm import Ran, Tools
-from oracle.cluster.members import Members, Who
+from compat.java.jvm import ToolResult, Tools
+from oracle.cluster.mixed_cluster import Implementation, MixedCluster
 from strandline.launch.cluster_state import COMBINED
 
 __all__ = ["programs", "tools"]
 
-WHO: Who = "kafka" if os.environ.get("STRANDLINE_ORACLE_CLUSTER") == "kafka" else "ours"
-Run = Callable[..., Ran]
+IMPLEMENTATION: Implementation = "kafka" if os.environ.get("STRANDLINE_ORACLE_CLUSTER") == "kafka" else "ours"
+Run = Callable[..., ToolResult]
 
 SETTINGS = {
     "num.partitions": "2",
     "default.replication.factor": "3",
     "auto.leader.rebalance.enable": "false",
-    # Several snapshots while the tools are at work.
+    # Several snapshots are written during the tests.
     "metadata.log.max.record.bytes.between.snapshots": "6000",
 }
 
 
 @pytest.fixture(scope="session")
-def members(kafka_classpath: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Members]:
-    cluster = Members(tmp_path_factory.mktemp("members"), kafka_classpath, [COMBINED] * 4, 3, SETTINGS)
+def cluster(kafka_classpath: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[MixedCluster]:
+    cluster = MixedCluster(tmp_path_factory.mktemp("cluster"), kafka_classpath, [COMBINED] * 4, 3, SETTINGS)
     cluster.format()
-    with cluster.ended():
-        cluster.start(WHO)
+    with cluster.killed_on_exit():
+        cluster.start(IMPLEMENTATION)
         yield cluster
 
 
 @pytest.fixture
-def run(tools: Tools, members: Members) -> Run:
-    """A tool that is pointed at the cluster, and is expected to succeed unless `code` says otherwise.
+def run(tools: Tools, cluster: MixedCluster) -> Run:
+    """Runs a tool against the cluster and checks its exit code.
 
-    Wherever it is pointed, a tool asks any broker there is: they all know what the tools before it have done."""
+    A tool may connect to any broker: before it starts, all have replayed the changes of earlier tools."""
 
-    def run_tool(tool: str, *arguments: str, code: int = 0) -> Ran:
-        members.settle()
-        where = [] if any("bootstrap" in each for each in arguments) else ["--bootstrap-server", members.bootstrap]
+    def run_tool(tool: str, *arguments: str, code: int = 0) -> ToolResult:
+        cluster.wait_until_replayed()
+        where = [] if any("bootstrap" in each for each in arguments) else ["--bootstrap-server", cluster.bootstrap]
         given = [*arguments, *where] if tool.endswith("ClusterTool") else [*where, *arguments]
         ran = tools.run(tool, *given)
         assert ran.code == code, ran.output

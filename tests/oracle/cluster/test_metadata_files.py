@@ -1,4 +1,4 @@
-"""Kafka's tools read the metadata files of every member: each log the same as the leader's, each snapshot the image."""
+"""Kafka's tools read the metadata log and the snapshots of every node: equal records, and the same image."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ import pytest
 
 from cluster.quorum.admin_requests import create_topic, topics
 from compat.java.jvm import Tools
-from oracle.cluster.members import Members, wait_until
-from oracle.cluster.tables import DUMP
-from oracle.metadata_shell import shell
+from oracle.cluster.mixed_cluster import MixedCluster, wait_until
+from oracle.cluster.tool_output import DUMP
+from oracle.metadata_shell import run_metadata_shell
 
 pytestmark = pytest.mark.xdist_group("cluster")
 
@@ -22,31 +22,31 @@ COMPLAINTS = ("mismatch", "not found", "invalid bytes", "exception", "isvalid: f
 
 
 @pytest.fixture(scope="module")
-def copied(members: Members, tmp_path_factory: pytest.TempPathFactory) -> dict[int, Path]:
-    """The metadata directory of each member as it was at one moment, all of them up to the same topic at least."""
+def copied(cluster: MixedCluster, tmp_path_factory: pytest.TempPathFactory) -> dict[int, Path]:
+    """The metadata directories of all nodes as of one moment, each with at least the topics created here."""
     for number in range(12):
-        create_topic(members.brokers[number % 4], f"copied-{number}", 3, 3)
-    members.settle()
-    for member in members.each.values():
-        wait_until(lambda member=member: len(list((member.directory / METADATA).glob("*.checkpoint"))) > 1)  # type: ignore[misc]
+        create_topic(cluster.brokers[number % 4], f"copied-{number}", 3, 3)
+    cluster.wait_until_replayed()
+    for node in cluster.nodes.values():
+        wait_until(lambda node=node: len(list((node.directory / METADATA).glob("*.checkpoint"))) > 1)  # type: ignore[misc]
     home = tmp_path_factory.mktemp("copied")
-    with members.still():
+    with cluster.paused():
         return {
-            member.id: Path(shutil.copytree(member.directory / METADATA, home / str(member.id) / METADATA))
-            for member in members.each.values()
+            node.id: Path(shutil.copytree(node.directory / METADATA, home / str(node.id) / METADATA))
+            for node in cluster.nodes.values()
         }
 
 
 def dumped(tools: Tools, file: Path) -> list[str]:
     done = tools.run(DUMP, "--cluster-metadata-decoder", "--files", str(file))
     assert done.code == 0, done.output
-    spoken = [re.sub(r"payload:.*", "", line).lower() for line in done.lines]
-    assert not [line for line in spoken if any(word in line for word in COMPLAINTS)]
+    lines = [re.sub(r"payload:.*", "", line).lower() for line in done.lines]
+    assert not [line for line in lines if any(word in line for word in COMPLAINTS)]
     return done.lines
 
 
 def records(lines: list[str]) -> dict[int, str]:
-    """By offset: what is in the record, without what a file may tell differently (positions)."""
+    """By offset: the content of the record, without positions in the file."""
     found = {}
     for line in lines:
         if line.startswith("| offset: "):
@@ -55,7 +55,7 @@ def records(lines: list[str]) -> dict[int, str]:
     return found
 
 
-def test_every_log_is_the_leaders_log_record_by_record(copied: dict[int, Path], tools: Tools) -> None:
+def test_the_logs_of_all_nodes_have_equal_records(copied: dict[int, Path], tools: Tools) -> None:
     logs = {
         node_id: records([line for file in sorted(home.glob("*.log")) for line in dumped(tools, file)])
         for node_id, home in copied.items()
@@ -71,7 +71,7 @@ def test_every_log_is_the_leaders_log_record_by_record(copied: dict[int, Path], 
         assert other == one
 
 
-def test_control_records_tell_of_leaders_and_voters(copied: dict[int, Path], tools: Tools) -> None:
+def test_control_records_are_decoded(copied: dict[int, Path], tools: Tools) -> None:
     text = "\n".join(
         line
         for file in sorted(copied[2].glob("*"))
@@ -82,33 +82,39 @@ def test_control_records_tell_of_leaders_and_voters(copied: dict[int, Path], too
     assert "SnapshotHeader" in text and "SnapshotFooter" in text
 
 
-@pytest.mark.parametrize("node_id", [1, 4], ids=["a voter's", "an observer's"])
-def test_the_metadata_shell_walks_through_a_snapshot(
-    copied: dict[int, Path], programs: str, members: Members, node_id: int
+@pytest.mark.parametrize("node_id", [1, 4], ids=["voter", "observer"])
+def test_the_metadata_shell_reads_a_snapshot(
+    copied: dict[int, Path], programs: str, cluster: MixedCluster, node_id: int
 ) -> None:
     snapshot = max(copied[node_id].glob("*.checkpoint"))
-    known = {str(topic.topic_id): name for name, topic in topics(members.brokers[0]).items()}
+    known = {str(topic.topic_id): name for name, topic in topics(cluster.brokers[0]).items()}
 
-    def alive(walked: str) -> dict[str, str]:
-        told = dict(re.findall(r"^\s*id:\n\s*(\S+)\n\s*name:\n\s*(\S+)", walked, re.MULTILINE))
-        return {topic_id: name for topic_id, name in told.items() if topic_id in known}
+    def existing(tree: str) -> dict[str, str]:
+        listed = dict(re.findall(r"^\s*id:\n\s*(\S+)\n\s*name:\n\s*(\S+)", tree, re.MULTILINE))
+        return {topic_id: name for topic_id, name in listed.items() if topic_id in known}
 
-    found = alive(shell(programs, snapshot, ("tree", "/image/topics/byId"), lambda walked: bool(alive(walked))))
+    found = existing(
+        run_metadata_shell(programs, snapshot, ("tree", "/image/topics/byId"), lambda tree: bool(existing(tree)))
+    )
     assert found and all(known[topic_id] == name for topic_id, name in found.items())
 
 
-def test_the_metadata_shell_walks_through_a_log(copied: dict[int, Path], programs: str) -> None:
+def test_the_metadata_shell_reads_a_log(copied: dict[int, Path], programs: str) -> None:
     wanted = {f"copied-{number}" for number in range(12)}
     log = max(copied[2].glob("*.log"))
-    listed = shell(programs, log, ("ls", "/image/topics/byName"), lambda said: wanted <= set(said.split()))
+    listed = run_metadata_shell(
+        programs, log, ("ls", "/image/topics/byName"), lambda output: wanted <= set(output.split())
+    )
     assert wanted <= set(listed.split())
 
 
-def test_broker_registrations_are_complete(copied: dict[int, Path], tools: Tools, members: Members) -> None:
+def test_broker_registrations_are_complete(copied: dict[int, Path], tools: Tools, cluster: MixedCluster) -> None:
     lines = dumped(tools, max(copied[3].glob("*.log")))
-    told = [json.loads(line.partition("payload: ")[2]) for line in lines if '"type":"REGISTER_BROKER_RECORD"' in line]
-    ports = {each["data"]["brokerId"]: each["data"]["endPoints"][0]["port"] for each in told}
-    assert ports == {member.id: member.node.port for member in members.each.values()}
-    directories = {each["data"]["brokerId"]: each["data"]["logDirs"] for each in told}
+    registrations = [
+        json.loads(line.partition("payload: ")[2]) for line in lines if '"type":"REGISTER_BROKER_RECORD"' in line
+    ]
+    ports = {each["data"]["brokerId"]: each["data"]["endPoints"][0]["port"] for each in registrations}
+    assert ports == {node.id: node.state.port for node in cluster.nodes.values()}
+    directories = {each["data"]["brokerId"]: each["data"]["logDirs"] for each in registrations}
     for node_id, (directory_id,) in directories.items():
-        assert directory_id in (members.each[node_id].directory / "meta.properties").read_text()
+        assert directory_id in (cluster.nodes[node_id].directory / "meta.properties").read_text()

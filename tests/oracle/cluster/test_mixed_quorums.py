@@ -1,4 +1,4 @@
-"""Our nodes and Apache Kafka's in one quorum: voters of both kinds elect each other, brokers of both follow.
+"""Our nodes and Apache Kafka's in one quorum: voters of both implementations elect each other, brokers of both follow.
 
 One of these is part of ./check; the others take minutes and run on request:
 
@@ -26,9 +26,9 @@ from cluster.quorum.admin_requests import (
 )
 from cluster.quorum.inventory import inventory
 from compat.java.jvm import Tools
-from oracle.cluster.members import Members, Who
-from oracle.cluster.tables import QUORUM
-from oracle.cluster.test_a_quorum_changes_hands import read
+from oracle.cluster.mixed_cluster import Implementation, MixedCluster
+from oracle.cluster.test_quorum_handover import read
+from oracle.cluster.tool_output import QUORUM
 from strandline.launch.cluster_state import BROKER, COMBINED, CONTROLLER
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("cluster")]
@@ -36,39 +36,39 @@ pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("cluster")]
 SETTINGS = {"metadata.log.max.record.bytes.between.snapshots": "5000", "broker.session.timeout.ms": "4000"}
 
 
-def start(members: Members, kinds: dict[int, Who]) -> None:
-    for node_id, who in kinds.items():
-        members.each[node_id].start(who)
-    members.wait_until_ready()
+def start(cluster: MixedCluster, kinds: dict[int, Implementation]) -> None:
+    for node_id, implementation in kinds.items():
+        cluster.nodes[node_id].start(implementation)
+    cluster.wait_until_ready()
 
 
-def leader_of(members: Members) -> int:
-    """Asked at the controllers: a broker of Kafka goes on asking the last leader, if that came back unnoticed."""
-    for member in members.each.values():
+def leader_of(cluster: MixedCluster) -> int:
+    """Described by the controllers: a Kafka broker may keep sending to the previous leader after that has restarted."""
+    for node in cluster.nodes.values():
         with contextlib.suppress(OSError, ConnectionClosed, RequestFailed):
-            if member.runs and member.node.is_controller:
-                return describe_quorum(member.controller).leader_id
+            if node.is_running and node.state.is_controller:
+                return describe_quorum(node.controller).leader_id
     return 0
 
 
-def lead(members: Members, wanted: int, kinds: dict[int, Who]) -> None:
-    """Lets the quorum elect this voter: when the leader goes, nobody else who runs has what it wrote last."""
-    leader = eventually(lambda: leader_of(members), bool)
+def lead(cluster: MixedCluster, wanted: int, kinds: dict[int, Implementation]) -> None:
+    """Makes the quorum elect this voter: when the leader stops, no other running voter has its last record."""
+    leader = eventually(lambda: leader_of(cluster), bool)
     if leader == wanted:
         return
     (third,) = kinds.keys() - {leader, wanted}
-    members.stop(third)
-    set_config(members.each[leader].address, TOPIC, "records", "segment.ms", str(3_600_000 + wanted))
-    members.stop(leader)
-    start(members, {third: kinds[third]})
-    assert eventually(lambda: leader_of(members), lambda found: found not in (leader, 0)) == wanted
-    start(members, {leader: kinds[leader]})
+    cluster.stop(third)
+    set_config(cluster.nodes[leader].address, TOPIC, "records", "segment.ms", str(3_600_000 + wanted))
+    cluster.stop(leader)
+    start(cluster, {third: kinds[third]})
+    assert eventually(lambda: leader_of(cluster), lambda found: found not in (leader, 0)) == wanted
+    start(cluster, {leader: kinds[leader]})
 
 
-def await_another(members: Members, leader: int) -> str:
-    """When somebody other than this one leads: the address of a broker that runs."""
-    eventually(lambda: leader_of(members), lambda found: found not in (leader, 0))
-    return next(each.address for each in members.each.values() if each.runs and each.node.is_broker)
+def wait_for_another_leader(cluster: MixedCluster, leader: int) -> str:
+    """Waits until another node leads; returns the address of a running broker."""
+    eventually(lambda: leader_of(cluster), lambda found: found not in (leader, 0))
+    return next(each.address for each in cluster.nodes.values() if each.is_running and each.state.is_broker)
 
 
 def produced(brokers: Sequence[str], number: int, count: int = 60) -> None:
@@ -85,13 +85,13 @@ def produced(brokers: Sequence[str], number: int, count: int = 60) -> None:
 
 
 @pytest.mark.long
-def test_a_broker_of_kafka_joins_a_quorum_of_ours(kafka_classpath: str, tmp_path: Path) -> None:
-    members = Members(tmp_path, kafka_classpath, [CONTROLLER] * 3 + [BROKER] * 3, 3, SETTINGS)
-    members.format()
-    kinds: dict[int, Who] = {1: "ours", 2: "ours", 3: "ours", 4: "ours", 5: "kafka", 6: "ours"}
-    with members.ended():
-        start(members, kinds)
-        brokers = members.brokers
+def test_a_kafka_broker_joins_our_quorum(kafka_classpath: str, tmp_path: Path) -> None:
+    cluster = MixedCluster(tmp_path, kafka_classpath, [CONTROLLER] * 3 + [BROKER] * 3, 3, SETTINGS)
+    cluster.format()
+    kinds: dict[int, Implementation] = {1: "ours", 2: "ours", 3: "ours", 4: "ours", 5: "kafka", 6: "ours"}
+    with cluster.killed_on_exit():
+        start(cluster, kinds)
+        brokers = cluster.brokers
         create_topic(brokers[1], "records", 3, 3, {"retention.ms": "-1"})
         set_config(brokers[1], TOPIC, "records", "segment.bytes", "1234567")
         for broker in brokers:
@@ -99,16 +99,16 @@ def test_a_broker_of_kafka_joins_a_quorum_of_ours(kafka_classpath: str, tmp_path
         produced(brokers, 1)
         assert sum(map(len, read(brokers).values())) == 60
         eventually(lambda: inventory(brokers[1], *brokers) == inventory(brokers[0], *brokers))
-        # A leader of ours dies, and Kafka's broker goes on with another controller.
-        leader = leader_of(members)
-        members.kill(leader)
-        await_another(members, leader)
+        # Our leader is killed, and Kafka's broker continues with another controller.
+        leader = leader_of(cluster)
+        cluster.kill(leader)
+        wait_for_another_leader(cluster, leader)
         create_topic(brokers[1], "later", 2, 3)
         produced(brokers, 2)
-        members.stop(5)
+        cluster.stop(5)
         eventually(lambda: {each.leader_id for each in topics(brokers[0])["records"].partitions} <= {4, 6})
         produced([brokers[0], brokers[2]], 3)
-        start(members, {5: "kafka", leader: "ours"})
+        start(cluster, {5: "kafka", leader: "ours"})
         eventually(
             lambda: [sorted(each.isr_nodes) for each in topics(brokers[1])["records"].partitions],
             lambda isrs: isrs == [[4, 5, 6]] * 3,
@@ -124,22 +124,22 @@ def test_a_broker_of_kafka_joins_a_quorum_of_ours(kafka_classpath: str, tmp_path
         ({1: "ours", 2: "ours", 3: "kafka"}, False),
         ({1: "kafka", 2: "kafka", 3: "ours"}, True),
     ],
-    ids=["ours among Kafka's", "Kafka's among ours", "ours among Kafka's, named in the files"],
+    ids=["ours among Kafka's", "Kafka's among ours", "ours among Kafka's, static voters"],
 )
-def test_a_voter_of_the_other_kind_follows_votes_and_leads(
-    kinds: dict[int, Who], static: bool, kafka_classpath: str, tools: Tools, tmp_path: Path
+def test_a_voter_of_the_other_implementation_follows_votes_and_leads(
+    kinds: dict[int, Implementation], static: bool, kafka_classpath: str, tools: Tools, tmp_path: Path
 ) -> None:
-    members = Members(tmp_path, kafka_classpath, [COMBINED] * 3, 3, SETTINGS, static)
+    cluster = MixedCluster(tmp_path, kafka_classpath, [COMBINED] * 3, 3, SETTINGS, static)
     if static:
-        members.format_by_kafka(tools)
+        cluster.format_by_kafka(tools)
     else:
-        members.format()
-    with members.ended():
-        start(members, kinds)
-        brokers = members.brokers
+        cluster.format()
+    with cluster.killed_on_exit():
+        start(cluster, kinds)
+        brokers = cluster.brokers
         create_topic(brokers[0], "records", 3, 3, {"retention.ms": "-1"})
         for number, leader in enumerate((1, 3, 2), 1):
-            lead(members, leader, kinds)
+            lead(cluster, leader, kinds)
             create_topic(brokers[number % 3], f"under-{leader}", 2, 3)
             for round_ in range(10):
                 set_config(
@@ -155,44 +155,44 @@ def test_a_voter_of_the_other_kind_follows_votes_and_leads(
         )[0]
         assert {"records", "under-1", "under-2", "under-3"} <= expected["topics"].keys()
         assert sum(map(len, read(brokers).values())) == 180
-        # One of each kind is killed and comes back, with the quorum at work.
+        # A node of each implementation is killed and restarted during writes.
         for node_id in (3, 1):
-            members.kill(node_id)
-            create_topic(await_another(members, node_id), f"without-{node_id}", 1, 1)
-            start(members, {node_id: kinds[node_id]})
-            eventually(lambda node_id=node_id: f"without-{node_id}" in topics(members.each[node_id].address))  # type: ignore[misc]
+            cluster.kill(node_id)
+            create_topic(wait_for_another_leader(cluster, node_id), f"without-{node_id}", 1, 1)
+            start(cluster, {node_id: kinds[node_id]})
+            eventually(lambda node_id=node_id: f"without-{node_id}" in topics(cluster.nodes[node_id].address))  # type: ignore[misc]
 
 
 @pytest.mark.parametrize(
-    ("founders", "joiner"), [("ours", "kafka"), pytest.param("kafka", "ours", marks=pytest.mark.long)]
+    ("voters", "joiner"), [("ours", "kafka"), pytest.param("kafka", "ours", marks=pytest.mark.long)]
 )
-def test_one_that_comes_late_begins_with_a_snapshot_of_the_others_and_is_given_a_vote(
-    founders: Who, joiner: Who, kafka_classpath: str, tools: Tools, tmp_path: Path
+def test_a_new_node_fetches_a_snapshot_of_the_other_implementation_and_becomes_a_voter(
+    voters: Implementation, joiner: Implementation, kafka_classpath: str, tools: Tools, tmp_path: Path
 ) -> None:
-    members = Members(tmp_path, kafka_classpath, [COMBINED] * 4, 3, SETTINGS)
-    members.format()
-    with members.ended():
-        start(members, dict.fromkeys((1, 2, 3), founders))
-        brokers = members.brokers
+    cluster = MixedCluster(tmp_path, kafka_classpath, [COMBINED] * 4, 3, SETTINGS)
+    cluster.format()
+    with cluster.killed_on_exit():
+        start(cluster, dict.fromkeys((1, 2, 3), voters))
+        brokers = cluster.brokers
         for number in range(40):
             create_topic(brokers[number % 3], f"early-{number}", 2, 2)
-        for member in members.each.values():
-            taken = member.directory / "__cluster_metadata-0"
-            if member.runs:
+        for node in cluster.nodes.values():
+            taken = node.directory / "__cluster_metadata-0"
+            if node.is_running:
                 eventually(lambda taken=taken: len(list(taken.glob("*.checkpoint"))) > 1)  # type: ignore[misc]
-        start(members, {4: joiner})
-        late = members.each[4]
+        start(cluster, {4: joiner})
+        late = cluster.nodes[4]
         assert len(eventually(lambda: topics(late.address))) == 40
         fetched = sorted((late.directory / "__cluster_metadata-0").glob("*.checkpoint"))
-        assert any(not file.name.startswith("0" * 20) for file in fetched), "it came by a snapshot"
-        joining = ("--command-config", str(late.properties), "--bootstrap-server", members.bootstrap)
+        assert any(not file.name.startswith("0" * 20) for file in fetched), "the node fetched a snapshot"
+        joining = ("--command-config", str(late.properties), "--bootstrap-server", cluster.bootstrap)
         added = tools.run(QUORUM, *joining, "add-controller")
         assert added.code == 0, added.output
-        voters = eventually(lambda: [voter.replica_id for voter in describe_quorum(brokers[0]).current_voters])
-        assert sorted(voters) == [1, 2, 3, 4]
-        # With the fourth vote a majority is three: it counts.
-        members.kill(1)
-        create_topic(await_another(members, 1), "with-its-vote", 2, 3)
+        voter_ids = eventually(lambda: [voter.replica_id for voter in describe_quorum(brokers[0]).current_voters])
+        assert sorted(voter_ids) == [1, 2, 3, 4]
+        # Of four voters a majority is three: with one killed, the new voter is needed.
+        cluster.kill(1)
+        create_topic(wait_for_another_leader(cluster, 1), "with-its-vote", 2, 3)
         expected = eventually(
             lambda: [inventory(broker, *brokers[1:]) for broker in brokers[1:]], lambda found: found == [found[0]] * 3
         )[0]

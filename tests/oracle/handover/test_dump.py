@@ -1,4 +1,4 @@
-"""Kafka's own tools read every file that our node has left behind, stopped cleanly or killed, without complaint."""
+"""Kafka's tools read every file of our node, after a clean stop and after a kill, without errors."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from compat.java.jvm import Tools
-from oracle.handover.story import Story
-from oracle.metadata_shell import shell
+from oracle.handover.handovers import Handovers
+from oracle.metadata_shell import run_metadata_shell
 
 pytestmark = pytest.mark.xdist_group("handover")
 
@@ -19,7 +19,7 @@ STATES = ("closed-by-us", "killed")
 
 
 def files(home: Path, suffix: str) -> list[str]:
-    """All of a kind but the metadata log's. Deleted topics are left out: they are being taken apart."""
+    """All files with a suffix, except the metadata log's. Deleted topics are left out: their files are being deleted."""
     return [
         str(file)
         for file in sorted(home.glob(f"*/*.{suffix}"))
@@ -35,11 +35,11 @@ def dump(tools: Tools, home: Path, suffix: str) -> list[str]:
 
 
 @pytest.fixture(params=STATES)
-def home(founded_by_us: Story, request: pytest.FixtureRequest) -> Path:
-    return founded_by_us.properties.parent / str(request.param)
+def home(formatted_by_us: Handovers, request: pytest.FixtureRequest) -> Path:
+    return formatted_by_us.properties.parent / str(request.param)
 
 
-def test_logs_are_read_batch_by_batch_and_record_by_record(home: Path, tools: Tools) -> None:
+def test_all_batches_and_records_of_logs_are_read(home: Path, tools: Tools) -> None:
     lines = dump(tools, home, "log")
     records = [line for line in lines if line.startswith("| offset: ")]
     batches = [line for line in lines if line.startswith("baseOffset: ")]
@@ -89,9 +89,11 @@ def test_metadata_is_decoded_record_by_record(home: Path, tools: Tools, suffix: 
 
 
 @pytest.mark.parametrize("state", STATES)
-def test_the_metadata_shell_walks_through_our_newest_snapshot(founded_by_us: Story, programs: str, state: str) -> None:
-    snapshot = max((founded_by_us.properties.parent / state / METADATA).glob("*.checkpoint"))
+def test_the_metadata_shell_reads_our_newest_snapshot(formatted_by_us: Handovers, programs: str, state: str) -> None:
+    snapshot = max((formatted_by_us.properties.parent / state / METADATA).glob("*.checkpoint"))
     assert not snapshot.name.startswith("0" * 20), "no snapshot was taken"
     wanted = {"plain", "rolled", "compacted", "doomed"}
-    listed = shell(programs, snapshot, ("ls", "/image/topics/byName"), lambda said: wanted <= set(said.split()))
+    listed = run_metadata_shell(
+        programs, snapshot, ("ls", "/image/topics/byName"), lambda output: wanted <= set(output.split())
+    )
     assert wanted <= set(listed.split())

@@ -1,7 +1,7 @@
-"""A directory changes hands between our node and Apache Kafka 4.3.1, stopped cleanly or killed: nothing is different.
+"""Our node and Apache Kafka 4.3.1 serve one directory in turn, after clean stops and kills: clients read the same.
 
-Topics, ids, configurations, offsets, leader epochs, producers and records, one by one, are compared across every
-hand-over. Between two of them whoever serves is given a round of work, so the other finds something new.
+Topics, ids, configs, offsets, leader epochs, producers and records are compared across every handover. Between two
+handovers a workload adds data, so that each server reads what the other has written.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from oracle.handover.conftest import KAFKA_FIRST, OURS_FIRST
-from oracle.handover.story import Inventory, Story
+from oracle.handover.handovers import Handovers, Inventory
 
 pytestmark = pytest.mark.xdist_group("handover")
 
@@ -33,8 +33,8 @@ def aspect_of(found: Inventory, aspect: str) -> Any:
     }
 
 
-def forget_what_came_back(before: Inventory, after: Inventory) -> None:
-    """A log's start is written down once in a while: killed before that, records that were deleted are there again."""
+def ignore_restored_records(before: Inventory, after: Inventory) -> None:
+    """The log start offset is checkpointed at intervals: after a kill, deleted records may be visible again."""
     for name, topic in before["topics"].items():
         for index, partition in topic.items():
             if index == "id":
@@ -47,22 +47,26 @@ def forget_what_came_back(before: Inventory, after: Inventory) -> None:
 
 @pytest.mark.parametrize("aspect", ASPECTS)
 @pytest.mark.parametrize("handover", OURS_FIRST)
-def test_what_we_founded_is_the_same_in_other_hands(founded_by_us: Story, handover: str, aspect: str) -> None:
-    before, after = founded_by_us.found[handover]
+def test_a_directory_formatted_by_us_is_the_same_after_a_handover(
+    formatted_by_us: Handovers, handover: str, aspect: str
+) -> None:
+    before, after = formatted_by_us.found[handover]
     if OURS_FIRST[handover]:
-        forget_what_came_back(before, after)
+        ignore_restored_records(before, after)
     assert aspect_of(after, aspect) == aspect_of(before, aspect)
 
 
 @pytest.mark.parametrize("aspect", ASPECTS)
 @pytest.mark.parametrize("handover", KAFKA_FIRST)
-def test_what_kafka_founded_is_the_same_in_our_hands(founded_by_kafka: Story, handover: str, aspect: str) -> None:
-    before, after = founded_by_kafka.found[handover]
+def test_a_directory_formatted_by_kafka_is_the_same_after_a_handover(
+    formatted_by_kafka: Handovers, handover: str, aspect: str
+) -> None:
+    before, after = formatted_by_kafka.found[handover]
     assert aspect_of(after, aspect) == aspect_of(before, aspect)
 
 
-def test_the_comparison_compares_something(founded_by_us: Story) -> None:
-    before, _ = founded_by_us.found["Kafka takes over after we were killed"]
+def test_the_compared_data_is_not_empty(formatted_by_us: Handovers) -> None:
+    before, _ = formatted_by_us.found["Kafka after ours was killed"]
     records = aspect_of(before, "records")
     assert len(records["plain, partition 0, records"]) == 3 * 202 + 250
     assert len({record.split()[2] for record in records["rolled, partition 0, records"]}) == 3, "three leader epochs"
@@ -71,8 +75,10 @@ def test_the_comparison_compares_something(founded_by_us: Story) -> None:
     assert all(aspect_of(before, "producers")[f"{topic}, partition 0, producers"] for topic in ("plain", "large"))
 
 
-def test_kafka_finds_no_fault_with_logs_that_we_closed(founded_by_us: Story, founded_by_kafka: Story) -> None:
-    said = founded_by_us.complaints["Kafka takes over what we closed"]
-    said += founded_by_kafka.complaints["Kafka takes back what we closed"]
-    # Deleted topics wait for their removal without indexes: those were never written.
-    assert [line for line in said if "-delete/" not in line] == []
+def test_kafka_logs_no_error_about_logs_that_we_closed(
+    formatted_by_us: Handovers, formatted_by_kafka: Handovers
+) -> None:
+    lines = formatted_by_us.log_errors["Kafka after our clean stop"]
+    lines += formatted_by_kafka.log_errors["Kafka again after our clean stop"]
+    # The logs of deleted topics have no indexes: those were never written.
+    assert [line for line in lines if "-delete/" not in line] == []

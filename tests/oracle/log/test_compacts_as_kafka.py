@@ -1,4 +1,4 @@
-"""Random logs compacted by Kafka's cleaner and by ours, in several passes: the same batches, horizons and indexes."""
+"""Random logs compacted by Kafka's cleaner and by ours, in several passes: equal batches, delete horizons, indexes."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from strandline.records.batch import (
 from strandline.runtime.disk import SystemDisk
 from unit.log.logs import append_as_leader
 
-# Kafka is asked once, by one worker.
+# One worker runs Kafka once for all cases.
 pytestmark = pytest.mark.xdist_group("kafka-compacts")
 
 HERE = Path(__file__).resolve().parent
@@ -42,13 +42,13 @@ CONFIG = "cleanup.policy=compact;segment.bytes=1048576;index.interval.bytes=200"
 
 class Pass(NamedTuple):
     wall_ms: int
-    # None: where the pass before ended.
     first_dirty: int | None
+    """None: the end of the previous pass."""
     first_uncleanable: int
 
 
 class Writer:
-    """Fills a log with everything that compaction treats in its own way."""
+    """Fills a log with every kind of batch that compaction treats differently."""
 
     def __init__(self, path: Path, random: Random) -> None:
         self.random = random
@@ -124,7 +124,7 @@ class Writer:
 
 
 def passes_over(bases: list[int], random: Random) -> list[Pass]:
-    """Up to a few segment boundaries, each pass from where the last one ended, and twice over all of it again."""
+    """Up to a few segment boundaries, each pass from the end of the previous one; then twice over the whole log."""
     limits = sorted({*random.sample(bases[1:], min(3, len(bases) - 1)), bases[-1]})
     now = NOW
     passes = []
@@ -152,7 +152,7 @@ def clean(path: Path, passes: list[Pass]) -> list[int]:
 
 
 def contents(path: Path) -> list[tuple[object, ...]]:
-    """Every batch with what it holds; the base timestamp only where it is a delete horizon."""
+    """Every batch with its records; the base timestamp only where it is a delete horizon."""
     found: list[tuple[object, ...]] = []
     for file in sorted(path.glob("*.log")):
         data = file.read_bytes()
@@ -177,9 +177,9 @@ class Compacted(NamedTuple):
 
 @pytest.fixture(scope="module")
 def compacted(kafka_classpath: str, tmp_path_factory: pytest.TempPathFactory) -> list[Compacted]:
-    """All logs by one Kafka: starting it takes longer than the rest."""
+    """One Kafka process for all logs: starting it takes longest."""
     logs: list[Compacted] = []
-    questions = []
+    passes_for_kafka = []
     for seed in range(SEEDS):
         random = Random(seed)
         path = tmp_path_factory.mktemp("log")
@@ -188,20 +188,20 @@ def compacted(kafka_classpath: str, tmp_path_factory: pytest.TempPathFactory) ->
         shutil.copytree(ours, kafkas)
         passes = passes_over(sorted(int(file.stem) for file in ours.glob("*.log")), random)
         for wall_ms, first_dirty, limit in passes:
-            questions.append(f"{kafkas}|{wall_ms}|{'-' if first_dirty is None else first_dirty}|{limit}\n")
+            passes_for_kafka.append(f"{kafkas}|{wall_ms}|{'-' if first_dirty is None else first_dirty}|{limit}\n")
         logs.append(Compacted(ours, kafkas, passes, clean(ours, passes), []))
     run = subprocess.run(
         ["java", "-cp", kafka_classpath, str(HERE / "KafkaLog.java"), "clean", CONFIG],
-        input="".join(questions), capture_output=True, text=True, timeout=300, check=True,
+        input="".join(passes_for_kafka), capture_output=True, text=True, timeout=300, check=True,
     )  # fmt: skip
-    answers = iter(int(line.split()[1]) for line in run.stdout.splitlines() if line.startswith("ANSWER "))
+    ends = iter(int(line.split()[1]) for line in run.stdout.splitlines() if line.startswith("ANSWER "))
     for log in logs:
-        log.kafkas_ends.extend(next(answers) for _ in log.passes)
+        log.kafkas_ends.extend(next(ends) for _ in log.passes)
     return logs
 
 
 @pytest.mark.parametrize("seed", range(SEEDS))
-def test_the_same_log_is_left(seed: int, compacted: list[Compacted]) -> None:
+def test_the_compacted_log_is_the_same(seed: int, compacted: list[Compacted]) -> None:
     log = compacted[seed]
     assert log.our_ends == log.kafkas_ends
     assert contents(log.ours) == contents(log.kafkas)

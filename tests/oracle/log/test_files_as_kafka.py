@@ -1,4 +1,4 @@
-"""The files of a log, read by Apache Kafka's own log and tools; and Kafka's files, read by ours."""
+"""Apache Kafka's log and tools read the files of our log, and our log reads Kafka's files."""
 
 from __future__ import annotations
 
@@ -24,34 +24,34 @@ from unit.log.logs import append_as_leader
 
 HERE = Path(__file__).resolve().parent
 PARTITION = TopicPartition("t", 0)
-# Kafka forgets producers whose last record is too old by its own clock.
+# Kafka expires producers by its own clock.
 NOW = int(time.time() * 1000) - 60_000
 SETTINGS = LogSettings(segment_bytes=6000, index_interval_bytes=400, retention_ms=-1)
 CONFIG = "internal.segment.bytes=6000;index.interval.bytes=400;retention.ms=-1"
-# Four quick JVMs rather than four optimised ones.
+# JVMs that start quickly.
 JAVA = ("java", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto", "-Xmx256m")
 
-Answer = dict[str, str]
+Result = dict[str, str]
 
 
 @pytest.fixture(scope="module")
-def kafka(kafka_classpath: str, tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Answer]:
+def kafka(kafka_classpath: str, tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Result]:
     classes = tmp_path_factory.mktemp("classes")
     source = HERE / "KafkaFiles.java"
     subprocess.run(["javac", "-cp", kafka_classpath, "-d", str(classes), str(source)], check=True, capture_output=True)
 
-    def run(*arguments: object, stdin: str = "") -> Answer:
+    def run(*arguments: object, stdin: str = "") -> Result:
         command = [*JAVA, "-cp", f"{classes}:{kafka_classpath}", "KafkaFiles", *map(str, arguments)]
         done = subprocess.run(command, input=stdin, capture_output=True, text=True, timeout=120, check=False)
-        answers = re.findall(r"^ANSWER (\w+) ?(.*)$", done.stdout, re.MULTILINE)
-        assert done.returncode == 0 and answers, done.stdout[-3000:] + done.stderr[-3000:]
-        return dict(answers)
+        results = re.findall(r"^ANSWER (\w+) ?(.*)$", done.stdout, re.MULTILINE)
+        assert done.returncode == 0 and results, done.stdout[-3000:] + done.stderr[-3000:]
+        return dict(results)
 
     return run
 
 
-class Script:
-    """A random sequence of batches, as a leader gets them: transactions, markers, new epochs, rolls."""
+class RandomBatches:
+    """A random sequence of batches for a leader: transactions, markers, new epochs, rolls."""
 
     def __init__(self, seed: int) -> None:
         self._random = random = Random(seed)
@@ -128,7 +128,7 @@ def open_ours(path: Path, *, clean: bool = False, recovery_point: int = 0) -> Pa
     return log
 
 
-def describe_ours(log: PartitionLog, timestamps: list[int]) -> Answer:
+def describe_ours(log: PartitionLog, timestamps: list[int]) -> Result:
     def joined(entries: list[tuple[object, ...]]) -> str:
         return " ".join(":".join(map(str, entry)) for entry in entries)
 
@@ -161,54 +161,52 @@ def read_batches(log: PartitionLog) -> list[tuple[object, ...]]:
     found: list[tuple[object, ...]] = []
     offset = log.log_start_offset
     while offset < log.log_end_offset:
-        while isinstance(answer := log.read(offset, max_bytes=1 << 20), ColdRead):
-            answer.load()
-        assert answer.slice is not None
-        for _, header in batches(answer.slice.read()):
+        while isinstance(read := log.read(offset, max_bytes=1 << 20), ColdRead):
+            read.load()
+        assert read.slice is not None
+        for _, header in batches(read.slice.read()):
             found.append((header.base_offset, header.last_offset, header.partition_leader_epoch))
             offset = header.next_offset
     return found
 
 
 STAMPS = [NOW + step for step in range(-100, 1400, 37)]
-ASKED = ",".join(map(str, STAMPS))
+TIMESTAMPS = ",".join(map(str, STAMPS))
 
 
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("ending", ["closed", "crashed"])
-def test_kafka_finds_in_our_files_what_we_find(
-    kafka: Callable[..., Answer], tmp_path: Path, seed: int, ending: str
-) -> None:
+def test_kafka_reads_our_files_as_we_do(kafka: Callable[..., Result], tmp_path: Path, seed: int, ending: str) -> None:
     path = tmp_path / "t-0"
     log = open_ours(path)
-    Script(seed).write_with_ours(log)
+    RandomBatches(seed).write_with_ours(log)
     expected = describe_ours(log, STAMPS)
     if ending == "closed":
         log.close()
-        found = kafka("describe", path, CONFIG, "clean", log.log_end_offset, ASKED)
+        found = kafka("describe", path, CONFIG, "clean", log.log_end_offset, TIMESTAMPS)
     else:
         log.flush(sealed_only=True)
-        found = kafka("describe", path, CONFIG, "crashed", log.checkpoint(), ASKED)
+        found = kafka("describe", path, CONFIG, "crashed", log.checkpoint(), TIMESTAMPS)
     assert found == expected
 
 
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("ending", ["close", "kill"])
-def test_we_find_in_kafkas_files_what_kafka_finds(
-    kafka: Callable[..., Answer], tmp_path: Path, seed: int, ending: str
+def test_we_read_kafkas_files_as_kafka_does(
+    kafka: Callable[..., Result], tmp_path: Path, seed: int, ending: str
 ) -> None:
     path = tmp_path / "t-0"
-    written = kafka("write", path, CONFIG, "crashed", 0, stdin=f"{Script(10 + seed).for_kafka()}{ending}\n")
+    written = kafka("write", path, CONFIG, "crashed", 0, stdin=f"{RandomBatches(10 + seed).for_kafka()}{ending}\n")
     copy = tmp_path / "copy" / "t-0"
     shutil.copytree(path, copy)
     clean = ending == "close"
     recovery_point = int(written["end"]) if clean else 0
-    expected = kafka("describe", copy, CONFIG, "clean" if clean else "crashed", recovery_point, ASKED)
+    expected = kafka("describe", copy, CONFIG, "clean" if clean else "crashed", recovery_point, TIMESTAMPS)
     ours = open_ours(path, clean=clean, recovery_point=recovery_point)
     assert describe_ours(ours, STAMPS) == expected
 
 
-def test_a_log_passed_to_and_fro_grows_on(kafka: Callable[..., Answer], tmp_path: Path) -> None:
+def test_kafka_and_we_append_to_one_log_in_turn(kafka: Callable[..., Result], tmp_path: Path) -> None:
     path = tmp_path / "t-0"
     log = open_ours(path)
 
@@ -243,10 +241,10 @@ COMPLAINTS = re.compile(
 )
 
 
-def test_dump_log_segments_reads_all_our_files_without_complaint(dump: Callable[..., str], tmp_path: Path) -> None:
+def test_dump_log_segments_reads_all_our_files_without_errors(dump: Callable[..., str], tmp_path: Path) -> None:
     path = tmp_path / "t-0"
     log = open_ours(path)
-    Script(3).write_with_ours(log)
+    RandomBatches(3).write_with_ours(log)
     log.close()
 
     def listed(*suffixes: str) -> str:
@@ -269,7 +267,7 @@ def test_dump_log_segments_reads_all_our_files_without_complaint(dump: Callable[
     assert f"lastSequence: {max(state.last_sequence for state in log.producers.all())}" in snapshots
 
 
-def test_an_active_segment_left_by_a_crash_is_read_by_the_tool_too(dump: Callable[..., str], tmp_path: Path) -> None:
+def test_dump_log_segments_reads_an_active_segment_after_a_crash(dump: Callable[..., str], tmp_path: Path) -> None:
     log = PartitionLog.open(
         SystemDisk(), str(tmp_path / "t-0"), PARTITION, replace(SETTINGS, segment_bytes=1 << 30), wall_ms=NOW
     )

@@ -1,4 +1,4 @@
-"""Asks Kafka's message classes (KafkaMessages.java): many questions, one JVM."""
+"""Runs Kafka's message classes (KafkaMessages.java): many commands in one JVM."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ PROGRAM = Path(__file__).with_name("KafkaMessages.java")
 
 
 @dataclass(frozen=True)
-class Answer:
-    """What Kafka wrote, as bytes and as JSON, or what it threw."""
+class Result:
+    """A message that Kafka encoded, as bytes and as JSON, or the exception."""
 
     data: bytes
     json: dict[str, Any]
@@ -23,24 +23,24 @@ class Answer:
 
 
 def read(cls: type[Message], version: int, data: bytes) -> str:
-    """The question: what do you make of these bytes?"""
+    """The command to decode these bytes and encode them again."""
     return f"read {cls.__name__} {version} {data.hex()}"
 
 
 def make(cls: type[Message], version: int, seed: int) -> str:
-    """The question: make one at random."""
+    """The command to encode a random message."""
     return f"make {cls.__name__} {version} {seed}"
 
 
 def new(cls: type[Message], version: int) -> str:
-    """The question: what is one with nothing set?"""
+    """The command to encode a message with default values."""
     return f"new {cls.__name__} {version}"
 
 
-def ask(classpath: str, questions: list[str]) -> list[Answer]:
+def run(classpath: str, commands: list[str]) -> list[Result]:
     done = subprocess.run(
         ["java", "-Xshare:auto", "-XX:TieredStopAtLevel=1", "-cp", classpath, str(PROGRAM)],
-        input="\n".join(questions) + "\n",
+        input="\n".join(commands) + "\n",
         capture_output=True,
         encoding="utf-8",
         timeout=300,
@@ -48,12 +48,12 @@ def ask(classpath: str, questions: list[str]) -> list[Answer]:
     )
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
-    assert len(lines) == len(questions), done.stderr
-    return [_answer(line) for line in lines]
+    assert len(lines) == len(commands), done.stderr
+    return [_result(line) for line in lines]
 
 
-def _answer(line: str) -> Answer:
+def _result(line: str) -> Result:
     if line.startswith("!"):
-        return Answer(b"", {}, line[2:])
+        return Result(b"", {}, line[2:])
     data, _, text = line.partition(" ")
-    return Answer(bytes.fromhex(data), json.loads(text), None)
+    return Result(bytes.fromhex(data), json.loads(text), None)

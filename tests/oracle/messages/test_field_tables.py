@@ -123,18 +123,18 @@ def _field(field: Field, entry: Table, version: int) -> list[str]:
     if (version in field.present) != present:
         return [f"present {version in field.present}, Kafka: {present}"]
     kind = entry["type"].removeprefix("[]")
-    told = {
+    compared = {
         "list": (field.is_list, entry["type"].startswith("[]")),
         "type": (field.kind.name if isinstance(field.kind, Primitive) else "struct", _kind(kind)),
         "default": (_plain(field.default), _default(entry, kind)),
     }
     if present:
-        told["nullable"] = (version in field.nullable, version in versions(entry.get("nullableVersions")))
-        told["tag"] = (field.tag, entry.get("tag"))
-        told["compact"] = (field.never_compact, entry.get("flexibleVersions") == "none")
+        compared["nullable"] = (version in field.nullable, version in versions(entry.get("nullableVersions")))
+        compared["tag"] = (field.tag, entry.get("tag"))
+        compared["compact"] = (field.never_compact, entry.get("flexibleVersions") == "none")
     else:
-        told["ignorable"] = (field.ignorable, entry.get("ignorable", False) in (True, "true"))
-    return [f"{what} {ours!r}, Kafka: {theirs!r}" for what, (ours, theirs) in told.items() if ours != theirs]
+        compared["ignorable"] = (field.ignorable, entry.get("ignorable", False) in (True, "true"))
+    return [f"{what} {ours!r}, Kafka: {theirs!r}" for what, (ours, theirs) in compared.items() if ours != theirs]
 
 
 def _kind(kind: str) -> str:
@@ -146,7 +146,7 @@ def _plain(default: Any) -> Any:
 
 
 def _default(entry: Table, kind: str) -> Any:
-    """What an unset field holds. A JSON null says nothing; only the string "null" means null."""
+    """The value of an unset field. A JSON null means no default; only the string "null" means null."""
     text = entry.get("default")
     text = "" if text is None else str(text)
     if text == "null":

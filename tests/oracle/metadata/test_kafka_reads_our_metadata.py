@@ -1,4 +1,4 @@
-"""Apache Kafka's own tools read the metadata log and the snapshots that we write: the same records, the same image."""
+"""Apache Kafka's tools read our metadata log and snapshots: equal records, and the same image."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ async def _register(controller: Controller, image: Image, incarnation: int) -> i
     return (await controller.register_broker(request)).broker_epoch
 
 
-async def _beat(controller: Controller, image: Image, epoch: int, **wants: Any) -> bool:
+async def _heartbeat(controller: Controller, image: Image, epoch: int, **wants: Any) -> bool:
     request = BrokerHeartbeatRequest(
         broker_id=1,
         broker_epoch=epoch,
@@ -131,7 +131,7 @@ async def _topics(controller: Controller) -> None:
 
 
 async def _drive(controller: Controller, image: Image) -> None:
-    """A day in the lifecycle: members, topics, settings, producer ids, and a leader that goes and comes back."""
+    """Registrations, topics, configs, producer ids, and a broker with a controlled shutdown and a restart."""
     listener = Listener(name="CONTROLLER", host="127.0.0.1", port=9093)
     await controller.register_controller(
         ControllerRegistrationRequest(
@@ -139,16 +139,16 @@ async def _drive(controller: Controller, image: Image) -> None:
         )
     )
     epoch = await _register(controller, image, 66)
-    await _beat(controller, image, epoch)
+    await _heartbeat(controller, image, epoch)
     await _topics(controller)
     await _set(controller, 2, "beta", "cleanup.policy", "compact")
     await _set(controller, 4, "", "log.segment.bytes", "1048576000")
     await _set(controller, 4, "1", "log.retention.ms", "5000")
     await _set(controller, 32, "group", "consumer.session.timeout.ms", "50000")
     await controller.allocate_producer_ids(AllocateProducerIdsRequest(broker_id=1, broker_epoch=epoch))
-    while not await _beat(controller, image, epoch, want_shut_down=True):
+    while not await _heartbeat(controller, image, epoch, want_shut_down=True):
         pass
-    await _beat(controller, image, await _register(controller, image, 67))
+    await _heartbeat(controller, image, await _register(controller, image, 67))
 
 
 async def _write(home: Path) -> Written:
@@ -163,7 +163,7 @@ async def _write(home: Path) -> Written:
         image,
         clock,
         offload,
-        PeerConnections(SystemNetwork(), "nobody is called"),
+        PeerConnections(SystemNetwork(), "unused"),
         Random(4),
         me=voters.voters[0],
         cluster_id="cluster",
@@ -204,7 +204,7 @@ def java(classpath: str, *arguments: str) -> str:
 
 
 def dump(classpath: str, file: Path) -> list[str]:
-    """The lines of DumpLogSegments, which must find nothing wrong."""
+    """The lines of DumpLogSegments, which must report no error."""
     output = java(
         classpath, "org.apache.kafka.tools.DumpLogSegments", "--cluster-metadata-decoder", "--files", str(file)
     )
@@ -212,7 +212,7 @@ def dump(classpath: str, file: Path) -> list[str]:
     batches = [line for line in lines if line.startswith("baseOffset:")]
     assert batches
     assert all("isvalid: true" in line for line in batches)
-    assert "ound" not in re.sub(r"payload:.*", "", output), "DumpLogSegments tells of mismatches with 'Found …'"
+    assert "ound" not in re.sub(r"payload:.*", "", output), "DumpLogSegments reports mismatches with 'Found …'"
     return lines
 
 
@@ -253,7 +253,7 @@ def test_our_snapshot_begins_with_its_header_and_ends_with_its_footer(written: W
 
 
 def tree(classpath: str, file: Path) -> dict[str, list[str]]:
-    """Everything the shell shows, by the first two names of its path."""
+    """The whole tree of the shell, by the first two names of a path."""
     output = java(classpath, "org.apache.kafka.shell.MetadataShell", "--snapshot", str(file), "tree", "/image")
     sections: dict[str, list[str]] = {}
     first = second = ""
@@ -326,12 +326,10 @@ def expected_image(view: View) -> dict[str, list[str]]:
 
 
 @pytest.mark.parametrize("of", ["snapshot", "log"])
-def test_the_metadata_shell_sees_in_our_files_the_image_that_we_see(
-    written: Written, kafka_classpath: str, of: str
-) -> None:
+def test_the_metadata_shell_shows_our_image(written: Written, kafka_classpath: str, of: str) -> None:
     file = written.snapshot if of == "snapshot" else written.log
     expected = expected_image(written.view)
-    # The shell answers when it has read the file, which may be before it has applied the last batch it read.
+    # The shell may run its command before it has applied the last batch of the file.
     for _ in range(15):
         shown = tree(kafka_classpath, file)
         seen = {section: shown.get(section) for section in expected}

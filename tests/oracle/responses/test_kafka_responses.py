@@ -8,14 +8,14 @@ import pytest
 
 from cluster.handlers import expected_responses, script_runner
 from cluster.handlers.script_run import SETTINGS, NodeAddress
-from oracle.kafka_server import kafka_server, node_of_its_own
+from oracle.kafka_server import kafka_server, write_node_properties
 from strandline.node.config import Config
 
 
 @pytest.fixture(scope="module")
 def kafka_node(kafka_classpath: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[NodeAddress]:
     """Apache Kafka on a directory that we formatted, so that both nodes finalize the same features."""
-    properties = node_of_its_own(tmp_path_factory.mktemp("kafka"), SETTINGS)
+    properties = write_node_properties(tmp_path_factory.mktemp("kafka"), SETTINGS)
     ports = {listener.controller: listener.port for listener in Config.load(str(properties)).listeners}
     with kafka_server(kafka_classpath, properties):
         yield NodeAddress("127.0.0.1", ports[False], ports[True], 1, is_kafka=True)

@@ -2,7 +2,7 @@
 
 The tables `broker`, `topic` and `group` consist of these. `parse` and `check` are called for every value in a
 properties file or an AlterConfigs request: it is a value of the key's type within its bounds, or a `ConfigError` with
-the key, the value and what is allowed. Parsing accepts what Apache Kafka accepts (tests/oracle/settings), with two
+the key, the value and what is allowed. Parsing accepts what Apache Kafka accepts (tests/oracle/configs), with two
 exceptions: any non-empty class name is valid, because the classes exist in Java only; and a DOUBLE is a decimal number,
 never NaN or infinity.
 """

@@ -221,7 +221,7 @@ def voters_added(run: ScriptRun) -> None:
     record("without a directory", voter_directory_id=ZERO_UUID)
     record("without listeners", listeners=[])
     record("without the controller listener", listeners=[Listener(name="OTHER", host="127.0.0.1", port=9)])
-    record("who does not response")
+    record("that does not respond")
 
 
 @script(ApiKey.REMOVE_RAFT_VOTER, Listeners.BOTH)

@@ -68,7 +68,7 @@ def credentials_altered(run: ScriptRun) -> None:
     record("created and deleted in one request", upsert(user), delete(user))
     record("a bad one twice", upsert(user, 3), upsert(user))
     record("good and bad together", upsert(user), upsert(other, iterations=1))
-    record("an unknown user deleted", delete(run.name("no producers")))
+    record("an unknown user deleted", delete(run.name("nobody")))
     record("a mechanism deleted that the user does not have", delete(other, 2))
     record("deleted with no name", delete(""))
     record("deleted by an unknown mechanism", delete(user, 9))

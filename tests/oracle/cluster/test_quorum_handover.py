@@ -1,9 +1,8 @@
-"""The directories of three voters change hands between our nodes and Apache Kafka 4.3.1: metadata and records stay.
+"""Our nodes and Apache Kafka 4.3.1 take turns on the directories of three voters: metadata and records are preserved.
 
-One story is part of ./check; those marked `long` run with
+One sequence is part of ./check; those marked `long` run with
 
-    PYTHONPATH=src .venv/bin/python -m pytest -m long tests/oracle/cluster/test_a_quorum_changes_hands.py
-"""
+    PYTHONPATH=src .venv/bin/python -m pytest -m long tests/oracle/cluster/test_quorum_handover.py"""
 
 from __future__ import annotations
 
@@ -18,8 +17,8 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Producer, To
 from cluster.quorum.admin_requests import BROKER, TOPIC, call, create_topic, eventually, set_config, topics
 from cluster.quorum.inventory import Inventory, inventory
 from compat.java.jvm import Tools
-from oracle.cluster.members import Members, Who
-from oracle.cluster.tables import CONFIGS, FEATURES
+from oracle.cluster.mixed_cluster import Implementation, MixedCluster
+from oracle.cluster.tool_output import CONFIGS, FEATURES
 from strandline.launch.cluster_state import COMBINED
 from strandline.protocol.messages.topics import (
     CreatePartitionsRequest,
@@ -34,28 +33,28 @@ PARTITIONS = 3
 SETTINGS = {"metadata.log.max.record.bytes.between.snapshots": "5000"}
 
 
-class Story:
-    """Three directories, and whoever serves them for a chapter."""
+class QuorumHandover:
+    """Three directories, served by one implementation after the other."""
 
     def __init__(self, home: Path, classpath: str, tools: Tools, *, static: bool = False) -> None:
-        self.members = Members(home, classpath, [COMBINED] * 3, 3, SETTINGS, static)
+        self.cluster = MixedCluster(home, classpath, [COMBINED] * 3, 3, SETTINGS, static)
         self.tools = tools
-        self.left: tuple[Inventory, dict[int, list[str]]] | None = None
+        self.stored: tuple[Inventory, dict[int, list[str]]] | None = None
         self.round = 0
 
-    def chapter(self, who: Who, *, killed: bool = False) -> None:
-        """Finds what the last owner left, changes something of every kind, and leaves."""
-        self.members.start(who)
-        brokers = self.members.brokers
-        if self.left is not None:
-            metadata, records = self.left
-            # The brokers know of everything, but which records are committed they tell one another first.
+    def serve(self, implementation: Implementation, *, killed: bool = False) -> None:
+        """Starts the nodes, compares with what the previous nodes stored, changes metadata of every kind, stops."""
+        self.cluster.start(implementation)
+        brokers = self.cluster.brokers
+        if self.stored is not None:
+            metadata, records = self.stored
+            # Metadata is complete at once; high watermarks advance only when followers have fetched.
             for broker in brokers:
-                eventually(lambda broker=broker: found_by(broker, brokers), lambda found: found == metadata)  # type: ignore[misc]
+                eventually(lambda broker=broker: inventory_of(broker, brokers), lambda found: found == metadata)  # type: ignore[misc]
             eventually(lambda: read(brokers), lambda found: found == records)
         self.change(brokers)
-        self.left = (settled_inventory(brokers), read(brokers))
-        self.members.kill() if killed else self.members.stop()
+        self.stored = (settled_inventory(brokers), read(brokers))
+        self.cluster.kill() if killed else self.cluster.stop()
 
     def change(self, brokers: Sequence[str]) -> None:
         number = self.round = self.round + 1
@@ -82,23 +81,23 @@ class Story:
         produce(brokers, number)
 
     def run(self, tool: str, *arguments: str) -> None:
-        ran = self.tools.run(tool, "--bootstrap-server", self.members.bootstrap, *arguments)
+        ran = self.tools.run(tool, "--bootstrap-server", self.cluster.bootstrap, *arguments)
         assert ran.code == 0, ran.output
 
 
-def found_by(broker: str, brokers: Sequence[str]) -> Inventory:
+def inventory_of(broker: str, brokers: Sequence[str]) -> Inventory:
     found = inventory(broker, *brokers)
-    # Kafka makes it as soon as a consumer looks for its coordinator.
+    # Kafka creates it when a consumer sends FindCoordinator.
     found["topics"].pop("__consumer_offsets", None)
     found["configs"].pop("2 __consumer_offsets", None)
     return found
 
 
 def settled_inventory(brokers: Sequence[str]) -> Inventory:
-    """When every broker has heard of everything."""
+    """When every broker has replayed everything."""
 
     def everywhere() -> list[Inventory]:
-        return [found_by(broker, brokers) for broker in brokers]
+        return [inventory_of(broker, brokers) for broker in brokers]
 
     return eventually(everywhere, lambda found: all(each == found[0] for each in found))[0]
 
@@ -133,38 +132,40 @@ def read(brokers: Sequence[str]) -> dict[int, list[str]]:
     return found
 
 
-def test_kafka_takes_over_our_quorum_and_we_take_it_back(kafka_classpath: str, tools: Tools, tmp_path: Path) -> None:
-    story = Story(tmp_path, kafka_classpath, tools)
-    story.members.format()
-    with story.members.ended():
-        story.chapter("ours")
-        story.chapter("kafka")
-        story.chapter("ours")
-    assert story.left is not None
-    assert sum(map(len, story.left[1].values())) == 3 * 60 and len(story.left[0]["topics"]) == 5
+def test_kafka_serves_the_directories_of_our_quorum_and_we_serve_them_again(
+    kafka_classpath: str, tools: Tools, tmp_path: Path
+) -> None:
+    handover = QuorumHandover(tmp_path, kafka_classpath, tools)
+    handover.cluster.format()
+    with handover.cluster.killed_on_exit():
+        handover.serve("ours")
+        handover.serve("kafka")
+        handover.serve("ours")
+    assert handover.stored is not None
+    assert sum(map(len, handover.stored[1].values())) == 3 * 60 and len(handover.stored[0]["topics"]) == 5
 
 
 @pytest.mark.long
-def test_a_quorum_that_was_killed_is_taken_over_all_the_same(
+def test_directories_of_a_killed_quorum_are_served_by_the_other_implementation(
     kafka_classpath: str, tools: Tools, tmp_path: Path
 ) -> None:
-    story = Story(tmp_path, kafka_classpath, tools)
-    story.members.format()
-    with story.members.ended():
-        story.chapter("ours", killed=True)
-        story.chapter("kafka", killed=True)
-        story.chapter("ours", killed=True)
-        story.chapter("kafka")
+    handover = QuorumHandover(tmp_path, kafka_classpath, tools)
+    handover.cluster.format()
+    with handover.cluster.killed_on_exit():
+        handover.serve("ours", killed=True)
+        handover.serve("kafka", killed=True)
+        handover.serve("ours", killed=True)
+        handover.serve("kafka")
 
 
 @pytest.mark.long
-def test_we_take_over_a_quorum_that_kafka_founded_and_give_it_back(
+def test_we_serve_the_directories_of_a_quorum_that_kafka_formatted(
     kafka_classpath: str, tools: Tools, tmp_path: Path
 ) -> None:
-    # Named in the file, as in most quorums that are about.
-    story = Story(tmp_path, kafka_classpath, tools, static=True)
-    story.members.format_by_kafka(tools)
-    with story.members.ended():
-        story.chapter("kafka")
-        story.chapter("ours")
-        story.chapter("kafka")
+    # With static voters, as in most existing quorums.
+    handover = QuorumHandover(tmp_path, kafka_classpath, tools, static=True)
+    handover.cluster.format_by_kafka(tools)
+    with handover.cluster.killed_on_exit():
+        handover.serve("kafka")
+        handover.serve("ours")
+        handover.serve("kafka")

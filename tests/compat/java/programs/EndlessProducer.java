@@ -12,10 +12,10 @@ import org.apache.kafka.common.TopicPartition;
  * An idempotent producer that goes on until a file appears, whatever happens to the node: then it reads everything and
  * says what does not fit. Arguments: bootstrap, topic, a file for the count of acknowledgements, the file that ends it.
  */
-final class Unceasing {
+final class EndlessProducer {
     private static final int PARTITIONS = 3;
 
-    private Unceasing() { }
+    private EndlessProducer() { }
 
     public static void main(String[] arguments) throws Exception {
         Checks.bootstrap = arguments[0];

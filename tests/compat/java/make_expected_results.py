@@ -13,7 +13,7 @@ from pathlib import Path
 from bench.kafka_jars import classpath
 from compat.java.conftest import SETTINGS
 from compat.java.jvm import compiled, java
-from oracle.kafka_server import kafka_server, node_of_its_own
+from oracle.kafka_server import kafka_server, write_node_properties
 
 ANSWERS = Path(__file__).resolve().parent / "answers.txt"
 
@@ -30,7 +30,7 @@ def read_answers() -> dict[str, str]:
 
 def main() -> None:
     with tempfile.TemporaryDirectory() as directory:
-        properties = node_of_its_own(Path(directory), SETTINGS)
+        properties = write_node_properties(Path(directory), SETTINGS)
         with kafka_server(classpath(), properties) as kafka:
             answers = answers_of(compiled(classpath()), kafka.bootstrap)
     ANSWERS.write_text("".join(f"{name}\t{answer}\n" for name, answer in answers.items()))

@@ -1,8 +1,9 @@
-"""Whole stories told to Kafka's ReplicationControlManager and to our machines: the same records, the same answers.
+"""Random sequences of events for Kafka's ReplicationControlManager and our machines: equal records and responses.
 
-Brokers come and go, forget, lose directories; leaders report, people reassign, cancel and elect. Our side plays a story
-first, so that requests fit what it knows; then Kafka hears the same events and both accounts are compared, one by one.
-A story ends early where Kafka writes what would break our invariants (see `strandline.controller.partitions`).
+Brokers are fenced, unfenced and restarted, cleanly or not, and lose directories; leaders change ISRs; partitions are
+reassigned and leaders elected. Our machines handle a sequence first, so that requests fit the state; then Kafka gets
+the same events, and the results are compared one by one. A comparison ends early where Kafka writes a record that
+would break our invariants (see `strandline.controller.partitions`).
 """
 
 from __future__ import annotations
@@ -54,19 +55,19 @@ from strandline.protocol.types import Message
 from unit.controller.machine_cluster import MachineCluster
 
 HERE = Path(__file__).resolve().parent
-STORIES = 120
+SEQUENCES = 120
 EVENTS = 60
 BROKERS = range(1, 6)
 TOPICS = 5
 TOPIC = 1000
 
 Event = dict[str, Any]
-Account = tuple[dict[int, PartitionInfo], Any, list[Message]]
+Outcome = tuple[dict[int, PartitionInfo], Any, list[Message]]
 """(partitions before the event, our response, our records)"""
 
 
-class Story:
-    """What happens, and what our side makes of it. Every topic has one partition: see `partitions` on min ISR."""
+class EventSequence:
+    """Events, and the outcome of each in our machines. Every topic has one partition: see `partitions` on min ISR."""
 
     def __init__(self, seed: int) -> None:
         self.random = Random(seed)
@@ -76,7 +77,7 @@ class Story:
         self.cluster = MachineCluster(0, elr=self.elr)
         self.cluster.write(FeatureLevelRecord(name="metadata.version", feature_level=level))
         self.events: list[Event] = [{"event": "begin", "elr": self.elr, "metadata_version": level, "brokers": []}]
-        self.accounts: list[Account] = [({}, None, [])]
+        self.outcomes: list[Outcome] = [({}, None, [])]
         for broker_id in BROKERS:
             homes = [Uuid.of(7, 100 * broker_id + n) for n in range(1 + broker_id % 2)]
             self.events[0]["brokers"].append(self._register(broker_id, homes, fenced=False))
@@ -104,17 +105,17 @@ class Story:
         self.cluster.write(*made)
         return {"name": name, "number": number, "partitions": [replicas]}
 
-    def tell(self, event: Event, records: list[Message], response: Any = None) -> None:
+    def add(self, event: Event, records: list[Message], response: Any = None) -> None:
         known = {number: self.cluster.partition(f"t{number}") for number in range(TOPICS)}
         self.cluster.write(*records)
         self.events.append(event)
-        self.accounts.append((known, response, records))
+        self.outcomes.append((known, response, records))
 
     def decide(self, event: Event, steps: Steps[Any], response: Callable[[Any], Any]) -> None:
         decision: Decision[Any] = finish(steps)
-        self.tell(event, decision.records, response(decision.response))
+        self.add(event, decision.records, response(decision.response))
 
-    def go_on(self) -> None:
+    def add_random_event(self) -> None:
         turn = self.random.random()
         if turn < 0.45:
             self.broker_event()
@@ -138,28 +139,28 @@ class Story:
         if broker.fenced and not broker.in_controlled_shutdown and self.random.random() < 0.8:
             records.append(_change(broker, fenced=-1))
             _walk(elect_leaderless(view, rules, broker.id, records))
-            self.tell({"event": "unfence", "id": broker.id}, records)
+            self.add({"event": "unfence", "id": broker.id}, records)
         elif self.random.random() < 0.2:
-            # Kafka's list of who is eligible where does not hear of clearing, and would be looked up here.
+            # Kafka's index of eligible leaders is not updated when ELRs are cleared, and would be used here.
             clean = not self.elr or self.cleared or self.random.random() < 0.5
             _walk(remove_from_isrs(view, rules, broker.id, records, unclean_shutdown=not clean))
             event: Event = {"event": "restart", "clean": clean}
-            self.tell(event, records)
+            self.add(event, records)
             event["broker"] = self._register(broker.id, list(broker.directories), fenced=True)
         elif self.random.random() < 0.15 and len(broker.directories) > 1 and view.metadata_version >= 17:
             failed, *online = self.random.sample(broker.directories, len(broker.directories))
             _walk(remove_from_isrs(view, rules, broker.id, records, directories=[failed]))
             records.append(_change(broker, log_dirs=sorted(online)))
-            self.tell({"event": "directories fail", "id": broker.id, "directories": [str(failed)]}, records)
+            self.add({"event": "directories fail", "id": broker.id, "directories": [str(failed)]}, records)
         elif not broker.fenced and self.random.random() < 0.3:
             if not broker.in_controlled_shutdown:
                 records.append(_change(broker, in_controlled_shutdown=1))
             _walk(remove_from_isrs(view, rules, broker.id, records))
-            self.tell({"event": "shut down", "id": broker.id}, records)
+            self.add({"event": "shut down", "id": broker.id}, records)
         elif not broker.fenced:
             _walk(remove_from_isrs(view, rules, broker.id, records))
             records.append(_change(broker, fenced=1))
-            self.tell({"event": "fence", "id": broker.id}, records)
+            self.add({"event": "fence", "id": broker.id}, records)
 
     def alter_partition(self) -> None:
         number, _, topic_id, partition = self.a_topic()
@@ -196,7 +197,7 @@ class Story:
         self.decide(event, IsrChanges(self.cluster.view, self.cluster.settings).alter(request, 3), _altered)
 
     def reassign(self) -> None:
-        """Overriding is not Kafka's strength; nor is cancelling when nobody of before is in sync."""
+        """Not during another reassignment, and no cancellation without an original replica in the ISR: Kafka fails."""
         number, name, _, partition = self.a_topic()
         replicas: list[int] | None = None
         if is_reassigning(partition):
@@ -233,7 +234,7 @@ class Story:
             self.configure(name, "min.insync.replicas", str(self.random.randint(1, 3)))
             if self.elr:
                 self.cleared = self.cleared or bool(partition.elr)
-                self.tell({"event": "clear elr", "topic": name}, [])
+                self.add({"event": "clear elr", "topic": name}, [])
                 self.cluster.write(ClearElrRecord(topic_name=name))
         elif kind == "unclean":
             self.configure(name, "unclean.leader.election.enable", self.random.choice(("true", "false", "false")))
@@ -241,7 +242,7 @@ class Story:
             self.assign(number, topic_id, self.a_broker())
 
     def configure(self, topic: str, key: str, value: str) -> None:
-        self.tell({"event": "configure", "topic": topic, "key": key, "value": value}, [])
+        self.add({"event": "configure", "topic": topic, "key": key, "value": value}, [])
         self.cluster.write(ConfigRecord(resource_type=2, resource_name=topic, name=key, value=value))
 
     def assign(self, number: int, topic_id: Uuid, broker: BrokerInfo) -> None:
@@ -268,14 +269,14 @@ def _change(broker: BrokerInfo, **fields: Any) -> BrokerRegistrationChangeRecord
 
 
 def _altered(response: Any) -> list[Any]:
-    told = response.topics[0].partitions[0]
+    partition = response.topics[0].partitions[0]
     return [
-        told.error_code,
-        told.leader_id,
-        told.leader_epoch,
-        told.isr,
-        told.leader_recovery_state,
-        told.partition_epoch,
+        partition.error_code,
+        partition.leader_id,
+        partition.leader_epoch,
+        partition.isr,
+        partition.leader_recovery_state,
+        partition.partition_epoch,
     ]
 
 
@@ -313,7 +314,7 @@ def fields_of(record: Message) -> Event:
 
 
 def in_order(records: list[Event]) -> tuple[bool, list[Event], list[Event]]:
-    """Walks find partitions in any order; whether the broker itself comes first or last is no matter of taste."""
+    """Partitions may come in any order, but whether the record of the broker comes first or last matters."""
     brokers = [record for record in records if "broker" in record]
     for broker in brokers:
         broker["log_dirs"] = sorted(broker["log_dirs"])
@@ -322,7 +323,7 @@ def in_order(records: list[Event]) -> tuple[bool, list[Event], list[Event]]:
 
 
 def breaks_invariants(kafkas: list[Event], known: dict[int, PartitionInfo]) -> bool:
-    """Kafka keeps replicas eligible that are not assigned any more, and nobody as the last leader."""
+    """Kafka keeps unassigned replicas in the ELR, and -1 as the last known leader."""
     for record in kafkas:
         if "topic" in record:
             partition, elr = known[record["topic"]], record["eligible_leader_replicas"]
@@ -334,42 +335,42 @@ def breaks_invariants(kafkas: list[Event], known: dict[int, PartitionInfo]) -> b
 
 @pytest.fixture(scope="module")
 def program(kafka_lib: Path, tmp_path_factory: pytest.TempPathFactory) -> list[str]:
-    """In Kafka's own package, so it must be compiled and loaded beside it."""
+    """The program is in Kafka's package, so it is compiled and loaded with Kafka's classes."""
     classes = tmp_path_factory.mktemp("classes")
     source = HERE / "KafkaReplication.java"
     subprocess.run(["javac", "-cp", f"{kafka_lib}/*", "-d", str(classes), str(source)], check=True, timeout=300)
     return ["java", "-cp", f"{classes}:{kafka_lib}/*", "org.apache.kafka.controller.KafkaReplication"]
 
 
-def test_stories_of_brokers_and_partitions_are_written_as_kafka_writes_them(program: list[str]) -> None:
-    stories = [Story(seed) for seed in range(STORIES)]
-    for story in stories:
-        while len(story.events) < EVENTS:
-            story.go_on()
-    told = [event for story in stories for event in story.events]
-    lines = "".join(json.dumps(event) + "\n" for event in told)
+def test_event_sequences_have_the_records_and_responses_of_kafka(program: list[str]) -> None:
+    sequences = [EventSequence(seed) for seed in range(SEQUENCES)]
+    for sequence in sequences:
+        while len(sequence.events) < EVENTS:
+            sequence.add_random_event()
+    events = [event for sequence in sequences for event in sequence.events]
+    lines = "".join(json.dumps(event) + "\n" for event in events)
     done = subprocess.run(program, input=lines, capture_output=True, text=True, check=False, timeout=300)
     assert done.returncode == 0, done.stderr[-3000:]
-    # Kafka logs there too.
-    answers = iter([json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")])
+    # Kafka logs to standard output too.
+    results = iter([json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")])
     compared = 0
-    for seed, story in enumerate(stories):
-        kafkas = [next(answers) for _ in story.events]
-        compared += compare(seed, story, kafkas)
-    assert compared > STORIES * EVENTS // 2, "most of the stories were told to their end"
+    for seed, sequence in enumerate(sequences):
+        kafkas = [next(results) for _ in sequence.events]
+        compared += compare(seed, sequence, kafkas)
+    assert compared > SEQUENCES * EVENTS // 2, "most sequences were compared to their end"
 
 
-def compare(seed: int, story: Story, kafkas: list[Event]) -> int:
-    """How many events were told alike, up to the end or to where Kafka breaks an invariant."""
-    for number, (event, account, kafka) in enumerate(zip(story.events, story.accounts, kafkas, strict=True)):
+def compare(seed: int, sequence: EventSequence, kafkas: list[Event]) -> int:
+    """The number of events with equal outcomes, up to the end or to where Kafka breaks an invariant."""
+    for number, (event, outcome, kafka) in enumerate(zip(sequence.events, sequence.outcomes, kafkas, strict=True)):
         if number == 0:
             continue
-        known, response, records = account
+        known, response, records = outcome
         theirs = kafka["records"]
         if breaks_invariants(theirs, known):
             return number
-        expected = sorted(kafka["answer"]) if event["event"] == "elect" else kafka["answer"]
-        where = f"story {seed}, event {number}: {json.dumps(event)}"
+        expected = sorted(kafka["response"]) if event["event"] == "elect" else kafka["response"]
+        where = f"sequence {seed}, event {number}: {json.dumps(event)}"
         assert response == expected, where
         assert in_order([fields_of(record) for record in records]) == in_order(theirs), where
-    return len(story.events)
+    return len(sequence.events)

@@ -1,4 +1,4 @@
-"""What Kafka's tools print, as values."""
+"""The output of Kafka's tools, parsed."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ DUMP = f"{TOOLS}.DumpLogSegments"
 
 
 def status(lines: Iterable[str]) -> dict[str, Any]:
-    """`describe --status` of the quorum: numbers and lists as such."""
+    """`describe --status` of the quorum tool."""
     found: dict[str, Any] = {}
     for line in lines:
         name, _, value = line.partition(":")
@@ -29,7 +29,7 @@ def status(lines: Iterable[str]) -> dict[str, Any]:
 
 
 def rows(lines: list[str]) -> list[dict[str, str]]:
-    """A table with a line of headings: `describe --replication`, `list-endpoints`."""
+    """A table with a header line: `describe --replication`, `list-endpoints`."""
     headings = lines[0].split()
     return [dict(zip(headings, line.split(), strict=True)) for line in lines[1:]]
 
@@ -40,18 +40,18 @@ def fields(line: str) -> dict[str, str]:
 
 
 def partitions(lines: list[str]) -> dict[int, dict[str, Any]]:
-    """`--describe` of one topic: its partitions, lists of brokers as such."""
+    """`--describe` of one topic: its partitions, with lists of broker ids."""
     found = {}
     for line in lines[1:]:
-        told: dict[str, Any] = dict(fields(line))
+        described: dict[str, Any] = dict(fields(line))
         for name in ("Replicas", "Isr", "Elr", "LastKnownElr"):
-            told[name] = [int(each) for each in told.get(name, "").split(",") if each]
-        found[int(told["Partition"])] = told
+            described[name] = [int(each) for each in described.get(name, "").split(",") if each]
+        found[int(described["Partition"])] = described
     return found
 
 
-def settings(output: str) -> dict[str, str]:
-    """The `key=value sensitive=…` lines of the configuration tool."""
+def dynamic_configs(output: str) -> dict[str, str]:
+    """The `key=value sensitive=…` lines of the config tool."""
     found = (
         line.strip().split(" sensitive=")[0].partition("=") for line in output.splitlines() if " sensitive=" in line
     )

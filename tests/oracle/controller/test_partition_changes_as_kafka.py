@@ -1,7 +1,7 @@
-"""The same partitions given to Kafka's controller and to ours: the same records, field by field, and the same places.
+"""Kafka's controller and ours change the same partitions with equal records, and place replicas on the same brokers.
 
-Thousands of random partitions in states that a cluster can reach, each with something that is wanted of it. Where we
-differ on purpose (`strandline.controller.partitions` says where and why), `_corrected` corrects Kafka's response.
+Thousands of random partitions in states that a cluster can reach, each with a requested change. Where we differ on
+purpose (`strandline.controller.partitions` says where and why), `_corrected` corrects Kafka's result.
 """
 
 from __future__ import annotations
@@ -49,14 +49,14 @@ class BrokerLookup:
         return Uuid.of(3, 1000 + broker_id)
 
 
-def ask_kafka(classpath: str, kind: str, questions: list[Fields]) -> list[Any]:
+def run_kafka(classpath: str, kind: str, cases: list[Fields]) -> list[Any]:
     command = ["java", "-cp", classpath, str(HERE / "KafkaController.java"), kind]
-    lines = "".join(json.dumps(question) + "\n" for question in questions)
+    lines = "".join(json.dumps(case) + "\n" for case in cases)
     done = subprocess.run(command, input=lines, capture_output=True, text=True, check=False, timeout=300)
     assert done.returncode == 0, done.stderr
-    answers = [json.loads(line) for line in done.stdout.splitlines()]
-    assert len(answers) == len(questions)
-    return answers
+    results = [json.loads(line) for line in done.stdout.splitlines()]
+    assert len(results) == len(cases)
+    return results
 
 
 def some(random: Random, members: list[int], at_least: int = 0) -> list[int]:
@@ -90,7 +90,7 @@ def a_partition(random: Random, elr: bool) -> Fields:
 
 
 def a_target(random: Random, partition: Fields, live: list[int]) -> Fields:
-    """One of the things that are ever asked of a partition."""
+    """One of the changes that are requested of partitions."""
     isr, leader = partition["isr"], partition["leader"]
     kind = random.choice(("nothing", "leave", "unclean", "isr", "reassign", "cancel", "directory"))
     target: Fields = {}
@@ -123,13 +123,13 @@ def a_target(random: Random, partition: Fields, live: list[int]) -> Fields:
     return target
 
 
-def a_question(random: Random) -> Fields:
+def a_case(random: Random) -> Fields:
     elr = random.random() < 0.6
     partition = a_partition(random, elr)
     live = some(random, list(range(1, 8)))
     target = a_target(random, partition, live)
     if not elr and set(partition["elr"]) & set(target.get("isr", ())):
-        # Kafka then takes a leader from the ISR for one from the ELR, and throws the others out of the ISR.
+        # Kafka then mistakes a leader from the ISR for one from the ELR, and removes the others from the ISR.
         partition["elr"] = []
     return {
         "partition": partition,
@@ -138,13 +138,13 @@ def a_question(random: Random) -> Fields:
         "elr_enabled": elr,
         "min_isr": min(random.randint(1, 3), len(partition["replicas"])),
         "metadata_version": random.choice((7, 11, 12, 16, 17, 23, 30)),
-        # Nobody asks for a reassignment and an unclean leader at once: Kafka could not tell where the new one keeps it.
+        # No request combines a reassignment with an unclean election: Kafka has no directory for the new leader then.
         "election": "ONLINE" if "adding" in target else random.choice(("ONLINE", "ONLINE", "PREFERRED", "UNCLEAN")),
     }
 
 
-def ours(question: Fields) -> Fields | None:
-    has, wants = question["partition"], dict(question["target"])
+def ours(case: Fields) -> Fields | None:
+    has, wants = case["partition"], dict(case["target"])
     partition = PartitionInfo(
         tuple(has["replicas"]),
         tuple(has["isr"]),
@@ -162,10 +162,10 @@ def ours(question: Fields) -> Fields | None:
         wants["directory"] = (wants["directory"][0], Uuid.parse(wants["directory"][1]))
     target = Target(
         **{name: tuple(value) if isinstance(value, list) else value for name, value in wants.items()},
-        election=Election[question["election"]],
+        election=Election[case["election"]],
     )
-    rules = ElectionRules(question["min_isr"], question["elr_enabled"], False, question["metadata_version"])
-    return _fields(change(partition, TOPIC, 0, BrokerLookup(question["live"]), rules, target))
+    rules = ElectionRules(case["min_isr"], case["elr_enabled"], False, case["metadata_version"])
+    return _fields(change(partition, TOPIC, 0, BrokerLookup(case["live"]), rules, target))
 
 
 def _fields(record: PartitionChangeRecord | None) -> Fields | None:
@@ -177,17 +177,17 @@ def _fields(record: PartitionChangeRecord | None) -> Fields | None:
     return fields
 
 
-def _corrected(question: Fields, kafkas: Fields | None) -> Fields | None:
-    """Kafka's response, without what would break our invariants."""
-    has = question["partition"]
+def _corrected(case: Fields, kafkas: Fields | None) -> Fields | None:
+    """Kafka's record, without what would break our invariants."""
+    has = case["partition"]
     fields: Fields = kafkas or {**dict.fromkeys(FIELDS), "leader": -2, "leader_recovery_state": -1}
     fields = dict(fields)
     isr = has["isr"] if fields["isr"] is None else fields["isr"]
     elr = has["elr"] if fields["eligible_leader_replicas"] is None else fields["eligible_leader_replicas"]
     replicas = has["replicas"] if fields["replicas"] is None else fields["replicas"]
-    if question["elr_enabled"]:
+    if case["elr_enabled"]:
         elr = [replica for replica in elr if replica in replicas]
-        if len(isr) >= question["min_isr"]:
+        if len(isr) >= case["min_isr"]:
             elr = []
     elif not isr:
         elr = has["elr"]
@@ -200,21 +200,21 @@ def _corrected(question: Fields, kafkas: Fields | None) -> Fields | None:
 
 def test_every_change_of_a_partition_is_the_record_that_kafka_writes(kafka_classpath: str) -> None:
     random = Random(43)
-    questions = [a_question(random) for _ in range(CASES)]
-    answers = ask_kafka(kafka_classpath, "change", questions)
+    cases = [a_case(random) for _ in range(CASES)]
+    results = run_kafka(kafka_classpath, "change", cases)
     different = []
     kinds = set()
-    for question, response in zip(questions, answers, strict=True):
-        expected, found = _corrected(question, response), ours(question)
+    for case, response in zip(cases, results, strict=True):
+        expected, found = _corrected(case, response), ours(case)
         if found != expected:
-            different.append({"question": question, "kafka": expected, "ours": found})
+            different.append({"case": case, "kafka": expected, "ours": found})
         kinds |= {name for name in FIELDS if found and found[name] not in (None, -1, -2)}
     assert not different, f"{len(different)} of {CASES} differ, first: {json.dumps(different[0])}"
-    assert kinds == set(FIELDS), "every field was written by some case"
+    assert kinds == set(FIELDS), "some case sets every field"
 
 
-class Stubborn(Random):
-    """Draws the same number, whatever it is asked for; so the order of the draws does not matter."""
+class ConstantRandom(Random):
+    """Draws the same number every time, so that the order of the draws does not matter."""
 
     def __init__(self, number: int) -> None:
         super().__init__()
@@ -231,8 +231,8 @@ class Stubborn(Random):
 
 def test_replicas_are_placed_where_kafka_places_them(kafka_classpath: str) -> None:
     random = Random(44)
-    questions: list[Fields] = []
-    while len(questions) < 2_000:
+    cases: list[Fields] = []
+    while len(cases) < 2_000:
         brokers = [
             (broker, random.choice((None, "a", "b", "c")), random.random() < 0.2)
             for broker in random.sample(range(20), random.randint(1, 9))
@@ -240,16 +240,16 @@ def test_replicas_are_placed_where_kafka_places_them(kafka_classpath: str) -> No
         if not all(fenced for _, _, fenced in brokers):
             factor = random.randint(1, len(brokers))
             number = random.randint(0, 1000)
-            questions.append({"brokers": brokers, "factor": factor, "partitions": 12, "random": number})
-    answers = ask_kafka(kafka_classpath, "place", questions)
-    for question, response in zip(questions, answers, strict=True):
-        striping = Striping([Candidate(*broker) for broker in question["brokers"]], Stubborn(question["random"]))
-        assert [striping.place(question["factor"]) for _ in range(question["partitions"])] == response, question
+            cases.append({"brokers": brokers, "factor": factor, "partitions": 12, "random": number})
+    results = run_kafka(kafka_classpath, "place", cases)
+    for case, response in zip(cases, results, strict=True):
+        striping = Striping([Candidate(*broker) for broker in case["brokers"]], ConstantRandom(case["random"]))
+        assert [striping.place(case["factor"]) for _ in range(case["partitions"])] == response, case
 
 
 @pytest.mark.parametrize("seed", range(3))
 def test_the_comparison_notices_a_difference(seed: int) -> None:
-    """A test that compares must be able to fail: another election is another response, soon enough."""
+    """A comparison must be able to fail: with another kind of election some records differ."""
     random = Random(seed)
-    questions = [a_question(random) for _ in range(200)]
-    assert any(ours(question) != ours({**question, "election": "UNCLEAN"}) for question in questions)
+    cases = [a_case(random) for _ in range(200)]
+    assert any(ours(case) != ours({**case, "election": "UNCLEAN"}) for case in cases)

@@ -14,7 +14,7 @@ import org.apache.kafka.server.common.MetadataVersion;
  * Reads {"files": [base64, …], "configs": [{key: value}, …], "releases": [name, …]} from stdin and prints what Java's
  * properties reader, Kafka's configuration and Kafka's release names make of them.
  */
-public class KafkaConfigs {
+public class KafkaServerProperties {
     private static final ObjectMapper JSON = new ObjectMapper();
 
     public static void main(String[] arguments) throws Exception {

@@ -1,4 +1,4 @@
-"""Properties files, whole configurations and release names: read, accepted and refused as Java and Kafka do."""
+"""Properties files, whole configs and release names: parsed, accepted and rejected as by Java and Kafka."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from strandline.node.config import Config, InvalidConfig
 from strandline.node.metadata_versions import metadata_version_of
 from strandline.node.properties_file import format_properties, parse_properties
 
-# Kafka is asked once, by one worker.
+# One worker runs Kafka once for all cases.
 pytestmark = pytest.mark.xdist_group("kafka-configs")
 
 HERE = Path(__file__).resolve().parent
@@ -27,7 +27,7 @@ COMBINED = {
     "controller.quorum.bootstrap.servers": "localhost:9093",
     "log.dirs": "/data/a,/data/b",
 }
-# Applied one at a time to COMBINED; an empty value of None takes the key away.
+# Applied one at a time to COMBINED; None removes the key.
 CHANGES: list[dict[str, str | None]] = [
     {},
     {"process.roles": None},
@@ -114,11 +114,11 @@ RELEASES = [
 
 
 def files() -> list[bytes]:
-    """Many short files, made of the characters that mean something, and some that do not."""
+    """Many short files of characters with a meaning, and some without."""
     random = Random(20_260_101)
     alphabet = "ab\\\\\\=: \t\f\n\r#!u0041e9né".encode("latin-1")
-    # Bytes that are not UTF-8 are read as Latin-1, as Java reads all of them. None ends in a lone backslash, where Java
-    # finds a key without a name.
+    # Bytes that are not UTF-8 are read as Latin-1, as Java reads all of them. No file ends in a single backslash, where
+    # Java reads an empty key.
     return [bytes(random.choices(alphabet, k=random.randrange(1, 40))) + b"\nend" for _ in range(3000)]
 
 
@@ -131,13 +131,13 @@ def written() -> list[dict[str, str]]:
 @pytest.fixture(scope="module")
 def kafka(kafka_classpath: str) -> dict[str, Any]:
     encoded = [*files(), *(format_properties(pairs) for pairs in written())]
-    asked = {
+    cases = {
         "files": [base64.b64encode(data).decode() for data in encoded],
         "configs": [merged(change) for change in CHANGES],
         "releases": RELEASES,
     }
-    command = ["java", "-cp", kafka_classpath, str(HERE / "KafkaConfigs.java")]
-    done = subprocess.run(command, input=json.dumps(asked), capture_output=True, text=True, check=False, timeout=120)
+    command = ["java", "-cp", kafka_classpath, str(HERE / "KafkaServerProperties.java")]
+    done = subprocess.run(command, input=json.dumps(cases), capture_output=True, text=True, check=False, timeout=120)
     assert done.returncode == 0, done.stderr
     facts: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return facts
@@ -163,20 +163,20 @@ def test_java_reads_what_we_write(kafka: dict[str, Any]) -> None:
     assert kafka["files"][len(files()) :] == written()
 
 
-def test_a_configuration_is_accepted_or_refused_as_kafka_does(kafka: dict[str, Any]) -> None:
+def test_configs_are_accepted_or_rejected_as_by_kafka(kafka: dict[str, Any]) -> None:
     differences = []
     for change, theirs in zip(CHANGES, kafka["configs"], strict=True):
         try:
             Config.of(merged(change), hostname="localhost")
             ours = None
-        except InvalidConfig as refused:
-            ours = str(refused)
+        except InvalidConfig as rejected:
+            ours = str(rejected)
         if (ours is None) != (theirs is None):
             differences.append((change, ours, theirs))
     assert differences == []
 
 
-def test_releases_have_kafkas_levels(kafka: dict[str, Any]) -> None:
+def test_releases_have_kafkas_metadata_versions(kafka: dict[str, Any]) -> None:
     def level(release: str) -> int | None:
         try:
             return metadata_version_of(release)

@@ -1,4 +1,4 @@
-"""Our tables of keys against the ConfigDefs inside Kafka's jars: names, types, defaults, bounds, modes, synonyms."""
+"""Our tables of config keys and Kafka's ConfigDefs: names, types, defaults, bounds, update modes, synonyms."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from strandline.model.config_keys.group import CLIENT_METRICS_KEYS, GROUP_KEYS
 from strandline.model.config_keys.key import ConfigError, ConfigKey, ConfigKind
 from strandline.model.config_keys.topic import TOPIC_KEYS
 
-# Kafka is asked once, by one worker.
+# One worker runs Kafka once for all cases.
 pytestmark = pytest.mark.xdist_group("kafka-settings")
 
 HERE = Path(__file__).resolve().parent
@@ -25,15 +25,15 @@ TABLES: Mapping[str, Mapping[str, ConfigKey]] = {
     "group": GROUP_KEYS,
     "client_metrics": CLIENT_METRICS_KEYS,
 }
-# Kafka checks these two beside its ConfigDef (ClientMetricsConfigs.validate); our table holds the whole rule.
+# Kafka validates these two outside its ConfigDef (ClientMetricsConfigs.validate); our table has the whole rule.
 STRICTER_THAN_THE_TABLE = {"interval.ms", "match"}
-# A server without a host: Kafka takes it and fails when it connects.
-REFUSED_ON_PURPOSE = {("controller.quorum.bootstrap.servers", ":9093")}
+# A server without a host: Kafka accepts it and fails when it connects.
+REJECTED_ON_PURPOSE = {("controller.quorum.bootstrap.servers", ":9093")}
 
 
 @pytest.fixture(scope="module")
 def kafka(kafka_classpath: str) -> dict[str, Any]:
-    command = ["java", "-cp", kafka_classpath, str(HERE / "KafkaSettings.java")]
+    command = ["java", "-cp", kafka_classpath, str(HERE / "KafkaConfigKeys.java")]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
     assert done.returncode == 0, done.stderr
     facts: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
@@ -41,12 +41,12 @@ def kafka(kafka_classpath: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("table", TABLES)
-def test_the_table_has_exactly_kafkas_keys(table: str, kafka: dict[str, Any]) -> None:
+def test_the_keys_are_those_of_kafka(table: str, kafka: dict[str, Any]) -> None:
     assert sorted(TABLES[table]) == sorted(key["name"] for key in kafka[table])
 
 
 @pytest.mark.parametrize("table", TABLES)
-def test_types_defaults_and_modes_are_kafkas(table: str, kafka: dict[str, Any]) -> None:
+def test_types_defaults_and_update_modes_are_those_of_kafka(table: str, kafka: dict[str, Any]) -> None:
     ours = {
         name: {
             "kind": key.kind.name,
@@ -63,7 +63,7 @@ def test_types_defaults_and_modes_are_kafkas(table: str, kafka: dict[str, Any]) 
 
 
 @pytest.mark.parametrize("table", TABLES)
-def test_a_key_accepts_the_texts_that_kafka_accepts_and_spells_them_alike(table: str, kafka: dict[str, Any]) -> None:
+def test_values_are_accepted_and_normalised_as_by_kafka(table: str, kafka: dict[str, Any]) -> None:
     differences = []
     for facts in kafka[table]:
         key = TABLES[table][facts["name"]]
@@ -74,12 +74,12 @@ def test_a_key_accepts_the_texts_that_kafka_accepts_and_spells_them_alike(table:
                 ours: str | None = key.normalise(text)
             except ConfigError:
                 ours = None
-            if ours != theirs and (key.name, text) not in REFUSED_ON_PURPOSE:
+            if ours != theirs and (key.name, text) not in REJECTED_ON_PURPOSE:
                 differences.append((key.name, text, ours, theirs))
     assert differences == []
 
 
-def test_topic_keys_fall_back_on_the_broker_keys_that_kafka_names(kafka: dict[str, Any]) -> None:
+def test_topic_keys_have_kafkas_synonyms(kafka: dict[str, Any]) -> None:
     ours = {
         name: [[synonym.name, str(synonym.factor)] for synonym in key.synonyms]
         for name, key in TOPIC_KEYS.items()
@@ -88,7 +88,7 @@ def test_topic_keys_fall_back_on_the_broker_keys_that_kafka_names(kafka: dict[st
     assert ours == kafka["topic_synonyms"]
 
 
-def test_group_keys_fall_back_on_the_broker_keys_that_kafka_names(kafka: dict[str, Any]) -> None:
+def test_group_keys_have_kafkas_synonyms(kafka: dict[str, Any]) -> None:
     ours = {name: key.synonyms[0].name if key.synonyms else None for name, key in GROUP_KEYS.items()}
     assert ours == kafka["group_synonyms"]
 
@@ -97,11 +97,11 @@ def test_broker_keys_have_kafkas_synonyms(kafka: dict[str, Any]) -> None:
     assert {name: list(broker_synonyms(name)) for name in kafka["broker_synonyms"]} == kafka["broker_synonyms"]
 
 
-def test_the_keys_that_exist_only_dynamically_are_kafkas(kafka: dict[str, Any]) -> None:
+def test_dynamic_only_keys_are_those_of_kafka(kafka: dict[str, Any]) -> None:
     assert sorted(THROTTLE_KEYS) == sorted(kafka["dynamic_only"])
 
 
-def test_alterations_of_brokers_are_accepted_and_refused_as_kafka_does(kafka: dict[str, Any]) -> None:
+def test_alterations_of_broker_configs_are_accepted_or_rejected_as_by_kafka(kafka: dict[str, Any]) -> None:
     differences = []
     for case in kafka["alterations"]:
         try:

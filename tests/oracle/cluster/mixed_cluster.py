@@ -1,6 +1,7 @@
-"""A cluster whose members may be our nodes or Apache Kafka's, in any mixture: both start on the same properties files.
+"""A cluster of our nodes and Apache Kafka's in any mixture: both start on the same properties files.
 
-The tools are pointed at it, its directories change hands, and its members vote with and for each other.
+Tests run Kafka's tools against it, replace one implementation by the other on the same directories, and let nodes of
+both implementations vote for each other.
 """
 
 from __future__ import annotations
@@ -24,51 +25,51 @@ from strandline.launch.ports import random_free_port
 from strandline.launch.readiness import responds
 from strandline.launch.server_properties import node_properties, write_properties
 
-Who = Literal["ours", "kafka"]
+Implementation = Literal["ours", "kafka"]
 TIMEOUT_S = 90.0
 
 
 @dataclass
-class Member:
-    node: NodeState
+class ClusterNode:
+    state: NodeState
     classpath: str
     _process: subprocess.Popen[bytes] | None = None
-    _who: Who = "ours"
+    _implementation: Implementation = "ours"
 
     @property
     def id(self) -> int:
-        return self.node.id
+        return self.state.id
 
     @property
     def address(self) -> str:
-        """Where clients find it, if it is a broker."""
-        return f"{self.node.host}:{self.node.port}"
+        """The listener for clients, if it is a broker."""
+        return f"{self.state.host}:{self.state.port}"
 
     @property
     def controller(self) -> str:
-        return self.node.controller_endpoint
+        return self.state.controller_endpoint
 
     @property
     def directory(self) -> Path:
-        return Path(self.node.data)
+        return Path(self.state.data)
 
     @property
     def properties(self) -> Path:
-        return Path(f"{self.node.data}.properties")
+        return Path(f"{self.state.data}.properties")
 
     @property
     def log(self) -> Path:
-        return Path(self.node.log)
+        return Path(self.state.log)
 
     @property
-    def runs(self) -> bool:
+    def is_running(self) -> bool:
         return self._process is not None
 
-    def start(self, who: Who) -> None:
+    def start(self, implementation: Implementation) -> None:
         assert self._process is None
-        self._who = who
-        if who == "ours":
-            self._process = processes.start(str(self.properties), self.node.log)
+        self._implementation = implementation
+        if implementation == "ours":
+            self._process = processes.start(str(self.properties), self.state.log)
             return
         command = ["java", "-Xmx512m", *QUICK, "-cp", self.classpath, "kafka.Kafka", str(self.properties)]
         with self.log.open("ab") as output:
@@ -78,23 +79,23 @@ class Member:
 
     def is_ready(self, brokers: set[int]) -> bool:
         assert self._process is not None and self._process.poll() is None, f"node {self.id} ended: {self.tail()}"
-        if self.node.is_broker:
+        if self.state.is_broker:
             return brokers <= live_brokers(self.address)
-        assert self.node.controller_port is not None
-        return responds(self.node.host, self.node.controller_port)
+        assert self.state.controller_port is not None
+        return responds(self.state.host, self.state.controller_port)
 
     def terminate(self) -> None:
         if self._process is not None:
             self._process.terminate()
 
     def wait_until_stopped(self) -> None:
-        """Of combined nodes of Kafka that stop together the last one's broker may wait for minutes for controllers
-        that have gone already: it is killed then. Ours have to stop by themselves."""
+        """When Kafka's combined nodes stop together, the last broker may wait for minutes for controllers that have
+        already stopped: it is killed after 40 s. Our nodes must stop by themselves."""
         if self._process is not None:
             try:
-                self._process.wait(TIMEOUT_S if self._who == "ours" else 40)
+                self._process.wait(TIMEOUT_S if self._implementation == "ours" else 40)
             except subprocess.TimeoutExpired:
-                if self._who == "ours":
+                if self._implementation == "ours":
                     raise
             finally:
                 self.kill()
@@ -106,7 +107,7 @@ class Member:
             self._process = None
 
     def pause(self) -> None:
-        """Silent from now on, but not gone."""
+        """Stops the process with SIGSTOP; its connections stay open."""
         assert self._process is not None
         self._process.send_signal(signal.SIGSTOP)
 
@@ -114,16 +115,16 @@ class Member:
         assert self._process is not None
         self._process.send_signal(signal.SIGCONT)
 
-    def said(self) -> str:
+    def log_text(self) -> str:
         return self.log.read_text(errors="replace") if self.log.exists() else ""
 
     def tail(self) -> str:
-        return self.said()[-4000:]
+        return self.log_text()[-4000:]
 
 
 @dataclass
-class Members:
-    """`roles` of nodes 1, 2, …; the controllers among the first `voters` of them found the quorum."""
+class MixedCluster:
+    """`roles` of nodes 1, 2, …; the controllers among the first `voters` nodes are the initial voters."""
 
     home: Path
     classpath: str
@@ -131,8 +132,8 @@ class Members:
     voters: int
     settings: Mapping[str, str] = field(default_factory=dict)
     static: bool = False
-    """Voters named in the properties files (kraft.version 0), not in the log."""
-    each: dict[int, Member] = field(default_factory=dict)
+    """Static voters (`controller.quorum.voters`, kraft.version 0)."""
+    nodes: dict[int, ClusterNode] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         state = ClusterState(CLUSTER_ID)
@@ -142,25 +143,25 @@ class Members:
             data = str(self.home / f"node-{number}")
             state.add(NodeState(number, None, "127.0.0.1", port, controller_port, data, f"{data}.log", roles))
         self.state = state
-        self.each = {node.id: Member(node, self.classpath) for node in state.nodes}
-        for member in self.each.values():
-            write_properties(str(member.properties), self._properties(member.node))
+        self.nodes = {node.id: ClusterNode(node, self.classpath) for node in state.nodes}
+        for node in self.nodes.values():
+            write_properties(str(node.properties), self._properties(node.state))
 
     def _properties(self, node: NodeState) -> dict[str, str]:
-        properties = node_properties(node, self._founders, self.settings)
+        properties = node_properties(node, self._initial_nodes, self.settings)
         if self.static:
             del properties["controller.quorum.bootstrap.servers"]
-            voters = [f"{each.id}@{each.controller_endpoint}" for each in self._founders if each.is_controller]
+            voters = [f"{each.id}@{each.controller_endpoint}" for each in self._initial_nodes if each.is_controller]
             properties["controller.quorum.voters"] = ",".join(voters)
         return properties
 
     @property
-    def _founders(self) -> list[NodeState]:
+    def _initial_nodes(self) -> list[NodeState]:
         return [node for node in self.state.nodes if node.id <= self.voters]
 
     @property
     def brokers(self) -> list[str]:
-        return [member.address for member in self.each.values() if member.node.is_broker]
+        return [node.address for node in self.nodes.values() if node.state.is_broker]
 
     @property
     def bootstrap(self) -> str:
@@ -168,68 +169,68 @@ class Members:
 
     @property
     def controllers(self) -> list[str]:
-        return [node.controller_endpoint for node in self._founders if node.is_controller]
+        return [node.controller_endpoint for node in self._initial_nodes if node.is_controller]
 
     def format(self) -> None:
-        """As `strandline up` does it."""
-        founders = [node for node in self._founders if node.is_controller]
+        """As `strandline up` does."""
+        initial_controllers = [node for node in self._initial_nodes if node.is_controller]
         for node in self.state.nodes:
-            format_node(node, ClusterState(CLUSTER_ID, self._founders), self.settings, founders)
+            format_node(node, ClusterState(CLUSTER_ID, self._initial_nodes), self.settings, initial_controllers)
 
     def format_by_kafka(self, tools: Tools) -> None:
-        for member in self.each.values():
-            done = tools.run("kafka.tools.StorageTool", "format", "-t", CLUSTER_ID, "-c", str(member.properties))
+        for node in self.nodes.values():
+            done = tools.run("kafka.tools.StorageTool", "format", "-t", CLUSTER_ID, "-c", str(node.properties))
             assert done.code == 0, done.output
 
-    def start(self, who: Who, *ids: int) -> None:
-        """These, or all; back when every broker that runs sees every other."""
-        for node_id in ids or self.each:
-            self.each[node_id].start(who)
+    def start(self, implementation: Implementation, *ids: int) -> None:
+        """Starts these nodes, or all; returns when every running broker lists every other."""
+        for node_id in ids or self.nodes:
+            self.nodes[node_id].start(implementation)
         self.wait_until_ready()
 
     def wait_until_ready(self) -> None:
-        running = [member for member in self.each.values() if member.runs]
-        brokers = {member.id for member in running if member.node.is_broker}
-        for member in running:
-            wait_until(lambda member=member: member.is_ready(brokers), lambda member=member: member.tail())  # type: ignore[misc]
+        running = [node for node in self.nodes.values() if node.is_running]
+        brokers = {node.id for node in running if node.state.is_broker}
+        for node in running:
+            wait_until(lambda node=node: node.is_ready(brokers), lambda node=node: node.tail())  # type: ignore[misc]
 
-    def settle(self) -> None:
-        """Whichever broker is asked next knows of everything that was decided before."""
+    def wait_until_replayed(self) -> None:
+        """Waits until every running broker has replayed all committed changes."""
         wait_until_replayed_by_all(
-            [member.address for member in self.each.values() if member.runs and member.node.is_broker]
+            [node.address for node in self.nodes.values() if node.is_running and node.state.is_broker]
         )
 
     def stop(self, *ids: int) -> None:
-        """Brokers first: they say good-bye to a controller."""
-        chosen = [self.each[node_id] for node_id in ids or self.each]
+        """Brokers first: their controlled shutdown needs a controller."""
+        chosen = [self.nodes[node_id] for node_id in ids or self.nodes]
         for group in (
-            [member for member in chosen if member.node.is_broker],
-            [member for member in chosen if not member.node.is_broker],
+            [node for node in chosen if node.state.is_broker],
+            [node for node in chosen if not node.state.is_broker],
         ):
-            for member in group:
-                member.terminate()
-            for member in group:
-                member.wait_until_stopped()
+            for node in group:
+                node.terminate()
+            for node in group:
+                node.wait_until_stopped()
 
     def kill(self, *ids: int) -> None:
-        for node_id in ids or self.each:
-            self.each[node_id].kill()
+        for node_id in ids or self.nodes:
+            self.nodes[node_id].kill()
 
     @contextlib.contextmanager
-    def still(self) -> Iterator[None]:
-        """For a moment nobody does anything, so that files can be copied as they are."""
-        running = [member for member in self.each.values() if member.runs]
+    def paused(self) -> Iterator[None]:
+        """Pauses all processes, so that their files can be copied as of one moment."""
+        running = [node for node in self.nodes.values() if node.is_running]
         try:
-            for member in running:
-                member.pause()
+            for node in running:
+                node.pause()
             yield
         finally:
-            for member in running:
-                member.resume()
+            for node in running:
+                node.resume()
 
     @contextlib.contextmanager
-    def ended(self) -> Iterator[None]:
-        """Nobody outlives the `with`."""
+    def killed_on_exit(self) -> Iterator[None]:
+        """Kills all nodes at the end of the `with`."""
         try:
             yield
         finally:

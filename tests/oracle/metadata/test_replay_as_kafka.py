@@ -1,4 +1,4 @@
-"""The same records, written by Apache Kafka's own classes, make the same image in Kafka and here: record by record."""
+"""Records encoded by Apache Kafka's classes result in equal images in Kafka and here, batch by batch."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from unit.metadata.random_records import LEVELS, History
 HERE = Path(__file__).parent
 BATCHES = 400
 EVERY = 5
-# Kafka 4 has nothing left of ZooKeeper: it reads the record and forgets it.
-FORGOTTEN = kinds.ZkMigrationStateRecord
+# Kafka 4 has no ZooKeeper migration: it reads this record and ignores it.
+IGNORED = kinds.ZkMigrationStateRecord
 
 
 def kafka(classpath: str, *arguments: str) -> list[str]:
@@ -35,18 +35,18 @@ def kafka(classpath: str, *arguments: str) -> list[str]:
 
 
 def written(history: History, path: Path) -> list[Message]:
-    """A log of this history; answers its records."""
-    data, told = bytearray(), []
+    """Writes a log of this history; returns its records."""
+    data, written_records = bytearray(), []
     for base_offset, records, level in history.batches(BATCHES):
         data += encode_data_batch(records, base_offset=base_offset, epoch=1, timestamp=5, metadata_version=level)
-        told += records
+        written_records += records
     path.write_bytes(data)
-    return told
+    return written_records
 
 
 def comparable(records: Iterable[Message]) -> list[str]:
-    """Kafka writes maps in the order of their hash; what they hold is what must agree."""
-    return sorted(repr(_sorted(record)) for record in records if not isinstance(record, FORGOTTEN))
+    """Sorted: Kafka writes maps in hash order."""
+    return sorted(repr(_sorted(record)) for record in records if not isinstance(record, IGNORED))
 
 
 def _sorted(record: Message) -> Message:
@@ -73,14 +73,12 @@ def snapshots(lines: list[str]) -> dict[int, list[Message]]:
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_a_history_that_kafka_wrote_makes_the_image_that_kafka_makes_of_it(
-    seed: int, kafka_classpath: str, tmp_path: Path
-) -> None:
+def test_replaying_a_history_results_in_kafkas_image(seed: int, kafka_classpath: str, tmp_path: Path) -> None:
     log, copy = tmp_path / "log", tmp_path / "copy"
     history = History(seed, level=LEVELS[0] if seed % 2 else LEVELS[-3])
     written(history, log)
     theirs = snapshots(kafka(kafka_classpath, "replay", str(log), str(copy), str(EVERY)))
-    assert copy.read_bytes() == log.read_bytes(), "the records in Kafka's own spelling"
+    assert copy.read_bytes() == log.read_bytes(), "Kafka encodes the records differently"
     image, compared = Image(), 0
     for batch in read_batches(copy.read_bytes(), "copy"):
         image.replay_batch(batch.base_offset, batch.records)
@@ -97,15 +95,15 @@ def test_a_history_that_kafka_wrote_makes_the_image_that_kafka_makes_of_it(
     assert compared > BATCHES // EVERY // 2
 
 
-def test_histories_tell_of_everything_that_there_is(tmp_path: Path) -> None:
-    told: Counter[type[Message]] = Counter()
+def test_the_histories_contain_every_record_type(tmp_path: Path) -> None:
+    counts: Counter[type[Message]] = Counter()
     for seed in range(6):
-        told.update(type(record) for record in written(History(seed, level=LEVELS[-3]), tmp_path / "log"))
-    assert set(told) == set(record_types().values())
-    assert min(told.values()) >= 5
+        counts.update(type(record) for record in written(History(seed, level=LEVELS[-3]), tmp_path / "log"))
+    assert set(counts) == set(record_types().values())
+    assert min(counts.values()) >= 5
 
 
-def test_metadata_can_be_taken_back_where_kafka_can(kafka_classpath: str) -> None:
+def test_the_metadata_version_can_be_downgraded_where_kafka_allows_it(kafka_classpath: str) -> None:
     theirs: dict[int, list[int]] = {}
     for line in kafka(kafka_classpath, "levels"):
         if line.startswith("LEVEL "):

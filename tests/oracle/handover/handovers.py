@@ -1,6 +1,6 @@
-"""One directory that changes hands between our node and Apache Kafka, and what clients find before and after.
+"""One directory served by our node and by Apache Kafka in turn, and what clients read before and after each handover.
 
-Both are started on the same properties file, so neither is told anything that the other was not.
+Both are started on the same properties file.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Inventory = dict[str, Any]
 SETTINGS = {
     "log.cleaner.backoff.ms": "100",
     "log.initial.task.delay.ms": "500",
-    # Whoever comes next starts from a metadata snapshot and a tail.
+    # The next server starts from a metadata snapshot and the log after it.
     "metadata.log.max.record.bytes.between.snapshots": "4000",
 }
 
@@ -53,15 +53,15 @@ class OurServer:
 
 
 @dataclass
-class Story:
+class Handovers:
     properties: Path
     classpath: str
     tools: Tools
     found: dict[str, tuple[Inventory, Inventory]] = field(default_factory=dict)
-    """By hand-over: what clients found with the last owner, and what they find with the next."""
-    complaints: dict[str, list[str]] = field(default_factory=dict)
-    """By hand-over: what Kafka had to say of the logs it found; it speaks only of errors."""
-    _left: Inventory | None = None
+    """By handover: what clients read from the previous server and from the next."""
+    log_errors: dict[str, list[str]] = field(default_factory=dict)
+    """By handover: the lines that Kafka logged about the log files; it logs only errors."""
+    _previous: Inventory | None = None
     _round: int = 0
 
     @property
@@ -74,27 +74,27 @@ class Story:
         return self.properties.parent / "node-1"
 
     def ours(self, handover: str, ending: str = "stop") -> None:
-        self._chapter(handover, OurServer(self.properties, self.bootstrap), ending)
+        self._serve(handover, OurServer(self.properties, self.bootstrap), ending)
 
     def kafka(self, handover: str, ending: str = "stop") -> None:
         server = KafkaServer(self.classpath, self.properties)
-        said_before = server.log.stat().st_size
-        self._chapter(handover, server, ending)
-        said = server.log.read_bytes()[said_before:].decode()
-        self.complaints[handover] = [line for line in said.splitlines() if "LogLoader" in line or "LogManager" in line]
+        log_size = server.log.stat().st_size
+        self._serve(handover, server, ending)
+        text = server.log.read_bytes()[log_size:].decode()
+        self.log_errors[handover] = [line for line in text.splitlines() if "LogLoader" in line or "LogManager" in line]
 
     def keep_copy(self, name: str) -> Path:
         return Path(shutil.copytree(self.data, self.properties.parent / name))
 
-    def _chapter(self, handover: str, server: OurServer | KafkaServer, ending: str) -> None:
-        """Starts, compares with what was left, lives through a round of work, and leaves."""
-        with self._ended(server.kill), self._quoted(server.log):
+    def _serve(self, handover: str, server: OurServer | KafkaServer, ending: str) -> None:
+        """Starts the server, reads what the previous server left, runs a workload, and stops or kills the server."""
+        with self._killed_on_error(server.kill), self._with_log(server.log):
             server.wait_until_ready()
-            if self._left is not None:
-                self.found[handover] = (self._left, self._inventory())
+            if self._previous is not None:
+                self.found[handover] = (self._previous, self._inventory())
             self._tool("Workload", str(self._round))
             self._round += 1
-            self._left = self._inventory()
+            self._previous = self._inventory()
             (server.stop if ending == "stop" else server.kill)()
 
     def _inventory(self) -> Inventory:
@@ -108,8 +108,8 @@ class Story:
 
     @staticmethod
     @contextlib.contextmanager
-    def _quoted(log: Path) -> Iterator[None]:
-        """What goes wrong is told with the last words of the server."""
+    def _with_log(log: Path) -> Iterator[None]:
+        """Adds the end of the server's log to a failed assertion."""
         try:
             yield
         except AssertionError as error:
@@ -118,7 +118,7 @@ class Story:
 
     @staticmethod
     @contextlib.contextmanager
-    def _ended(kill: Callable[[], None]) -> Iterator[None]:
+    def _killed_on_error(kill: Callable[[], None]) -> Iterator[None]:
         try:
             yield
         except BaseException:

@@ -1,4 +1,4 @@
-"""Apache Kafka starts on a directory that we formatted, we accept one that it formatted, and both describe alike."""
+"""Apache Kafka starts on a directory that we formatted and the reverse, and both describe configs alike."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ SOURCES = {
     ConfigSource.CLIENT_METRICS: "DYNAMIC_CLIENT_METRICS_CONFIG",
     ConfigSource.GROUP: "DYNAMIC_GROUP_CONFIG",
 }
-# A dynamic log.retention.ms makes Kafka show the default for its coarser siblings, whatever the file says.
-FORGOTTEN_BY_KAFKA = ("log.retention.hours",)
+# With a dynamic log.retention.ms Kafka describes the default for log.retention.hours, whatever the file says.
+DEFAULT_IN_KAFKA = ("log.retention.hours",)
 # What DescribedByKafka.java sets.
 TOPIC = {"cleanup.policy": "compact, delete", "segment.bytes": "3000000"}
 BROKER = {"log.retention.ms": "1000", "plugin.of.broker": "x", "leader.replication.throttled.rate": "100"}
@@ -48,7 +48,7 @@ ALL_BROKERS = {
     "log.segment.bytes": " 2000000",
     "plugin.of.cluster": "y",
     "log.retention.ms": "2000",
-    "min.insync.replicas": "1",  # by the controller, when it begins to track eligible leader replicas
+    "min.insync.replicas": "1",  # set by the controller when eligible leader replicas are enabled
 }
 GROUP = {"consumer.session.timeout.ms": "50000"}
 METRICS = {"interval.ms": "5000"}
@@ -90,7 +90,7 @@ def run(classpath: str, *command: str, timeout_s: float = 120) -> subprocess.Com
     )
 
 
-def format_ourselves(path: Path, **plan: Any) -> Config:
+def format_directory(path: Path, **plan: Any) -> Config:
     config = Config.load(str(path))
     wall_ms = int(time.time() * 1000)
     format_storage(config, CLUSTER, FormatPlan(**plan), disk=SystemDisk(), random=random.Random(5), wall_ms=wall_ms)
@@ -100,7 +100,7 @@ def format_ourselves(path: Path, **plan: Any) -> Config:
 @pytest.mark.parametrize("roles", ["broker,controller", "broker", "controller"])
 def test_kafkas_storage_tool_accepts_what_we_format(roles: str, kafka_classpath: str, tmp_path: Path) -> None:
     path = properties(tmp_path, roles)
-    format_ourselves(path, standalone="controller" in roles)
+    format_directory(path, standalone="controller" in roles)
     done = run(kafka_classpath, "kafka.tools.StorageTool", "info", "-c", str(path))
     assert done.returncode == 0, done.stdout + done.stderr
     assert f"cluster.id={CLUSTER}" in done.stdout and "node.id=7" in done.stdout
@@ -126,7 +126,7 @@ def kafka_on_our_directory(
 ) -> Iterator[tuple[Config, dict[str, list[dict[str, Any]]]]]:
     directory = tmp_path_factory.mktemp("ours")
     path = properties(directory)
-    config = format_ourselves(path, standalone=True)
+    config = format_directory(path, standalone=True)
     log = directory / "kafka.log"
     with log.open("w") as output:
         server = subprocess.Popen(
@@ -163,7 +163,7 @@ def comparable(described: list[DescribedConfig]) -> dict[str, dict[str, Any]]:
 @pytest.mark.slow
 @pytest.mark.xdist_group("kafka_on_our_directory")
 @pytest.mark.parametrize("resource", ["topic", "broker", "cluster", "group", "client_metrics"])
-def test_kafka_starts_on_our_directory_and_describes_configurations_as_we_do(
+def test_kafka_starts_on_our_directory_and_describes_configs_as_we_do(
     resource: str, kafka_on_our_directory: tuple[Config, dict[str, list[dict[str, Any]]]]
 ) -> None:
     config, described = kafka_on_our_directory
@@ -178,9 +178,11 @@ def test_kafka_starts_on_our_directory_and_describes_configurations_as_we_do(
     theirs = {
         entry["name"]: {field: entry[field] for field in entry if field != "name"} for entry in described[resource]
     }
-    for name in FORGOTTEN_BY_KAFKA if resource == "broker" else ():
+    for name in DEFAULT_IN_KAFKA if resource == "broker" else ():
         assert theirs[name].pop("value") == "168"
         assert comparable(ours)[name]["value"] == "24"
         theirs[name]["value"] = "24"
-        theirs["leader.replication.throttled.rate"]["documented"] = True  # Kafka has no line for throttles, we have
+        theirs["leader.replication.throttled.rate"]["documented"] = (
+            True  # Kafka has no documentation of throttles, we have
+        )
     assert comparable(ours) == theirs

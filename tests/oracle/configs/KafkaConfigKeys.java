@@ -20,7 +20,7 @@ import org.apache.kafka.storage.internals.log.LogConfig;
 /**
  * Prints, as one JSON object, every configuration key that Apache Kafka knows, and which of many texts each accepts.
  */
-public class KafkaSettings {
+public class KafkaConfigKeys {
     private static final ObjectMapper JSON = new ObjectMapper();
 
     private static final List<String> TEXTS = List.of(
