@@ -1,7 +1,7 @@
-"""The switch `--rewrite` of transcript tests; groups of tests that share a costly fixture stay on one xdist worker.
+"""The option `--rewrite` of transcript tests, and `xdist_group` for tests that share an expensive fixture.
 
 pytest-xdist 3.8 writes a test's group into an attribute that pytest 9.2 no longer reads: `xdist_group` would be ignored
-and every worker would start nodes of its own. This hook can go when pytest-xdist knows pytest 9.2.
+and every worker would start its own nodes. Remove the hook when pytest-xdist supports pytest 9.2.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from _pytest.nodeid import NodeId
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--rewrite", action="store_true", help="write today's output into the transcripts that are run")
+    parser.addoption("--rewrite", action="store_true", help="write the actual output into the transcripts")
 
 
 @pytest.fixture(scope="session")

@@ -1,13 +1,13 @@
-"""Transcript tests: a text file tells what is done and what comes of it, and the test holds the code to the file.
+"""Transcript tests: a text file contains commands and their output, and the test compares it with the actual output.
 
     Prose explains the scenario.
 
-    > a verb and its arguments      # a remark
-        what came of it
-        and what else
+    > verb argument argument      # a comment
+        a line of output
+        another line of output
 
-`replay` performs the verbs on a test's own stage and returns the transcript with today's output; `check` compares it
-with the file. `pytest --rewrite` writes the output of today into the files instead: review the difference before
+`replay` runs the verbs with a function of the test and returns the transcript with the actual output; `check` compares
+it with the file. `pytest --rewrite` writes the actual output into the files instead: review the difference before
 committing it. There are transcripts of raft, of leader and follower, of the failure detector, and of the responses of
 every API (`cluster/handlers/expected_responses.py`).
 """
@@ -24,7 +24,7 @@ _INDENT = "    "
 
 @dataclass(slots=True)
 class Step:
-    """A verb with the prose before it and the output beneath it; the last step of a transcript may be prose alone."""
+    """A verb with the prose before it and the output after it; the last step of a transcript may be prose only."""
 
     prose: list[str] = field(default_factory=list)
     verb: str | None = None
@@ -58,7 +58,7 @@ def render(steps: Iterable[Step]) -> str:
 
 
 def replay(transcript: str, perform: Callable[[str], Iterable[str]]) -> str:
-    """The transcript with the output that its verbs have today; a remark behind a verb is not part of it."""
+    """The transcript with the actual output of its verbs; `perform` gets a verb without its comment."""
     steps = parse(transcript)
     for step in steps:
         if step.verb is not None:

@@ -1,4 +1,4 @@
-"""One real node, as a process of its own, for real clients."""
+"""One node as a process, for client libraries."""
 
 from __future__ import annotations
 
@@ -17,5 +17,5 @@ def bootstrap(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 @pytest.fixture
 def topic(request: pytest.FixtureRequest) -> str:
-    """A name of its own for every test, legal as a topic's."""
+    """A valid topic name, unique to the test."""
     return "".join(letter if letter.isalnum() else "-" for letter in request.node.nodeid)[-200:]

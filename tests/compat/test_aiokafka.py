@@ -1,4 +1,4 @@
-"""aiokafka: old versions of every request, as a client that never moved on sends them."""
+"""aiokafka, which sends old versions of every request."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 
 
 @pytest.mark.parametrize("idempotent", [False, True])
-def test_records_come_back_in_order(bootstrap: str, topic: str, idempotent: bool) -> None:
+def test_produced_records_are_consumed_in_order(bootstrap: str, topic: str, idempotent: bool) -> None:
     asyncio.run(asyncio.wait_for(round_trip(bootstrap, topic, idempotent), 180))
 
 

@@ -1,4 +1,4 @@
-"""kafka-python: another view of the same protocol, with its own choice of versions."""
+"""kafka-python, with its own choice of request versions."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from kafka.admin import KafkaAdminClient, NewTopic
 
 
 @pytest.mark.parametrize("codec", [None, "gzip"])
-def test_records_come_back_in_order(bootstrap: str, topic: str, codec: str | None) -> None:
+def test_produced_records_are_consumed_in_order(bootstrap: str, topic: str, codec: str | None) -> None:
     admin = KafkaAdminClient(bootstrap_servers=bootstrap)
     admin.create_topics([NewTopic(name=topic, num_partitions=1, replication_factor=1)])
     producer = KafkaProducer(bootstrap_servers=bootstrap, compression_type=codec, linger_ms=10)

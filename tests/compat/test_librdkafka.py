@@ -1,4 +1,4 @@
-"""librdkafka (confluent-kafka): producing, fetching and administering one node unmodified."""
+"""librdkafka (confluent-kafka): producer, consumer and admin client with one node."""
 
 from __future__ import annotations
 
@@ -44,7 +44,9 @@ def consume(bootstrap: str, topic: str, partition: int, count: int, **extra: obj
 
 
 @pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
-def test_records_of_every_codec_come_back_in_order(bootstrap: str, admin: AdminClient, topic: str, codec: str) -> None:
+def test_records_of_every_codec_are_consumed_in_order(
+    bootstrap: str, admin: AdminClient, topic: str, codec: str
+) -> None:
     create(admin, topic)
     producer = Producer({"bootstrap.servers": bootstrap, "compression.type": codec, "linger.ms": 20})
     for number in range(1000):
@@ -115,7 +117,7 @@ def test_offsets_are_found_by_time(bootstrap: str, admin: AdminClient, topic: st
         assert admin.list_offsets({partition: spec})[partition].result(TIMEOUT_S).offset == expected
 
 
-def test_configurations_are_described_set_and_unset(admin: AdminClient, topic: str) -> None:
+def test_configs_are_described_set_and_deleted(admin: AdminClient, topic: str) -> None:
     create(admin, topic, retention_ms="60000")
     resource = ConfigResource(ConfigResource.Type.TOPIC, topic)
     described = admin.describe_configs([resource])[resource].result(TIMEOUT_S)
@@ -128,7 +130,9 @@ def test_configurations_are_described_set_and_unset(admin: AdminClient, topic: s
     assert admin.describe_configs([resource])[resource].result(TIMEOUT_S)["retention.ms"].value == "604800000"
 
 
-def test_partitions_grow_and_topics_go(bootstrap: str, admin: AdminClient, topic: str) -> None:
+def test_partitions_are_added_and_topics_deleted_and_created_again(
+    bootstrap: str, admin: AdminClient, topic: str
+) -> None:
     create(admin, topic)
     admin.create_partitions([NewPartitions(topic, 4)])[topic].result(TIMEOUT_S)
     assert len(admin.list_topics(topic, timeout=TIMEOUT_S).topics[topic].partitions) == 4
@@ -146,7 +150,7 @@ def consume_nothing(bootstrap: str, topic: str) -> bool:
     return low == high == 0
 
 
-def test_deleted_records_are_gone_and_the_rest_stays(bootstrap: str, admin: AdminClient, topic: str) -> None:
+def test_records_before_a_deleted_offset_are_not_consumed(bootstrap: str, admin: AdminClient, topic: str) -> None:
     create(admin, topic)
     producer = Producer({"bootstrap.servers": bootstrap})
     for number in range(10):
@@ -157,7 +161,7 @@ def test_deleted_records_are_gone_and_the_rest_stays(bootstrap: str, admin: Admi
     assert [offset for offset, _ in consume(bootstrap, topic, 0, 4)] == [6, 7, 8, 9]
 
 
-def test_bad_requests_get_kafkas_errors(admin: AdminClient, topic: str) -> None:
+def test_invalid_requests_get_kafkas_error_codes(admin: AdminClient, topic: str) -> None:
     cases = [
         (NewTopic("bad name", 1, 1), KafkaError.TOPIC_EXCEPTION),
         (NewTopic(topic, 1, 3), KafkaError.INVALID_REPLICATION_FACTOR),
@@ -170,7 +174,7 @@ def test_bad_requests_get_kafkas_errors(admin: AdminClient, topic: str) -> None:
         assert raised.value.args[0].code() == expected
 
 
-def test_a_message_that_is_too_large_is_refused_alone(bootstrap: str, admin: AdminClient, topic: str) -> None:
+def test_only_the_record_that_is_too_large_is_rejected(bootstrap: str, admin: AdminClient, topic: str) -> None:
     create(admin, topic, max_message_bytes="1000")
     errors: dict[str, object] = {}
     producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 0})
@@ -185,7 +189,7 @@ def test_a_message_that_is_too_large_is_refused_alone(bootstrap: str, admin: Adm
     assert errors == {"large": KafkaError.MSG_SIZE_TOO_LARGE, "small": None}
 
 
-def test_the_cluster_describes_itself(bootstrap: str, admin: AdminClient) -> None:
+def test_the_cluster_is_described(bootstrap: str, admin: AdminClient) -> None:
     cluster = admin.describe_cluster().result(TIMEOUT_S)
     assert [f"{node.host}:{node.port}" for node in cluster.nodes] == [bootstrap]
     assert cluster.cluster_id

@@ -1,4 +1,4 @@
-"""Java's side of the compatibility tests: the class path with our programs, and one node for all of them."""
+"""Fixtures of the Java tests: the class path with our programs, and one node for all of them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def programs(kafka_classpath: str) -> str:
 
 @pytest.fixture(scope="session")
 def bootstrap(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """A node of our own: these tests change broker-wide settings and count topics."""
+    """A node of its own: these tests change configs of all brokers and count topics."""
     with Cluster.started(tmp_path_factory.mktemp("java"), settings=SETTINGS) as cluster:
         yield cluster.bootstrap
 

@@ -1,4 +1,4 @@
-"""The Java programs of this directory: compiled once for each of their versions, run as processes."""
+"""Compiles the Java programs of this directory when they change, and runs them as processes."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class ToolResult(NamedTuple):
 
 
 def compiled(classpath: str) -> str:
-    """The class path with our programs in front of it."""
+    """The class path with our compiled programs first."""
     sources = sorted(PROGRAMS.glob("*.java"))
     version = hashlib.sha256(b"".join(source.read_bytes() for source in sources)).hexdigest()[:16]
     home = BUILD / f"programs-{version}"
@@ -53,7 +53,7 @@ def java(classpath: str, *command: str, timeout: float = 180) -> subprocess.Comp
 
 
 class Tools:
-    """Kafka's command line tools in one JVM that stays."""
+    """Kafka's command line tools, run one after the other in one JVM."""
 
     def __init__(self, classpath: str) -> None:
         self._process = subprocess.Popen(
@@ -68,7 +68,7 @@ class Tools:
         self._process.stdin.write(json.dumps({"tool": tool, "arguments": arguments, "input": text}) + "\n")
         self._process.stdin.flush()
         line = self._process.stdout.readline()
-        assert line, f"{tool} took its JVM down"
+        assert line, f"{tool} stopped its JVM"
         return ToolResult(**json.loads(line))
 
     def __enter__(self) -> Self:

@@ -1,6 +1,6 @@
-"""Writes answers.txt: what the Java client's checks find at Apache Kafka 4.3.1, a line for each.
+"""Writes expected_results.txt: the results of the Java client's checks with Apache Kafka 4.3.1, one line each.
 
-    PYTHONPATH=src:tests:. .venv/bin/python -m compat.java.make_answers
+    PYTHONPATH=src:tests:. .venv/bin/python -m compat.java.make_expected_results
 
 Kafka runs on a directory that we formatted, so that it has the same features as our node.
 """
@@ -15,25 +15,25 @@ from compat.java.conftest import SETTINGS
 from compat.java.jvm import compiled, java
 from oracle.kafka_server import kafka_server, write_node_properties
 
-ANSWERS = Path(__file__).resolve().parent / "answers.txt"
+EXPECTED_RESULTS = Path(__file__).resolve().parent / "expected_results.txt"
 
 
-def answers_of(programs: str, bootstrap: str) -> dict[str, str]:
+def results_of(programs: str, bootstrap: str) -> dict[str, str]:
     done = java(programs, "Checks", bootstrap, timeout=600)
     assert done.returncode == 0, done.stderr
     return dict(line.split("\t", 1) for line in done.stdout.splitlines() if "\t" in line)
 
 
-def read_answers() -> dict[str, str]:
-    return dict(line.split("\t", 1) for line in ANSWERS.read_text().splitlines())
+def read_expected_results() -> dict[str, str]:
+    return dict(line.split("\t", 1) for line in EXPECTED_RESULTS.read_text().splitlines())
 
 
 def main() -> None:
     with tempfile.TemporaryDirectory() as directory:
         properties = write_node_properties(Path(directory), SETTINGS)
         with kafka_server(classpath(), properties) as kafka:
-            answers = answers_of(compiled(classpath()), kafka.bootstrap)
-    ANSWERS.write_text("".join(f"{name}\t{answer}\n" for name, answer in answers.items()))
+            results = results_of(compiled(classpath()), kafka.bootstrap)
+    EXPECTED_RESULTS.write_text("".join(f"{name}\t{result}\n" for name, result in results.items()))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Apache Kafka's command line tools against our node: what they print, and how they end."""
+"""The output and exit codes of Apache Kafka's command line tools with our node."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Run = Callable[..., ToolResult]
 
 @pytest.fixture
 def run(tools: Tools, bootstrap: str) -> Run:
-    """A tool that is pointed at our node, and is expected to succeed unless `code` says otherwise."""
+    """Runs a tool against our node and checks its exit code."""
 
     def run_tool(tool: str, *arguments: str, code: int = 0, text: str = "") -> ToolResult:
         where: tuple[str, ...] = (
@@ -39,7 +39,7 @@ def run(tools: Tools, bootstrap: str) -> Run:
 
 @pytest.fixture
 def topic(run: Run, request: pytest.FixtureRequest) -> str:
-    """A topic of one partition with a name of its own."""
+    """A topic of one partition, named after the test."""
     name: str = request.node.name.removeprefix("test_").replace("[", ".").replace("]", "")
     run(TOPICS, "--create", "--topic", name, "--partitions", "1")
     return name
@@ -51,7 +51,7 @@ def fields(line: str) -> dict[str, str]:
 
 
 def dynamic_configs(output: str) -> dict[str, str]:
-    """The `key=value sensitive=…` lines of the configuration tool."""
+    """The `key=value sensitive=…` lines of the config tool."""
     found = (
         line.strip().split(" sensitive=")[0].partition("=") for line in output.splitlines() if " sensitive=" in line
     )
@@ -83,16 +83,16 @@ def test_topics_are_created_listed_described_altered_and_deleted(run: Run) -> No
 @pytest.mark.parametrize(
     "which", ["--unavailable-partitions", "--under-replicated-partitions", "--under-min-isr-partitions"]
 )
-def test_no_partition_is_in_trouble(run: Run, topic: str, which: str) -> None:
+def test_no_partition_is_unavailable_or_under_replicated(run: Run, topic: str, which: str) -> None:
     assert run(TOPICS, "--describe", "--topic", topic, which).lines == []
 
 
-def test_a_topic_is_assigned_by_hand(run: Run) -> None:
+def test_a_topic_is_created_with_a_replica_assignment(run: Run) -> None:
     run(TOPICS, "--create", "--topic", "by-hand", "--replica-assignment", "1,1,1")
     assert fields(run(TOPICS, "--describe", "--topic", "by-hand").lines[0])["PartitionCount"] == "3"
 
 
-def test_configurations_of_topics_are_altered_and_described(run: Run, topic: str) -> None:
+def test_topic_configs_are_altered_and_described(run: Run, topic: str) -> None:
     which = ("--entity-type", "topics", "--entity-name", topic)
     run(CONFIGS, "--alter", *which, "--add-config", "retention.ms=2000,cleanup.policy=[compact,delete]")
     described = run(CONFIGS, "--describe", *which)
@@ -104,27 +104,27 @@ def test_configurations_of_topics_are_altered_and_described(run: Run, topic: str
     assert everything["segment.bytes"] == "1073741824" and len(everything) == 33
 
 
-def test_a_bad_value_is_refused_by_name(run: Run, topic: str) -> None:
+def test_an_invalid_value_is_rejected_with_its_key(run: Run, topic: str) -> None:
     which = ("--entity-type", "topics", "--entity-name", topic)
     assert "retention.ms" in run(CONFIGS, "--alter", *which, "--add-config", "retention.ms=soon", code=1).output
     assert dynamic_configs(run(CONFIGS, "--describe", *which).output) == {}
 
 
-def test_configurations_of_brokers_are_altered_and_described(run: Run) -> None:
-    broker, everyone = (
+def test_broker_configs_are_altered_and_described(run: Run) -> None:
+    broker, all_brokers = (
         ("--entity-type", "brokers", "--entity-name", "1"),
         ("--entity-type", "brokers", "--entity-default"),
     )
     run(CONFIGS, "--alter", *broker, "--add-config", "log.retention.ms=200000000")
-    run(CONFIGS, "--alter", *everyone, "--add-config", "log.segment.bytes=200000000")
+    run(CONFIGS, "--alter", *all_brokers, "--add-config", "log.segment.bytes=200000000")
     assert dynamic_configs(run(CONFIGS, "--describe", *broker).output)["log.retention.ms"] == "200000000"
-    shared = dynamic_configs(run(CONFIGS, "--describe", *everyone).output)
+    shared = dynamic_configs(run(CONFIGS, "--describe", *all_brokers).output)
     assert shared == {"log.segment.bytes": "200000000", "min.insync.replicas": "1"}
     both = dynamic_configs(run(CONFIGS, "--describe", "--entity-type", "brokers").output)
     assert {"log.retention.ms", "log.segment.bytes"} <= both.keys()
     run(CONFIGS, "--alter", *broker, "--delete-config", "log.retention.ms")
-    run(CONFIGS, "--alter", *everyone, "--delete-config", "log.segment.bytes")
-    assert "log.segment.bytes" not in dynamic_configs(run(CONFIGS, "--describe", *everyone).output)
+    run(CONFIGS, "--alter", *all_brokers, "--delete-config", "log.segment.bytes")
+    assert "log.segment.bytes" not in dynamic_configs(run(CONFIGS, "--describe", *all_brokers).output)
 
 
 def test_lines_are_produced_and_consumed(run: Run, topic: str) -> None:
@@ -183,8 +183,8 @@ def test_the_quorum_is_described(run: Run) -> None:
     assert (status["LeaderId"].strip(), voter["id"]) == ("1", 1)
     assert int(status["HighWatermark"]) > 0 and json.loads(status["CurrentObservers"]) == []
     endpoint = voter["endpoints"][0].removeprefix("CONTROLLER://")
-    asked_there = run(tool, "--bootstrap-controller", endpoint, "describe", "--status")
-    assert f"ClusterId:{status['ClusterId']}" in asked_there.output
+    by_controller = run(tool, "--bootstrap-controller", endpoint, "describe", "--status")
+    assert f"ClusterId:{status['ClusterId']}" in by_controller.output
     _, row = run(tool, "describe", "--replication").lines
     assert (row.split()[0], row.split()[1], row.split()[-1]) == ("1", voter["directoryId"], "Leader")
 
@@ -196,12 +196,12 @@ def test_the_cluster_is_described(run: Run, bootstrap: str) -> None:
     assert row.split() == ["1", host, port, "null", "unfenced", "broker"]
 
 
-def test_the_versions_of_every_api_are_read(run: Run) -> None:
+def test_api_versions_are_listed(run: Run) -> None:
     lines = run(f"{TOOLS}.BrokerApiVersionsCommand").lines
     assert any(line.startswith("Fetch(1): 4 to 18 [usable: 18]") for line in lines)
 
 
-def test_metrics_subscriptions_are_kept(run: Run) -> None:
+def test_metrics_subscriptions_are_altered_listed_and_deleted(run: Run) -> None:
     tool = f"{TOOLS}.ClientMetricsCommand"
     run(tool, "--alter", "--name", "kept", "--interval", "5000", "--metrics", "org.apache.kafka.producer.")
     assert "kept" in run(tool, "--list").lines
@@ -218,20 +218,20 @@ def test_producers_of_a_partition_are_described(run: Run, topic: str) -> None:
     assert (producer_epoch, coordinator_epoch, last_sequence) == ("0", "-1", "2")
 
 
-def test_the_latency_from_end_to_end_is_measured(run: Run, topic: str, tmp_path: Path) -> None:
+def test_end_to_end_latency_is_measured(run: Run, topic: str, tmp_path: Path) -> None:
     brief = tmp_path / "brief.properties"
     brief.write_text("default.api.timeout.ms=5000\nrequest.timeout.ms=5000\n")
     measured = run(
         f"{TOOLS}.EndToEndLatency",
         *("--topic", topic, "--num-records", "200", "--producer-acks", "all", "--record-size", "100"),
         *("--command-config", str(brief)),
-        code=1,  # its last act is to commit offsets, and there are no groups yet
+        code=1,  # it commits offsets at the end, and groups are not supported yet
     )
     assert "99th" in measured.output and "committing offsets" in measured.output
 
 
 def test_a_verifiable_producer_has_every_record_acknowledged(programs: str, bootstrap: str, topic: str) -> None:
-    # It reports from the shutdown hook of its JVM, so it gets one of its own.
+    # It prints from a shutdown hook, so it needs its own JVM.
     done = java(
         programs,
         f"{TOOLS}.VerifiableProducer",

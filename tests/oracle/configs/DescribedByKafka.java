@@ -32,8 +32,8 @@ public class DescribedByKafka {
             set(admin, cluster, "log.segment.bytes", " 2000000", "plugin.of.cluster", "y", "log.retention.ms", "2000");
             set(admin, group, "consumer.session.timeout.ms", "50000");
             set(admin, metrics, "interval.ms", "5000");
-            // A broker hears of all this a moment after the controller has answered, in the order in which it was done,
-            // and applies to itself what it has heard a moment after that.
+            // The broker replays these changes in order after the controller has responded, and applies its own configs
+            // after that.
             while (!"5000".equals(value(admin, metrics, "interval.ms"))
                     || !"1000".equals(value(admin, broker, "log.retention.ms"))) {
                 Thread.sleep(100);

@@ -18,7 +18,7 @@ import org.apache.kafka.server.metrics.ClientMetricsConfigs;
 import org.apache.kafka.storage.internals.log.LogConfig;
 
 /**
- * Prints, as one JSON object, every configuration key that Apache Kafka knows, and which of many texts each accepts.
+ * Prints, as one JSON object, every config key of Apache Kafka, and which of many values each accepts.
  */
 public class KafkaConfigKeys {
     private static final ObjectMapper JSON = new ObjectMapper();
@@ -95,7 +95,7 @@ public class KafkaConfigKeys {
         }
     }
 
-    /** The canonical spelling of an accepted text, or null. */
+    /** The normalised form of an accepted value, or null. */
     private static String accepted(ConfigDef.ConfigKey key, String text) {
         try {
             Object value = ConfigDef.parseType(key.name, text, key.type);

@@ -11,8 +11,8 @@ import kafka.server.KafkaConfig;
 import org.apache.kafka.server.common.MetadataVersion;
 
 /**
- * Reads {"files": [base64, …], "configs": [{key: value}, …], "releases": [name, …]} from stdin and prints what Java's
- * properties reader, Kafka's configuration and Kafka's release names make of them.
+ * Reads {"files": [base64, …], "configs": [{key: value}, …], "releases": [name, …]} from stdin and prints the parsed
+ * properties, the errors of Kafka's config validation, and the metadata versions of the releases.
  */
 public class KafkaServerProperties {
     private static final ObjectMapper JSON = new ObjectMapper();
@@ -51,7 +51,7 @@ public class KafkaServerProperties {
         return node;
     }
 
-    /** What Kafka has against a configuration, or null. */
+    /** The error of Kafka's config validation, or null. */
     private static String refusal(JsonNode config) {
         Map<String, String> properties = new HashMap<>();
         config.properties().forEach(entry -> properties.put(entry.getKey(), entry.getValue().textValue()));

@@ -23,10 +23,10 @@ import org.apache.kafka.server.common.ApiMessageAndVersion;
 import org.apache.kafka.server.common.MetadataVersion;
 
 /**
- * Apache Kafka's controller, asked one question per line of JSON, answering with one line of JSON.
+ * Runs parts of Apache Kafka's controller: reads one case per line of JSON and prints one line of JSON.
  *
- *   change    a partition and what is wanted of it; answers the fields of the PartitionChangeRecord, or null
- *   place     brokers, partitions, a replication factor and a stubborn random number; answers the replicas
+ *   change    a partition and a requested change; prints the fields of the PartitionChangeRecord, or null
+ *   place     brokers, partitions, a replication factor and a constant random number; prints the replicas
  */
 public class KafkaController {
     static final ObjectMapper JSON = new ObjectMapper();

@@ -33,8 +33,8 @@ import org.apache.kafka.server.common.ApiMessageAndVersion;
 import org.apache.kafka.timeline.SnapshotRegistry;
 
 /**
- * Apache Kafka's own ReplicationControlManager, led through a story: one event per line of JSON, one line of JSON back
- * with the records that it decided and what it answered. It lives in Kafka's package, since its doors open only there.
+ * Runs Apache Kafka's ReplicationControlManager: reads one event per line of JSON and prints one line of JSON with its
+ * records and its response. It is in Kafka's package, because the class is package-private.
  */
 public class KafkaReplication {
     static final ObjectMapper JSON = new ObjectMapper();

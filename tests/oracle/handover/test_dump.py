@@ -19,7 +19,7 @@ STATES = ("closed-by-us", "killed")
 
 
 def files(home: Path, suffix: str) -> list[str]:
-    """All files with a suffix, except the metadata log's. Deleted topics are left out: their files are being deleted."""
+    """All files with a suffix, without the metadata log and without deleted topics, whose files are being deleted."""
     return [
         str(file)
         for file in sorted(home.glob(f"*/*.{suffix}"))

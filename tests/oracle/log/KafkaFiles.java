@@ -22,7 +22,7 @@ import org.apache.kafka.storage.internals.log.VerificationGuard;
 import org.apache.kafka.storage.log.metrics.BrokerTopicStats;
 
 /**
- * Apache Kafka opening a partition directory, to tell what it finds there or to write into it.
+ * Opens a partition directory with Apache Kafka's log, to describe it or to append to it.
  *
  *   describe DIRECTORY CONFIG clean|crashed RECOVERY_POINT TIMESTAMP,…
  *   write DIRECTORY CONFIG clean|crashed RECOVERY_POINT
@@ -38,7 +38,7 @@ public class KafkaFiles {
             write(log);
         }
         System.out.flush();
-        // Without the hooks that would close what is to be left as a crash leaves it.
+        // Without shutdown hooks, which would close the log of a simulated crash.
         Runtime.getRuntime().halt(0);
     }
 

@@ -35,12 +35,12 @@ import org.apache.kafka.storage.internals.utils.Throttler;
 import org.apache.kafka.storage.log.metrics.BrokerTopicStats;
 
 /**
- * Apache Kafka's own log, asked what it does with the same bytes.
+ * Apache Kafka's log, run on the same bytes as ours.
  *
- *   append DIRECTORY        one question per line: version|now|config|origin|hex of the records field
- *                           answers: error|log append time or indexes of refused records|hex of what was written
+ *   append DIRECTORY        one case per line: version|now|config|origin|hex of the records field
+ *                           prints: error|log append time or indexes of rejected records|hex of the appended batch
  *   clean CONFIG            one pass per line: directory|now|first dirty offset or -|first uncleanable offset
- *                           answers: the offset up to which the log is clean now
+ *                           prints: the offset up to which the log is clean now
  */
 public class KafkaLog {
     public static void main(String[] arguments) throws Exception {
@@ -50,7 +50,7 @@ public class KafkaLog {
         } else {
             clean(configOf(arguments[1]), questions);
         }
-        // Kafka's logs leave threads behind.
+        // Kafka's logs leave threads running.
         System.exit(0);
     }
 
@@ -130,7 +130,7 @@ public class KafkaLog {
         return new LogConfig(properties);
     }
 
-    /** A clock that stands still. */
+    /** A clock with a fixed time. */
     static class Fixed implements Time {
         private final long now;
 
@@ -160,7 +160,7 @@ public class KafkaLog {
         }
     }
 
-    /** What is due at once runs at once, the rest never. */
+    /** Runs tasks without delay immediately, and other tasks never. */
     static class AtOnce implements Scheduler {
         public void startup() { }
 

@@ -26,15 +26,15 @@ import org.apache.kafka.common.protocol.types.Type;
 import org.apache.kafka.common.record.internal.MemoryRecords;
 
 /**
- * Kafka's own message classes behind a line protocol on stdin and stdout, one answer line per question:
+ * Kafka's message classes behind a line protocol on stdin and stdout, one line of output per command:
  *
  * <pre>
- *   read NAME VERSION HEX      the message read and written again:  HEX JSON
- *   make NAME VERSION SEED     a random message of Kafka's making:  HEX JSON
- *   new NAME VERSION           a message with nothing set:          HEX JSON
+ *   read NAME VERSION HEX      the message decoded and encoded again:  HEX JSON
+ *   make NAME VERSION SEED     a random message:                       HEX JSON
+ *   new NAME VERSION           a message with default values:          HEX JSON
  * </pre>
  *
- * An answer that begins with "!" is the exception that Kafka threw.
+ * A line that begins with "!" is an exception of Kafka.
  */
 public class KafkaMessages {
     private static final String[] PACKAGES = {
@@ -90,7 +90,7 @@ public class KafkaMessages {
                 try {
                     return Class.forName(prefix + name + suffix);
                 } catch (ClassNotFoundException e) {
-                    // Another package, then.
+                    // Try the other package.
                 }
             }
         }
@@ -102,7 +102,7 @@ public class KafkaMessages {
         return ((JsonNode) write.invoke(null, message, version)).toString();
     }
 
-    /** Bytes made from the schema that Kafka keeps beside every message class. */
+    /** Random bytes according to the schema of the message class. */
     private static byte[] random(Class<?> type, short version, Random random) throws Exception {
         Schema schema = ((Schema[]) type.getField("SCHEMAS").get(null))[version];
         Struct struct = (Struct) value(schema, random);
@@ -142,7 +142,7 @@ public class KafkaMessages {
                 Type type = entry.getValue().type;
                 Object value = value(type, random);
                 while (value == null && type instanceof Schema) {
-                    // Kafka's schemas and classes disagree about a null struct under a tag; the classes are the wire.
+                    // Kafka's schemas and classes differ on a tagged null struct; the classes define the format.
                     value = value(type, random);
                 }
                 values.put(entry.getKey(), value);

@@ -28,12 +28,12 @@ import org.apache.kafka.server.common.MetadataVersion;
 import org.apache.kafka.server.fault.FaultHandler;
 
 /**
- * Apache Kafka's own metadata image.
+ * Apache Kafka's metadata image.
  *
- *   replay LOG COPY EVERY   reads a metadata log, writes every batch of it anew to COPY, and replays it as a broker does.
- *                           After every so many batches, and at the end, prints what a snapshot would say:
+ *   replay LOG COPY EVERY   reads a metadata log, encodes every batch again into COPY, and replays it as a broker does.
+ *                           After every EVERY batches, and at the end, prints the records of a snapshot:
  *                           SNAPSHOT offset, then RECORD hex for each record
- *   levels                  prints for each metadata.version which lower ones it can be taken back to
+ *   levels                  prints for each metadata.version the lower versions that it can be downgraded to
  */
 public class KafkaImage {
     static MetadataImage image = MetadataImage.EMPTY;

@@ -12,12 +12,12 @@ import org.apache.kafka.common.KafkaFuture;
 import org.apache.kafka.common.TopicPartition;
 
 /**
- * Everything that the Java client does with one node, a line for each check: its name, a tab, what came out. The lines
- * hold nothing that differs from run to run (ports, ids, the time), so that two nodes can be compared.
+ * Checks of the Java client with one node, one line each: its name, a tab, the result. The results contain nothing that
+ * differs between runs (ports, ids, the time), so that two nodes can be compared.
  */
 final class Checks {
     static final int TIMEOUT_S = 90;
-    /** Record timestamps count from here: the present, so that no retention is tempted. */
+    /** The base of record timestamps: close to the present, so that retention deletes nothing. */
     static final long BEGAN_MS = System.currentTimeMillis() - 60_000;
 
     static String bootstrap;
@@ -72,7 +72,7 @@ final class Checks {
         return future.get(TIMEOUT_S, TimeUnit.SECONDS);
     }
 
-    /** What a future came to, as text: its value, or the name of its error. */
+    /** The result of a future as text: its value, or the name of its exception. */
     static String outcome(KafkaFuture<?> future) {
         try {
             return String.valueOf(get(future));
@@ -81,7 +81,7 @@ final class Checks {
         }
     }
 
-    /** The errors' names, not their words: those are every server's own. */
+    /** The name of the exception without its message, which depends on the server. */
     static String named(Throwable thrown) {
         Throwable cause = thrown;
         while (cause instanceof ExecutionException && cause.getCause() != null) {
@@ -101,7 +101,7 @@ final class Checks {
         return new TopicPartition(name, 0);
     }
 
-    /** The controller has answered; a broker hears of it a moment later. */
+    /** Waits until the broker has replayed the creation, which is later than the response of the controller. */
     static void awaitTopic(String name) throws Exception {
         eventually(true, () -> get(admin.listTopics().names()).contains(name));
     }

@@ -55,7 +55,7 @@ final class ConsumerChecks {
                 int found = Traffic.readOn(consumer, from, 5).size();
                 return found + " " + ((System.nanoTime() - began) / 1_000_000 < 20_000 ? "at once" : "late");
             } finally {
-                // Closing in peace would wait for the fetch that is under way.
+                // Without a timeout of zero, close() would wait for the fetch in flight.
                 consumer.close(CloseOptions.timeout(Duration.ZERO));
             }
         });

@@ -9,8 +9,9 @@ import org.apache.kafka.clients.producer.KafkaProducer;
 import org.apache.kafka.common.TopicPartition;
 
 /**
- * An idempotent producer that goes on until a file appears, whatever happens to the node: then it reads everything and
- * says what does not fit. Arguments: bootstrap, topic, a file for the count of acknowledgements, the file that ends it.
+ * An idempotent producer that runs until a file appears, also while the node is restarted; then it consumes all records
+ * and prints lost and duplicated ones. Arguments: bootstrap, topic, a file for the number of acknowledgements, the file
+ * that stops it.
  */
 final class EndlessProducer {
     private static final int PARTITIONS = 3;

@@ -17,7 +17,7 @@ import org.apache.kafka.common.config.ConfigResource;
 import org.apache.kafka.common.config.ConfigResource.Type;
 import org.apache.kafka.common.header.Header;
 
-/** Everything that a cluster of one node holds, as one line of JSON: what must be the same whoever serves it. */
+/** All data of a cluster of one node as one line of JSON, to be compared across implementations. */
 final class Inventory {
     private Inventory() { }
 

@@ -13,7 +13,7 @@ import org.apache.kafka.common.IsolationLevel;
 import org.apache.kafka.common.TopicPartition;
 
 final class OffsetChecks {
-    /** The client asks again for what is not there, until it has no more time. */
+    /** The client retries an unknown partition until its timeout. */
     private static final ListOffsetsOptions BRIEF = new ListOffsetsOptions().timeoutMs(1_000);
 
     private OffsetChecks() { }
@@ -100,7 +100,7 @@ final class OffsetChecks {
     }
 
     private static String deleted(TopicPartition from, long before) {
-        // The client asks again for a partition that is not there, until it has no more time.
+        // The client retries an unknown partition until its timeout.
         DeleteRecordsOptions brief = new DeleteRecordsOptions().timeoutMs(from.partition() == 9 ? 1_000 : 60_000);
         try {
             DeletedRecords done = Checks.get(Checks.admin.deleteRecords(

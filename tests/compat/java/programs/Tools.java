@@ -14,15 +14,15 @@ import java.util.Map;
 import org.apache.kafka.common.utils.Exit;
 
 /**
- * Kafka's command line tools, any number of them in one process, since most of their time is the start of a JVM. A line
- * in: {"tool": class, "arguments": […], "input": text}. A line out: {"code": exit code, "output": what it wrote}.
+ * Kafka's command line tools, one after the other in one process, because the start of a JVM takes most of their time.
+ * Input, one line each: {"tool": class, "arguments": […], "input": text}. Output: {"code": exit code, "output": text}.
  */
 final class Tools {
     private static final ObjectMapper JSON = new ObjectMapper();
 
     private Tools() { }
 
-    /** Not an exception: tools catch those, and would go on. */
+    /** Not an Exception: tools catch those and would continue. */
     private static final class Exited extends Error {
         private static final long serialVersionUID = 1L;
     }
@@ -42,7 +42,7 @@ final class Tools {
         Runtime.getRuntime().halt(0);
     }
 
-    /** The first code counts, and nothing that is said after it: a tool may catch even this. */
+    /** The first exit code counts, and later output is ignored: a tool may catch even an Error. */
     private static void exit(int code) {
         if (exitCode == null) {
             exitCode = code;

@@ -17,7 +17,7 @@ import org.apache.kafka.common.header.Header;
 import org.apache.kafka.common.serialization.ByteArrayDeserializer;
 import org.apache.kafka.common.serialization.ByteArraySerializer;
 
-/** Producers, consumers and records for the checks: what was sent, what came back, and a short text for both. */
+/** Producers, consumers and records for the checks, and short summaries of what was produced and consumed. */
 final class Traffic {
     private Traffic() { }
 
@@ -32,7 +32,7 @@ final class Traffic {
         Properties properties = Checks.client();
         properties.put("enable.auto.commit", "false");
         properties.put("auto.offset.reset", "none");
-        // Closing waits for the fetch that is under way, so none should be under way for long.
+        // close() waits for the fetch in flight, so fetches should be short.
         properties.put("fetch.max.wait.ms", "20");
         properties.putAll(Checks.pairs(settings));
         return new KafkaConsumer<>(properties, new ByteArrayDeserializer(), new ByteArrayDeserializer());
@@ -46,7 +46,7 @@ final class Traffic {
         return new ProducerRecord<>(to.topic(), to.partition(), Checks.BEGAN_MS + sinceBegan, bytes(key), bytes(value));
     }
 
-    /** `count` records that compress well but not to nothing, a millisecond apart. */
+    /** `count` compressible records, one millisecond apart. */
     static List<ProducerRecord<byte[], byte[]>> records(TopicPartition to, int count) {
         List<ProducerRecord<byte[], byte[]>> records = new ArrayList<>();
         for (int number = 0; number < count; number++) {
@@ -75,7 +75,7 @@ final class Traffic {
         }
     }
 
-    /** Everything from the beginning up to the end that the consumer is told of. */
+    /** All records from the beginning up to the end offset of the consumer. */
     static List<ConsumerRecord<byte[], byte[]>> read(TopicPartition from, String... settings) {
         try (KafkaConsumer<byte[], byte[]> consumer = consumer(settings)) {
             consumer.assign(List.of(from));
@@ -94,7 +94,7 @@ final class Traffic {
         return found;
     }
 
-    /** How many come, of so many that should: one poll may bring only some of them. */
+    /** The number of records received, up to the expected number: one poll may return only some of them. */
     static int count(KafkaConsumer<byte[], byte[]> consumer, int wanted) {
         int found = 0;
         long deadline = System.nanoTime() + TimeUnit.SECONDS.toNanos(Checks.TIMEOUT_S);
@@ -104,7 +104,7 @@ final class Traffic {
         return found;
     }
 
-    /** How many, from where to where, and a checksum over everything that a record has. */
+    /** The number of records, their first and last offsets, and a checksum over all fields. */
     static String summary(List<ConsumerRecord<byte[], byte[]>> records) {
         if (records.isEmpty()) {
             return "nothing";

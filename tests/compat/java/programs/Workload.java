@@ -13,9 +13,9 @@ import org.apache.kafka.common.config.ConfigResource;
 import org.apache.kafka.common.config.ConfigResource.Type;
 
 /**
- * A life for a cluster of one node, in rounds that may be served by different nodes: topics of every kind, records of
- * every kind, trimmed, compacted and deleted. One idempotent producer lives through all rounds, so that what the next
- * node knows of it is put to the test.
+ * A workload for a cluster of one node, in rounds that may be served by different implementations: topics and records
+ * of every kind, deleted records, compacted and deleted topics. One idempotent producer is used in all rounds, so that
+ * its state must survive a handover.
  */
 final class Workload {
     private static final List<String> CODECS = List.of("none", "gzip", "snappy", "lz4", "zstd");
@@ -71,7 +71,7 @@ final class Workload {
         ConfigChecks.alter(new ConfigResource(type, name), ConfigChecks.operation(key, value, OpType.SET));
     }
 
-    /** One that was there is deleted and made anew, one grows, one is new. */
+    /** Deletes a topic and creates it again, adds partitions to a topic, and creates a new topic. */
     private static void topics(int round) throws Exception {
         Traffic.fill(new TopicPartition("doomed", 1), 20);
         Checks.get(Checks.admin.deleteTopics(List.of("doomed")).all());
@@ -120,7 +120,7 @@ final class Workload {
         return records;
     }
 
-    /** Until the cleaner has left one record of each key before the active segment, or two of the one deleted. */
+    /** Waits until the cleaner has left one record per key before the active segment, or two of the deleted key. */
     private static void compact() throws Exception {
         long deadline = System.nanoTime() + TimeUnit.SECONDS.toNanos(Checks.TIMEOUT_S);
         while (Traffic.read(COMPACTED).size() > 21 + 6 && System.nanoTime() < deadline) {
