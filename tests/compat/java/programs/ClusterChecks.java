@@ -59,14 +59,14 @@ final class ClusterChecks {
         Checks.check("features, supported", () ->
                 new TreeMap<>(Checks.get(Checks.admin.describeFeatures().featureMetadata()).supportedFeatures()));
         update("a level that is too high", "metadata.version", (short) 99, UpgradeType.UPGRADE);
-        update("a feature that is not known", "no.such.feature", (short) 1, UpgradeType.UPGRADE);
-        update("a downgrade in the guise of an upgrade", "metadata.version", (short) 20, UpgradeType.UPGRADE);
-        update("the level it has", "metadata.version", (short) 30, UpgradeType.UPGRADE);
+        update("an unknown feature", "no.such.feature", (short) 1, UpgradeType.UPGRADE);
+        update("a downgrade sent as an upgrade", "metadata.version", (short) 20, UpgradeType.UPGRADE);
+        update("the current level", "metadata.version", (short) 30, UpgradeType.UPGRADE);
         Checks.check("update a feature, validated only", () ->
                 Checks.outcome(Checks.admin.updateFeatures(
                         Map.of("kraft.version", new FeatureUpdate((short) 1, UpgradeType.UPGRADE)),
                         new UpdateFeaturesOptions().validateOnly(true)).all()));
-        Checks.check("unregister a broker that is not there", () ->
+        Checks.check("unregister an unknown broker", () ->
                 Checks.outcome(Checks.admin.unregisterBroker(99).all()));
     }
 

@@ -21,14 +21,14 @@ final class ConfigChecks {
 
     static void all() {
         topics();
-        refusals();
+        rejections();
         brokers();
         resources();
     }
 
     private static void topics() {
         ConfigResource topic = new ConfigResource(Type.TOPIC, "tuned");
-        Checks.check("describe a topic's configuration", () -> {
+        Checks.check("describe a topic's configs", () -> {
             Checks.create("tuned", "retention.ms", "5000");
             return all(topic);
         });
@@ -48,7 +48,7 @@ final class ConfigChecks {
             }
             return steps;
         });
-        Checks.check("validate a configuration only", () -> {
+        Checks.check("validate configs only", () -> {
             AlterConfigsOptions dry = new AlterConfigsOptions().validateOnly(true);
             Checks.get(Checks.admin.incrementalAlterConfigs(
                     Map.of(topic, List.of(operation("retention.ms", "1", OpType.SET))), dry).all());
@@ -61,7 +61,7 @@ final class ConfigChecks {
             long documented = config.entries().stream().filter(each -> each.documentation() != null).count();
             return entry.synonyms() + " " + entry.type() + " " + (documented == config.entries().size());
         });
-        Checks.check("a changed max.message.bytes counts at once", () -> {
+        Checks.check("a changed max.message.bytes takes effect at once", () -> {
             var to = Checks.create("shrinking");
             Traffic.fill(to, 20);
             alter(new ConfigResource(Type.TOPIC, "shrinking"), operation("max.message.bytes", "300", OpType.SET));
@@ -76,33 +76,33 @@ final class ConfigChecks {
         });
     }
 
-    private static void refusals() {
-        Checks.check("a topic whose configuration stays", () -> Checks.create("stubborn").topic());
+    private static void rejections() {
+        Checks.check("a topic for rejected configs", () -> Checks.create("stubborn").topic());
         ConfigResource topic = new ConfigResource(Type.TOPIC, "stubborn");
-        refused("an unknown key", topic, operation("no.such.key", "1", OpType.SET));
-        refused("a value of the wrong type", topic, operation("retention.ms", "soon", OpType.SET));
-        refused("a value out of range", topic, operation("max.message.bytes", "-5", OpType.SET));
-        refused("a word that is not on the list", topic, operation("cleanup.policy", "forget", OpType.SET));
-        refused("appending to what is not a list", topic, operation("retention.ms", "1", OpType.APPEND));
-        refused("a topic that is not there", new ConfigResource(Type.TOPIC, "nothing-here"),
+        rejected("an unknown key", topic, operation("no.such.key", "1", OpType.SET));
+        rejected("a value of the wrong type", topic, operation("retention.ms", "soon", OpType.SET));
+        rejected("a value out of range", topic, operation("max.message.bytes", "-5", OpType.SET));
+        rejected("a value that is not on the list", topic, operation("cleanup.policy", "forget", OpType.SET));
+        rejected("appending to what is not a list", topic, operation("retention.ms", "1", OpType.APPEND));
+        rejected("an unknown topic", new ConfigResource(Type.TOPIC, "nothing-here"),
                 operation("retention.ms", "1", OpType.SET));
-        refused("a broker's key that is fixed", BROKER, operation("num.partitions", "9", OpType.SET));
-        refused("a broker's key of the whole node", BROKER, operation("broker.rack", "r", OpType.SET));
-        refused("a broker's value of the wrong type", BROKER, operation("log.retention.ms", "soon", OpType.SET));
-        Checks.check("describe refused: a topic that is not there", () ->
+        rejected("a read-only broker key", BROKER, operation("num.partitions", "9", OpType.SET));
+        rejected("a second read-only broker key", BROKER, operation("broker.rack", "r", OpType.SET));
+        rejected("a broker's value of the wrong type", BROKER, operation("log.retention.ms", "soon", OpType.SET));
+        Checks.check("describe rejected: an unknown topic", () ->
                 Checks.outcome(Checks.admin.describeConfigs(List.of(new ConfigResource(Type.TOPIC, "nothing-here")))
                         .all()));
     }
 
     private static void brokers() {
-        Checks.check("describe a broker's configuration", () -> {
+        Checks.check("describe a broker's configs", () -> {
             Config config = Checks.get(Checks.admin.describeConfigs(List.of(BROKER)).all()).get(BROKER);
             List<String> given = config.entries().stream().filter(each -> !each.isDefault())
                     .map(ConfigEntry::name).toList();
             return config.entries().size() + " " + Checks.sorted(given);
         });
         Checks.check("describe the brokers' defaults", () -> all(ALL_BROKERS));
-        Checks.check("a dynamic broker configuration", () -> {
+        Checks.check("a dynamic broker config", () -> {
             alter(BROKER, operation("log.retention.ms", "123456", OpType.SET));
             Checks.eventually("123456", () -> value(BROKER, "log.retention.ms"));
             String one = shown(BROKER, "log.retention.ms");
@@ -129,7 +129,7 @@ final class ConfigChecks {
     }
 
     private static void resources() {
-        Checks.check("configuration resources of every kind", () -> {
+        Checks.check("config resources of every kind", () -> {
             alter(new ConfigResource(Type.GROUP, "some-group"),
                     operation("consumer.session.timeout.ms", "50000", OpType.SET));
             alter(new ConfigResource(Type.CLIENT_METRICS, "some-metrics"), operation("interval.ms", "5000", OpType.SET));
@@ -140,11 +140,11 @@ final class ConfigChecks {
             }
             return found;
         });
-        Checks.check("configuration resources: topics are among them", () -> {
+        Checks.check("config resources: topics are among them", () -> {
             Collection<ConfigResource> found = Checks.get(Checks.admin.listConfigResources().all());
             return found.contains(new ConfigResource(Type.TOPIC, "tuned"));
         });
-        Checks.check("describe a group's and a metrics' configuration", () ->
+        Checks.check("describe a group's and a metrics' configs", () ->
                 shown(new ConfigResource(Type.GROUP, "some-group"), "consumer.session.timeout.ms") + " "
                 + shown(new ConfigResource(Type.CLIENT_METRICS, "some-metrics"), "interval.ms"));
     }
@@ -157,8 +157,8 @@ final class ConfigChecks {
         Checks.get(Checks.admin.incrementalAlterConfigs(Map.of(resource, List.of(operations))).all());
     }
 
-    private static void refused(String why, ConfigResource resource, AlterConfigOp operation) {
-        Checks.check("alter refused: " + why, () ->
+    private static void rejected(String why, ConfigResource resource, AlterConfigOp operation) {
+        Checks.check("alter rejected: " + why, () ->
                 Checks.outcome(Checks.admin.incrementalAlterConfigs(Map.of(resource, List.of(operation))).all()));
     }
 

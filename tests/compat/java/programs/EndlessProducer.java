@@ -44,7 +44,7 @@ final class EndlessProducer {
                 TopicPartition to = new TopicPartition(arguments[1], number % PARTITIONS);
                 producer.send(Traffic.record(to, 0, "k", String.valueOf(number)), (told, error) -> {
                     if (error != null) {
-                        problems.add(number + " was refused: " + error);
+                        problems.add(number + " was rejected: " + error);
                     } else {
                         acked.get(told.partition()).put(told.offset(), number);
                         count.incrementAndGet();

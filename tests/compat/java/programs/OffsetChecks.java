@@ -25,7 +25,7 @@ final class OffsetChecks {
     static void all() {
         Checks.check("list offsets, every kind", OffsetChecks::everyKind);
         Checks.check("list offsets of an empty partition", () -> kinds(Checks.create("offsets-of-nothing")));
-        Checks.check("list offsets of what is not there", () ->
+        Checks.check("list offsets of an unknown partition", () ->
                 Checks.outcome(Checks.admin.listOffsets(
                         Map.of(new TopicPartition("described", 99), OffsetSpec.latest()), BRIEF).all()));
         Checks.check("delete records", () -> {
@@ -34,10 +34,10 @@ final class OffsetChecks {
             return deleted(from, 10) + " " + deleted(from, 5) + " " + Traffic.summary(Traffic.read(from)) + " "
                     + deleted(from, -1) + " " + Traffic.summary(Traffic.read(from)) + " " + kinds(from);
         });
-        Checks.check("delete records refused: past the end", () -> deleted(new TopicPartition("trimmed", 0), 101));
-        Checks.check("delete records refused: a partition that is not there", () ->
+        Checks.check("delete records rejected: past the end", () -> deleted(new TopicPartition("trimmed", 0), 101));
+        Checks.check("delete records rejected: an unknown partition", () ->
                 deleted(new TopicPartition("trimmed", 9), 1));
-        Checks.check("delete records refused: a compacted topic", () -> {
+        Checks.check("delete records rejected: a compacted topic", () -> {
             TopicPartition from = Checks.create("trimmed-compacted", "cleanup.policy", "compact");
             Traffic.fill(from, 10);
             return deleted(from, 5);

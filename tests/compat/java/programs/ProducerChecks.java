@@ -15,7 +15,7 @@ final class ProducerChecks {
     static void all() {
         settings();
         contents();
-        refusals();
+        rejections();
     }
 
     private static void settings() {
@@ -39,7 +39,7 @@ final class ProducerChecks {
                 return told.hasOffset() + ", " + Traffic.summary(Traffic.read(to));
             }
         });
-        Checks.check("produce one record to a request", () ->
+        Checks.check("produce one record per request", () ->
                 roundTrip("single", new String[0], "batch.size", "1", "linger.ms", "0"));
         Checks.check("produce large batches", () -> {
             TopicPartition to = Checks.create("large", "max.message.bytes", "20000000");
@@ -95,7 +95,7 @@ final class ProducerChecks {
                 return producer.partitionsFor(to.topic()).size() + " " + Traffic.summary(Traffic.read(to));
             }
         });
-        Checks.check("keys choose among partitions", () -> {
+        Checks.check("keys determine partitions", () -> {
             Checks.create("keyed", 4);
             try (KafkaProducer<byte[], byte[]> producer = Traffic.producer()) {
                 List<ProducerRecord<byte[], byte[]>> records = new ArrayList<>();
@@ -111,24 +111,24 @@ final class ProducerChecks {
         });
     }
 
-    private static void refusals() {
-        Checks.check("a record larger than the topic takes", () ->
-                refused(Checks.create("small", "max.message.bytes", "1000"), 0, "k", "x".repeat(2000)));
+    private static void rejections() {
+        Checks.check("a record larger than max.message.bytes", () ->
+                rejected(Checks.create("small", "max.message.bytes", "1000"), 0, "k", "x".repeat(2000)));
         Checks.check("a record without a key for a compacted topic", () ->
-                refused(Checks.create("compacted", "cleanup.policy", "compact"), 0, null, "v"));
+                rejected(Checks.create("compacted", "cleanup.policy", "compact"), 0, null, "v"));
         Checks.check("a record too old for the topic", () ->
-                refused(Checks.create("old", "message.timestamp.before.max.ms", "1000"), -100_000, "k", "v"));
+                rejected(Checks.create("old", "message.timestamp.before.max.ms", "1000"), -100_000, "k", "v"));
         Checks.check("a record too far in the future", () ->
-                refused(Checks.create("future", "message.timestamp.after.max.ms", "1000"), 500_000, "k", "v"));
-        Checks.check("a topic with an illegal name", () ->
-                refused(new TopicPartition("il/legal", 0), 0, "k", "v"));
+                rejected(Checks.create("future", "message.timestamp.after.max.ms", "1000"), 500_000, "k", "v"));
+        Checks.check("a topic with an invalid name", () ->
+                rejected(new TopicPartition("il/legal", 0), 0, "k", "v"));
         Checks.check("too few replicas in sync", () -> {
             TopicPartition to = Checks.create("two-in-sync", "min.insync.replicas", "2");
             String[] impatient = {"retries", "1", "retry.backoff.ms", "10"};
-            String one = refused(to, 0, "k", "v", "acks", "1", "enable.idempotence", "false");
-            return refused(to, 0, "k", "v", impatient) + " " + one;
+            String one = rejected(to, 0, "k", "v", "acks", "1", "enable.idempotence", "false");
+            return rejected(to, 0, "k", "v", impatient) + " " + one;
         });
-        Checks.check("good records beside a bad one", () -> {
+        Checks.check("valid records beside an invalid one", () -> {
             TopicPartition to = Checks.create("mixed", "cleanup.policy", "compact");
             List<String> outcomes = new ArrayList<>();
             try (KafkaProducer<byte[], byte[]> producer = Traffic.producer("linger.ms", "500")) {
@@ -157,7 +157,7 @@ final class ProducerChecks {
         return Traffic.summary(Traffic.read(to));
     }
 
-    private static String refused(TopicPartition to, long sinceBegan, String key, String value, String... settings) {
+    private static String rejected(TopicPartition to, long sinceBegan, String key, String value, String... settings) {
         try (KafkaProducer<byte[], byte[]> producer = Traffic.producer(settings)) {
             return outcome(producer.send(Traffic.record(to, sinceBegan, key, value)));
         }

@@ -25,7 +25,7 @@ final class TopicChecks {
 
     static void all() {
         creations();
-        refusals();
+        rejections();
         descriptions();
         deletions();
         growths();
@@ -34,7 +34,7 @@ final class TopicChecks {
     private static void creations() {
         Checks.check("create with the defaults of the cluster", () ->
                 created(new NewTopic("by-default", Optional.empty(), Optional.empty())));
-        Checks.check("create with configurations", () ->
+        Checks.check("create with configs", () ->
                 created(new NewTopic("configured", 2, (short) 1)
                         .configs(Checks.pairs("retention.ms", "1000", "cleanup.policy", "compact,delete"))));
         Checks.check("create with a manual assignment", () ->
@@ -54,33 +54,33 @@ final class TopicChecks {
         });
     }
 
-    private static void refusals() {
-        Map<String, NewTopic> refused = new TreeMap<>();
-        refused.put("an illegal name", new NewTopic("no/slash", 1, (short) 1));
-        refused.put("an empty name", new NewTopic("", 1, (short) 1));
-        refused.put("two dots", new NewTopic("..", 1, (short) 1));
-        refused.put("a name that is too long", new NewTopic("n".repeat(250), 1, (short) 1));
-        refused.put("no partitions", new NewTopic("refused", 0, (short) 1));
-        refused.put("too many replicas", new NewTopic("refused", 1, (short) 2));
-        refused.put("no replicas", new NewTopic("refused", 1, (short) 0));
-        refused.put("a broker that is not there", new NewTopic("refused", Map.of(0, List.of(99))));
-        refused.put("the same broker twice", new NewTopic("refused", Map.of(0, List.of(1, 1))));
-        refused.put("a gap in the assignment", new NewTopic("refused", Map.of(1, List.of(1))));
-        refused.put("an unknown configuration",
-                new NewTopic("refused", 1, (short) 1).configs(Checks.pairs("no.such.key", "1")));
-        refused.put("an invalid configuration",
-                new NewTopic("refused", 1, (short) 1).configs(Checks.pairs("retention.ms", "soon")));
-        refused.forEach((why, topic) -> Checks.check("create refused: " + why, () ->
+    private static void rejections() {
+        Map<String, NewTopic> rejected = new TreeMap<>();
+        rejected.put("an invalid name", new NewTopic("no/slash", 1, (short) 1));
+        rejected.put("an empty name", new NewTopic("", 1, (short) 1));
+        rejected.put("two dots", new NewTopic("..", 1, (short) 1));
+        rejected.put("a name that is too long", new NewTopic("n".repeat(250), 1, (short) 1));
+        rejected.put("no partitions", new NewTopic("rejected", 0, (short) 1));
+        rejected.put("too many replicas", new NewTopic("rejected", 1, (short) 2));
+        rejected.put("no replicas", new NewTopic("rejected", 1, (short) 0));
+        rejected.put("an unknown broker", new NewTopic("rejected", Map.of(0, List.of(99))));
+        rejected.put("the same broker twice", new NewTopic("rejected", Map.of(0, List.of(1, 1))));
+        rejected.put("a gap in the assignment", new NewTopic("rejected", Map.of(1, List.of(1))));
+        rejected.put("an unknown config",
+                new NewTopic("rejected", 1, (short) 1).configs(Checks.pairs("no.such.key", "1")));
+        rejected.put("an invalid config",
+                new NewTopic("rejected", 1, (short) 1).configs(Checks.pairs("retention.ms", "soon")));
+        rejected.forEach((why, topic) -> Checks.check("create rejected: " + why, () ->
                 Checks.outcome(Checks.admin.createTopics(List.of(topic)).all())));
-        Checks.check("create refused: it exists", () -> {
+        Checks.check("create rejected: it exists", () -> {
             Checks.create("twice");
             return Checks.outcome(Checks.admin.createTopics(List.of(new NewTopic("twice", 1, (short) 1))).all());
         });
-        Checks.check("create refused: a name that collides in metrics", () -> {
+        Checks.check("create rejected: a name that collides in metrics", () -> {
             Checks.create("with.dot");
             return Checks.outcome(Checks.admin.createTopics(List.of(new NewTopic("with_dot", 1, (short) 1))).all());
         });
-        Checks.check("one refused, one created", () -> {
+        Checks.check("one rejected, one created", () -> {
             CreateTopicsResult result = Checks.admin.createTopics(
                     List.of(new NewTopic("good-one", 1, (short) 1), new NewTopic("bad one", 1, (short) 1)));
             return Checks.outcome(result.values().get("good-one")) + " " + Checks.outcome(result.values().get("bad one"));
@@ -104,7 +104,7 @@ final class TopicChecks {
             return Checks.get(Checks.admin.describeTopics(List.of("described", "paged"), pages).allTopicNames())
                     .values().stream().mapToInt(topic -> topic.partitions().size()).sum();
         });
-        Checks.check("describe what is not there", () ->
+        Checks.check("describe unknown topics", () ->
                 Checks.outcome(Checks.admin.describeTopics(List.of("nothing-here")).allTopicNames()) + " "
                 + Checks.outcome(Checks.admin.describeTopics(TopicCollection.ofTopicIds(
                         List.of(Uuid.fromString("AAAAAAAAAAAAAAAAAAAAAg")))).allTopicIds()));
@@ -133,9 +133,9 @@ final class TopicChecks {
             Checks.get(Checks.admin.deleteTopics(TopicCollection.ofTopicIds(List.of(id))).all());
             return Checks.outcome(Checks.admin.deleteTopics(TopicCollection.ofTopicIds(List.of(id))).all());
         });
-        Checks.check("delete what is not there", () ->
+        Checks.check("delete an unknown topic", () ->
                 Checks.outcome(Checks.admin.deleteTopics(List.of("nothing-here")).all()));
-        Checks.check("a topic created anew has another id and begins at 0", () -> {
+        Checks.check("a topic that is created again has another id and starts at offset 0", () -> {
             TopicPartition first = Checks.create("anew");
             Traffic.fill(first, 10);
             Uuid before = Checks.get(Checks.admin.describeTopics(List.of("anew")).allTopicNames()).get("anew").topicId();
@@ -156,19 +156,19 @@ final class TopicChecks {
             return text(Checks.get(Checks.admin.describeTopics(List.of("growing")).allTopicNames()).get("growing"))
                     + Traffic.summary(Traffic.read(last));
         });
-        Checks.check("more partitions, assigned by hand", () -> {
+        Checks.check("more partitions with a manual assignment", () -> {
             Checks.create("growing-by-hand", 1);
             return outcomeOfGrowth("growing-by-hand", NewPartitions.increaseTo(3, List.of(List.of(1), List.of(1))));
         });
-        Map<String, NewPartitions> refused = new TreeMap<>();
-        refused.put("fewer", NewPartitions.increaseTo(1));
-        refused.put("as many", NewPartitions.increaseTo(2));
-        refused.put("a broker that is not there", NewPartitions.increaseTo(3, List.of(List.of(99))));
-        refused.put("too short an assignment", NewPartitions.increaseTo(4, List.of(List.of(1))));
-        Checks.check("a topic that will not grow", () -> Checks.create("stunted", 2).topic());
-        refused.forEach((why, growth) ->
-                Checks.check("more partitions refused: " + why, () -> outcomeOfGrowth("stunted", growth)));
-        Checks.check("more partitions refused: no such topic", () ->
+        Map<String, NewPartitions> rejected = new TreeMap<>();
+        rejected.put("fewer", NewPartitions.increaseTo(1));
+        rejected.put("as many", NewPartitions.increaseTo(2));
+        rejected.put("an unknown broker", NewPartitions.increaseTo(3, List.of(List.of(99))));
+        rejected.put("too short an assignment", NewPartitions.increaseTo(4, List.of(List.of(1))));
+        Checks.check("a topic for rejected requests", () -> Checks.create("stunted", 2).topic());
+        rejected.forEach((why, growth) ->
+                Checks.check("more partitions rejected: " + why, () -> outcomeOfGrowth("stunted", growth)));
+        Checks.check("more partitions rejected: no such topic", () ->
                 outcomeOfGrowth("nothing-here", NewPartitions.increaseTo(3)));
         Checks.check("more partitions, validated only", () -> {
             Checks.get(Checks.admin.createPartitions(Map.of("stunted", NewPartitions.increaseTo(9)),
