@@ -38,12 +38,12 @@ from strandline.protocol.messages.quorum import (
     DescribeQuorumResponse,
 )
 from strandline.replication.broker_replication import BrokerReplication
-from strandline.replication.compaction import Compaction
+from strandline.replication.compaction_scheduler import CompactionScheduler
 from strandline.replication.fetch_sessions import FetchSessionCache
-from strandline.replication.flusher import Flusher
+from strandline.replication.flush_scheduler import FlushScheduler
 from strandline.replication.hosted_logs import HostedLogs
 from strandline.replication.isr import IsrProposals
-from strandline.replication.maintenance import LogMaintenance
+from strandline.replication.log_maintenance import LogMaintenance
 from strandline.replication.partition import Partition
 from strandline.replication.settings import ReplicationSettings
 from strandline.replication.table import KnownBrokers, PartitionTable
@@ -74,7 +74,7 @@ class BrokerRole:
         self._replica_metrics = ReplicaMetrics(
             node.node_id, node.image, lambda topic: configs.log_settings(topic).min_insync_replicas
         )
-        flusher = Flusher(world.offload, node.tasks)
+        flusher = FlushScheduler(world.offload, node.tasks)
         isr = IsrProposals(
             node.node_id, KnownBrokers(node.image), lambda request: channel.send(request, AlterPartitionResponse)
         )
@@ -82,7 +82,7 @@ class BrokerRole:
             node.node_id, node.image, self._open_log, configs.log_settings, flusher, isr.propose, self._hand_over
         )
         self._maintenance = LogMaintenance(store, self._partitions, flusher, world, configs.get, configs.log_settings)
-        self._compaction = Compaction(store, self._partitions, world, configs.get)
+        self._compaction = CompactionScheduler(store, self._partitions, world, configs.get)
         self._replication = BrokerReplication(
             node.node_id,
             self._partitions,

@@ -14,7 +14,7 @@ first in this order, beside the transcripts in tests/unit/raft/scenarios.
     snapshot         FetchSnapshot, both sides
     membership       adding, removing and updating voters        voters          the voter set, and its history
     describe_quorum  DescribeQuorum
-    wire             building and reading of messages            in_flight       requests without a response yet
+    messages         building and reading of messages            in_flight       requests without a response yet
     replica          all of it behind one interface              effects, log_port, settings
 
 `disk/`, blocking.

@@ -15,7 +15,7 @@ from strandline.metadata.image import Image
 from strandline.metadata.values import PartitionInfo
 from strandline.model.errors import ErrorCode, KafkaError
 from strandline.model.ids import Endpoint, TopicPartition, Uuid
-from strandline.replication.flusher import Flusher
+from strandline.replication.flush_scheduler import FlushScheduler
 from strandline.replication.leader import IsrChange, Leader
 from strandline.replication.partition import Partition
 
@@ -49,7 +49,7 @@ class PartitionTable:
         image: Image,
         open_log: OpenLog,
         log_settings: Callable[[str], LogSettings],
-        flusher: Flusher,
+        flusher: FlushScheduler,
         on_proposal: Callable[[Partition, IsrChange], None],
         on_hand_over: Callable[[Partition], None],
     ) -> None:

@@ -44,8 +44,8 @@ from strandline.raft.machine.effects import (
     StepDown,
     Truncate,
 )
+from strandline.raft.machine.messages import response_status
 from strandline.raft.machine.values import NO_NODE
-from strandline.raft.machine.wire import response_status
 from unit.raft.memory_cluster import Envelope, Node, PendingRequest
 
 

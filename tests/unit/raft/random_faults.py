@@ -9,9 +9,9 @@ from random import Random
 
 from strandline.protocol.messages.quorum import AddRaftVoterRequest, RemoveRaftVoterRequest
 from strandline.raft.machine.effects import Effect
+from strandline.raft.machine.messages import listeners_to_wire
 from strandline.raft.machine.settings import QuorumSettings
 from strandline.raft.machine.voters import VoterSet
-from strandline.raft.machine.wire import listeners_to_wire
 from unit.raft.invariants import Invariants
 from unit.raft.memory_cluster import CLUSTER_ID, Cluster, Node, PendingRequest, configured, voter
 

@@ -11,12 +11,18 @@ from strandline.model.ids import Endpoint
 from strandline.protocol.messages.fetch import FetchRequest, FetchResponse
 from strandline.protocol.types import Message
 from strandline.raft.machine.effects import Effect, Reply, ReplyWithRecords, Send
+from strandline.raft.machine.messages import (
+    begin_epoch_request,
+    fetch_request,
+    fetch_response,
+    vote_request,
+    vote_response,
+)
 from strandline.raft.machine.replica import QuorumRequest, Replica
 from strandline.raft.machine.settings import QuorumSettings
 from strandline.raft.machine.states import Follower, Leader
 from strandline.raft.machine.values import KnownLeader, QuorumState
 from strandline.raft.machine.voters import ReplicaKey, Voter, VoterSet
-from strandline.raft.machine.wire import begin_epoch_request, fetch_request, fetch_response, vote_request, vote_response
 from unit.raft.memory_cluster import CLUSTER_ID, configured, voter
 from unit.raft.memory_log import Batch, MemoryLog
 

@@ -14,16 +14,16 @@ from strandline.protocol.messages.quorum import (
     VoteResponse,
 )
 from strandline.raft.machine.effects import Flush, LeaderChanged, Persist, Send
-from strandline.raft.machine.states import Candidate, Follower, Prospective, Resigned, Unattached
-from strandline.raft.machine.values import FormerLeader, KnownLeader, QuorumState
-from strandline.raft.machine.voters import ReplicaKey
-from strandline.raft.machine.wire import (
+from strandline.raft.machine.messages import (
     begin_epoch_request,
     end_epoch_request,
     fetch_response,
     vote_request,
     vote_response,
 )
+from strandline.raft.machine.states import Candidate, Follower, Prospective, Resigned, Unattached
+from strandline.raft.machine.values import FormerLeader, KnownLeader, QuorumState
+from strandline.raft.machine.voters import ReplicaKey
 from unit.raft.memory_cluster import CLUSTER_ID, voter
 from unit.raft.single_replica import SingleReplica, only, only_reply
 

@@ -28,9 +28,9 @@ from strandline.protocol.messages.quorum import (
     UpdateRaftVoterRequest,
 )
 from strandline.raft.machine.effects import Effect, Flush, Reply, Send
+from strandline.raft.machine.messages import listeners_to_wire, update_voter_request
 from strandline.raft.machine.replication import MAX_OBSERVERS
 from strandline.raft.machine.voters import Voter
-from strandline.raft.machine.wire import listeners_to_wire, update_voter_request
 from unit.raft.memory_cluster import CLUSTER_ID, voter
 from unit.raft.single_replica import SingleReplica, only, only_reply
 

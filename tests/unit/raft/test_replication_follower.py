@@ -20,10 +20,10 @@ from strandline.raft.machine.effects import (
     SnapshotChunk,
     Truncate,
 )
+from strandline.raft.machine.messages import end_epoch_request, fetch_response, fetch_snapshot_response
 from strandline.raft.machine.settings import QuorumSettings
 from strandline.raft.machine.states import Follower, Prospective, Unattached
 from strandline.raft.machine.values import KnownLeader, QuorumState
-from strandline.raft.machine.wire import end_epoch_request, fetch_response, fetch_snapshot_response
 from unit.raft.memory_cluster import CLUSTER_ID, voter
 from unit.raft.single_replica import SingleReplica, only
 

@@ -29,8 +29,8 @@ from strandline.raft.machine.effects import (
     Send,
     StepDown,
 )
+from strandline.raft.machine.messages import begin_epoch_request, fetch_request, fetch_snapshot_request
 from strandline.raft.machine.states import Resigned, Unattached
-from strandline.raft.machine.wire import begin_epoch_request, fetch_request, fetch_snapshot_request
 from unit.raft.memory_cluster import CLUSTER_ID, voter
 from unit.raft.single_replica import SingleReplica, only, only_reply, partition_of
 

@@ -17,10 +17,10 @@ from strandline.protocol.messages.quorum import FetchSnapshotRequest
 from strandline.protocol.types import Message
 from strandline.raft.disk.snapshots import SnapshotWriter
 from strandline.raft.disk.storage import MetadataStorage
+from strandline.raft.machine.messages import fetch_response, fetch_snapshot_response
 from strandline.raft.machine.settings import QuorumSettings
 from strandline.raft.machine.values import KnownLeader, SnapshotId
 from strandline.raft.machine.voters import Voter
-from strandline.raft.machine.wire import fetch_response, fetch_snapshot_response
 from strandline.raft.shell.driver import Quorum
 from strandline.runtime.world import World
 from strandline.simulation.disk import Fault, SimDisk

@@ -14,9 +14,9 @@ from strandline.protocol.messages.quorum import (
     FetchSnapshotResponse,
 )
 from strandline.raft.disk.storage import StorageSettings
+from strandline.raft.machine.messages import fetch_snapshot_request
 from strandline.raft.machine.values import SnapshotId
 from strandline.raft.machine.voters import ReplicaKey
-from strandline.raft.machine.wire import fetch_snapshot_request
 from strandline.raft.shell.snapshot_generator import SnapshotSettings
 from strandline.runtime.world import World
 from unit.raft.single_node_quorum import (

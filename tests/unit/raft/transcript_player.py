@@ -42,9 +42,9 @@ from strandline.protocol.messages.quorum import (
     RemoveRaftVoterRequest,
 )
 from strandline.raft.machine.effects import Effect
+from strandline.raft.machine.messages import listeners_to_wire
 from strandline.raft.machine.states import Leader
 from strandline.raft.machine.voters import VoterSet
-from strandline.raft.machine.wire import listeners_to_wire
 from unit.raft.effect_lines import is_routine, line_for, table
 from unit.raft.invariants import Invariants
 from unit.raft.memory_cluster import CLUSTER_ID, Cluster, Envelope, Node, PendingRequest, configured, voter

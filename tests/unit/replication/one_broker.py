@@ -12,7 +12,7 @@ from strandline.metadata.image import Image
 from strandline.model.ids import TopicPartition, Uuid
 from strandline.protocol.messages.metadata_records import PartitionRecord, RemoveTopicRecord, TopicRecord
 from strandline.records.batch import Record, encode_batch
-from strandline.replication.flusher import Flusher
+from strandline.replication.flush_scheduler import FlushScheduler
 from strandline.replication.hosted_logs import HostedLogs
 from strandline.replication.partition import Partition
 from strandline.replication.table import PartitionTable
@@ -87,7 +87,7 @@ async def _program(world: World, scenario: Callable[[Rig], Awaitable[None]]) -> 
     store = LogStore.open(world.disk, {"/data": DIRECTORY}, world.random)
     async with TaskGroup() as tasks:
         image, logs = Image(), HostedLogs(store, world)
-        flusher = Flusher(world.offload, tasks)
+        flusher = FlushScheduler(world.offload, tasks)
         handed_over: list[Partition] = []
         partitions = PartitionTable(
             NODE,

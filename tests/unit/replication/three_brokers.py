@@ -43,7 +43,7 @@ from strandline.protocol.types import Message
 from strandline.records.batch import Record, batches, decode_batch, encode_batch
 from strandline.replication.broker_replication import BrokerReplication
 from strandline.replication.fetch_sessions import FetchSessionCache
-from strandline.replication.flusher import Flusher
+from strandline.replication.flush_scheduler import FlushScheduler
 from strandline.replication.hosted_logs import HostedLogs
 from strandline.replication.isr import IsrProposals
 from strandline.replication.partition import Partition
@@ -77,7 +77,7 @@ class ReplicatingBroker:
             cluster.image,
             self.logs.open,
             lambda _: cluster.settings,
-            Flusher(world.offload, tasks),
+            FlushScheduler(world.offload, tasks),
             self.isr.propose,
             lambda partition: self.on_hand_over(partition),
         )

@@ -12,10 +12,10 @@ from strandline.protocol.messages.quorum import (
     Node,
     ReplicaState,
 )
+from strandline.raft.machine.messages import listeners_to_wire
 from strandline.raft.machine.raft_state import RaftState
 from strandline.raft.machine.states import Leader, Progress
 from strandline.raft.machine.voters import ReplicaKey
-from strandline.raft.machine.wire import listeners_to_wire
 
 
 def describe_quorum(

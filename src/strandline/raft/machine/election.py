@@ -15,6 +15,13 @@ from strandline.model.errors import ErrorCode
 from strandline.protocol.messages.quorum import VoteRequest, VoteRequestPartitionData, VoteResponse
 from strandline.raft.machine.effects import Send
 from strandline.raft.machine.leader import take_leadership
+from strandline.raft.machine.messages import (
+    response_status,
+    vote_partition,
+    vote_request,
+    vote_response,
+    vote_response_partition,
+)
 from strandline.raft.machine.observed_leader import observe_and_check_epoch, observe_leader
 from strandline.raft.machine.raft_state import RaftState
 from strandline.raft.machine.replication import find_leader
@@ -22,13 +29,6 @@ from strandline.raft.machine.states import Candidate, Follower, Prospective, Una
 from strandline.raft.machine.timeouts import election_backoff, short_election_delay, split_vote_deadline
 from strandline.raft.machine.values import LAST_EPOCH, NO_NODE, KnownLeader
 from strandline.raft.machine.voters import ReplicaKey
-from strandline.raft.machine.wire import (
-    response_status,
-    vote_partition,
-    vote_request,
-    vote_response,
-    vote_response_partition,
-)
 
 
 def start(raft: RaftState, now_ms: int) -> None:

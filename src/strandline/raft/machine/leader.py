@@ -25,14 +25,7 @@ from strandline.protocol.messages.quorum import (
 )
 from strandline.raft.machine.effects import Flush, Send
 from strandline.raft.machine.membership import expire_change
-from strandline.raft.machine.observed_leader import observe_leader
-from strandline.raft.machine.raft_state import RaftState
-from strandline.raft.machine.replication import advance_high_watermark, complete_parked_fetches, remove_idle_observers
-from strandline.raft.machine.states import Follower, Leader, Prospective, Resigned
-from strandline.raft.machine.timeouts import has_lost_majority, succession_deadline
-from strandline.raft.machine.values import LAST_EPOCH, ControlRecord, KnownLeader
-from strandline.raft.machine.voters import ReplicaKey, Voter
-from strandline.raft.machine.wire import (
+from strandline.raft.machine.messages import (
     begin_epoch_partition,
     begin_epoch_request,
     begin_epoch_response,
@@ -43,6 +36,13 @@ from strandline.raft.machine.wire import (
     response_status,
     successors_of,
 )
+from strandline.raft.machine.observed_leader import observe_leader
+from strandline.raft.machine.raft_state import RaftState
+from strandline.raft.machine.replication import advance_high_watermark, complete_parked_fetches, remove_idle_observers
+from strandline.raft.machine.states import Follower, Leader, Prospective, Resigned
+from strandline.raft.machine.timeouts import has_lost_majority, succession_deadline
+from strandline.raft.machine.values import LAST_EPOCH, ControlRecord, KnownLeader
+from strandline.raft.machine.voters import ReplicaKey, Voter
 
 
 def take_leadership(raft: RaftState, epoch: int, granting: Sequence[int], now_ms: int) -> None:

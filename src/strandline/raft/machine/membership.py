@@ -39,13 +39,7 @@ from strandline.protocol.messages.quorum import (
 )
 from strandline.protocol.types import Message
 from strandline.raft.machine.effects import Flush, Send
-from strandline.raft.machine.observed_leader import observe_leader
-from strandline.raft.machine.raft_state import RaftState
-from strandline.raft.machine.states import Follower, Leader, Progress, VoterChange
-from strandline.raft.machine.timeouts import record_contact
-from strandline.raft.machine.values import ControlRecord
-from strandline.raft.machine.voters import MAX_KRAFT_VERSION, ReplicaKey, Voter, VoterSet
-from strandline.raft.machine.wire import (
+from strandline.raft.machine.messages import (
     add_voter_request,
     listeners_from_wire,
     remove_voter_request,
@@ -53,6 +47,12 @@ from strandline.raft.machine.wire import (
     update_voter_request,
     update_voter_response,
 )
+from strandline.raft.machine.observed_leader import observe_leader
+from strandline.raft.machine.raft_state import RaftState
+from strandline.raft.machine.states import Follower, Leader, Progress, VoterChange
+from strandline.raft.machine.timeouts import record_contact
+from strandline.raft.machine.values import ControlRecord
+from strandline.raft.machine.voters import MAX_KRAFT_VERSION, ReplicaKey, Voter, VoterSet
 
 _HOUR_MS = 3_600_000
 

@@ -25,6 +25,7 @@ from strandline.raft.machine.effects import Commit, Effect, LeaderChanged, Persi
 from strandline.raft.machine.in_flight import InFlightRequests
 from strandline.raft.machine.log_port import ReplicaLog
 from strandline.raft.machine.majorities import Tally
+from strandline.raft.machine.messages import fetch_response
 from strandline.raft.machine.settings import QuorumSettings
 from strandline.raft.machine.states import (
     FIRST,
@@ -39,7 +40,6 @@ from strandline.raft.machine.states import (
 )
 from strandline.raft.machine.values import NO_NODE, FormerLeader, KnownLeader, QuorumState
 from strandline.raft.machine.voters import ReplicaKey, Voter, VoterSet
-from strandline.raft.machine.wire import fetch_response
 
 logger = logging.getLogger(__name__)
 

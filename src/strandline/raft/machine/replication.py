@@ -41,13 +41,7 @@ from strandline.raft.machine.effects import Flush, Lead, ReplyWithRecords, Send,
 from strandline.raft.machine.log_port import ReplicaLog
 from strandline.raft.machine.majorities import offset_held_by_majority
 from strandline.raft.machine.membership import on_committed, update_own_voter
-from strandline.raft.machine.observed_leader import observe_and_check_epoch
-from strandline.raft.machine.raft_state import RaftState
-from strandline.raft.machine.snapshot import begin_snapshot, poll_snapshot
-from strandline.raft.machine.states import Follower, Leader, ParkedFetch, Progress
-from strandline.raft.machine.timeouts import on_leader_contact, on_leader_failed, record_contact
-from strandline.raft.machine.values import NO_NODE, SnapshotId
-from strandline.raft.machine.wire import (
+from strandline.raft.machine.messages import (
     fetch_partition,
     fetch_request,
     fetch_response,
@@ -55,6 +49,12 @@ from strandline.raft.machine.wire import (
     fetcher,
     response_status,
 )
+from strandline.raft.machine.observed_leader import observe_and_check_epoch
+from strandline.raft.machine.raft_state import RaftState
+from strandline.raft.machine.snapshot import begin_snapshot, poll_snapshot
+from strandline.raft.machine.states import Follower, Leader, ParkedFetch, Progress
+from strandline.raft.machine.timeouts import on_leader_contact, on_leader_failed, record_contact
+from strandline.raft.machine.values import NO_NODE, SnapshotId
 from strandline.records.batch import CorruptBatch
 from strandline.runtime.disk import Buffer
 from strandline.runtime.file_slice import FileSlice

@@ -13,19 +13,19 @@ import logging
 from strandline.model.errors import ErrorCode, NodeFault
 from strandline.protocol.messages.quorum import FetchSnapshotRequest, FetchSnapshotResponse
 from strandline.raft.machine.effects import FinishSnapshot, ReplyWithSnapshot, SnapshotChunk
-from strandline.raft.machine.observed_leader import observe_and_check_epoch
-from strandline.raft.machine.raft_state import RaftState
-from strandline.raft.machine.states import Follower, IncomingSnapshot, Leader
-from strandline.raft.machine.timeouts import on_leader_contact, record_contact, restart_fetch_timeout
-from strandline.raft.machine.values import SnapshotId
-from strandline.raft.machine.voters import ReplicaKey
-from strandline.raft.machine.wire import (
+from strandline.raft.machine.messages import (
     fetch_snapshot_request,
     fetch_snapshot_response,
     response_status,
     snapshot_partition,
     snapshot_response_partition,
 )
+from strandline.raft.machine.observed_leader import observe_and_check_epoch
+from strandline.raft.machine.raft_state import RaftState
+from strandline.raft.machine.states import Follower, IncomingSnapshot, Leader
+from strandline.raft.machine.timeouts import on_leader_contact, record_contact, restart_fetch_timeout
+from strandline.raft.machine.values import SnapshotId
+from strandline.raft.machine.voters import ReplicaKey
 from strandline.runtime.file_slice import FileSlice
 
 logger = logging.getLogger(__name__)

@@ -86,7 +86,7 @@ class CompactedLog:
         return cleanable(self.log, self.checkpoint, self.now)
 
     def clean(self, *, dedupe_buffer_bytes: int = 1 << 20) -> Cleaning:
-        """A whole pass, as `replication/compaction` does it."""
+        """A whole pass, as `replication/compaction_scheduler` does it."""
         found = self.look()
         cleaning = Cleaning(
             self.log, found, wall_ms=self.now, random=random.Random(5), dedupe_buffer_bytes=dedupe_buffer_bytes

@@ -13,9 +13,9 @@ from strandline.log.settings import LogSettings
 from strandline.metadata.values import PartitionInfo
 from strandline.model.ids import TopicPartition, Uuid
 from strandline.records.batch import BatchHeader, Record, batches, decode_batch, encode_batch
-from strandline.replication.compaction import Compaction
-from strandline.replication.flusher import Flusher
-from strandline.replication.maintenance import LogMaintenance
+from strandline.replication.compaction_scheduler import CompactionScheduler
+from strandline.replication.flush_scheduler import FlushScheduler
+from strandline.replication.log_maintenance import LogMaintenance
 from strandline.runtime.disk import SystemDisk
 from unit.log.logs import append_as_leader
 from unit.replication.one_broker import NODE, Rig, on_virtual_time
@@ -40,7 +40,7 @@ def headers_of(rig: Rig, segment: Segment) -> list[BatchHeader]:
 
 
 def log_maintenance(rig: Rig) -> LogMaintenance:
-    flusher = Flusher(rig.world.offload, rig.tasks)
+    flusher = FlushScheduler(rig.world.offload, rig.tasks)
     return LogMaintenance(
         rig.store,
         rig.partitions,
@@ -107,7 +107,7 @@ def test_compaction_keeps_the_newest_record_of_each_key_and_stores_its_end_offse
         log = await partition.ready()
         for number in range(40):
             rig.append(partition, f"value {number}".encode(), key=f"key {number % 3}".encode())
-        compaction = Compaction(rig.store, rig.partitions, rig.world, DEFAULTS.__getitem__)
+        compaction = CompactionScheduler(rig.store, rig.partitions, rig.world, DEFAULTS.__getitem__)
         assert await compaction.clean_one()
         found: dict[bytes | None, bytes | None] = {}
         count = 0
@@ -157,7 +157,7 @@ def test_compaction_is_throttled_by_its_config() -> None:
             rig.append(partition, f"value {number}".encode(), key=f"key {number % 3}".encode())
         configs = {**DEFAULTS, "log.cleaner.io.max.bytes.per.second": 100.0}
         size, began_ms = log.size_bytes, rig.world.clock.now_ms()
-        assert await Compaction(rig.store, rig.partitions, rig.world, configs.__getitem__).clean_one()
+        assert await CompactionScheduler(rig.store, rig.partitions, rig.world, configs.__getitem__).clean_one()
         # The compacted part is read twice, and the result is written.
         least_s = 2 * (size - 2 * log.segments[-1].size) / 100
         assert least_s <= (rig.world.clock.now_ms() - began_ms) / 1000 <= 2 * least_s
@@ -174,7 +174,7 @@ def test_a_truncation_during_a_compaction_ends_the_compaction() -> None:
         for number in range(40):
             rig.append(partition, f"value {number}".encode(), key=f"key {number % 3}".encode())
         partition.on_metadata(PartitionInfo((NODE, 2), (2,), leader=2, leader_epoch=1, partition_epoch=1))
-        compaction = Compaction(rig.store, rig.partitions, rig.world, DEFAULTS.__getitem__)
+        compaction = CompactionScheduler(rig.store, rig.partitions, rig.world, DEFAULTS.__getitem__)
         cleaning = asyncio.ensure_future(compaction.clean_one())
         while not partition.changing.locked():
             await asyncio.sleep(1e-5)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 
-class Flusher:
+class FlushScheduler:
     def __init__(self, offload: Offload, tasks: TaskGroup) -> None:
         self._offload = offload
         self._tasks = tasks

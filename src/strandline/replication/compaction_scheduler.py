@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 
-class Compaction:
+class CompactionScheduler:
     def __init__(self, store: LogStore, partitions: PartitionTable, world: World, config: Callable[[str], Any]) -> None:
         self._store = store
         self._partitions = partitions

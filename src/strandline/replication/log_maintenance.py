@@ -20,7 +20,7 @@ from strandline.log.settings import LogSettings
 from strandline.log.store import LogStore
 from strandline.model.errors import KafkaError
 from strandline.model.ids import ZERO_UUID, TopicPartition
-from strandline.replication.flusher import Flusher
+from strandline.replication.flush_scheduler import FlushScheduler
 from strandline.replication.partition import Partition
 from strandline.replication.table import PartitionTable
 from strandline.runtime.tasks import TaskGroup, YieldCounter, yield_to_loop
@@ -39,7 +39,7 @@ class LogMaintenance:
         self,
         store: LogStore,
         partitions: PartitionTable,
-        flusher: Flusher,
+        flusher: FlushScheduler,
         world: World,
         config: Callable[[str], Any],
         log_settings: Callable[[str], LogSettings],
