@@ -1,8 +1,8 @@
 """Which part of a log compaction could clean, and whether it is due.
 
-`replication/compaction_scheduler` calls it for every compacted log and cleans the one with the largest dirty ratio. The cleanable
-part ends at the last stable offset, at the active segment, and at the first segment with a record younger than
-min.compaction.lag.ms. The part that was cleaned before ends at the offset in cleaner-offset-checkpoint.
+`replication/compaction_scheduler` calls it for every compacted log and cleans the one with the largest dirty ratio. The
+cleanable part ends at the last stable offset, at the active segment, and at the first segment with a record younger
+than min.compaction.lag.ms. The part that was cleaned before ends at the offset in cleaner-offset-checkpoint.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """Compaction: rewrite a log so that only the newest record of each key remains.
 
 A `Cleaning` is one pass over one log. It is constructed on the event loop, where it captures what it needs of the log,
-and `replication/compaction_scheduler` calls `step` repeatedly in a thread; a step takes some ten milliseconds, so that the caller
-can throttle it, or abandon it between two steps when the log must be truncated. A pass first reads the dirty part of
-the log into an offset map, as far as the map's budget allows, and then rewrites all segments up to there, in groups
-that fit one segment each.
+and `replication/compaction_scheduler` calls `step` repeatedly in a thread; a step takes some ten milliseconds, so that
+the caller can throttle it, or abandon it between two steps when the log must be truncated. A pass first reads the dirty
+part of the log into an offset map, as far as the map's budget allows, and then rewrites all segments up to there, in
+groups that fit one segment each.
 
 What is kept (Kafka's rules):
 
