@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from bench import kafka_jars
+from oracle.programs import compiled_programs
 
 HERE = Path(__file__).resolve().parent
 
@@ -33,3 +34,9 @@ def kafka_lib() -> Path:
 def kafka_classpath(kafka_lib: Path) -> str:
     """The argument of `java -cp`."""
     return str(kafka_lib / "*")
+
+
+@pytest.fixture(scope="session")
+def oracle_programs(kafka_classpath: str) -> str:
+    """The class path with the Java programs under tests/oracle first."""
+    return compiled_programs(kafka_classpath)

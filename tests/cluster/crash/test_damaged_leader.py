@@ -65,29 +65,28 @@ def content(directory: str) -> list[tuple[int, bytes]]:
     return found
 
 
-def damage(directory: str, segment: int) -> None:
-    file = sorted(Path(directory, str(PARTITION)).glob("*.log"))[segment]
+def damage(directory: str) -> None:
+    """Flips a bit of the first segment, which recovery does not read: a fetch finds the damage."""
+    file = min(Path(directory, str(PARTITION)).glob("*.log"))
     data = bytearray(file.read_bytes())
     data[len(data) // 2] ^= 0x40
     file.write_bytes(data)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("segment", [0, -1], ids=["found by a fetch", "found by recovery"])
-def test_a_killed_leader_with_a_damaged_log_is_repaired_and_leads_again(tmp_path: Path, segment: int) -> None:
+def test_a_killed_leader_with_a_damaged_log_is_repaired_and_leads_again(tmp_path: Path) -> None:
     async def scenario(cluster: Cluster, client: Client) -> None:
         await write(client)
         leader = (await wait_until(client, lambda it: len(it.partitions[0].isr) == 3)).partitions[0].leader
         homes = {node.id: node.data for node in cluster.nodes}
         expected = content(homes[next(each for each in homes if each != leader)])
         cluster.kill(leader)
-        damage(homes[leader], segment)
+        damage(homes[leader])
         await wait_until(client, lambda it: it.partitions[0].leader not in (leader, -1))
         await asyncio.to_thread(cluster.start, leader)
         await wait_until(client, lambda it: leader in it.partitions[0].isr)
         assert await read(client) == VALUES
         await client.elect_leaders(Election.PREFERRED, [PARTITION])
-        await wait_until(client, lambda it: it.partitions[0].leader == leader or segment == 0)
         assert await read(client) == VALUES
         await wait_until(client, lambda it: len(it.partitions[0].isr) == 3)
         assert [content(home) for home in homes.values()] == [expected] * 3

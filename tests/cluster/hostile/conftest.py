@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from cluster.handlers.script_run import NodeAddress
-from cluster.hostile.node_under_attack import NodeUnderAttack, OrdinaryClient, running_client
+from cluster.hostile.node_under_attack import MAX_ROUND_TRIP_S, NodeUnderAttack, OrdinaryClient
 from strandline.launch.cluster import Cluster
 
 
@@ -25,12 +24,19 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NodeUnderAttack]:
     assert node.errors_since(0) == ""
 
 
-_numbers = itertools.count()
+@pytest.fixture(scope="session")
+def client_process(node: NodeUnderAttack) -> Iterator[OrdinaryClient]:
+    client = OrdinaryClient.start(node, node.script_run("ordinary-client").topic("t"))
+    yield client
+    client.stop()
 
 
 @pytest.fixture
-def ordinary_client(node: NodeUnderAttack) -> Iterator[OrdinaryClient]:
+def ordinary_client(client_process: OrdinaryClient) -> Iterator[OrdinaryClient]:
     """Uses the node during a test; afterwards its records are complete and its round trips were short."""
-    topic = node.script_run("ordinary-client").topic(f"t{next(_numbers)}")
-    with running_client(node, topic) as client:
-        yield client
+    client_process.report()
+    yield client_process
+    result = client_process.report()
+    assert result["failure"] is None, result["failure"]
+    assert result["read"] == result["written"] > 0
+    assert result["slowest_s"] < MAX_ROUND_TRIP_S, f"an ordinary client waited {result['slowest_s']:.2f} s"

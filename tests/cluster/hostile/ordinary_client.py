@@ -1,8 +1,8 @@
 """An ordinary producer and consumer: `python -m cluster.hostile.ordinary_client HOST PORT TOPIC PID-OF-THE-NODE`.
 
-Writes numbers and reads them back, one request after the other, until its standard input ends; then prints a summary.
-The duration of a round trip excludes the time in which the client or the node was runnable but had no processor: that
-depends on the load of the machine, not on the node.
+Writes numbers and reads them back, one request after the other, until its standard input ends; prints a report for
+every line of input. The duration of a round trip excludes the time in which the client or the node was runnable but had
+no processor: that depends on the load of the machine, not on the node.
 """
 
 from __future__ import annotations
@@ -92,14 +92,19 @@ def main(host: str, port: str, topic: str, node: str) -> None:
     client.slowest_s = 0.0  # the first round trip compiles message codecs and opens the log
     print("ready", flush=True)
     failure = None
-    try:
-        while not select.select([sys.stdin], [], [], 0.002)[0]:
-            client.round()
-        client.round()
-    except (OSError, ConnectionClosed, AssertionError) as error:
-        failure = repr(error)
-    result = {"written": client.written, "read": client.read, "slowest_s": client.slowest_s, "failure": failure}
-    print(json.dumps(result))
+    while True:
+        is_requested = bool(select.select([sys.stdin], [], [], 0.002 if failure is None else None)[0])
+        if is_requested and not sys.stdin.readline():
+            return
+        try:
+            if failure is None:
+                client.round()
+        except (OSError, ConnectionClosed, AssertionError) as error:
+            failure = repr(error)
+        if is_requested:
+            result = {"written": client.written, "read": client.read, "slowest_s": client.slowest_s, "failure": failure}
+            print(json.dumps(result), flush=True)
+            client.slowest_s = 0.0
 
 
 if __name__ == "__main__":

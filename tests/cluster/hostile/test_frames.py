@@ -142,20 +142,3 @@ def test_a_frame_may_arrive_byte_by_byte(node: NodeUnderAttack, ordinary_client:
     size = struct.unpack(">i", raw.socket.recv(4))[0]
     assert size > 100 and struct.unpack(">i", raw.socket.recv(4))[0] == 77
     raw.close()
-
-
-@pytest.mark.slow
-def test_an_incomplete_frame_times_out_after_30_seconds(node: NodeUnderAttack, ordinary_client: OrdinaryClient) -> None:
-    position = node.log_position()
-    whole = frame_request(MetadataRequest(topics=[]), 9)
-    silent = [RawClient(node) for _ in range(50)]
-    for raw in silent:
-        raw.send(whole[:-1])
-    trickling = RawClient(node)
-    trickling.send(struct.pack(">i", 10_000))
-    until = time.monotonic() + 60
-    while time.monotonic() < until and not trickling.is_closed_within(0.2):
-        trickling.send(b"x")
-    assert time.monotonic() < until, "the timeout is not extended by single bytes"
-    assert all(raw.is_closed_within(30) for raw in silent)
-    assert len(node.disconnects_since(position)) == 51

@@ -165,10 +165,10 @@ def test_fetch_sessions_of_unknown_partitions_are_limited(
     request = FetchRequest(topics=[FetchTopic(topic="x", partitions=partitions)], session_epoch=0)
     before = node.memory_mib()
     connection = node.connection(60)
-    sessions = [connection.call(request, 12).session_id for _ in range(12)]
+    sessions = [connection.call(request, 12).session_id for _ in range(8)]
     connection.close()
     # The cache has room for six sessions. The last requests get none, unless a session of another test ends meanwhile.
-    assert sessions[0] != 0 and sessions.count(0) >= 6, "the cache is limited"
+    assert sessions[0] != 0 and sessions.count(0) >= 2, "the cache is limited"
     assert node.memory_mib() < before + 300
 
 

@@ -14,6 +14,8 @@ from cluster.lifecycle.commands import ids, json_of, leader_of, strandline, wait
 from strandline.launch import ports
 from strandline.testing import Cluster
 
+pytestmark = pytest.mark.xdist_group("three nodes")
+
 
 def test_a_node_with_a_new_disk_is_an_observer_until_it_is_added_as_a_voter(cluster: Cluster) -> None:
     lost = next(node for node in cluster.nodes if node.id != leader_of(cluster))

@@ -6,8 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from cluster.lifecycle.commands import ids, json_of, leader_of, strandline, wait_until
+from cluster.lifecycle.commands import ids, json_of, strandline, wait_until
 from strandline.testing import Cluster
+
+pytestmark = pytest.mark.xdist_group("three nodes")
 
 
 def test_three_nodes_are_three_voters_and_three_brokers(cluster: Cluster) -> None:
@@ -19,39 +21,6 @@ def test_three_nodes_are_three_voters_and_three_brokers(cluster: Cluster) -> Non
     assert [(each["id"], each["state"]) for each in brokers] == [(1, "active"), (2, "active"), (3, "active")]
     health = json_of("cluster", "health", "--wait", "-b", cluster.bootstrap)
     assert health["healthy"] and health["facts"]["number-of-voters"] == 3
-
-
-def test_metadata_survives_kills_of_each_node_in_turn_and_of_all_at_once(cluster: Cluster) -> None:
-    before = cluster.state
-    for node in cluster.nodes:
-        cluster.kill(node.id)
-        assert strandline("topic", "create", f"without-{node.id}", "-b", cluster.bootstrap).returncode == 0
-        assert [each.id for each in cluster.up(port=None)] == [node.id]
-    for node in cluster.nodes:
-        cluster.kill(node.id)
-    assert [each.id for each in cluster.up(port=None)] == [1, 2, 3]
-    topics = json_of("topic", "list", "-b", cluster.bootstrap)
-    assert [each["name"] for each in topics] == ["without-1", "without-2", "without-3"]
-    assert cluster.state.cluster_id == before.cluster_id and cluster.bootstrap == before.bootstrap
-    cluster.wait_until_healthy()
-
-
-def test_a_paused_active_controller_is_replaced_and_follows_when_resumed(cluster: Cluster) -> None:
-    paused = leader_of(cluster)
-    others = ",".join(node.endpoint for node in cluster.nodes if node.id != paused)
-    cluster.pause(paused)
-    try:
-        wait_until(
-            lambda: json_of("quorum", "describe", "-b", others)["leader_id"] != paused, "no new active controller"
-        )
-        assert strandline("topic", "create", "meanwhile", "-b", others).returncode == 0
-        assert strandline("cluster", "health", "-b", others, "--wait", "0").returncode in (0, 1)
-    finally:
-        cluster.resume(paused)
-    cluster.wait_until_healthy()
-    assert leader_of(cluster) != paused
-    where = ["--data", cluster.directory, "--node", str(paused)]
-    wait_until(lambda: strandline("metadata", "show", *where, "/topics").stdout == "meanwhile/\t\n")
 
 
 def test_cluster_health_fails_while_a_broker_is_fenced(cluster: Cluster) -> None:
@@ -75,8 +44,8 @@ def test_metadata_show_and_metadata_log_read_the_files_of_running_nodes(cluster:
     assert set(json_of("metadata", "show", *where, "/quorum/voters")) == {"1", "2", "3"}
     lines = strandline("metadata", "log", *where).stdout.splitlines()
     made = next(int(line.split()[0]) for line in lines if "TopicRecord name=orders" in line)
-    assert json_of("metadata", "show", *where, "--at", str(made - 1), "/topics") == {}
-    assert set(json_of("metadata", "show", *where, "--at", str(made), "/topics")) == {"orders"}
+    assert "orders" not in json_of("metadata", "show", *where, "--at", str(made - 1), "/topics")
+    assert "orders" in json_of("metadata", "show", *where, "--at", str(made), "/topics")
     for node in cluster.nodes:
         assert strandline("metadata", "show", *where, "--node", str(node.id), "/features").returncode == 0
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from compat.java.jvm import Tools, compiled
+from compat.java.jvm import Tools, compiled_programs
 from oracle.conftest import kafka_classpath, kafka_lib
 from strandline.launch.cluster import Cluster
 
@@ -17,7 +17,7 @@ SETTINGS = {"num.partitions": "3"}
 
 @pytest.fixture(scope="session")
 def programs(kafka_classpath: str) -> str:
-    return compiled(kafka_classpath)
+    return compiled_programs(kafka_classpath)
 
 
 @pytest.fixture(scope="session")

@@ -8,6 +8,7 @@ import json
 import os
 import shutil
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple, Self
 
@@ -27,26 +28,30 @@ class ToolResult(NamedTuple):
         return [line.strip() for line in self.output.splitlines() if line.strip()]
 
 
-def compiled(classpath: str) -> str:
-    """The class path with our compiled programs first."""
-    sources = sorted(PROGRAMS.glob("*.java"))
+def compiled(classpath: str, name: str, sources: Sequence[Path]) -> str:
+    """The class path with these programs first; they are compiled if there is no build of this version."""
     version = hashlib.sha256(b"".join(source.read_bytes() for source in sources)).hexdigest()[:16]
-    home = BUILD / f"programs-{version}"
-    with open(BUILD / "programs.lock", "w") as lock:
+    home = BUILD / f"{name}-{version}"
+    with open(BUILD / f"{name}.lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not home.is_dir():
-            for older in BUILD.glob("programs-*"):
+            for older in BUILD.glob(f"{name}-*"):
                 shutil.rmtree(older)
             subprocess.run(["javac", "-cp", classpath, "-d", f"{home}.part", *map(str, sources)], check=True)
             os.rename(f"{home}.part", home)
     return f"{home}{os.pathsep}{classpath}"
 
 
-def java(classpath: str, *command: str, timeout: float = 180) -> subprocess.CompletedProcess[str]:
+def compiled_programs(classpath: str) -> str:
+    return compiled(classpath, "programs", sorted(PROGRAMS.glob("*.java")))
+
+
+def java(classpath: str, *command: str, text: str = "", timeout: float = 180) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         ["java", *QUICK, QUIET, "-cp", classpath, *command],
+        input=text,
         capture_output=True,
-        text=True,
+        encoding="utf-8",
         check=False,
         timeout=timeout,
     )

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from bench.kafka_jars import classpath
 from compat.java.conftest import SETTINGS
-from compat.java.jvm import compiled, java
+from compat.java.jvm import compiled_programs, java
 from oracle.kafka_server import kafka_server, write_node_properties
 
 EXPECTED_RESULTS = Path(__file__).resolve().parent / "expected_results.txt"
@@ -32,7 +32,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as directory:
         properties = write_node_properties(Path(directory), SETTINGS)
         with kafka_server(classpath(), properties) as kafka:
-            results = results_of(compiled(classpath()), kafka.bootstrap)
+            results = results_of(compiled_programs(classpath()), kafka.bootstrap)
     EXPECTED_RESULTS.write_text("".join(f"{name}\t{result}\n" for name, result in results.items()))
 
 

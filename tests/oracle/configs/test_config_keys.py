@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-import subprocess
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import pytest
 
+from compat.java.jvm import java
 from strandline.model.config_keys.broker import BROKER_KEYS, THROTTLE_KEYS, broker_synonyms, check_broker_configs
 from strandline.model.config_keys.group import CLIENT_METRICS_KEYS, GROUP_KEYS
 from strandline.model.config_keys.key import ConfigError, ConfigKey, ConfigKind
@@ -18,7 +17,6 @@ from strandline.model.config_keys.topic import TOPIC_KEYS
 # One worker runs Kafka once for all cases.
 pytestmark = pytest.mark.xdist_group("kafka-settings")
 
-HERE = Path(__file__).resolve().parent
 TABLES: Mapping[str, Mapping[str, ConfigKey]] = {
     "broker": BROKER_KEYS,
     "topic": TOPIC_KEYS,
@@ -32,9 +30,8 @@ REJECTED_ON_PURPOSE = {("controller.quorum.bootstrap.servers", ":9093")}
 
 
 @pytest.fixture(scope="module")
-def kafka(kafka_classpath: str) -> dict[str, Any]:
-    command = ["java", "-cp", kafka_classpath, str(HERE / "KafkaConfigKeys.java")]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+def kafka(oracle_programs: str) -> dict[str, Any]:
+    done = java(oracle_programs, "KafkaConfigKeys")
     assert done.returncode == 0, done.stderr
     facts: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return facts

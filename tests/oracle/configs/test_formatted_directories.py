@@ -13,6 +13,8 @@ from typing import Any
 
 import pytest
 
+from compat.java.jvm import Tools, java
+from oracle.kafka_server import QUICK
 from strandline.launch.ports import random_free_port
 from strandline.metadata.effective_configs import (
     BrokerLayers,
@@ -28,7 +30,6 @@ from strandline.node.config import Config
 from strandline.node.storage import FormatPlan, format_storage, open_storage, storage_info
 from strandline.runtime.disk import SystemDisk
 
-HERE = Path(__file__).resolve().parent
 CLUSTER = "4L6g3nShT-eMCtK--X86sw"
 SOURCES = {
     ConfigSource.TOPIC: "DYNAMIC_TOPIC_CONFIG",
@@ -84,12 +85,6 @@ def properties(directory: Path, roles: str = "broker,controller") -> Path:
     return path
 
 
-def run(classpath: str, *command: str, timeout_s: float = 120) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        ["java", "-cp", classpath, *command], capture_output=True, text=True, check=False, timeout=timeout_s
-    )
-
-
 def format_directory(path: Path, **plan: Any) -> Config:
     config = Config.load(str(path))
     wall_ms = int(time.time() * 1000)
@@ -98,20 +93,20 @@ def format_directory(path: Path, **plan: Any) -> Config:
 
 
 @pytest.mark.parametrize("roles", ["broker,controller", "broker", "controller"])
-def test_kafkas_storage_tool_accepts_what_we_format(roles: str, kafka_classpath: str, tmp_path: Path) -> None:
+def test_kafkas_storage_tool_accepts_what_we_format(roles: str, tools: Tools, tmp_path: Path) -> None:
     path = properties(tmp_path, roles)
     format_directory(path, standalone="controller" in roles)
-    done = run(kafka_classpath, "kafka.tools.StorageTool", "info", "-c", str(path))
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert f"cluster.id={CLUSTER}" in done.stdout and "node.id=7" in done.stdout
-    assert "problem" not in done.stdout
+    done = tools.run("kafka.tools.StorageTool", "info", "-c", str(path))
+    assert done.code == 0, done.output
+    assert f"cluster.id={CLUSTER}" in done.output and "node.id=7" in done.output
+    assert "problem" not in done.output
 
 
 @pytest.mark.parametrize("how", ["--standalone", "--no-initial-controllers"])
-def test_we_accept_what_kafka_formats(how: str, kafka_classpath: str, tmp_path: Path) -> None:
+def test_we_accept_what_kafka_formats(how: str, tools: Tools, tmp_path: Path) -> None:
     path = properties(tmp_path)
-    done = run(kafka_classpath, "kafka.tools.StorageTool", "format", "-t", CLUSTER, "-c", str(path), how)
-    assert done.returncode == 0, done.stdout + done.stderr
+    done = tools.run("kafka.tools.StorageTool", "format", "-t", CLUSTER, "-c", str(path), how)
+    assert done.code == 0, done.output
     config = Config.load(str(path))
     assert storage_info(config, disk=SystemDisk()).problems == ()
     storage = open_storage(config, disk=SystemDisk(), random=random.Random(1))
@@ -122,7 +117,7 @@ def test_we_accept_what_kafka_formats(how: str, kafka_classpath: str, tmp_path: 
 
 @pytest.fixture(scope="module")
 def kafka_on_our_directory(
-    kafka_classpath: str, tmp_path_factory: pytest.TempPathFactory
+    oracle_programs: str, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[tuple[Config, dict[str, list[dict[str, Any]]]]]:
     directory = tmp_path_factory.mktemp("ours")
     path = properties(directory)
@@ -130,13 +125,13 @@ def kafka_on_our_directory(
     log = directory / "kafka.log"
     with log.open("w") as output:
         server = subprocess.Popen(
-            ["java", "-Xmx400m", "-cp", kafka_classpath, "kafka.Kafka", str(path)],
+            ["java", "-Xmx400m", *QUICK, "-cp", oracle_programs, "kafka.Kafka", str(path)],
             stdout=output,
             stderr=subprocess.STDOUT,
         )
     try:
         bootstrap = f"127.0.0.1:{config.listeners[0].port}"
-        done = run(kafka_classpath, str(HERE / "DescribedByKafka.java"), bootstrap, "7", timeout_s=300)
+        done = java(oracle_programs, "DescribedByKafka", bootstrap, "7", timeout=300)
         assert done.returncode == 0, f"{done.stderr}\n{log.read_text()[-3000:]}"
         yield config, json.loads(done.stdout.splitlines()[-1])
     finally:

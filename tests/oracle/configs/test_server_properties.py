@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import base64
 import json
-import subprocess
-from pathlib import Path
 from random import Random
 from typing import Any
 
 import pytest
 
+from compat.java.jvm import java
 from strandline.node.config import Config, InvalidConfig
 from strandline.node.metadata_versions import metadata_version_of
 from strandline.node.properties_file import format_properties, parse_properties
@@ -18,7 +17,6 @@ from strandline.node.properties_file import format_properties, parse_properties
 # One worker runs Kafka once for all cases.
 pytestmark = pytest.mark.xdist_group("kafka-configs")
 
-HERE = Path(__file__).resolve().parent
 COMBINED = {
     "process.roles": "broker,controller",
     "node.id": "1",
@@ -129,15 +127,14 @@ def written() -> list[dict[str, str]]:
 
 
 @pytest.fixture(scope="module")
-def kafka(kafka_classpath: str) -> dict[str, Any]:
+def kafka(oracle_programs: str) -> dict[str, Any]:
     encoded = [*files(), *(format_properties(pairs) for pairs in written())]
     cases = {
         "files": [base64.b64encode(data).decode() for data in encoded],
         "configs": [merged(change) for change in CHANGES],
         "releases": RELEASES,
     }
-    command = ["java", "-cp", kafka_classpath, str(HERE / "KafkaServerProperties.java")]
-    done = subprocess.run(command, input=json.dumps(cases), capture_output=True, text=True, check=False, timeout=120)
+    done = java(oracle_programs, "KafkaServerProperties", text=json.dumps(cases))
     assert done.returncode == 0, done.stderr
     facts: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return facts

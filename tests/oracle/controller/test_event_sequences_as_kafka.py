@@ -9,14 +9,11 @@ would break our invariants (see `strandline.controller.partitions`).
 from __future__ import annotations
 
 import json
-import subprocess
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from random import Random
 from typing import Any
 
-import pytest
-
+from compat.java.jvm import java
 from strandline.controller.decisions import Decision, Steps, finish
 from strandline.controller.directory_assignments import DirectoryAssignments
 from strandline.controller.elect_leaders import LeaderElections
@@ -54,7 +51,6 @@ from strandline.protocol.messages.reassignments import (
 from strandline.protocol.types import Message
 from unit.controller.machine_cluster import MachineCluster
 
-HERE = Path(__file__).resolve().parent
 SEQUENCES = 120
 EVENTS = 60
 BROKERS = range(1, 6)
@@ -333,23 +329,14 @@ def breaks_invariants(kafkas: list[Event], known: dict[int, PartitionInfo]) -> b
     return False
 
 
-@pytest.fixture(scope="module")
-def program(kafka_lib: Path, tmp_path_factory: pytest.TempPathFactory) -> list[str]:
-    """The program is in Kafka's package, so it is compiled and loaded with Kafka's classes."""
-    classes = tmp_path_factory.mktemp("classes")
-    source = HERE / "KafkaReplication.java"
-    subprocess.run(["javac", "-cp", f"{kafka_lib}/*", "-d", str(classes), str(source)], check=True, timeout=300)
-    return ["java", "-cp", f"{classes}:{kafka_lib}/*", "org.apache.kafka.controller.KafkaReplication"]
-
-
-def test_event_sequences_have_the_records_and_responses_of_kafka(program: list[str]) -> None:
+def test_event_sequences_have_the_records_and_responses_of_kafka(oracle_programs: str) -> None:
     sequences = [EventSequence(seed) for seed in range(SEQUENCES)]
     for sequence in sequences:
         while len(sequence.events) < EVENTS:
             sequence.add_random_event()
     events = [event for sequence in sequences for event in sequence.events]
     lines = "".join(json.dumps(event) + "\n" for event in events)
-    done = subprocess.run(program, input=lines, capture_output=True, text=True, check=False, timeout=300)
+    done = java(oracle_programs, "org.apache.kafka.controller.KafkaReplication", text=lines, timeout=300)
     assert done.returncode == 0, done.stderr[-3000:]
     # Kafka logs to standard output too.
     results = iter([json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")])

@@ -7,20 +7,18 @@ purpose (`strandline.controller.partitions` says where and why), `_corrected` co
 from __future__ import annotations
 
 import json
-import subprocess
-from pathlib import Path
 from random import Random
 from typing import Any
 
 import pytest
 
+from compat.java.jvm import java
 from strandline.controller.partitions import Election, ElectionRules, Target, change
 from strandline.controller.placement import Candidate, Striping
 from strandline.metadata.values import PartitionInfo
 from strandline.model.ids import DIRECTORY_MIGRATING, DIRECTORY_UNASSIGNED, Uuid
 from strandline.protocol.messages.metadata_records import PartitionChangeRecord
 
-HERE = Path(__file__).resolve().parent
 CASES = 20_000
 TOPIC = Uuid.of(1, 100)
 FIELDS = (
@@ -50,9 +48,8 @@ class BrokerLookup:
 
 
 def run_kafka(classpath: str, kind: str, cases: list[Fields]) -> list[Any]:
-    command = ["java", "-cp", classpath, str(HERE / "KafkaController.java"), kind]
     lines = "".join(json.dumps(case) + "\n" for case in cases)
-    done = subprocess.run(command, input=lines, capture_output=True, text=True, check=False, timeout=300)
+    done = java(classpath, "KafkaController", kind, text=lines, timeout=300)
     assert done.returncode == 0, done.stderr
     results = [json.loads(line) for line in done.stdout.splitlines()]
     assert len(results) == len(cases)
@@ -198,10 +195,10 @@ def _corrected(case: Fields, kafkas: Fields | None) -> Fields | None:
     return None if fields == empty else fields
 
 
-def test_every_change_of_a_partition_is_the_record_that_kafka_writes(kafka_classpath: str) -> None:
+def test_every_change_of_a_partition_is_the_record_that_kafka_writes(oracle_programs: str) -> None:
     random = Random(43)
     cases = [a_case(random) for _ in range(CASES)]
-    results = run_kafka(kafka_classpath, "change", cases)
+    results = run_kafka(oracle_programs, "change", cases)
     different = []
     kinds = set()
     for case, response in zip(cases, results, strict=True):
@@ -229,7 +226,7 @@ class ConstantRandom(Random):
             items[last], items[other] = items[other], items[last]
 
 
-def test_replicas_are_placed_where_kafka_places_them(kafka_classpath: str) -> None:
+def test_replicas_are_placed_where_kafka_places_them(oracle_programs: str) -> None:
     random = Random(44)
     cases: list[Fields] = []
     while len(cases) < 2_000:
@@ -241,7 +238,7 @@ def test_replicas_are_placed_where_kafka_places_them(kafka_classpath: str) -> No
             factor = random.randint(1, len(brokers))
             number = random.randint(0, 1000)
             cases.append({"brokers": brokers, "factor": factor, "partitions": 12, "random": number})
-    results = run_kafka(kafka_classpath, "place", cases)
+    results = run_kafka(oracle_programs, "place", cases)
     for case, response in zip(cases, results, strict=True):
         striping = Striping([Candidate(*broker) for broker in case["brokers"]], ConstantRandom(case["random"]))
         assert [striping.place(case["factor"]) for _ in range(case["partitions"])] == response, case

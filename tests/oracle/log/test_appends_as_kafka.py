@@ -4,13 +4,12 @@
 from __future__ import annotations
 
 import struct
-import subprocess
-from pathlib import Path
 from typing import NamedTuple
 
 import cramjam
 import pytest
 
+from compat.java.jvm import java
 from strandline.log.settings import LogSettings
 from strandline.log.validation import InvalidRecords, Origin, assign_offset, validate
 from strandline.records.batch import (
@@ -28,7 +27,6 @@ from strandline.records.compression import compress
 # One worker runs Kafka once for all cases.
 pytestmark = pytest.mark.xdist_group("kafka-appends")
 
-HERE = Path(__file__).resolve().parent
 NOW = 1_700_000_000_000
 HOUR = 3_600_000
 TARGETS = ("uncompressed", "gzip", "snappy", "lz4", "zstd")
@@ -184,14 +182,12 @@ CASES = [*(case for codec in Codec for case in of_codec(codec)), *about_headers(
 
 
 @pytest.fixture(scope="module")
-def kafka_results(kafka_classpath: str, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Result]:
+def kafka_results(oracle_programs: str, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Result]:
     text = "".join(f"{q.version}|{NOW}|{q.config}|{q.origin}|{bytes(q.batch).hex()}\n" for q in CASES)
     directory = tmp_path_factory.mktemp("appended")
-    run = subprocess.run(
-        ["java", "-cp", kafka_classpath, str(HERE / "KafkaLog.java"), "append", str(directory)],
-        input=text, capture_output=True, text=True, timeout=300, check=True,
-    )  # fmt: skip
-    lines = [line.removeprefix("ANSWER ") for line in run.stdout.splitlines() if line.startswith("ANSWER ")]
+    done = java(oracle_programs, "KafkaLog", "append", str(directory), text=text, timeout=300)
+    assert done.returncode == 0, done.stderr[-3000:]
+    lines = [line.removeprefix("ANSWER ") for line in done.stdout.splitlines() if line.startswith("ANSWER ")]
     assert len(lines) == len(CASES)
     results = [line.split("|") for line in lines]
     return {

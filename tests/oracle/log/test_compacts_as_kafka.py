@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import shutil
-import subprocess
 from pathlib import Path
 from random import Random
 from typing import NamedTuple
 
 import pytest
 
+from compat.java.jvm import java
 from strandline.log.compaction.cleanable import Cleanable
 from strandline.log.compaction.cleaner import Cleaning
 from strandline.log.partition_log import PartitionLog
@@ -31,7 +31,6 @@ from unit.log.logs import append_as_leader
 # One worker runs Kafka once for all cases.
 pytestmark = pytest.mark.xdist_group("kafka-compacts")
 
-HERE = Path(__file__).resolve().parent
 NOW = 1_700_000_000_000
 DAY = 86_400_000
 SEEDS = 20
@@ -176,7 +175,7 @@ class Compacted(NamedTuple):
 
 
 @pytest.fixture(scope="module")
-def compacted(kafka_classpath: str, tmp_path_factory: pytest.TempPathFactory) -> list[Compacted]:
+def compacted(oracle_programs: str, tmp_path_factory: pytest.TempPathFactory) -> list[Compacted]:
     """One Kafka process for all logs: starting it takes longest."""
     logs: list[Compacted] = []
     passes_for_kafka = []
@@ -190,11 +189,9 @@ def compacted(kafka_classpath: str, tmp_path_factory: pytest.TempPathFactory) ->
         for wall_ms, first_dirty, limit in passes:
             passes_for_kafka.append(f"{kafkas}|{wall_ms}|{'-' if first_dirty is None else first_dirty}|{limit}\n")
         logs.append(Compacted(ours, kafkas, passes, clean(ours, passes), []))
-    run = subprocess.run(
-        ["java", "-cp", kafka_classpath, str(HERE / "KafkaLog.java"), "clean", CONFIG],
-        input="".join(passes_for_kafka), capture_output=True, text=True, timeout=300, check=True,
-    )  # fmt: skip
-    ends = iter(int(line.split()[1]) for line in run.stdout.splitlines() if line.startswith("ANSWER "))
+    done = java(oracle_programs, "KafkaLog", "clean", CONFIG, text="".join(passes_for_kafka), timeout=300)
+    assert done.returncode == 0, done.stderr[-3000:]
+    ends = iter(int(line.split()[1]) for line in done.stdout.splitlines() if line.startswith("ANSWER "))
     for log in logs:
         log.kafkas_ends.extend(next(ends) for _ in log.passes)
     return logs

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import shutil
-import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -13,6 +12,7 @@ from random import Random
 import pytest
 from msgspec.structs import replace
 
+from compat.java.jvm import java
 from strandline.log.cold_reads import ColdRead
 from strandline.log.partition_log import PartitionLog
 from strandline.log.settings import LogSettings
@@ -22,27 +22,19 @@ from strandline.records.batch import Codec, Record, batches, encode_batch, end_t
 from strandline.runtime.disk import SystemDisk
 from unit.log.logs import append_as_leader
 
-HERE = Path(__file__).resolve().parent
 PARTITION = TopicPartition("t", 0)
 # Kafka expires producers by its own clock.
 NOW = int(time.time() * 1000) - 60_000
 SETTINGS = LogSettings(segment_bytes=6000, index_interval_bytes=400, retention_ms=-1)
 CONFIG = "internal.segment.bytes=6000;index.interval.bytes=400;retention.ms=-1"
-# JVMs that start quickly.
-JAVA = ("java", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto", "-Xmx256m")
 
 Result = dict[str, str]
 
 
 @pytest.fixture(scope="module")
-def kafka(kafka_classpath: str, tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Result]:
-    classes = tmp_path_factory.mktemp("classes")
-    source = HERE / "KafkaFiles.java"
-    subprocess.run(["javac", "-cp", kafka_classpath, "-d", str(classes), str(source)], check=True, capture_output=True)
-
+def kafka(oracle_programs: str) -> Callable[..., Result]:
     def run(*arguments: object, stdin: str = "") -> Result:
-        command = [*JAVA, "-cp", f"{classes}:{kafka_classpath}", "KafkaFiles", *map(str, arguments)]
-        done = subprocess.run(command, input=stdin, capture_output=True, text=True, timeout=120, check=False)
+        done = java(oracle_programs, "KafkaFiles", *map(str, arguments), text=stdin)
         results = re.findall(r"^ANSWER (\w+) ?(.*)$", done.stdout, re.MULTILINE)
         assert done.returncode == 0 and results, done.stdout[-3000:] + done.stderr[-3000:]
         return dict(results)
@@ -228,8 +220,7 @@ def test_kafka_and_we_append_to_one_log_in_turn(kafka: Callable[..., Result], tm
 @pytest.fixture
 def dump(kafka_classpath: str) -> Callable[..., str]:
     def run(*arguments: str) -> str:
-        command = [*JAVA, "-cp", kafka_classpath, "org.apache.kafka.tools.DumpLogSegments", *arguments]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+        done = java(kafka_classpath, "org.apache.kafka.tools.DumpLogSegments", *arguments)
         assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
         return done.stdout + done.stderr
 

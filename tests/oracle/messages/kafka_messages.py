@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import json
-import subprocess
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
+from compat.java.jvm import java
 from strandline.protocol.types import Message
-
-PROGRAM = Path(__file__).with_name("KafkaMessages.java")
 
 
 @dataclass(frozen=True)
@@ -38,14 +35,7 @@ def new(cls: type[Message], version: int) -> str:
 
 
 def run(classpath: str, commands: list[str]) -> list[Result]:
-    done = subprocess.run(
-        ["java", "-Xshare:auto", "-XX:TieredStopAtLevel=1", "-cp", classpath, str(PROGRAM)],
-        input="\n".join(commands) + "\n",
-        capture_output=True,
-        encoding="utf-8",
-        timeout=300,
-        check=False,
-    )
+    done = java(classpath, "KafkaMessages", text="\n".join(commands) + "\n", timeout=300)
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
     assert len(lines) == len(commands), done.stderr

@@ -26,7 +26,7 @@ def ours(cls: type[Message], version: int, seed: int) -> Message:
 
 
 @pytest.fixture(scope="module")
-def kafka(kafka_classpath: str) -> Kafka:
+def kafka(oracle_programs: str) -> Kafka:
     """The results of all commands of this module."""
     commands = []
     for cls, version in every_version():
@@ -34,7 +34,7 @@ def kafka(kafka_classpath: str) -> Kafka:
         for seed in range(EACH):
             commands.append(read(cls, version, encode_bytes(ours(cls, version, seed), version)))
             commands.append(make(cls, version, seed))
-    return dict(zip(commands, run(kafka_classpath, commands), strict=True)).__getitem__
+    return dict(zip(commands, run(oracle_programs, commands), strict=True)).__getitem__
 
 
 def test_kafka_reads_our_random_messages_and_writes_the_same_bytes(kafka: Kafka) -> None:
@@ -73,5 +73,5 @@ def test_a_message_with_default_values_has_the_same_bytes(kafka: Kafka) -> None:
     assert wrong == []
 
 
-def test_the_checked_in_vectors_are_those_of_kafka(kafka_classpath: str) -> None:
-    assert fresh_vectors(kafka_classpath) == read_vectors()
+def test_the_checked_in_vectors_are_those_of_kafka(oracle_programs: str) -> None:
+    assert fresh_vectors(oracle_programs) == read_vectors()

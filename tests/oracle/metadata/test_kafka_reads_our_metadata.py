@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
@@ -13,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from compat.java.jvm import java
 from strandline.controller.controller import Controller
 from strandline.controller.settings import ControllerSettings
 from strandline.metadata.features import SUPPORTED_FEATURES, bootstrap_records
@@ -195,17 +195,15 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Written:
     return asyncio.run(_write(tmp_path_factory.mktemp("metadata")))
 
 
-def java(classpath: str, *arguments: str) -> str:
-    done = subprocess.run(
-        ["java", "-Xmx256m", "-cp", classpath, *arguments], capture_output=True, text=True, timeout=120, check=False
-    )
+def output_of(classpath: str, *arguments: str) -> str:
+    done = java(classpath, *arguments)
     assert done.returncode == 0, done.stderr[-2000:]
     return done.stdout
 
 
 def dump(classpath: str, file: Path) -> list[str]:
     """The lines of DumpLogSegments, which must report no error."""
-    output = java(
+    output = output_of(
         classpath, "org.apache.kafka.tools.DumpLogSegments", "--cluster-metadata-decoder", "--files", str(file)
     )
     lines = output.splitlines()
@@ -254,7 +252,7 @@ def test_our_snapshot_begins_with_its_header_and_ends_with_its_footer(written: W
 
 def tree(classpath: str, file: Path) -> dict[str, list[str]]:
     """The whole tree of the shell, by the first two names of a path."""
-    output = java(classpath, "org.apache.kafka.shell.MetadataShell", "--snapshot", str(file), "tree", "/image")
+    output = output_of(classpath, "org.apache.kafka.shell.MetadataShell", "--snapshot", str(file), "tree", "/image")
     sections: dict[str, list[str]] = {}
     first = second = ""
     for line in output.splitlines():

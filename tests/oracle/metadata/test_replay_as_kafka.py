@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
@@ -10,6 +9,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
+from compat.java.jvm import java
 from strandline.metadata.image import Image
 from strandline.metadata.record_versions import FORMAT_CHANGES, LATEST_METADATA_VERSION
 from strandline.protocol.messages import metadata_records as kinds
@@ -26,10 +26,7 @@ IGNORED = kinds.ZkMigrationStateRecord
 
 
 def kafka(classpath: str, *arguments: str) -> list[str]:
-    command = ["java", "-Xmx512m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-cp", classpath]
-    done = subprocess.run(
-        [*command, str(HERE / "KafkaImage.java"), *arguments], capture_output=True, text=True, timeout=300, check=False
-    )
+    done = java(classpath, "KafkaImage", *arguments, timeout=300)
     assert done.returncode == 0, done.stderr[-3000:]
     return done.stdout.splitlines()
 
@@ -73,11 +70,11 @@ def snapshots(lines: list[str]) -> dict[int, list[Message]]:
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_replaying_a_history_results_in_kafkas_image(seed: int, kafka_classpath: str, tmp_path: Path) -> None:
+def test_replaying_a_history_results_in_kafkas_image(seed: int, oracle_programs: str, tmp_path: Path) -> None:
     log, copy = tmp_path / "log", tmp_path / "copy"
     history = History(seed, level=LEVELS[0] if seed % 2 else LEVELS[-3])
     written(history, log)
-    theirs = snapshots(kafka(kafka_classpath, "replay", str(log), str(copy), str(EVERY)))
+    theirs = snapshots(kafka(oracle_programs, "replay", str(log), str(copy), str(EVERY)))
     assert copy.read_bytes() == log.read_bytes(), "Kafka encodes the records differently"
     image, compared = Image(), 0
     for batch in read_batches(copy.read_bytes(), "copy"):
@@ -103,9 +100,9 @@ def test_the_histories_contain_every_record_type(tmp_path: Path) -> None:
     assert min(counts.values()) >= 5
 
 
-def test_the_metadata_version_can_be_downgraded_where_kafka_allows_it(kafka_classpath: str) -> None:
+def test_the_metadata_version_can_be_downgraded_where_kafka_allows_it(oracle_programs: str) -> None:
     theirs: dict[int, list[int]] = {}
-    for line in kafka(kafka_classpath, "levels"):
+    for line in kafka(oracle_programs, "levels"):
         if line.startswith("LEVEL "):
             level, *lower = map(int, line.split()[1:])
             theirs[level] = lower
