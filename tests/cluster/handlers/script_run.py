@@ -14,6 +14,7 @@ from typing import Any
 from cluster.connection import TIMEOUT_S, Connection, ConnectionClosed
 from cluster.handlers.rendering import Names, render
 from cluster.record_batches import produce
+from strandline.model.ids import Uuid
 from strandline.protocol.apis import API, ApiKey
 from strandline.protocol.messages.api_versions import ApiVersionsRequest
 from strandline.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
@@ -29,6 +30,10 @@ SETTINGS = {
     "transaction.state.log.num.partitions": "1",
     "broker.rack": "shelf",
 }
+UNKNOWN_TOPIC_ID = Uuid(b"unknown topic id")
+# Reasons why our response differs from Kafka's (docs/SUPPORTED.md).
+SPECIFIC_ERROR = "invalid requests get a specific error"
+CONTROLLER_THROWS = "Kafka's controller advertises this API and throws an exception"
 
 
 @dataclass(frozen=True, slots=True)

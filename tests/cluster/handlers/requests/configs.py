@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cluster.handlers.script_run import ScriptRun
+from cluster.handlers.script_run import SPECIFIC_ERROR, ScriptRun
 from cluster.handlers.script_runner import Listeners, script
 from strandline.protocol.apis import ApiKey
 from strandline.protocol.messages.configs import (
@@ -20,7 +20,6 @@ from strandline.protocol.messages.configs import (
 
 TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP = 2, 4, 8, 16, 32
 SET, DELETE, APPEND, SUBTRACT = 0, 1, 2, 3
-SPECIFIC_ERROR = "invalid requests get a specific error"
 REJECTED_EVERYWHERE = "what a broker rejects, a controller rejects too"
 SOME_KEYS = ["retention.ms", "cleanup.policy", "segment.bytes"]
 
@@ -195,8 +194,8 @@ def topic_configs_altered(run: ScriptRun) -> None:
     change = Incremental(run)
     run.record("an empty request", IncrementalAlterConfigsRequest())
     one = change.resource(TOPIC, run.name("t"), ("retention.ms", SET, "9"))
-    gone = change.resource(TOPIC, run.name("nowhere"), ("retention.ms", SET, "9"))
-    request = IncrementalAlterConfigsRequest(resources=[one, gone])
+    unknown = change.resource(TOPIC, run.name("nowhere"), ("retention.ms", SET, "9"))
+    request = IncrementalAlterConfigsRequest(resources=[one, unknown])
     run.record("one known, one unknown", request, unordered={"responses"})
     request = IncrementalAlterConfigsRequest(resources=[one, one])
     run.record("the same resource twice", request, unordered={"responses"})

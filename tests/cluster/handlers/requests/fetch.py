@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from cluster.handlers.script_run import ScriptRun
+from cluster.handlers.script_run import SPECIFIC_ERROR, UNKNOWN_TOPIC_ID, ScriptRun
 from cluster.handlers.script_runner import script
 from cluster.record_batches import EPOCH_MS, batch
 from strandline.model.ids import ZERO_UUID, Uuid
@@ -12,7 +12,6 @@ from strandline.protocol.apis import ApiKey
 from strandline.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ForgottenTopic, ReplicaState
 from strandline.records.compression import Codec
 
-UNKNOWN_TOPIC_ID = Uuid(b"nobody's topic i")
 MIB = 1 << 20
 
 
@@ -79,7 +78,7 @@ def records_fetched(run: ScriptRun) -> None:
         "an unknown isolation level",
         fetcher.topic(name, from_offset(0)),
         isolation_level=9,
-        differs="invalid requests get a specific error",
+        differs=SPECIFIC_ERROR,
     )
     fetcher.record("the same partition twice", fetcher.topic(name, from_offset(0), from_offset(3)))
     fetcher.record("the same topic twice", fetcher.topic(name, from_offset(0)), fetcher.topic(name, from_offset(0, 1)))

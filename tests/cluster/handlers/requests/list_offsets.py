@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from cluster.handlers.script_run import ScriptRun
+from cluster.handlers.script_run import SPECIFIC_ERROR, ScriptRun
 from cluster.handlers.script_runner import script
 from cluster.record_batches import EPOCH_MS, batch
 from strandline.protocol.apis import ApiKey
 from strandline.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from strandline.records.compression import Codec
 
-SPECIFIC_ERROR = "invalid requests get a specific error"
 SPECIALS = {
     -1: "latest",
     -2: "earliest",

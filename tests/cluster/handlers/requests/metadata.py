@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from cluster.handlers.script_run import ScriptRun
+from cluster.handlers.script_run import SPECIFIC_ERROR, UNKNOWN_TOPIC_ID, ScriptRun
 from cluster.handlers.script_runner import script
 from strandline.model.ids import ZERO_UUID, Uuid
 from strandline.protocol.apis import ApiKey
 from strandline.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 
-UNKNOWN_TOPIC_ID = Uuid(b"nobody's topic i")
 CREATED_BEFORE_RESPONSE = "a topic is created automatically before our response, so that clients need not retry"
 
 
@@ -98,7 +97,7 @@ def topics_by_id(run: ScriptRun) -> None:
     record(run, "an id and an empty name", by_id(topic_id, ""))
     record(run, "an unknown id", by_id(UNKNOWN_TOPIC_ID))
     record(run, "an unknown id and a name", by_id(UNKNOWN_TOPIC_ID, name))
-    record(run, "neither id nor name", by_id(ZERO_UUID), differs="invalid requests get a specific error")
+    record(run, "neither id nor name", by_id(ZERO_UUID), differs=SPECIFIC_ERROR)
     mixed = by_id(topic_id)
     mixed.topics += [MetadataRequestTopic(name=name)]  # type: ignore[operator]
     record(run, "the same topic by id and by name", mixed)

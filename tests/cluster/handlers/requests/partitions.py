@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cluster.handlers.script_run import ScriptRun
+from cluster.handlers.script_run import SPECIFIC_ERROR, ScriptRun
 from cluster.handlers.script_runner import Listeners, script
 from strandline.protocol.apis import ApiKey
 from strandline.protocol.messages.topics import (
@@ -13,8 +13,6 @@ from strandline.protocol.messages.topics import (
     DescribeTopicPartitionsRequest,
     TopicRequest,
 )
-
-SPECIFIC_ERROR = "invalid requests get a specific error"
 
 
 @script(ApiKey.CREATE_PARTITIONS, Listeners.BOTH)

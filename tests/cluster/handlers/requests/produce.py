@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable
 
-from cluster.handlers.script_run import ScriptRun
+from cluster.handlers.script_run import SPECIFIC_ERROR, UNKNOWN_TOPIC_ID, ScriptRun
 from cluster.handlers.script_runner import script
 from cluster.record_batches import EPOCH_MS, batch, produce, records
 from strandline.model.ids import ZERO_UUID, Uuid
@@ -14,12 +14,10 @@ from strandline.protocol.messages.produce import PartitionProduceData, ProduceRe
 from strandline.records.batch import encode_batch, write_crc
 from strandline.records.compression import Codec
 
-UNKNOWN_TOPIC_ID = Uuid(b"nobody's topic i")
 DAY_MS = 24 * 3600 * 1000
 
 NOT_DECOMPRESSED = "batches that need no conversion are not decompressed (docs/SUPPORTED.md)"
 NO_APPEND_TIME = "a duplicate has a log append time only with message.timestamp.type=LogAppendTime"
-SPECIFIC_ERROR = "invalid requests get a specific error"
 # Records in batches that our node appends without decompressing them, and errors for which Kafka has no code.
 DIFFERENCES = {
     "codec 5": SPECIFIC_ERROR,

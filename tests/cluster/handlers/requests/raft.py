@@ -43,7 +43,7 @@ DIRECTORY = Uuid(b"another log dir ")
 VARYING = frozenset(
     {"leader_epoch", "epoch", "high_watermark", "last_stable_offset", "log_start_offset", "records", "end_offset"}
 )
-OTHER_DIRECTORY = Uuid(b"nobody log dir  ")
+OTHER_DIRECTORY = Uuid(b"other directory ")
 KAFKA_CANNOT_ENCODE = "Kafka 4.3.1 cannot encode its own error response, which has no records"
 
 

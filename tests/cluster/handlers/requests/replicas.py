@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from cluster.handlers.requests.brokers import FencedBroker
-from cluster.handlers.script_run import ScriptRun
+from cluster.handlers.script_run import UNKNOWN_TOPIC_ID, ScriptRun
 from cluster.handlers.script_runner import Listeners, script
 from strandline.model.ids import Uuid
 from strandline.protocol.apis import ApiKey
@@ -29,7 +29,6 @@ from strandline.protocol.messages.reassignments import (
     ReassignableTopic,
 )
 
-UNKNOWN_TOPIC_ID = Uuid(b"topic of nobody ")
 DIRECTORY = Uuid(b"another log dir ")
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from cluster.handlers.script_run import ScriptRun
+from cluster.handlers.script_run import CONTROLLER_THROWS, ScriptRun
 from cluster.handlers.script_runner import Listeners, script
 from strandline.protocol.apis import ApiKey
 from strandline.protocol.messages.scram import (
@@ -85,7 +85,7 @@ def credentials_described(run: ScriptRun) -> None:
     run.call(altering(upsert(first, 2)))
 
     wait_for_users(run, {first, second}, "credentials")
-    differs = "Kafka's controller advertises this API and throws an exception" if run.controller else None
+    differs = CONTROLLER_THROWS if run.controller else None
 
     def record(label: str, users: list[str] | None) -> None:
         names = None if users is None else [UserName(name=name) for name in users]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cluster.handlers.script_run import ScriptRun
+from cluster.handlers.script_run import CONTROLLER_THROWS, ScriptRun
 from cluster.handlers.script_runner import Listeners, script
 from strandline.protocol.apis import ApiKey
 from strandline.protocol.messages.acls import (
@@ -71,7 +71,7 @@ def tokens_expired(run: ScriptRun) -> None:
 
 @script(ApiKey.DESCRIBE_DELEGATION_TOKEN, Listeners.BOTH)
 def tokens_described(run: ScriptRun) -> None:
-    differs = "Kafka's controller advertises this API and throws an exception" if run.controller else None
+    differs = CONTROLLER_THROWS if run.controller else None
     owner = DescribeDelegationTokenOwner(principal_type="User", principal_name="a")
     run.record("all", DescribeDelegationTokenRequest(owners=None), differs=differs)
     run.record("of no owner", DescribeDelegationTokenRequest(owners=[]), differs=differs)

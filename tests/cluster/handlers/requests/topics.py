@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from cluster.handlers.script_run import ScriptRun
+from cluster.handlers.script_run import UNKNOWN_TOPIC_ID, ScriptRun
 from cluster.handlers.script_runner import Listeners, script
 from strandline.model.ids import ZERO_UUID, Uuid
 from strandline.protocol.apis import ApiKey
@@ -18,7 +18,6 @@ from strandline.protocol.messages.topics import (
     DeleteTopicState,
 )
 
-UNKNOWN_TOPIC_ID = Uuid(b"nobody's topic i")
 SHOWN = ("cleanup.policy", "retention.ms", "min.insync.replicas", "segment.bytes")
 
 
