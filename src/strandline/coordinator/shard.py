@@ -1,0 +1,396 @@
+"""The shell of every coordinator machine, one per led partition: decide → append → replay → respond when committed.
+
+- *Load*: the shard replays its partition up to the log end before it serves anything; requests are answered
+  COORDINATOR_LOAD_IN_PROGRESS meanwhile.
+- *Write*: a decision is made on the latest state, its records are replayed at once (the next decision sees them) and
+  gathered into a batch. While no append is in flight one batch is appended per step of the event loop; otherwise
+  records gather until the append is committed or `append_linger_ms` has passed, so thousands of commits per second cost
+  few appends. The response is sent when the high watermark has passed the records. A decision without records rests on
+  those before it and waits for them.
+- *Failure*: when an append fails, the replicated state is reverted to the batch's first offset, `on_append_failed` of
+  its decisions corrects the rest, and its requests get Kafka's error.
+- *Unload*: when the partition leadership ends, everything that waits is answered NOT_COORDINATOR.
+
+The shard is the only writer of its partition, so it knows the offset of a record before it is appended. Reads see the
+committed state (`timeline.committed`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Final, Generic, TypeVar
+
+import msgspec
+
+from strandline.coordinator.decision import Completion, Decision, Token
+from strandline.coordinator.loading import replay_log
+from strandline.coordinator.log_port import CoordinatorLog
+from strandline.coordinator.machine import Machine, Producer
+from strandline.coordinator.records import CoordinatorRecord, RecordTypes, encode_record
+from strandline.model.errors import ErrorCode, KafkaError
+from strandline.model.ids import TopicPartition
+from strandline.records.batch import (
+    Record,
+    encode_batch,
+    end_transaction_marker,
+)
+from strandline.runtime.clock import Clock
+
+logger = logging.getLogger(__name__)
+
+# About two milliseconds of replay.
+_RECORDS_PER_YIELD: Final = 500
+# Fields of a record in a batch beside key and value, and the header of a batch: upper bounds.
+_RECORD_OVERHEAD_BYTES: Final = 32
+_BATCH_OVERHEAD_BYTES: Final = 128
+
+_NOT_AVAILABLE: Final = frozenset(
+    {
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.UNKNOWN_TOPIC_ID,
+        ErrorCode.NOT_ENOUGH_REPLICAS,
+        ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+        ErrorCode.REQUEST_TIMED_OUT,
+    }
+)
+_NOT_COORDINATOR: Final = frozenset(
+    {ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.FENCED_LEADER_EPOCH}
+)
+_TOO_LARGE: Final = frozenset(
+    {ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE, ErrorCode.INVALID_FETCH_SIZE}
+)
+
+
+class ShardSettings(msgspec.Struct, frozen=True):
+    append_linger_ms: int
+    write_timeout_ms: int
+
+
+class _Waiting(msgspec.Struct):
+    """A decision whose records are not committed yet."""
+
+    response: Any
+    future: asyncio.Future[Any] | None
+    completed: list[Completion]
+    on_append_failed: Callable[[ErrorCode], Decision[None]] | None
+
+
+M = TypeVar("M", bound=Machine)
+R = TypeVar("R")
+
+
+def coordinator_error(code: ErrorCode) -> ErrorCode:
+    """What a client is answered when an append to an internal topic failed with `code`."""
+    if code in _NOT_AVAILABLE:
+        return ErrorCode.COORDINATOR_NOT_AVAILABLE
+    if code in _NOT_COORDINATOR:
+        return ErrorCode.NOT_COORDINATOR
+    if code in _TOO_LARGE:
+        return ErrorCode.UNKNOWN_SERVER_ERROR
+    return code
+
+
+class Shard(Generic[M]):
+    def __init__(
+        self,
+        topic_partition: TopicPartition,
+        log: CoordinatorLog,
+        machine: M,
+        types: RecordTypes,
+        clock: Clock,
+        settings: ShardSettings,
+    ) -> None:
+        self.topic_partition = topic_partition
+        self.machine = machine
+        self._log = log
+        self._types = types
+        self._clock = clock
+        self._settings = settings
+        self._unavailable: KafkaError | None = KafkaError(
+            ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, f"{topic_partition} is being loaded"
+        )
+        self._next_token = 0
+        self._parked: dict[Token, asyncio.Future[Any]] = {}
+        self._batch: list[Record] = []
+        self._batch_base = 0
+        self._batch_bytes = 0
+        self._waiting: list[_Waiting] = []
+        self._in_flight = 0
+        self._flush_handle: asyncio.Handle | None = None
+        self._timer_handle: asyncio.TimerHandle | None = None
+        self._timer_ms: int | None = None
+
+    @property
+    def leader_epoch(self) -> int:
+        return self._log.leader_epoch
+
+    @property
+    def is_loading(self) -> bool:
+        return self._unavailable is not None and self._unavailable.code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+
+    async def load(self) -> None:
+        """Replays the partition from its log start to its log end, then serves. Raises KafkaError when it cannot."""
+        started_ms = self._clock.now_ms()
+        count = await replay_log(self._log, self.machine, self._types, lambda: self.is_loading)
+        if not self.is_loading:
+            return
+        self._unavailable = None
+        end_offset = self._log.log_end_offset
+        self._wait_for_commit(end_offset, [])
+        logger.info(
+            "%s is loaded: %d records in %d ms, leader epoch %d",
+            self.topic_partition,
+            count,
+            self._clock.now_ms() - started_ms,
+            self._log.leader_epoch,
+        )
+        self._apply(self.machine.on_loaded(self._clock.now_ms()), None)
+        self._schedule_timers()
+
+    def unload(self, why: KafkaError) -> None:
+        """The leadership has ended: nothing is served any more, and whatever waits fails with `why`."""
+        self._unavailable = why
+        for handle in (self._flush_handle, self._timer_handle):
+            if handle is not None:
+                handle.cancel()
+        self._flush_handle = self._timer_handle = None
+        waiting, self._waiting, self._batch = self._waiting, [], []
+        for each in waiting:
+            self._fail(each, why)
+        parked, self._parked = self._parked, {}
+        for future in parked.values():
+            _set_error(future, why)
+
+    def check_active(self) -> None:
+        if self._unavailable is not None:
+            raise self._unavailable
+
+    def read(self, query: Callable[[M, int], R]) -> R:
+        """`query` gets the machine and the offset up to which its state is committed."""
+        self.check_active()
+        return query(self.machine, self.machine.timeline.committed)
+
+    async def write(self, decide: Callable[[M, Token, int], Decision[R | None]]) -> R:
+        """Decides, appends, and returns the response when the records are committed. `decide` gets the machine, a token
+        to park the request under, and the time."""
+        self.check_active()
+        token = self._new_token()
+        decision = decide(self.machine, token, self._clock.now_ms())
+        response = decision.response
+        if response is not None and not decision.records and not decision.completed and self._is_settled():
+            self._schedule_timers()
+            return response
+        future: asyncio.Future[R] = asyncio.get_running_loop().create_future()
+        if response is None:
+            self._parked[token] = future
+        self._apply(decision, None if response is None else future)
+        self._schedule_timers()
+        if response is None:
+            return await self._until_completed(token, future)
+        return await self._until_committed(future)
+
+    async def write_in_transaction(self, producer: Producer, decide: Callable[[M, int], Decision[R]]) -> R:
+        """As `write`, for records of a transaction: they take effect when its COMMIT marker is written here."""
+        self.check_active()
+        self._flush()
+        decision = decide(self.machine, self._clock.now_ms())
+        future: asyncio.Future[R] = asyncio.get_running_loop().create_future()
+        waiting = _Waiting(decision.response, future, decision.completed, decision.on_append_failed)
+        if not decision.records:
+            self._wait_for_commit(self._log.log_end_offset, [waiting])
+            return await self._until_committed(future)
+        base_offset = self._log.log_end_offset
+        self._replay(decision.records, base_offset, producer)
+        wall_ms = self._clock.wall_ms()
+        batch = encode_batch(
+            [encode_record(record, wall_ms) for record in decision.records],
+            producer_id=producer.producer_id,
+            producer_epoch=producer.producer_epoch,
+            transactional=True,
+        )
+        self._append(batch, base_offset, [waiting])
+        return await self._until_committed(future)
+
+    async def end_transaction(self, producer: Producer, coordinator_epoch: int, *, commit: bool) -> None:
+        """Writes a transaction marker; the transaction's records in this partition take effect or are dropped."""
+        self.check_active()
+        self._flush()
+        base_offset = self._log.log_end_offset
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.machine.timeline.mark(base_offset)
+        self.machine.replay_marker(producer, commit=commit)
+        marker = end_transaction_marker(
+            commit=commit,
+            producer_id=producer.producer_id,
+            producer_epoch=producer.producer_epoch,
+            coordinator_epoch=coordinator_epoch,
+            timestamp=self._clock.wall_ms(),
+        )
+        self._append(marker, base_offset, [_Waiting(None, future, [], None)])
+        await self._until_committed(future)
+
+    def _new_token(self) -> Token:
+        self._next_token += 1
+        return Token(self._next_token)
+
+    async def _until_completed(self, token: Token, future: asyncio.Future[R]) -> R:
+        try:
+            return await future
+        finally:
+            self._parked.pop(token, None)
+
+    async def _until_committed(self, future: asyncio.Future[R]) -> R:
+        if future.done():
+            return future.result()
+        try:
+            async with asyncio.timeout(self._settings.write_timeout_ms / 1000):
+                return await future
+        except TimeoutError:
+            raise KafkaError(
+                ErrorCode.COORDINATOR_NOT_AVAILABLE,
+                f"{self.topic_partition} did not replicate the records in {self._settings.write_timeout_ms} ms",
+            ) from None
+
+    def _is_settled(self) -> bool:
+        """Whether every record that a decision may rest on is committed."""
+        return not self._batch and self._in_flight == 0
+
+    def _apply(self, decision: Decision[Any], future: asyncio.Future[Any] | None) -> None:
+        waiting = _Waiting(decision.response, future, decision.completed, decision.on_append_failed)
+        if decision.records:
+            self._add_to_batch(decision.records, waiting)
+        elif self._batch:
+            self._waiting.append(waiting)
+        else:
+            self._wait_for_commit(self._log.log_end_offset, [waiting])
+
+    def _add_to_batch(self, records: list[CoordinatorRecord], waiting: _Waiting) -> None:
+        wall_ms = self._clock.wall_ms()
+        encoded = [encode_record(record, wall_ms) for record in records]
+        size = sum(len(each.key or b"") + len(each.value or b"") + _RECORD_OVERHEAD_BYTES for each in encoded)
+        if self._batch and self._batch_bytes + size > self._log.max_batch_bytes:
+            self._flush()
+        if not self._batch:
+            self._batch_base = self._log.log_end_offset
+            self._batch_bytes = _BATCH_OVERHEAD_BYTES
+        self._replay(records, self._batch_base + len(self._batch), None)
+        self._batch += encoded
+        self._batch_bytes += size
+        self._waiting.append(waiting)
+        self._flush_soon()
+
+    def _replay(self, records: list[CoordinatorRecord], offset: int, producer: Producer | None) -> None:
+        self.machine.timeline.mark(offset)
+        try:
+            for record in records:
+                self.machine.replay(record, producer)
+        except BaseException:
+            self.machine.timeline.revert_to(offset)
+            raise
+
+    def _flush_soon(self) -> None:
+        if self._flush_handle is not None:
+            return
+        loop = asyncio.get_running_loop()
+        if self._in_flight == 0 or self._settings.append_linger_ms <= 0:
+            self._flush_handle = loop.call_soon(self._flush)
+        else:
+            self._flush_handle = loop.call_later(self._settings.append_linger_ms / 1000, self._flush)
+
+    def _flush(self) -> None:
+        """Appends the gathered records as one batch."""
+        if self._flush_handle is not None:
+            self._flush_handle.cancel()
+            self._flush_handle = None
+        if not self._batch:
+            return
+        batch, self._batch = self._batch, []
+        waiting, self._waiting = self._waiting, []
+        self._append(encode_batch(batch), self._batch_base, waiting)
+
+    def _append(self, batch: bytearray, base_offset: int, waiting: list[_Waiting]) -> None:
+        try:
+            self._log.append(batch)
+        except KafkaError as error:
+            self._on_append_failed(base_offset, waiting, error)
+        else:
+            self._wait_for_commit(self._log.log_end_offset, waiting)
+
+    def _on_append_failed(self, base_offset: int, waiting: list[_Waiting], error: KafkaError) -> None:
+        self.machine.timeline.revert_to(base_offset)
+        code = coordinator_error(error.code)
+        logger.warning("%s: an append failed with %s: %s", self.topic_partition, error.code.name, error.why)
+        why = KafkaError(code, error.why)
+        for each in waiting:
+            self._fail(each, why)
+        for each in waiting:
+            if each.on_append_failed is not None:
+                self._apply(each.on_append_failed(code), None)
+        self._schedule_timers()
+
+    def _wait_for_commit(self, end_offset: int, waiting: list[_Waiting]) -> None:
+        self._in_flight += 1
+        self._log.high_watermark.call_when(end_offset, partial(self._on_high_watermark, end_offset, waiting))
+
+    def _on_high_watermark(self, end_offset: int, waiting: list[_Waiting]) -> None:
+        """Called when everything below `end_offset` is committed, or when the leadership is lost."""
+        self._in_flight -= 1
+        if self._log.high_watermark.value < end_offset:
+            why = self._unavailable or KafkaError(
+                ErrorCode.NOT_COORDINATOR, f"{self.topic_partition} has another leader"
+            )
+            for each in waiting:
+                self._fail(each, why)
+            return
+        if end_offset > self.machine.timeline.committed:
+            self.machine.timeline.commit(end_offset)
+        for each in waiting:
+            self._complete(each)
+        if self._in_flight == 0 and self._batch:
+            self._flush()
+
+    def _complete(self, waiting: _Waiting) -> None:
+        if waiting.future is not None and not waiting.future.done():
+            waiting.future.set_result(waiting.response)
+        for completion in waiting.completed:
+            parked = self._parked.get(completion.token)
+            if parked is not None and not parked.done():
+                parked.set_result(completion.response)
+
+    def _fail(self, waiting: _Waiting, why: KafkaError) -> None:
+        if waiting.future is not None:
+            _set_error(waiting.future, why)
+        for completion in waiting.completed:
+            parked = self._parked.get(completion.token)
+            if parked is not None:
+                _set_error(parked, why)
+
+    def _schedule_timers(self) -> None:
+        """Wakes the machine at its next deadline. A deadline that moved away only costs a wake-up too many."""
+        next_ms = self.machine.timers.next_deadline_ms()
+        if next_ms is None or self._unavailable is not None:
+            return
+        if self._timer_handle is not None:
+            if self._timer_ms is not None and self._timer_ms <= next_ms:
+                return
+            self._timer_handle.cancel()
+        delay_s = max(0, next_ms - self._clock.now_ms()) / 1000
+        self._timer_ms = next_ms
+        self._timer_handle = asyncio.get_running_loop().call_later(delay_s, self._on_timers)
+
+    def _on_timers(self) -> None:
+        self._timer_handle = self._timer_ms = None
+        if self._unavailable is not None:
+            return
+        now_ms = self._clock.now_ms()
+        while (key := self.machine.timers.pop_expired(now_ms)) is not None:
+            self._apply(self.machine.on_timer(key, now_ms), None)
+        self._schedule_timers()
+
+
+def _set_error(future: asyncio.Future[Any], why: KafkaError) -> None:
+    if not future.done():
+        future.set_exception(why)
