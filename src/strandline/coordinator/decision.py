@@ -8,7 +8,7 @@ keeps its `Token` and names it in `completed` of a later decision.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Generic, NewType, TypeVar
+from typing import Generic, NamedTuple, NewType, TypeVar
 
 import msgspec
 
@@ -22,6 +22,15 @@ Token = NewType("Token", int)
 """Names a parked request. Opaque to the machine; the shard knows which caller waits."""
 
 
+class Now(NamedTuple):
+    """The time of a decision, handed in by the shard."""
+
+    ms: int
+    """Monotonic, for deadlines."""
+    wall_ms: int
+    """For timestamps in records."""
+
+
 class Completion(msgspec.Struct, frozen=True):
     token: Token
     response: Message
@@ -33,6 +42,25 @@ class Decision(msgspec.Struct, Generic[R]):
     records: list[CoordinatorRecord] = msgspec.field(default_factory=list)
     completed: list[Completion] = msgspec.field(default_factory=list)
     """Parked requests that are answered when the records are committed."""
-    on_append_failed: Callable[[ErrorCode], Decision[None]] | None = None
+    is_applied: bool = False
+    """The machine has changed its state already, so the shard does not replay the records (classic groups)."""
+    on_committed: Callable[[Now], Decision[None]] | None = None
+    """The next step, taken when the records are committed."""
+    on_append_failed: Callable[[ErrorCode, Now], Decision[None]] | None = None
     """Corrects state that is not replicated when the records could not be appended; replicated state is reverted by the
     shard. The code is the one that the requests are answered with."""
+
+
+def nothing() -> Decision[None]:
+    return Decision(None)
+
+
+def merged(first: Decision[R], then: Decision[None]) -> Decision[R]:
+    """Two decisions made in one step, as one. At most one of them has a continuation."""
+    assert first.on_committed is None or then.on_committed is None, "a decision continues in one way"
+    first.records += then.records
+    first.completed += then.completed
+    first.is_applied = first.is_applied or then.is_applied
+    first.on_committed = first.on_committed or then.on_committed
+    first.on_append_failed = first.on_append_failed or then.on_append_failed
+    return first

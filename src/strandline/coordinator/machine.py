@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable
 from typing import NamedTuple, Protocol
 
-from strandline.coordinator.decision import Decision
+from strandline.coordinator.decision import Decision, Now
 from strandline.coordinator.records import CoordinatorRecord
 from strandline.coordinator.timers import Timers
 from strandline.model.timeline import Timeline
@@ -34,5 +34,5 @@ class Machine(Protocol):
         """The transaction of this producer in this partition has ended."""
         ...
 
-    def on_loaded(self, now_ms: int) -> Decision[None]: ...
-    def on_timer(self, key: Hashable, now_ms: int) -> Decision[None]: ...
+    def on_loaded(self, now: Now) -> Decision[None]: ...
+    def on_timer(self, key: Hashable, now: Now) -> Decision[None]: ...

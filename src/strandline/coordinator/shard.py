@@ -25,11 +25,11 @@ from typing import Any, Final, Generic, TypeVar
 
 import msgspec
 
-from strandline.coordinator.decision import Completion, Decision, Token
+from strandline.coordinator.decision import Completion, Decision, Now, Token
 from strandline.coordinator.loading import replay_log
 from strandline.coordinator.log_port import CoordinatorLog
 from strandline.coordinator.machine import Machine, Producer
-from strandline.coordinator.records import CoordinatorRecord, RecordTypes, encode_record
+from strandline.coordinator.records import RecordTypes, encode_record
 from strandline.model.errors import ErrorCode, KafkaError
 from strandline.model.ids import TopicPartition
 from strandline.records.batch import (
@@ -69,13 +69,18 @@ class ShardSettings(msgspec.Struct, frozen=True):
     write_timeout_ms: int
 
 
+_PARKED: Final = object()
+"""In place of a response: the request is answered by a later decision."""
+
+
 class _Waiting(msgspec.Struct):
     """A decision whose records are not committed yet."""
 
     response: Any
     future: asyncio.Future[Any] | None
     completed: list[Completion]
-    on_append_failed: Callable[[ErrorCode], Decision[None]] | None
+    on_committed: Callable[[Now], Decision[None]] | None
+    on_append_failed: Callable[[ErrorCode, Now], Decision[None]] | None
 
 
 M = TypeVar("M", bound=Machine)
@@ -147,7 +152,7 @@ class Shard(Generic[M]):
             self._clock.now_ms() - started_ms,
             self._log.leader_epoch,
         )
-        self._apply(self.machine.on_loaded(self._clock.now_ms()), None)
+        self._apply(self._decide(self.machine.on_loaded), None)
         self._schedule_timers()
 
     def unload(self, why: KafkaError) -> None:
@@ -173,37 +178,37 @@ class Shard(Generic[M]):
         self.check_active()
         return query(self.machine, self.machine.timeline.committed)
 
-    async def write(self, decide: Callable[[M, Token, int], Decision[R | None]]) -> R:
+    async def write(self, decide: Callable[[M, Token, Now], Decision[R | None]]) -> R:
         """Decides, appends, and returns the response when the records are committed. `decide` gets the machine, a token
         to park the request under, and the time."""
         self.check_active()
         token = self._new_token()
-        decision = decide(self.machine, token, self._clock.now_ms())
+        decision = self._decide(partial(decide, self.machine, token))
         response = decision.response
-        if response is not None and not decision.records and not decision.completed and self._is_settled():
+        if response is not None and self._is_settled() and not (decision.records or decision.completed):
             self._schedule_timers()
             return response
         future: asyncio.Future[R] = asyncio.get_running_loop().create_future()
         if response is None:
             self._parked[token] = future
-        self._apply(decision, None if response is None else future)
+        self._apply(decision, future)
         self._schedule_timers()
         if response is None:
             return await self._until_completed(token, future)
         return await self._until_committed(future)
 
-    async def write_in_transaction(self, producer: Producer, decide: Callable[[M, int], Decision[R]]) -> R:
+    async def write_in_transaction(self, producer: Producer, decide: Callable[[M, Now], Decision[R]]) -> R:
         """As `write`, for records of a transaction: they take effect when its COMMIT marker is written here."""
         self.check_active()
         self._flush()
-        decision = decide(self.machine, self._clock.now_ms())
+        decision = self._decide(partial(decide, self.machine))
         future: asyncio.Future[R] = asyncio.get_running_loop().create_future()
-        waiting = _Waiting(decision.response, future, decision.completed, decision.on_append_failed)
+        waiting = _waiting(decision, future)
         if not decision.records:
             self._wait_for_commit(self._log.log_end_offset, [waiting])
             return await self._until_committed(future)
         base_offset = self._log.log_end_offset
-        self._replay(decision.records, base_offset, producer)
+        self._replay(decision, base_offset, producer)
         wall_ms = self._clock.wall_ms()
         batch = encode_batch(
             [encode_record(record, wall_ms) for record in decision.records],
@@ -229,7 +234,7 @@ class Shard(Generic[M]):
             coordinator_epoch=coordinator_epoch,
             timestamp=self._clock.wall_ms(),
         )
-        self._append(marker, base_offset, [_Waiting(None, future, [], None)])
+        self._append(marker, base_offset, [_Waiting(None, future, [], None, None)])
         await self._until_committed(future)
 
     def _new_token(self) -> Token:
@@ -254,38 +259,46 @@ class Shard(Generic[M]):
                 f"{self.topic_partition} did not replicate the records in {self._settings.write_timeout_ms} ms",
             ) from None
 
+    def _decide(self, decide: Callable[[Now], Decision[R]]) -> Decision[R]:
+        """What the machine changes while it decides belongs to the next record, and is reverted with it."""
+        next_offset = self._batch_base + len(self._batch) if self._batch else self._log.log_end_offset
+        self.machine.timeline.mark(next_offset)
+        return decide(Now(self._clock.now_ms(), self._clock.wall_ms()))
+
     def _is_settled(self) -> bool:
         """Whether every record that a decision may rest on is committed."""
         return not self._batch and self._in_flight == 0
 
     def _apply(self, decision: Decision[Any], future: asyncio.Future[Any] | None) -> None:
-        waiting = _Waiting(decision.response, future, decision.completed, decision.on_append_failed)
+        waiting = _waiting(decision, future)
         if decision.records:
-            self._add_to_batch(decision.records, waiting)
+            self._add_to_batch(decision, waiting)
         elif self._batch:
             self._waiting.append(waiting)
         else:
             self._wait_for_commit(self._log.log_end_offset, [waiting])
 
-    def _add_to_batch(self, records: list[CoordinatorRecord], waiting: _Waiting) -> None:
+    def _add_to_batch(self, decision: Decision[Any], waiting: _Waiting) -> None:
         wall_ms = self._clock.wall_ms()
-        encoded = [encode_record(record, wall_ms) for record in records]
+        encoded = [encode_record(record, wall_ms) for record in decision.records]
         size = sum(len(each.key or b"") + len(each.value or b"") + _RECORD_OVERHEAD_BYTES for each in encoded)
         if self._batch and self._batch_bytes + size > self._log.max_batch_bytes:
             self._flush()
         if not self._batch:
             self._batch_base = self._log.log_end_offset
             self._batch_bytes = _BATCH_OVERHEAD_BYTES
-        self._replay(records, self._batch_base + len(self._batch), None)
+        self._replay(decision, self._batch_base + len(self._batch), None)
         self._batch += encoded
         self._batch_bytes += size
         self._waiting.append(waiting)
         self._flush_soon()
 
-    def _replay(self, records: list[CoordinatorRecord], offset: int, producer: Producer | None) -> None:
+    def _replay(self, decision: Decision[Any], offset: int, producer: Producer | None) -> None:
         self.machine.timeline.mark(offset)
+        if decision.is_applied:
+            return
         try:
-            for record in records:
+            for record in decision.records:
                 self.machine.replay(record, producer)
         except BaseException:
             self.machine.timeline.revert_to(offset)
@@ -328,7 +341,7 @@ class Shard(Generic[M]):
             self._fail(each, why)
         for each in waiting:
             if each.on_append_failed is not None:
-                self._apply(each.on_append_failed(code), None)
+                self._apply(self._decide(partial(each.on_append_failed, code)), None)
         self._schedule_timers()
 
     def _wait_for_commit(self, end_offset: int, waiting: list[_Waiting]) -> None:
@@ -353,12 +366,15 @@ class Shard(Generic[M]):
             self._flush()
 
     def _complete(self, waiting: _Waiting) -> None:
-        if waiting.future is not None and not waiting.future.done():
+        if waiting.future is not None and waiting.response is not _PARKED and not waiting.future.done():
             waiting.future.set_result(waiting.response)
         for completion in waiting.completed:
             parked = self._parked.get(completion.token)
             if parked is not None and not parked.done():
                 parked.set_result(completion.response)
+        if waiting.on_committed is not None and self._unavailable is None:
+            self._apply(self._decide(waiting.on_committed), None)
+            self._schedule_timers()
 
     def _fail(self, waiting: _Waiting, why: KafkaError) -> None:
         if waiting.future is not None:
@@ -387,8 +403,13 @@ class Shard(Generic[M]):
             return
         now_ms = self._clock.now_ms()
         while (key := self.machine.timers.pop_expired(now_ms)) is not None:
-            self._apply(self.machine.on_timer(key, now_ms), None)
+            self._apply(self._decide(partial(self.machine.on_timer, key)), None)
         self._schedule_timers()
+
+
+def _waiting(decision: Decision[Any], future: asyncio.Future[Any] | None) -> _Waiting:
+    response = _PARKED if decision.response is None else decision.response
+    return _Waiting(response, future, decision.completed, decision.on_committed, decision.on_append_failed)
 
 
 def _set_error(future: asyncio.Future[Any], why: KafkaError) -> None:

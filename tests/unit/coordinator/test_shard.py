@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from strandline.coordinator.decision import Completion, Decision, Token
+from strandline.coordinator.decision import Completion, Decision, Now, Token
 from strandline.coordinator.machine import Producer
 from strandline.coordinator.records import GROUP_RECORDS, CoordinatorRecord
 from strandline.coordinator.shard import Shard, ShardSettings
@@ -59,17 +59,17 @@ class Offsets:
                 self.offsets[key[1]] = self.pending.get(key) or 0
             del self.pending[key]
 
-    def on_loaded(self, now_ms: int) -> Decision[None]:
+    def on_loaded(self, now: Now) -> Decision[None]:
         return Decision(None)
 
-    def on_timer(self, key: Hashable, now_ms: int) -> Decision[None]:
-        self.fired.append((key, now_ms))
-        return Decision(None, [record(f"timer-{key}", now_ms)])
+    def on_timer(self, key: Hashable, now: Now) -> Decision[None]:
+        self.fired.append((key, now.ms))
+        return Decision(None, [record(f"timer-{key}", now.ms)])
 
     def commit(self, topic: str, offset: int) -> Decision[OffsetCommitResponse | None]:
         return Decision(OffsetCommitResponse(), [record(topic, offset)], on_append_failed=self.failed)
 
-    def failed(self, code: ErrorCode) -> Decision[None]:
+    def failed(self, code: ErrorCode, now: Now) -> Decision[None]:
         self.failures.append(code)
         return Decision(None)
 
@@ -92,7 +92,7 @@ def run(scene: Callable[[], Coroutine[Any, Any, None]]) -> None:
 
 
 def commit(shard: Shard[Offsets], topic: str, offset: int) -> Coroutine[Any, Any, Any]:
-    return shard.write(lambda machine, token, now_ms: machine.commit(topic, offset))
+    return shard.write(lambda machine, token, now: machine.commit(topic, offset))
 
 
 def committed(shard: Shard[Offsets], topic: str) -> int | None:
@@ -271,11 +271,11 @@ def test_a_parked_request_is_completed_when_the_records_of_the_completing_decisi
         shard = shard_over(log)
         await shard.load()
 
-        def park(machine: Offsets, token: Token, now_ms: int) -> Decision[OffsetCommitResponse | None]:
+        def park(machine: Offsets, token: Token, now: Now) -> Decision[OffsetCommitResponse | None]:
             machine.parked.append(token)
             return Decision(None)
 
-        def complete(machine: Offsets, token: Token, now_ms: int) -> Decision[OffsetCommitResponse | None]:
+        def complete(machine: Offsets, token: Token, now: Now) -> Decision[OffsetCommitResponse | None]:
             completed = [Completion(each, OffsetCommitResponse(throttle_time_ms=9)) for each in machine.parked]
             return Decision(OffsetCommitResponse(), [record("t", 1)], completed)
 
@@ -321,7 +321,7 @@ def test_offsets_of_a_transaction_take_effect_with_its_marker_now_and_after_load
         shard = shard_over(log)
         await shard.load()
         await shard.write_in_transaction(
-            PRODUCER, lambda machine, now_ms: Decision(OffsetCommitResponse(), [record("t", 4)])
+            PRODUCER, lambda machine, now: Decision(OffsetCommitResponse(), [record("t", 4)])
         )
         assert committed(shard, "t") is None
         await shard.end_transaction(PRODUCER, 3, commit=commits)
@@ -340,12 +340,12 @@ def test_timers_fire_at_their_deadlines_and_what_they_decide_is_written() -> Non
         shard = shard_over(log)
         await shard.load()
 
-        def schedule(machine: Offsets, token: Token, now_ms: int) -> Decision[OffsetCommitResponse | None]:
-            machine.timers.schedule("late", now_ms + 300)
-            machine.timers.schedule("early", now_ms + 100)
-            machine.timers.schedule("cancelled", now_ms + 50)
+        def schedule(machine: Offsets, token: Token, now: Now) -> Decision[OffsetCommitResponse | None]:
+            machine.timers.schedule("late", now.ms + 300)
+            machine.timers.schedule("early", now.ms + 100)
+            machine.timers.schedule("cancelled", now.ms + 50)
             machine.timers.cancel("cancelled")
-            machine.timers.schedule("early", now_ms + 200)
+            machine.timers.schedule("early", now.ms + 200)
             return Decision(OffsetCommitResponse())
 
         await shard.write(schedule)

@@ -1,0 +1,222 @@
+"""The machine of one shard of `__consumer_offsets`: its groups, their offsets, and the timers of both.
+
+A group is classic or consumer (KIP-848); one that only commits offsets is an empty classic group. `replay` builds the
+state from records; requests are decided in the modules of each protocol and in `offset_requests`. Groups are on the
+timeline by identity: a classic group that is created or removed by a record that is not committed is reverted; what
+happens inside of it is corrected by the decisions themselves (`classic/`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from random import Random
+
+import msgspec
+
+from strandline.coordinator.classic import join as classic_join
+from strandline.coordinator.classic import membership, rebalance
+from strandline.coordinator.classic import sync as classic_sync
+from strandline.coordinator.classic.group import ClassicGroup
+from strandline.coordinator.decision import Decision, Now, Token, merged, nothing
+from strandline.coordinator.machine import Producer
+from strandline.coordinator.offset_expiry import expire_offsets
+from strandline.coordinator.offsets import CommittedOffset, Offsets
+from strandline.coordinator.records import CoordinatorRecord
+from strandline.coordinator.settings import GroupSettings
+from strandline.coordinator.timers import Timers
+from strandline.model.errors import ErrorCode, KafkaError
+from strandline.model.ids import random_uuid
+from strandline.model.timeline import LATEST, Timeline, TimelineMap
+from strandline.protocol.messages import group_records
+from strandline.protocol.messages.groups import (
+    HeartbeatRequest,
+    HeartbeatResponse,
+    JoinGroupRequest,
+    JoinGroupResponse,
+    LeaveGroupRequest,
+    LeaveGroupResponse,
+    MemberIdentity,
+    MemberResponse,
+    SyncGroupRequest,
+    SyncGroupResponse,
+)
+
+_LEAVES_IN_BATCHES_SINCE = 3
+
+
+class OffsetExpiry(msgspec.Struct, frozen=True):
+    """Timer key: expired offsets are looked for."""
+
+
+class Caller(msgspec.Struct, frozen=True):
+    """The client of a request, as members are described."""
+
+    client_id: str
+    client_host: str
+    """In Java's form, with a leading slash."""
+    version: int
+    """Of the request."""
+
+
+class GroupMachine:
+    def __init__(self, settings: Callable[[], GroupSettings], random: Random) -> None:
+        self.timeline = Timeline()
+        self.timers = Timers()
+        self.offsets = Offsets(self.timeline)
+        self._groups: TimelineMap[str, ClassicGroup] = TimelineMap(self.timeline)
+        self._settings = settings
+        self._random = random
+
+    @property
+    def settings(self) -> GroupSettings:
+        return self._settings()
+
+    def group(self, group_id: str, at: int = LATEST) -> ClassicGroup | None:
+        return self._groups.get(group_id, at)
+
+    def groups(self, at: int = LATEST) -> list[ClassicGroup]:
+        return self._groups.values(at)
+
+    def existing(self, group_id: str, at: int = LATEST) -> ClassicGroup:
+        group = self._groups.get(group_id, at)
+        if group is None:
+            raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"there is no group {group_id!r}")
+        return group
+
+    def replay(self, record: CoordinatorRecord, producer: Producer | None) -> None:
+        key, value = record.key, record.value
+        if isinstance(key, group_records.OffsetCommitKey | group_records.LegacyOffsetCommitKey):
+            self._replay_offset(key, value, producer)
+        elif isinstance(key, group_records.GroupMetadataKey):
+            self._replay_classic_group(key.group, value)
+
+    def _replay_offset(
+        self,
+        key: group_records.OffsetCommitKey | group_records.LegacyOffsetCommitKey,
+        value: object,
+        producer: Producer | None,
+    ) -> None:
+        committed = None
+        if isinstance(value, group_records.OffsetCommitValue):
+            committed = CommittedOffset(
+                value.offset,
+                value.leader_epoch,
+                value.metadata,
+                value.commit_timestamp,
+                value.expire_timestamp,
+                value.topic_id,
+                self.timeline.marked,
+            )
+        elif isinstance(value, group_records.LegacyOffsetCommitValue):
+            committed = CommittedOffset(
+                value.offset, -1, value.metadata, value.commit_timestamp, record_offset=self.timeline.marked
+            )
+        if committed is not None and key.group not in self._groups:
+            self._groups[key.group] = ClassicGroup(key.group, committed.commit_timestamp_ms)
+        producer_id = -1 if producer is None else producer.producer_id
+        self.offsets.replay(key.group, key.topic, key.partition, committed, producer_id)
+
+    def _replay_classic_group(self, group_id: str, value: object) -> None:
+        if isinstance(value, group_records.GroupMetadataValue):
+            self._groups[group_id] = ClassicGroup.of_record(group_id, value)
+        elif group_id in self._groups:
+            del self._groups[group_id]
+
+    def replay_marker(self, producer: Producer, *, commit: bool) -> None:
+        self.offsets.replay_marker(producer, commit=commit)
+
+    def on_loaded(self, now: Now) -> Decision[None]:
+        """Sessions start again in full: members may not have noticed that their coordinator moved."""
+        decision = nothing()
+        context = self.classic
+        for group in self._groups.values():
+            for member in group.members.values():
+                rebalance.restart_session(context, group, member, now)
+            if len(group.members) > self.settings.max_size:
+                decision = merged(decision, rebalance.prepare_rebalance(context, group, now))
+        self.timers.schedule(OffsetExpiry(), now.ms + self.settings.offsets_retention_check_interval_ms)
+        return decision
+
+    def on_timer(self, key: Hashable, now: Now) -> Decision[None]:
+        if isinstance(key, OffsetExpiry):
+            self.timers.schedule(key, now.ms + self.settings.offsets_retention_check_interval_ms)
+            return expire_offsets(self.offsets, self._groups.values(), self.settings.offsets_retention_ms, now)
+        if not isinstance(key, rebalance.JoinTimeout | rebalance.SyncTimeout | rebalance.SessionTimeout):
+            raise AssertionError(f"unknown timer {key!r}")
+        group = self._groups.get(key.group_id)
+        if group is None:
+            return nothing()
+        if isinstance(key, rebalance.SessionTimeout):
+            return membership.on_session_timeout(self.classic, group, key.member_id, now)
+        if isinstance(key, rebalance.SyncTimeout):
+            return classic_sync.on_sync_timeout(self.classic, group, key.generation, now)
+        return rebalance.on_join_timeout(self.classic, group, now)
+
+    @property
+    def classic(self) -> rebalance.ClassicContext:
+        return rebalance.ClassicContext(self.timers, self.settings)
+
+    def join(
+        self, request: JoinGroupRequest, caller: Caller, token: Token, now: Now
+    ) -> Decision[JoinGroupResponse | None]:
+        settings = self.settings
+        if not request.group_id:
+            return Decision(classic_join.join_error(ErrorCode.INVALID_GROUP_ID, request.member_id))
+        if not settings.min_session_timeout_ms <= request.session_timeout_ms <= settings.max_session_timeout_ms:
+            return Decision(classic_join.join_error(ErrorCode.INVALID_SESSION_TIMEOUT, request.member_id))
+        group = self._groups.get(request.group_id)
+        is_new = group is None
+        if group is None:
+            if request.member_id:
+                return Decision(classic_join.join_error(ErrorCode.UNKNOWN_MEMBER_ID, request.member_id))
+            group = ClassicGroup(request.group_id, now.wall_ms)
+        joining = classic_join.Joining(
+            request, caller.version, caller.client_id, caller.client_host, token, self._new_member_id
+        )
+        decision = classic_join.join(self.classic, group, joining, now)
+        if is_new and (group.members or group.pending_joins):
+            # The record makes the group known to the next coordinator, and its creation revertible.
+            self._groups[request.group_id] = group
+            decision.records.insert(0, ClassicGroup(request.group_id, now.wall_ms).record())
+            decision.is_applied = True
+        return decision
+
+    def sync(self, request: SyncGroupRequest, token: Token, now: Now) -> Decision[SyncGroupResponse | None]:
+        if not request.group_id:
+            return Decision(classic_sync.sync_error(ErrorCode.INVALID_GROUP_ID))
+        group = self._groups.get(request.group_id)
+        if group is None:
+            return Decision(classic_sync.sync_error(ErrorCode.UNKNOWN_MEMBER_ID))
+        return classic_sync.sync(self.classic, group, request, token, now)
+
+    def heartbeat(self, request: HeartbeatRequest, now: Now) -> Decision[HeartbeatResponse | None]:
+        return membership.heartbeat(self.classic, self._with_members(request.group_id), request, now)
+
+    def leave(self, request: LeaveGroupRequest, caller: Caller, now: Now) -> Decision[LeaveGroupResponse | None]:
+        identities = request.members
+        if caller.version < _LEAVES_IN_BATCHES_SINCE:
+            identities = [MemberIdentity(request.member_id)]
+        group = self._groups.get(request.group_id)
+        if group is None or not request.group_id:
+            code = ErrorCode.UNKNOWN_MEMBER_ID if request.group_id else ErrorCode.INVALID_GROUP_ID
+            if caller.version < _LEAVES_IN_BATCHES_SINCE or code is ErrorCode.INVALID_GROUP_ID:
+                raise KafkaError(code, f"there is no group {request.group_id!r}")
+            results = [MemberResponse(each.member_id, each.group_instance_id, code) for each in identities]
+            return Decision(LeaveGroupResponse(members=results))
+        decision = membership.leave(self.classic, group, identities, now)
+        response = decision.response
+        if caller.version < _LEAVES_IN_BATCHES_SINCE and response is not None:
+            decision.response = LeaveGroupResponse(error_code=response.members[0].error_code)
+        return decision
+
+    def _with_members(self, group_id: str) -> ClassicGroup:
+        if not group_id:
+            raise KafkaError(ErrorCode.INVALID_GROUP_ID, "the group id is empty")
+        group = self._groups.get(group_id)
+        if group is None:
+            raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, f"there is no group {group_id!r}")
+        return group
+
+    def _new_member_id(self, prefix: str) -> str:
+        text = random_uuid(self._random).hex()
+        return "-".join((prefix, text[:8], text[8:12], text[12:16], text[16:20], text[20:]))

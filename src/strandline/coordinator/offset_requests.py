@@ -1,0 +1,218 @@
+"""OffsetCommit (8), TxnOffsetCommit (28), OffsetFetch (9), OffsetDelete (47), and groups deleted with their offsets
+(42).
+
+The handlers have checked that the topics exist; here the group decides whether the member may commit, and offsets
+become records. Reads are made at the committed moment; an offset that an open transaction is about to replace is
+reported unstable to clients that want stable ones (KIP-447).
+"""
+
+from __future__ import annotations
+
+from strandline.coordinator.classic.group import ClassicGroup, State
+from strandline.coordinator.classic.rebalance import restart_session
+from strandline.coordinator.decision import Decision, Now
+from strandline.coordinator.groups import GroupMachine
+from strandline.coordinator.offsets import CommittedOffset, offset_record, offset_tombstone
+from strandline.coordinator.records import CoordinatorRecord
+from strandline.model.errors import ErrorCode, KafkaError
+from strandline.protocol.messages.offsets import (
+    OffsetCommitRequest,
+    OffsetCommitResponse,
+    OffsetCommitResponsePartition,
+    OffsetCommitResponseTopic,
+    OffsetDeleteRequest,
+    OffsetDeleteResponse,
+    OffsetDeleteResponsePartition,
+    OffsetDeleteResponseTopic,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopics,
+    OffsetFetchResponseGroup,
+    OffsetFetchResponsePartitions,
+    OffsetFetchResponseTopics,
+)
+from strandline.protocol.messages.transactions import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitResponse,
+    TxnOffsetCommitResponsePartition,
+    TxnOffsetCommitResponseTopic,
+)
+
+_NO_OFFSET = -1
+_GROUP_NOT_FOUND_SINCE = 9
+"""OffsetCommit tells an unknown group apart from an old generation from this version on."""
+
+
+def commit_offsets(
+    machine: GroupMachine, request: OffsetCommitRequest, version: int, now: Now
+) -> Decision[OffsetCommitResponse | None]:
+    _check_commit(machine, request, version, now)
+    expire_ms = -1 if request.retention_time_ms == -1 else now.wall_ms + request.retention_time_ms
+    decision: Decision[OffsetCommitResponse | None] = Decision(None)
+    topics = []
+    for topic in request.topics:
+        results = []
+        for each in topic.partitions:
+            metadata = each.committed_metadata or ""
+            code = _check_metadata(machine, metadata)
+            if code is ErrorCode.NONE:
+                committed = CommittedOffset(
+                    each.committed_offset,
+                    each.committed_leader_epoch,
+                    metadata,
+                    now.wall_ms,
+                    expire_ms,
+                    topic.topic_id,
+                )
+                decision.records.append(offset_record(request.group_id, topic.name, each.partition_index, committed))
+            results.append(OffsetCommitResponsePartition(each.partition_index, code))
+        topics.append(OffsetCommitResponseTopic(topic.name, topic.topic_id, results))
+    decision.response = OffsetCommitResponse(topics=topics)
+    return decision
+
+
+def _check_commit(machine: GroupMachine, request: OffsetCommitRequest, version: int, now: Now) -> None:
+    generation = request.generation_id_or_member_epoch
+    group = machine.group(request.group_id)
+    if group is None:
+        if generation < 0:
+            return
+        code = ErrorCode.GROUP_ID_NOT_FOUND if version >= _GROUP_NOT_FOUND_SINCE else ErrorCode.ILLEGAL_GENERATION
+        raise KafkaError(code, f"there is no group {request.group_id!r}")
+    check_member_may_commit(group, request.member_id, request.group_instance_id, generation, is_transactional=False)
+    member = group.members.get(request.member_id)
+    if member is not None:
+        restart_session(machine.classic, group, member, now)
+
+
+def check_member_may_commit(
+    group: ClassicGroup, member_id: str, instance_id: str | None, generation: int, *, is_transactional: bool
+) -> None:
+    if group.state is State.DEAD:
+        raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"{group.group_id} is being removed")
+    if generation < 0 and group.state is State.EMPTY:
+        return  # an administrator, or a consumer that assigns its partitions itself
+    if generation >= 0 or member_id or instance_id is not None:
+        group.check_member(member_id, instance_id)
+        group.check_generation(generation)
+    elif not is_transactional:
+        # Without member id and generation, while the group has members: this commit would overwrite theirs.
+        raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, f"{group.group_id} has members; commit as one of them")
+    if group.state is State.COMPLETING_REBALANCE and not is_transactional:
+        # Members commit before they rejoin; in this state they have rejoined and wait for the assignment.
+        raise KafkaError(ErrorCode.REBALANCE_IN_PROGRESS, f"{group.group_id} is rebalancing")
+
+
+def _check_metadata(machine: GroupMachine, metadata: str) -> ErrorCode:
+    # Kafka counts characters.
+    if len(metadata) > machine.settings.offset_metadata_max_bytes:
+        return ErrorCode.OFFSET_METADATA_TOO_LARGE
+    return ErrorCode.NONE
+
+
+def commit_transactional_offsets(
+    machine: GroupMachine, request: TxnOffsetCommitRequest, now: Now
+) -> Decision[TxnOffsetCommitResponse]:
+    group = machine.group(request.group_id)
+    if group is not None:
+        check_member_may_commit(
+            group, request.member_id, request.group_instance_id, request.generation_id, is_transactional=True
+        )
+    elif request.generation_id >= 0:
+        raise KafkaError(ErrorCode.ILLEGAL_GENERATION, f"there is no group {request.group_id!r}")
+    records = []
+    topics = []
+    for topic in request.topics:
+        results = []
+        for each in topic.partitions:
+            metadata = each.committed_metadata or ""
+            code = _check_metadata(machine, metadata)
+            if code is ErrorCode.NONE:
+                committed = CommittedOffset(each.committed_offset, each.committed_leader_epoch, metadata, now.wall_ms)
+                records.append(offset_record(request.group_id, topic.name, each.partition_index, committed))
+            results.append(TxnOffsetCommitResponsePartition(each.partition_index, code))
+        topics.append(TxnOffsetCommitResponseTopic(topic.name, results))
+    return Decision(TxnOffsetCommitResponse(topics=topics), records)
+
+
+def fetch_offsets(
+    machine: GroupMachine, at: int, wanted: OffsetFetchRequestGroup, *, require_stable: bool
+) -> OffsetFetchResponseGroup:
+    """Offsets of one group; of all its partitions when `topics` is None. Unknown groups have none, without an error."""
+    group_id = wanted.group_id
+    if wanted.topics is None:
+        by_topic: dict[str, list[int]] = {}
+        for (topic, partition), _ in sorted(machine.offsets.all_of(group_id, at), key=lambda each: each[0]):
+            by_topic.setdefault(topic, []).append(partition)
+        asked = [OffsetFetchRequestTopics(name, partition_indexes=indexes) for name, indexes in by_topic.items()]
+    else:
+        asked = wanted.topics
+    topics = [
+        OffsetFetchResponseTopics(
+            topic.name,
+            topic.topic_id,
+            [
+                _fetched(machine, at, group_id, topic.name, index, require_stable=require_stable)
+                for index in topic.partition_indexes
+            ],
+        )
+        for topic in asked
+    ]
+    return OffsetFetchResponseGroup(group_id, topics)
+
+
+def _fetched(
+    machine: GroupMachine, at: int, group_id: str, topic: str, partition: int, *, require_stable: bool
+) -> OffsetFetchResponsePartitions:
+    if require_stable and machine.offsets.is_pending(group_id, topic, partition, at):
+        return OffsetFetchResponsePartitions(partition, _NO_OFFSET, -1, "", ErrorCode.UNSTABLE_OFFSET_COMMIT)
+    committed = machine.offsets.get(group_id, topic, partition, at)
+    if committed is None:
+        return OffsetFetchResponsePartitions(partition, _NO_OFFSET, -1, "")
+    return OffsetFetchResponsePartitions(partition, committed.offset, committed.leader_epoch, committed.metadata)
+
+
+def delete_offsets(
+    machine: GroupMachine, request: OffsetDeleteRequest, now: Now
+) -> Decision[OffsetDeleteResponse | None]:
+    group = machine.existing(request.group_id)
+    if group.state is State.DEAD:
+        raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"there is no group {request.group_id!r}")
+    if group.members and not group.uses_consumer_protocol:
+        raise KafkaError(ErrorCode.NON_EMPTY_GROUP, f"{request.group_id} has members")
+    records: list[CoordinatorRecord] = []
+    topics = []
+    for topic in request.topics:
+        is_subscribed = group.is_subscribed_to(topic.name)
+        results = []
+        for each in topic.partitions:
+            code = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC if is_subscribed else ErrorCode.NONE
+            if (
+                not is_subscribed
+                and machine.offsets.get(request.group_id, topic.name, each.partition_index) is not None
+            ):
+                records.append(offset_tombstone(request.group_id, topic.name, each.partition_index))
+            results.append(OffsetDeleteResponsePartition(each.partition_index, code))
+        topics.append(OffsetDeleteResponseTopic(topic.name, results))
+    return Decision(OffsetDeleteResponse(topics=topics), records)
+
+
+def delete_group(machine: GroupMachine, group_id: str) -> list[CoordinatorRecord]:
+    """Tombstones of a group and its offsets. Raises GROUP_ID_NOT_FOUND or NON_EMPTY_GROUP."""
+    group = machine.existing(group_id)
+    if group.state is not State.EMPTY:
+        raise KafkaError(ErrorCode.NON_EMPTY_GROUP, f"{group_id} has members")
+    records = [
+        offset_tombstone(group_id, topic, partition) for (topic, partition), _ in machine.offsets.all_of(group_id)
+    ]
+    return [*records, group.tombstone()]
+
+
+def delete_offsets_of_topics(machine: GroupMachine, topics: frozenset[str]) -> Decision[None]:
+    """Topics were deleted: their offsets must not be served to topics that are created with the same names."""
+    records = [
+        offset_tombstone(group.group_id, topic, partition)
+        for group in machine.groups()
+        for (topic, partition), _ in machine.offsets.all_of(group.group_id)
+        if topic in topics
+    ]
+    return Decision(None, records)
