@@ -145,7 +145,8 @@ class Shard(Generic[M]):
         self._unavailable = None
         end_offset = self._log.log_end_offset
         self._wait_for_commit(end_offset, [])
-        logger.info(
+        logger.log(
+            logging.INFO if count else logging.DEBUG,
             "%s is loaded: %d records in %d ms, leader epoch %d",
             self.topic_partition,
             count,
@@ -195,7 +196,13 @@ class Shard(Generic[M]):
         self._schedule_timers()
         if response is None:
             return await self._until_completed(token, future)
-        return await self._until_committed(future)
+        return await future
+
+    def apply(self, decide: Callable[[M, Now], Decision[None]]) -> None:
+        """As `write`, where no response is waited for."""
+        if self._unavailable is None:
+            self._apply(self._decide(partial(decide, self.machine)), None)
+            self._schedule_timers()
 
     async def write_in_transaction(self, producer: Producer, decide: Callable[[M, Now], Decision[R]]) -> R:
         """As `write`, for records of a transaction: they take effect when its COMMIT marker is written here."""
@@ -206,7 +213,7 @@ class Shard(Generic[M]):
         waiting = _waiting(decision, future)
         if not decision.records:
             self._wait_for_commit(self._log.log_end_offset, [waiting])
-            return await self._until_committed(future)
+            return await future
         base_offset = self._log.log_end_offset
         self._replay(decision, base_offset, producer)
         wall_ms = self._clock.wall_ms()
@@ -217,7 +224,7 @@ class Shard(Generic[M]):
             transactional=True,
         )
         self._append(batch, base_offset, [waiting])
-        return await self._until_committed(future)
+        return await future
 
     async def end_transaction(self, producer: Producer, coordinator_epoch: int, *, commit: bool) -> None:
         """Writes a transaction marker; the transaction's records in this partition take effect or are dropped."""
@@ -235,7 +242,7 @@ class Shard(Generic[M]):
             timestamp=self._clock.wall_ms(),
         )
         self._append(marker, base_offset, [_Waiting(None, future, [], None, None)])
-        await self._until_committed(future)
+        await future
 
     def _new_token(self) -> Token:
         self._next_token += 1
@@ -246,18 +253,6 @@ class Shard(Generic[M]):
             return await future
         finally:
             self._parked.pop(token, None)
-
-    async def _until_committed(self, future: asyncio.Future[R]) -> R:
-        if future.done():
-            return future.result()
-        try:
-            async with asyncio.timeout(self._settings.write_timeout_ms / 1000):
-                return await future
-        except TimeoutError:
-            raise KafkaError(
-                ErrorCode.COORDINATOR_NOT_AVAILABLE,
-                f"{self.topic_partition} did not replicate the records in {self._settings.write_timeout_ms} ms",
-            ) from None
 
     def _decide(self, decide: Callable[[Now], Decision[R]]) -> Decision[R]:
         """What the machine changes while it decides belongs to the next record, and is reverted with it."""
@@ -346,11 +341,26 @@ class Shard(Generic[M]):
 
     def _wait_for_commit(self, end_offset: int, waiting: list[_Waiting]) -> None:
         self._in_flight += 1
-        self._log.high_watermark.call_when(end_offset, partial(self._on_high_watermark, end_offset, waiting))
+        timeout = None
+        if self._log.high_watermark.value < end_offset and waiting:
+            timeout_s = self._settings.write_timeout_ms / 1000
+            timeout = asyncio.get_running_loop().call_later(timeout_s, self._on_write_timeout, waiting)
+        self._log.high_watermark.call_when(end_offset, partial(self._on_high_watermark, end_offset, waiting, timeout))
 
-    def _on_high_watermark(self, end_offset: int, waiting: list[_Waiting]) -> None:
+    def _on_write_timeout(self, waiting: list[_Waiting]) -> None:
+        """The records may be committed later; their requests are not answered any more then."""
+        why = KafkaError(
+            ErrorCode.COORDINATOR_NOT_AVAILABLE,
+            f"{self.topic_partition} did not replicate the records in {self._settings.write_timeout_ms} ms",
+        )
+        for each in waiting:
+            self._fail(each, why)
+
+    def _on_high_watermark(self, end_offset: int, waiting: list[_Waiting], timeout: asyncio.TimerHandle | None) -> None:
         """Called when everything below `end_offset` is committed, or when the leadership is lost."""
         self._in_flight -= 1
+        if timeout is not None:
+            timeout.cancel()
         if self._log.high_watermark.value < end_offset:
             why = self._unavailable or KafkaError(
                 ErrorCode.NOT_COORDINATOR, f"{self.topic_partition} has another leader"

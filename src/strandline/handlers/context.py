@@ -8,6 +8,8 @@ from typing import Any, Protocol, TypeVar
 
 import msgspec
 
+from strandline.coordinator.groups import GroupMachine
+from strandline.coordinator.shards import Shards
 from strandline.metadata.effective_configs import BrokerLayers
 from strandline.metadata.image import Image
 from strandline.metadata.views import View
@@ -122,6 +124,7 @@ class BrokerContext(NodeContext, kw_only=True):
     producer_ids: ProducerIds
     fetch_sessions: FetchSessionCache
     log_directories: Callable[[], list[LogDirectoryInfo]]
+    groups: Shards[GroupMachine]
     serving: asyncio.Event = msgspec.field(default_factory=asyncio.Event)
     """Set once the controller has unfenced this broker. Earlier requests wait for it."""
     stopping: bool = False

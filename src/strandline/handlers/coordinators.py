@@ -1,10 +1,17 @@
-"""FindCoordinator (10), versions 0-6. There are no coordinators yet: COORDINATOR_NOT_AVAILABLE for every key, with the
-reason."""
+"""FindCoordinator (10), versions 0-6, for groups. Left out: share groups. Transactions come with their coordinator.
+
+The coordinator of a group is the leader of one partition of `__consumer_offsets`, which is created on first use.
+"""
 
 from __future__ import annotations
 
+from typing import Final
+
+from strandline.coordinator.partitioning import GROUP_TOPIC, partition_for
 from strandline.handlers.context import BrokerContext, Call
-from strandline.model.errors import ErrorCode
+from strandline.handlers.internal_topics import ensure_internal_topic
+from strandline.handlers.reachable_leaders import LeaderAddress, leader_addresses
+from strandline.model.errors import ErrorCode, KafkaError
 from strandline.protocol.messages.coordinators import (
     Coordinator,
     FindCoordinatorRequest,
@@ -12,30 +19,61 @@ from strandline.protocol.messages.coordinators import (
 )
 from strandline.runtime.tasks import YieldCounter, yield_to_loop
 
-_KINDS = {0: "consumer groups are", 1: "transactions are", 2: "share groups are"}
-_SHARE_PARTITION = 2
-_FIRST_VERSION_WITH_SHARES = 6
+_GROUP: Final = 0
+_TRANSACTION: Final = 1
+_SHARE_PARTITION: Final = 2
+_FIRST_VERSION_WITH_SHARES: Final = 6
+_FIRST_VERSION_WITH_BATCHES: Final = 4
 
 
 async def handle_find_coordinator(
     broker: BrokerContext, call: Call, request: FindCoordinatorRequest
 ) -> FindCoordinatorResponse:
-    if call.version < 4:
-        code, why = _error(call, request.key_type, request.key)
-        return FindCoordinatorResponse(error_code=code, error_message=why, node_id=-1, host="", port=-1)
+    if call.version < _FIRST_VERSION_WITH_BATCHES:
+        found = await _find(broker, call, request.key_type, request.key)
+        return FindCoordinatorResponse(
+            error_code=found.error_code,
+            error_message=found.error_message,
+            node_id=found.node_id,
+            host=found.host,
+            port=found.port,
+        )
     coordinators = []
     yields = YieldCounter(call)
     for key in request.coordinator_keys:
         if yields.due():
             await yield_to_loop()
-        code, why = _error(call, request.key_type, key)
-        coordinators.append(Coordinator(key=key, node_id=-1, host="", port=-1, error_code=code, error_message=why))
+        coordinators.append(await _find(broker, call, request.key_type, key))
     return FindCoordinatorResponse(coordinators=coordinators)
 
 
-def _error(call: Call, kind: int, key: str) -> tuple[ErrorCode, str]:
-    if kind not in _KINDS or (kind == _SHARE_PARTITION and call.version < _FIRST_VERSION_WITH_SHARES):
-        return ErrorCode.INVALID_REQUEST, f"there is no coordinator type {kind} in version {call.version}"
+async def _find(broker: BrokerContext, call: Call, kind: int, key: str) -> Coordinator:
+    try:
+        _check(call, kind, key)
+        leader = await _group_coordinator(broker, call, key)
+    except KafkaError as error:
+        return Coordinator(
+            key=key, node_id=-1, host="", port=-1, error_code=error.code, error_message=error.why or None
+        )
+    return Coordinator(key, leader.node_id, leader.host, leader.port, ErrorCode.NONE, None)
+
+
+def _check(call: Call, kind: int, key: str) -> None:
+    known = (_GROUP, _TRANSACTION, _SHARE_PARTITION)
+    if kind not in known or (kind == _SHARE_PARTITION and call.version < _FIRST_VERSION_WITH_SHARES):
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"there is no coordinator type {kind} in version {call.version}")
     if kind == _SHARE_PARTITION and key.count(":") < 2:
-        return ErrorCode.INVALID_REQUEST, "the key of a share partition is group:topic id:partition"
-    return ErrorCode.COORDINATOR_NOT_AVAILABLE, f"{_KINDS[kind]} not served by this release"
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "the key of a share partition is group:topic id:partition")
+    if kind != _GROUP:
+        what = "transactions are" if kind == _TRANSACTION else "share groups are"
+        raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"{what} not served by this release")
+
+
+async def _group_coordinator(broker: BrokerContext, call: Call, group_id: str) -> LeaderAddress:
+    await ensure_internal_topic(broker, call, GROUP_TOPIC)
+    topic = broker.view.topic(GROUP_TOPIC)
+    info = None if topic is None else broker.view.partition(topic.id, partition_for(group_id, topic.partition_count))
+    addresses = [] if info is None else leader_addresses(broker, call.listener, [info.leader])
+    if not addresses:
+        raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"the coordinator of {group_id!r} has no leader now")
+    return addresses[0]

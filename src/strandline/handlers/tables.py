@@ -54,9 +54,20 @@ from strandline.handlers.envelope import handle_envelope
 from strandline.handlers.epochs import handle_offset_for_leader_epoch
 from strandline.handlers.error_responses import derived_error_response
 from strandline.handlers.fetch import handle_fetch
+from strandline.handlers.groups import (
+    handle_delete_groups,
+    handle_describe_groups,
+    handle_heartbeat,
+    handle_join_group,
+    handle_leave_group,
+    handle_list_groups,
+    handle_sync_group,
+    join_group_error,
+)
 from strandline.handlers.list_offsets import handle_list_offsets
 from strandline.handlers.log_dirs import handle_describe_log_dirs
 from strandline.handlers.metadata import handle_metadata, metadata_error
+from strandline.handlers.offsets import handle_offset_commit, handle_offset_delete, handle_offset_fetch
 from strandline.handlers.produce import handle_produce, produce_error
 from strandline.handlers.producers import handle_describe_producers, handle_init_producer_id
 from strandline.handlers.quotas import handle_describe_client_quotas
@@ -112,7 +123,15 @@ _ROWS: Final = (
     ),
     _row(ApiKey.LIST_OFFSETS, broker=handle_list_offsets),
     _row(ApiKey.METADATA, broker=handle_metadata, error_response=metadata_error),
+    _row(ApiKey.OFFSET_COMMIT, broker=handle_offset_commit),
+    _row(ApiKey.OFFSET_FETCH, broker=handle_offset_fetch, error_fields={"committed_offset": -1}),
     _row(ApiKey.FIND_COORDINATOR, broker=handle_find_coordinator, error_fields={"node_id": -1, "port": -1}),
+    _row(ApiKey.JOIN_GROUP, broker=handle_join_group, error_response=join_group_error),
+    _row(ApiKey.HEARTBEAT, broker=handle_heartbeat),
+    _row(ApiKey.LEAVE_GROUP, broker=handle_leave_group),
+    _row(ApiKey.SYNC_GROUP, broker=handle_sync_group),
+    _row(ApiKey.DESCRIBE_GROUPS, broker=handle_describe_groups),
+    _row(ApiKey.LIST_GROUPS, broker=handle_list_groups),
     _row(ApiKey.API_VERSIONS, broker=handle_api_versions, controller=handle_api_versions),
     _row(ApiKey.CREATE_TOPICS, decided_by=Controller.create_topics),
     _row(ApiKey.DELETE_TOPICS, decided_by=Controller.delete_topics),
@@ -150,6 +169,7 @@ _ROWS: Final = (
         broker=handle_describe_delegation_token,
         controller=handle_describe_delegation_token,
     ),
+    _row(ApiKey.DELETE_GROUPS, broker=handle_delete_groups),
     _row(
         ApiKey.ELECT_LEADERS,
         decided_by=Controller.elect_leaders,
@@ -162,6 +182,7 @@ _ROWS: Final = (
     ),
     _row(ApiKey.ALTER_PARTITION_REASSIGNMENTS, decided_by=Controller.alter_partition_reassignments),
     _row(ApiKey.LIST_PARTITION_REASSIGNMENTS, decided_by=Controller.list_partition_reassignments),
+    _row(ApiKey.OFFSET_DELETE, broker=handle_offset_delete),
     _row(ApiKey.DESCRIBE_CLIENT_QUOTAS, broker=handle_describe_client_quotas, error_fields={"entries": None}),
     _row(ApiKey.ALTER_CLIENT_QUOTAS, decided_by=Controller.alter_client_quotas),
     _row(

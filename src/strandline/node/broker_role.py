@@ -23,6 +23,7 @@ from strandline.metadata.replica_metrics import ReplicaMetrics
 from strandline.model.errors import KafkaError, NodeFault
 from strandline.model.ids import METADATA_TOPIC, TopicPartition, Uuid
 from strandline.node.controller_channel import ControllerChannel
+from strandline.node.coordinators import BrokerCoordinators
 from strandline.node.directory_assignments import DirectoryAssignments
 from strandline.node.lifecycle import BrokerLifecycle, Listeners, Registration
 from strandline.node.node_resources import NodeResources
@@ -92,6 +93,7 @@ class BrokerRole:
             world,
             ReplicationSettings.of(configs.get, next(each.name for each in node.config.listeners if each.inter_broker)),
         )
+        self._coordinators = BrokerCoordinators(node, self._partitions)
         self._publisher = MetadataPublisher(
             node.node_id,
             node.image,
@@ -99,6 +101,7 @@ class BrokerRole:
             self._partitions,
             self._logs,
             self._replication,
+            self._coordinators.on_metadata,
             self._dynamic_configs_changed,
         )
         self.broker = self._handler_context()
@@ -124,6 +127,7 @@ class BrokerRole:
                 node.config.integer("max.incremental.fetch.session.cache.slots"), node.world.random
             ),
             log_directories=partial(describe_directories, self._store),
+            groups=self._coordinators.groups,
         )
 
     async def _open_log(

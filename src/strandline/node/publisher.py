@@ -43,15 +43,18 @@ class MetadataPublisher(QuorumListener):
         partitions: PartitionTable,
         logs: HostedLogs,
         replication: BrokerReplication,
+        on_coordinators: Callable[[Changes], None],
         on_config_changed: Callable[[], None],
     ) -> None:
-        """`on_config_changed` is called after each change of this broker's dynamic configs."""
+        """`on_coordinators` starts and stops shards with the leadership of internal topics; `on_config_changed` is
+        called after each change of this broker's dynamic configs."""
         self._node_id = node_id
         self._image = image
         self._dynamic_config = dynamic_config
         self._partitions = partitions
         self._logs = logs
         self._replication = replication
+        self._on_coordinators = on_coordinators
         self._on_config_changed = on_config_changed
 
     def publish_everything(self) -> Changes:
@@ -83,6 +86,7 @@ class MetadataPublisher(QuorumListener):
             if step.new is not None:
                 self._partitions.on_metadata(step.topic_id, step.partition, step.new)
         self._replication.on_metadata(changes)
+        self._on_coordinators(changes)
         if changes.broker_config or changes.default_broker_config:
             self._partitions.all_settings_changed()
         else:

@@ -1,0 +1,129 @@
+"""Classic groups: JoinGroup (11), Heartbeat (12), LeaveGroup (13), SyncGroup (14); DescribeGroups (15), ListGroups (16)
+and DeleteGroups (42) of every kind. Decisions are made in `coordinator/`, in the shard of the group.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from strandline.coordinator.classic.join import join_error
+from strandline.coordinator.decision import Decision
+from strandline.coordinator.describe import describe_group, list_groups
+from strandline.coordinator.groups import Caller
+from strandline.coordinator.offset_requests import delete_group
+from strandline.handlers.context import BrokerContext, Call
+from strandline.model.errors import ErrorCode, KafkaError
+from strandline.protocol.messages.groups import (
+    DeletableGroupResult,
+    DeleteGroupsRequest,
+    DeleteGroupsResponse,
+    DescribedGroup,
+    DescribeGroupsRequest,
+    DescribeGroupsResponse,
+    HeartbeatRequest,
+    HeartbeatResponse,
+    JoinGroupRequest,
+    JoinGroupResponse,
+    LeaveGroupRequest,
+    LeaveGroupResponse,
+    ListedGroup,
+    ListGroupsRequest,
+    ListGroupsResponse,
+    SyncGroupRequest,
+    SyncGroupResponse,
+)
+
+_FIRST_VERSION_WITH_NULL_PROTOCOL: Final = 7
+_FIRST_VERSION_WITH_GROUP_NOT_FOUND: Final = 6
+
+
+def _caller(call: Call) -> Caller:
+    return Caller(call.client_id, f"/{call.client_host}", call.version)
+
+
+async def handle_join_group(broker: BrokerContext, call: Call, request: JoinGroupRequest) -> JoinGroupResponse:
+    caller = _caller(call)
+    call.park()
+    response = await broker.groups.for_key(request.group_id).write(
+        lambda machine, token, now: machine.join(request, caller, token, now)
+    )
+    if response.protocol_name is None and call.version < _FIRST_VERSION_WITH_NULL_PROTOCOL:
+        response.protocol_name = ""
+    return response
+
+
+def join_group_error(request: JoinGroupRequest, version: int, code: ErrorCode, why: str) -> JoinGroupResponse:
+    response = join_error(code, request.member_id)
+    if version < _FIRST_VERSION_WITH_NULL_PROTOCOL:
+        response.protocol_name = ""
+    return response
+
+
+async def handle_sync_group(broker: BrokerContext, call: Call, request: SyncGroupRequest) -> SyncGroupResponse:
+    call.park()
+    return await broker.groups.for_key(request.group_id).write(
+        lambda machine, token, now: machine.sync(request, token, now)
+    )
+
+
+async def handle_heartbeat(broker: BrokerContext, call: Call, request: HeartbeatRequest) -> HeartbeatResponse:
+    return await broker.groups.for_key(request.group_id).write(
+        lambda machine, token, now: machine.heartbeat(request, now)
+    )
+
+
+async def handle_leave_group(broker: BrokerContext, call: Call, request: LeaveGroupRequest) -> LeaveGroupResponse:
+    caller = _caller(call)
+    call.park()
+    return await broker.groups.for_key(request.group_id).write(
+        lambda machine, token, now: machine.leave(request, caller, now)
+    )
+
+
+async def handle_describe_groups(
+    broker: BrokerContext, call: Call, request: DescribeGroupsRequest
+) -> DescribeGroupsResponse:
+    return DescribeGroupsResponse(groups=[_describe(broker, call, group_id) for group_id in request.groups])
+
+
+def _describe(broker: BrokerContext, call: Call, group_id: str) -> DescribedGroup:
+    try:
+        group = broker.groups.for_key(group_id).read(lambda machine, at: machine.group(group_id, at))
+    except KafkaError as error:
+        return DescribedGroup(error_code=error.code, group_id=group_id)
+    if group is None:
+        is_error = call.version >= _FIRST_VERSION_WITH_GROUP_NOT_FOUND
+        code = ErrorCode.GROUP_ID_NOT_FOUND if is_error else ErrorCode.NONE
+        why = f"Group {group_id} not found." if is_error else None
+        return DescribedGroup(error_code=code, error_message=why, group_id=group_id, group_state="Dead")
+    return describe_group(group)
+
+
+async def handle_list_groups(broker: BrokerContext, call: Call, request: ListGroupsRequest) -> ListGroupsResponse:
+    states = frozenset(each.lower() for each in request.states_filter)
+    types = frozenset(each.lower() for each in request.types_filter)
+    groups: list[ListedGroup] = []
+    for shard in broker.groups.active():
+        groups += shard.read(lambda machine, at: list_groups(machine, at, states, types))
+    code = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if broker.groups.is_loading else ErrorCode.NONE
+    return ListGroupsResponse(error_code=code, groups=groups)
+
+
+async def handle_delete_groups(broker: BrokerContext, call: Call, request: DeleteGroupsRequest) -> DeleteGroupsResponse:
+    call.park()
+    results = [await _delete(broker, group_id) for group_id in request.groups_names]
+    return DeleteGroupsResponse(results=results)
+
+
+async def _delete(broker: BrokerContext, group_id: str) -> DeletableGroupResult:
+    result = DeletableGroupResult(group_id)
+    if not group_id:
+        result.error_code = ErrorCode.INVALID_GROUP_ID
+        return result
+    try:
+        await broker.groups.for_key(group_id).write(
+            lambda machine, token, now: Decision(result, delete_group(machine, group_id))
+        )
+    except KafkaError as error:
+        return DeletableGroupResult(group_id, error.code)
+    return result

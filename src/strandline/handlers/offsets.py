@@ -1,0 +1,190 @@
+"""OffsetCommit (8), versions 2-10; OffsetFetch (9), versions 1-10; OffsetDelete (47).
+
+Topics are resolved here, by name or id, since only metadata knows them; a partition that does not exist gets its error
+and the others are committed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from strandline.coordinator.offset_requests import commit_offsets, delete_offsets, fetch_offsets
+from strandline.handlers.context import BrokerContext, Call
+from strandline.model.errors import ErrorCode, KafkaError
+from strandline.protocol.messages.offsets import (
+    OffsetCommitRequest,
+    OffsetCommitRequestTopic,
+    OffsetCommitResponse,
+    OffsetCommitResponsePartition,
+    OffsetCommitResponseTopic,
+    OffsetDeleteRequest,
+    OffsetDeleteRequestTopic,
+    OffsetDeleteResponse,
+    OffsetDeleteResponsePartition,
+    OffsetDeleteResponseTopic,
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopics,
+    OffsetFetchResponse,
+    OffsetFetchResponseGroup,
+    OffsetFetchResponsePartition,
+    OffsetFetchResponsePartitions,
+    OffsetFetchResponseTopic,
+    OffsetFetchResponseTopics,
+)
+
+_FIRST_VERSION_WITH_TOPIC_IDS: Final = 10
+_FIRST_VERSION_WITH_GROUPS: Final = 8
+_FIRST_VERSION_WITH_TOP_LEVEL_ERROR: Final = 2
+
+
+async def handle_offset_commit(broker: BrokerContext, call: Call, request: OffsetCommitRequest) -> OffsetCommitResponse:
+    known: list[OffsetCommitRequestTopic] = []
+    refused: list[OffsetCommitResponseTopic] = []
+    by_id = call.version >= _FIRST_VERSION_WITH_TOPIC_IDS
+    view = broker.view
+    for topic in request.topics:
+        info = view.topic_by_id(topic.topic_id) if by_id else view.topic(topic.name)
+        count = 0 if info is None else info.partition_count
+        code = ErrorCode.UNKNOWN_TOPIC_ID if by_id and info is None else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        good = [each for each in topic.partitions if 0 <= each.partition_index < count]
+        bad = [each for each in topic.partitions if not 0 <= each.partition_index < count]
+        if info is not None and good:
+            known.append(OffsetCommitRequestTopic(info.name, info.id, good))
+        if bad:
+            results = [OffsetCommitResponsePartition(each.partition_index, code) for each in bad]
+            refused.append(OffsetCommitResponseTopic(topic.name, topic.topic_id, results))
+    if request.topics and not known:
+        return OffsetCommitResponse(topics=refused)
+    call.park()
+    request.topics = known
+    response = await broker.groups.for_key(request.group_id).write(
+        lambda machine, token, now: commit_offsets(machine, request, call.version, now)
+    )
+    response.topics = _joined(response.topics, refused)
+    return response
+
+
+def _joined(
+    topics: list[OffsetCommitResponseTopic], refused: list[OffsetCommitResponseTopic]
+) -> list[OffsetCommitResponseTopic]:
+    by_name = {(topic.name, topic.topic_id): topic for topic in topics}
+    for topic in refused:
+        known = next((each for key, each in by_name.items() if topic.name == key[0] or topic.topic_id == key[1]), None)
+        if known is None:
+            topics.append(topic)
+        else:
+            known.partitions += topic.partitions
+    return topics
+
+
+async def handle_offset_fetch(broker: BrokerContext, call: Call, request: OffsetFetchRequest) -> OffsetFetchResponse:
+    if call.version >= _FIRST_VERSION_WITH_GROUPS:
+        return OffsetFetchResponse(
+            groups=[_fetch(broker, call, wanted, require_stable=request.require_stable) for wanted in request.groups]
+        )
+    topics = request.topics
+    wanted = OffsetFetchRequestGroup(
+        request.group_id,
+        topics=None
+        if topics is None
+        else [OffsetFetchRequestTopics(each.name, partition_indexes=each.partition_indexes) for each in topics],
+    )
+    group = _fetch(broker, call, wanted, require_stable=request.require_stable)
+    return OffsetFetchResponse(topics=_as_single_group(group, call.version), error_code=group.error_code)
+
+
+def _fetch(
+    broker: BrokerContext, call: Call, wanted: OffsetFetchRequestGroup, *, require_stable: bool
+) -> OffsetFetchResponseGroup:
+    unknown: list[OffsetFetchResponseTopics] = []
+    if call.version >= _FIRST_VERSION_WITH_TOPIC_IDS and wanted.topics is not None:
+        wanted.topics, unknown = _with_names(broker, wanted.topics)
+    try:
+        group = broker.groups.for_key(wanted.group_id).read(
+            lambda machine, at: fetch_offsets(machine, at, wanted, require_stable=require_stable)
+        )
+    except KafkaError as error:
+        return _failed(wanted, error.code, call.version)
+    if call.version >= _FIRST_VERSION_WITH_TOPIC_IDS:
+        for topic in group.topics:
+            info = broker.view.topic(topic.name)
+            topic.topic_id = topic.topic_id if info is None else info.id
+    group.topics += unknown
+    return group
+
+
+def _with_names(
+    broker: BrokerContext, topics: Sequence[OffsetFetchRequestTopics]
+) -> tuple[list[OffsetFetchRequestTopics], list[OffsetFetchResponseTopics]]:
+    known, unknown = [], []
+    for topic in topics:
+        info = broker.view.topic_by_id(topic.topic_id)
+        if info is not None:
+            known.append(OffsetFetchRequestTopics(info.name, info.id, topic.partition_indexes))
+        else:
+            results = [
+                OffsetFetchResponsePartitions(index, -1, -1, "", ErrorCode.UNKNOWN_TOPIC_ID)
+                for index in topic.partition_indexes
+            ]
+            unknown.append(OffsetFetchResponseTopics(topic.name, topic.topic_id, results))
+    return known, unknown
+
+
+def _failed(wanted: OffsetFetchRequestGroup, code: ErrorCode, version: int) -> OffsetFetchResponseGroup:
+    """Version 1 has no error of its own: it is repeated for every partition."""
+    if version >= _FIRST_VERSION_WITH_TOP_LEVEL_ERROR:
+        return OffsetFetchResponseGroup(wanted.group_id, [], code)
+    topics = [
+        OffsetFetchResponseTopics(
+            topic.name,
+            partitions=[OffsetFetchResponsePartitions(index, -1, -1, "", code) for index in topic.partition_indexes],
+        )
+        for topic in wanted.topics or ()
+    ]
+    return OffsetFetchResponseGroup(wanted.group_id, topics)
+
+
+def _as_single_group(group: OffsetFetchResponseGroup, version: int) -> list[OffsetFetchResponseTopic]:
+    return [
+        OffsetFetchResponseTopic(
+            topic.name,
+            [
+                OffsetFetchResponsePartition(
+                    each.partition_index,
+                    each.committed_offset,
+                    each.committed_leader_epoch,
+                    each.metadata,
+                    each.error_code,
+                )
+                for each in topic.partitions
+            ],
+        )
+        for topic in group.topics
+    ]
+
+
+async def handle_offset_delete(broker: BrokerContext, call: Call, request: OffsetDeleteRequest) -> OffsetDeleteResponse:
+    call.park()
+    known: list[OffsetDeleteRequestTopic] = []
+    refused: list[OffsetDeleteResponseTopic] = []
+    for topic in request.topics:
+        info = broker.view.topic(topic.name)
+        count = 0 if info is None else info.partition_count
+        good = [each for each in topic.partitions if 0 <= each.partition_index < count]
+        bad = [
+            OffsetDeleteResponsePartition(each.partition_index, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+            for each in topic.partitions
+            if not 0 <= each.partition_index < count
+        ]
+        if good:
+            known.append(OffsetDeleteRequestTopic(topic.name, good))
+        if bad:
+            refused.append(OffsetDeleteResponseTopic(topic.name, bad))
+    request.topics = known
+    response = await broker.groups.for_key(request.group_id).write(
+        lambda machine, token, now: delete_offsets(machine, request, now)
+    )
+    response.topics += refused
+    return response

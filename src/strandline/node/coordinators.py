@@ -1,0 +1,148 @@
+"""The coordinators of a broker: shards of the internal topics, started and stopped by committed partition leadership.
+
+Built by `node/broker_role`; `node/publisher` reports metadata changes. `LeaderLog` is the partition of a shard.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Final
+
+from strandline.coordinator.groups import GroupMachine
+from strandline.coordinator.offset_requests import delete_offsets_of_topics
+from strandline.coordinator.partitioning import GROUP_TOPIC
+from strandline.coordinator.records import GROUP_RECORDS
+from strandline.coordinator.settings import GroupSettings
+from strandline.coordinator.shard import ShardSettings
+from strandline.coordinator.shards import Shards
+from strandline.log.cold_reads import ColdRead
+from strandline.log.partition_log import PartitionLog
+from strandline.log.validation import Origin, validate
+from strandline.metadata.changes import Changes, PartitionDelta
+from strandline.model.errors import ErrorCode, KafkaError
+from strandline.model.ids import ZERO_UUID, TopicPartition
+from strandline.node.node_resources import NodeResources
+from strandline.records.batch import batches
+from strandline.replication.leader import Leader
+from strandline.replication.partition import Partition
+from strandline.replication.table import PartitionTable
+from strandline.runtime.watermark import Watermark
+from strandline.runtime.world import World
+
+# With Kafka's `-1` a batch is appended as soon as the one before it is replicated, at the latest after this.
+_ADAPTIVE_LINGER_MS: Final = 5
+
+
+class LeaderLog:
+    """One partition of an internal topic during one leadership of this broker (`coordinator.log_port`)."""
+
+    def __init__(self, partition: Partition, leader: Leader, log: PartitionLog, world: World, read_bytes: int) -> None:
+        self._partition = partition
+        self._leader = leader
+        self._log = log
+        self._world = world
+        self._read_bytes = read_bytes
+
+    @property
+    def leader_epoch(self) -> int:
+        return self._leader.leader_epoch
+
+    @property
+    def log_end_offset(self) -> int:
+        return self._log.log_end_offset
+
+    @property
+    def high_watermark(self) -> Watermark:
+        return self._leader.high_watermark
+
+    @property
+    def max_batch_bytes(self) -> int:
+        return self._log.settings.max_message_bytes
+
+    def append(self, batch: bytearray) -> None:
+        if self._partition.leader is not self._leader:
+            raise KafkaError(
+                ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{self._partition.topic_partition} has a new leader epoch"
+            )
+        self._leader.check_enough_replicas()
+        clock = self._world.clock
+        wall_ms = clock.wall_ms()
+        validated = validate(memoryview(batch), self._log.settings, wall_ms=wall_ms, origin=Origin.COORDINATOR)
+        self._partition.append_as_leader(validated, wall_ms=wall_ms, now_ms=clock.now_ms(), origin=Origin.COORDINATOR)
+
+    async def read_all(self) -> AsyncIterator[memoryview]:
+        offload, log = self._world.offload, self._log
+        offset, end_offset = log.log_start_offset, log.log_end_offset
+        while offset < end_offset:
+            read = log.read(offset, max_bytes=self._read_bytes, before_offset=end_offset)
+            if isinstance(read, ColdRead):
+                await offload.run(read.load)
+                continue
+            if read.slice is None:
+                return
+            data = memoryview(await offload.run(read.slice.read))
+            yield data
+            offset = _next_offset(data)
+
+
+def _next_offset(data: memoryview) -> int:
+    return max(header.next_offset for _, header in batches(data))
+
+
+class BrokerCoordinators:
+    def __init__(self, node: NodeResources, partitions: PartitionTable) -> None:
+        self._node = node
+        self._partitions = partitions
+        config = node.config
+        linger_ms = config.integer("group.coordinator.append.linger.ms")
+        settings = ShardSettings(
+            append_linger_ms=linger_ms if linger_ms >= 0 else _ADAPTIVE_LINGER_MS,
+            write_timeout_ms=config.integer("offsets.commit.timeout.ms"),
+        )
+        self.groups: Shards[GroupMachine] = Shards(
+            GROUP_TOPIC,
+            GROUP_RECORDS,
+            self._group_machine,
+            self._open_log,
+            lambda: self._partition_count(GROUP_TOPIC),
+            node.world.clock,
+            settings,
+            node.tasks,
+        )
+
+    def on_metadata(self, changes: Changes) -> None:
+        for delta in (*changes.hosted, *changes.leadership):
+            self._on_leadership(delta)
+        for delta in changes.dropped:
+            if delta.topic == GROUP_TOPIC:
+                self.groups.on_resigned(delta.partition)
+        deleted = frozenset(topic.name for topic in changes.topics_deleted)
+        if deleted:
+            for shard in self.groups.active():
+                shard.apply(lambda machine, now: delete_offsets_of_topics(machine, deleted))
+
+    def unload(self) -> None:
+        self.groups.unload_all()
+
+    def _on_leadership(self, delta: PartitionDelta) -> None:
+        if delta.topic != GROUP_TOPIC or delta.new is None:
+            return
+        if delta.new.leader == self._node.node_id:
+            self.groups.on_elected(delta.partition, delta.new.leader_epoch)
+        else:
+            self.groups.on_resigned(delta.partition)
+
+    def _partition_count(self, topic: str) -> int | None:
+        info = self._node.image.committed.topic(topic)
+        return None if info is None else info.partition_count
+
+    def _group_machine(self, partition: int, leader_epoch: int) -> GroupMachine:
+        get = self._node.dynamic_config.get
+        return GroupMachine(lambda: GroupSettings.of(get), self._node.world.random)
+
+    async def _open_log(self, topic_partition: TopicPartition, leader_epoch: int) -> LeaderLog:
+        partition = self._partitions.find(topic_partition.topic, ZERO_UUID, topic_partition.partition)
+        log = await partition.ready()
+        leader = partition.leading(leader_epoch)
+        read_bytes = self._node.config.integer("offsets.load.buffer.size")
+        return LeaderLog(partition, leader, log, self._node.world, read_bytes)
