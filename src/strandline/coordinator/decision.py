@@ -13,7 +13,7 @@ from typing import Generic, NamedTuple, NewType, TypeVar
 import msgspec
 
 from strandline.coordinator.records import CoordinatorRecord
-from strandline.model.errors import ErrorCode
+from strandline.model.errors import ErrorCode, KafkaError
 from strandline.protocol.types import Message
 
 R = TypeVar("R")
@@ -42,6 +42,10 @@ class Decision(msgspec.Struct, Generic[R]):
     records: list[CoordinatorRecord] = msgspec.field(default_factory=list)
     completed: list[Completion] = msgspec.field(default_factory=list)
     """Parked requests that are answered when the records are committed."""
+    effects: list[object] = msgspec.field(default_factory=list)
+    """What the shell does once the records are committed (write transaction markers)."""
+    error: KafkaError | None = None
+    """In place of a response: the request fails with it once the records are committed."""
     is_applied: bool = False
     """The machine has changed its state already, so the shard does not replay the records (classic groups)."""
     on_committed: Callable[[Now], Decision[None]] | None = None
@@ -49,6 +53,11 @@ class Decision(msgspec.Struct, Generic[R]):
     on_append_failed: Callable[[ErrorCode, Now], Decision[None]] | None = None
     """Corrects state that is not replicated when the records could not be appended; replicated state is reverted by the
     shard. The code is the one that the requests are answered with."""
+
+    @property
+    def has_consequences(self) -> bool:
+        """Whether there is more to it than its response."""
+        return bool(self.records or self.completed or self.effects or self.error or self.on_committed)
 
 
 def nothing() -> Decision[None]:
@@ -60,6 +69,8 @@ def merged(first: Decision[R], then: Decision[None]) -> Decision[R]:
     assert first.on_committed is None or then.on_committed is None, "a decision continues in one way"
     first.records += then.records
     first.completed += then.completed
+    first.effects += then.effects
+    first.error = first.error or then.error
     first.is_applied = first.is_applied or then.is_applied
     first.on_committed = first.on_committed or then.on_committed
     first.on_append_failed = first.on_append_failed or then.on_append_failed

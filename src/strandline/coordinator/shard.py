@@ -79,6 +79,8 @@ class _Waiting(msgspec.Struct):
     response: Any
     future: asyncio.Future[Any] | None
     completed: list[Completion]
+    effects: list[object]
+    error: KafkaError | None
     on_committed: Callable[[Now], Decision[None]] | None
     on_append_failed: Callable[[ErrorCode, Now], Decision[None]] | None
 
@@ -107,13 +109,16 @@ class Shard(Generic[M]):
         types: RecordTypes,
         clock: Clock,
         settings: ShardSettings,
+        perform: Callable[[object], None] | None = None,
     ) -> None:
+        """`perform` carries out the effects of decisions whose records are committed."""
         self.topic_partition = topic_partition
         self.machine = machine
         self._log = log
         self._types = types
         self._clock = clock
         self._settings = settings
+        self._perform = perform
         self._unavailable: KafkaError | None = KafkaError(
             ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, f"{topic_partition} is being loaded"
         )
@@ -186,7 +191,7 @@ class Shard(Generic[M]):
         token = self._new_token()
         decision = self._decide(partial(decide, self.machine, token))
         response = decision.response
-        if response is not None and self._is_settled() and not (decision.records or decision.completed):
+        if response is not None and self._is_settled() and not decision.has_consequences:
             self._schedule_timers()
             return response
         future: asyncio.Future[R] = asyncio.get_running_loop().create_future()
@@ -241,7 +246,7 @@ class Shard(Generic[M]):
             coordinator_epoch=coordinator_epoch,
             timestamp=self._clock.wall_ms(),
         )
-        self._append(marker, base_offset, [_Waiting(None, future, [], None, None)])
+        self._append(marker, base_offset, [_Waiting(None, future, [], [], None, None, None)])
         await future
 
     def _new_token(self) -> Token:
@@ -376,8 +381,13 @@ class Shard(Generic[M]):
             self._flush()
 
     def _complete(self, waiting: _Waiting) -> None:
-        if waiting.future is not None and waiting.response is not _PARKED and not waiting.future.done():
+        if waiting.future is not None and waiting.error is not None:
+            _set_error(waiting.future, waiting.error)
+        elif waiting.future is not None and waiting.response is not _PARKED and not waiting.future.done():
             waiting.future.set_result(waiting.response)
+        for effect in waiting.effects:
+            if self._perform is not None and self._unavailable is None:
+                self._perform(effect)
         for completion in waiting.completed:
             parked = self._parked.get(completion.token)
             if parked is not None and not parked.done():
@@ -418,8 +428,15 @@ class Shard(Generic[M]):
 
 
 def _waiting(decision: Decision[Any], future: asyncio.Future[Any] | None) -> _Waiting:
-    response = _PARKED if decision.response is None else decision.response
-    return _Waiting(response, future, decision.completed, decision.on_committed, decision.on_append_failed)
+    return _Waiting(
+        _PARKED if decision.response is None else decision.response,
+        future,
+        decision.completed,
+        decision.effects,
+        decision.error,
+        decision.on_committed,
+        decision.on_append_failed,
+    )
 
 
 def _set_error(future: asyncio.Future[Any], why: KafkaError) -> None:

@@ -61,9 +61,7 @@ async def ensure_internal_topic(broker: BrokerContext, call: Call, name: str) ->
     if broker.view.topic(name) is not None:
         return
     call.park()
-    request = CreateTopicsRequest(
-        topics=[_creatable(broker, name)], timeout_ms=broker.settings.get("request.timeout.ms")
-    )
+    request = CreateTopicsRequest(topics=[_creatable(broker, name)], timeout_ms=broker.config.get("request.timeout.ms"))
     response = await broker.controller.forward(
         call, request, CreateTopicsResponse, version=CreateTopicsRequest.versions[1]
     )
@@ -75,7 +73,7 @@ async def ensure_internal_topic(broker: BrokerContext, call: Call, name: str) ->
 
 
 def _creatable(broker: BrokerContext, name: str) -> CreatableTopic:
-    topic, get = _TOPICS[name], broker.settings.get
+    topic, get = _TOPICS[name], broker.config.get
     configs = {
         config: key.strip("'") if key.startswith("'") else str(get(key)) for config, key in topic.configs.items()
     }
@@ -96,5 +94,5 @@ def _creatable(broker: BrokerContext, name: str) -> CreatableTopic:
 
 
 def _is_configured(broker: BrokerContext, key: str) -> bool:
-    layers = broker.settings.layers()
+    layers = broker.config.layers()
     return any(key in layer for layer in (layers.dynamic, layers.cluster, layers.static))
