@@ -68,6 +68,7 @@ class MetadataBroker:
             config=FakeConfig(**{"auto_create_topics_enable": False, **config}),
             fetch_sessions=nothing,
             log_directories=list,
+            groups=nothing,
         )
 
     def controller(self, *voters: Voter) -> ControllerContext:

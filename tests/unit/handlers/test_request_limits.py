@@ -18,7 +18,9 @@ from unit.handlers.metadata_broker import FakeCall, MetadataBroker, count_yields
 def test_a_request_for_many_keys_yields_to_the_event_loop() -> None:
     request = FindCoordinatorRequest(coordinator_keys=[f"g{number}" for number in range(10_000)])
     call = FakeCall(ApiKey.FIND_COORDINATOR, 4)
-    response, yields = run(count_yields(handle_find_coordinator(MetadataBroker().broker, call, request)))
+    metadata = MetadataBroker()
+    metadata.add_topic("__consumer_offsets", *[[1]] * 50)
+    response, yields = run(count_yields(handle_find_coordinator(metadata.broker, call, request)))
     assert len(response.coordinators) == 10_000 and yields >= 40 and call.offload_encoding
 
 

@@ -95,6 +95,7 @@ class ReplicatingBroker:
             config=FakeConfig(fetch_max_bytes=1 << 26),
             fetch_sessions=FetchSessionCache(100, world.random),
             log_directories=list,
+            groups=nothing,
         )
 
     @property
