@@ -8,7 +8,7 @@ from strandline.protocol.messages.groups import DescribedGroup, DescribedGroupMe
 
 
 def describe_group(group: ClassicGroup) -> DescribedGroup:
-    """Subscriptions and the protocol are shown of a stable group only, as in Kafka."""
+    """Subscriptions and the protocol are shown of a stable group only, as in Kafka; assignments while there are any."""
     is_stable = group.state is State.STABLE
     return DescribedGroup(
         group_id=group.group_id,
@@ -22,7 +22,7 @@ def describe_group(group: ClassicGroup) -> DescribedGroup:
                 member.client_id,
                 member.client_host,
                 member.metadata_of(group.protocol_name) if is_stable else b"",
-                member.assignment if is_stable else b"",
+                member.assignment,
             )
             for member in group.members.values()
         ],

@@ -42,6 +42,7 @@ from strandline.protocol.messages.groups import (
 )
 
 _LEAVES_IN_BATCHES_SINCE = 3
+_SYNCS_WITH_PROTOCOL_SINCE = 5
 
 
 class OffsetExpiry(msgspec.Struct, frozen=True):
@@ -181,7 +182,12 @@ class GroupMachine:
             decision.is_applied = True
         return decision
 
-    def sync(self, request: SyncGroupRequest, token: Token, now: Now) -> Decision[SyncGroupResponse | None]:
+    def sync(
+        self, request: SyncGroupRequest, caller: Caller, token: Token, now: Now
+    ) -> Decision[SyncGroupResponse | None]:
+        names_protocol = request.protocol_type is not None and request.protocol_name is not None
+        if caller.version >= _SYNCS_WITH_PROTOCOL_SINCE and not names_protocol:
+            return Decision(classic_sync.sync_error(ErrorCode.INCONSISTENT_GROUP_PROTOCOL))
         if not request.group_id:
             return Decision(classic_sync.sync_error(ErrorCode.INVALID_GROUP_ID))
         group = self._groups.get(request.group_id)

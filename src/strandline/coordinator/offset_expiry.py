@@ -1,9 +1,7 @@
 """Offsets that are no longer kept (`offsets.retention.minutes`), by Kafka's rules.
 
 - A group that only commits offsets: each offset, counted from its commit.
-- A group with a protocol that is empty: each offset, counted from when the group became empty, or from its commit if
-that
-  is later.
+- A group with a protocol that is empty: each offset, counted from when the group became empty.
 - A group of consumers with members: offsets of topics that no member subscribes to, counted from their commit.
 - Other groups with members keep everything. An offset with an expiry of its own (OffsetCommit 2-4) goes by that.
 
@@ -41,6 +39,6 @@ def _is_expired(group: ClassicGroup, topic: str, committed: CommittedOffset, ret
     if committed.expire_timestamp_ms != -1:
         return wall_ms >= committed.expire_timestamp_ms
     since_ms = committed.commit_timestamp_ms
-    if group.state is State.EMPTY and group.protocol_type is not None:
-        since_ms = max(since_ms, group.state_timestamp_ms)
+    if group.state is State.EMPTY and group.protocol_type is not None and group.state_timestamp_ms != -1:
+        since_ms = group.state_timestamp_ms
     return wall_ms - since_ms >= retention_ms

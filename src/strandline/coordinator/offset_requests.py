@@ -1,12 +1,15 @@
 """OffsetCommit (8), TxnOffsetCommit (28), OffsetFetch (9), OffsetDelete (47), and groups deleted with their offsets
 (42).
 
-The handlers have checked that the topics exist; here the group decides whether the member may commit, and offsets
+An offset belongs to a topic id: that of a deleted topic is never served to its successor of the same name. The handlers
+have checked that the topics exist; here the group decides whether the member may commit, and offsets
 become records. Reads are made at the committed moment; an offset that an open transaction is about to replace is
 reported unstable to clients that want stable ones (KIP-447).
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable, Mapping
 
 from strandline.coordinator.classic.group import ClassicGroup, State
 from strandline.coordinator.classic.rebalance import restart_session
@@ -15,6 +18,7 @@ from strandline.coordinator.groups import GroupMachine
 from strandline.coordinator.offsets import CommittedOffset, offset_record, offset_tombstone
 from strandline.coordinator.records import CoordinatorRecord
 from strandline.model.errors import ErrorCode, KafkaError
+from strandline.model.ids import Uuid
 from strandline.protocol.messages.offsets import (
     OffsetCommitRequest,
     OffsetCommitResponse,
@@ -36,6 +40,9 @@ from strandline.protocol.messages.transactions import (
     TxnOffsetCommitResponsePartition,
     TxnOffsetCommitResponseTopic,
 )
+
+TopicIds = Callable[[str], Uuid]
+"""The id of the topic that has this name now; zero when there is none."""
 
 _NO_OFFSET = -1
 _GROUP_NOT_FOUND_SINCE = 9
@@ -135,38 +142,43 @@ def commit_transactional_offsets(
 
 
 def fetch_offsets(
-    machine: GroupMachine, at: int, wanted: OffsetFetchRequestGroup, *, require_stable: bool
+    machine: GroupMachine, at: int, wanted: OffsetFetchRequestGroup, topic_id: TopicIds, *, require_stable: bool
 ) -> OffsetFetchResponseGroup:
     """Offsets of one group; of all its partitions when `topics` is None. Unknown groups have none, without an error."""
     group_id = wanted.group_id
     if wanted.topics is None:
         by_topic: dict[str, list[int]] = {}
-        for (topic, partition), _ in sorted(machine.offsets.all_of(group_id, at), key=lambda each: each[0]):
-            by_topic.setdefault(topic, []).append(partition)
+        for (topic, partition), committed in sorted(machine.offsets.all_of(group_id, at), key=lambda each: each[0]):
+            if committed.belongs_to(topic_id(topic)):
+                by_topic.setdefault(topic, []).append(partition)
         asked = [OffsetFetchRequestTopics(name, partition_indexes=indexes) for name, indexes in by_topic.items()]
     else:
         asked = wanted.topics
-    topics = [
-        OffsetFetchResponseTopics(
-            topic.name,
-            topic.topic_id,
-            [
-                _fetched(machine, at, group_id, topic.name, index, require_stable=require_stable)
-                for index in topic.partition_indexes
-            ],
-        )
-        for topic in asked
-    ]
+    topics = []
+    for each in asked:
+        current_id = topic_id(each.name)
+        results = [
+            _fetched(machine, at, group_id, each.name, current_id, index, require_stable=require_stable)
+            for index in each.partition_indexes
+        ]
+        topics.append(OffsetFetchResponseTopics(each.name, current_id, results))
     return OffsetFetchResponseGroup(group_id, topics)
 
 
 def _fetched(
-    machine: GroupMachine, at: int, group_id: str, topic: str, partition: int, *, require_stable: bool
+    machine: GroupMachine,
+    at: int,
+    group_id: str,
+    topic: str,
+    topic_id: Uuid,
+    partition: int,
+    *,
+    require_stable: bool,
 ) -> OffsetFetchResponsePartitions:
     if require_stable and machine.offsets.is_pending(group_id, topic, partition, at):
         return OffsetFetchResponsePartitions(partition, _NO_OFFSET, -1, "", ErrorCode.UNSTABLE_OFFSET_COMMIT)
     committed = machine.offsets.get(group_id, topic, partition, at)
-    if committed is None:
+    if committed is None or not committed.belongs_to(topic_id):
         return OffsetFetchResponsePartitions(partition, _NO_OFFSET, -1, "")
     return OffsetFetchResponsePartitions(partition, committed.offset, committed.leader_epoch, committed.metadata)
 
@@ -174,9 +186,9 @@ def _fetched(
 def delete_offsets(
     machine: GroupMachine, request: OffsetDeleteRequest, now: Now
 ) -> Decision[OffsetDeleteResponse | None]:
+    if not request.group_id:
+        raise KafkaError(ErrorCode.INVALID_GROUP_ID, "the group id is empty")
     group = machine.existing(request.group_id)
-    if group.state is State.DEAD:
-        raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"there is no group {request.group_id!r}")
     if group.members and not group.uses_consumer_protocol:
         raise KafkaError(ErrorCode.NON_EMPTY_GROUP, f"{request.group_id} has members")
     records: list[CoordinatorRecord] = []
@@ -201,18 +213,32 @@ def delete_group(machine: GroupMachine, group_id: str) -> list[CoordinatorRecord
     group = machine.existing(group_id)
     if group.state is not State.EMPTY:
         raise KafkaError(ErrorCode.NON_EMPTY_GROUP, f"{group_id} has members")
-    records = [
-        offset_tombstone(group_id, topic, partition) for (topic, partition), _ in machine.offsets.all_of(group_id)
-    ]
+    records = [offset_tombstone(group_id, topic, partition) for topic, partition in machine.offsets.keys_of(group_id)]
     return [*records, group.tombstone()]
 
 
-def delete_offsets_of_topics(machine: GroupMachine, topics: frozenset[str]) -> Decision[None]:
-    """Topics were deleted: their offsets must not be served to topics that are created with the same names."""
+def delete_offsets_of_topics(machine: GroupMachine, topics: Mapping[str, Uuid]) -> Decision[None]:
+    """Topics were deleted. Offsets of open transactions go with them."""
     records = [
         offset_tombstone(group.group_id, topic, partition)
         for group in machine.groups()
-        for (topic, partition), _ in machine.offsets.all_of(group.group_id)
-        if topic in topics
+        for topic, partition in machine.offsets.keys_of(group.group_id)
+        if topic in topics and _is_of(machine, group.group_id, topic, partition, topics[topic])
+    ]
+    return Decision(None, records)
+
+
+def _is_of(machine: GroupMachine, group_id: str, topic: str, partition: int, topic_id: Uuid) -> bool:
+    committed = machine.offsets.get(group_id, topic, partition)
+    return committed is None or committed.belongs_to(topic_id)
+
+
+def delete_offsets_of_former_topics(machine: GroupMachine, topic_id: TopicIds) -> Decision[None]:
+    """After a partition was loaded: its former leader may not have deleted the offsets of a topic before it failed."""
+    records = [
+        offset_tombstone(group.group_id, topic, partition)
+        for group in machine.groups()
+        for (topic, partition), committed in machine.offsets.all_of(group.group_id)
+        if not committed.belongs_to(topic_id(topic))
     ]
     return Decision(None, records)

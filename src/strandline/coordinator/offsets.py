@@ -27,8 +27,13 @@ class CommittedOffset(msgspec.Struct, frozen=True):
     expire_timestamp_ms: int = -1
     """Only where an old client asked for a retention of its own (OffsetCommit 2-4)."""
     topic_id: Uuid = ZERO_UUID
+    """Zero in records that were written before offsets had topic ids."""
     record_offset: int = -1
     """Where it was written in the log of the internal topic: of two commits the later one counts."""
+
+    def belongs_to(self, topic_id: Uuid) -> bool:
+        """Whether it was committed for this topic, and not for a deleted one of the same name."""
+        return self.topic_id in (topic_id, ZERO_UUID)
 
 
 class Offsets:
@@ -36,6 +41,9 @@ class Offsets:
         self._timeline = timeline
         self._committed: dict[str, TimelineMap[OffsetKey, CommittedOffset]] = {}
         self._pending: dict[int, dict[str, TimelineMap[OffsetKey, CommittedOffset]]] = {}
+        """By producer id and group."""
+        self._producers: dict[str, dict[int, None]] = {}
+        """Of each group: producers that may have pending offsets."""
 
     def replay(
         self, group_id: str, topic: str, partition: int, value: CommittedOffset | None, producer_id: int
@@ -47,6 +55,7 @@ class Offsets:
             groups = self._pending.setdefault(producer_id, {})
             if group_id not in groups:
                 groups[group_id] = TimelineMap(self._timeline)
+                self._producers.setdefault(group_id, {})[producer_id] = None
             offsets = groups[group_id]
         if value is not None:
             offsets[topic, partition] = value
@@ -55,9 +64,9 @@ class Offsets:
             del offsets[topic, partition]
         if producer_id == -1:
             # A deletion also drops what transactions have written: the topic or the group is gone.
-            for pending in self._pending.values():
-                if (topic, partition) in pending.get(group_id, ()):
-                    del pending[group_id][topic, partition]
+            for pending in self._pending_maps(group_id):
+                if (topic, partition) in pending:
+                    del pending[topic, partition]
 
     def replay_marker(self, producer: Producer, *, commit: bool) -> None:
         groups = self._pending.get(producer.producer_id, {})
@@ -79,33 +88,32 @@ class Offsets:
 
     def is_pending(self, group_id: str, topic: str, partition: int, at: int = LATEST) -> bool:
         """Whether an open transaction has written an offset of this partition."""
-        return any(
-            pending is not None and pending.get((topic, partition), at) is not None
-            for pending in (groups.get(group_id) for groups in self._pending.values())
-        )
+        return any(pending.get((topic, partition), at) is not None for pending in self._pending_maps(group_id))
 
     def pending_of(self, group_id: str, at: int = LATEST) -> list[OffsetKey]:
         """Partitions with an offset of an open transaction."""
-        return [
-            key
-            for groups in self._pending.values()
-            if (pending := groups.get(group_id)) is not None
-            for key in pending.keys(at)
-        ]
+        return [key for pending in self._pending_maps(group_id) for key in pending.keys(at)]
 
-    def has_any(self, group_id: str) -> bool:
-        return bool(self._committed.get(group_id)) or bool(self.pending_of(group_id))
+    def keys_of(self, group_id: str) -> list[OffsetKey]:
+        """Partitions with an offset, committed or of an open transaction."""
+        committed = [key for key, _ in self.all_of(group_id)]
+        return list(dict.fromkeys((*committed, *self.pending_of(group_id))))
 
     def forget_empty(self) -> None:
         """Frees what groups and producers without offsets have left. Called now and then; nothing depends on it."""
-        if self._timeline.committed < self._timeline.marked:
-            return
-        self._committed = {group_id: offsets for group_id, offsets in self._committed.items() if len(offsets)}
+        self._committed = {group_id: offsets for group_id, offsets in self._committed.items() if not offsets.is_blank}
         self._pending = {
             producer_id: kept
             for producer_id, groups in self._pending.items()
-            if (kept := {group_id: offsets for group_id, offsets in groups.items() if len(offsets)})
+            if (kept := {group_id: offsets for group_id, offsets in groups.items() if not offsets.is_blank})
         }
+        self._producers = {}
+        for producer_id, groups in self._pending.items():
+            for group_id in groups:
+                self._producers.setdefault(group_id, {})[producer_id] = None
+
+    def _pending_maps(self, group_id: str) -> list[TimelineMap[OffsetKey, CommittedOffset]]:
+        return [self._pending[producer_id][group_id] for producer_id in self._producers.get(group_id, ())]
 
     def _of(self, group_id: str) -> TimelineMap[OffsetKey, CommittedOffset]:
         offsets = self._committed.get(group_id)

@@ -21,11 +21,8 @@ from strandline.records.batch import Record
 
 _PREFIX: Final = struct.Struct(">h")
 
-# Where it is not the newest: Kafka writes the highest version without tagged fields.
-_WRITTEN_VERSIONS: Final[Mapping[type[Message], int]] = {
-    group.OffsetCommitValue: 3,
-    group.GroupMetadataValue: 3,
-}
+# Where it is not the newest: Kafka does not write the flexible version of this one.
+_WRITTEN_VERSIONS: Final[Mapping[type[Message], int]] = {group.GroupMetadataValue: 3}
 
 RecordTypes = Mapping[int, tuple[type[Message], type[Message]]]
 """By the type that begins a key: the classes of key and value."""

@@ -35,8 +35,10 @@ class Shards(Generic[M]):
         clock: Clock,
         settings: ShardSettings,
         tasks: TaskGroup,
+        on_loaded: Callable[[Shard[M]], None] | None = None,
     ) -> None:
-        """`make_machine` gets the partition and its leader epoch; `partition_count` is None while there is no topic."""
+        """`make_machine` gets the partition and its leader epoch; `partition_count` is None while there is no topic;
+        `on_loaded` is called with each shard that starts to serve."""
         self.topic = topic
         self._types = types
         self._make_machine = make_machine
@@ -45,6 +47,7 @@ class Shards(Generic[M]):
         self._clock = clock
         self._settings = settings
         self._tasks = tasks
+        self._on_loaded = on_loaded
         # None: this broker leads the partition, and its log is being opened.
         self._shards: dict[int, Shard[M] | None] = {}
         self._leader_epochs: dict[int, int] = {}
@@ -110,6 +113,8 @@ class Shards(Generic[M]):
             shard = Shard(topic_partition, log, machine, self._types, self._clock, self._settings)
             self._shards[partition] = shard
             await shard.load()
+            if self._on_loaded is not None:
+                self._on_loaded(shard)
         except KafkaError as error:
             if self._leader_epochs.get(partition) == leader_epoch:
                 logger.error("%s could not be loaded: %s", topic_partition, error)

@@ -50,3 +50,11 @@ ALL_TOPIC_OPERATIONS = _field(
     Operation.DESCRIBE_CONFIGS,
     Operation.ALTER_CONFIGS,
 )
+
+ALL_GROUP_OPERATIONS = _field(
+    Operation.READ,
+    Operation.DELETE,
+    Operation.DESCRIBE,
+    Operation.DESCRIBE_CONFIGS,
+    Operation.ALTER_CONFIGS,
+)

@@ -33,7 +33,7 @@ async def handle_find_coordinator(
         found = await _find(broker, call, request.key_type, request.key)
         return FindCoordinatorResponse(
             error_code=found.error_code,
-            error_message=found.error_message,
+            error_message=found.error_message or ErrorCode(found.error_code).name,
             node_id=found.node_id,
             host=found.host,
             port=found.port,
@@ -55,7 +55,7 @@ async def _find(broker: BrokerContext, call: Call, kind: int, key: str) -> Coord
         return Coordinator(
             key=key, node_id=-1, host="", port=-1, error_code=error.code, error_message=error.why or None
         )
-    return Coordinator(key, leader.node_id, leader.host, leader.port, ErrorCode.NONE, None)
+    return Coordinator(key, leader.node_id, leader.host, leader.port, ErrorCode.NONE)
 
 
 def _check(call: Call, kind: int, key: str) -> None:

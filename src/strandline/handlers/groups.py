@@ -11,6 +11,7 @@ from strandline.coordinator.decision import Decision
 from strandline.coordinator.describe import describe_group, list_groups
 from strandline.coordinator.groups import Caller
 from strandline.coordinator.offset_requests import delete_group
+from strandline.handlers.authorized_operations import ALL_GROUP_OPERATIONS
 from strandline.handlers.context import BrokerContext, Call
 from strandline.model.errors import ErrorCode, KafkaError
 from strandline.protocol.messages.groups import (
@@ -60,9 +61,10 @@ def join_group_error(request: JoinGroupRequest, version: int, code: ErrorCode, w
 
 
 async def handle_sync_group(broker: BrokerContext, call: Call, request: SyncGroupRequest) -> SyncGroupResponse:
+    caller = _caller(call)
     call.park()
     return await broker.groups.for_key(request.group_id).write(
-        lambda machine, token, now: machine.sync(request, token, now)
+        lambda machine, token, now: machine.sync(request, caller, token, now)
     )
 
 
@@ -83,7 +85,12 @@ async def handle_leave_group(broker: BrokerContext, call: Call, request: LeaveGr
 async def handle_describe_groups(
     broker: BrokerContext, call: Call, request: DescribeGroupsRequest
 ) -> DescribeGroupsResponse:
-    return DescribeGroupsResponse(groups=[_describe(broker, call, group_id) for group_id in request.groups])
+    groups = [_describe(broker, call, group_id) for group_id in request.groups]
+    if request.include_authorized_operations:
+        for group in groups:
+            if not group.error_code:
+                group.authorized_operations = ALL_GROUP_OPERATIONS
+    return DescribeGroupsResponse(groups=groups)
 
 
 def _describe(broker: BrokerContext, call: Call, group_id: str) -> DescribedGroup:
@@ -111,15 +118,12 @@ async def handle_list_groups(broker: BrokerContext, call: Call, request: ListGro
 
 async def handle_delete_groups(broker: BrokerContext, call: Call, request: DeleteGroupsRequest) -> DeleteGroupsResponse:
     call.park()
-    results = [await _delete(broker, group_id) for group_id in request.groups_names]
+    results = [await _delete(broker, group_id) for group_id in dict.fromkeys(request.groups_names)]
     return DeleteGroupsResponse(results=results)
 
 
 async def _delete(broker: BrokerContext, group_id: str) -> DeletableGroupResult:
     result = DeletableGroupResult(group_id)
-    if not group_id:
-        result.error_code = ErrorCode.INVALID_GROUP_ID
-        return result
     try:
         await broker.groups.for_key(group_id).write(
             lambda machine, token, now: Decision(result, delete_group(machine, group_id))

@@ -12,6 +12,7 @@ from typing import Final
 from strandline.coordinator.offset_requests import commit_offsets, delete_offsets, fetch_offsets
 from strandline.handlers.context import BrokerContext, Call
 from strandline.model.errors import ErrorCode, KafkaError
+from strandline.model.ids import ZERO_UUID, Uuid
 from strandline.protocol.messages.offsets import (
     OffsetCommitRequest,
     OffsetCommitRequestTopic,
@@ -41,42 +42,39 @@ _FIRST_VERSION_WITH_TOP_LEVEL_ERROR: Final = 2
 
 async def handle_offset_commit(broker: BrokerContext, call: Call, request: OffsetCommitRequest) -> OffsetCommitResponse:
     known: list[OffsetCommitRequestTopic] = []
-    refused: list[OffsetCommitResponseTopic] = []
+    results: list[OffsetCommitResponseTopic] = []
     by_id = call.version >= _FIRST_VERSION_WITH_TOPIC_IDS
     view = broker.view
     for topic in request.topics:
         info = view.topic_by_id(topic.topic_id) if by_id else view.topic(topic.name)
         count = 0 if info is None else info.partition_count
         code = ErrorCode.UNKNOWN_TOPIC_ID if by_id and info is None else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        good = [each for each in topic.partitions if 0 <= each.partition_index < count]
-        bad = [each for each in topic.partitions if not 0 <= each.partition_index < count]
+        result = OffsetCommitResponseTopic(topic.name if info is None else info.name, topic.topic_id)
+        good = []
+        for each in topic.partitions:
+            if 0 <= each.partition_index < count:
+                good.append(each)
+            else:
+                result.partitions.append(OffsetCommitResponsePartition(each.partition_index, code))
         if info is not None and good:
             known.append(OffsetCommitRequestTopic(info.name, info.id, good))
-        if bad:
-            results = [OffsetCommitResponsePartition(each.partition_index, code) for each in bad]
-            refused.append(OffsetCommitResponseTopic(topic.name, topic.topic_id, results))
+        if result.partitions:
+            results.append(result)
     if request.topics and not known:
-        return OffsetCommitResponse(topics=refused)
+        return OffsetCommitResponse(topics=results)
     call.park()
     request.topics = known
     response = await broker.groups.for_key(request.group_id).write(
         lambda machine, token, now: commit_offsets(machine, request, call.version, now)
     )
-    response.topics = _joined(response.topics, refused)
-    return response
-
-
-def _joined(
-    topics: list[OffsetCommitResponseTopic], refused: list[OffsetCommitResponseTopic]
-) -> list[OffsetCommitResponseTopic]:
-    by_name = {(topic.name, topic.topic_id): topic for topic in topics}
-    for topic in refused:
-        known = next((each for key, each in by_name.items() if topic.name == key[0] or topic.topic_id == key[1]), None)
-        if known is None:
-            topics.append(topic)
+    by_name = {topic.name: topic for topic in results}
+    for committed in response.topics:
+        if committed.name in by_name:
+            by_name[committed.name].partitions += committed.partitions
         else:
-            known.partitions += topic.partitions
-    return topics
+            results.append(committed)
+    response.topics = results
+    return response
 
 
 async def handle_offset_fetch(broker: BrokerContext, call: Call, request: OffsetFetchRequest) -> OffsetFetchResponse:
@@ -98,19 +96,19 @@ async def handle_offset_fetch(broker: BrokerContext, call: Call, request: Offset
 def _fetch(
     broker: BrokerContext, call: Call, wanted: OffsetFetchRequestGroup, *, require_stable: bool
 ) -> OffsetFetchResponseGroup:
+    def topic_id(name: str) -> Uuid:
+        info = broker.view.topic(name)
+        return ZERO_UUID if info is None else info.id
+
     unknown: list[OffsetFetchResponseTopics] = []
     if call.version >= _FIRST_VERSION_WITH_TOPIC_IDS and wanted.topics is not None:
         wanted.topics, unknown = _with_names(broker, wanted.topics)
     try:
         group = broker.groups.for_key(wanted.group_id).read(
-            lambda machine, at: fetch_offsets(machine, at, wanted, require_stable=require_stable)
+            lambda machine, at: fetch_offsets(machine, at, wanted, topic_id, require_stable=require_stable)
         )
     except KafkaError as error:
         return _failed(wanted, error.code, call.version)
-    if call.version >= _FIRST_VERSION_WITH_TOPIC_IDS:
-        for topic in group.topics:
-            info = broker.view.topic(topic.name)
-            topic.topic_id = topic.topic_id if info is None else info.id
     group.topics += unknown
     return group
 
@@ -168,23 +166,25 @@ def _as_single_group(group: OffsetFetchResponseGroup, version: int) -> list[Offs
 async def handle_offset_delete(broker: BrokerContext, call: Call, request: OffsetDeleteRequest) -> OffsetDeleteResponse:
     call.park()
     known: list[OffsetDeleteRequestTopic] = []
-    refused: list[OffsetDeleteResponseTopic] = []
+    results: dict[str, OffsetDeleteResponseTopic] = {}
     for topic in request.topics:
         info = broker.view.topic(topic.name)
         count = 0 if info is None else info.partition_count
-        good = [each for each in topic.partitions if 0 <= each.partition_index < count]
-        bad = [
-            OffsetDeleteResponsePartition(each.partition_index, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-            for each in topic.partitions
-            if not 0 <= each.partition_index < count
-        ]
+        good = []
+        for each in topic.partitions:
+            if 0 <= each.partition_index < count:
+                good.append(each)
+            else:
+                result = results.setdefault(topic.name, OffsetDeleteResponseTopic(topic.name))
+                code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                result.partitions.append(OffsetDeleteResponsePartition(each.partition_index, code))
         if good:
             known.append(OffsetDeleteRequestTopic(topic.name, good))
-        if bad:
-            refused.append(OffsetDeleteResponseTopic(topic.name, bad))
     request.topics = known
     response = await broker.groups.for_key(request.group_id).write(
         lambda machine, token, now: delete_offsets(machine, request, now)
     )
-    response.topics += refused
+    for deleted in response.topics:
+        results.setdefault(deleted.name, OffsetDeleteResponseTopic(deleted.name)).partitions += deleted.partitions
+    response.topics = list(results.values())
     return response

@@ -155,6 +155,11 @@ class TimelineMap(Generic[K, V]):
     def __len__(self) -> int:
         return len(self._present)
 
+    @property
+    def is_blank(self) -> bool:
+        """Whether there is no value at any moment, so that the map can be dropped."""
+        return not self._present and not self._past
+
     def get(self, key: K, at: int = LATEST) -> V | None:
         past = self._past.get(key)
         if past is not None:

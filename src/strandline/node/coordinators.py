@@ -9,18 +9,18 @@ from collections.abc import AsyncIterator
 from typing import Final
 
 from strandline.coordinator.groups import GroupMachine
-from strandline.coordinator.offset_requests import delete_offsets_of_topics
+from strandline.coordinator.offset_requests import delete_offsets_of_former_topics, delete_offsets_of_topics
 from strandline.coordinator.partitioning import GROUP_TOPIC
 from strandline.coordinator.records import GROUP_RECORDS
 from strandline.coordinator.settings import GroupSettings
-from strandline.coordinator.shard import ShardSettings
+from strandline.coordinator.shard import Shard, ShardSettings
 from strandline.coordinator.shards import Shards
 from strandline.log.cold_reads import ColdRead
 from strandline.log.partition_log import PartitionLog
 from strandline.log.validation import Origin, validate
 from strandline.metadata.changes import Changes, PartitionDelta
 from strandline.model.errors import ErrorCode, KafkaError
-from strandline.model.ids import ZERO_UUID, TopicPartition
+from strandline.model.ids import ZERO_UUID, TopicPartition, Uuid
 from strandline.node.node_resources import NodeResources
 from strandline.records.batch import batches
 from strandline.replication.leader import Leader
@@ -108,6 +108,7 @@ class BrokerCoordinators:
             node.world.clock,
             settings,
             node.tasks,
+            self._on_groups_loaded,
         )
 
     def on_metadata(self, changes: Changes) -> None:
@@ -116,10 +117,17 @@ class BrokerCoordinators:
         for delta in changes.dropped:
             if delta.topic == GROUP_TOPIC:
                 self.groups.on_resigned(delta.partition)
-        deleted = frozenset(topic.name for topic in changes.topics_deleted)
+        deleted = {topic.name: topic.id for topic in changes.topics_deleted}
         if deleted:
             for shard in self.groups.active():
                 shard.apply(lambda machine, now: delete_offsets_of_topics(machine, deleted))
+
+    def _on_groups_loaded(self, shard: Shard[GroupMachine]) -> None:
+        shard.apply(lambda machine, now: delete_offsets_of_former_topics(machine, self._topic_id))
+
+    def _topic_id(self, name: str) -> Uuid:
+        info = self._node.image.committed.topic(name)
+        return ZERO_UUID if info is None else info.id
 
     def unload(self) -> None:
         self.groups.unload_all()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
@@ -15,6 +16,9 @@ WIDTH = 150
 # Wording and locations of a node: rendered as present or absent.
 _SOME_TEXT = frozenset({"error_message", "documentation", "host", "log_dir", "cluster_id"})
 _SOME_NUMBER = frozenset({"port", "total_bytes", "usable_bytes", "log_append_time_ms", "broker_epoch"})
+# Member ids end in a UUID.
+_MEMBER_ID = re.compile(r"(.*)-[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+_MEMBER_IDS = frozenset({"member_id", "leader"})
 # Numbers that a node chooses: equal numbers get equal placeholders.
 _CHOSEN = {"producer_id": "producer", "session_id": "session", "producer_id_start": "producer"}
 
@@ -26,6 +30,7 @@ class Names:
     strings: dict[str, str] = field(default_factory=dict)
     ids: dict[Any, str] = field(default_factory=dict)
     numbers: dict[tuple[str, int], str] = field(default_factory=dict)
+    members: dict[str, str] = field(default_factory=dict)
 
     def string(self, text: str) -> str:
         return self.strings.get(text, text)
@@ -34,6 +39,14 @@ class Names:
         if value == ZERO_UUID:
             return "none"
         return self.ids.setdefault(value, f"id{len(self.ids) + 1}")
+
+    def member(self, text: str) -> str:
+        """A member id with a placeholder for its UUID."""
+        found = _MEMBER_ID.fullmatch(text)
+        if found is None:
+            return self.string(text)
+        known = self.members.setdefault(text, f"uuid{len(self.members) + 1}")
+        return f"{self.string(found[1])}-{known}"
 
     def number(self, kind: str, value: int) -> str:
         known = sum(1 for each, _ in self.numbers if each == kind)
@@ -100,7 +113,7 @@ def _value(name: str, value: Any, style: Style) -> Tree:
 def _text(name: str, value: str, style: Style) -> str:
     if name in _SOME_TEXT and value:
         return "text"
-    value = style.names.string(value)
+    value = style.names.member(value) if name in _MEMBER_IDS else style.names.string(value)
     return value if value and " " not in value else repr(value)
 
 

@@ -28,6 +28,7 @@ SETTINGS = {
     "max.request.partition.size.limit": "5",
     "offsets.topic.num.partitions": "1",
     "transaction.state.log.num.partitions": "1",
+    "group.initial.rebalance.delay.ms": "0",
     "broker.rack": "shelf",
 }
 UNKNOWN_TOPIC_ID = Uuid(b"unknown topic id")

@@ -15,6 +15,8 @@ from pathlib import Path
 from cluster.handlers.script_run import NodeAddress, RecordedResponse, ScriptRun, versions_of
 from strandline.protocol.apis import ApiKey
 
+_WITH_COORDINATORS = frozenset({"committed_offsets", "coordinators", "group_membership", "groups"})
+
 Body = Callable[[ScriptRun], None]
 
 
@@ -56,9 +58,9 @@ def scripts_of(module: str) -> list[Script]:
 
 
 def modules() -> list[str]:
-    """FindCoordinator comes last: it makes Kafka create internal topics, and other scripts record their absence."""
+    """Those that need coordinators come last: internal topics are created for them, whose absence others record."""
     names = (path.stem for path in (Path(__file__).parent / "requests").glob("*.py"))
-    return sorted(names, key=lambda name: (name == "coordinators", name))
+    return sorted(names, key=lambda name: (name in _WITH_COORDINATORS, name))
 
 
 def run_scripts(module: str, node: NodeAddress) -> list[RecordedResponse]:

@@ -54,7 +54,9 @@ class Scene:
         self.image = Image()
         self.parts = Parts()
         parts: Any = self.parts
-        self.publisher = MetadataPublisher(1, self.image, parts, parts, parts, parts, lambda changes: None, lambda: None)
+        self.publisher = MetadataPublisher(
+            1, self.image, parts, parts, parts, parts, lambda changes: None, lambda: None
+        )
 
     def publish(self, *records: Message) -> list[int]:
         """The number of calls before each yield, and at the end."""

@@ -169,7 +169,7 @@ def _replace_static_member(
     before = replace(member)
     decision: JoinDecision = Decision(None)
     for token, response in (
-        (member.join_token, JoinGroupResponse(error_code=ErrorCode.FENCED_INSTANCE_ID, member_id=member.member_id)),
+        (member.join_token, join_error(ErrorCode.FENCED_INSTANCE_ID, member.member_id)),
         (member.sync_token, SyncGroupResponse(error_code=ErrorCode.FENCED_INSTANCE_ID)),
     ):
         if token is not None:
