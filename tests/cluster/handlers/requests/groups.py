@@ -28,6 +28,11 @@ def commit_quietly(run: ScriptRun, group: str, topic: str) -> None:
     assert not response.topics[0].partitions[0].error_code, response
 
 
+def without_the_nameless_group(run: ScriptRun) -> None:
+    """Other scripts commit offsets of the group whose id is empty."""
+    run.call(DeleteGroupsRequest(groups_names=[""]))
+
+
 def an_empty_group(run: ScriptRun, short: str) -> str:
     member = Member.stable(run, run.name(short))
     run.call(LeaveGroupRequest(group_id=member.group_id, members=[MemberIdentity(member.member_id)]))
@@ -43,6 +48,7 @@ def describing(run: ScriptRun) -> None:
         request = DescribeGroupsRequest(groups=list(groups), include_authorized_operations=operations)
         return run.record(label, request, mask={"client_host"})
 
+    without_the_nameless_group(run)
     describe("a group without an id", "")
     describe("a group that does not exist", run.name("nowhere"))
     commit_quietly(run, run.name("simple"), topic)
@@ -109,6 +115,7 @@ def deleting(run: ScriptRun) -> None:
     def delete(label: str, *groups: str) -> None:
         run.record(label, DeleteGroupsRequest(groups_names=list(groups)), unordered={"results"})
 
+    without_the_nameless_group(run)
     delete("a group without an id", "")
     delete("a group that does not exist", run.name("nowhere"))
     commit_quietly(run, run.name("simple"), topic)
