@@ -68,7 +68,7 @@ class LeaderLog:
         clock = self._world.clock
         wall_ms = clock.wall_ms()
         validated = validate(memoryview(batch), self._log.settings, wall_ms=wall_ms, origin=Origin.COORDINATOR)
-        self._partition.append_as_leader(validated, wall_ms=wall_ms, now_ms=clock.now_ms(), origin=Origin.COORDINATOR)
+        self._partition.append_as_leader(validated, wall_ms=wall_ms, now_ms=clock.now_ms())
 
     async def read_all(self) -> AsyncIterator[memoryview]:
         offload, log = self._world.offload, self._log

@@ -28,7 +28,7 @@ from strandline.log.appending import Appended
 from strandline.log.partition_log import PartitionLog
 from strandline.log.segment import Segment
 from strandline.log.truncation import FullTruncation, Truncation
-from strandline.log.validation import Origin, Validated
+from strandline.log.validation import Validated
 from strandline.metadata.values import PartitionInfo
 from strandline.model.errors import ErrorCode, KafkaError
 from strandline.model.ids import TopicPartition, Uuid
@@ -246,11 +246,9 @@ class Partition:
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{self.topic_partition} is led by {self.info.leader}")
         return self.leader
 
-    def append_as_leader(
-        self, validated: Validated, *, wall_ms: int, now_ms: int, origin: Origin = Origin.CLIENT
-    ) -> Appended:
+    def append_as_leader(self, validated: Validated, *, wall_ms: int, now_ms: int) -> Appended:
         leader, log = self.leader or self.leading(), self.log or self._opened()
-        appended = log.append_as_leader(validated, leader_epoch=leader.leader_epoch, wall_ms=wall_ms, origin=origin)
+        appended = log.append_as_leader(validated, leader_epoch=leader.leader_epoch, wall_ms=wall_ms)
         if log.flush_needed(now_ms):
             self._host.flush(self)
         leader.on_append(now_ms)
