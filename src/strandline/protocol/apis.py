@@ -333,9 +333,14 @@ LIMITATIONS: Final[tuple[tuple[str, str], ...]] = (
     ),
     ("Unknown compression codecs", "return UNSUPPORTED_COMPRESSION_TYPE; Kafka returns UNKNOWN_SERVER_ERROR."),
     (
-        "Groups and transactions",
-        "FindCoordinator returns COORDINATOR_NOT_AVAILABLE with the reason, transactional records are rejected with "
-        "INVALID_TXN_STATE; the other APIs are not advertised.",
+        "Transactions",
+        "FindCoordinator returns COORDINATOR_NOT_AVAILABLE for transactional ids, transactional records are rejected "
+        "with INVALID_TXN_STATE; the other APIs are not advertised.",
+    ),
+    (
+        "Groups",
+        "of the classic protocol only. The replication factor of an internal topic is obeyed where it is configured; "
+        "otherwise it is fitted to the registered brokers, and FindCoordinator succeeds on a single node.",
     ),
     (
         "Limits that Kafka leaves infinite",
@@ -377,9 +382,9 @@ LIMITATIONS: Final[tuple[tuple[str, str], ...]] = (
     ("Client quotas", "are stored and described; no client is throttled yet."),
     (
         "Configs",
-        "every broker and topic config key of Kafka 4.3 is validated and described; those of groups, transactions, "
-        "replication throttles, `num.replica.fetchers` (there is one fetcher per leader), `replica.selector.class`, "
-        "quotas, security, remote storage and metrics reporters have no effect yet.",
+        "every broker and topic config key of Kafka 4.3 is validated and described; those of consumer, share and "
+        "streams groups, transactions, replication throttles, `num.replica.fetchers` (there is one fetcher per "
+        "leader), `replica.selector.class`, quotas, security, remote storage and metrics reporters have no effect yet.",
     ),
     (
         "Static voters",
