@@ -16,8 +16,8 @@ from collections.abc import Callable, Generator
 from enum import Enum, auto
 
 from strandline.controller.decisions import MAX_RECORDS_PER_DECISION, Decision, Steps
-from strandline.controller.election_rules import TopicElectionRules, elr_enabled
 from strandline.controller.failure_detector import UnconfirmedFailures
+from strandline.controller.leader_eligibility import TopicElectionRules, elr_enabled
 from strandline.controller.partition_changes import Walk, elect_leaderless, leads_any, remove_from_isrs
 from strandline.controller.sessions import FormerLeader, Session, Sessions
 from strandline.controller.settings import ControllerSettings

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final, Protocol
 
 from strandline.controller.decisions import Decision, check_size
-from strandline.controller.election_rules import MIN_INSYNC_REPLICAS, cluster_layers, elr_enabled
+from strandline.controller.leader_eligibility import MIN_INSYNC_REPLICAS, cluster_layers, elr_enabled
 from strandline.controller.settings import ControllerSettings
 from strandline.metadata.effective_configs import broker_value
 from strandline.metadata.values import BROKER_RESOURCE, CLIENT_METRICS_RESOURCE, GROUP_RESOURCE, TOPIC_RESOURCE

@@ -15,8 +15,8 @@ from collections.abc import Generator
 
 from strandline.controller.brokers import registered_broker
 from strandline.controller.decisions import STEPS_PER_YIELD, Decision, Steps
-from strandline.controller.election_rules import elr_enabled, is_online
 from strandline.controller.failure_detector import UnconfirmedFailures
+from strandline.controller.leader_eligibility import elr_enabled, is_online
 from strandline.controller.partition_changes import PartitionChanges
 from strandline.controller.partitions import Election, Target
 from strandline.controller.settings import ControllerSettings

@@ -18,8 +18,8 @@ from collections.abc import Callable, Iterable
 from typing import Final
 
 from strandline.controller.decisions import STEPS_PER_YIELD, Decision, Steps
-from strandline.controller.election_rules import UNCLEAN_LEADER_ELECTION
 from strandline.controller.failure_detector import UnconfirmedFailures
+from strandline.controller.leader_eligibility import UNCLEAN_LEADER_ELECTION
 from strandline.controller.partition_changes import PartitionChanges, partitions_where
 from strandline.controller.partitions import Election, Target
 from strandline.controller.settings import ControllerSettings

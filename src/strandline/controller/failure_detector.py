@@ -225,8 +225,8 @@ class UnconfirmedFailures:
 
     A detection may be wrong, and must not cost a record. So while a failure is unconfirmed no unclean leader is elected
     in the broker's place, whatever the reason of the election: a stale replica that returns, a periodic election, a
-    config change, a reassignment. Only ElectLeaders by a user may elect one. `controller.election_rules` checks this
-    for every decision; `controller.fencing` expires the entries, and then elects the unclean leaders.
+    config change, a reassignment. Only ElectLeaders by a user may elect one. `controller.leader_eligibility` checks
+    this for every decision; `controller.fencing` expires the entries, and then elects the unclean leaders.
 
     A heartbeat of the broker does not end the entry: the broker is unfenced, and leads again wherever it was in sync.
     """

@@ -16,7 +16,7 @@ from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from typing import Final
 
 from strandline.controller.decisions import Decision, Steps
-from strandline.controller.election_rules import MIN_INSYNC_REPLICAS, cluster_layers
+from strandline.controller.leader_eligibility import MIN_INSYNC_REPLICAS, cluster_layers
 from strandline.controller.partition_changes import partitions_where
 from strandline.controller.settings import ControllerSettings
 from strandline.metadata.cluster_image import METADATA_VERSION

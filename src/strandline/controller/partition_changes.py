@@ -16,8 +16,8 @@ from collections.abc import Callable, Collection, Generator, Iterator
 from typing import Final
 
 from strandline.controller.decisions import MAX_RECORDS_PER_DECISION, STEPS_PER_YIELD
-from strandline.controller.election_rules import LiveBrokers, TopicElectionRules
 from strandline.controller.failure_detector import UnconfirmedFailures
+from strandline.controller.leader_eligibility import LiveBrokers, TopicElectionRules
 from strandline.controller.partitions import NO_CHANGE, ElectionRules, Target, change
 from strandline.controller.settings import ControllerSettings
 from strandline.metadata.topics_image import changed_partition

@@ -45,7 +45,7 @@ _SHRINKING_KEEPS_EPOCH_SINCE: Final = 12
 
 
 class BrokerLookup(Protocol):
-    """What a change needs to know of brokers: see `controller.election_rules`."""
+    """What a change needs to know of brokers: see `controller.leader_eligibility`."""
 
     def is_active(self, broker_id: int) -> bool:
         """Whether a broker may be in an ISR."""

@@ -12,7 +12,7 @@ from random import Random
 from typing import Final
 
 from strandline.controller.decisions import MAX_RECORDS_PER_DECISION, STEPS_PER_YIELD, Decision, Steps
-from strandline.controller.election_rules import MIN_INSYNC_REPLICAS, LiveBrokers, cluster_layers, elr_enabled
+from strandline.controller.leader_eligibility import MIN_INSYNC_REPLICAS, LiveBrokers, cluster_layers, elr_enabled
 from strandline.controller.partitions import new_partition
 from strandline.controller.placement import Striping, candidates
 from strandline.controller.settings import ControllerSettings

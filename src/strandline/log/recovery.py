@@ -27,8 +27,8 @@ from strandline.log.integrity_check import end_of_intact_batches_after
 from strandline.log.local_log import LocalLog, segment_index
 from strandline.log.producer_replay import load_producers
 from strandline.log.producers import ProducerStates
+from strandline.log.recovery_scan import Scanned, ScanStart, scan_segment, scan_start, trim_indexes
 from strandline.log.segment import MAX_SPAN, Segment
-from strandline.log.segment_recovery import Scanned, ScanStart, scan_segment, scan_start, trim_indexes
 from strandline.log.segment_scan import Scan
 from strandline.log.settings import LogSettings
 from strandline.model.ids import TopicPartition

@@ -27,7 +27,7 @@ from strandline.model.errors import KafkaError
 from strandline.model.ids import ZERO_UUID, TopicPartition
 from strandline.replication.fetcher import Fetcher, FetcherContext, FollowedPartition
 from strandline.replication.follower import Follower
-from strandline.replication.isr import IsrProposals
+from strandline.replication.isr_proposals import IsrProposals
 from strandline.replication.settings import ReplicationSettings
 from strandline.replication.table import PartitionTable
 from strandline.runtime.tasks import TaskGroup, YieldCounter, yield_to_loop

@@ -7,7 +7,7 @@ from random import Random
 from typing import TypeVar
 
 from strandline.controller.decisions import Decision, Steps, finish
-from strandline.controller.election_rules import TopicElectionRules
+from strandline.controller.leader_eligibility import TopicElectionRules
 from strandline.controller.partition_changes import elect_leaderless, remove_from_isrs
 from strandline.controller.settings import ControllerSettings
 from strandline.controller.topics import Topics

@@ -13,8 +13,8 @@ from random import Random
 import pytest
 
 from strandline.controller.elect_leaders import LeaderElections
-from strandline.controller.election_rules import LiveBrokers
 from strandline.controller.isr import IsrChanges
+from strandline.controller.leader_eligibility import LiveBrokers
 from strandline.controller.partition_changes import elect_leaderless, keep_leaderless_elr, remove_from_isrs
 from strandline.controller.reassignments import Reassignments
 from strandline.metadata.values import NO_LEADER, RECOVERING, BrokerInfo, PartitionInfo, PartitionKey

@@ -45,7 +45,7 @@ from strandline.replication.broker_replication import BrokerReplication
 from strandline.replication.fetch_sessions import FetchSessionCache
 from strandline.replication.flush_scheduler import FlushScheduler
 from strandline.replication.hosted_logs import HostedLogs
-from strandline.replication.isr import IsrProposals
+from strandline.replication.isr_proposals import IsrProposals
 from strandline.replication.partition import Partition
 from strandline.replication.settings import ReplicationSettings
 from strandline.replication.table import KnownBrokers, PartitionTable

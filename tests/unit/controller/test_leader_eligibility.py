@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from strandline.controller.election_rules import LiveBrokers, is_online
+from strandline.controller.leader_eligibility import LiveBrokers, is_online
 from strandline.model.ids import DIRECTORY_LOST, DIRECTORY_MIGRATING, DIRECTORY_UNASSIGNED, Uuid
 from strandline.protocol.messages.metadata_records import (
     BrokerRegistrationChangeRecord,
