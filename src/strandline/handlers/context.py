@@ -19,6 +19,7 @@ from strandline.protocol.apis import ApiKey
 from strandline.protocol.types import Message
 from strandline.raft.machine.voters import VoterSet
 from strandline.replication.fetch_sessions import FetchSessionCache
+from strandline.replication.lost_leaders import LostLeaders
 from strandline.replication.table import PartitionTable
 from strandline.runtime.world import World
 
@@ -125,6 +126,7 @@ class BrokerContext(NodeContext, kw_only=True):
     fetch_sessions: FetchSessionCache
     log_directories: Callable[[], list[LogDirectoryInfo]]
     groups: Shards[GroupMachine]
+    lost_leaders: LostLeaders = msgspec.field(default_factory=LostLeaders)
     serving: asyncio.Event = msgspec.field(default_factory=asyncio.Event)
     """Set once the controller has unfenced this broker. Earlier requests wait for it."""
     stopping: bool = False

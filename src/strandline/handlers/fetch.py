@@ -14,7 +14,7 @@ from collections.abc import Callable
 import msgspec
 
 from strandline.handlers.context import BrokerContext, Call
-from strandline.handlers.reachable_leaders import leader_addresses
+from strandline.handlers.reachable_leaders import election_decided, leader_addresses
 from strandline.log.cold_reads import ColdRead
 from strandline.log.partition_log import PartitionLog
 from strandline.log.reading import Read
@@ -97,6 +97,11 @@ async def handle_fetch(broker: BrokerContext, call: Call, request: FetchRequest)
         await _wait_for_bytes(broker, call, reader, requested, min_bytes, request.max_wait_ms)
         reader = _reader(broker, call, request, after_wait=True)
         results = await _read_all(broker, call, reader, requested)
+    if broker.lost_leaders and not reader.is_follower:
+        leaders = (data.current_leader.leader_id for data in results)
+        if await election_decided(broker, call, leaders):
+            reader = _reader(broker, call, request, after_wait=True)
+            results = await _read_all(broker, call, reader, requested)
     response = await _response(call, session, requested, results, full=request.session_epoch <= 0)
     if not reader.is_follower:
         _add_leader_endpoints(broker, call, response)

@@ -12,7 +12,7 @@ from collections.abc import Collection
 from strandline.controller.decisions import MAX_RECORDS_PER_DECISION
 from strandline.handlers.authorized_operations import ALL_CLUSTER_OPERATIONS, ALL_TOPIC_OPERATIONS, NO_OPERATIONS
 from strandline.handlers.context import BrokerContext, Call
-from strandline.handlers.reachable_leaders import ReachableBrokers
+from strandline.handlers.reachable_leaders import ReachableBrokers, election_decided
 from strandline.metadata.values import PartitionInfo, TopicInfo
 from strandline.metadata.views import View
 from strandline.model.errors import ErrorCode, KafkaError, code_of
@@ -31,11 +31,11 @@ from strandline.runtime.tasks import YieldCounter, yield_to_loop
 
 
 async def handle_metadata(broker: BrokerContext, call: Call, request: MetadataRequest) -> MetadataResponse:
-    describer = _Describer(broker, call)
-    if request.topics is None or (call.version == 0 and not request.topics):
-        topics = [await describer.topic(known) for known in broker.view.topics()]
-    else:
-        topics = await _named_topics(broker, call, request, request.topics, describer)
+    topics = await _topics(broker, call, request)
+    if broker.lost_leaders:
+        leaders = (partition.leader_id for topic in topics for partition in topic.partitions)
+        if await election_decided(broker, call, leaders):
+            topics = await _topics(broker, call, request)
     if request.include_topic_authorized_operations:
         for topic in topics:
             if topic.name is not None:
@@ -48,6 +48,13 @@ async def handle_metadata(broker: BrokerContext, call: Call, request: MetadataRe
         topics=topics,
         cluster_authorized_operations=ALL_CLUSTER_OPERATIONS if include_operations else NO_OPERATIONS,
     )
+
+
+async def _topics(broker: BrokerContext, call: Call, request: MetadataRequest) -> list[MetadataResponseTopic]:
+    describer = _Describer(broker, call)
+    if request.topics is None or (call.version == 0 and not request.topics):
+        return [await describer.topic(known) for known in broker.view.topics()]
+    return await _named_topics(broker, call, request, request.topics, describer)
 
 
 class _Describer:

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from strandline.handlers.context import BrokerContext, Call
-from strandline.handlers.reachable_leaders import leader_addresses
+from strandline.handlers.reachable_leaders import election_decided, leader_addresses
 from strandline.log.appending import Appended
 from strandline.log.partition_log import PartitionLog
 from strandline.log.validation import InvalidRecords, Validated, is_heavy, validate
@@ -100,7 +100,9 @@ async def handle_produce(broker: BrokerContext, call: Call, request: ProduceRequ
         return None
     response = ProduceResponse(responses=topics)
     if appends.failed and call.version >= 10:
-        _add_leader_hints(broker, call, response)
+        leaders = _add_leader_hints(broker, call, response)
+        if broker.lost_leaders and await election_decided(broker, call, leaders):
+            _add_leader_hints(broker, call, response)
     return response
 
 
@@ -273,8 +275,8 @@ def _close_on_error(topics: list[TopicProduceResponse]) -> None:
                 raise ConnectionAbortedError(f"acks=0 produce to {topic.name}-{response.index} failed with {code}")
 
 
-def _add_leader_hints(broker: BrokerContext, call: Call, response: ProduceResponse) -> None:
-    """KIP-951: the current leaders, so that the client need not request metadata."""
+def _add_leader_hints(broker: BrokerContext, call: Call, response: ProduceResponse) -> list[int]:
+    """KIP-951: the current leaders, so that the client need not request metadata. Returns their ids."""
     moved: list[int] = []
     for topic in response.responses:
         for partition in topic.partition_responses:
@@ -286,6 +288,7 @@ def _add_leader_hints(broker: BrokerContext, call: Call, response: ProduceRespon
                 moved.append(info.leader)
     if moved:
         response.node_endpoints = [NodeEndpoint(*address) for address in leader_addresses(broker, call.listener, moved)]
+    return moved
 
 
 def produce_error(request: ProduceRequest, version: int, code: ErrorCode, why: str) -> ProduceResponse | None:

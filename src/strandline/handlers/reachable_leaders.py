@@ -1,11 +1,14 @@
-"""Leaders that a client can reach: unfenced, and with an endpoint on the listener that the client is connected to."""
+"""Leaders that a client can reach: unfenced, and with an endpoint on the listener that the client is connected to.
+
+A response that would name a leader to which this broker has just lost its connection waits for the controller's
+decision (`election_decided`); the handler then makes the response from the new metadata."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from strandline.handlers.context import BrokerContext
+from strandline.handlers.context import BrokerContext, Call
 from strandline.metadata.values import PartitionInfo
 from strandline.metadata.views import View
 from strandline.model.errors import ErrorCode
@@ -27,6 +30,16 @@ def leader_addresses(broker: BrokerContext, listener: str, leaders: Iterable[int
         if info is not None and endpoint is not None:
             found.append(LeaderAddress(leader, endpoint.host, endpoint.port, info.rack))
     return found
+
+
+async def election_decided(broker: BrokerContext, call: Call, leaders: Iterable[int]) -> bool:
+    """False at once if no leader is lost; otherwise True when the controller has decided, or has not in time."""
+    lost = broker.lost_leaders.among(leaders)
+    if not lost:
+        return False
+    call.park()
+    await broker.lost_leaders.decided(lost)
+    return True
 
 
 class ReachableBrokers:

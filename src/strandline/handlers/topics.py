@@ -7,7 +7,7 @@ from __future__ import annotations
 from strandline.handlers.authorized_operations import ALL_TOPIC_OPERATIONS
 from strandline.handlers.context import BrokerContext, Call
 from strandline.handlers.metadata import absence
-from strandline.handlers.reachable_leaders import ReachableBrokers
+from strandline.handlers.reachable_leaders import ReachableBrokers, election_decided
 from strandline.metadata.values import PartitionInfo, TopicInfo
 from strandline.model.errors import ErrorCode, KafkaError
 from strandline.model.ids import INTERNAL_TOPICS, ZERO_UUID
@@ -30,6 +30,17 @@ async def handle_describe_topic_partitions(
     broker: BrokerContext, call: Call, request: DescribeTopicPartitionsRequest
 ) -> DescribeTopicPartitionsResponse:
     """Topics ordered by name, up to the limit of partitions, with a cursor for the next page."""
+    response = await _describe_page(broker, call, request)
+    if broker.lost_leaders:
+        leaders = (partition.leader_id for topic in response.topics for partition in topic.partitions)
+        if await election_decided(broker, call, leaders):
+            response = await _describe_page(broker, call, request)
+    return response
+
+
+async def _describe_page(
+    broker: BrokerContext, call: Call, request: DescribeTopicPartitionsRequest
+) -> DescribeTopicPartitionsResponse:
     names, first = _page(broker, request)
     left = max(1, min(request.response_partition_limit, broker.config.get("max.request.partition.size.limit")))
     reachable = ReachableBrokers(broker.view, call.listener)

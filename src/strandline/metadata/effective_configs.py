@@ -17,7 +17,7 @@ from typing import Final
 
 import msgspec
 
-from strandline.model.config_keys.broker import BROKER_KEYS, broker_key, broker_synonyms
+from strandline.model.config_keys.broker import BROKER_KEYS, OWN_KEYS, broker_key, broker_synonyms
 from strandline.model.config_keys.group import CLIENT_METRICS_KEYS, GROUP_KEYS
 from strandline.model.config_keys.key import ConfigError, ConfigKey, ConfigKind, ConfigSource, ConfigValue, text_of
 from strandline.model.config_keys.topic import TOPIC_KEYS
@@ -40,7 +40,7 @@ class BrokerLayers(msgspec.Struct, frozen=True):
             yield self.cluster[name], ConfigSource.DEFAULT_BROKER
         if name in self.static:
             yield self.static[name], ConfigSource.STATIC_BROKER
-        key = BROKER_KEYS.get(name)
+        key = BROKER_KEYS.get(name) or OWN_KEYS.get(name)
         if key is not None and key.default is not None:
             yield key.default, ConfigSource.DEFAULT
 

@@ -128,6 +128,7 @@ class BrokerRole:
             ),
             log_directories=partial(describe_directories, self._store),
             groups=self._coordinators.groups,
+            lost_leaders=self._replication.lost_leaders,
         )
 
     async def _open_log(

@@ -28,6 +28,7 @@ from strandline.model.ids import ZERO_UUID, TopicPartition
 from strandline.replication.fetcher import Fetcher, FetcherContext, FollowedPartition
 from strandline.replication.follower import Follower
 from strandline.replication.isr_proposals import IsrProposals
+from strandline.replication.lost_leaders import LostLeaders
 from strandline.replication.settings import ReplicationSettings
 from strandline.replication.table import PartitionTable
 from strandline.runtime.tasks import TaskGroup, YieldCounter, yield_to_loop
@@ -38,6 +39,8 @@ logger = logging.getLogger(__name__)
 _OPENERS = 4
 _CHECKED_PER_YIELD = 500
 _OPENED_PER_YIELD = 100
+# A process that exits may close its connections a moment before its listeners: the second probe sees that.
+_PROBE_DELAYS_MS = (20, 50)
 
 
 class BrokerReplication:
@@ -55,8 +58,10 @@ class BrokerReplication:
         self._table = table
         self._isr = isr
         self._store = store
+        self._peers = peers
         self._world = world
         self._settings = settings
+        self.lost_leaders = LostLeaders()
         self._fetcher_context = FetcherContext(
             node_id,
             world,
@@ -65,6 +70,7 @@ class BrokerReplication:
             table.brokers.registered_epoch,
             partial(table.brokers.endpoint, settings.listener),
             self._remove_soon,
+            self._on_connection_lost,
         )
         self._tasks = TaskGroup()
         self._fetchers: dict[int, Fetcher] = {}
@@ -94,6 +100,7 @@ class BrokerReplication:
         for step in changes.leadership:
             self._on_leader((step.topic_id, step.partition), step.new, is_new=False)
         if changes.brokers:
+            self.lost_leaders.on_brokers_changed(self._table.brokers.may_join)
             for fetcher in self._fetchers.values():
                 fetcher.on_brokers_changed()
             self._brokers_changed.set()
@@ -156,6 +163,29 @@ class BrokerReplication:
             fetcher = self._fetchers[leader_id] = Fetcher(leader_id, self._fetcher_context)
             self._tasks.start(fetcher.run(), f"fetcher from broker {leader_id}")
         return fetcher
+
+    def _on_connection_lost(self, leader_id: int) -> None:
+        epoch = self._table.brokers.registered_epoch(leader_id)
+        wanted = self._settings.lost_leader_max_wait_ms > 0 and self._table.brokers.may_join(leader_id, epoch)
+        if wanted and leader_id not in self.lost_leaders:
+            self.lost_leaders.add(leader_id, epoch)
+            self._tasks.start(self._wait_for_decision(leader_id), f"lost leader {leader_id}")
+
+    async def _wait_for_decision(self, leader_id: int) -> None:
+        """Until the controller has fenced the leader, for the configured time at most. A leader that accepts new
+        connections is running: only its connection was lost, and there is nothing to wait for."""
+        try:
+            async with asyncio.timeout(self._settings.lost_leader_max_wait_ms / 1000):
+                for delay_ms in _PROBE_DELAYS_MS:
+                    await asyncio.sleep(delay_ms / 1000)
+                    endpoint = self._table.brokers.endpoint(self._settings.listener, leader_id)
+                    if endpoint is not None and await self._peers.refuses_connections(endpoint):
+                        await self.lost_leaders.decided([leader_id])
+                        return
+        except TimeoutError:
+            logger.info("broker %d, which refuses connections, is not fenced yet", leader_id)
+        finally:
+            self.lost_leaders.remove(leader_id)
 
     async def _check_lag(self) -> None:
         """Periodically, and when brokers change: a follower that was about to join the ISR may be fenced by now."""

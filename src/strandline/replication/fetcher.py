@@ -16,6 +16,7 @@ from collections.abc import Callable
 import msgspec
 
 from strandline.client.core.fetch_session import FetchSessionHandler
+from strandline.client.errors import BrokerUnreachable, ConnectionLost
 from strandline.client.peers import Peers
 from strandline.log.partition_log import PartitionLog
 from strandline.log.segment import Segment
@@ -91,6 +92,8 @@ class FetcherContext(msgspec.Struct, frozen=True):
     """Of another broker; None when it has none at the moment."""
     removed: Callable[[list[Segment]], None]
     """Receives the segments that a truncation has removed from a log."""
+    connection_lost: Callable[[int], None]
+    """Receives the id of a leader when the first fetch after a successful one fails for lack of a connection."""
 
 
 class Fetcher:
@@ -194,6 +197,8 @@ class Fetcher:
             self._session.reset()
             if not self._failing:
                 self._failing = True
+                if isinstance(error, (ConnectionLost, BrokerUnreachable, ConnectionError)):
+                    self._context.connection_lost(self._leader_id)
                 logger.warning("fetching from leader %d fails: %s", self._leader_id, error)
             return None
         finally:

@@ -1,4 +1,4 @@
-"""The `replica.*` configs of a broker, read when the node starts."""
+"""The configs of replication, read when the node starts."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from strandline.model.config_keys.broker import config_field
 
 
 class ReplicationSettings(msgspec.Struct, frozen=True):
-    """Fields are named as Kafka's keys without `replica.`."""
+    """Fields are named as their keys, without `replica.` or `strandline.`."""
 
     listener: str = "PLAINTEXT"
     """The value of inter.broker.listener.name."""
@@ -23,6 +23,7 @@ class ReplicationSettings(msgspec.Struct, frozen=True):
     fetch_backoff_ms: int = config_field("replica.fetch.backoff.ms")
     socket_timeout_ms: int = config_field("replica.socket.timeout.ms")
     lag_time_max_ms: int = config_field("replica.lag.time.max.ms")
+    lost_leader_max_wait_ms: int = config_field("strandline.lost.leader.max.wait.ms")
 
     @classmethod
     def of(cls, get: Callable[[str], Any], listener: str) -> ReplicationSettings:

@@ -85,6 +85,7 @@ def test_a_fetch_to_a_leader_that_has_restarted_is_aborted_and_sent_again() -> N
             epochs.__getitem__,
             lambda broker_id: Endpoint("h", broker_id),
             lambda segments: None,
+            lambda leader_id: None,
         )
         fetcher = Fetcher(LEADER, context)
         fetcher.on_brokers_changed()
@@ -125,6 +126,7 @@ def test_a_fetch_costs_the_changed_partitions_and_not_the_followed_ones() -> Non
             lambda broker_id: 7,
             lambda broker_id: Endpoint("h", broker_id),
             lambda segments: None,
+            lambda leader_id: None,
         )
         fetcher = Fetcher(LEADER, context)
         for index in range(PARTITIONS):

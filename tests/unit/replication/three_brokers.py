@@ -92,10 +92,11 @@ class ReplicatingBroker:
             controller=nothing,
             kraft_version=lambda: 1,
             producer_ids=nothing,
-            config=FakeConfig(fetch_max_bytes=1 << 26),
+            config=FakeConfig(fetch_max_bytes=1 << 26, max_request_partition_size_limit=2000),
             fetch_sessions=FetchSessionCache(100, world.random),
             log_directories=list,
             groups=nothing,
+            lost_leaders=self.replication.lost_leaders,
         )
 
     @property
@@ -136,6 +137,7 @@ class Cluster:
         self.image = Image()
         self.brokers: dict[int, ReplicatingBroker] = {}
         self.unreachable: set[int] = set()
+        self.refusing: set[int] = set()
         for broker_id in (1, 2, 3):
             self.brokers[broker_id] = ReplicatingBroker(broker_id, self, tasks)
             tasks.start(self.brokers[broker_id].replication.run())
@@ -196,6 +198,10 @@ class Cluster:
         response = await handle(self.brokers[endpoint.port].context, call, cast(Any, requested))
         await self._travel(sender, endpoint.port)
         return decode(api.response, api.max_version, encode_bytes(response, api.max_version))[0]
+
+    async def refuses_connections(self, endpoint: Endpoint) -> bool:
+        await asyncio.sleep(_LATENCY_MS / 1000)
+        return endpoint.port in self.refusing
 
     def disconnect(self, endpoint: Endpoint) -> None:
         """Every call ends by itself here."""

@@ -115,6 +115,12 @@ OWN_KEYS: Final[Mapping[str, ConfigKey]] = by_name(
             True,
             "Whether a broker whose connection closed and that refuses probes is fenced before its session times out.",
         ),
+        integer(
+            "strandline.lost.leader.max.wait.ms",
+            500,
+            "How long responses that name a leader whose connection was just lost wait for an election.",
+            at_least=0,
+        ),
     )
 )
 
