@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from bench import kafka_jars
-from oracle.programs import compiled_programs
+from compat.java.jvm import Tools, compiled_programs
+from oracle.programs import compiled_oracle_programs
 
 HERE = Path(__file__).resolve().parent
 
@@ -39,4 +41,17 @@ def kafka_classpath(kafka_lib: Path) -> str:
 @pytest.fixture(scope="session")
 def oracle_programs(kafka_classpath: str) -> str:
     """The class path with the Java programs under tests/oracle first."""
+    return compiled_oracle_programs(kafka_classpath)
+
+
+@pytest.fixture(scope="session")
+def programs(kafka_classpath: str) -> str:
+    """The class path with the Java programs of tests/compat first."""
     return compiled_programs(kafka_classpath)
+
+
+@pytest.fixture(scope="session")
+def tools(programs: str) -> Iterator[Tools]:
+    """Kafka's command line tools in one JVM."""
+    with Tools(programs) as opened:
+        yield opened

@@ -9,6 +9,6 @@ from compat.java.jvm import compiled
 HERE = Path(__file__).resolve().parent
 
 
-def compiled_programs(classpath: str) -> str:
+def compiled_oracle_programs(classpath: str) -> str:
     """The class path with the compiled programs first."""
     return compiled(classpath, "oracle-programs", sorted(HERE.rglob("*.java")))

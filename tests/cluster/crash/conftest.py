@@ -1,7 +1,7 @@
-"""The fixtures for Java programs of the compatibility tests."""
+"""The fixtures for Java programs."""
 
 from __future__ import annotations
 
-from compat.java.conftest import kafka_classpath, kafka_lib, programs, tools
+from oracle.conftest import kafka_classpath, kafka_lib, programs, tools
 
 __all__ = ["kafka_classpath", "kafka_lib", "programs", "tools"]

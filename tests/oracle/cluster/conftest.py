@@ -10,12 +10,9 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from compat.java.conftest import programs, tools
 from compat.java.jvm import ToolResult, Tools
 from oracle.cluster.mixed_cluster import Implementation, MixedCluster
 from strandline.launch.cluster_state import COMBINED
-
-__all__ = ["programs", "tools"]
 
 IMPLEMENTATION: Implementation = "kafka" if os.environ.get("STRANDLINE_ORACLE_CLUSTER") == "kafka" else "ours"
 Run = Callable[..., ToolResult]

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from compat.java.conftest import programs, tools
 from compat.java.jvm import Tools
 from oracle.handover.handovers import SETTINGS, Handovers
 from oracle.kafka_server import CLUSTER_ID, write_node_properties
-
-__all__ = ["programs", "tools"]
 
 # Each handover, and whether the previous server was killed.
 OURS_FIRST = {

@@ -12,7 +12,7 @@ from random import Random
 import pytest
 from msgspec.structs import replace
 
-from compat.java.jvm import java
+from compat.java.jvm import Tools, java
 from strandline.log.cold_reads import ColdRead
 from strandline.log.partition_log import PartitionLog
 from strandline.log.settings import LogSettings
@@ -218,11 +218,11 @@ def test_kafka_and_we_append_to_one_log_in_turn(kafka: Callable[..., Result], tm
 
 
 @pytest.fixture
-def dump(kafka_classpath: str) -> Callable[..., str]:
+def dump(tools: Tools) -> Callable[..., str]:
     def run(*arguments: str) -> str:
-        done = java(kafka_classpath, "org.apache.kafka.tools.DumpLogSegments", *arguments)
-        assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
-        return done.stdout + done.stderr
+        done = tools.run("org.apache.kafka.tools.DumpLogSegments", *arguments)
+        assert done.code == 0, done.output[-3000:]
+        return done.output
 
     return run
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from bench import kafka_jars
 from oracle.messages.kafka_messages import make, run
-from oracle.programs import compiled_programs
+from oracle.programs import compiled_oracle_programs
 from strandline.protocol.types import Message
 from unit.protocol.random_messages import every_message
 from unit.protocol.vectors import VECTORS, Vector, write_vectors
@@ -41,7 +41,7 @@ def fresh_vectors(classpath: str) -> list[Vector]:
 
 
 if __name__ == "__main__":
-    vectors = fresh_vectors(compiled_programs(kafka_jars.classpath()))
+    vectors = fresh_vectors(compiled_oracle_programs(kafka_jars.classpath()))
     write_vectors(vectors)
     plain = sum(len(json.dumps(vector.json)) + len(vector.data) for vector in vectors)
     print(f"{len(vectors)} vectors, {plain} bytes, {VECTORS.stat().st_size} packed, in {VECTORS}")

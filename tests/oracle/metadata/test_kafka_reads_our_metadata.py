@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from compat.java.jvm import java
+from compat.java.jvm import Tools, java
 from strandline.controller.controller import Controller
 from strandline.controller.settings import ControllerSettings
 from strandline.metadata.features import SUPPORTED_FEATURES, bootstrap_records
@@ -55,6 +55,7 @@ from strandline.runtime.offload import ThreadOffload
 from strandline.server.peers import PeerConnections
 
 DIRECTORY = Uuid.of(77, 7777)
+DUMP = "org.apache.kafka.tools.DumpLogSegments"
 
 
 @dataclass
@@ -195,22 +196,15 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Written:
     return asyncio.run(_write(tmp_path_factory.mktemp("metadata")))
 
 
-def output_of(classpath: str, *arguments: str) -> str:
-    done = java(classpath, *arguments)
-    assert done.returncode == 0, done.stderr[-2000:]
-    return done.stdout
-
-
-def dump(classpath: str, file: Path) -> list[str]:
+def dump(tools: Tools, file: Path) -> list[str]:
     """The lines of DumpLogSegments, which must report no error."""
-    output = output_of(
-        classpath, "org.apache.kafka.tools.DumpLogSegments", "--cluster-metadata-decoder", "--files", str(file)
-    )
-    lines = output.splitlines()
+    done = tools.run(DUMP, "--cluster-metadata-decoder", "--files", str(file))
+    assert done.code == 0, done.output
+    lines = done.output.splitlines()
     batches = [line for line in lines if line.startswith("baseOffset:")]
     assert batches
     assert all("isvalid: true" in line for line in batches)
-    assert "ound" not in re.sub(r"payload:.*", "", output), "DumpLogSegments reports mismatches with 'Found …'"
+    assert "ound" not in re.sub(r"payload:.*", "", done.output), "DumpLogSegments reports mismatches with 'Found …'"
     return lines
 
 
@@ -218,8 +212,8 @@ def payloads(lines: list[str]) -> list[dict[str, Any]]:
     return [json.loads(line.partition("payload: ")[2]) for line in lines if "payload: " in line]
 
 
-def test_every_record_of_our_log_is_decoded_and_every_batch_valid(written: Written, kafka_classpath: str) -> None:
-    lines = dump(kafka_classpath, written.log)
+def test_every_record_of_our_log_is_decoded_and_every_batch_valid(written: Written, tools: Tools) -> None:
+    lines = dump(tools, written.log)
     kinds = [payload["type"] for payload in payloads(lines)]
     assert kinds[:5] == [
         "BEGIN_TRANSACTION_RECORD",
@@ -237,8 +231,8 @@ def test_every_record_of_our_log_is_decoded_and_every_batch_valid(written: Writt
     assert last.startswith(f"| offset: {written.end_offset - 1} ")
 
 
-def test_our_snapshot_begins_with_its_header_and_ends_with_its_footer(written: Written, kafka_classpath: str) -> None:
-    lines = dump(kafka_classpath, written.snapshot)
+def test_our_snapshot_begins_with_its_header_and_ends_with_its_footer(written: Written, tools: Tools) -> None:
+    lines = dump(tools, written.snapshot)
     assert f"Snapshot end offset: {written.end_offset}, epoch: 1" in lines[1]
     records = [line for line in lines if line.startswith("| offset:")]
     assert "SnapshotHeader" in records[0]
@@ -252,10 +246,11 @@ def test_our_snapshot_begins_with_its_header_and_ends_with_its_footer(written: W
 
 def tree(classpath: str, file: Path) -> dict[str, list[str]]:
     """The whole tree of the shell, by the first two names of a path."""
-    output = output_of(classpath, "org.apache.kafka.shell.MetadataShell", "--snapshot", str(file), "tree", "/image")
+    done = java(classpath, "org.apache.kafka.shell.MetadataShell", "--snapshot", str(file), "tree", "/image")
+    assert done.returncode == 0, done.stderr[-2000:]
     sections: dict[str, list[str]] = {}
     first = second = ""
-    for line in output.splitlines():
+    for line in done.stdout.splitlines():
         if "SnapshotFileReader" in line:
             continue
         depth = len(line) - len(line.lstrip())
