@@ -80,7 +80,14 @@ class BrokerRole:
             node.node_id, KnownBrokers(node.image), lambda request: channel.send(request, AlterPartitionResponse)
         )
         self._partitions = PartitionTable(
-            node.node_id, node.image, self._open_log, configs.log_settings, flusher, isr.propose, self._hand_over
+            node.node_id,
+            node.image,
+            self._open_log,
+            configs.log_settings,
+            flusher,
+            isr.propose,
+            self._hand_over,
+            configs.get("replica.lag.time.max.ms"),
         )
         self._maintenance = LogMaintenance(store, self._partitions, flusher, world, configs.get, configs.log_settings)
         self._compaction = CompactionScheduler(store, self._partitions, world, configs.get)

@@ -199,7 +199,7 @@ class BrokerReplication:
             for partition in self._table:
                 if yields.due():
                     await yield_to_loop()
-                partition.check_lag(self._world.clock.now_ms(), lag_time_max_ms)
+                partition.check_lag(self._world.clock.now_ms())
 
     def _remove_soon(self, segments: list[Segment]) -> None:
         now_ms = self._world.clock.now_ms()

@@ -2,9 +2,10 @@
 in sync. `replication/partition` constructs one for each leader epoch of this broker; appends and fetches drive it.
 
 The *high watermark* is the smallest log end offset among the replicas that must have a record before it is committed:
-the leader itself (its flushed end with `flush.messages=1`), every member of the maximal ISR, and every follower that is
-caught up and about to join. It does not move while the ISR is smaller than `min.insync.replicas` (KIP-966), and never
-falls.
+the leader itself (its flushed end with `flush.messages=1`), every member of the maximal ISR, and every follower that
+may join and was caught up within `replica.lag.time.max.ms`: otherwise a follower of a busy partition, always a few
+records behind, would never reach the high watermark and join. It does not move while the ISR is smaller than
+`min.insync.replicas` (KIP-966), and never falls.
 
 The controller changes the ISR. The leader proposes, and until the controller responds either ISR may be in force:
 
@@ -119,7 +120,7 @@ class RemoteReplica:
         self.sent_high_watermark = UNKNOWN
         # None: never, or not in this leader epoch.
         self.caught_up_ms: int | None = None
-        # Outside the ISR, caught up and allowed to join: the high watermark counts it already.
+        # Outside the ISR, caught up within the lag time and allowed to join: the high watermark counts it already.
         self.joining = False
         self.session: FetchSession | None = None
         self.session_key: SessionKey | None = None
@@ -151,6 +152,7 @@ class RemoteReplica:
 class Leader:
     __slots__ = (
         "_brokers",
+        "_lag_time_max_ms",
         "_log",
         "_log_start_offset",
         "_node_id",
@@ -168,7 +170,13 @@ class Leader:
     )
 
     def __init__(
-        self, log: PartitionLog, info: PartitionInfo, node_id: int, brokers: Brokers, previous: Leader | None = None
+        self,
+        log: PartitionLog,
+        info: PartitionInfo,
+        node_id: int,
+        brokers: Brokers,
+        lag_time_max_ms: int,
+        previous: Leader | None = None,
     ) -> None:
         """`previous`: this broker led before. If that was the epoch just before, its knowledge of the followers is
         still true: no other leader made them truncate, and this log only grew. After a skipped epoch another broker may
@@ -178,6 +186,7 @@ class Leader:
         self._log_start_offset = log.log_start_offset
         self._node_id = node_id
         self._brokers = brokers
+        self._lag_time_max_ms = lag_time_max_ms
         self.leader_epoch = info.leader_epoch
         self.epoch_start_offset = log.log_end_offset
         self.high_watermark = Watermark(log.high_watermark)
@@ -327,7 +336,8 @@ class Leader:
                 change = self._propose(tuple(broker_id for broker_id in self.isr if broker_id != remote.broker_id))
         else:
             may_join = self._brokers.may_join(remote.broker_id, broker_epoch)
-            remote.joining = may_join and remote.caught_up_ms == now_ms
+            lags = remote.lags(self._log.log_end_offset, now_ms, self._lag_time_max_ms)
+            remote.joining = may_join and not lags
             if may_join and self.proposed is None and self._has_caught_up(remote):
                 change = self._propose((*self.isr, remote.broker_id))
         self.on_progress()
@@ -348,20 +358,20 @@ class Leader:
         diverging log (KIP-101)."""
         return remote.log_end_offset >= max(self.high_watermark.value, self.epoch_start_offset)
 
-    def check_lag(self, now_ms: int, lag_time_max_ms: int) -> IsrChange | None:
+    def check_lag(self, now_ms: int) -> IsrChange | None:
         """Called periodically. May propose to remove followers that have not been caught up for too long."""
         end = self._log.log_end_offset
         for remote in self.remotes.values():
             if remote.broker_id in self.isr and remote.caught_up_ms is None:
                 remote.caught_up_ms = now_ms  # the whole lag time for the first fetch in a new epoch
-            elif remote.joining and remote.lags(end, now_ms, lag_time_max_ms):
+            elif remote.joining and remote.lags(end, now_ms, self._lag_time_max_ms):
                 remote.joining = False
         change = None
         if self.proposed is None:
             lagging = [
                 broker_id
                 for broker_id, remote in self.remotes.items()
-                if broker_id in self.isr and remote.lags(end, now_ms, lag_time_max_ms)
+                if broker_id in self.isr and remote.lags(end, now_ms, self._lag_time_max_ms)
             ]
             if lagging:
                 change = self._propose(tuple(broker_id for broker_id in self.isr if broker_id not in lagging))

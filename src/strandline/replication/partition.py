@@ -50,6 +50,8 @@ class HostBroker(Protocol):
     def node_id(self) -> int: ...
     @property
     def brokers(self) -> Brokers: ...
+    @property
+    def lag_time_max_ms(self) -> int: ...
 
     def flush(self, partition: Partition) -> None:
         """Soon, in a thread; `Partition.flushed` is called afterwards."""
@@ -183,7 +185,8 @@ class Partition:
         if log.lacks_records:
             logger.error("%s, and no replica in sync has them: it leads without", self._loss(log))
             log.accept_loss()
-        self.leader = Leader(log, self.info, self._host.node_id, self._host.brokers, previous)
+        host = self._host
+        self.leader = Leader(log, self.info, host.node_id, host.brokers, host.lag_time_max_ms, previous)
 
     def _loss(self, log: PartitionLog) -> str:
         return f"{self.topic_partition} has lost committed records: from {log.log_end_offset} up to {log.lost_up_to}"
@@ -289,10 +292,10 @@ class Partition:
         remote.sent_high_watermark = leader.high_watermark.value
         return True
 
-    def check_lag(self, now_ms: int, lag_time_max_ms: int) -> None:
+    def check_lag(self, now_ms: int) -> None:
         self.hand_over_leadership_if_due()
         if self.leader is not None and self.leader.remotes:
-            change = self.leader.check_lag(now_ms, lag_time_max_ms)
+            change = self.leader.check_lag(now_ms)
             if change is not None:
                 self._host.propose(self, change)
 

@@ -52,11 +52,13 @@ class PartitionTable:
         flusher: FlushScheduler,
         on_proposal: Callable[[Partition, IsrChange], None],
         on_hand_over: Callable[[Partition], None],
+        lag_time_max_ms: int,
     ) -> None:
         """`on_proposal` sends an ISR to the controller; `on_hand_over` requests another leader from it, because the
         replica on this broker is damaged."""
         self.node_id = node_id
         self.brokers = KnownBrokers(image)
+        self.lag_time_max_ms = lag_time_max_ms
         self._on_proposal = on_proposal
         self._on_hand_over = on_hand_over
         self._image = image

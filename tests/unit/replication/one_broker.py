@@ -97,6 +97,7 @@ async def _program(world: World, scenario: Callable[[Rig], Awaitable[None]]) -> 
             flusher,
             lambda partition, change: None,
             handed_over.append,
+            30_000,
         )
         await scenario(Rig(world, image, store, logs, partitions, tasks, settings, handed_over))
         tasks.cancel()

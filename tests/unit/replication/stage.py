@@ -214,7 +214,7 @@ class Stage:
         self.now_ms += int(later_ms)
         for replica in self.replicas.values():
             if replica.leader is not None:
-                change = replica.leader.check_lag(self.now_ms, LAG_TIME_MAX_MS)
+                change = replica.leader.check_lag(self.now_ms)
                 if change is not None:
                     self.proposals.append((replica, change))
         yield from self._announce()
@@ -270,7 +270,7 @@ class Stage:
             previous.resign("a new epoch")
         replica.leader = replica.follower = None
         if info.leader == replica.broker_id:
-            replica.leader = Leader(replica.log, info, replica.broker_id, self.registry, previous)
+            replica.leader = Leader(replica.log, info, replica.broker_id, self.registry, LAG_TIME_MAX_MS, previous)
             yield f"{broker_id} leads epoch {info.leader_epoch} from offset {replica.log.log_end_offset}"
         else:
             replica.follower = Follower(replica.log, info.leader_epoch, max_bytes=1 << 20, backoff_ms=1_000)

@@ -134,7 +134,7 @@ def leader(replicas: tuple[int, ...] = (1, 2, 3), isr: tuple[int, ...] = (1, 2))
     registry = Registry()
     registry.epochs = {broker_id: 7 for broker_id in replicas}
     info = PartitionInfo(replicas, isr, leader=1, leader_epoch=5, partition_epoch=3)
-    return Leader(replica().log, info, 1, registry)
+    return Leader(replica().log, info, 1, registry, lag_time_max_ms=30_000)
 
 
 def test_metadata_older_than_the_controllers_response_is_ignored() -> None:
@@ -236,6 +236,6 @@ def test_a_follower_that_was_caught_up_until_an_append_has_the_whole_lag_time_fr
     leading.on_fetch(remote, 7, 0, 0, now_ms=0)
     leading._log.append_as_follower(encode_batch([Record(0, WALL_MS, None, b"a", ())], leader_epoch=5))
     leading.on_append(now_ms=1_000_000)
-    assert leading.check_lag(1_030_000, lag_time_max_ms=30_000) is None
-    late = leading.check_lag(1_030_001, lag_time_max_ms=30_000)
+    assert leading.check_lag(1_030_000) is None
+    late = leading.check_lag(1_030_001)
     assert late is not None and late.isr == (1,)

@@ -80,6 +80,7 @@ class ReplicatingBroker:
             FlushScheduler(world.offload, tasks),
             self.isr.propose,
             lambda partition: self.on_hand_over(partition),
+            SETTINGS.lag_time_max_ms,
         )
         self.replication = BrokerReplication(broker_id, self.table, self.isr, self.store, cluster, world, SETTINGS)
         nothing = cast(Any, None)
