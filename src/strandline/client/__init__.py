@@ -7,8 +7,10 @@
         async with client.fetcher() as fetcher:
             fetcher.assign(TopicPartition("orders", 0), 0)
             fetched = await fetcher.poll(500)
+        async with client.consumer("billing", ["orders"]) as consumer:
+            fetched = await consumer.poll(500)
 
 The cores in `core/` make the decisions, without clock, sockets or tasks. The shells (`connection`, `connection_pool`,
-`routing`, `producer`, `fetcher`, and the requests in `admin/`) do the IO through a `World`, so that the same client
-runs on virtual time. `peers` is the port through which nodes call each other.
+`routing`, `coordinators`, `producer`, `fetcher`, `consumer`, and the requests in `admin/`) do the IO through a `World`,
+so that the same client runs on virtual time. `peers` is the port through which nodes call each other.
 """

@@ -10,18 +10,21 @@ from strandline.client.admin.cluster import ClusterAdmin
 from strandline.client.admin.configs import ConfigAdmin
 from strandline.client.admin.elections import Election, elect_leaders
 from strandline.client.admin.features import FeatureAdmin
+from strandline.client.admin.groups import GroupAdmin
 from strandline.client.admin.metrics_page import read_metrics
 from strandline.client.admin.offsets import ListedOffset, list_offsets
 from strandline.client.admin.quorum import QuorumAdmin
 from strandline.client.admin.reassignments import ReassignmentAdmin
 from strandline.client.admin.topics import TopicAdmin
 from strandline.client.bootstrap import parse_bootstrap
+from strandline.client.consumer import GroupConsumer, Listener
+from strandline.client.coordinators import Coordinators
 from strandline.client.core.descriptions import ClusterDescription, QuorumDescription, Reassignment, TopicDescription
 from strandline.client.core.health import Health, assess
 from strandline.client.fetcher import Fetcher
 from strandline.client.producer import Producer
 from strandline.client.routing import Router
-from strandline.client.settings import ClientSettings, FetcherSettings, ProducerSettings
+from strandline.client.settings import ClientSettings, FetcherSettings, GroupSettings, ProducerSettings
 from strandline.model.errors import KafkaError
 from strandline.model.ids import TopicPartition
 from strandline.runtime.world import World
@@ -40,6 +43,8 @@ class Client:
         self.cluster = ClusterAdmin(self.router)
         self.quorum = QuorumAdmin(self.router)
         self.features = FeatureAdmin(self.router)
+        self.coordinators = Coordinators(self.router)
+        self.groups = GroupAdmin(self.router, self.coordinators)
         self.reassignments = ReassignmentAdmin(self.router)
 
     async def __aenter__(self) -> Self:
@@ -55,6 +60,27 @@ class Client:
 
     def fetcher(self, settings: FetcherSettings | None = None) -> Fetcher:
         return Fetcher(self.router, settings)
+
+    def consumer(
+        self,
+        group_id: str,
+        topics: Iterable[str],
+        settings: GroupSettings | None = None,
+        fetching: FetcherSettings | None = None,
+        *,
+        on_assigned: Listener | None = None,
+        on_revoked: Listener | None = None,
+    ) -> GroupConsumer:
+        return GroupConsumer(
+            self.router,
+            self.coordinators,
+            group_id,
+            topics,
+            settings,
+            fetching,
+            on_assigned=on_assigned,
+            on_revoked=on_revoked,
+        )
 
     async def list_offsets(
         self, wanted: Mapping[TopicPartition, int], *, read_committed: bool = False

@@ -46,8 +46,10 @@ MAX_DAMAGED_ATTEMPTS = 5
 
 
 class Fetcher:
-    def __init__(self, router: Router, settings: FetcherSettings | None = None) -> None:
+    def __init__(self, router: Router, settings: FetcherSettings | None = None, lane: str = LANE) -> None:
+        """Fetchers that share a lane share connections, so that their long polls wait for each other."""
         self._router = router
+        self._lane = lane
         self._settings = settings or FetcherSettings()
         self._positions: dict[TopicPartition, FetchPosition] = {}
         self._sessions: dict[int, FetchSessionHandler] = {}
@@ -55,6 +57,7 @@ class Fetcher:
         self._ready: deque[FetchedPartition] = deque()
         self._tasks = TaskGroup()
         self._arrived = asyncio.Event()
+        self._interrupted = False
         self._fetch_error: KafkaError | None = None
 
     @property
@@ -86,6 +89,15 @@ class Fetcher:
     def position(self, partition: TopicPartition) -> FetchPosition:
         return self._positions[partition]
 
+    @property
+    def assigned(self) -> list[TopicPartition]:
+        return list(self._positions)
+
+    def interrupt(self) -> None:
+        """The current or next `poll` returns at once, also without records."""
+        self._interrupted = True
+        self._arrived.set()
+
     async def poll(self, timeout_ms: int) -> list[FetchedPartition]:
         """Records that have arrived, or that arrive within the timeout. Raises errors that retries cannot solve."""
         loop = asyncio.get_running_loop()
@@ -95,7 +107,8 @@ class Fetcher:
             if self._ready:
                 return self._take_ready()
             remaining_ms = deadline_ms - self._router.now_ms()
-            if remaining_ms <= 0:
+            if remaining_ms <= 0 or self._interrupted:
+                self._interrupted = False
                 return []
             self._arrived.clear()
             await self._fetch_from_idle_brokers()
@@ -209,7 +222,7 @@ class Fetcher:
     async def _send(
         self, leader: int, session: FetchSessionHandler, wanted: dict[SessionKey, FetchPartition]
     ) -> FetchResponse:
-        connection = await self._router.broker(leader, LANE)
+        connection = await self._router.broker(leader, self._lane)
         by_id = all(topic_id != ZERO_UUID for topic_id, _, _ in wanted)
         version = connection.versions.newest_common_version(FetchRequest, None if by_id else BY_TOPIC_ID - 1)
         request = FetchRequest(

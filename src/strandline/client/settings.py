@@ -1,4 +1,4 @@
-"""Settings of the client, the producer and the fetcher, named after Kafka's client configs."""
+"""Settings of the client, the producer, the fetcher and the group member, named after Kafka's client configs."""
 
 from __future__ import annotations
 
@@ -60,6 +60,30 @@ class FetcherSettings(msgspec.Struct, frozen=True):
     keep_control_batches: bool = False
     out_of_range: str = "error"
     """When the partition does not have the offset: reset to "earliest" or "latest", or "error"."""
+
+
+class GroupSettings(msgspec.Struct, frozen=True):
+    session_timeout_ms: int = 45_000
+    heartbeat_interval_ms: int = 3_000
+    max_poll_interval_ms: int = 300_000
+    """Also the rebalance timeout. A member whose application polls less often leaves the group."""
+    assignors: tuple[str, ...] = ("range", "cooperative-sticky")
+    """In order of preference, as in Kafka. With `cooperative-sticky` alone members keep their partitions while the
+    group rebalances."""
+    instance_id: str | None = None
+    """Of a static member: it may restart within the session timeout without a rebalance."""
+    rack: str | None = None
+    auto_commit: bool = True
+    auto_commit_interval_ms: int = 5_000
+    offset_reset: str = "latest"
+    """For partitions without a committed offset: "earliest", "latest" or "error"."""
+
+    def __post_init__(self) -> None:
+        unknown = [each for each in self.assignors if each not in ("range", "cooperative-sticky")]
+        if unknown or not self.assignors:
+            raise ValueError(f"assignors {self.assignors}: give range, cooperative-sticky or both")
+        if self.offset_reset not in ("earliest", "latest", "error"):
+            raise ValueError(f'offset_reset {self.offset_reset!r}: must be "earliest", "latest" or "error"')
 
 
 class Backoff:
