@@ -31,6 +31,7 @@ from strandline.controller.events import EventQueue, MetadataLog
 from strandline.controller.failure_detector import UnconfirmedFailures
 from strandline.controller.features import Features
 from strandline.controller.fencing import BrokerFencing, NoProbes, Prober
+from strandline.controller.internal_topics import CHECK_INTERVAL_MS, InternalTopics
 from strandline.controller.isr import IsrChanges
 from strandline.controller.metrics import ControllerMetrics
 from strandline.controller.partition_changes import keep_leaderless_elr
@@ -131,6 +132,7 @@ class Controller:
         self._isrs = IsrChanges(image.latest, settings, unconfirmed)
         self._leaders = LeaderElections(image.latest, settings, unconfirmed)
         self._reassignments = Reassignments(image.latest, settings, unconfirmed)
+        self._internal_topics = InternalTopics(image.latest, settings, unconfirmed)
         self._directories = DirectoryAssignments(image.latest, settings, unconfirmed)
         self._quotas = Quotas(image.latest)
         self._scram = Scram(image.latest)
@@ -158,6 +160,8 @@ class Controller:
         self._tasks.add(self._unclean_elections)
         self._tasks.add(PeriodicTask("append a NoOpRecord", settings.max_idle_interval_ms, no_op.decide))
         self._tasks.add(PeriodicTask("elect preferred leaders", balance_ms, self._leaders.balance))
+        raise_replication = self._internal_topics.raise_replication
+        self._tasks.add(PeriodicTask("replicate internal topics", CHECK_INTERVAL_MS, raise_replication))
         self._tasks.add(PeriodicTask("expire tokens", expiry_ms, lambda: expire_tokens(view, clock.wall_ms())))
 
     @property

@@ -95,7 +95,7 @@ class Reassignments:
             self._check_assignment(requested.replicas)
             if not allow_factor_change:
                 _check_factor(partition, requested.replicas)
-            target = _started(partition, requested.replicas)
+            target = started_reassignment(partition, requested.replicas)
         changes.change(topic, index, partition, target)
 
     def _check_assignment(self, replicas: Sequence[int]) -> None:
@@ -156,7 +156,7 @@ def _original(partition: PartitionInfo) -> tuple[int, ...]:
     return tuple(replica for replica in partition.replicas if replica not in partition.adding)
 
 
-def _started(partition: PartitionInfo, wanted: Sequence[int]) -> Target:
+def started_reassignment(partition: PartitionInfo, wanted: Sequence[int]) -> Target:
     original = _original(partition)
     removing = tuple(sorted(replica for replica in partition.replicas if replica not in wanted))
     return Target(
