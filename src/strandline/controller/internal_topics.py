@@ -7,7 +7,8 @@ obeyed as in Kafka, and never changed.
 
 Partitions get live brokers until they have as many replicas as Kafka's default, 3, by ordinary reassignments: the new
 replicas fetch, the leader proposes them for the ISR. Replicas are ordered so that preferred leaders, and so
-coordinators, are spread over the brokers. Once all replicas are in sync, a `min.insync.replicas` that was fitted is raised too.
+coordinators, are spread over the brokers. Once all replicas are in sync, a `min.insync.replicas` that was fitted is
+raised too.
 """
 
 from __future__ import annotations
