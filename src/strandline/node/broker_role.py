@@ -285,6 +285,8 @@ class BrokerRole:
             self.broker.stop_serving()
         if self._lifecycle is not None:
             await self._lifecycle.controlled_shutdown(CONTROLLED_SHUTDOWN_MS)
+        # Members that wait in JoinGroup or SyncGroup look for another coordinator now, not when the server has drained.
+        self._coordinators.unload()
 
     async def close(self) -> None:
         """Flushes and closes the logs after every task has ended, so that the next start need not recover them."""

@@ -42,7 +42,8 @@ logger = logging.getLogger(__name__)
 
 # The ways in which APIs differ for the server; everything else about them is in their handlers.
 PIPELINED = frozenset({ApiKey.PRODUCE})  # may start while earlier ones of the connection are parked
-CANCELLED_ON_DISCONNECT = frozenset({ApiKey.FETCH, ApiKey.SHARE_FETCH})  # long polls, which change nothing
+# Long polls: nothing is left to be done but the response. A member that disconnected stays until its session ends.
+CANCELLED_ON_DISCONNECT = frozenset({ApiKey.FETCH, ApiKey.JOIN_GROUP, ApiKey.SHARE_FETCH, ApiKey.SYNC_GROUP})
 DISCONNECT_ON_UNEXPECTED_ERROR = frozenset({ApiKey.PRODUCE})
 
 ELEMENTS_PER_STEP = 5_000  # decoded in one step of the event loop: some milliseconds

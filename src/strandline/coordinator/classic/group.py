@@ -108,6 +108,10 @@ class ClassicGroup:
         """Since the initial rebalance delay was last started."""
         self.initial_delay: tuple[int, int] | None = None
         """While an empty group waits for its first members: this delay, and how long it may be prolonged by, in ms."""
+        self.joining = 0
+        """Number of members that wait in JoinGroup."""
+        self._support: dict[str, int] = {}
+        """Number of members that support each protocol."""
 
     def become(self, state: State, now_ms: int) -> None:
         assert state in LEGAL_MOVES[self.state], f"{self.group_id}: {self.state.value} to {state.value}"
@@ -123,13 +127,8 @@ class ClassicGroup:
         return max((member.rebalance_timeout_ms for member in self.members.values()), default=0)
 
     @property
-    def joining(self) -> int:
-        """Members that wait in JoinGroup."""
-        return sum(member.join_token is not None for member in self.members.values())
-
-    @property
     def have_all_joined(self) -> bool:
-        return not self.pending_joins and all(member.join_token is not None for member in self.members.values())
+        return not self.pending_joins and self.joining == len(self.members)
 
     def is_leader(self, member_id: str) -> bool:
         return self.leader_id == member_id
@@ -139,21 +138,48 @@ class ClassicGroup:
             self.protocol_type = protocol_type
         if self.leader_id is None:
             self.leader_id = member.member_id
-        member.join_token = token
         self.members[member.member_id] = member
+        self._count_support(member, 1)
+        self.wait_in_join(member, token)
         if member.instance_id is not None:
             self.static_members[member.instance_id] = member.member_id
         self.pending_joins.pop(member.member_id, None)
 
     def remove(self, member_id: str) -> Member | None:
         member = self.members.pop(member_id, None)
-        if member is not None and member.instance_id is not None:
-            self.static_members.pop(member.instance_id, None)
+        if member is not None:
+            self._count_support(member, -1)
+            self.take_join_token(member)
+            if member.instance_id is not None:
+                self.static_members.pop(member.instance_id, None)
         self.pending_joins.pop(member_id, None)
         self.pending_syncs.pop(member_id, None)
         if self.is_leader(member_id):
             self.leader_id = next(iter(self.members), None)
         return member
+
+    def wait_in_join(self, member: Member, token: Token | None) -> None:
+        """Replaces the token of an earlier request, whose client has sent another one."""
+        self.joining += (token is not None) - (member.join_token is not None)
+        member.join_token = token
+
+    def take_join_token(self, member: Member) -> Token | None:
+        token = member.join_token
+        self.wait_in_join(member, None)
+        return token
+
+    def set_protocols(self, member: Member, protocols: tuple[Protocol, ...]) -> None:
+        self._count_support(member, -1)
+        member.protocols = protocols
+        self._count_support(member, 1)
+
+    def _count_support(self, member: Member, step: int) -> None:
+        for name in dict.fromkeys(each.name for each in member.protocols):
+            count = self._support.get(name, 0) + step
+            if count:
+                self._support[name] = count
+            else:
+                del self._support[name]
 
     def rename_static(self, member: Member, member_id: str) -> None:
         """A static member returned under a new member id; it keeps its place in the order of members."""
@@ -180,17 +206,15 @@ class ClassicGroup:
         """Whether a member with these protocols can join: the same type, and one protocol that all members support."""
         if not self.members:
             return bool(protocol_type) and bool(list(names))
-        return self.protocol_type == protocol_type and bool(self._common_protocols() & frozenset(names))
+        return self.protocol_type == protocol_type and any(
+            self._support.get(name) == len(self.members) for name in names
+        )
 
     def select_protocol(self) -> str:
         """Each member votes for its first protocol among those that all support; most votes win."""
-        candidates = self._common_protocols()
+        candidates = frozenset(name for name, count in self._support.items() if count == len(self.members))
         votes = Counter(member.vote(candidates) for member in self.members.values())
         return votes.most_common(1)[0][0]
-
-    def _common_protocols(self) -> frozenset[str]:
-        names = [frozenset(each.name for each in member.protocols) for member in self.members.values()]
-        return frozenset.intersection(*names) if names else frozenset()
 
     def next_generation(self, now_ms: int) -> None:
         self.generation += 1
@@ -288,6 +312,7 @@ class ClassicGroup:
                 assignment=each.assignment,
             )
             group.members[member.member_id] = member
+            group._count_support(member, 1)
             if member.instance_id is not None:
                 group.static_members[member.instance_id] = member.member_id
         if group.members:

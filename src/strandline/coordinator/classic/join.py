@@ -150,15 +150,15 @@ def _add_member(
 def _update_member(
     context: ClassicContext, group: ClassicGroup, joining: Joining, member: Member, now: Now
 ) -> JoinDecision:
-    _take_over(member, joining)
+    _take_over(group, member, joining)
     return merged(Decision(None), rebalance_or_complete_join(context, group, now))
 
 
-def _take_over(member: Member, joining: Joining) -> None:
-    member.protocols = joining.protocols
+def _take_over(group: ClassicGroup, member: Member, joining: Joining) -> None:
+    group.set_protocols(member, joining.protocols)
+    group.wait_in_join(member, joining.token)
     member.rebalance_timeout_ms = joining.rebalance_timeout_ms
     member.session_timeout_ms = joining.request.session_timeout_ms
-    member.join_token = joining.token
 
 
 def _replace_static_member(
@@ -177,11 +177,11 @@ def _replace_static_member(
     member.sync_token = None
     context.timers.cancel(SessionTimeout(group.group_id, member.member_id))
     group.rename_static(member, member_id)
-    _take_over(member, joining)
+    _take_over(group, member, joining)
     restart_session(context, group, member, now)
     if group.state is State.STABLE:
         if group.select_protocol() == group.protocol_name:
-            member.join_token = None
+            group.wait_in_join(member, None)
             return merged(decision, _keep_generation(context, group, joining, member, before, old_leader_id))
         return merged(decision, rebalance_or_complete_join(context, group, now))
     if group.state is State.COMPLETING_REBALANCE:
@@ -210,7 +210,7 @@ def _keep_generation(
         if group.members.get(member.member_id) is not member:
             return Decision(None)
         context.timers.cancel(SessionTimeout(group.group_id, member.member_id))
-        member.protocols = before.protocols
+        group.set_protocols(member, before.protocols)
         member.rebalance_timeout_ms = before.rebalance_timeout_ms
         member.session_timeout_ms = before.session_timeout_ms
         group.rename_static(member, before.member_id)

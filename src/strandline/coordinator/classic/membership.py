@@ -10,6 +10,7 @@ from strandline.coordinator.classic.rebalance import (
     complete_join_if_ready,
     rebalance_or_complete_join,
     restart_session,
+    take_sync_token,
 )
 from strandline.coordinator.decision import Completion, Decision, Now, merged, nothing
 from strandline.model.errors import ErrorCode, KafkaError
@@ -19,6 +20,7 @@ from strandline.protocol.messages.groups import (
     LeaveGroupResponse,
     MemberIdentity,
     MemberResponse,
+    SyncGroupResponse,
 )
 
 
@@ -83,9 +85,12 @@ def remove_member(context: ClassicContext, group: ClassicGroup, member: Member) 
     """Its waiting requests are answered UNKNOWN_MEMBER_ID."""
     context.timers.cancel(SessionTimeout(group.group_id, member.member_id))
     completed = []
-    if member.join_token is not None:
-        completed.append(Completion(member.join_token, join_error(ErrorCode.UNKNOWN_MEMBER_ID, "")))
-        member.join_token = None
+    token = group.take_join_token(member)
+    if token is not None:
+        completed.append(Completion(token, join_error(ErrorCode.UNKNOWN_MEMBER_ID, "")))
+    token = take_sync_token(member)
+    if token is not None:
+        completed.append(Completion(token, SyncGroupResponse(error_code=ErrorCode.UNKNOWN_MEMBER_ID)))
     group.remove(member.member_id)
     return completed
 

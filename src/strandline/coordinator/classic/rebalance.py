@@ -113,9 +113,9 @@ def complete_join(context: ClassicContext, group: ClassicGroup, now: Now) -> Dec
         return Decision(None, [group.record()], is_applied=True)
     completed = []
     for member in group.members.values():
-        if member.join_token is not None:
-            completed.append(Completion(member.join_token, join_response(group, member)))
-            member.join_token = None
+        token = group.take_join_token(member)
+        if token is not None:
+            completed.append(Completion(token, join_response(group, member)))
         member.is_new = False
         restart_session(context, group, member, now)
         group.pending_syncs[member.member_id] = None
