@@ -20,8 +20,8 @@ from typing import Final
 import msgspec
 
 from strandline.controller.decisions import Decision
-from strandline.controller.election_rules import MIN_INSYNC_REPLICAS
 from strandline.controller.failure_detector import UnconfirmedFailures
+from strandline.controller.leader_eligibility import MIN_INSYNC_REPLICAS
 from strandline.controller.partition_changes import PartitionChanges
 from strandline.controller.placement import takes_new_replicas
 from strandline.controller.reassignments import is_reassigning, started_reassignment
