@@ -38,6 +38,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
     run = commands.add_parser("run", help="run a cluster from each of many seeds and check its invariants")
     run.add_argument("--seeds", type=_seeds, default=range(1, 51), metavar="A..B", help="seeds to run (default: 1..50)")
     run.add_argument("--jobs", type=_number, default=os.cpu_count() or 1, help="processes (default: one per core)")
+    run.add_argument(
+        "--shrink-seconds",
+        type=float,
+        default=60,
+        help="stop shrinking a failure after this time (default: %(default)s)",
+    )
     run.add_argument("--no-shrink", action="store_true", help="report a failure as it happened, without shrinking it")
     run.add_argument("--keep-going", action="store_true", help="do not stop at the first seed that fails")
     run.add_argument("--json", action="store_true", help="print one JSON object with totals and failures")
@@ -82,7 +88,7 @@ def _run(arguments: argparse.Namespace) -> int:
         if outcome.violation is not None:
             if not arguments.no_shrink:
                 print(f"seed {outcome.plan.seed} violates an invariant; shrinking the run", file=sys.stderr)
-            shown = outcome if arguments.no_shrink else shrink(outcome)
+            shown = outcome if arguments.no_shrink else _shrunk(outcome, arguments.shrink_seconds)
             totals.failures.append(_failure(shown))
             if not arguments.json:
                 report(shown, arguments)
@@ -94,6 +100,11 @@ def _run(arguments: argparse.Namespace) -> int:
     else:
         totals.report(took_s)
     return 1 if totals.failures else 0
+
+
+def _shrunk(outcome: Outcome, seconds: float) -> Outcome:
+    end = time.monotonic() + seconds  # noqa: TID251
+    return shrink(outcome, is_time_over=lambda: time.monotonic() > end)  # noqa: TID251
 
 
 def _failure(outcome: Outcome) -> dict[str, object]:

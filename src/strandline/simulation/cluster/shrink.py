@@ -14,16 +14,22 @@ from strandline.simulation.cluster.plan import Plan
 from strandline.simulation.cluster.run import Outcome, run_plan
 
 
-def shrink(failed: Outcome, at_most: int = 60, run: Callable[[Plan], Outcome] = run_plan) -> Outcome:
-    """The smallest failure found in `at_most` runs; `failed` itself if no smaller plan violates the same invariant."""
+def shrink(
+    failed: Outcome,
+    at_most: int = 60,
+    run: Callable[[Plan], Outcome] = run_plan,
+    is_time_over: Callable[[], bool] = lambda: False,
+) -> Outcome:
+    """The smallest failure found in `at_most` runs, none of which starts when `is_time_over`; `failed` itself if no
+    smaller plan violates the same invariant."""
     assert failed.violation is not None
     best, runs = _without_later_faults(failed), 0
     improved = True
     while improved and runs < at_most:
         improved = False
         for candidate in smaller(best.plan):
-            if runs >= at_most:
-                break
+            if runs >= at_most or is_time_over():
+                return best
             runs += 1
             outcome = run(candidate)
             if outcome.violation is not None and outcome.violation.invariant == failed.violation.invariant:
@@ -40,7 +46,11 @@ def _without_later_faults(outcome: Outcome) -> Outcome:
 
 
 def smaller(plan: Plan) -> Iterator[Plan]:
-    """Large steps first: half of the faults, then fewer, then single faults, then everything else that adds events."""
+    """Less time first, which makes every later run shorter. Then large steps first: half of the faults, then fewer,
+    then single faults, then everything else that adds events."""
+    last_ms = max((each.at_ms + each.length_ms for each in plan.faults), default=0)
+    if plan.safety_ms > last_ms + 4_000:
+        yield replace(plan, safety_ms=last_ms + 3_000)
     size = len(plan.faults) // 2
     while size >= 1:
         for start in range(0, len(plan.faults), size):
@@ -54,6 +64,3 @@ def smaller(plan: Plan) -> Iterator[Plan]:
         yield replace(plan, drift=False)
     if plan.weather.slow_chance or plan.weather.split_chance:
         yield replace(plan, weather=replace(plan.weather, slow_chance=0.0, split_chance=0.0))
-    last_ms = max((each.at_ms + each.length_ms for each in plan.faults), default=0)
-    if plan.safety_ms > last_ms + 4_000:
-        yield replace(plan, safety_ms=last_ms + 3_000)

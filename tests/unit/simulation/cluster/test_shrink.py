@@ -51,6 +51,18 @@ def test_shrinking_stops_after_the_given_number_of_runs() -> None:
     assert runs.count == 1 + 7
 
 
+def test_no_run_starts_when_the_time_is_over() -> None:
+    runs = Runs()
+    failed = runs(plan_of(*["power"] * 40, "kill", "pause"))
+    shrink(failed, run=runs, is_time_over=lambda: runs.count >= 5)
+    assert runs.count == 5
+
+
+def test_the_first_candidate_has_less_time() -> None:
+    plan = replace(plan_of("kill"), safety_ms=30_000)
+    assert next(smaller(plan)).safety_ms == 3_050
+
+
 def test_candidates_have_no_more_faults() -> None:
     plan = plan_of("kill", "pause", "power")
     for candidate in smaller(plan):

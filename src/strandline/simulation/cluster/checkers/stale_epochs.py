@@ -148,7 +148,8 @@ class StaleIsrProposalsAreRejected(Checker):
 
 class StaleRegistrationsAreRejected(Checker):
     """A registration sent by an earlier process of a broker does not replace that of a later process which sends
-    heartbeats. (Before its first heartbeat the later one may be replaced: it registers again.)"""
+    heartbeats. (Before its first heartbeat, and once it is fenced, the later one may be replaced: it registers again if
+    it is running.)"""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
@@ -157,11 +158,22 @@ class StaleRegistrationsAreRejected(Checker):
         self._heartbeat_us: dict[tuple[int, int, str], int] = {}
         """(Broker id, epoch, controller) → arrival of the last accepted heartbeat."""
         self._arrived_us: WeakKeyDictionary[ObservedRequest, int] = WeakKeyDictionary()
-        self._replaces: WeakKeyDictionary[ObservedRequest, str] = WeakKeyDictionary()
+        self._replaces: WeakKeyDictionary[ObservedRequest, tuple[int, str]] = WeakKeyDictionary()
+        """The epoch of the registration that must not be replaced, and why."""
+        self._fenced: set[tuple[int, int]] = set()
+        """(Broker id, epoch) of registrations that were fenced last time they changed."""
         settings = cluster.plan.configs
         self._interval_us = int(settings["broker.heartbeat.interval.ms"]) * 1000
         # After a longer silence the controller may accept another process with the same directories.
         self._trusted_us = min(self._interval_us, int(settings["broker.session.timeout.ms"]) * 850)
+        cluster.metadata.subscribe(self._on_batch)
+
+    def _on_batch(self, batch: MetadataBatch) -> None:
+        for record in batch.records:
+            if isinstance(record, kinds.BrokerRegistrationChangeRecord) and record.fenced:
+                self._fenced.discard((record.broker_id, record.broker_epoch))
+                if record.fenced > 0:
+                    self._fenced.add((record.broker_id, record.broker_epoch))
 
     def request_written(self, observed: ObservedRequest) -> None:
         if isinstance(observed.message, BrokerRegistrationRequest):
@@ -180,9 +192,8 @@ class StaleRegistrationsAreRejected(Checker):
         last_us = self._heartbeat_us.get((known.id, known.epoch, observed.target), -self._trusted_us)
         is_older = self._boots[request.incarnation_id] < self._boots.get(known.incarnation_id, 0)
         if is_older and now_us - last_us < self._trusted_us:
-            self._replaces[observed] = (
-                f"epoch {known.epoch}, which sent a heartbeat {(now_us - last_us) / 1e6:.3f} s ago"
-            )
+            why = f"epoch {known.epoch}, which sent a heartbeat {(now_us - last_us) / 1e6:.3f} s ago"
+            self._replaces[observed] = known.epoch, why
 
     def response_written(self, observed: ObservedRequest, response: Message) -> None:
         request, failed = observed.message, bool(response_error(response))
@@ -192,8 +203,11 @@ class StaleRegistrationsAreRejected(Checker):
         replaced = self._replaces.pop(observed, None)
         if replaced is not None and not failed:
             assert isinstance(request, BrokerRegistrationRequest)
+            epoch, described = replaced
+            if (request.broker_id, epoch) in self._fenced:
+                return
             why = f"{observed.target} registers an earlier process of broker {request.broker_id}"
-            raise Violation("I-7", f"{why} in place of {replaced}")
+            raise Violation("I-7", f"{why} in place of {described}")
 
 
 class OneProcessPerBroker(Checker):

@@ -114,7 +114,7 @@ class Scene:
         partition = self.partitions[11]
         info = self.cluster.metadata.image.latest.partition(*KEY)
         assert info is not None
-        partition.leader = Leader(self.log(11), info, 11, AllRegistered())
+        partition.leader = Leader(self.log(11), info, 11, AllRegistered(), lag_time_max_ms=30_000)
         self.see(11)
         return partition.leader
 
@@ -288,6 +288,6 @@ def test_a_leader_without_a_committed_batch_violates_i_10(scene: Scene) -> None:
     scene.write("x", to=(13,), epoch=2)
     info = scene.cluster.metadata.image.latest.partition(*KEY)
     assert info is not None
-    scene.partitions[13].leader = Leader(scene.log(13), info, 13, AllRegistered())
+    scene.partitions[13].leader = Leader(scene.log(13), info, 13, AllRegistered(), lag_time_max_ms=30_000)
     with pytest.raises(Violation, match=r"I-10: node13 has at 0 of records1-0 a batch of epoch 2"):
         scene.see(13)

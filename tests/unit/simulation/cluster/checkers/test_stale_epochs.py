@@ -24,9 +24,15 @@ from strandline.protocol.messages.brokers import (
     BrokerRegistrationResponse,
     BrokerState,
 )
-from strandline.protocol.messages.metadata_records import PartitionRecord, RegisterBrokerRecord, TopicRecord
+from strandline.protocol.messages.metadata_records import (
+    BrokerRegistrationChangeRecord,
+    PartitionRecord,
+    RegisterBrokerRecord,
+    TopicRecord,
+)
 from strandline.protocol.messages.producers import AllocateProducerIdsRequest, AllocateProducerIdsResponse
 from strandline.protocol.types import Message
+from strandline.raft.disk.batches import MetadataBatch
 from strandline.simulation.cluster.checker import Checker
 from strandline.simulation.cluster.checkers.stale_epochs import (
     StaleBrokerEpochsAreRejected,
@@ -158,6 +164,26 @@ def test_accepting_a_late_registration_of_a_former_process_violates_i_7(cluster:
     checker.request_arrived(late)
     with pytest.raises(Violation, match="I-7: node1 registers an earlier process of broker 11 in place of epoch 1"):
         checker.response_written(late, BrokerRegistrationResponse(broker_epoch=9))
+
+
+@pytest.mark.parametrize("when", ["before the request arrives", "before it is answered", "and unfenced again"])
+def test_a_late_registration_may_replace_a_fenced_one(cluster: Cluster, when: str) -> None:
+    checker, late = two_registrations(cluster)
+    changes = [BrokerRegistrationChangeRecord(broker_id=11, broker_epoch=1, fenced=1)]
+    if when == "and unfenced again":
+        changes.append(BrokerRegistrationChangeRecord(broker_id=11, broker_epoch=1, fenced=-1))
+    if when == "before the request arrives":
+        cluster_commits(checker, changes)
+    checker.request_arrived(late)
+    if when != "before the request arrives":
+        cluster_commits(checker, changes)
+    with pytest.raises(Violation) if when == "and unfenced again" else nullcontext():
+        checker.response_written(late, BrokerRegistrationResponse(broker_epoch=9))
+
+
+def cluster_commits(checker: StaleRegistrationsAreRejected, records: list[BrokerRegistrationChangeRecord]) -> None:
+    for record in records:
+        checker._on_batch(MetadataBatch(2, 3, 0, 0, 0, False, (record,)))
 
 
 def test_a_late_registration_may_be_rejected_and_a_third_process_may_register(cluster: Cluster) -> None:
