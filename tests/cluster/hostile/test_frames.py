@@ -84,7 +84,7 @@ def test_unsupported_keys_and_versions_close_the_connection(
     controller: bool, node: NodeUnderAttack, ordinary_client: OrdinaryClient
 ) -> None:
     served = API[ApiKey.METADATA]
-    absent = [(4, 0), (7, 1), (93, 0), (999, 0), (-1, 0), (32767, 32767), (ApiKey.JOIN_GROUP, 5), (ApiKey.VOTE, 0)]
+    absent = [(4, 0), (7, 1), (93, 0), (999, 0), (-1, 0), (32767, 32767), (ApiKey.SHARE_FETCH, 1), (ApiKey.VOTE, 0)]
     absent += [(served.key, served.max_version + 1), (served.key, -1), (ApiKey.PRODUCE, 2), (ApiKey.FETCH, 3)]
     for key, version in absent:
         position = node.log_position()
