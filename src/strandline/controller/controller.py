@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
+from functools import partial
 from random import Random
 from typing import TypeVar
 
@@ -34,7 +35,7 @@ from strandline.controller.fencing import BrokerFencing, NoProbes, Prober
 from strandline.controller.internal_topics import CHECK_INTERVAL_MS, InternalTopics
 from strandline.controller.isr import IsrChanges
 from strandline.controller.metrics import ControllerMetrics
-from strandline.controller.partition_changes import keep_leaderless_elr
+from strandline.controller.partition_changes import PartitionChanges, keep_leaderless_elr
 from strandline.controller.periodic_tasks import NoOpTask, PeriodicTask, PeriodicTasks
 from strandline.controller.quotas import Quotas
 from strandline.controller.reassignments import Reassignments
@@ -125,15 +126,16 @@ class Controller:
         self._events = EventQueue(image, log, clock, metrics)
         self._metrics = ControllerMetrics(image, clock, metrics, lambda: self.is_active)
         unconfirmed = UnconfirmedFailures()
+        new_changes = partial(PartitionChanges, image.latest, settings, unconfirmed)
         self.brokers = Brokers(image.latest, settings, unconfirmed)
         self._topics = Topics(image.latest, settings, random)
         self._configs = Configs(image.latest, settings)
         self._features = Features(image.latest, settings, lambda: log.kraft_version)
-        self._isrs = IsrChanges(image.latest, settings, unconfirmed)
-        self._leaders = LeaderElections(image.latest, settings, unconfirmed)
-        self._reassignments = Reassignments(image.latest, settings, unconfirmed)
-        self._internal_topics = InternalTopics(image.latest, settings, unconfirmed)
-        self._directories = DirectoryAssignments(image.latest, settings, unconfirmed)
+        self._isrs = IsrChanges(image.latest, new_changes)
+        self._leaders = LeaderElections(image.latest, new_changes)
+        self._reassignments = Reassignments(image.latest, new_changes)
+        self._internal_topics = InternalTopics(image.latest, settings, new_changes)
+        self._directories = DirectoryAssignments(image.latest, new_changes)
         self._quotas = Quotas(image.latest)
         self._scram = Scram(image.latest)
         self._acls = Acls(image.latest, random, authorizer=settings.authorizer)

@@ -11,15 +11,13 @@ replicated again, in its own directory. If no other replica could take over, the
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 
 from strandline.controller.brokers import registered_broker
 from strandline.controller.decisions import STEPS_PER_YIELD, Decision, Steps
-from strandline.controller.failure_detector import UnconfirmedFailures
 from strandline.controller.leader_eligibility import elr_enabled, is_online
 from strandline.controller.partition_changes import PartitionChanges
 from strandline.controller.partitions import Election, Target
-from strandline.controller.settings import ControllerSettings
 from strandline.metadata.record_versions import DIRECTORIES_SINCE
 from strandline.metadata.values import NO_LEADER, BrokerInfo
 from strandline.metadata.views import View
@@ -36,12 +34,9 @@ from strandline.protocol.messages.brokers import (
 
 
 class DirectoryAssignments:
-    def __init__(
-        self, view: View, settings: ControllerSettings, unconfirmed: UnconfirmedFailures | None = None
-    ) -> None:
+    def __init__(self, view: View, new_changes: Callable[[], PartitionChanges]) -> None:
         self._view = view
-        self._settings = settings
-        self._unconfirmed = unconfirmed
+        self._new_changes = new_changes
 
     def assign(self, request: AssignReplicasToDirsRequest) -> Steps[AssignReplicasToDirsResponse]:
         if self._view.metadata_version < DIRECTORIES_SINCE:
@@ -49,7 +44,7 @@ class DirectoryAssignments:
                 ErrorCode.UNSUPPORTED_VERSION, f"directories are assigned from metadata.version {DIRECTORIES_SINCE} on"
             )
         broker = registered_broker(self._view, request.broker_id, request.broker_epoch)
-        changes = PartitionChanges(self._view, self._settings, self._unconfirmed)
+        changes = self._new_changes()
         response = AssignReplicasToDirsResponse(directories=[])
         for directory in request.directories:
             results = AssignReplicasToDirsResponseDirectoryData(id=directory.id, topics=[])

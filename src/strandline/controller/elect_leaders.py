@@ -18,11 +18,9 @@ from collections.abc import Callable, Iterable
 from typing import Final
 
 from strandline.controller.decisions import STEPS_PER_YIELD, Decision, Steps
-from strandline.controller.failure_detector import UnconfirmedFailures
 from strandline.controller.leader_eligibility import UNCLEAN_LEADER_ELECTION
 from strandline.controller.partition_changes import PartitionChanges, partitions_where
 from strandline.controller.partitions import Election, Target
-from strandline.controller.settings import ControllerSettings
 from strandline.metadata.values import NO_LEADER, PartitionInfo, TopicInfo
 from strandline.metadata.views import View
 from strandline.model.errors import ErrorCode, KafkaError
@@ -41,19 +39,16 @@ _ELECTIONS: Final = {0: Election.PREFERRED, 1: Election.UNCLEAN}
 
 
 class LeaderElections:
-    def __init__(
-        self, view: View, settings: ControllerSettings, unconfirmed: UnconfirmedFailures | None = None
-    ) -> None:
+    def __init__(self, view: View, new_changes: Callable[[], PartitionChanges]) -> None:
         self._view = view
-        self._settings = settings
-        self._unconfirmed = unconfirmed
+        self._new_changes = new_changes
 
     def elect(self, request: ElectLeadersRequest) -> Steps[ElectLeadersResponse]:
         """A request without partitions means all, and its response omits those that needed no election."""
         election = _ELECTIONS.get(request.election_type)
         if election is None:
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"{request.election_type} is not an election type")
-        changes = PartitionChanges(self._view, self._settings, self._unconfirmed)
+        changes = self._new_changes()
         response = ElectLeadersResponse(replica_election_results=[])
         count = 0
         all_partitions = request.topic_partitions is None
@@ -81,7 +76,7 @@ class LeaderElections:
         return (yield from self._elect_where(_is_leaderless, Election.UNCLEAN))
 
     def _elect_where(self, is_candidate: Callable[[PartitionInfo], bool], election: Election) -> Steps[bool]:
-        changes = PartitionChanges(self._view, self._settings, self._unconfirmed)
+        changes = self._new_changes()
         target = Target(election=election)
         for found in partitions_where(self._view, is_candidate):
             if found is None:

@@ -14,13 +14,12 @@ raised too.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 import msgspec
 
 from strandline.controller.decisions import Decision
-from strandline.controller.failure_detector import UnconfirmedFailures
 from strandline.controller.leader_eligibility import MIN_INSYNC_REPLICAS
 from strandline.controller.partition_changes import PartitionChanges
 from strandline.controller.placement import takes_new_replicas
@@ -49,15 +48,13 @@ _TOPICS: Final = (
 
 
 class InternalTopics:
-    def __init__(
-        self, view: View, settings: ControllerSettings, unconfirmed: UnconfirmedFailures | None = None
-    ) -> None:
+    def __init__(self, view: View, settings: ControllerSettings, new_changes: Callable[[], PartitionChanges]) -> None:
         self._view = view
         self._settings = settings
-        self._unconfirmed = unconfirmed
+        self._new_changes = new_changes
 
     def raise_replication(self) -> Decision[bool]:
-        changes = PartitionChanges(self._view, self._settings, self._unconfirmed)
+        changes = self._new_changes()
         configs: list[Message] = []
         for each in _TOPICS:
             topic = self._view.topic(each.name)

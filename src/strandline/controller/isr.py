@@ -16,14 +16,12 @@ When the new ISR completes a reassignment that removes the leader, another leade
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from strandline.controller.brokers import registered_broker
 from strandline.controller.decisions import STEPS_PER_YIELD, Decision, Steps
-from strandline.controller.failure_detector import UnconfirmedFailures
 from strandline.controller.partition_changes import PartitionChanges
 from strandline.controller.partitions import Target
-from strandline.controller.settings import ControllerSettings
 from strandline.metadata.values import RECOVERED, RECOVERING, PartitionInfo, TopicInfo
 from strandline.metadata.views import View
 from strandline.model.errors import ErrorCode
@@ -40,17 +38,14 @@ _ANY_EPOCH = -1
 
 
 class IsrChanges:
-    def __init__(
-        self, view: View, settings: ControllerSettings, unconfirmed: UnconfirmedFailures | None = None
-    ) -> None:
+    def __init__(self, view: View, new_changes: Callable[[], PartitionChanges]) -> None:
         self._view = view
-        self._settings = settings
-        self._unconfirmed = unconfirmed
+        self._new_changes = new_changes
 
     def alter(self, request: AlterPartitionRequest, version: int) -> Steps[AlterPartitionResponse]:
         """Up to version 2 the request does not contain the broker epochs of the ISR."""
         registered_broker(self._view, request.broker_id, request.broker_epoch)
-        changes = PartitionChanges(self._view, self._settings, self._unconfirmed)
+        changes = self._new_changes()
         response = AlterPartitionResponse(topics=[])
         count = 0
         for requested in request.topics:

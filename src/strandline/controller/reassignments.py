@@ -19,13 +19,11 @@ being added.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from strandline.controller.decisions import STEPS_PER_YIELD, Decision, Steps, check_size
-from strandline.controller.failure_detector import UnconfirmedFailures
 from strandline.controller.partition_changes import PartitionChanges, partitions_where
 from strandline.controller.partitions import Election, Target
-from strandline.controller.settings import ControllerSettings
 from strandline.metadata.values import PartitionInfo, TopicInfo
 from strandline.metadata.views import View
 from strandline.model.errors import ErrorCode, KafkaError
@@ -43,16 +41,13 @@ from strandline.protocol.messages.reassignments import (
 
 
 class Reassignments:
-    def __init__(
-        self, view: View, settings: ControllerSettings, unconfirmed: UnconfirmedFailures | None = None
-    ) -> None:
+    def __init__(self, view: View, new_changes: Callable[[], PartitionChanges]) -> None:
         self._view = view
-        self._settings = settings
-        self._unconfirmed = unconfirmed
+        self._new_changes = new_changes
 
     def alter(self, request: AlterPartitionReassignmentsRequest) -> Steps[AlterPartitionReassignmentsResponse]:
         """Each partition has its own result; the successful ones are one atomic batch."""
-        changes = PartitionChanges(self._view, self._settings, self._unconfirmed)
+        changes = self._new_changes()
         allow_factor_change = request.allow_replication_factor_change
         response = AlterPartitionReassignmentsResponse(
             # Kafka responds with an empty message to an empty request, and with none otherwise.

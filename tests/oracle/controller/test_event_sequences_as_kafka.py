@@ -190,7 +190,7 @@ class EventSequence:
         )
         topics = [AlterPartitionRequestTopicData(topic_id=topic_id, partitions=[data])]
         request = AlterPartitionRequest(broker_id=sender.id, broker_epoch=sender.epoch, topics=topics)
-        self.decide(event, IsrChanges(self.cluster.view, self.cluster.settings).alter(request, 3), _altered)
+        self.decide(event, IsrChanges(self.cluster.view, self.cluster.new_changes).alter(request, 3), _altered)
 
     def reassign(self) -> None:
         """Not during another reassignment, and no cancellation without an original replica in the ISR: Kafka fails."""
@@ -212,12 +212,12 @@ class EventSequence:
         }
         wish = ReassignableTopic(name=name, partitions=[ReassignablePartition(0, replicas)])
         request = AlterPartitionReassignmentsRequest(topics=[wish], allow_replication_factor_change=allowed)
-        steps = Reassignments(self.cluster.view, self.cluster.settings).alter(request)
+        steps = Reassignments(self.cluster.view, self.cluster.new_changes).alter(request)
         self.decide(event, steps, lambda response: response.responses[0].partitions[0].error_code)
 
     def other_event(self) -> None:
         number, name, topic_id, partition = self.a_topic()
-        leaders = LeaderElections(self.cluster.view, self.cluster.settings)
+        leaders = LeaderElections(self.cluster.view, self.cluster.new_changes)
         kind = self.random.choice(("elect", "balance", "elect unclean", "min isr", "unclean", "assign"))
         if kind == "elect":
             type_ = self.random.choice((0, 0, 1))
@@ -251,7 +251,7 @@ class EventSequence:
             broker_epoch=broker.epoch,
             directories=[AssignReplicasToDirsRequestDirectoryData(id=home, topics=topics)],
         )
-        steps = DirectoryAssignments(self.cluster.view, self.cluster.settings).assign(request)
+        steps = DirectoryAssignments(self.cluster.view, self.cluster.new_changes).assign(request)
         self.decide(event, steps, lambda response: response.directories[0].topics[0].partitions[0].error_code)
 
 

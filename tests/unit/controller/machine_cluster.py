@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from strandline.controller.decisions import Decision, Steps, finish
 from strandline.controller.leader_eligibility import TopicElectionRules
-from strandline.controller.partition_changes import elect_leaderless, remove_from_isrs
+from strandline.controller.partition_changes import PartitionChanges, elect_leaderless, remove_from_isrs
 from strandline.controller.settings import ControllerSettings
 from strandline.controller.topics import Topics
 from strandline.metadata.features import SUPPORTED_FEATURES
@@ -53,6 +53,9 @@ class MachineCluster:
         if records:
             self.image.replay_batch(self.image.end_offset, records)
             self.image.commit(self.image.end_offset)
+
+    def new_changes(self) -> PartitionChanges:
+        return PartitionChanges(self.view, self.settings)
 
     def decide(self, decided: Decision[A] | Steps[A]) -> A:
         """Returns the response; replays and commits the records."""

@@ -57,7 +57,7 @@ def assign(
         broker_epoch=cluster.epoch(broker) if epoch is None else epoch,
         directories=[AssignReplicasToDirsRequestDirectoryData(id=where, topics=[data])],
     )
-    response = cluster.decide(DirectoryAssignments(cluster.view, cluster.settings).assign(request))
+    response = cluster.decide(DirectoryAssignments(cluster.view, cluster.new_changes).assign(request))
     assert [each.id for each in response.directories] == [where]
     return [ErrorCode(each.error_code) for each in response.directories[0].topics[0].partitions]
 

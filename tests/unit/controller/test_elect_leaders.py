@@ -19,7 +19,7 @@ def elect(cluster: MachineCluster, kind: int, *requested: tuple[str, list[int]])
     """Requests an election; without partitions for all of them."""
     topics = [TopicPartitions(topic=topic, partitions=partitions) for topic, partitions in requested]
     request = ElectLeadersRequest(election_type=kind, topic_partitions=topics or None)
-    response = cluster.decide(LeaderElections(cluster.view, cluster.settings).elect(request))
+    response = cluster.decide(LeaderElections(cluster.view, cluster.new_changes).elect(request))
     return {
         (topic.topic, result.partition_id): ErrorCode(result.error_code)
         for topic in response.replica_election_results
@@ -115,7 +115,7 @@ def test_preferred_leaders_are_elected_in_several_decisions() -> None:
     cluster.fence(1)
     cluster.unfence(1)
     rejoin(cluster, 1, 2)
-    leaders = LeaderElections(cluster.view, cluster.settings)
+    leaders = LeaderElections(cluster.view, cluster.new_changes)
     assert cluster.decide(leaders.balance()) is True
     assert cluster.decide(leaders.balance()) is False
     known = cluster.view.topic("t")
@@ -128,7 +128,7 @@ def test_a_preferred_leader_that_cannot_be_elected_does_not_keep_the_task_runnin
     cluster = MachineCluster()
     cluster.topic("t", [1, 2])
     cluster.fence(1)
-    decision = finish(LeaderElections(cluster.view, cluster.settings).balance())
+    decision = finish(LeaderElections(cluster.view, cluster.new_changes).balance())
     assert (decision.response, decision.records) == (False, [])
 
 
@@ -139,7 +139,7 @@ def test_unclean_leaders_are_elected_where_the_topic_allows_them() -> None:
     cluster.fence(2)
     cluster.fence(1)
     cluster.unfence(2)
-    leaders = LeaderElections(cluster.view, cluster.settings)
+    leaders = LeaderElections(cluster.view, cluster.new_changes)
     assert finish(leaders.elect_unclean()).records == []
     cluster.configure("u", "unclean.leader.election.enable", "true")
     assert cluster.decide(leaders.elect_unclean()) is False
@@ -156,7 +156,7 @@ def test_unclean_leaders_may_be_allowed_for_the_cluster_or_for_the_controllers_o
     allowed = ConfigRecord(resource_type=4, resource_name=name, name="unclean.leader.election.enable", value="true")
     assert allows_unclean([allowed])
     cluster.write(allowed)
-    cluster.decide(LeaderElections(cluster.view, cluster.settings).elect_unclean())
+    cluster.decide(LeaderElections(cluster.view, cluster.new_changes).elect_unclean())
     assert cluster.partition("t").leader == 2
 
 

@@ -23,7 +23,7 @@ TRANSACTIONS = "__transaction_state"
 
 def raise_replication(cluster: MachineCluster) -> int:
     """The number of records that were written."""
-    decision = InternalTopics(cluster.view, cluster.settings).raise_replication()
+    decision = InternalTopics(cluster.view, cluster.settings, cluster.new_changes).raise_replication()
     cluster.write(*decision.records)
     return len(decision.records)
 

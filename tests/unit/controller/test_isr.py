@@ -41,7 +41,7 @@ def alter(
     assert topic is not None
     data = AlterPartitionRequestTopicData(topic_id=topic_id or topic.id, partitions=list(partitions))
     request = AlterPartitionRequest(broker_id=sender, broker_epoch=cluster.epoch(sender), topics=[data])
-    response = cluster.decide(IsrChanges(cluster.view, cluster.settings).alter(request, version))
+    response = cluster.decide(IsrChanges(cluster.view, cluster.new_changes).alter(request, version))
     return response.topics[0].partitions
 
 
@@ -80,7 +80,7 @@ def test_older_versions_contain_no_broker_epochs(cluster: MachineCluster) -> Non
 def test_a_request_with_a_stale_broker_epoch_is_rejected_as_a_whole(cluster: MachineCluster) -> None:
     request = AlterPartitionRequest(broker_id=1, broker_epoch=cluster.epoch(1) - 1, topics=[])
     with pytest.raises(KafkaError) as error:
-        cluster.decide(IsrChanges(cluster.view, cluster.settings).alter(request, 3))
+        cluster.decide(IsrChanges(cluster.view, cluster.new_changes).alter(request, 3))
     assert error.value.code is ErrorCode.STALE_BROKER_EPOCH
 
 
@@ -181,4 +181,4 @@ def test_altering_many_partitions_yields_many_times() -> None:
         topic_id=topic.id, partitions=[proposal(cluster, [1, 2], index=index) for index in range(1000)]
     )
     request = AlterPartitionRequest(broker_id=1, broker_epoch=cluster.epoch(1), topics=[data])
-    assert sum(1 for _ in IsrChanges(cluster.view, cluster.settings).alter(request, 3)) == 5
+    assert sum(1 for _ in IsrChanges(cluster.view, cluster.new_changes).alter(request, 3)) == 5

@@ -188,7 +188,7 @@ class World:
         for member in isr:
             if member not in partition.isr:
                 self.log_ends[key, member] = self.log_ends[key, leader.id]
-        self.cluster.decide(IsrChanges(self.cluster.view, self.cluster.settings).alter(request, 3))
+        self.cluster.decide(IsrChanges(self.cluster.view, self.cluster.new_changes).alter(request, 3))
         return f"{leader.id} reports {isr} for {name}-{index}"
 
     def reassign(self) -> str:
@@ -205,16 +205,16 @@ class World:
     def alter_assignment(self, name: str, index: int, replicas: list[int] | None) -> None:
         topic = ReassignableTopic(name=name, partitions=[ReassignablePartition(index, replicas)])
         request = AlterPartitionReassignmentsRequest(topics=[topic])
-        self.cluster.decide(Reassignments(self.cluster.view, self.cluster.settings).alter(request))
+        self.cluster.decide(Reassignments(self.cluster.view, self.cluster.new_changes).alter(request))
 
     def elect(self) -> str:
         kind = int(self.random.random() < 0.2)
         request = ElectLeadersRequest(election_type=kind, topic_partitions=None)
-        self.cluster.decide(LeaderElections(self.cluster.view, self.cluster.settings).elect(request))
+        self.cluster.decide(LeaderElections(self.cluster.view, self.cluster.new_changes).elect(request))
         return "elect anybody" if kind else "elect the preferred"
 
     def balance(self) -> str:
-        leaders = LeaderElections(self.cluster.view, self.cluster.settings)
+        leaders = LeaderElections(self.cluster.view, self.cluster.new_changes)
         self.cluster.decide(leaders.balance())
         self.cluster.decide(leaders.elect_unclean())
         return "balance"

@@ -36,7 +36,7 @@ def reassign(
         name=topic, partitions=[ReassignablePartition(partition_index=index, replicas=replicas)]
     )
     request = AlterPartitionReassignmentsRequest(topics=[requested], **more)
-    response = cluster.decide(Reassignments(cluster.view, cluster.settings).alter(request))
+    response = cluster.decide(Reassignments(cluster.view, cluster.new_changes).alter(request))
     return ErrorCode(response.responses[0].partitions[0].error_code)
 
 
@@ -55,7 +55,7 @@ def in_sync(cluster: MachineCluster, *isr: int, index: int = 0) -> ErrorCode:
         broker_epoch=cluster.epoch(known.leader),
         topics=[AlterPartitionRequestTopicData(topic_id=topic.id, partitions=[data])],
     )
-    response = cluster.decide(IsrChanges(cluster.view, cluster.settings).alter(request, 3))
+    response = cluster.decide(IsrChanges(cluster.view, cluster.new_changes).alter(request, 3))
     return ErrorCode(response.topics[0].partitions[0].error_code)
 
 
@@ -224,14 +224,14 @@ def test_too_many_reassignments_at_once_are_rejected_and_none_starts() -> None:
     ]
     request = AlterPartitionReassignmentsRequest(topics=wishes)
     with pytest.raises(KafkaError) as error:
-        cluster.decide(Reassignments(cluster.view, cluster.settings).alter(request))
+        cluster.decide(Reassignments(cluster.view, cluster.new_changes).alter(request))
     assert error.value.code is ErrorCode.POLICY_VIOLATION
 
 
 def listed(cluster: MachineCluster, *requested: tuple[str, list[int]]) -> dict[tuple[str, int], list[list[int]]]:
     topics = [ListPartitionReassignmentsTopics(name=name, partition_indexes=indexes) for name, indexes in requested]
     request = ListPartitionReassignmentsRequest(topics=topics or None)
-    response = cluster.decide(Reassignments(cluster.view, cluster.settings).list_ongoing(request))
+    response = cluster.decide(Reassignments(cluster.view, cluster.new_changes).list_ongoing(request))
     return {
         (topic.name, each.partition_index): [each.replicas, each.adding_replicas, each.removing_replicas]
         for topic in response.topics

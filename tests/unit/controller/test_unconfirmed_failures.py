@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 
 from strandline.controller.brokers import Brokers
 from strandline.controller.elect_leaders import LeaderElections
+from strandline.controller.partition_changes import PartitionChanges
 from strandline.controller.sessions import FormerLeader, Sessions
 from strandline.controller.settings import ControllerSettings
 from strandline.model.errors import KafkaError
@@ -115,7 +118,9 @@ def test_a_stale_replica_does_not_lead_while_the_failure_of_the_leader_is_unconf
         lifecycle.register(registration(broker_id=broker_id))
         lifecycle.heartbeat(broker_id)
     cluster, brokers = lifecycle.cluster, lifecycle.brokers
-    leaders = LeaderElections(cluster.view, cluster.settings, brokers.unconfirmed)
+    leaders = LeaderElections(
+        cluster.view, partial(PartitionChanges, cluster.view, cluster.settings, brokers.unconfirmed)
+    )
     cluster.topic("t", [1, 2])
     cluster.configure("t", "unclean.leader.election.enable", "true")
     cluster.decide(brokers.fence(2))
