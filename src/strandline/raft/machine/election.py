@@ -90,12 +90,8 @@ def poll_candidate(raft: RaftState, role: Candidate, now_ms: int) -> None:
 
 
 def on_vote(raft: RaftState, token: object, request: VoteRequest, now_ms: int) -> None:
-    if request.cluster_id not in (None, raft.cluster_id):
-        raft.reply(token, VoteResponse(error_code=ErrorCode.INCONSISTENT_CLUSTER_ID))
-        return
-    requested = vote_partition(request)
+    requested = raft.accept(token, request.cluster_id, vote_partition(request), VoteResponse)
     if requested is None:
-        raft.reply(token, VoteResponse(error_code=ErrorCode.INVALID_REQUEST))
         return
     error = _vote_error(raft, request, requested, now_ms)
     granted = error is ErrorCode.NONE and _grants(raft, requested)

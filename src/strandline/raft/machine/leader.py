@@ -98,12 +98,8 @@ def poll_resigned(raft: RaftState, role: Resigned, now_ms: int) -> None:
 
 
 def on_begin_epoch(raft: RaftState, token: object, request: BeginQuorumEpochRequest, now_ms: int) -> None:
-    if request.cluster_id not in (None, raft.cluster_id):
-        raft.reply(token, BeginQuorumEpochResponse(error_code=ErrorCode.INCONSISTENT_CLUSTER_ID))
-        return
-    begun = begin_epoch_partition(request)
+    begun = raft.accept(token, request.cluster_id, begin_epoch_partition(request), BeginQuorumEpochResponse)
     if begun is None:
-        raft.reply(token, BeginQuorumEpochResponse(error_code=ErrorCode.INVALID_REQUEST))
         return
     error = _announcement_error(raft, begun.leader_id, begun.leader_epoch)
     if error is ErrorCode.NONE:
@@ -124,12 +120,8 @@ def on_begin_epoch_response(raft: RaftState, response: BeginQuorumEpochResponse,
 
 
 def on_end_epoch(raft: RaftState, token: object, request: EndQuorumEpochRequest, now_ms: int) -> None:
-    if request.cluster_id not in (None, raft.cluster_id):
-        raft.reply(token, EndQuorumEpochResponse(error_code=ErrorCode.INCONSISTENT_CLUSTER_ID))
-        return
-    ended = end_epoch_partition(request)
+    ended = raft.accept(token, request.cluster_id, end_epoch_partition(request), EndQuorumEpochResponse)
     if ended is None:
-        raft.reply(token, EndQuorumEpochResponse(error_code=ErrorCode.INVALID_REQUEST))
         return
     error = _announcement_error(raft, ended.leader_id, ended.leader_epoch)
     if error is ErrorCode.NONE:

@@ -13,8 +13,9 @@ Invariants:
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from random import Random
+from typing import TypeVar
 
 from msgspec.structs import replace
 
@@ -42,6 +43,8 @@ from strandline.raft.machine.values import NO_NODE, FormerLeader, KnownLeader, Q
 from strandline.raft.machine.voters import ReplicaKey, Voter, VoterSet
 
 logger = logging.getLogger(__name__)
+
+P = TypeVar("P")
 
 
 class RaftState:
@@ -160,6 +163,18 @@ class RaftState:
 
     def reply(self, token: object, response: Message) -> None:
         self.emit(Reply(token, response))
+
+    def accept(
+        self, token: object, cluster_id: str | None, requested: P | None, response: Callable[..., Message]
+    ) -> P | None:
+        """Returns the partition that a request names. Rejects a request of another cluster, and one that does not name
+        the metadata partition alone (None): responds with the error and returns None."""
+        if cluster_id not in (None, self.cluster_id):
+            self.reply(token, response(error_code=ErrorCode.INCONSISTENT_CLUSTER_ID))
+            return None
+        if requested is None:
+            self.reply(token, response(error_code=ErrorCode.INVALID_REQUEST))
+        return requested
 
     def send(self, to: int, endpoint: Endpoint, request: Message, now_ms: int) -> Send:
         send = Send(to, endpoint, request)

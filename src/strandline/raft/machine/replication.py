@@ -66,12 +66,8 @@ logger = logging.getLogger(__name__)
 
 def on_fetch(raft: RaftState, token: object, request: FetchRequest, now_ms: int) -> None:
     """Responds at once, or parks the fetch."""
-    if request.cluster_id not in (None, raft.cluster_id):
-        raft.reply(token, FetchResponse(error_code=ErrorCode.INCONSISTENT_CLUSTER_ID))
-        return
-    requested = fetch_partition(request)
+    requested = raft.accept(token, request.cluster_id, fetch_partition(request), FetchResponse)
     if requested is None:
-        raft.reply(token, FetchResponse(error_code=ErrorCode.INVALID_REQUEST))
         return
     error = _invalidity(request, requested) or raft.leader_request_error(requested.current_leader_epoch)
     if error is not ErrorCode.NONE or not isinstance(raft.role, Leader):

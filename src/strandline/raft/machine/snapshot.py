@@ -32,12 +32,8 @@ logger = logging.getLogger(__name__)
 
 
 def on_fetch_snapshot(raft: RaftState, token: object, request: FetchSnapshotRequest, now_ms: int) -> None:
-    if request.cluster_id not in (None, raft.cluster_id):
-        raft.reply(token, FetchSnapshotResponse(error_code=ErrorCode.INCONSISTENT_CLUSTER_ID))
-        return
-    requested = snapshot_partition(request)
+    requested = raft.accept(token, request.cluster_id, snapshot_partition(request), FetchSnapshotResponse)
     if requested is None:
-        raft.reply(token, FetchSnapshotResponse(error_code=ErrorCode.INVALID_REQUEST))
         return
     snapshot_id = SnapshotId(requested.snapshot_id.end_offset, requested.snapshot_id.epoch)
     error, size = raft.leader_request_error(requested.current_leader_epoch), 0
