@@ -114,18 +114,23 @@ class RemoteReplica:
         self.broker_epoch = UNKNOWN
         self.log_end_offset = UNKNOWN
         self.log_start_offset = UNKNOWN
-        # A fetch is answered at once when the high watermark is above this. It is not the one of the fetch session
-        # (what a response may leave out): it holds for followers without a session too, and survives a reset of the
-        # session, whose first fetch would else be answered at once although the follower knows the high watermark.
         self.sent_high_watermark = UNKNOWN
-        # None: never, or not in this leader epoch.
+        """A fetch is answered at once when the high watermark is above this. The fetch session has one of its own (what
+        a response may leave out). This one is also kept for followers without a session, and survives a reset of the
+        session, whose first fetch would else be answered at once although the follower knows the high watermark."""
         self.caught_up_ms: int | None = None
-        # Outside the ISR, caught up within the lag time and allowed to join: the high watermark counts it already.
+        """None if the follower has not been caught up in this leader epoch."""
         self.joining = False
+        """The follower is outside the ISR, caught up within the lag time and allowed to join: the high watermark counts
+        it already."""
         self.session: FetchSession | None = None
         self.session_key: SessionKey | None = None
         self._fetched_ms = 0
         self._leader_end_at_fetch = UNKNOWN
+
+    def attach_session(self, session: FetchSession, key: SessionKey) -> None:
+        """The follower fetches the partition in this session, whose key for it never changes."""
+        self.session, self.session_key = session, key
 
     def on_fetch(self, broker_epoch: int, offset: int, log_start_offset: int, leader_end: int, now_ms: int) -> None:
         if offset >= leader_end:
@@ -343,6 +348,13 @@ class Leader:
         self.on_progress()
         self.on_log_start_moved()
         return change
+
+    def sends_new_high_watermark(self, remote: RemoteReplica) -> bool:
+        """Whether the high watermark has risen since the last response to this follower. Records it as sent."""
+        if remote.sent_high_watermark >= self.high_watermark.value:
+            return False
+        remote.sent_high_watermark = self.high_watermark.value
+        return True
 
     def is_fully_caught_up(self, remote: RemoteReplica, broker_epoch: int, offset: int) -> bool:
         """Whether the same fetch of this follower, repeated, would change nothing: it is in the ISR, has all records,

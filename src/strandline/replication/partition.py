@@ -98,8 +98,8 @@ class Partition:
         self._open = open_log
         self._opening: asyncio.Future[None] | None = None
         self._changing: asyncio.Lock | None = None
-        # Truncations that run or wait for the lock.
         self._truncations = 0
+        """How many truncations run or wait for the lock."""
         self._dropped = False
 
     @property
@@ -280,17 +280,14 @@ class Partition:
     ) -> bool:
         """A fetch whose offset is valid. With `now_ms` None the leader does not count the offset: the logs diverge, or
         it was counted before. True when the response must not wait: the high watermark has risen since the last one."""
-        leader = self.leading()
-        if session is not None:
-            remote.session, remote.session_key = session, requested.key
+        leader = self.leader or self.leading()
+        if session is not None and session is not remote.session:
+            remote.attach_session(session, requested.key)
         if now_ms is not None:
             change = leader.on_fetch(remote, broker_epoch, requested.fetch_offset, requested.log_start_offset, now_ms)
             if change is not None:
                 self._host.propose(self, change)
-        if remote.sent_high_watermark >= leader.high_watermark.value:
-            return False
-        remote.sent_high_watermark = leader.high_watermark.value
-        return True
+        return leader.sends_new_high_watermark(remote)
 
     def check_lag(self, now_ms: int) -> None:
         self.hand_over_leadership_if_due()

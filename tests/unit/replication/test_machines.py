@@ -194,8 +194,7 @@ def test_the_leader_notifies_the_followers_fetch_session_of_news() -> None:
     leading.on_fetch(remote, 7, 0, 0, now_ms=0)
     assert leading.is_fully_caught_up(remote, 7, 0)
     requested = RequestedPartition(TOPIC_ID, "", 0, 0, 1000)
-    remote.session = FetchSession(1, True, OrderedDict({requested.key: requested}), 1, 0, 0)
-    remote.session_key = requested.key
+    remote.attach_session(FetchSession(1, True, OrderedDict({requested.key: requested}), 1, 0, 0), requested.key)
     urgent_before = 0
 
     def notified() -> bool | None:
