@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import argparse
 import re
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 from strandline.cli.errors import CommandFailed, UsageError
 from strandline.cli.options import add_client_options, add_json_option
@@ -37,7 +39,9 @@ examples:
 """
 
 
-class NewVoter(NamedTuple):
+class VoterArgument(msgspec.Struct, frozen=True):
+    """A voter as the user names it; the endpoint and the directory may be missing."""
+
     id: int
     endpoint: Endpoint | None
     directory_id: Uuid | None
@@ -140,7 +144,7 @@ def _milliseconds(length_ms: int | None) -> str | None:
     return None if length_ms is None else f"{length_ms} ms ago"
 
 
-def parse_new_voter(text: str) -> NewVoter:
+def parse_new_voter(text: str) -> VoterArgument:
     from strandline.model.ids import Endpoint, Uuid
 
     found = _NEW_VOTER.fullmatch(text)
@@ -150,8 +154,8 @@ def parse_new_voter(text: str) -> NewVoter:
         )
     voter_id, host, port, directory_id = found.groups()
     if host is None:
-        return NewVoter(int(voter_id), None, None)
-    return NewVoter(int(voter_id), Endpoint(host.strip("[]"), int(port)), Uuid.parse(directory_id))
+        return VoterArgument(int(voter_id), None, None)
+    return VoterArgument(int(voter_id), Endpoint(host.strip("[]"), int(port)), Uuid.parse(directory_id))
 
 
 def run_add(arguments: argparse.Namespace) -> int:

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
-from typing import NamedTuple
+
+import msgspec
 
 from strandline.launch.server_properties import CONTROLLER_LISTENER
 from strandline.model.ids import Endpoint, Uuid
 
 
-class NewVoter(NamedTuple):
+class NewVoter(msgspec.Struct, frozen=True):
     directory_id: Uuid
     endpoint: Endpoint
 

@@ -7,7 +7,7 @@ import pytest
 from strandline.cli.errors import UsageError
 from strandline.cli.feature import parse_levels
 from strandline.cli.partition_arguments import parse_brokers, parse_partitions
-from strandline.cli.quorum import parse_new_voter
+from strandline.cli.quorum import VoterArgument, parse_new_voter
 from strandline.cli.reassign import as_plan, parse_plan
 from strandline.model.ids import Endpoint, TopicPartition, Uuid
 
@@ -69,9 +69,11 @@ def test_an_invalid_plan_is_rejected_with_the_reason(text: str, reason: str) -> 
 
 
 def test_a_voter_is_named_by_its_id_or_with_address_and_directory() -> None:
-    assert parse_new_voter("4") == (4, None, None)
-    assert parse_new_voter(f"4@host:9093:{DIRECTORY}") == (4, Endpoint("host", 9093), Uuid.parse(DIRECTORY))
-    assert parse_new_voter(f"4@[::1]:9093:{DIRECTORY}")[1] == Endpoint("::1", 9093)
+    assert parse_new_voter("4") == VoterArgument(4, None, None)
+    assert parse_new_voter(f"4@host:9093:{DIRECTORY}") == VoterArgument(
+        4, Endpoint("host", 9093), Uuid.parse(DIRECTORY)
+    )
+    assert parse_new_voter(f"4@[::1]:9093:{DIRECTORY}").endpoint == Endpoint("::1", 9093)
 
 
 def test_a_feature_level_is_a_number_or_for_metadata_version_a_release() -> None:
