@@ -93,8 +93,8 @@ class FailureDetector:
     def __init__(self, view: View, settings: ControllerSettings) -> None:
         self._view = view
         self._enabled = settings.failure_detection
-        # A live broker sends a heartbeat within one and a half intervals.
         self._longest_silence_ms = settings.broker_heartbeat_interval_ms * 3 // 2
+        """The longest time between two heartbeats of a live broker."""
         self._suspects: dict[int, _Suspect] = {}
         self._fenced: dict[int, int] = {}
         """The epochs of brokers that were fenced as failed, by id. A heartbeat of this epoch shows an error."""

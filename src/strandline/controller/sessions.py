@@ -35,8 +35,8 @@ class Session(msgspec.Struct):
 class Sessions:
     def __init__(self, timeout_ms: int, heartbeat_interval_ms: int) -> None:
         self._timeout_ms = timeout_ms
-        # A live broker, however busy, sends two heartbeats in this time.
         self._shortest_ms = min(timeout_ms, max(timeout_ms // 2, 2 * heartbeat_interval_ms))
+        """The shortest session: a live broker, however busy, sends two heartbeats in this time."""
         self._sessions: dict[int, Session] = {}
 
     def start(self, broker_id: int, epoch: int, now_ms: int, heard_ms: int | None = None) -> None:

@@ -4,11 +4,13 @@ To add an API:
 
 1. declare its messages in `protocol/messages` and its row in `protocol/apis` (versions, listeners, whether brokers
    forward it; drop `not_served`);
-2. add its row here, in the order of the keys:
+2. write the function that serves it: a handler in this package or, if the active controller decides on the request, a
+   method of `controller/controller.Controller`: `async def x(self, request, version) -> response`;
+3. add its row here, in the order of the keys:
    - `broker=` handles it on the broker listeners: `async def handle_x(broker, call, request) -> response`;
    - `controller=` handles it on the controller listener: the same, with a `ControllerContext`;
-   - `decided_by=` names the method of the active `Controller` that takes the request. The controller listener calls
-     it; brokers forward the request to it if `protocol/apis` says so;
+   - `decided_by=` names the method of `Controller`. The controller listener calls it; brokers forward the request to
+     the active controller if `protocol/apis` says so;
    - `quorum=True` hands the request to this node's replica of the metadata quorum in the same way.
 
 The rest is derived: the error response from the declared messages (`handlers/error_responses`; `error_fields` for

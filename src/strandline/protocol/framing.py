@@ -82,13 +82,14 @@ class FrameParser:
         self._received = _EMPTY
         self._begin = 0
         self._end = 0
-        # The incomplete large frame: its buffer (which may be smaller than its size), the bytes received, its size.
         self._frame: bytearray | None = None
+        """The buffer of the incomplete large frame; it may be smaller than the frame."""
         self._filled = 0
+        """How many bytes of the incomplete large frame have arrived."""
         self._size = 0
         self._initial_bytes = RECEIVE_BUFFER_BYTES
-        # Complete large frames. They arrived before the content of the receive buffer.
         self._finished: list[bytearray] = []
+        """Complete large frames. They arrived before the content of the receive buffer."""
 
     @property
     def waiting_bytes(self) -> int:

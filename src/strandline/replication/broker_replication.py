@@ -74,8 +74,8 @@ class BrokerReplication:
         )
         self._tasks = TaskGroup()
         self._fetchers: dict[int, Fetcher] = {}
-        # The leader and the leader epoch of each partition that is followed, or will be when its log is open.
         self._followed: dict[PartitionKey, tuple[int, int]] = {}
+        """The leader and the leader epoch of each partition that is followed, or will be when its log is open."""
         self._to_open: asyncio.Queue[PartitionKey] = asyncio.Queue()
         self._sole_to_open: asyncio.Queue[PartitionKey] = asyncio.Queue()
         self._brokers_changed = asyncio.Event()

@@ -102,11 +102,11 @@ class Fetcher:
         self._context = context
         self._session = FetchSessionHandler()
         self._followed: dict[PartitionKey, FollowedPartition] = {}
-        # Partitions that may have to be fetched differently from what the session says.
         self._changed: dict[PartitionKey, None] = {}
+        """Partitions that may have to be fetched differently from what the session says."""
         self._woken = asyncio.Event()
-        # The endpoint and the broker epoch of the leader that the fetch in flight was sent to.
         self._in_flight: tuple[Endpoint, int] | None = None
+        """The endpoint and the broker epoch of the leader that the fetch in flight was sent to."""
         self._failing = False
         self._bytes_since_yield = 0
 

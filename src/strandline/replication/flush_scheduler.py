@@ -24,8 +24,8 @@ class FlushScheduler:
     def __init__(self, offload: Offload, tasks: TaskGroup) -> None:
         self._offload = offload
         self._tasks = tasks
-        # True: another flush was requested while one runs.
         self._running: dict[Partition, bool] = {}
+        """The partitions with a flush in flight; True if another one was requested meanwhile."""
 
     def request(self, partition: Partition) -> None:
         if partition in self._running:

@@ -32,8 +32,8 @@ class HostedLogs:
         self._world = world
         self._unreachable: frozenset[tuple[TopicPartition, Uuid]] = frozenset()
         self._locks: dict[TopicPartition, tuple[asyncio.Lock, int]] = {}
-        # Noted deletions, with the delay after which the files are removed.
         self._to_delete: dict[TopicPartition, int] = {}
+        """Noted deletions, with the delay after which the files are removed."""
         self._deletion_noted = asyncio.Event()
 
     def mark_unreachable(self, partitions: Iterable[tuple[TopicPartition, Uuid]]) -> None:

@@ -16,8 +16,8 @@ class LostLeaders:
     __slots__ = ("_lost",)
 
     def __init__(self) -> None:
-        # The broker epoch, and an event that is set when the leader is removed.
         self._lost: dict[int, tuple[int, asyncio.Event]] = {}
+        """By broker id: the broker epoch, and an event that is set when the leader is removed."""
 
     def __bool__(self) -> bool:
         return bool(self._lost)

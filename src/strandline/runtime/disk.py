@@ -94,8 +94,8 @@ class SystemDisk:
         self._max_open_files = max_open_files
         self._lock = threading.Lock()
         self._spare = bytearray()
-        # The reference count when nothing else holds the buffer: measured, since Python versions differ.
         self._held_by_us = sys.getrefcount(self._spare)
+        """The reference count of a buffer that nothing else holds: measured, since Python versions differ."""
 
     def open(self, path: str, *, create: bool = False) -> SystemFile:
         file = SystemFile(self, path)

@@ -20,9 +20,9 @@ class Watermark:
     def __init__(self, value: int = 0) -> None:
         self.value = value
         self._waiting: list[tuple[int, int, Callable[[], None]]] = []
-        # Cancelled waiters, each with its youngest entry. Their entries stay in the heap until they reach its top, or
-        # are as many as the others: cancelling needs no search.
         self._forgotten: dict[Callable[[], None], int] = {}
+        """Cancelled waiters, each with its youngest entry. Their entries stay in the heap until they reach its top, or
+        are as many as the others: cancelling needs no search."""
         self._order = 0
         self._lost: BaseException | None = None
 

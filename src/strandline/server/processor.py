@@ -46,8 +46,8 @@ class Processor:
         self.queue = queue
         self.dispatch = dispatch
         self.unsent = UnsentBytes()
-        # All connections receive into this buffer, one after the other, and leave nothing in it.
         self.receive_buffer = bytearray(RECEIVE_BUFFER_BYTES)
+        """All connections receive into this buffer, one after the other, and leave nothing in it."""
         self.draining = False
         self._connections: dict[Connection, None] = {}
         self._when_empty: asyncio.Future[None] | None = None

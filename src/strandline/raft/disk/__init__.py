@@ -1,1 +1,1 @@
-"""What a replica of the quorum keeps on disk. The map is in the package above."""
+"""What a replica of the quorum keeps on disk. The map of its modules is in `raft/__init__.py`."""

@@ -1,1 +1,1 @@
-"""The raft machine: it decides, without IO. The map is in the package above."""
+"""The raft machine: it decides, without IO. The map of its modules is in `raft/__init__.py`."""

@@ -1,1 +1,1 @@
-"""The shell around the raft machine. The map is in the package above."""
+"""The shell around the raft machine. The map of its modules is in `raft/__init__.py`."""

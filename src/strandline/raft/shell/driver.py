@@ -61,10 +61,10 @@ logger = logging.getLogger(__name__)
 
 
 class Quorum:
-    # Set by `start`.
     _log: StoredLog
     _replica: Replica
     _snapshots: SnapshotGenerator
+    """Set by `start`, as are the two above."""
 
     def __init__(
         self,

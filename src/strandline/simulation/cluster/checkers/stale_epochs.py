@@ -164,8 +164,8 @@ class StaleRegistrationsAreRejected(Checker):
         """(Broker id, epoch) of registrations that were fenced last time they changed."""
         settings = cluster.plan.configs
         self._interval_us = int(settings["broker.heartbeat.interval.ms"]) * 1000
-        # After a longer silence the controller may accept another process with the same directories.
         self._trusted_us = min(self._interval_us, int(settings["broker.session.timeout.ms"]) * 850)
+        """After a longer silence of a broker the controller may accept another process with the same directories."""
         cluster.metadata.subscribe(self._on_batch)
 
     def _on_batch(self, batch: MetadataBatch) -> None:
@@ -224,8 +224,8 @@ class OneProcessPerBroker(Checker):
         """(Broker id, epoch, controller) → arrival of the last accepted heartbeat."""
         self._arrived_us: WeakKeyDictionary[ObservedRequest, int] = WeakKeyDictionary()
         self._active_us = 0
-        # Clocks may run a tenth slower or faster than the simulation's.
         self._session_us = int(cluster.plan.configs["broker.session.timeout.ms"]) * 800
+        """Shorter than the session timeout: clocks may run a tenth slower or faster than the simulation's."""
         cluster.metadata.subscribe(self._on_batch)
 
     def node_changed(self, member: Member, before: NodeState, now: NodeState) -> None:
