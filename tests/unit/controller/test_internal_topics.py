@@ -44,7 +44,7 @@ def catch_up(cluster: MachineCluster, topic: str) -> None:
             broker_epoch=cluster.epoch(partition.leader),
             topics=[AlterPartitionRequestTopicData(topic_id=known.id, partitions=[data])],
         )
-        cluster.decide(IsrChanges(cluster.view, cluster.settings).alter(request, 3))
+        cluster.decide(IsrChanges(cluster.view, cluster.new_changes).alter(request, 3))
 
 
 def replicas(cluster: MachineCluster, topic: str) -> list[tuple[int, ...]]:
