@@ -40,7 +40,7 @@ try:
 
 
 class _Parser(argparse.ArgumentParser):
-    """Also the class of the subparsers."""
+    """The parser of the command line, and the class of the subparsers."""
 
     def _get_values(self, action: argparse.Action, arg_strings: list[str]) -> Any:
         # argparse drops `--` even where it is the value of an option, and returns an empty list instead.

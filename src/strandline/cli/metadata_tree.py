@@ -261,7 +261,7 @@ def leaves(node: Node, path: str) -> Iterator[tuple[str, Leaf]]:
 
 
 def document(node: Node) -> Any:
-    """As a JSON document."""
+    """A node and its children as a JSON document."""
     if not isinstance(node, Branch):
         return node
     return {name: document(node.child(name)) for name in node.children}

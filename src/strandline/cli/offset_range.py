@@ -15,13 +15,13 @@ EXAMPLES = "start, end, :end, 47, 100:200, +10, -100, -100:end, @-1h, @2024-02-1
 
 
 class AfterStart(msgspec.Struct, frozen=True):
-    """This many offsets after the log start offset."""
+    """An offset: this many after the log start offset."""
 
     count: int = 0
 
 
 class BeforeEnd(msgspec.Struct, frozen=True):
-    """This many offsets before the current end of the partition."""
+    """An offset: this many before the current end of the partition."""
 
     count: int = 0
 

@@ -121,7 +121,7 @@ class Client:
     async def _metrics(
         self, cluster: ClusterDescription, quorum: QuorumDescription | str
     ) -> dict[int, dict[str, float]]:
-        """Of the unfenced brokers and the active controller, by node id."""
+        """The metrics of the unfenced brokers and of the active controller, by node id."""
         endpoints = {broker.id: broker.endpoint for broker in cluster.brokers if not broker.fenced}
         if isinstance(quorum, QuorumDescription):
             for _, endpoint in quorum.listeners.get(quorum.leader_id, [])[:1]:

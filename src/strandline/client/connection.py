@@ -82,7 +82,7 @@ class Connection(asyncio.BufferedProtocol):
         return response
 
     async def send_without_response(self, request: Message, version: int) -> None:
-        """For a produce with acks=0."""
+        """Sends a request that has no response: a produce with acks=0."""
         await self._ready_to_write()
         _, parts = self._codec.encode_request(request, version, expects_response=False)
         self._write(parts)

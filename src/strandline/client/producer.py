@@ -210,7 +210,7 @@ class Producer:
                 timer.cancel()
 
     def _requests(self, batches: list[Batch]) -> list[list[Batch]]:
-        """As few requests as the size limit allows; each has at most one batch per partition."""
+        """Groups batches into as few requests as the size limit allows, each with at most one batch per partition."""
         requests: list[list[Batch]] = []
         space_bytes = 0
         for batch in batches:

@@ -14,7 +14,7 @@ class ClientSettings(msgspec.Struct, frozen=True):
     connect_timeout_ms: int = 10_000
     request_timeout_ms: int = 30_000
     api_timeout_ms: int = 60_000
-    """Of a call including its retries."""
+    """The time limit of a call including its retries."""
     bootstrap_timeout_ms: int = 60_000
     """How long to retry while no broker has ever responded; the command line sets a short one."""
     retry_backoff_ms: int = 100
@@ -59,7 +59,7 @@ class FetcherSettings(msgspec.Struct, frozen=True):
     check_crcs: bool = True
     keep_control_batches: bool = False
     out_of_range: str = "error"
-    """When the partition does not have the offset: reset to "earliest" or "latest", or "error"."""
+    """What to do when the partition does not have the offset: reset to "earliest" or "latest", or "error"."""
 
 
 class GroupSettings(msgspec.Struct, frozen=True):

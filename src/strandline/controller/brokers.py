@@ -137,7 +137,7 @@ class Brokers:
         return Decision(BrokerRegistrationResponse(broker_epoch=epoch), records, atomic=atomic, on_appended=on_appended)
 
     def _end_session(self, broker_id: int) -> Callable[[int], None]:
-        """Ends it when the records are in the log and not before, because until then the request may fail."""
+        """Ends the session once the records are in the log and not before, because until then the request may fail."""
 
         def on_appended(_offset: int) -> None:
             self.sessions.end(broker_id)
@@ -245,7 +245,7 @@ class Brokers:
         return Next.SHUTDOWN_NOW if replayed else Next.CONTROLLED_SHUTDOWN
 
     def _failed_directories(self, broker: BrokerInfo, request: BrokerHeartbeatRequest) -> list[Uuid]:
-        """Those that were online before this heartbeat."""
+        """The failed directories that were online before this heartbeat."""
         if not request.offline_log_dirs or self._view.metadata_version < DIRECTORIES_SINCE:
             return []
         return [directory for directory in broker.directories if directory in request.offline_log_dirs]

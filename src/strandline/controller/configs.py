@@ -225,8 +225,8 @@ def _key(resource_type: int, name: str) -> ConfigKey | None:
 
 
 def _invalid_config_code(resource_type: int) -> ErrorCode:
-    """In Kafka, brokers reject invalid broker configs before the controller receives them, and client metrics have
-    checks of their own: both with another error code than topics and groups."""
+    """The error code of an invalid config. In Kafka, brokers reject invalid broker configs before the controller
+    receives them, and client metrics have checks of their own: both with another error code than topics and groups."""
     odd = resource_type in (BROKER_RESOURCE, CLIENT_METRICS_RESOURCE)
     return ErrorCode.INVALID_REQUEST if odd else ErrorCode.INVALID_CONFIG
 

@@ -128,7 +128,7 @@ class EventQueue:
 
     @property
     def activation(self) -> Activation | None:
-        """None while this controller is not active."""
+        """The current activation; None while this controller is not active."""
         current = self._activation
         return current if current is not None and self._is_current(current) else None
 

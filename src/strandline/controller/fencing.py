@@ -40,7 +40,7 @@ class Prober(Protocol):
 
 
 class NoProbes:
-    """For a controller that cannot connect to brokers: it relies on session timeouts."""
+    """A prober that sends nothing, for a controller that cannot connect to brokers: session timeouts fence them."""
 
     async def refuses_connections(self, endpoint: Endpoint) -> bool:
         return False

@@ -43,7 +43,7 @@ class IsrChanges:
         self._new_changes = new_changes
 
     def alter(self, request: AlterPartitionRequest, version: int) -> Steps[AlterPartitionResponse]:
-        """Up to version 2 the request does not contain the broker epochs of the ISR."""
+        """Decides about proposed ISRs. Up to version 2 the request does not contain the ISR's broker epochs."""
         registered_broker(self._view, request.broker_id, request.broker_epoch)
         changes = self._new_changes()
         response = AlterPartitionResponse(topics=[])

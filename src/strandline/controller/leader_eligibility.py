@@ -50,7 +50,7 @@ class LiveBrokers:
         return directories is not None and is_online(directory, directories)
 
     def _directories_of_leader(self, broker_id: int) -> tuple[Uuid, ...] | None:
-        """None for a broker that cannot lead any partition."""
+        """The online directories of a broker; None for a broker that cannot lead any partition."""
         broker = self._view.broker(broker_id)
         if broker is None or broker_id == self._leaving:
             return None

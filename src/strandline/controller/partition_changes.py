@@ -125,12 +125,11 @@ def elect_leaderless(view: View, rules: TopicElectionRules, broker_id: int, reco
 
 
 def keep_leaderless_elr(view: View, records: list[Message]) -> Walk:
-    """After a ClearElrRecord (min.insync.replicas has changed), restores the ELR of partitions without a leader.
+    """Restores the ELR of partitions without a leader after a ClearElrRecord (min.insync.replicas has changed).
 
     The ELR depends on min.insync.replicas only while a leader commits. Kafka clears every ELR, and a partition without
     a leader then needs an unclean election even when all its brokers are back. The records are one batch: a controller
-    that failed after the clearing and before the rest would leave partitions without an eligible leader.
-    """
+    that failed after the clearing and before the rest would leave partitions without an eligible leader."""
     cleared = [record.topic_name for record in records if isinstance(record, ClearElrRecord)]
     if not cleared:
         return

@@ -68,7 +68,7 @@ class Election(Enum):
     PREFERRED = auto()
     """The first replica in order of assignment, before the current leader."""
     UNCLEAN = auto()
-    """As ONLINE; if there is none, the first replica that can lead."""
+    """The leader that ONLINE elects; if there is none, the first replica that can lead."""
 
 
 class ElectionRules(msgspec.Struct, frozen=True):
@@ -107,7 +107,7 @@ class _Assignment(msgspec.Struct, frozen=True):
 
 
 def new_partition(replicas: Sequence[int], brokers: BrokerLookup) -> PartitionInfo | None:
-    """None when no replica is on an active broker: the partition would have no leader."""
+    """A new partition; None when no replica is on an active broker, so that it would have no leader."""
     isr = tuple(replica for replica in replicas if brokers.is_active(replica))
     if not isr:
         return None
@@ -249,7 +249,7 @@ def _raises_leader_epoch(
 
 
 def _record_last_leader(record: PartitionChangeRecord, partition: PartitionInfo) -> None:
-    """While there is no leader the last one is recorded: the best choice if no clean candidate returns."""
+    """Records the last leader while there is none: the best choice if no clean candidate returns."""
     if record.leader == NO_LEADER:
         if partition.leader != NO_LEADER and not partition.last_known_elr:
             record.last_known_elr = [partition.leader]

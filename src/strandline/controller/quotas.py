@@ -85,7 +85,7 @@ class Quotas:
 
 
 def _entity(parts: list[EntityData]) -> QuotaEntity:
-    """Of a type that is given twice the last name counts, as in Kafka."""
+    """The entity that a request names. If it names a type twice, the last name counts, as in Kafka."""
     names = {part.entity_type: part.entity_name for part in parts}
     return tuple((kind, names[kind]) for kind in sorted(names))
 

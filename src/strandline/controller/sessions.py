@@ -55,13 +55,13 @@ class Sessions:
         return session
 
     def renew(self, broker_id: int, epoch: int, now_ms: int) -> None:
-        """Does nothing if there is no such session."""
+        """Extends the session of this broker epoch, if there is one."""
         session = self._sessions.get(broker_id)
         if session is not None and session.epoch == epoch:
             session.deadline_ms = now_ms + self._timeout_ms
 
     def postpone(self, by_ms: int) -> None:
-        """For this long the controller could not have received a heartbeat."""
+        """Extends all sessions by a time in which the controller could not have received a heartbeat."""
         for session in self._sessions.values():
             session.deadline_ms += by_ms
 

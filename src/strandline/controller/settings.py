@@ -29,7 +29,7 @@ class ControllerSettings(msgspec.Struct, frozen=True):
     failure_detection: bool = config_field("strandline.broker.death.detection.enable")
     """See `controller.failure_detector`."""
     incarnation_id: Uuid | None = None
-    """Of the broker in this process, if it has one: another incarnation under its id is an earlier process."""
+    """The incarnation of the broker in this process, if any: another incarnation under its id is an earlier process."""
     configured_voters: tuple[int, ...] = ()
     """`controller.quorum.voters`, if the voter set is static."""
     static: Mapping[str, str] = msgspec.field(default_factory=dict)

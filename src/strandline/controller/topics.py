@@ -287,7 +287,7 @@ class Topics:
         return [list(assignment.broker_ids) for assignment in topic.assignments]
 
     def delete(self, request: DeleteTopicsRequest, version: int) -> Steps[DeleteTopicsResponse]:
-        """Up to version 5 by name; from 6 on by name or id, not both. A topic given twice has one result."""
+        """Deletes topics by name, from version 6 on also by id, not both. A topic given twice has one result."""
         if not self._settings.delete_topic_enable:
             code = ErrorCode.INVALID_REQUEST if version < 3 else ErrorCode.TOPIC_DELETION_DISABLED
             raise KafkaError(code, "delete.topic.enable is false on the controller")

@@ -68,7 +68,7 @@ async def handle_describe_quorum_nodes(
 
 
 def _quorum_nodes(controller: ControllerContext, listener: str) -> list[DescribeClusterBroker]:
-    """By id. Voters that have not registered are included: otherwise a client of a new quorum would find no node."""
+    """The quorum's nodes, by id; with unregistered voters, or clients of a new quorum would find no node."""
     endpoints: dict[int, BrokerEndpoint | Endpoint | None] = {
         voter.id: voter.endpoint_for(listener) for voter in controller.voters().voters
     }

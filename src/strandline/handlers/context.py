@@ -98,7 +98,7 @@ class LogDirectoryInfo(msgspec.Struct, frozen=True):
     total_bytes: int
     usable_bytes: int
     replicas: list[tuple[TopicPartition, int]]
-    """With their sizes in bytes."""
+    """The replicas with their sizes in bytes."""
 
 
 class NodeContext(msgspec.Struct, kw_only=True):
@@ -145,7 +145,7 @@ class BrokerContext(NodeContext, kw_only=True):
 class ControllerContext(NodeContext, kw_only=True):
     methods: Mapping[ApiKey, ControllerMethod]
     leader_id: Callable[[], int]
-    """Of the metadata quorum; -1 while no leader is known."""
+    """The leader of the metadata quorum; -1 while none is known."""
     voters: Callable[[], VoterSet]
     broker_connection_lost: Callable[[int, int], None]
     """Takes the id and the epoch of a broker whose heartbeats came over a connection that is lost."""

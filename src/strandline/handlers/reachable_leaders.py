@@ -22,7 +22,7 @@ class LeaderAddress(NamedTuple):
 
 
 def leader_addresses(broker: BrokerContext, listener: str, leaders: Iterable[int]) -> list[LeaderAddress]:
-    """For responses that name another leader, so that the client need not request metadata (KIP-951)."""
+    """The addresses of leaders that a response names, so that the client need not request metadata (KIP-951)."""
     found = []
     for leader in sorted(set(leaders)):
         info = broker.view.broker(leader)

@@ -27,7 +27,7 @@ from strandline.model.ids import Endpoint
 
 READY_SECONDS = 60.0
 READY_AFTER_EXIT_SECONDS = 10.0
-"""After one node has exited: without it the others may lack a majority and never become ready."""
+"""The timeout after one node has exited: without it the others may lack a majority and never become ready."""
 STOP_SECONDS = 45.0
 """Longer than a controlled shutdown that times out."""
 
@@ -138,7 +138,7 @@ class Cluster:
             return stopped
 
     def stop(self, nodes: list[NodeState], timeout_seconds: float = STOP_SECONDS) -> None:
-        """By SIGTERM (controlled shutdown), after the timeout by SIGKILL; brokers first, as they need a controller."""
+        """Sends SIGTERM (controlled shutdown), after the timeout SIGKILL; brokers first, as they need a controller."""
         deadline = time.monotonic() + timeout_seconds
         for group in (
             [node for node in nodes if node.is_broker],

@@ -38,7 +38,7 @@ def _meta_properties_file(properties: Mapping[str, str]) -> str:
 
 
 def meta_properties_on_disk(directory: str) -> MetaProperties | None:
-    """None if the directory is not formatted."""
+    """The meta.properties of a directory; None if it is not formatted."""
     from strandline.node.meta_properties import MetaPropertiesUnreadable, read_meta_properties
     from strandline.runtime.disk import SystemDisk
 

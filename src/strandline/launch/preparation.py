@@ -78,8 +78,8 @@ def _plan(directory: str, state: ClusterState, topology: Topology, port: int | N
 
 
 def _new_node(directory: str, present: list[NodeState], roles: Roles, port: int | None) -> NodeState:
-    """Its ports are the next free ones. The controller port of a combined node is at a distance from the broker ports,
-    and below the ephemeral ports."""
+    """A node whose ports are the next free ones. The controller port of a combined node is at a distance from the
+    broker ports, and below the ephemeral ports."""
     node_id = max((node.id for node in present), default=0) + 1
     taken = {each for node in present for each in node.ports}
     data = os.path.join(directory, f"node-{node_id}")

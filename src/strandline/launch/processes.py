@@ -18,7 +18,7 @@ POLL_SECONDS = 0.01
 
 
 def start(properties: str, log: str) -> subprocess.Popen[bytes]:
-    """In a session of its own: Ctrl-C in the terminal reaches only the launcher, which stops the node cleanly."""
+    """Starts a node in its own session: Ctrl-C in the terminal reaches only the launcher, which stops it cleanly."""
     with open(log, "ab") as output:
         return subprocess.Popen(
             [sys.executable, "-m", "strandline", "server", properties],
@@ -46,7 +46,7 @@ def is_node(pid: int | None, properties: str) -> bool:
 
 
 def _command_line(pid: int) -> list[str] | None:
-    """None if there is no such process; empty for a zombie."""
+    """The command line of a process; None if there is no such process, empty for a zombie."""
     if os.path.isdir("/proc/self"):
         try:
             with open(f"/proc/{pid}/cmdline", "rb") as file:

@@ -53,7 +53,7 @@ def recent(segment: Segment, offset: int) -> BatchLocation | None:
 
 
 def known(segment: Segment, offset: int) -> BatchLocation | None:
-    """As `recent`, or what an earlier read has found."""
+    """The location that `recent` returns, or that an earlier read has found."""
     found = recent(segment, offset)
     if found is None and segment.hints is not None:
         return segment.hints.get(offset)

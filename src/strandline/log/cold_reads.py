@@ -52,7 +52,7 @@ class ColdRead:
         self._max_bytes = max_bytes
 
     def load(self) -> None:
-        """Blocking, any thread. Raises KafkaError when the disk fails."""
+        """Blocking, any thread. Reads and verifies the batches. Raises KafkaError when the disk fails."""
         try:
             self._find_and_verify()
         except OSError as error:
@@ -80,7 +80,7 @@ class ColdRead:
             file.close()
 
     def _locate(self, file: File, offset: int) -> BatchLocation:
-        """Always a location, because the loop may have no other way to get one."""
+        """The location of the batch with `offset`; never None, because the loop may have no other way to get one."""
         local, segment = self._local, self._segment
         try:
             try:
@@ -128,7 +128,7 @@ class ColdRead:
 
 
 class ColdTransactionIndexes(ColdRead):
-    """As ColdRead, for the transaction indexes of a log."""
+    """A ColdRead of all transaction indexes of a log."""
 
     __slots__ = ()
 
@@ -136,7 +136,7 @@ class ColdTransactionIndexes(ColdRead):
         super().__init__(local, EpochCache(), local.active, 0, 0, 0)
 
     def load(self) -> None:
-        """Blocking, any thread."""
+        """Blocking, any thread. Reads the indexes that are not in memory."""
         try:
             for segment in self._local.segments:
                 load_aborted(self._local, segment)

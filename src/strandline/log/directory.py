@@ -59,7 +59,7 @@ class LogDirectory:
 
     @classmethod
     def open(cls, disk: Disk, path: str, directory_id: Uuid) -> LogDirectory:
-        """Blocking. Raises DirectoryInUse; a directory that cannot be read comes back offline."""
+        """Blocking. Locks the directory; it is returned offline if it cannot be read. Raises DirectoryInUse."""
         directory = cls(disk, path, directory_id)
         try:
             directory._lock = disk.lock(os.path.join(path, _LOCK))
@@ -80,7 +80,7 @@ class LogDirectory:
         return os.path.join(self.path, str(topic_partition))
 
     def topic_id(self, topic_partition: TopicPartition) -> Uuid | None:
-        """Blocking. From partition.metadata; None when there is no such file. Raises CorruptCheckpoint."""
+        """Blocking. The topic id in partition.metadata; None when there is no such file. Raises CorruptCheckpoint."""
         path = os.path.join(self.partition_path(topic_partition), names.PARTITION_METADATA)
         return checkpoints.read_topic_id(self.disk, path)
 
@@ -136,17 +136,17 @@ class LogDirectory:
                 self._write(checkpoints.LOG_STARTS, self.log_starts)
 
     def write_recovery_points(self, of_open_logs: Callable[[], dict[TopicPartition, int]]) -> None:
-        """Blocking. The offsets are computed with the lock held: see `before_truncation`."""
+        """Blocking. Writes the checkpoint; the offsets are computed with the lock held: see `before_truncation`."""
         with self._writing:
             self._merge(checkpoints.RECOVERY_POINTS, self.recovery_points, of_open_logs())
 
     def write_log_starts(self, of_open_logs: Callable[[], dict[TopicPartition, int | None]]) -> None:
-        """Blocking. None: the log starts where its first segment does."""
+        """Blocking. Writes the checkpoint of log start offsets; None: the log starts where its first segment does."""
         with self._writing:
             self._merge(checkpoints.LOG_STARTS, self.log_starts, of_open_logs())
 
     def write_high_watermarks(self, of_open_logs: Callable[[], dict[TopicPartition, int]]) -> None:
-        """Blocking."""
+        """Blocking. Writes the checkpoint of high watermarks."""
         with self._writing:
             self._merge(checkpoints.HIGH_WATERMARKS, self.high_watermarks, of_open_logs())
 
@@ -158,7 +158,7 @@ class LogDirectory:
         return True
 
     def record_broker_epoch(self, broker_epoch: int) -> None:
-        """Blocking. Which registration wrote to this directory, in case the process does not shut down cleanly."""
+        """Blocking. Records which registration wrote here, in case the process does not shut down cleanly."""
         try:
             path = os.path.join(self.path, checkpoints.BROKER_EPOCH)
             checkpoints.write_clean_shutdown(self.disk, path, broker_epoch)

@@ -46,7 +46,7 @@ class DirectoryHealth:
 
     @classmethod
     def removed(cls, path: str, why: str) -> DirectoryHealth:
-        """For a log that was removed from its directory: operations on it fail, and the directory stays online."""
+        """The health of a log that was removed: operations on it fail, and its directory stays online."""
         health = cls(path)
         health.condition, health.reason = Condition.OFFLINE, why
         return health

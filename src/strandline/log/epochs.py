@@ -73,7 +73,7 @@ class EpochCache:
             self._replace(((self.entries[above - 1][0], start_offset), *self.entries[above:]))
 
     def install(self, entries: tuple[tuple[int, int], ...]) -> None:
-        """These are on disk already: a truncation wrote them."""
+        """Replaces all entries by those that a truncation has written to disk."""
         self.written = entries
         self._replace(entries)
 

@@ -91,7 +91,7 @@ class LogFlusher:
         return now_ms >= self._deadline_ms
 
     def flush(self, *, sealed_only: bool = False) -> int:
-        """Blocking. The offset up to which the log is flushed."""
+        """Blocking. Flushes the log; returns the offset up to which it is flushed."""
         local = self._local
         with self.lock:
             local.health.check_readable()
@@ -138,12 +138,12 @@ class LogFlusher:
         self._published = local.generation, local.end_offset
 
     def before_truncate(self, end_offset: int) -> None:
-        """On the event loop, before the generation of the log changes."""
+        """Lowers the flushed offset, on the event loop, before the generation of the log changes."""
         self._lower_bound = min(self.flushed_offset, end_offset)
 
     def checkpoint(self) -> int:
-        """Blocking. Flush the log if much of it is unflushed and write its leader epochs; the offset that may now be
-        recorded as its recovery point, which a concurrent flush can only raise."""
+        """Blocking. Flush the log if much of it is unflushed and write its leader epochs; returns the offset that may
+        now be recorded as its recovery point, which a concurrent flush can only raise."""
         local = self._local
         with self.lock:
             local.health.check_readable()
@@ -155,7 +155,7 @@ class LogFlusher:
             return offset if truncating_to is None else min(offset, truncating_to)
 
     def write_truncated_epochs(self, entries: EpochEntries) -> None:
-        """Blocking, for a truncation. A checkpoint that began earlier must not write the old epochs afterwards."""
+        """Blocking. Writes the epochs after a truncation; an earlier checkpoint must not write the old ones later."""
         with self.lock:
             self._store_epochs(entries)
 

@@ -141,7 +141,7 @@ class IndexFile:
         self.keep(0, b"")
 
     def adopt(self, entries: bytes) -> None:
-        """These are all entries, and the file holds them all."""
+        """Takes these entries, which the file holds, as all entries of the index."""
         self.count = self.written = self._first = len(entries) // self.entry_size
         self._tail = None
         self._head = entries

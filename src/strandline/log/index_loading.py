@@ -23,7 +23,7 @@ _UNINDEXED_LIMIT = 16 << 20
 
 
 def load_indexes(local: LocalLog, segment: Segment) -> None:
-    """Blocking, any thread. After it the offset and time indexes of the segment are in memory."""
+    """Blocking, any thread. Loads the offset and time indexes of the segment, unless they are in memory."""
     if segment is local.active:
         # Its counts are right since it was opened; only the older part may have to be loaded.
         assert segment.offsets is not None and segment.times is not None
@@ -78,7 +78,7 @@ def read_last_time(local: LocalLog, segment: Segment) -> bool:
 
 
 def rebuild_indexes(local: LocalLog, segment: Segment) -> None:
-    """Blocking. Offset and time index of a sealed segment from the headers of its batches."""
+    """Blocking. Rebuilds offset and time index of a sealed segment from the headers of its batches."""
     file = segment.disk.open(segment.path(names.LOG))
     try:
         built = Segment(segment.disk, segment.directory, segment.base_offset, extra=segment.extra)
@@ -106,7 +106,7 @@ def rebuild_indexes(local: LocalLog, segment: Segment) -> None:
 
 
 def load_aborted(local: LocalLog, segment: Segment) -> None:
-    """Blocking, any thread. After it the aborted transactions of the segment are in memory."""
+    """Blocking, any thread. Loads the aborted transactions of the segment, unless they are in memory."""
     if segment.aborted is not None:
         return
     path = segment.path(names.TRANSACTION_INDEX)

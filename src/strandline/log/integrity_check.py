@@ -34,7 +34,7 @@ class IntactPrefix(msgspec.Struct, frozen=True):
 
 
 def intact_prefix(disk: Disk, path: str) -> IntactPrefix:
-    """Blocking. For a log whose offsets have no gaps."""
+    """Blocking. The intact prefix of a log whose offsets have no gaps."""
     segments = _segments(disk, path)
     if not segments:
         return IntactPrefix(None, 0, 0, None)

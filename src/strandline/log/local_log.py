@@ -82,7 +82,7 @@ class LocalLog:
         self.generation = 0
         """Counts truncations."""
         self.truncating_to: int | None = None
-        """While a truncation is under way: no read serves, and no checkpoint records, an offset above it."""
+        """The end of a truncation under way: no read serves, and no checkpoint records, an offset above it."""
         self.entries_changed = 0
         """Counts changes of the directory's entries; a flush remembers which count it has synced."""
         self._damage: Damage | None = None
@@ -90,7 +90,7 @@ class LocalLog:
         """Whether the log was read or written since the last `release_if_idle`; None once its files are closed."""
 
     def segment_index(self, offset: int) -> int:
-        """Of the segment that holds `offset`: the last one that starts at or below it."""
+        """The index of the segment that holds `offset`: the last one that starts at or below it."""
         return segment_index(self.segments, offset)
 
     def end_of(self, segment: Segment) -> int:
@@ -213,7 +213,7 @@ class LocalLog:
         self.truncating_to = offset
 
     def end_truncation(self) -> None:
-        """Only leader epochs were truncated: the segments are as they were."""
+        """Ends a truncation that removed only leader epochs: the segments are as they were."""
         self.truncating_to = None
 
     def truncate(self, segments: list[Segment], end_offset: int) -> None:
@@ -245,7 +245,7 @@ class LocalLog:
 
 
 def segment_index(segments: list[Segment], offset: int) -> int:
-    """Of the segment that holds `offset`: the last one that starts at or below it."""
+    """The index of the segment that holds `offset`: the last one that starts at or below it."""
     return max(0, bisect_right(segments, offset, key=_base_offset_of) - 1)
 
 

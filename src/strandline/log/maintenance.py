@@ -64,7 +64,7 @@ def unopened_with_old_segments(
 def _may_have_expired(
     directory: LogDirectory, topic_partition: TopicPartition, settings: LogSettings, wall_ms: int
 ) -> bool:
-    """By file sizes and times alone: no record in a file is much younger than the file's last change."""
+    """Judges by file sizes and times alone: no record in a file is much younger than the file's last change."""
     path = directory.partition_path(topic_partition)
     logs = [os.path.join(path, name) for name in directory.disk.list(path) if name.endswith(names.LOG)]
     sizes = [directory.disk.size(log) for log in logs]
@@ -76,25 +76,25 @@ def _may_have_expired(
 
 
 def checkpoint_recovery_points(store: LogStore) -> None:
-    """Blocking. After a crash, recovery reads only what was not flushed by now."""
+    """Blocking. Writes the recovery points of all logs: after a crash, only what was not flushed by now is read."""
     for directory in store.directories:
         _guarded(directory, directory.write_recovery_points, partial(_recovery_points, store, directory))
 
 
 def checkpoint_log_starts(store: LogStore) -> None:
-    """Blocking."""
+    """Blocking. Writes the log start offsets of all logs."""
     for directory in store.directories:
         _guarded(directory, directory.write_log_starts, partial(_log_starts, store, directory))
 
 
 def checkpoint_high_watermarks(store: LogStore) -> None:
-    """Blocking."""
+    """Blocking. Writes the high watermarks of all logs."""
     for directory in store.directories:
         _guarded(directory, directory.write_high_watermarks, partial(_high_watermarks, store, directory))
 
 
 def remove_deleted(store: LogStore, now_ms: int) -> int:
-    """Blocking. Remove deleted segments and directories whose delay has passed; how many."""
+    """Blocking. Removes deleted segments and directories whose delay has passed; returns how many."""
     removed = 0
     for due in [due for due in store.segments_to_remove if due[0] <= now_ms]:
         store.segments_to_remove.remove(due)
@@ -107,7 +107,7 @@ def remove_deleted(store: LogStore, now_ms: int) -> int:
 
 
 def expire_producers(store: LogStore, wall_ms: int) -> int:
-    """On the loop. Remove producers after producer.id.expiration.ms; how many."""
+    """Removes, on the loop, producers after producer.id.expiration.ms; returns how many."""
     return sum(
         log.producers.expire(wall_ms, log.settings.producer_id_expiration_ms)
         for log in store.open_logs()
@@ -116,7 +116,7 @@ def expire_producers(store: LogStore, wall_ms: int) -> int:
 
 
 def release_idle(store: LogStore) -> None:
-    """On the loop. Close the files of logs that were not used since the last call."""
+    """Closes, on the loop, the files of logs that were not used since the last call."""
     for log in store.open_logs():
         log.release_if_idle()
 

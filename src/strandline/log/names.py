@@ -60,7 +60,7 @@ def parse_segment_file(name: str) -> SegmentFile | None:
 
 
 def parse_partition_directory(name: str) -> PartitionDirectory | None:
-    """None for anything that is not a partition. The topic of a `-delete` name may be shortened."""
+    """The partition of a directory name; None for other names. The topic of a `-delete` name may be shortened."""
     match = _PARTITION_DIRECTORY.fullmatch(name)
     if match is None or int(match[2]) >= 1 << 31:
         return None

@@ -221,7 +221,7 @@ class PartitionLog(AppendableLog):
         self._lost_up_to = 0
 
     def on_corruption(self, is_served_elsewhere: Callable[[], bool]) -> None:
-        """A read that finds corrupt records calls it: whether another replica will serve them soon."""
+        """Sets what a read of corrupt records calls: whether another replica will serve them soon."""
         self._is_served_elsewhere = is_served_elsewhere
 
     def update_settings(self, settings: LogSettings) -> None:
@@ -261,7 +261,7 @@ class PartitionLog(AppendableLog):
         return reading.bytes_between(self._local, offset, upper)
 
     def aborted_transactions(self, start: int, upper: int) -> list[AbortedTransaction] | ColdRead:
-        """Those with records in [start, upper), ordered by marker; a `ColdRead` when an index must be read first."""
+        """The aborted transactions in [start, upper), ordered by marker; a `ColdRead` when an index must be read."""
         return reading.aborted_transactions(self._local, start, upper)
 
     def offset_for_timestamp(self, timestamp: int, upper: int | None = None) -> FoundOffset | None:
@@ -275,7 +275,7 @@ class PartitionLog(AppendableLog):
         return timestamp_lookup.max_timestamp_offset(self._local, bounds)
 
     def largest_timestamp(self, segment: Segment) -> int:
-        """Blocking. -1 when no batch of the segment has a timestamp."""
+        """Blocking. The largest timestamp of a segment; -1 when none of its batches has one."""
         return timestamp_lookup.largest_timestamp(self._local, segment)
 
     def advance_high_watermark(self, offset: int) -> int:
@@ -329,9 +329,9 @@ class PartitionLog(AppendableLog):
         return deleted
 
     def replace_segments(self, replacement: Replacement) -> list[Segment]:
-        """On the event loop: put a compacted segment in the place of those it was made from. The old segments, renamed
-        to `.deleted`, for the caller to remove after file.delete.delay.ms; if they are no longer all in the log, the
-        new segment is returned for removal instead.
+        """On the event loop: puts a compacted segment in the place of those it was made from. Returns the old segments,
+        renamed to `.deleted`, for the caller to remove after file.delete.delay.ms; if they are no longer all in the
+        log, the new segment is returned for removal instead.
 
         Whenever a crash happens, opening the log finds either the old segments or the new one complete (see
         `crash_cleanup`): the new files keep `.swap` until the old ones are renamed to `.deleted`."""
@@ -356,7 +356,7 @@ class PartitionLog(AppendableLog):
         return Truncation(self._parts(), offset, self._log_start_offset)
 
     def begin_full_truncation(self, offset: int) -> FullTruncation:
-        """As `begin_truncation`, for a step that removes everything; the log then starts at `offset`."""
+        """Begins, like `begin_truncation`, a step that removes everything; the log then starts at `offset`."""
         return FullTruncation(self._parts(), offset, self._log_start_offset)
 
     def _parts(self) -> LogParts:
@@ -405,7 +405,7 @@ class PartitionLog(AppendableLog):
         return self._flusher.checkpoint()
 
     def release_if_idle(self) -> None:
-        """On the loop; cheap. Close files and drop caches if the log was not used since the last call."""
+        """Closes, on the loop, files and drops caches if the log was not used since the last call."""
         self._local.release_if_idle()
 
     def close(self) -> None:

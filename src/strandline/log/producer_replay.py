@@ -68,7 +68,7 @@ def _write_aborted(local: LocalLog, segment: Segment, entries: tuple[AbortedTran
 
 
 def _known_aborted(local: LocalLog, aborted_from: int) -> AbortedBySegment:
-    """Of every segment that was recovered: the transactions aborted before `aborted_from`, from its index file."""
+    """The transactions of each recovered segment that were aborted before `aborted_from`, from its index file."""
     known: AbortedBySegment = {}
     if aborted_from >= local.end_offset:
         return known

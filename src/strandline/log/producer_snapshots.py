@@ -31,7 +31,7 @@ _VERSION = 1
 
 
 class CorruptSnapshot(Exception):
-    """Not a producer snapshot, or a damaged one: the log replays from an older one instead."""
+    """A file is not a producer snapshot, or a damaged one: the log replays from an older one instead."""
 
 
 class Captured(NamedTuple):
@@ -54,11 +54,11 @@ class ProducerSnapshots:
         self._local = local
         self._producers = producers
         self._captured: dict[int, list[Captured]] = {}
-        """By offset, until a flush has written them."""
+        """The captured snapshots by offset, until a flush has written them."""
         self._captured_at_bytes = 0
         """Size of the active segment at the last capture."""
         self.newest_offset = newest_offset
-        """Of the newest snapshot on disk; -1 when none is known."""
+        """The offset of the newest snapshot on disk; -1 when none is known."""
 
     def capture(self, offset: int) -> None:
         self._captured[offset] = capture(self._producers)
@@ -69,7 +69,7 @@ class ProducerSnapshots:
         self._captured_at_bytes = 0
 
     def capture_within_segment(self) -> None:
-        """At the log end, if the active segment has grown enough; only the newest capture of a segment is kept."""
+        """Captures the state if the active segment has grown enough; only its newest capture is kept."""
         local = self._local
         if local.active.size - self._captured_at_bytes < _CAPTURE_BYTES:
             return
@@ -86,7 +86,7 @@ class ProducerSnapshots:
             self._local.disk.rename(path, path + names.DELETED)
 
     def write_captured(self, generation: int) -> None:
-        """Blocking, with the flush lock held. Not synced: a damaged snapshot is skipped when the log is opened.
+        """Blocking, with the flush lock held. Writes without a sync: a damaged snapshot is skipped on opening.
 
         No snapshot above the end of a truncated log may appear. A truncation that begins after the check below removes
         its files only after it got the flush lock; one that is past that point still has `truncating_to` set, or has
@@ -127,7 +127,7 @@ class ProducerSnapshots:
         return sorted(file.base_offset for file in files if file and file.suffix == names.SNAPSHOT and not file.extra)
 
     def remove(self, offset: int) -> None:
-        """Blocking."""
+        """Blocking. Removes the snapshot at this offset."""
         self._local.disk.remove(snapshot_path(self._local, offset))
 
     def on_truncated(self, end_offset: int, *, is_full: bool) -> None:

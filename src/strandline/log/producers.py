@@ -117,7 +117,7 @@ class ProducerStates:
         return list(self._states.values())
 
     def check(self, header: BatchHeader) -> SentBatch | None:
-        """Before a client's batch is appended: the original if it is a duplicate. Raises KafkaError to reject it."""
+        """Checks a client's batch before its append; returns the original of a duplicate. KafkaError rejects it."""
         state = self._states.get(header.producer_id)
         if state is None:
             return None
@@ -158,7 +158,7 @@ class ProducerStates:
             )
 
     def check_marker(self, header: BatchHeader, coordinator_epoch: int) -> None:
-        """Before a coordinator's marker is appended."""
+        """Checks a coordinator's marker before it is appended. Raises KafkaError to reject it."""
         state = self._states.get(header.producer_id)
         if state is None:
             return
@@ -227,7 +227,7 @@ class ProducerStates:
         return self.aborted_entry(completed) if completed is not None and marker.aborts else None
 
     def aborted_entry(self, completed: CompletedTransaction) -> AbortedTransaction:
-        """For the transaction index; the last stable offset as if only the open transactions counted."""
+        """An entry of the transaction index; its last stable offset is as if only the open transactions counted."""
         stable = min(self._open) if self._open else completed.last_offset + 1
         return AbortedTransaction(completed.producer_id, completed.first_offset, completed.last_offset, stable)
 
@@ -243,7 +243,7 @@ class ProducerStates:
         return min((*self._open, *self._completed))
 
     def install(self, state: ProducerState) -> None:
-        """From a snapshot."""
+        """Installs a producer's state from a snapshot."""
         self._states[state.producer_id] = state
         if state.transaction_first_offset >= 0:
             self._open[state.transaction_first_offset] = state.producer_id
@@ -268,7 +268,7 @@ class ProducerStates:
 
 
 def read_marker(batch: memoryview) -> Marker | None:
-    """None for control batches other than transaction markers."""
+    """The transaction marker in a control batch; None for control batches of other types."""
     try:
         record = decode_batch(batch)[0]
         kind = control_record_type(record.key)

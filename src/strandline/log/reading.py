@@ -68,7 +68,7 @@ def read(
 def _read_segment(
     local: LocalLog, segment: Segment, offset: int, upper: int, following: int, max_bytes: int, at_least_one: bool
 ) -> Read | None:
-    """None when the segment has no batch at or above `offset`."""
+    """Reads from one segment; None when it has no batch at or above `offset`."""
     start = known(segment, offset) or locate(segment, offset, segment.log_file().read_cached)
     if start is None:
         return None

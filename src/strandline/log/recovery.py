@@ -45,7 +45,7 @@ class Recovered(NamedTuple):
     epochs: EpochCache
     producers: ProducerStates
     snapshot_offset: int
-    """Of the newest producer snapshot; -1 when there is none."""
+    """The offset of the newest producer snapshot; -1 when there is none."""
     lost_up_to: int
     """The log once had records below this offset; 0 when none are known to be lost."""
     is_new: bool
@@ -64,7 +64,7 @@ def recover(
     clean: bool,
     wall_ms: int,
 ) -> Recovered:
-    """Blocking. Creates the directory and a first segment where there are none."""
+    """Blocking. Opens and recovers a log. Creates the directory and a first segment where there are none."""
     is_new_directory = not disk.exists(path)
     if is_new_directory:
         disk.make_dirs(path)
@@ -115,11 +115,10 @@ def first_segment(disk: Disk, path: str, base_offset: int, wall_ms: int) -> Segm
 
 
 class _Recovery:
-    """Of one log that has segments.
+    """The recovery of one log that has segments.
 
     `_scanned_from` is the smallest offset whose batches were read because the shutdown was not clean: epochs and
-    aborted transactions from there on are taken from the batches and not from other files.
-    """
+    aborted transactions from there on are taken from the batches and not from other files."""
 
     def __init__(
         self,
@@ -176,7 +175,7 @@ class _Recovery:
         )
 
     def _open_active(self, active: Segment) -> bool:
-        """After a clean shutdown: only the end of the active segment is verified; it must be where the file ends."""
+        """Opens the active segment after a clean shutdown: only its end is verified, which must be the file's end."""
         scan = self._scan(active, scan_start(active, None, self._wall_ms), None)
         if scan.damage is not None:
             logger.warning("%s: recovering in spite of a clean shutdown: %s", self._topic_partition, scan.damage)
@@ -210,7 +209,7 @@ class _Recovery:
         return kept
 
     def _write_indexes(self, write: Callable[[Segment], None], segment: Segment) -> None:
-        """On a full disk the indexes stay in memory for now, and the log can be read."""
+        """Writes indexes; on a full disk they stay in memory for now, and the log can be read."""
         try:
             write(segment)
         except OSError as error:

@@ -27,7 +27,7 @@ class ScanStart(NamedTuple):
 
 class Scanned(NamedTuple):
     first_offset: int
-    """Of the first batch scanned."""
+    """The offset of the first batch scanned."""
     next_offset: int
     """The offset after the last intact batch."""
     position: int
@@ -47,7 +47,7 @@ def scan_segment(
     end_offset: int | None,
     gaps_expected: bool,
 ) -> Scanned:
-    """Blocking. Intact batches from `start` on are added to the indexes, new leader epochs to `epochs_seen`."""
+    """Blocking. Adds intact batches from `start` on to the indexes, and new leader epochs to `epochs_seen`."""
     scan = VerifyingScan(
         segment.log_file(),
         start.position,
@@ -76,10 +76,9 @@ def scan_segment(
 
 
 def scan_start(segment: Segment, limit: int | None, wall_ms: int) -> ScanStart:
-    """Blocking. `limit` is the recovery point, None after a clean shutdown.
+    """Blocking. Where to start the scan of a segment. `limit` is the recovery point, None after a clean shutdown.
 
-    The segment's indexes then hold the entries before the start; the scan adds the others.
-    """
+    The segment's indexes then hold the entries before the start; the scan adds the others."""
     aborted = segment.aborted
     segment.start_indexes(wall_ms)
     segment.aborted = aborted

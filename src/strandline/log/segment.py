@@ -84,7 +84,7 @@ class Segment:
         self.largest_timestamp: int | None = None
         self.largest_timestamp_offset = base_offset
         self.first_timestamp = NO_TIMESTAMP
-        """Of the first batch: segment.ms counts from it."""
+        """The timestamp of the first batch: segment.ms counts from it."""
         self.created_ms = 0
         self.bytes_since_last_entry = 0
         """Appended since the last index entry."""
@@ -200,7 +200,7 @@ class Segment:
         self._spilled_size = self.size
 
     def add_aborted(self, aborted: AbortedTransaction) -> None:
-        """In memory at once; when the write fails, the file lags behind."""
+        """Adds an aborted transaction, in memory at once; when the write fails, the file lags behind."""
         entries = self.aborted or ()
         self.aborted = (*entries, aborted)
         transaction_index.append(self.disk, self.path(names.TRANSACTION_INDEX), len(entries), aborted)
@@ -234,7 +234,7 @@ class Segment:
         self._spilled_size = self.size
 
     def add_last_time_entry(self) -> None:
-        """With it the last entry of the time index is the largest timestamp of the segment."""
+        """Makes the largest timestamp of the segment the last entry of the time index."""
         assert self.times is not None
         if self.largest_timestamp is not None and self.largest_timestamp >= 0:
             self.times.add(self.largest_timestamp, self.largest_timestamp_offset)
@@ -276,7 +276,7 @@ class Segment:
         self.synced_size = 0
 
     def sync_indexes(self) -> None:
-        """Blocking, any thread, for a sealed segment."""
+        """Blocking, any thread. Syncs the indexes of a sealed segment."""
         if self.indexes_synced:
             return
         for suffix in (names.OFFSET_INDEX, names.TIME_INDEX, names.TRANSACTION_INDEX):

@@ -102,7 +102,7 @@ class Scan:
         return memoryview(self._chunk)[at : at + size]
 
     def _checksum(self, size: int, batch: memoryview | None) -> int:
-        """Of the batch at the current position; -1 when the file ends within it."""
+        """The checksum of the batch at the current position; -1 when the file ends within it."""
         if batch is not None:
             return int(crc32c(batch[ATTRIBUTES_AT:])) if len(batch) == size else -1
         checksum = 0

@@ -62,7 +62,7 @@ class LogSettings(msgspec.Struct, frozen=True):
 
     @staticmethod
     def of(config: Mapping[str, str]) -> LogSettings:
-        """From topic keys ("segment.bytes", …); other keys are ignored, missing ones get their default."""
+        """The settings of topic configs ("segment.bytes", …); other keys are ignored, missing ones get defaults."""
         return _shared(tuple(sorted((key, config[key]) for key in _FIELD_OF_KEY if key in config)))
 
 

@@ -43,9 +43,9 @@ class LogStore:
         self.cordoned: frozenset[Uuid] = frozenset()
         """Directories in which no new partitions are placed (KIP-1066)."""
         self.segments_to_remove: list[tuple[int, Segment]] = []
-        """With the (monotonic) time of their removal."""
+        """Segments with the (monotonic) time of their removal."""
         self.directories_to_remove: list[tuple[int, str]] = []
-        """As above; those left by an earlier process are removed at once."""
+        """Directories likewise; those left by an earlier process are removed at once."""
         for directory in self.directories:
             for topic_partition in directory.partitions:
                 self._assign(topic_partition, directory)
@@ -53,7 +53,7 @@ class LogStore:
 
     @classmethod
     def open(cls, disk: Disk, directories: Mapping[str, Uuid], random: Random) -> LogStore:
-        """Blocking. `directories` are log.dirs with their ids. Raises DirectoryInUse."""
+        """Blocking. Opens all log directories; `directories` are log.dirs with their ids. Raises DirectoryInUse."""
         opened: list[LogDirectory] = []
         try:
             for path, directory_id in directories.items():
@@ -240,7 +240,7 @@ class LogStore:
         return found in (None, topic_id)
 
     def _topic_id_in(self, directory: LogDirectory, topic_partition: TopicPartition) -> Uuid | None:
-        """None when there is no partition.metadata."""
+        """The topic id of a partition in this directory; None when there is no partition.metadata."""
         try:
             return directory.topic_id(topic_partition)
         except CorruptCheckpoint:

@@ -60,7 +60,7 @@ class TimeIndex(IndexFile):
         self.set_last(entries[: kept * ENTRY_SIZE])
 
     def set_last(self, entries: bytes | bytearray) -> None:
-        """These are all entries: take the last timestamp and offset from them."""
+        """Takes the last timestamp and offset from `entries`, which are all entries."""
         if not entries:
             self.last_timestamp, self.last_offset = -1, self.base_offset
         else:

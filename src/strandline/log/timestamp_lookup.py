@@ -29,7 +29,7 @@ class FoundOffset(NamedTuple):
 
 
 def largest_timestamp(local: LocalLog, segment: Segment) -> int:
-    """-1 when no batch of the segment has one."""
+    """The largest timestamp of a segment; -1 when none of its batches has one."""
     if segment.largest_timestamp is None and not read_last_time(local, segment):
         load_indexes(local, segment)
     return -1 if segment.largest_timestamp is None else segment.largest_timestamp
@@ -81,7 +81,7 @@ def _first_at_or_after(local: LocalLog, segment: Segment, timestamp: int, bounds
 
 
 def _largest_in(local: LocalLog, segment: Segment, bounds: Bounds) -> FoundOffset | None:
-    """If all of the segment is within bounds, its largest timestamp is known; else all its batches are searched."""
+    """Finds the largest timestamp: known if all of the segment is within bounds, else by a search of its batches."""
     start, upper = bounds
     best: FoundOffset | None = None
     file = segment.disk.open(segment.path(names.LOG))

@@ -21,9 +21,9 @@ class AbortedTransaction(NamedTuple):
     producer_id: int
     first_offset: int
     last_offset: int
-    """Of the marker."""
+    """The offset of the marker."""
     last_stable_offset: int
-    """After the end of this transaction: lookups may stop at it."""
+    """The last stable offset after the end of this transaction: lookups may stop at it."""
 
 
 def append(disk: Disk, path: str, count: int, aborted: AbortedTransaction) -> None:
@@ -45,7 +45,7 @@ def load(disk: Disk, path: str, base_offset: int, end_offset: int) -> tuple[tupl
 
 
 def rewrite(disk: Disk, path: str, entries: tuple[AbortedTransaction, ...]) -> None:
-    """Blocking. The file holds exactly these entries, synced; without entries there is no file."""
+    """Blocking. Makes the file hold exactly these entries, synced; without entries there is no file."""
     if entries:
         file = disk.open(path, create=True)
         try:

@@ -59,7 +59,7 @@ class LogParts(NamedTuple):
     flusher: LogFlusher
     before_truncation: BeforeTruncation | None
     install: Callable[[Truncated], None]
-    """On the event loop."""
+    """Called on the event loop."""
 
 
 class Truncation:
@@ -96,7 +96,7 @@ class Truncation:
         self._epochs: EpochEntries = ()
 
     def run(self) -> None:
-        """Blocking."""
+        """Blocking. Truncates the files; `apply` then updates the log."""
         local = self._parts.local
         try:
             if self._only_epochs:
@@ -110,7 +110,7 @@ class Truncation:
             raise local.health.report_error(error, where) from error
 
     def apply(self) -> list[Segment]:
-        """On the event loop; the segments that were removed from the log."""
+        """Updates the log, on the event loop; returns the segments that were removed from it."""
         local = self._parts.local
         if self._only_epochs:
             self._parts.epochs.install(self._epochs)
@@ -217,7 +217,7 @@ class FullTruncation:
         parts.local.begin_truncation(min(offset, log_start_offset))
 
     def run(self, wall_ms: int = 0) -> None:
-        """Blocking."""
+        """Blocking. Prepares the new first segment; `apply` then replaces all others."""
         local, _, _, snapshots, flusher, before_truncation, _ = self._parts
         try:
             if before_truncation is not None:
@@ -234,7 +234,7 @@ class FullTruncation:
             raise local.health.report_error(error, where) from error
 
     def apply(self) -> list[Segment]:
-        """On the event loop; the segments that were removed from the log."""
+        """Updates the log, on the event loop; returns the segments that were removed from it."""
         assert self._first is not None
         removed = self._parts.local.segments
         self._parts.install(

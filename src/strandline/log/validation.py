@@ -265,7 +265,7 @@ def _sole_batch(records: memoryview, batch_length: int, magic: int) -> memoryvie
 
 
 def _incomplete_batch(records: memoryview) -> InvalidRecords:
-    """For bytes shorter than a header: no batch, or a corrupt one if they look like the start of one."""
+    """The error for bytes shorter than a header: no batch, or a corrupt one if they look like the start of one."""
     if len(records) > MAGIC_AT:
         length = int.from_bytes(records[LENGTH_AT : LENGTH_AT + 4], "big", signed=True)
         if length < _SHORTEST_LENGTH or records[MAGIC_AT] > MAGIC:

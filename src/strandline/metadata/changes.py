@@ -65,7 +65,7 @@ class Changes(msgspec.Struct, frozen=True):
     """Names of existing topics that changed in any way, hosted here or not."""
     topics_created: tuple[TopicInfo, ...] = ()
     topics_deleted: tuple[TopicInfo, ...] = ()
-    """In their last state; a name may be in `topics_created` too, with a new id."""
+    """The deleted topics in their last state; a name may be in `topics_created` too, with a new id."""
 
     topic_configs: tuple[str, ...] = ()
     """Names of existing topics whose configs changed."""
@@ -117,7 +117,7 @@ def changes_of(image: Image, touched: Iterable[Touched], broker_id: int) -> Chan
 
 
 def changes_in_steps(image: Image, touched: Iterable[Touched], broker_id: int) -> Generator[None, None, Changes]:
-    """As `changes_of`, with yields; there must be no other commit before it ends."""
+    """Returns what `changes_of` does, with yields; there must be no other commit before it ends."""
     keys = _TouchedKeys()
     for number, entry in enumerate(touched, 1):
         _collect(image, entry, keys)

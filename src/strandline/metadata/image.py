@@ -109,7 +109,7 @@ class Image:
                 return end.value  # type: ignore[no-any-return]
 
     def load_in_steps(self, slices: Iterable[Iterable[Message]], offset: int) -> Generator[None, None, list[Touched]]:
-        """As `load`, with yields to the event loop; `committed` changes with the last step."""
+        """Does what `load` does, with yields to the event loop; `committed` changes with the last step."""
         if self.timeline.committed == 0 and self._offset < 0:
             for slice_ in slices:
                 for record in slice_:

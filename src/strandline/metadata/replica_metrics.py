@@ -39,7 +39,7 @@ class ReplicaMetrics:
         self._image = image
         self._min_insync_replicas = min_insync_replicas
         self._hosted: Counter[Uuid] = Counter()
-        """By directory."""
+        """The number of hosted replicas by directory."""
         self._led: Counter[_Led] = Counter()
         self._reassigning = 0
         self._under_replicated = 0

@@ -57,7 +57,7 @@ class View:
         return self._image.end_offset if self.moment == LATEST else self.moment
 
     def brokers(self) -> list[BrokerInfo]:
-        """By id."""
+        """The registered brokers, by id."""
         brokers = self._cluster.brokers
         return self._cached("brokers", brokers, lambda: sorted(brokers.values(self.moment), key=lambda b: b.id))
 
@@ -65,14 +65,14 @@ class View:
         return self._cluster.brokers.get(broker_id, self.moment)
 
     def controllers(self) -> list[ControllerInfo]:
-        """By id."""
+        """The registered controllers, by id."""
         return sorted(self._cluster.controllers.values(self.moment), key=lambda controller: controller.id)
 
     def controller(self, controller_id: int) -> ControllerInfo | None:
         return self._cluster.controllers.get(controller_id, self.moment)
 
     def topics(self) -> list[TopicInfo]:
-        """By name."""
+        """All topics, by name."""
         topics = self._topics.topics
         return self._cached("topics", topics, lambda: sorted(topics.values(self.moment), key=lambda t: t.name))
 
@@ -92,7 +92,7 @@ class View:
         return self._topics.partitions.get((topic_id, index), self.moment)
 
     def partitions(self, topic_id: Uuid) -> list[PartitionInfo]:
-        """In order of their index, which starts at 0 and has no gaps."""
+        """The partitions of a topic in order of their index, which starts at 0 and has no gaps."""
         topic = self._topics.topics.get(topic_id, self.moment)
         if topic is None:
             return []

@@ -169,7 +169,7 @@ class TimelineMap(Generic[K, V]):
         return self._present.get(key)
 
     def at(self, key: K, at: int) -> V | _Absent:
-        """As `get`, but distinguishes a key that did not exist from one whose value is None."""
+        """The value, like `get`, but distinguishes a key that did not exist from one whose value is None."""
         for entry in self._past.get(key, ()):
             if entry.offset >= at:
                 return cast("V | _Absent", entry.old)

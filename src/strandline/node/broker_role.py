@@ -115,7 +115,7 @@ class BrokerRole:
 
     @property
     def broker_epoch(self) -> int:
-        """Of the current registration; -1 before the first."""
+        """The broker epoch of the current registration; -1 before the first."""
         return -1 if self._lifecycle is None else self._lifecycle.broker_epoch
 
     def _handler_context(self) -> BrokerContext:
@@ -215,7 +215,7 @@ class BrokerRole:
         self._node.dynamic_config.on_change()
 
     async def _record_broker_epoch(self, broker_epoch: int) -> None:
-        """In the background: after a crash before it is written, the broker registers without a previous epoch."""
+        """Runs in the background: after a crash before it, the broker registers without a previous epoch."""
         for directory in self._store.directories:
             if directory.health.is_online:
                 # `directory.health` records the failure.

@@ -130,7 +130,7 @@ class ControllerChannel:
         raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, f"no active controller handled {request.api.name} in time: {why}")
 
     async def _attempt(self, leader: KnownLeader, request: _ControllerRequest, timeout_ms: int) -> Message | None:
-        """None if no leader is known, or if another leader was elected before the response."""
+        """Sends the request once; None if no leader is known, or if another leader was elected before the response."""
         if leader.id == self._node_id and self._local:
             await yield_to_loop()  # as in `_wait_for_new_leader`
             async with asyncio.timeout(timeout_ms / 1000):

@@ -21,7 +21,7 @@ class DynamicConfig:
         self._image = image
         self._values: dict[str, Any] = {}
         self._log_settings: dict[tuple[tuple[str, str], ...], LogSettings] = {}
-        """By the topic's own configs: thousands of partitions share a handful of objects."""
+        """Settings by the topic's own configs: thousands of partitions share a handful of objects."""
 
     def on_change(self) -> None:
         """Drops cached values after a change of this broker's dynamic configs or of the cluster-wide defaults."""

@@ -37,7 +37,7 @@ R = TypeVar("R", bound=Message)
 SECURITY_PROTOCOLS: Mapping[str, int] = {"PLAINTEXT": 0, "SSL": 1, "SASL_PLAINTEXT": 2, "SASL_SSL": 3}
 
 _REGISTRATION_RETRY_MS: Final = 100
-"""While a previous incarnation of this broker may still be alive."""
+"""The retry interval while a previous incarnation of this broker may still be alive."""
 _FENCED_RETRY_MS: Final = 20
 _SHUTDOWN_RETRY_MS: Final = 50
 _SHUTDOWN_HEARTBEAT_TIMEOUT_MS: Final = 1_200
@@ -94,7 +94,7 @@ class BrokerLifecycle:
         self._heartbeat_wanted = asyncio.Event()
 
     def send_heartbeat_soon(self) -> None:
-        """Does not wait for the heartbeat interval: the state that heartbeats report may have changed."""
+        """Sends a heartbeat without waiting for the interval: the state that heartbeats report may have changed."""
         self._heartbeat_wanted.set()
 
     async def register(self) -> None:
@@ -169,7 +169,7 @@ class BrokerLifecycle:
         self._heartbeat_wanted.clear()
 
     def _directories_are_unregistered(self) -> bool:
-        """After an upgrade to a metadata version that records directories. Registering again keeps the broker epoch."""
+        """True after an upgrade to a metadata version that records them. Registering again keeps the broker epoch."""
         view = self._image.committed
         mine = view.broker(self._registration.broker_id)
         if mine is None or mine.incarnation_id != self._registration.incarnation_id:
@@ -232,7 +232,8 @@ class BrokerLifecycle:
         )
 
     def _cordoned(self) -> list[Uuid] | None:
-        """None before the metadata version that records it: a controller before Kafka 4.3 cannot read the field."""
+        """The cordoned directories; None below the metadata version that records them: controllers before Kafka 4.3
+        cannot read it."""
         if self._image.committed.metadata_version < CORDONED_DIRECTORIES_SINCE:
             return None
         return self._cordoned_directories()

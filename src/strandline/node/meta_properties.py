@@ -33,7 +33,7 @@ class MetaPropertiesUnreadable(Exception):
 
 
 def read_meta_properties(disk: Disk, directory: str) -> MetaProperties | None:
-    """None when the directory is not formatted. Raises OSError when it cannot be read."""
+    """Reads meta.properties; None when the directory is not formatted. Raises OSError when it cannot be read."""
     path = f"{directory}/{META_PROPERTIES}"
     if not disk.exists(path):
         return None

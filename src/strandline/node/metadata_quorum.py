@@ -55,7 +55,7 @@ async def open_quorum(
 
 
 def open_metadata_log(config: Config, directory: str, world: World) -> MetadataStorage:
-    """Blocking disk access."""
+    """Blocking. Opens the metadata log, or creates it."""
     open_log = partial(
         MetadataStorage.open,
         world.disk,
@@ -82,7 +82,7 @@ def _local_voter(config: Config, storage: Storage) -> Voter:
 
 
 def _configured_voters(config: Config) -> VoterSet | None:
-    """From `controller.quorum.voters`, for a quorum with static voters."""
+    """The voters in `controller.quorum.voters`, for a quorum with static voters."""
     voters = sorted(config.quorum.voters)
     name = config.controller_listener_names[0]
     if not voters:

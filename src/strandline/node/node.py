@@ -71,7 +71,7 @@ class Node:
 
     @property
     def broker_epoch(self) -> int:
-        """Of the current registration; -1 before the first."""
+        """The broker epoch of the current registration; -1 before the first."""
         return -1 if self.broker is None else self.broker.broker_epoch
 
     @property

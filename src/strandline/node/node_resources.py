@@ -27,7 +27,7 @@ class NodeResources(msgspec.Struct, frozen=True):
     peers: Peers
     """Connections to the controllers of the cluster."""
     incarnation_id: Uuid
-    """Of this process: a registration of the same node id with another incarnation id is another process."""
+    """The incarnation of this process: a registration of the same node id with another id is another process."""
     tasks: TaskGroup
     """Tasks that run until the node stops."""
 

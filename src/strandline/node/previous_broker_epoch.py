@@ -60,7 +60,7 @@ class PreviousBrokerEpoch:
         self._log_settings = log_settings
 
     async def determine(self) -> int:
-        """-1 unless all directories recorded the same epoch."""
+        """The previous broker epoch to register with; -1 unless all directories recorded the same epoch."""
         directories = self._store.directories
         epochs = {each.clean_broker_epoch if each.is_clean else each.recorded_broker_epoch for each in directories}
         if len(epochs) != 1 or -1 in epochs:

@@ -17,7 +17,7 @@ _ESCAPES: Final = {"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r", "\f": "\
 
 
 def parse_properties(data: bytes) -> dict[str, str]:
-    """In the order of the file; the last value of a repeated key is used."""
+    """Parses a properties file, in its order; the last value of a repeated key is used."""
     properties: dict[str, str] = {}
     for line in _logical_lines(_decoded(data)):
         key_end = _end_of_key(line)

@@ -127,7 +127,7 @@ def format_storage(
 
 
 def format_if_empty(config: Config, *, disk: Disk, random: Random, wall_ms: int) -> FormatReport | None:
-    """For temporary nodes: formats a new standalone cluster if all directories of this node are empty."""
+    """Formats a new standalone cluster, for temporary nodes, if all directories of this node are empty."""
     for path in config.all_directories:
         if disk.exists(path) and disk.list(path):
             return None

@@ -79,7 +79,7 @@ class Tag(msgspec.Struct, frozen=True):
 
 
 class Ignorable(msgspec.Struct, frozen=True):
-    """In versions without the field its value is dropped; without this marker that is an EncodeError."""
+    """Marks a field whose value is dropped in versions without it; without this marker that is an EncodeError."""
 
 
 class NeverCompact(msgspec.Struct, frozen=True):

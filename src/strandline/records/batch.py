@@ -129,7 +129,7 @@ class BatchHeader(NamedTuple):
 
     @property
     def last_sequence(self) -> int:
-        """-1 when there is no sequence; wraps from 2147483647 to 0."""
+        """The sequence of the last record; -1 when there is none; wraps from 2147483647 to 0."""
         if self.base_sequence < 0:
             return -1
         return (self.base_sequence + self.last_offset_delta) & 0x7FFF_FFFF

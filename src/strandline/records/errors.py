@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 class CorruptBatch(Exception):
-    """These bytes are not a well-formed record batch. Readers of batches raise nothing else, whatever the bytes are."""
+    """The bytes are not a well-formed record batch. Readers of batches raise nothing else, whatever the bytes are."""
 
 
 class DecompressionLimit(CorruptBatch):

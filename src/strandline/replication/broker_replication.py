@@ -81,7 +81,7 @@ class BrokerReplication:
         self._brokers_changed = asyncio.Event()
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Runs the tasks of replication until cancelled."""
         async with self._tasks as tasks:
             tasks.start(self._isr.run(), "ISR proposals")
             tasks.start(self._check_lag(), "replica lag")
@@ -91,7 +91,7 @@ class BrokerReplication:
             await asyncio.get_running_loop().create_future()
 
     def on_metadata(self, changes: Changes) -> None:
-        """After the partition table. A new leader epoch replaces the follower, even if the leader is the same."""
+        """Called after the partition table. Every new leader epoch replaces the follower, even with the same leader."""
         for step in changes.dropped:
             self._stop((step.topic_id, step.partition))
         for step in changes.hosted:
@@ -172,7 +172,7 @@ class BrokerReplication:
             self._tasks.start(self._wait_for_decision(leader_id), f"lost leader {leader_id}")
 
     async def _wait_for_decision(self, leader_id: int) -> None:
-        """Until the controller has fenced the leader, for the configured time at most. A leader that accepts new
+        """Waits until the controller has fenced the leader, for the configured time at most. A leader that accepts new
         connections is running: only its connection was lost, and there is nothing to wait for."""
         try:
             async with asyncio.timeout(self._settings.lost_leader_max_wait_ms / 1000):

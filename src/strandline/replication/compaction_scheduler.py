@@ -70,7 +70,7 @@ class CompactionScheduler:
         return True
 
     def _choose(self) -> tuple[PartitionLog, LogDirectory, Cleanable] | None:
-        """Blocking. Overdue logs first, then the dirtiest."""
+        """Blocking. Chooses the next log: overdue logs first, then the dirtiest."""
         best: tuple[PartitionLog, LogDirectory, Cleanable] | None = None
         for log in self._store.open_logs():
             directory = self._store.directory_of(log.topic_partition)

@@ -46,7 +46,7 @@ class RequestedPartition(msgspec.Struct):
     last_fetched_epoch: int = -1
     log_start_offset: int = -1
     sent_high_watermark: int = -1
-    """As sent in this session. An incremental response may leave the partition out while nothing differs from it."""
+    """The last value sent in this session. An incremental response may omit the partition if nothing differs."""
     sent_log_start_offset: int = -1
 
     @property
@@ -58,7 +58,7 @@ RequestedPartitions = OrderedDict[SessionKey, RequestedPartition]
 
 
 def requested_partitions(request: FetchRequest) -> RequestedPartitions:
-    """In the order of the request; of a partition that it names twice the last mention counts."""
+    """The partitions in the order of the request; if it names one twice, the last mention counts."""
     requested: RequestedPartitions = OrderedDict()
     for topic in request.topics:
         for partition in topic.partitions:
@@ -83,7 +83,7 @@ class FetchSession(msgspec.Struct):
     created_ms: int
     used_ms: int
     with_news: dict[SessionKey, None] = msgspec.field(default_factory=dict)
-    """Of a follower's session: the partitions that a fetch has to look at. The others are skipped."""
+    """The partitions that a fetch of a follower has to look at; the others are skipped."""
     replica_epoch: int | None = None
     """The follower's broker epoch in which the skipped partitions were found to be fully caught up."""
     urgent_news: Watermark = msgspec.field(default_factory=Watermark)

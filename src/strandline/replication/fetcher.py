@@ -89,7 +89,7 @@ class FetcherContext(msgspec.Struct, frozen=True):
     registered_epoch: Callable[[int], int]
     """The broker epoch in committed metadata; -1 when the broker is not registered."""
     endpoint: Callable[[int], Endpoint | None]
-    """Of another broker; None when it has none at the moment."""
+    """The endpoint of another broker; None when it has none at the moment."""
     removed: Callable[[list[Segment]], None]
     """Receives the segments that a truncation has removed from a log."""
     connection_lost: Callable[[int], None]
@@ -177,7 +177,7 @@ class Fetcher:
         return followed.follower.next_fetch(followed.key[1], self._context.world.clock.now_ms())
 
     async def _wait_for_changes(self) -> None:
-        """Until something changed, or a delayed partition may be fetched again."""
+        """Waits until something changed, or a delayed partition may be fetched again."""
         try:
             async with asyncio.timeout(self._context.settings.fetch_backoff_ms / 1000):
                 await self._woken.wait()
@@ -185,7 +185,7 @@ class Fetcher:
             return
 
     async def _fetch(self, endpoint: Endpoint) -> FetchResponse | None:
-        """None when the fetch failed."""
+        """Sends a fetch; None when it failed."""
         self._in_flight = endpoint, self._context.registered_epoch(self._leader_id)
         try:
             response = await self._call(endpoint, self._request())

@@ -48,7 +48,7 @@ class TruncateFully(msgspec.Struct, frozen=True):
 
 
 class RaiseHighWatermark(msgspec.Struct, frozen=True):
-    """To this offset, at most to the log end."""
+    """Raises the high watermark to this offset, at most to the log end."""
 
     offset: int
 
@@ -109,7 +109,7 @@ class Follower:
         self.last_fetch: FetchPartition | None = None
 
     def start(self) -> list[Effect]:
-        """Before the first fetch. With epochs the first fetch detects divergence; without, only the records below the
+        """Called before the first fetch. With epochs that fetch detects divergence; without, only the records below the
         high watermark are known to be in the leader's log."""
         log = self._log
         if log.epochs.latest == NO_EPOCH and log.high_watermark < log.log_end_offset:
@@ -117,8 +117,8 @@ class Follower:
         return []
 
     def truncate_damage(self) -> list[Effect]:
-        """Before a fetch. Damaged records and all behind them are truncated and fetched again. Until then the log lacks
-        records that it has acknowledged, and must not lead."""
+        """Truncates, before a fetch, damaged records and all behind them: they are fetched again. Until then the log
+        lacks records that it has acknowledged, and must not lead."""
         log, damaged_at = self._log, self._log.damaged_at
         if damaged_at is None or not isinstance(self.state, Fetching):
             return []
@@ -132,7 +132,7 @@ class Follower:
         return self._log.settings.flush_messages == 1 and self._log.flushed_offset < self._log.log_end_offset
 
     def next_fetch(self, partition: int, now_ms: int) -> FetchPartition | None:
-        """This partition in the next request; None while it cannot be fetched."""
+        """The entry of this partition in the next request; None while it cannot be fetched."""
         if isinstance(self.state, Delayed) and now_ms >= self.state.until_ms:
             self._become(Fetching())
         if not isinstance(self.state, Fetching) or self.must_flush:
@@ -180,7 +180,7 @@ class Follower:
         return fetch.fetch_offset == log.log_end_offset and fetch.last_fetched_epoch == log.epochs.latest
 
     def _common_end(self, diverging: EpochEndOffset) -> int:
-        """Where the logs diverge. `diverging.epoch` is the leader's largest epoch not above the latest one here; if
+        """The end of the common log. `diverging.epoch` is the leader's largest epoch not above the latest one here; if
         this log lacks it, the log is truncated to the end of an older epoch and fetched again with that one."""
         log = self._log
         known = log.epochs.end_offset_for(diverging.epoch, log.log_end_offset)

@@ -37,7 +37,7 @@ class HostedLogs:
         self._deletion_noted = asyncio.Event()
 
     def mark_unreachable(self, partitions: Iterable[tuple[TopicPartition, Uuid]]) -> None:
-        """These existed before this start and are in no online directory: `open` rejects them from now on."""
+        """Makes `open` reject these partitions: they existed before this start and are in no online directory."""
         self._unreachable = frozenset(partitions)
 
     async def open(

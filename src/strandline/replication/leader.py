@@ -242,7 +242,7 @@ class Leader:
         self.on_progress()
 
     def on_progress(self) -> None:
-        """After an append, a flush, a fetch or a new ISR: advances the watermarks, which wakes their waiters."""
+        """Advances the watermarks after an append, a flush, a fetch or a new ISR, which wakes their waiters."""
         log = self._log
         end = log.flushed_offset if log.settings.flush_messages == 1 else log.log_end_offset
         if self.remotes:
@@ -281,7 +281,7 @@ class Leader:
         self.low_watermark.advance(start)
 
     def check_enough_replicas(self) -> None:
-        """Before an append with acks=all."""
+        """Raises NOT_ENOUGH_REPLICAS before an append with acks=all if the ISR is too small."""
         if self.remotes and len(self.isr) < self.min_isr:
             raise KafkaError(
                 ErrorCode.NOT_ENOUGH_REPLICAS,
@@ -366,8 +366,8 @@ class Leader:
         )
 
     def _has_caught_up(self, remote: RemoteReplica) -> bool:
-        """To the high watermark, and to the start of this leader epoch: below that, the follower's records may be of a
-        diverging log (KIP-101)."""
+        """Whether a follower has reached the high watermark and to the start of this leader epoch: below that, the
+        follower's records may be of a diverging log (KIP-101)."""
         return remote.log_end_offset >= max(self.high_watermark.value, self.epoch_start_offset)
 
     def check_lag(self, now_ms: int) -> IsrChange | None:

@@ -132,7 +132,7 @@ class Partition:
         return self.log
 
     def drop(self) -> None:
-        """This broker no longer hosts the partition, even if its log is just being opened."""
+        """Called when this broker no longer hosts the partition, even if its log is just being opened."""
         self._dropped = True
         self.resign("the partition is no longer on this broker")
 

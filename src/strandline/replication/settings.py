@@ -18,7 +18,7 @@ class ReplicationSettings(msgspec.Struct, frozen=True):
     fetch_wait_max_ms: int = config_field("replica.fetch.wait.max.ms")
     fetch_min_bytes: int = config_field("replica.fetch.min.bytes")
     fetch_max_bytes: int = config_field("replica.fetch.max.bytes")
-    """Per partition."""
+    """The limit per partition."""
     fetch_response_max_bytes: int = config_field("replica.fetch.response.max.bytes")
     fetch_backoff_ms: int = config_field("replica.fetch.backoff.ms")
     socket_timeout_ms: int = config_field("replica.socket.timeout.ms")

@@ -109,7 +109,7 @@ class PartitionTable:
         self._on_hand_over(partition)
 
     def drop(self, topic_id: Uuid, partition: int) -> Partition | None:
-        """This broker no longer hosts the partition: its waiters fail at once. The caller deletes the log."""
+        """Removes a partition that left this broker: its waiters fail at once. The caller deletes the log."""
         partitions = self._by_id.get(topic_id)
         dropped = partitions.pop(partition, None) if partitions is not None else None
         if dropped is None:
@@ -166,7 +166,7 @@ class PartitionTable:
         return self._host(known.name, known.id, index, info)
 
     def committed_info(self, topic: str, topic_id: Uuid, partition: int) -> PartitionInfo | None:
-        """Of any partition of the cluster, also one that this broker does not host."""
+        """The committed metadata of any partition of the cluster, also one that this broker does not host."""
         view = self._image.committed
         known = view.topic(topic) if topic else view.topic_by_id(topic_id)
         return view.partition(known.id, partition) if known is not None else None

@@ -12,7 +12,7 @@ class Clock(Protocol):
         ...
 
     def wall_ms(self) -> int:
-        """Since the Unix epoch: for timestamps that leave the process."""
+        """The time since the Unix epoch, for timestamps that leave the process."""
         ...
 
 

@@ -62,7 +62,7 @@ class Disk(Protocol):
 
 
 def write_atomically(disk: Disk, path: str, data: bytes) -> None:
-    """After a power loss the file is either unchanged or wholly new."""
+    """Replaces a file: after a power loss it is either unchanged or wholly new."""
     temporary = path + ".tmp"
     file = disk.open(temporary, create=True)
     try:
@@ -76,7 +76,7 @@ def write_atomically(disk: Disk, path: str, data: bytes) -> None:
 
 
 def make_durable_directory(disk: Disk, path: str) -> None:
-    """Blocking. A directory survives a power loss only if its parent was synced after it was created."""
+    """Blocking. Creates a directory and syncs its parent: only then does it survive a power loss."""
     if not disk.exists(path):
         disk.make_dirs(path)
         disk.sync_dir(os.path.dirname(path))
@@ -135,8 +135,8 @@ class SystemDisk:
         return os.stat(path).st_mtime_ns // 1_000_000
 
     def buffer(self, size: int) -> memoryview:
-        """To read into. The previous buffer is reused when it is free: otherwise the kernel would clear fresh pages for
-        every piece of a stream of large responses."""
+        """A buffer to read into. The previous buffer is reused when it is free: otherwise the kernel would clear fresh
+        pages for every piece of a stream of large responses."""
         if size > len(self._spare) or sys.getrefcount(self._spare) != self._held_by_us:
             if size < _SPARED_BYTES:
                 return memoryview(bytearray(size))

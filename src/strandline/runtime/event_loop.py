@@ -20,7 +20,7 @@ _THRESHOLDS = (1_000, 20, 25)
 
 
 def disable_garbage_collection() -> None:
-    """While a process starts: nearly all its objects are long-lived, and collections would only delay it."""
+    """Disables collections while a process starts: nearly all its objects are long-lived."""
     gc.disable()
 
 

@@ -14,7 +14,7 @@ from collections.abc import Callable
 
 
 class Counter:
-    """Never falls; a rate is the difference of two snapshots."""
+    """A count that never falls; its rate is the difference of two snapshots."""
 
     __slots__ = ("value",)
 

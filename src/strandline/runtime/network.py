@@ -44,7 +44,7 @@ class SystemListener:
 
     @property
     def port(self) -> int:
-        """Also known after `close`."""
+        """The port, which stays known after `close`."""
         return self._port
 
     async def close(self) -> None:

@@ -39,7 +39,7 @@ class Watermark:
         return len(self._waiting)
 
     def advance(self, value: int) -> None:
-        """Never falls: a lower value is ignored, as is any value once the watermark is lost."""
+        """Raises the watermark: a lower value is ignored, as is any value once the watermark is lost."""
         if value <= self.value or self._lost is not None:
             return
         self.value = value

@@ -180,7 +180,7 @@ class Connection(asyncio.BufferedProtocol):
             callback()
 
     def close(self, reason: str) -> None:
-        """After a protocol violation, or for a request that ends in a disconnect: the reason is logged once."""
+        """Closes after a protocol violation, or for a request that ends in a disconnect; the reason is logged once."""
         if not self.closed:
             # Disconnecting during a long poll is no violation.
             logger.log(
@@ -312,7 +312,7 @@ class Connection(asyncio.BufferedProtocol):
         return True
 
     def _settle(self) -> None:
-        """After a step: mutes or unmutes, admits an incomplete frame, and closes when all responses are sent."""
+        """Ends a step: mutes or unmutes, admits an incomplete frame, and closes when all responses are sent."""
         kept = self._next
         if kept is not None:
             if self._may_start(kept):

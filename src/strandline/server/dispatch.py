@@ -210,6 +210,6 @@ _UNEXPECTED = "unexpected error in the broker; its log has the details"
 
 
 def _unsupported_version(route: Route) -> Message:
-    """For a newer client: the supported range of ApiVersions itself, in the layout of version 0."""
+    """The response to a newer client: the supported range of ApiVersions itself, in the layout of version 0."""
     own = ApiVersion(api_key=route.api.key, min_version=route.min_version, max_version=route.max_version)
     return ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=[own])

@@ -107,7 +107,7 @@ def _name(request: Message) -> str:
 
 
 def _is_refusal(error: OSError) -> bool:
-    """For a name with several addresses asyncio raises one error without errno: then all of them must have refused."""
+    """A name with several addresses refuses if all do; asyncio raises one error for them, without errno."""
     if isinstance(error, ConnectionRefusedError):
         return True
     numbers = re.findall(r"\[Errno (\d+)\]", str(error))

@@ -29,7 +29,7 @@ class ServerSettings(msgspec.Struct, frozen=True):
     max_connections_per_ip: int = config_field("max.connections.per.ip", 5_000)
     max_connections_per_ip_overrides: Mapping[str, int] = msgspec.field(default_factory=dict)
     max_connection_creation_rate: int = config_field("max.connection.creation.rate")
-    """Per second and listener."""
+    """The limit per second and listener."""
     backlog: int = config_field("socket.listen.backlog.size")
     parked_max_requests: int = config_field("strandline.parked.max.requests")
     """Requests that wait (acks=all, long polls) hold no handler slot, so they have a limit of their own. Above it a
@@ -55,6 +55,6 @@ class ListenerSpec(msgspec.Struct, frozen=True):
     host: str
     port: int
     controller: bool = False
-    """Its requests have their own queue, which is served first."""
+    """The listener's requests have their own queue, which is served first."""
     protected: bool = False
-    """For other nodes: not subject to max.connections."""
+    """The listener is for other nodes: not subject to max.connections."""

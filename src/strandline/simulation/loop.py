@@ -126,7 +126,7 @@ class VirtualLoop(asyncio.AbstractEventLoop):
     def call_at_us(
         self, when_us: int, callback: Callable[..., object], *args: Any, context: Context | None = None
     ) -> Event:
-        """In the simulation's own time, independent of the process's clock."""
+        """Calls back at a time of the simulation, independent of the process's clock."""
         event = self._event(max(when_us, self._now_us), callback, args, context)
         heapq.heappush(self._timers, (event.when_us, event.order, event))
         return event
@@ -200,7 +200,7 @@ class VirtualLoop(asyncio.AbstractEventLoop):
             return future.result()
 
     def run_forever(self) -> None:
-        """Until `stop`, or until no event or timer is left."""
+        """Runs until `stop`, or until no event or timer is left."""
         self._stopping = False
         with _Running(self):
             while not self._stopping and self._step(None):
@@ -236,7 +236,7 @@ class VirtualLoop(asyncio.AbstractEventLoop):
             self.after_step(event.process)
 
     def _advance_time(self, until_us: int | None) -> bool:
-        """To the next timer of a running process; all timers of that instant become ready."""
+        """Advances to the next timer of a running process; all timers of that instant become ready."""
         timers = self._timers
         while timers:
             when_us, _, event = timers[0]
@@ -320,11 +320,11 @@ class VirtualLoop(asyncio.AbstractEventLoop):
         """Asynchronous generators are closed by their users, or not at all (see _ignore_generator)."""
 
     async def shutdown_default_executor(self, timeout: float | None = None) -> None:
-        """There is none: threads are not deterministic. Blocking work goes through the Offload port."""
+        """Does nothing: there is no executor, as threads are not deterministic. Blocking work uses the Offload port."""
 
 
 class _Running:
-    """Inside the block the virtual loop is asyncio's running loop."""
+    """Makes the virtual loop asyncio's running loop inside the block."""
 
     def __init__(self, loop: VirtualLoop) -> None:
         self._loop = loop

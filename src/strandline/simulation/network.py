@@ -73,7 +73,7 @@ class Fabric:
         self._transports: dict[SimTransport, None] = {}
         self._next_port = 32768
         self.lags_us: dict[tuple[str, str], int] = {}
-        """By (source, target): upper bound of the delay added to that of the weather."""
+        """The upper bound, by (source, target), of the delay added to that of the weather."""
         self.tap: Tap | None = None
 
     def add(self, machine: str) -> str:

@@ -31,7 +31,7 @@ TINY: Mapping[str, str] = {
 
 
 def node_config(machine: str, node_id: int = 1, overrides: Mapping[str, str] | None = None) -> Config:
-    """Of a single node that is broker and controller."""
+    """The config of a single node that is broker and controller."""
     return Config.of(
         {
             "process.roles": "broker,controller",

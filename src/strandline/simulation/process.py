@@ -46,7 +46,7 @@ class Process:
         return self.context.copy().run(function, *arguments)
 
     def end(self) -> None:
-        """At once, as by kill -9. The network and offloaded work are notified through `when_ended`."""
+        """Ends the process at once, as by kill -9. The network and offloaded work are notified through `when_ended`."""
         if self.alive:
             self.alive = False
             self.due_while_paused.clear()
@@ -64,7 +64,7 @@ class Process:
             self._purge_at = max(64, 2 * len(self._tasks))
 
     def unretrieved_errors(self) -> list[tuple[str, BaseException]]:
-        """Of failed tasks whose result was never retrieved."""
+        """The errors of failed tasks whose result was never retrieved."""
         failed = [task for task in self._tasks if task.done() and _is_unretrieved(task)]
         return [(task.get_name(), error) for task in failed if (error := task.exception()) is not None]
 
@@ -86,7 +86,7 @@ _CURRENT: ContextVar[Process | None] = ContextVar("strandline_process", default=
 
 
 def current_process() -> Process | None:
-    """None for the simulation itself, which never ends and whose clock does not drift."""
+    """The running process; None for the simulation itself, which never ends and whose clock does not drift."""
     return _CURRENT.get()
 
 

@@ -35,7 +35,7 @@ class Stepped:
         self.error: BaseException | None = None
 
     def advance(self) -> None:
-        """To the next pause or to the end. Raises ProcessEnded when the process ended in this step."""
+        """Runs to the next pause or to the end. Raises ProcessEnded when the process ended in this step."""
         if self._thread is None:
             self._thread = _idle.pop() if _idle else _Thread()
             self._thread.start(self)

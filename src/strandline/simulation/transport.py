@@ -46,7 +46,7 @@ class SimTransport(asyncio.Transport):
         self.is_client = False
         """This end opened the connection."""
         self.last_arrival_us = 0
-        """Of what this end has sent: bytes never overtake each other."""
+        """The arrival of what this end has sent: bytes never overtake each other."""
         self.closed = False
         """The socket is closed: data that arrives for it triggers a reset."""
         self._carrier = carrier

@@ -129,7 +129,7 @@ class Machine:
         return task
 
     def kill(self) -> None:
-        """As by kill -9: the process ends, the page cache stays, the kernel closes its connections."""
+        """Kills the process as by kill -9: the page cache stays, the kernel closes its connections."""
         self._end("killed")
 
     def lose_power(self, random: Random | None = None) -> None:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Cluster(launch.Cluster):
-    """With a directory the data is kept for the next start; without one it is in a temporary directory.
+    """A cluster whose data is kept in the given directory for the next start, or in a temporary directory.
 
     `nodes` are combined nodes (broker and controller); `controllers` and `brokers` have one role."""
 

@@ -35,7 +35,7 @@ class FeatureAdmin:
         self._router = router
 
     async def describe(self) -> list[Feature]:
-        """As one broker sees them now: the versions negotiated by a connection date from its start."""
+        """The features as one broker reports them now: what a connection negotiated dates from its start."""
         versions = BrokerVersions(
             await self._router.call(
                 ApiVersionsRequest(client_software_name=SOFTWARE_NAME, client_software_version=__version__),

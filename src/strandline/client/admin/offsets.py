@@ -34,7 +34,7 @@ async def list_offsets(
     read_committed: bool = False,
     timeout_ms: int | None = None,
 ) -> dict[TopicPartition, ListedOffset | KafkaError]:
-    """For each partition the first offset at or after a timestamp, or the offset of a special one (`LATEST`)."""
+    """Lists for each partition the first offset at or after a timestamp, or the offset of a special one (`LATEST`)."""
 
     async def attempt(
         connection: Connection, partitions: list[TopicPartition]

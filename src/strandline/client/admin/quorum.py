@@ -124,7 +124,7 @@ class QuorumAdmin:
         return await connection.call(request, response_type, timeout_ms=remaining_ms)
 
     async def _voter_api_connection(self) -> Connection:
-        """To a broker, which forwards the request, or to the active controller."""
+        """A connection to a broker, which forwards the request, or to the active controller."""
         connection = await self._router.any_broker()
         if connection.versions.serves(MetadataRequest):
             return connection

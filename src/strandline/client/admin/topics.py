@@ -38,7 +38,7 @@ NO_SUCH_TOPIC = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNO
 
 
 class CreatedTopic(msgspec.Struct, frozen=True):
-    """-1 for numbers that the response does not contain."""
+    """A created topic; numbers that the response does not contain are -1."""
 
     name: str
     id: Uuid
@@ -61,7 +61,7 @@ class TopicAdmin:
         assignments: Sequence[Sequence[int]] | None = None,
         validate_only: bool = False,
     ) -> CreatedTopic:
-        """-1 uses the cluster's default. `assignments` lists the brokers of each partition."""
+        """Creates a topic; -1 stands for the cluster's default. `assignments` lists the brokers of each partition."""
         topic = CreatableTopic(
             name=name,
             num_partitions=-1 if assignments else partitions,

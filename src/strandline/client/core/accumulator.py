@@ -112,7 +112,7 @@ class Accumulator:
         return batch.sealed or len(queue.waiting) > 1
 
     def begin_flush(self) -> None:
-        """Until `end_flush`, batches do not linger."""
+        """Makes all batches ready without linger, until `end_flush`."""
         self._flushing += 1
 
     def end_flush(self) -> None:
@@ -123,7 +123,7 @@ class Accumulator:
         return [partition for partition, queue in self._queues.items() if self._ready_ms(queue, now_ms) <= now_ms]
 
     def next_ready_ms(self, now_ms: int) -> int | None:
-        """When the next batch becomes ready or expires, if nothing else happens before."""
+        """The time at which the next batch becomes ready or expires, if nothing else happens before."""
         times = []
         for queue in self._queues.values():
             if queue.waiting:
@@ -269,7 +269,7 @@ def record_size(record: Record) -> int:
 
 
 def _insert(waiting: deque[Batch], batch: Batch) -> None:
-    """Before all batches that were filled later: failed batches return in any order."""
+    """Inserts a failed batch before all batches that were filled later: failed batches return in any order."""
     index = 0
     while index < len(waiting) and waiting[index].order < batch.order:
         index += 1

@@ -48,7 +48,7 @@ class Reassignment(msgspec.Struct, frozen=True):
 
 
 class QuorumMember(msgspec.Struct, frozen=True):
-    """-1 for values that the leader does not know."""
+    """A voter or observer; values that the leader does not know are -1."""
 
     id: int
     directory_id: Uuid
@@ -64,7 +64,7 @@ class QuorumDescription(msgspec.Struct, frozen=True):
     voters: list[QuorumMember]
     observers: list[QuorumMember]
     listeners: dict[int, list[tuple[str, Endpoint]]]
-    """Of the voters, by node id; empty before kraft.version 1."""
+    """The listeners of the voters, by node id; empty before kraft.version 1."""
 
     @property
     def log_end_offset(self) -> int:

@@ -39,7 +39,7 @@ class FetchSessionHandler:
         self._forgotten: dict[SessionKey, None] = {}
 
     def want(self, key: SessionKey, partition: FetchPartition | None) -> None:
-        """From now on this is fetched of the partition; None: nothing."""
+        """Sets what the next fetches request of a partition; with None they leave it out."""
         if partition == self.wanted.get(key):
             return
         if partition is not None:
@@ -52,7 +52,7 @@ class FetchSessionHandler:
             self._forgotten[key] = None
 
     def want_only(self, wanted: Mapping[SessionKey, FetchPartition]) -> None:
-        """From now on these partitions are fetched and no others."""
+        """Makes the next fetches request these partitions and no others."""
         for key in [known for known in self.wanted if known not in wanted]:
             self.want(key, None)
         for key, partition in wanted.items():

@@ -100,7 +100,7 @@ def _assess_quorum(quorum: QuorumDescription | str, facts: dict[str, int], probl
 
 
 def _behind_ms(voters: Sequence[QuorumMember], leader: QuorumMember) -> int:
-    """By the leader's clock; -1 if a voter has never caught up."""
+    """How far the slowest voter is behind, by the leader's clock; -1 if a voter has never caught up."""
     if any(voter.last_caught_up_ms < 0 for voter in voters):
         return -1
     return max((max(0, leader.last_caught_up_ms - voter.last_caught_up_ms) for voter in voters), default=0)

@@ -51,7 +51,7 @@ class Uncleanable(Exception):
 
 
 class LastRecord(NamedTuple):
-    """Of a producer: its epoch, and the offset of its last record in that epoch (-1 when there is none)."""
+    """The epoch of a producer and the offset of its last record in that epoch (-1 when there is none)."""
 
     producer_epoch: int
     last_offset: int

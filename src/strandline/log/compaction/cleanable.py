@@ -37,7 +37,7 @@ class Cleanable(msgspec.Struct, frozen=True):
 
 
 def cleanable(log: PartitionLog, checkpoint: int | None, wall_ms: int) -> Cleanable:
-    """Blocking. `checkpoint` is where the last cleaning of this log ended, None if there was none."""
+    """Blocking. What may be cleaned. `checkpoint` is where the last cleaning of this log ended, if there was one."""
     segments = log.segments
     sealed = segments[:-1]
     start = log.log_start_offset

@@ -18,13 +18,13 @@ class CleanerTransactions:
 
     def __init__(self, aborted: Iterable[AbortedTransaction]) -> None:
         self._ahead = sorted(aborted, key=lambda entry: entry.first_offset, reverse=True)
-        """Not yet reached, the next one last."""
+        """The transactions not yet reached, the next one last."""
         self._aborted: dict[int, AbortedTransaction] = {}
-        """By producer id: the aborted transaction at the current offset."""
+        """The aborted transaction at the current offset, by producer id."""
         self._seen: dict[int, bool] = {}
-        """By producer id: whether a batch of that transaction was passed."""
+        """Whether a batch of that transaction was passed, by producer id."""
         self._committed: dict[int, bool] = {}
-        """By producer id: whether a batch of a committed transaction was passed."""
+        """Whether a batch of a committed transaction was passed, by producer id."""
         self.kept: list[AbortedTransaction] = []
         """Aborted transactions whose markers were kept: the transaction index of the new segment."""
 

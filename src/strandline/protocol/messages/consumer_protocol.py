@@ -23,7 +23,7 @@ class TopicPartition(Struct):
 
 
 class ConsumerProtocolAssignment(Message, versions=(0, 3)):
-    """Its layout never changed."""
+    """The assignment of a consumer; its layout never changed."""
 
     assigned_partitions: list[TopicPartition] = []
     user_data: bytes_ | None = None

@@ -88,7 +88,7 @@ class EndTxnResponse(Message, api_key=26, versions=(0, 5), flexible=3):
 
 
 class WriteTxnMarkersRequest(Message, api_key=27, versions=(1, 2), flexible=1):
-    """From the transaction coordinator to leaders. v1 flexible, v2 transaction version (KIP-1228)."""
+    """Sent by the transaction coordinator to leaders. v1 flexible, v2 transaction version (KIP-1228)."""
 
     markers: list[WritableTxnMarker] = []
 

@@ -36,7 +36,7 @@ class CommittedOffset(msgspec.Struct, frozen=True):
 
 
 def read_committed_offset(disk: Disk, directory: str) -> CommittedOffset | None:
-    """Blocking. None when there is no file, or it cannot be read: the log itself may be intact."""
+    """Blocking. The recorded offset; None when there is no file, or it cannot be read: the log itself may be intact."""
     path = f"{directory}/{COMMITTED_OFFSET}"
     if not disk.exists(path):
         return None
@@ -78,7 +78,7 @@ class CommittedOffsetFile:
             self.sync()
 
     def sync(self) -> None:
-        """Blocking."""
+        """Blocking. Syncs the file."""
         if self._file is not None:
             self._file.sync()
             self._epoch_synced = True

@@ -53,7 +53,7 @@ def read_quorum_state(disk: Disk, directory: str) -> QuorumState:
 def write_quorum_state(
     disk: Disk, directory: str, state: QuorumState, *, kraft_version: int, voters: Sequence[int]
 ) -> None:
-    """Synced, file and directory, when this returns. `voters` is only written while they are configured."""
+    """Writes and syncs quorum-state, file and directory. `voters` is only written while they are configured."""
     data: dict[str, Any]
     if kraft_version == 0:
         data = {
@@ -77,12 +77,12 @@ def write_quorum_state(
 
 
 def had_quorum_state(disk: Disk, metadata_directory: str) -> bool:
-    """Blocking."""
+    """Blocking. Whether a quorum-state was written in this directory before."""
     return disk.exists(f"{metadata_directory}/{_QUORUM_BEGUN}")
 
 
 def mark_quorum_begun(disk: Disk, metadata_directory: str) -> None:
-    """Blocking; synced when it returns."""
+    """Blocking. Records that a quorum-state was written; synced when it returns."""
     if not had_quorum_state(disk, metadata_directory):
         path = f"{metadata_directory}/{_QUORUM_BEGUN}"
         write_atomically(disk, path, b"a replica of the metadata quorum has run here\n")

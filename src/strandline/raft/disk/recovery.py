@@ -38,7 +38,7 @@ def recover(storage: MetadataStorage, image: Image, configured: VoterSet | None)
 
 
 def read_state(storage: MetadataStorage, history: VoterHistory, me: Voter, *, is_controller: bool) -> QuorumState:
-    """Blocking. NodeFault when a voter's quorum-state is lost: it is synced before the first record of a log."""
+    """Blocking. Reads quorum-state; NodeFault when a voter's is lost: it is synced before the first record of a log."""
     if is_controller and storage.has_lost_state:
         # Whether it is a voter is in the log, which may be lost too.
         raise NodeFault(
@@ -76,7 +76,7 @@ def check_voters(history: VoterHistory, me: Voter, *, is_controller: bool, has_b
 
 
 def _first_voters(storage: MetadataStorage, configured: VoterSet | None) -> VoterHistory:
-    """From formatting, otherwise from the config."""
+    """The first voters: those of formatting, otherwise those of the config."""
     first = storage.read_first_voters()
     if first is not None and first.voters is not None:
         return VoterHistory(first.voters, first.kraft_version)

@@ -89,7 +89,7 @@ class Snapshot:
 
 
 def read_snapshot(disk: Disk, path: str) -> Snapshot:
-    """Blocking. DamagedSnapshot unless it is whole: a truncated snapshot would silently lose topics."""
+    """Blocking. Reads a snapshot; DamagedSnapshot unless it is whole: a truncated one would silently lose topics."""
     data = disk.read(path)
     control: list[ControlRecord] = []
     end = 0
@@ -123,11 +123,11 @@ class SnapshotReceiver:
         self._file.truncate(0)
 
     def write(self, position: int, data: Buffer) -> None:
-        """To the page cache."""
+        """Writes a chunk to the page cache."""
         self._file.write_at(position, data)
 
     def finish(self) -> Snapshot:
-        """Blocking. Synced and read back before it gets its final name; DamagedSnapshot when it is not whole."""
+        """Blocking. Syncs the file and reads it back before it gets its final name. Raises DamagedSnapshot."""
         self._file.sync()
         self._file.close()
         snapshot = read_snapshot(self._disk, self._path + _PART)
@@ -176,7 +176,7 @@ class SnapshotWriter:
         self._write(batch, len(records))
 
     def finish(self, wall_ms: int) -> None:
-        """Blocking. When this returns, the snapshot is durable under its final name."""
+        """Blocking. Makes the snapshot durable under its final name."""
         self._write_control([SnapshotFooterRecord(version=0)], wall_ms)
         self._file.sync()
         self._file.close()
@@ -184,7 +184,7 @@ class SnapshotWriter:
         self._disk.sync_dir(self._path.rpartition("/")[0])
 
     def discard(self) -> None:
-        """After a failure; what cannot be removed now is removed at the next start."""
+        """Removes the file after a failure; what cannot be removed now is removed at the next start."""
         with suppress(OSError):
             self._file.close()
             self._disk.remove(self._path + _PART)
@@ -210,7 +210,7 @@ def write_bootstrap_checkpoint(
 
 
 def read_bootstrap_checkpoint(disk: Disk, directory: str) -> list[Message] | None:
-    """None when the directory has none (it was formatted as a broker, or before 3.3)."""
+    """The records of bootstrap.checkpoint; None when the directory has none (formatted as a broker, or before 3.3)."""
     path = f"{directory}/{BOOTSTRAP_CHECKPOINT}"
     return list(read_snapshot(disk, path).records()) if disk.exists(path) else None
 

@@ -86,8 +86,8 @@ class MetadataStorage:
         return storage
 
     def _record_epoch_at_start(self) -> None:
-        """If Kafka has written to the log, or the node was killed before its epoch was recorded: the log has been
-        checked and found intact, so the epoch is recorded now. (See the check of epochs in `opening`.)"""
+        """Records the epoch if Kafka has written to the log, or the node was killed before it was recorded: the log has
+        been checked and found intact. (See the check of epochs in `opening`.)"""
         epoch = max(self.read_state().epoch, self.log.epochs.latest)
         if epoch > max(0, self.committed_file.committed.epoch):
             self.record_epoch(epoch)
@@ -109,13 +109,13 @@ class MetadataStorage:
         return f"{self.path}/{snapshot_id.file_name}"
 
     def snapshot_file(self, snapshot_id: SnapshotId) -> File:
-        """For FetchSnapshot; stays open until the snapshot is removed."""
+        """The file of a snapshot, for FetchSnapshot; stays open until the snapshot is removed."""
         if snapshot_id not in self._served:
             self._served[snapshot_id] = self.disk.open(self.path_of(snapshot_id))
         return self._served[snapshot_id]
 
     def read_latest_snapshot(self) -> Snapshot | None:
-        """Blocking. The first call returns what opening has read."""
+        """Blocking. The latest snapshot; the first call returns what opening has read."""
         latest, found = self.latest_snapshot, self._read_on_opening
         self._read_on_opening = None
         if latest is None:
@@ -149,11 +149,11 @@ class MetadataStorage:
 
     @property
     def has_state(self) -> bool:
-        """Blocking."""
+        """Blocking. Whether there is a quorum-state."""
         return self.disk.exists(f"{self.path}/{QUORUM_STATE}")
 
     def read_state(self) -> QuorumState:
-        """Blocking."""
+        """Blocking. Reads quorum-state."""
         return read_quorum_state(self.disk, self.path)
 
     def sync_state(self) -> None:
@@ -177,11 +177,11 @@ class MetadataStorage:
             self._is_marked = True
 
     def append(self, batches: Buffer, wall_ms: int) -> None:
-        """To the page cache; durable after the next sync."""
+        """Writes batches to the page cache; they are durable after the next sync."""
         self.log.append_as_follower(batches, wall_ms=wall_ms)
 
     def record_committed(self, offset: int) -> None:
-        """To the page cache. Never more than is synced here: a restart relies on the log for all of it."""
+        """Writes to the page cache, never more than is synced: a restart relies on the log for all of it."""
         self.log.advance_high_watermark(offset)
         self._record_offset(min(offset, self.log.flushed_offset))
 
@@ -207,7 +207,7 @@ class MetadataStorage:
         return True
 
     def receive_chunk(self, snapshot_id: SnapshotId, position: int, data: Buffer) -> None:
-        """To the page cache. The chunk at position 0 starts a new file. UnwrittenSnapshot when the disk is full."""
+        """Writes a chunk to the page cache, at position 0 to a new file. UnwrittenSnapshot when the disk is full."""
         with self._discarding_if_full():
             if position == 0 or self._receiving is None or self._receiving[0] != snapshot_id:
                 self.discard_received()
@@ -218,15 +218,15 @@ class MetadataStorage:
         return self._receiving is not None and self._receiving[0] == snapshot_id
 
     def finish_received(self, snapshot_id: SnapshotId) -> Snapshot:
-        """Blocking. Synced, verified, under its final name: a restart loads it from now on. DamagedSnapshot if it is
-        not whole, UnwrittenSnapshot when the disk is full."""
+        """Blocking. Syncs and verifies the snapshot and gives it its final name: a restart loads it from now on.
+        DamagedSnapshot if it is not whole, UnwrittenSnapshot when the disk is full."""
         assert self._receiving is not None and self._receiving[0] == snapshot_id
         with self._discarding_if_full():
             return self._receiving[1].finish()
 
     @contextmanager
     def _discarding_if_full(self) -> Iterator[None]:
-        """After a failed sync the file cannot be trusted either: the next attempt writes a new one."""
+        """Discards the file on a full disk: after a failed sync it cannot be trusted. A retry writes a new one."""
         try:
             yield
         except OSError as error:
@@ -243,8 +243,8 @@ class MetadataStorage:
     def restart_from_snapshot(
         self, snapshot_id: SnapshotId, truncation: FullTruncation
     ) -> tuple[list[SnapshotId], list[Segment]]:
-        """After a received snapshot was finished and `truncation` was run: the log starts, empty, where the snapshot
-        ends. Returns what to remove."""
+        """Starts the log, empty, where the received snapshot ends, after that was finished and `truncation` was run.
+        Returns what to remove."""
         segments = truncation.apply()
         self.log.epochs.assign(snapshot_id.epoch, snapshot_id.end_offset)
         self.log.assume_flushed()
@@ -280,7 +280,7 @@ class MetadataStorage:
         return self.log.delete_oldest_segments(self.log.expired_segments(wall_ms), wall_ms)
 
     def remove_files(self, snapshots: Sequence[SnapshotId], segments: Sequence[Segment]) -> None:
-        """Blocking."""
+        """Blocking. Removes these snapshots and segments from the disk."""
         for snapshot in snapshots:
             self._stop_serving(snapshot)
             with suppress(FileNotFoundError):
@@ -289,7 +289,7 @@ class MetadataStorage:
             segment.remove()
 
     def close(self) -> None:
-        """Blocking."""
+        """Blocking. Flushes and closes the log and records its committed offset."""
         self.discard_received()
         for snapshot in list(self._served):
             self._stop_serving(snapshot)

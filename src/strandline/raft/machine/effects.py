@@ -84,7 +84,7 @@ class Commit(msgspec.Struct, frozen=True):
 
 
 class Lead(msgspec.Struct, frozen=True):
-    """This replica leads the epoch and has committed a record of it: the controller may become active."""
+    """Reports that this replica leads the epoch and has committed a record of it: the controller may become active."""
 
     epoch: int
 

@@ -32,7 +32,7 @@ class InFlightRequests:
     def __init__(self, settings: QuorumSettings) -> None:
         self._settings = settings
         self._slots: dict[tuple[Endpoint, bool], _Slot] = {}
-        """By endpoint, and by whether the request is about voters."""
+        """Slots by endpoint, and by whether the request is about voters."""
 
     def may_send(self, endpoint: Endpoint, now_ms: int, *, about_voters: bool = False) -> bool:
         """Whether the endpoint has no request in flight and no backoff."""
@@ -43,7 +43,7 @@ class InFlightRequests:
 
     @property
     def is_empty(self) -> bool:
-        """Nothing is in flight, except requests about voters."""
+        """Whether no request is in flight, except requests about voters."""
         return all(slot.request is None for (_, about_voters), slot in self._slots.items() if not about_voters)
 
     def __contains__(self, send: Send) -> bool:
@@ -87,7 +87,7 @@ class InFlightRequests:
 
     @property
     def deadline_ms(self) -> int | None:
-        """When the next request times out or the next backoff ends."""
+        """The time at which the next request times out or the next backoff ends."""
         times = [slot.deadline_ms for slot in self._slots.values() if slot.request is not None]
         times += [slot.backoff_until_ms for slot in self._slots.values() if slot.backoff_until_ms is not None]
         return min(times, default=None)

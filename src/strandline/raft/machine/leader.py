@@ -145,7 +145,7 @@ def on_end_epoch_response(raft: RaftState, send: Send, response: EndQuorumEpochR
 
 
 def _announce_epoch(raft: RaftState, role: Leader, now_ms: int) -> None:
-    """To all voters at first, then to those that have not fetched for a while."""
+    """Sends BeginQuorumEpoch to all voters at first, then to those that have not fetched for a while."""
     interval_ms = raft.settings.begin_epoch_interval_ms
     role.announce_at_ms = now_ms + interval_ms
     for voter in raft.other_voters:

@@ -25,7 +25,7 @@ class ReplicaLog(Protocol):
 
     @property
     def last_epoch(self) -> int:
-        """Of the last record; of the latest snapshot when the log is empty after it; 0 without either."""
+        """The epoch of the last record, or of the latest snapshot when the log is empty after it; 0 without either."""
 
     def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
         """(the largest epoch not above `epoch`, the offset where it ends).
@@ -36,18 +36,18 @@ class ReplicaLog(Protocol):
 
     @property
     def latest_snapshot(self) -> SnapshotId | None:
-        """Not the one that formatting makes (0-0), which has no metadata in it."""
+        """The latest snapshot, except the one that formatting makes (0-0), which has no metadata in it."""
 
     @property
     def earliest_snapshot(self) -> SnapshotId | None:
         """The oldest that is kept, with the same exception."""
 
     def snapshot_size(self, snapshot_id: SnapshotId) -> int | None:
-        """In bytes; None when it does not exist."""
+        """The size of a snapshot in bytes; None when it does not exist."""
 
     @property
     def voters(self) -> VoterSet:
-        """Of the last VotersRecord, committed or not (KIP-853); as configured while kraft.version is 0."""
+        """The voters of the last VotersRecord, committed or not (KIP-853); as configured while kraft.version is 0."""
 
     @property
     def voters_offset(self) -> int:
@@ -60,7 +60,7 @@ class ReplicaLog(Protocol):
 
     @property
     def kraft_version(self) -> int:
-        """Of the last KRaftVersionRecord, committed or not."""
+        """The level of the last KRaftVersionRecord, committed or not."""
 
     def append_control(self, records: Sequence[ControlRecord], epoch: int) -> int:
         """Appends one batch to the page cache; returns the offset of its first record."""

@@ -182,7 +182,7 @@ def fetch_request(
 
 
 def fetch_partition(request: FetchRequest) -> FetchPartition | None:
-    """By the topic id; versions up to 12 have only the topic name, which is rejected, as in Kafka."""
+    """The fetched partition, by the topic id; versions up to 12 have only a name, which is rejected, as in Kafka."""
     names = {METADATA_TOPIC_ID: METADATA_TOPIC}
     return _the_only([(names.get(t.topic_id, ""), p.partition, p) for t in request.topics for p in t.partitions])
 
@@ -249,7 +249,7 @@ def snapshot_response_partition(response: FetchSnapshotResponse) -> FetchSnapsho
 
 
 def add_voter_request(cluster_id: str, me: Voter, timeout_ms: int) -> AddRaftVoterRequest:
-    """For a controller that joins by itself: acknowledged before the commit, which may need its own fetches."""
+    """The request of a controller that joins: acknowledged before the commit, which may need its own fetches."""
     return AddRaftVoterRequest(
         cluster_id=cluster_id,
         timeout_ms=timeout_ms,
@@ -292,7 +292,7 @@ def listeners_from_wire(listeners: Sequence[Listener]) -> tuple[tuple[str, Endpo
 
 
 def response_status(response: Message) -> ResponseStatus | None:
-    """None when the response names no leader: it failed as a whole, or is of another API."""
+    """The error and the leader; None when the response names no leader: it failed as a whole, or is of another API."""
     if isinstance(response, UpdateRaftVoterResponse):
         leader = response.current_leader
         endpoint = Endpoint(leader.host, leader.port) if leader.host else None

@@ -253,13 +253,13 @@ class RaftState:
         self._become(role, self._state(self.epoch, self.me.id))
 
     def _new_tally(self) -> Tally:
-        """Of a new election, with this replica's own vote."""
+        """The tally of a new election, with this replica's own vote."""
         tally = Tally(tuple(voter.id for voter in self.voters.voters))
         tally.count(self.me.id, granted=True)
         return tally
 
     def _state(self, epoch: int, leader_id: int = NO_NODE, vote: ReplicaKey | None = None) -> QuorumState:
-        """What to persist of this epoch: what is known of it already, and what is new."""
+        """The quorum-state to persist for this epoch: what is known of the epoch already, and what is new."""
         known = self.quorum if epoch == self.epoch else QuorumState(epoch)
         if leader_id == NO_NODE:
             leader_id = known.leader_id

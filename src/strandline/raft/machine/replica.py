@@ -114,13 +114,13 @@ class Replica:
 
     @property
     def former_leader(self) -> FormerLeader | None:
-        """While this replica leads: the leader of the epoch before, if this replica followed it."""
+        """The leader of the epoch before, while this replica leads, if this replica followed it."""
         role = self._raft.role
         return role.former_leader if isinstance(role, Leader) else None
 
     @property
     def is_voter(self) -> bool:
-        """By the last voter set in the log, committed or not."""
+        """Whether this replica is in the last voter set of the log, committed or not."""
         return self._raft.is_voter
 
     @property
@@ -138,7 +138,7 @@ class Replica:
         return self._raft.quorum
 
     def next_deadline_ms(self) -> int | None:
-        """When `on_time` must be called at the latest; it may be past. None: nothing is waited for."""
+        """The latest time for the next call of `on_time`, which may be past; None: nothing is waited for."""
         raft = self._raft
         # After a truncation no other input continues the work: it is due as soon as the Truncate is performed.
         deadlines = [raft.role.deadline_ms, raft.in_flight.deadline_ms, 0 if raft.is_truncating else None]
@@ -180,7 +180,7 @@ class Replica:
         return self._end_input(now_ms)
 
     def upgrade_kraft_version(self, token: object, level: int, now_ms: int) -> list[Effect]:
-        """From voters that are configured to voters that are in the log (kraft.version 0 to 1)."""
+        """Changes from configured voters to voters in the log (kraft.version 0 to 1)."""
         membership.upgrade_kraft_version(self._begin_input(), token, level, now_ms)
         return self._end_input(now_ms)
 

@@ -259,7 +259,7 @@ def _acknowledge(raft: RaftState, role: Leader, fetch: ParkedFetch, now_ms: int)
 
 
 def _make_room(raft: RaftState, role: Leader) -> None:
-    """For one more observer: any client may fetch with an unknown id. Drops the one whose last fetch is oldest."""
+    """Removes the observer whose last fetch is oldest if there are too many: any client may fetch with any id."""
     observers = [key for key in role.progress if raft.voters.voter_with_key(key) is None]
     if len(observers) >= MAX_OBSERVERS:
         del role.progress[min(observers, key=lambda key: role.progress[key].last_fetch_ms or 0)]

@@ -15,7 +15,7 @@ class QuorumSettings(msgspec.Struct, frozen=True):
     election_backoff_max_ms: int = config_field("controller.quorum.election.backoff.max.ms")
     request_timeout_ms: int = config_field("controller.quorum.request.timeout.ms")
     retry_backoff_ms: int = config_field("controller.quorum.retry.backoff.ms")
-    """After the first failure; doubles with each further one."""
+    """The backoff after the first failure; doubles with each further one."""
     retry_backoff_max_ms: int = 500
     fetch_max_wait_ms: int = 500
     fetch_max_bytes: int = config_field("controller.quorum.fetch.max.bytes")

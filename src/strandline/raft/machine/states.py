@@ -41,7 +41,7 @@ class Unattached(msgspec.Struct):
     """Knows the epoch, but no leader to fetch from."""
 
     deadline_ms: int | None
-    """When it becomes Prospective; None for an observer, which looks for the leader."""
+    """The time at which it becomes Prospective; None for an observer, which looks for the leader."""
 
 
 class Prospective(msgspec.Struct):
@@ -52,12 +52,12 @@ class Prospective(msgspec.Struct):
 
 
 class Candidate(msgspec.Struct):
-    """Has voted for itself in a new epoch and requests the votes of the others."""
+    """A voter that has voted for itself in a new epoch and requests the votes of the others."""
 
     deadline_ms: int
     tally: Tally
     has_lost: bool = False
-    """It cannot win any more: at the deadline it becomes Prospective again."""
+    """The candidate cannot win any more: at the deadline it becomes Prospective again."""
 
 
 class IncomingSnapshot(msgspec.Struct):
@@ -69,29 +69,29 @@ class IncomingSnapshot(msgspec.Struct):
 
 
 class Follower(msgspec.Struct):
-    """Fetches from the leader of its epoch."""
+    """A replica that fetches from the leader of its epoch."""
 
     deadline_ms: int
     """The fetch timeout: without a successful fetch by then, this replica leaves the leader."""
     has_fetched: bool = False
     has_caught_up: bool = False
-    """It has once had everything that the leader had committed in this epoch."""
+    """The follower has once had everything that the leader had committed in this epoch."""
     leader_has_failed: bool = False
-    """Its endpoint refuses connections. A fetch that succeeds resets this."""
+    """The leader's endpoint refuses connections. A fetch that succeeds resets this."""
     leader_has_resigned: bool = False
-    """It has sent EndQuorumEpoch."""
+    """The leader has sent EndQuorumEpoch."""
     is_failing: bool = False
     """The last fetch failed: an observer looks for the leader meanwhile."""
     snapshot: IncomingSnapshot | None = None
     failed_snapshot: SnapshotId | None = None
-    """The last one that was discarded."""
+    """The last snapshot that was discarded."""
     failed_snapshots: int = 0
-    """Discarded since the last one that was loaded."""
+    """The number of snapshots discarded since the last one that was loaded."""
     check_voters_at_ms: int = 0
     checked_voters_offset: int | None = None
     """The offset of the voter set that this controller last compared with its own entry."""
     has_sent_voter_update: bool = False
-    """To this leader, which keeps the update while the voters are configured (kraft.version 0)."""
+    """The update was sent to this leader, which keeps it while the voters are configured (kraft.version 0)."""
 
 
 class Progress(msgspec.Struct):
@@ -127,7 +127,7 @@ class VoterChange(msgspec.Struct):
     acknowledge_early: bool = False
     """Respond when the record is appended, before it is committed."""
     offset: int | None = None
-    """Of the record that makes the change, once it is appended."""
+    """The offset of the record that makes the change, once it is appended."""
 
 
 class Leader(msgspec.Struct):
@@ -145,7 +145,7 @@ class Leader(msgspec.Struct):
     parked: list[ParkedFetch] = msgspec.field(default_factory=list)
     change: VoterChange | None = None
     former_leader: FormerLeader | None = None
-    """Of the epoch before, if this replica followed it."""
+    """The leader of the epoch before, if this replica followed it."""
     voter_updates: dict[int, Voter] = msgspec.field(default_factory=dict)
     """The entries that configured voters have sent (UpdateRaftVoter), to be written when kraft.version is raised."""
 

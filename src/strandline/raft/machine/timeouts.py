@@ -16,30 +16,29 @@ _BACKOFF_STEP_MS = 100
 
 
 def short_election_delay(raft: RaftState, now_ms: int) -> int:
-    """When there is no leader to wait for: a random delay, only to avoid candidates that start at the same moment."""
+    """A random delay before an election without a leader to wait for: it only avoids simultaneous candidates."""
     delay_ms = raft.settings.failed_leader_delay_ms << min(raft.failed_elections, 3)
     return now_ms + raft.random.randrange(min(delay_ms, raft.settings.election_backoff_max_ms) + 1)
 
 
 def split_vote_deadline(raft: RaftState, now_ms: int) -> int:
-    """When an election whose vote may be split ends: late enough for every live voter to have responded."""
+    """The end of an election whose vote may be split: late enough for every live voter to have responded."""
     quarter_ms = raft.settings.election_timeout_ms // 4
     return now_ms + quarter_ms + raft.random.randrange(quarter_ms + 1)
 
 
 def election_backoff(raft: RaftState, now_ms: int) -> int:
-    """After a lost election: longer each time."""
+    """The backoff after a lost election: longer each time."""
     raft.failed_elections += 1
     limit_ms = _BACKOFF_STEP_MS * (2 << min(20, raft.failed_elections - 1))
     return now_ms + raft.random.randrange(min(limit_ms, raft.settings.election_backoff_max_ms) + 1)
 
 
 def succession_deadline(raft: RaftState, successors: Sequence[ReplicaKey], now_ms: int) -> int:
-    """When this voter starts an election after its leader resigned and named its preferred successors, best first.
+    """The start of this voter's election after its leader resigned and named its preferred successors, best first.
 
-    The first starts at once; each of the others waits twice as long as the one before, the last and all voters that
-    are not named wait longest.
-    """
+    The first starts at once; each of the others waits twice as long as the one before, the last and all voters that are
+    not named wait longest."""
     longest_ms, count = raft.settings.election_backoff_max_ms, len(successors)
     place = next((i for i, key in enumerate(successors) if raft.me.key.matches(key)), count)
     if place == 0:
@@ -59,16 +58,15 @@ def on_leader_contact(raft: RaftState, role: Follower, now_ms: int) -> None:
 
 
 def restart_fetch_timeout(raft: RaftState, role: Follower, now_ms: int) -> None:
-    """This replica was busy and has sent no fetch: the leader had nothing to respond to."""
+    """Restarts the timeout after this replica was busy and has sent no fetch: the leader had nothing to respond to."""
     if not (role.leader_has_failed or role.leader_has_resigned):
         role.deadline_ms = raft.fetch_timeout(now_ms)
 
 
 def on_leader_failed(raft: RaftState, role: Follower, now_ms: int) -> None:
-    """There is evidence that the leader has failed: an election starts soon, and pre-votes of others are granted.
+    """Called on evidence that the leader has failed: an election starts soon, and pre-votes of others are granted.
 
-    A missing response is no such evidence; that is what the fetch timeout is for.
-    """
+    A missing response is no such evidence; that is what the fetch timeout is for."""
     if not role.leader_has_failed:
         role.leader_has_failed = True
         role.deadline_ms = min(role.deadline_ms, short_election_delay(raft, now_ms))

@@ -56,7 +56,7 @@ class Voter(msgspec.Struct, frozen=True):
         return self.listeners[0][1] if self.listeners else None
 
     def endpoint_for(self, listener_name: str) -> Endpoint | None:
-        """At the listener of that name, otherwise at the default listener."""
+        """The endpoint at the listener of that name, otherwise at the default listener."""
         return dict(self.listeners).get(listener_name, self.endpoint)
 
     def supports(self, kraft_version: int) -> bool:
@@ -91,7 +91,7 @@ class VoterSet(msgspec.Struct, frozen=True):
         return voter is None or (dict(voter.listeners), voter.kraft_versions) == (dict(me.listeners), me.kraft_versions)
 
     def with_voter(self, added: Voter) -> VoterSet:
-        """With this voter added, or in place of the voter with its id."""
+        """This set with a voter added, or in place of the voter with its id."""
         others = [voter for voter in self.voters if voter.id != added.id]
         return VoterSet(tuple(sorted([*others, added], key=lambda voter: voter.id)))
 
@@ -150,7 +150,7 @@ class VoterHistory:
 
     @property
     def voters_offset(self) -> int:
-        """Of the last VotersRecord; -1 if there is none."""
+        """The offset of the last VotersRecord; -1 if there is none."""
         return self._voters[-1][0]
 
     @property

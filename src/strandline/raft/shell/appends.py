@@ -153,7 +153,7 @@ class LeaderTerm:
         self.committed.lose(KafkaError(ErrorCode.NOT_CONTROLLER, "this node no longer leads the metadata quorum"))
 
     async def run(self, flush_idle: asyncio.Event, append_linger_ms: int, write: Callable[[], None]) -> None:
-        """Until cancelled. Calls `write` when batches are encoded."""
+        """Encodes appended records until cancelled, and calls `write` when batches are encoded."""
         while True:
             await self._appended.wait()
             if not flush_idle.is_set():

@@ -123,7 +123,7 @@ class Quorum:
 
     @property
     def committed(self) -> Watermark:
-        """Of the current leadership: each has its own watermark, which fails with NOT_CONTROLLER when it ends."""
+        """The watermark of the current leadership: each has its own, which fails with NOT_CONTROLLER when it ends."""
         return self._commits.committed
 
     @property
@@ -143,7 +143,7 @@ class Quorum:
 
     @property
     def former_leader(self) -> tuple[int, int] | None:
-        """Its id, and when this node last had contact with it."""
+        """The id of the former leader, and when this node last had contact with it."""
         former = self._replica.former_leader
         return None if former is None else (former.id, former.last_contact_ms)
 
@@ -230,8 +230,8 @@ class Quorum:
         self._replies.close()
 
     async def resign(self) -> None:
-        """Before a leader's node stops: has the other voters elect another leader at once, and waits briefly for
-        that."""
+        """Resigns before a leader's node stops: has the other voters elect another leader at once, and waits briefly
+        for that."""
         if not self._replica.is_leader:
             return
         resigned: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -275,7 +275,7 @@ class Quorum:
         return inbound_requests.downgraded(await self._replies.wait(submit), version)
 
     async def upgrade_kraft_version(self, level: int) -> Message:
-        """From configured voters to voters in the log; returns an UpdateFeaturesResponse when that is committed."""
+        """Changes from configured voters to voters in the log; returns an UpdateFeaturesResponse after the commit."""
         upgrade = self._replica.upgrade_kraft_version
         return await self._replies.wait(
             lambda token: self._put(lambda now_ms: upgrade(token, level, now_ms), writes=True)

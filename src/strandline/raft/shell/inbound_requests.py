@@ -104,7 +104,7 @@ def reply_to(token: object, response: Message) -> None:
 
 
 async def reply_with_records(reply: ReplyWithRecords, storage: MetadataStorage, offload: Offload) -> None:
-    """Without records when the log was truncated while they were being read: the follower fetches again."""
+    """Responds without records if the log was truncated while they were being read: the follower fetches again."""
     log = storage.log
     generation = log.generation
     while isinstance(found := log.read(reply.offset, max_bytes=reply.max_bytes), ColdRead):

@@ -49,10 +49,10 @@ class QuorumListener:
         return None
 
     def on_leading(self, epoch: int) -> None:
-        """This node leads the epoch, and everything committed is in the image."""
+        """Called when this node leads the epoch, and everything committed is in the image."""
 
     def on_stepped_down(self) -> None:
-        """This node no longer leads; called before anything else is replayed."""
+        """Called when this node no longer leads, before anything else is replayed."""
 
 
 class Commits:
@@ -72,7 +72,7 @@ class Commits:
         return self.term is not None and self.term.accumulator.is_reserved
 
     async def commit_appended(self, term: LeaderTerm, high_watermark: int) -> None:
-        """As leader: what the controller has replayed is committed up to the high watermark."""
+        """Commits, as leader, what the controller has replayed up to the high watermark."""
         for offset in term.commit_steps(high_watermark):
             await self._publish(offset, self._image.commit(offset))
             if offset < high_watermark:
@@ -80,7 +80,7 @@ class Commits:
         self._on_published(high_watermark)
 
     async def on_replayed(self, offset: int, touched: list[Touched]) -> None:
-        """From the log: the image has just been committed up to `offset`."""
+        """Publishes records replayed from the log: the image has just been committed up to `offset`."""
         await self._publish(offset, touched)
         self._on_published(offset)
 

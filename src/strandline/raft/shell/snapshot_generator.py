@@ -110,7 +110,7 @@ class SnapshotGenerator:
             self._image.unpin(view)
 
     async def _write(self, snapshot_id: SnapshotId, view: View) -> bool:
-        """If cancelled it leaves a `.part` file, which the next start removes."""
+        """Writes a snapshot. If cancelled it leaves a `.part` file, which the next start removes."""
         last_timestamp = await self._timestamp_before(snapshot_id.end_offset)
         kraft_version, voters = self._history.before(snapshot_id.end_offset)
         writer = self._storage.begin_snapshot(snapshot_id, view.metadata_version)

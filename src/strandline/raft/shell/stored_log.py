@@ -39,7 +39,7 @@ class StoredLog:
         self._epoch = epoch
         self.history = history
         self.accumulator: Accumulator | None = None
-        """While this node leads. Its records are written before any later control record."""
+        """The accumulator while this node leads. Its records are written before any later control record."""
 
     @property
     def start_offset(self) -> int:

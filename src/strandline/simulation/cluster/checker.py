@@ -43,12 +43,12 @@ class Checker:
         """A new process of the node starts on the disk as it is."""
 
     def node_changed(self, member: Member, before: NodeState, now: NodeState) -> None:
-        """After an event that changed the state of the node."""
+        """Called after an event that changed the state of the node."""
 
     def replica_changed(
         self, member: Member, partition: Partition, before: ReplicaState | None, now: ReplicaState
     ) -> None:
-        """After an event that changed a replica of a topic with records."""
+        """Called after an event that changed a replica of a topic with records."""
 
     def request_written(self, observed: ObservedRequest) -> None:
         """A node writes this request to a connection."""

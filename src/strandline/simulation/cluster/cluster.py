@@ -55,7 +55,7 @@ class Member:
         self.was_wiped = False
         self.stopping = False
         self.resumed_us = -1
-        """When the process was last resumed after a pause."""
+        """The time at which the process was last resumed after a pause."""
         self.should_run = False
         """Healing restarts the node."""
         self._failure_allowed: Process | None = None

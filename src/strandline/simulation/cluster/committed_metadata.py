@@ -29,11 +29,11 @@ class CommittedMetadata:
         """The first offset that is not committed yet."""
         self.image = Image()
         self.voters: VoterSet | None = None
-        """Those of the last committed VotersRecord."""
+        """The voters of the last committed VotersRecord."""
         self._batches: dict[int, Batch] = {}
         self._last: Batch | None = None
         self._held: dict[int, tuple[list[tuple[FileNode, int]], int]] = {}
-        """By node's files: the segments compared so far with their rewrite counts, and the end of the agreement."""
+        """For each node's files: the segments compared so far, their rewrite counts, and the end of the agreement."""
         self._digest = 0
         self._digests: dict[int, int] = {0: 0}
         self._epochs: dict[int, int] = {}

@@ -25,7 +25,7 @@ _MIN_ISR = "min.insync.replicas"
 
 
 class CommittedRecords(Checker):
-    """Raises no violations itself; runs before the checkers that use it."""
+    """The records known to be committed. Raises no violations itself; runs before the checkers that use it."""
 
     def __init__(self, cluster: Cluster, model: MetadataModel) -> None:
         self._cluster = cluster

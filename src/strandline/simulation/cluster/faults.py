@@ -352,7 +352,7 @@ async def full(cluster: Cluster, random: Random, length_s: float) -> str | None:
 
 
 async def _restart(member: Member) -> None:
-    """As an operator does after a disk fault, whether or not the node has stopped by itself."""
+    """Restarts a node as an operator does after a disk fault, whether or not it has stopped by itself."""
     if member.running:
         member.kill()
     await asyncio.sleep(0.1)

@@ -34,10 +34,10 @@ class MetadataFiles(LogFiles):
     def __init__(self, machine: Machine, path: str = METADATA_DIRECTORY) -> None:
         super().__init__(machine, path)
         self._voters: dict[int, tuple[list[Batch], VoterSet | None]] = {}
-        """By segment: the control batches read, and the last voter set among them."""
+        """The control batches read of each segment, and the last voter set among them."""
 
     def quorum_state(self, *, cached: bool = False) -> QuorumStateFile | None:
-        """As durable, or as `cached`; None if there is none."""
+        """The quorum-state that is durable, or `cached`; None if there is none."""
         directory = self.directory()
         entries = {} if directory is None else directory.entries if cached else directory.durable
         file = entries.get(QUORUM_STATE)

@@ -144,7 +144,7 @@ class RecordWorkload:
         return ends
 
     async def read_back(self, world: World) -> None:
-        """After healing: reads all records and compares them with the history."""
+        """Reads all records after healing and compares them with the history."""
         if self.is_excused():
             return
         loop = asyncio.get_running_loop()

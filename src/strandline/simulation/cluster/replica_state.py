@@ -25,7 +25,7 @@ class ReplicaState(NamedTuple):
     log: PartitionLog
     end: int
     high_watermark: int
-    """As stored by the log; on a follower, the last one received."""
+    """The value stored by the log; on a follower, the last one received."""
     truncations: int
     """How often the log was truncated."""
     leader: Leader | None
@@ -33,7 +33,7 @@ class ReplicaState(NamedTuple):
     isr: tuple[int, ...] = ()
     proposed: IsrChange | None = None
     leader_high_watermark: int = 0
-    """As kept by the leader's machine."""
+    """The value kept by the leader's machine."""
     follower_ends: tuple[int, ...] = ()
     """Log ends of the followers, as known to the leader."""
 

@@ -41,7 +41,7 @@ class TopicHistory:
         self.unknown = 0
 
     def requested(self, topic: str, after: Possible) -> None:
-        """From now on the former state and `after` are both possible."""
+        """Makes `after` possible in addition to the former states."""
         self._possible[topic] = (*self._possible.get(topic, (None,)), after)
 
     def acked(self, topic: str, after: Possible) -> None:
@@ -59,7 +59,7 @@ class TopicHistory:
         self._producer_ids.add(producer_id)
 
     def check(self) -> None:
-        """At the end: every requested topic is in one of its possible states, and there are no other topics."""
+        """Checks at the end that every requested topic is in a possible state, and that there are no other topics."""
         for topic in self._possible:
             self._check(topic, "at the end")
         for found in self._metadata.image.committed.topics():

@@ -16,5 +16,5 @@ class Violation(Exception):
         return f"{self.invariant}: {self.why}"
 
     def bare(self) -> Violation:
-        """Without its cause, which may not be picklable."""
+        """This violation without its cause, which may not be picklable."""
         return Violation(self.invariant, self.why)

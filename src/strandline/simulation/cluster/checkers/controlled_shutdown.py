@@ -18,12 +18,12 @@ from strandline.simulation.cluster.violation import Violation
 
 
 class LeadershipMovesBeforeShutdown(Checker):
-    """Not checked: a broker in the process of the controller, whose heartbeats are not on the network."""
+    """Ignores a broker in the process of the controller, whose heartbeats are not on the network."""
 
     def __init__(self, cluster: Cluster, model: MetadataModel) -> None:
         self._cluster = cluster
         self._lost: dict[int, list[str]] = defaultdict(list)
-        """By broker: partitions whose leadership it loses in the current batch."""
+        """The partitions whose leadership each broker loses in the current batch."""
         self._fenced: dict[tuple[int, int], tuple[int, list[str]]] = {}
         """(Broker id, epoch) → when it was fenced, and the partitions it led until then."""
         self._heartbeat_us: dict[int, int] = {}

@@ -104,7 +104,7 @@ class IsrHoldsCommittedRecords(Checker):
     def _check_follower_ends(
         self, member: Member, topic_partition: TopicPartition, leader: Leader, info: PartitionInfo
     ) -> None:
-        """Only of the current leader: a later leader may have made the follower truncate its log."""
+        """Checks followers of the current leader only: a later leader may have made the follower truncate its log."""
         if leader.leader_epoch != info.leader_epoch or info.leader != member.id:
             return
         for remote in leader.remotes.values():

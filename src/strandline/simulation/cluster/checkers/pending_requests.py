@@ -30,9 +30,9 @@ class LostLeadershipFailsPendingRequests(Checker):
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
         self._open: dict[str, dict[ObservedRequest, int]] = {}
-        """By machine: requests without a response, and when they arrived."""
+        """The requests without a response by machine, and when they arrived."""
         self._lost_us: dict[int, int] = {}
-        """By node: when it lost its leadership, until its requests are checked."""
+        """The time at which each node lost its leadership, until its requests are checked."""
 
     def node_started(self, member: Member) -> None:
         self._open[member.name] = {}

@@ -43,7 +43,7 @@ class QuorumCommitsAreDurable(Checker):
         self._check_majority("at the end")
 
     def _check_committed_offset_file(self, member: Member) -> None:
-        """At startup a node considers a log that ends before this offset damaged."""
+        """Checks the recorded offset: at startup a node considers a log that ends before it damaged."""
         stored, end = member.files.committed_offset_file(), member.files.durable_log_end()
         if stored > end:
             why = f"{member.name} has written the committed offset {stored}"

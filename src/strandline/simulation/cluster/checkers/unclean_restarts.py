@@ -18,7 +18,7 @@ from strandline.simulation.cluster.violation import Violation
 
 
 class UncleanRestartsLoseEligibility(Checker):
-    """Not checked: a broker in the process of the controller, whose registration is not on the network."""
+    """Ignores a broker in the process of the controller, whose registration is not on the network."""
 
     def __init__(self, cluster: Cluster, model: MetadataModel) -> None:
         self._model = model

@@ -15,7 +15,7 @@ from strandline.simulation.cluster.violation import Violation
 class VoterSetsMatchTheLog(Checker):
     def __init__(self) -> None:
         self._named_at: dict[int, int] = {}
-        """By node: the offset of the record that names its voters."""
+        """The offset of the record that names the voters of each node."""
 
     def node_started(self, member: Member) -> None:
         self._named_at.pop(member.id, None)

@@ -30,7 +30,7 @@ class VotesAreDurable(Checker):
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
         self._epochs: dict[str, int] = {}
-        """By directory id: a node with a new disk is a new voter without former votes."""
+        """Epochs by directory id: a node with a new disk is a new voter without former votes."""
         self._votes: dict[tuple[str, int], int] = {}
         """(Directory id, epoch) → node voted for."""
         self._pre_votes: dict[tuple[int, int], set[int]] = {}
