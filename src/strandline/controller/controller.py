@@ -16,7 +16,7 @@ import logging
 from collections.abc import Callable, Sequence
 from functools import partial
 from random import Random
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 from msgspec.structs import replace
 
@@ -216,13 +216,14 @@ class Controller:
         self._fencing.on_connection_lost(broker_id, broker_epoch)
 
     async def create_topics(self, request: CreateTopicsRequest, version: int = 7) -> CreateTopicsResponse:
-        return await self._event(lambda: self._topics.create(request), request.timeout_ms)
+        return await self._event(lambda: self._topics.create(request), _timeout_ms(request, request.topics))
 
     async def create_partitions(self, request: CreatePartitionsRequest, version: int = 3) -> CreatePartitionsResponse:
-        return await self._event(lambda: self._topics.create_partitions(request), request.timeout_ms)
+        return await self._event(lambda: self._topics.create_partitions(request), _timeout_ms(request, request.topics))
 
     async def delete_topics(self, request: DeleteTopicsRequest, version: int = 6) -> DeleteTopicsResponse:
-        return await self._event(lambda: self._topics.delete(request, version), request.timeout_ms)
+        named = request.topics or request.topic_names
+        return await self._event(lambda: self._topics.delete(request, version), _timeout_ms(request, named))
 
     async def incremental_alter_configs(
         self, request: IncrementalAlterConfigsRequest, version: int = 1
@@ -254,17 +255,17 @@ class Controller:
         return await self._event(lambda: self._isrs.alter(request, version))
 
     async def elect_leaders(self, request: ElectLeadersRequest, version: int = 2) -> ElectLeadersResponse:
-        return await self._event(lambda: self._leaders.elect(request), request.timeout_ms)
+        return await self._event(lambda: self._leaders.elect(request), _timeout_ms(request, request.topic_partitions))
 
     async def alter_partition_reassignments(
         self, request: AlterPartitionReassignmentsRequest, version: int = 1
     ) -> AlterPartitionReassignmentsResponse:
-        return await self._event(lambda: self._reassignments.alter(request), request.timeout_ms)
+        return await self._event(lambda: self._reassignments.alter(request), _timeout_ms(request, request.topics))
 
     async def list_partition_reassignments(
         self, request: ListPartitionReassignmentsRequest, version: int = 0
     ) -> ListPartitionReassignmentsResponse:
-        return await self._event(lambda: self._reassignments.list_ongoing(request), request.timeout_ms)
+        return await self._event(lambda: self._reassignments.list_ongoing(request))
 
     async def assign_replicas_to_dirs(
         self, request: AssignReplicasToDirsRequest, version: int = 0
@@ -327,17 +328,29 @@ class Controller:
             rejected = await self._upgrade_quorum(level, request, version)
             if rejected is not None:
                 return rejected
-        return await self._event(lambda: self._features.update(request, version), request.timeout_ms)
+        return await self._event(lambda: self._features.update(request, version))
 
     async def _upgrade_quorum(
         self, level: int, request: UpdateFeaturesRequest, version: int
     ) -> UpdateFeaturesResponse | None:
         """kraft.version belongs to the quorum: it changes first, if the rest of the request is valid."""
         checked = replace(request, validate_only=True)
-        response = await self._event(lambda: self._features.update(checked, version), request.timeout_ms)
+        response = await self._event(lambda: self._features.update(checked, version))
         if response.error_code == ErrorCode.NONE:
             response = await self._log.upgrade_kraft_version(level)  # type: ignore[assignment]
         return response if response.error_code != ErrorCode.NONE else None
 
     async def _event(self, decide: Callable[[], Decision[A] | Steps[A]], timeout_ms: int | None = None) -> A:
         return await self._events.decide(decide, timeout_ms)
+
+
+class _TimedRequest(Protocol):
+    @property
+    def timeout_ms(self) -> int: ...
+
+
+def _timeout_ms(request: _TimedRequest, named: Sequence[object] | None) -> int | None:
+    """How long a request may wait in the queue. As in Kafka one that names nothing (an empty list; null means all) does
+    not time out, neither do ListPartitionReassignments and UpdateFeatures, whose timeouts Kafka ignores; all others
+    with a timeout of 0 or below time out at once."""
+    return None if named is not None and not named else request.timeout_ms

@@ -10,6 +10,7 @@ from strandline.controller.decisions import Decision
 from strandline.model.errors import ErrorCode, KafkaError
 from strandline.model.ids import Endpoint
 from strandline.protocol.messages.cluster import FeatureUpdateKey, UnregisterBrokerRequest, UpdateFeaturesRequest
+from strandline.protocol.messages.elections import ElectLeadersRequest
 from strandline.protocol.messages.metadata_records import (
     AbortTransactionRecord,
     BeginTransactionRecord,
@@ -17,10 +18,17 @@ from strandline.protocol.messages.metadata_records import (
     NoOpRecord,
     PartitionChangeRecord,
 )
+from strandline.protocol.messages.reassignments import (
+    AlterPartitionReassignmentsRequest,
+    ListPartitionReassignmentsRequest,
+    ReassignableTopic,
+)
 from strandline.protocol.messages.topics import (
     CreatableReplicaAssignment,
     CreatableTopic,
     CreatableTopicConfig,
+    CreatePartitionsRequest,
+    CreatePartitionsTopic,
     CreateTopicsRequest,
     DeleteTopicsRequest,
     DeleteTopicState,
@@ -367,5 +375,40 @@ def test_kraft_version_is_raised_first_if_the_other_updates_are_valid() -> None:
         assert await update(kraft, elr_off) == ErrorCode.NONE
         assert log.kraft_version == 1
         assert "eligible.leader.replicas.version" not in active.image.latest.features()
+
+    simulate(scenario)
+
+
+@pytest.mark.parametrize("timeout_ms", [0, -1])
+def test_a_timeout_of_zero_or_below_counts_where_it_does_in_kafka(timeout_ms: int) -> None:
+    """Kafka's controller ignores the timeout of ListPartitionReassignments and UpdateFeatures, and does not queue
+    requests that name nothing."""
+
+    async def scenario(world: World) -> None:
+        active = ActiveController(world)
+        await active.activate()
+        controller = active.controller
+        await controller.list_partition_reassignments(ListPartitionReassignmentsRequest(timeout_ms=timeout_ms))
+        await controller.update_features(UpdateFeaturesRequest(timeout_ms=timeout_ms))
+        await controller.create_topics(CreateTopicsRequest(timeout_ms=timeout_ms))
+        await controller.delete_topics(DeleteTopicsRequest(timeout_ms=timeout_ms))
+        await controller.create_partitions(CreatePartitionsRequest(timeout_ms=timeout_ms))
+        await controller.elect_leaders(ElectLeadersRequest(topic_partitions=[], timeout_ms=timeout_ms))
+        await controller.alter_partition_reassignments(AlterPartitionReassignmentsRequest(timeout_ms=timeout_ms))
+        topic = CreatableTopic(name="t")
+        for timed_out in (
+            controller.create_topics(CreateTopicsRequest(topics=[topic], timeout_ms=timeout_ms)),
+            controller.delete_topics(DeleteTopicsRequest(topic_names=["t"], timeout_ms=timeout_ms)),
+            controller.delete_topics(DeleteTopicsRequest(topics=[DeleteTopicState(name="t")], timeout_ms=timeout_ms)),
+            controller.create_partitions(
+                CreatePartitionsRequest(topics=[CreatePartitionsTopic(name="t", count=2)], timeout_ms=timeout_ms)
+            ),
+            controller.elect_leaders(ElectLeadersRequest(topic_partitions=None, timeout_ms=timeout_ms)),
+            controller.alter_partition_reassignments(
+                AlterPartitionReassignmentsRequest(topics=[ReassignableTopic(name="t")], timeout_ms=timeout_ms)
+            ),
+        ):
+            with pytest.raises(KafkaError, match="REQUEST_TIMED_OUT"):
+                await timed_out
 
     simulate(scenario)
