@@ -18,6 +18,7 @@ from strandline.coordinator.classic import membership, rebalance
 from strandline.coordinator.classic import sync as classic_sync
 from strandline.coordinator.classic.group import ClassicGroup
 from strandline.coordinator.decision import Decision, Now, Token, merged, nothing
+from strandline.coordinator.group_counts import GroupCounts
 from strandline.coordinator.machine import Producer
 from strandline.coordinator.offset_expiry import expire_offsets
 from strandline.coordinator.offsets import CommittedOffset, Offsets
@@ -60,11 +61,14 @@ class Caller(msgspec.Struct, frozen=True):
 
 
 class GroupMachine:
-    def __init__(self, settings: Callable[[], GroupSettings], random: Random) -> None:
+    def __init__(
+        self, settings: Callable[[], GroupSettings], random: Random, counts: GroupCounts | None = None
+    ) -> None:
         self.timeline = Timeline()
         self.timers = Timers()
         self.offsets = Offsets(self.timeline)
         self._groups: TimelineMap[str, ClassicGroup] = TimelineMap(self.timeline)
+        self.counts = counts or GroupCounts()
         self._settings = settings
         self._random = random
 
@@ -141,7 +145,11 @@ class GroupMachine:
     def on_timer(self, key: Hashable, now: Now) -> Decision[None]:
         if isinstance(key, OffsetExpiry):
             self.timers.schedule(key, now.ms + self.settings.offsets_retention_check_interval_ms)
-            return expire_offsets(self.offsets, self._groups.values(), self.settings.offsets_retention_ms, now)
+            decision = expire_offsets(self.offsets, self._groups.values(), self.settings.offsets_retention_ms, now)
+            self.counts.offset_expirations += sum(
+                isinstance(record.key, group_records.OffsetCommitKey) for record in decision.records
+            )
+            return decision
         if not isinstance(key, rebalance.JoinTimeout | rebalance.SyncTimeout | rebalance.SessionTimeout):
             raise AssertionError(f"unknown timer {key!r}")
         group = self._groups.get(key.group_id)
@@ -155,7 +163,7 @@ class GroupMachine:
 
     @property
     def classic(self) -> rebalance.ClassicContext:
-        return rebalance.ClassicContext(self.timers, self.settings)
+        return rebalance.ClassicContext(self.timers, self.settings, self.counts)
 
     def join(
         self, request: JoinGroupRequest, caller: Caller, token: Token, now: Now

@@ -73,6 +73,7 @@ def commit_offsets(
                 decision.records.append(offset_record(request.group_id, topic.name, each.partition_index, committed))
             results.append(OffsetCommitResponsePartition(each.partition_index, code))
         topics.append(OffsetCommitResponseTopic(topic.name, topic.topic_id, results))
+    machine.counts.offset_commits += len(decision.records)
     decision.response = OffsetCommitResponse(topics=topics)
     return decision
 
@@ -138,6 +139,7 @@ def commit_transactional_offsets(
                 records.append(offset_record(request.group_id, topic.name, each.partition_index, committed))
             results.append(TxnOffsetCommitResponsePartition(each.partition_index, code))
         topics.append(TxnOffsetCommitResponseTopic(topic.name, results))
+    machine.counts.offset_commits += len(records)
     return Decision(TxnOffsetCommitResponse(topics=topics), records)
 
 
@@ -205,6 +207,7 @@ def delete_offsets(
                 records.append(offset_tombstone(request.group_id, topic.name, each.partition_index))
             results.append(OffsetDeleteResponsePartition(each.partition_index, code))
         topics.append(OffsetDeleteResponseTopic(topic.name, results))
+    machine.counts.offset_deletions += len(records)
     return Decision(OffsetDeleteResponse(topics=topics), records)
 
 
@@ -214,6 +217,7 @@ def delete_group(machine: GroupMachine, group_id: str) -> list[CoordinatorRecord
     if group.state is not State.EMPTY:
         raise KafkaError(ErrorCode.NON_EMPTY_GROUP, f"{group_id} has members")
     records = [offset_tombstone(group_id, topic, partition) for topic, partition in machine.offsets.keys_of(group_id)]
+    machine.counts.offset_deletions += len(records)
     return [*records, group.tombstone()]
 
 

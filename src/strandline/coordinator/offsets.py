@@ -86,6 +86,10 @@ class Offsets:
         offsets = self._committed.get(group_id)
         return [] if offsets is None else list(offsets.items(at))
 
+    def count(self) -> int:
+        """Of all groups, without those of open transactions."""
+        return sum(len(offsets) for offsets in self._committed.values())
+
     def is_pending(self, group_id: str, topic: str, partition: int, at: int = LATEST) -> bool:
         """Whether an open transaction has written an offset of this partition."""
         return any(pending.get((topic, partition), at) is not None for pending in self._pending_maps(group_id))

@@ -51,6 +51,9 @@ class Shards(Generic[M]):
         # None: this broker leads the partition, and its log is being opened.
         self._shards: dict[int, Shard[M] | None] = {}
         self._leader_epochs: dict[int, int] = {}
+        self.failed = 0
+        """How often a partition could not be loaded."""
+        self.longest_load_ms = 0
 
     def on_elected(self, partition: int, leader_epoch: int) -> None:
         """This broker leads the partition in this leader epoch: a shard is loaded."""
@@ -99,9 +102,12 @@ class Shards(Generic[M]):
         """By partition."""
         return [shard for _, shard in sorted(self._shards.items()) if shard is not None and not shard.is_loading]
 
+    def loading(self) -> int:
+        return sum(shard is None or shard.is_loading for shard in self._shards.values())
+
     @property
     def is_loading(self) -> bool:
-        return any(shard is None or shard.is_loading for shard in self._shards.values())
+        return self.loading() > 0
 
     async def _load(self, partition: int, leader_epoch: int) -> None:
         topic_partition = TopicPartition(self.topic, partition)
@@ -112,12 +118,15 @@ class Shards(Generic[M]):
             machine = self._make_machine(partition, leader_epoch)
             shard = Shard(topic_partition, log, machine, self._types, self._clock, self._settings)
             self._shards[partition] = shard
+            started_ms = self._clock.now_ms()
             await shard.load()
+            self.longest_load_ms = max(self.longest_load_ms, self._clock.now_ms() - started_ms)
             if self._on_loaded is not None:
                 self._on_loaded(shard)
         except KafkaError as error:
             if self._leader_epochs.get(partition) == leader_epoch:
                 logger.error("%s could not be loaded: %s", topic_partition, error)
+                self.failed += 1
                 self.on_resigned(partition)
 
     def _unload(self, partition: int) -> None:

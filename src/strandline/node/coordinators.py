@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from typing import Final
 
+from strandline.coordinator.group_counts import GroupCounts
+from strandline.coordinator.group_metrics import register_group_metrics
 from strandline.coordinator.groups import GroupMachine
 from strandline.coordinator.offset_requests import delete_offsets_of_former_topics, delete_offsets_of_topics
 from strandline.coordinator.partitioning import GROUP_TOPIC
@@ -93,6 +95,7 @@ class BrokerCoordinators:
     def __init__(self, node: NodeResources, partitions: PartitionTable) -> None:
         self._node = node
         self._partitions = partitions
+        self._group_counts = GroupCounts()
         config = node.config
         linger_ms = config.integer("group.coordinator.append.linger.ms")
         settings = ShardSettings(
@@ -110,6 +113,7 @@ class BrokerCoordinators:
             node.tasks,
             self._on_groups_loaded,
         )
+        register_group_metrics(node.metrics, self.groups, self._group_counts)
 
     def on_metadata(self, changes: Changes) -> None:
         for delta in (*changes.hosted, *changes.leadership):
@@ -146,7 +150,7 @@ class BrokerCoordinators:
 
     def _group_machine(self, partition: int, leader_epoch: int) -> GroupMachine:
         get = self._node.dynamic_config.get
-        return GroupMachine(lambda: GroupSettings.of(get), self._node.world.random)
+        return GroupMachine(lambda: GroupSettings.of(get), self._node.world.random, self._group_counts)
 
     async def _open_log(self, topic_partition: TopicPartition, leader_epoch: int) -> LeaderLog:
         partition = self._partitions.find(topic_partition.topic, ZERO_UUID, topic_partition.partition)

@@ -33,11 +33,13 @@ def wait_until(condition: Callable[[], bool], what: str) -> None:
 
 
 def admin_of(cluster: Cluster) -> AdminClient:
+    """To be kept until the results are there: they fail when the client is collected."""
     return AdminClient({"bootstrap.servers": cluster.bootstrap, "log_level": 0})
 
 
 def create_topic(cluster: Cluster, replication_factor: int) -> None:
-    admin_of(cluster).create_topics([NewTopic(TOPIC, PARTITIONS, replication_factor)])[TOPIC].result(TIMEOUT_S)
+    admin = admin_of(cluster)
+    admin.create_topics([NewTopic(TOPIC, PARTITIONS, replication_factor)])[TOPIC].result(TIMEOUT_S)
 
 
 def write(cluster: Cluster, numbers: range) -> None:
@@ -94,19 +96,22 @@ class Member:
 
 
 def coordinator_of(cluster: Cluster) -> int:
-    described = admin_of(cluster).describe_consumer_groups([GROUP])[GROUP].result(TIMEOUT_S)
+    admin = admin_of(cluster)
+    described = admin.describe_consumer_groups([GROUP])[GROUP].result(TIMEOUT_S)
     return int(described.coordinator.id)
 
 
 def committed(cluster: Cluster) -> dict[int, int]:
     wanted = ConsumerGroupTopicPartitions(GROUP, [TopicPartition(TOPIC, each) for each in range(PARTITIONS)])
-    result = admin_of(cluster).list_consumer_group_offsets([wanted])[GROUP].result(TIMEOUT_S)
+    admin = admin_of(cluster)
+    result = admin.list_consumer_group_offsets([wanted])[GROUP].result(TIMEOUT_S)
     return {each.partition: each.offset for each in result.topic_partitions}
 
 
 def replicas_in_sync(cluster: Cluster, topic: str) -> int:
     """Of the partition that has the fewest."""
-    partitions = admin_of(cluster).list_topics(topic, timeout=TIMEOUT_S).topics[topic].partitions
+    admin = admin_of(cluster)
+    partitions = admin.list_topics(topic, timeout=TIMEOUT_S).topics[topic].partitions
     return min((len(each.isrs) for each in partitions.values()), default=0)
 
 

@@ -11,6 +11,7 @@ import msgspec
 
 from strandline.coordinator.classic.group import ClassicGroup, Member, State
 from strandline.coordinator.decision import Completion, Decision, Now, Token, merged, nothing
+from strandline.coordinator.group_counts import GroupCounts
 from strandline.coordinator.settings import GroupSettings
 from strandline.coordinator.timers import Timers
 from strandline.model.errors import ErrorCode
@@ -42,6 +43,7 @@ class ClassicContext(msgspec.Struct, frozen=True):
 
     timers: Timers
     settings: GroupSettings
+    counts: GroupCounts
 
 
 def rebalance_or_complete_join(context: ClassicContext, group: ClassicGroup, now: Now) -> Decision[None]:

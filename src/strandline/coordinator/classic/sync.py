@@ -76,6 +76,7 @@ def _store_assignment(context: ClassicContext, group: ClassicGroup, request: Syn
         if not is_current():
             return nothing()
         group.become(State.STABLE, now.wall_ms)
+        context.counts.completed_rebalances += 1
         completed = []
         for member in group.members.values():
             member.assignment = assignments.get(member.member_id, b"")
