@@ -46,8 +46,12 @@ class Decision(msgspec.Struct, Generic[R]):
     """What the shell does once the records are committed (write transaction markers)."""
     error: KafkaError | None = None
     """In place of a response: the request fails with it once the records are committed."""
+    is_atomic: bool = True
+    """False: the records may be appended in several batches, each of which is valid alone (many tombstones)."""
     is_applied: bool = False
     """The machine has changed its state already, so the shard does not replay the records (classic groups)."""
+    too_large: ErrorCode = ErrorCode.UNKNOWN_SERVER_ERROR
+    """The error of the request if the records do not fit in one batch."""
     on_committed: Callable[[Now], Decision[None]] | None = None
     """The next step, taken when the records are committed."""
     on_append_failed: Callable[[ErrorCode, Now], Decision[None]] | None = None
@@ -71,6 +75,7 @@ def merged(first: Decision[R], then: Decision[None]) -> Decision[R]:
     first.completed += then.completed
     first.effects += then.effects
     first.error = first.error or then.error
+    first.is_atomic = first.is_atomic and then.is_atomic
     first.is_applied = first.is_applied or then.is_applied
     first.on_committed = first.on_committed or then.on_committed
     first.on_append_failed = first.on_append_failed or then.on_append_failed

@@ -44,6 +44,9 @@ from strandline.protocol.messages.groups import (
 
 _LEAVES_IN_BATCHES_SINCE = 3
 _SYNCS_WITH_PROTOCOL_SINCE = 5
+# Some milliseconds of work.
+_OFFSETS_PER_EXPIRY = 2_000
+_EXPIRY_PAUSE_MS = 5
 
 
 class OffsetExpiry(msgspec.Struct, frozen=True):
@@ -69,6 +72,8 @@ class GroupMachine:
         self.offsets = Offsets(self.timeline)
         self._groups: TimelineMap[str, ClassicGroup] = TimelineMap(self.timeline)
         self.counts = counts or GroupCounts()
+        self._expiring: list[str] = []
+        """Groups whose offsets are still to be looked at in this round of expiry."""
         self._settings = settings
         self._random = random
 
@@ -144,12 +149,7 @@ class GroupMachine:
 
     def on_timer(self, key: Hashable, now: Now) -> Decision[None]:
         if isinstance(key, OffsetExpiry):
-            self.timers.schedule(key, now.ms + self.settings.offsets_retention_check_interval_ms)
-            decision = expire_offsets(self.offsets, self._groups.values(), self.settings.offsets_retention_ms, now)
-            self.counts.offset_expirations += sum(
-                isinstance(record.key, group_records.OffsetCommitKey) for record in decision.records
-            )
-            return decision
+            return self._expire_offsets(key, now)
         if not isinstance(key, rebalance.JoinTimeout | rebalance.SyncTimeout | rebalance.SessionTimeout):
             raise AssertionError(f"unknown timer {key!r}")
         group = self._groups.get(key.group_id)
@@ -160,6 +160,26 @@ class GroupMachine:
         if isinstance(key, rebalance.SyncTimeout):
             return classic_sync.on_sync_timeout(self.classic, group, key.generation, now)
         return rebalance.on_join_timeout(self.classic, group, now)
+
+    def _expire_offsets(self, key: OffsetExpiry, now: Now) -> Decision[None]:
+        """Some groups at a time; the rest shortly after."""
+        if not self._expiring:
+            self._expiring = list(self._groups.keys())
+            self.offsets.forget_empty()
+        looked_at = 0
+        groups = []
+        while self._expiring and looked_at < _OFFSETS_PER_EXPIRY:
+            group = self._groups.get(self._expiring.pop())
+            if group is not None:
+                groups.append(group)
+                looked_at += 1 + len(self.offsets.all_of(group.group_id))
+        interval_ms = self.settings.offsets_retention_check_interval_ms
+        self.timers.schedule(key, now.ms + (_EXPIRY_PAUSE_MS if self._expiring else interval_ms))
+        decision = expire_offsets(self.offsets, groups, self.settings.offsets_retention_ms, now)
+        self.counts.offset_expirations += sum(
+            isinstance(record.key, group_records.OffsetCommitKey) for record in decision.records
+        )
+        return decision
 
     @property
     def classic(self) -> rebalance.ClassicContext:

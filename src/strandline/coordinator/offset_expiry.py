@@ -18,7 +18,7 @@ from strandline.coordinator.offsets import CommittedOffset, Offsets, offset_tomb
 
 
 def expire_offsets(offsets: Offsets, groups: Iterable[ClassicGroup], retention_ms: int, now: Now) -> Decision[None]:
-    decision = Decision(None)
+    decision = Decision(None, is_atomic=False)
     for group in groups:
         pending = frozenset(offsets.pending_of(group.group_id))
         kept = bool(pending)
@@ -29,7 +29,6 @@ def expire_offsets(offsets: Offsets, groups: Iterable[ClassicGroup], retention_m
                 kept = True
         if not kept and group.state is State.EMPTY:
             decision.records.append(group.tombstone())
-    offsets.forget_empty()
     return decision
 
 

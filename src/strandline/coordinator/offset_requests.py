@@ -9,7 +9,7 @@ reported unstable to clients that want stable ones (KIP-447).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from strandline.coordinator.classic.group import ClassicGroup, State
 from strandline.coordinator.classic.rebalance import restart_session
@@ -54,13 +54,14 @@ def commit_offsets(
 ) -> Decision[OffsetCommitResponse | None]:
     _check_commit(machine, request, version, now)
     expire_ms = -1 if request.retention_time_ms == -1 else now.wall_ms + request.retention_time_ms
+    longest_metadata = machine.settings.offset_metadata_max_bytes
     decision: Decision[OffsetCommitResponse | None] = Decision(None)
     topics = []
     for topic in request.topics:
         results = []
         for each in topic.partitions:
             metadata = each.committed_metadata or ""
-            code = _check_metadata(machine, metadata)
+            code = _check_metadata(metadata, longest_metadata)
             if code is ErrorCode.NONE:
                 committed = CommittedOffset(
                     each.committed_offset,
@@ -74,6 +75,7 @@ def commit_offsets(
             results.append(OffsetCommitResponsePartition(each.partition_index, code))
         topics.append(OffsetCommitResponseTopic(topic.name, topic.topic_id, results))
     machine.counts.offset_commits += len(decision.records)
+    decision.too_large = ErrorCode.INVALID_COMMIT_OFFSET_SIZE
     decision.response = OffsetCommitResponse(topics=topics)
     return decision
 
@@ -110,9 +112,9 @@ def check_member_may_commit(
         raise KafkaError(ErrorCode.REBALANCE_IN_PROGRESS, f"{group.group_id} is rebalancing")
 
 
-def _check_metadata(machine: GroupMachine, metadata: str) -> ErrorCode:
+def _check_metadata(metadata: str, longest: int) -> ErrorCode:
     # Kafka counts characters.
-    if len(metadata) > machine.settings.offset_metadata_max_bytes:
+    if len(metadata) > longest:
         return ErrorCode.OFFSET_METADATA_TOO_LARGE
     return ErrorCode.NONE
 
@@ -127,20 +129,21 @@ def commit_transactional_offsets(
         )
     elif request.generation_id >= 0:
         raise KafkaError(ErrorCode.ILLEGAL_GENERATION, f"there is no group {request.group_id!r}")
+    longest_metadata = machine.settings.offset_metadata_max_bytes
     records = []
     topics = []
     for topic in request.topics:
         results = []
         for each in topic.partitions:
             metadata = each.committed_metadata or ""
-            code = _check_metadata(machine, metadata)
+            code = _check_metadata(metadata, longest_metadata)
             if code is ErrorCode.NONE:
                 committed = CommittedOffset(each.committed_offset, each.committed_leader_epoch, metadata, now.wall_ms)
                 records.append(offset_record(request.group_id, topic.name, each.partition_index, committed))
             results.append(TxnOffsetCommitResponsePartition(each.partition_index, code))
         topics.append(TxnOffsetCommitResponseTopic(topic.name, results))
     machine.counts.offset_commits += len(records)
-    return Decision(TxnOffsetCommitResponse(topics=topics), records)
+    return Decision(TxnOffsetCommitResponse(topics=topics), records, too_large=ErrorCode.INVALID_COMMIT_OFFSET_SIZE)
 
 
 def fetch_offsets(
@@ -212,7 +215,7 @@ def delete_offsets(
 
 
 def delete_group(machine: GroupMachine, group_id: str) -> list[CoordinatorRecord]:
-    """Tombstones of a group and its offsets. Raises GROUP_ID_NOT_FOUND or NON_EMPTY_GROUP."""
+    """Tombstones of a group and its offsets, the group's last. Raises GROUP_ID_NOT_FOUND or NON_EMPTY_GROUP."""
     group = machine.existing(group_id)
     if group.state is not State.EMPTY:
         raise KafkaError(ErrorCode.NON_EMPTY_GROUP, f"{group_id} has members")
@@ -223,13 +226,14 @@ def delete_group(machine: GroupMachine, group_id: str) -> list[CoordinatorRecord
 
 def delete_offsets_of_topics(machine: GroupMachine, topics: Mapping[str, Uuid]) -> Decision[None]:
     """Topics were deleted. Offsets of open transactions go with them."""
+    group_ids = dict.fromkeys(group_id for topic in topics for group_id in machine.offsets.groups_of(topic))
     records = [
-        offset_tombstone(group.group_id, topic, partition)
-        for group in machine.groups()
-        for topic, partition in machine.offsets.keys_of(group.group_id)
-        if topic in topics and _is_of(machine, group.group_id, topic, partition, topics[topic])
+        offset_tombstone(group_id, topic, partition)
+        for group_id in group_ids
+        for topic, partition in machine.offsets.keys_of(group_id)
+        if topic in topics and _is_of(machine, group_id, topic, partition, topics[topic])
     ]
-    return Decision(None, records)
+    return Decision(None, records, is_atomic=False)
 
 
 def _is_of(machine: GroupMachine, group_id: str, topic: str, partition: int, topic_id: Uuid) -> bool:
@@ -237,12 +241,14 @@ def _is_of(machine: GroupMachine, group_id: str, topic: str, partition: int, top
     return committed is None or committed.belongs_to(topic_id)
 
 
-def delete_offsets_of_former_topics(machine: GroupMachine, topic_id: TopicIds) -> Decision[None]:
+def delete_offsets_of_former_topics(
+    machine: GroupMachine, group_ids: Iterable[str], topic_id: TopicIds
+) -> Decision[None]:
     """After a partition was loaded: its former leader may not have deleted the offsets of a topic before it failed."""
     records = [
-        offset_tombstone(group.group_id, topic, partition)
-        for group in machine.groups()
-        for (topic, partition), committed in machine.offsets.all_of(group.group_id)
+        offset_tombstone(group_id, topic, partition)
+        for group_id in group_ids
+        for (topic, partition), committed in machine.offsets.all_of(group_id)
         if not committed.belongs_to(topic_id(topic))
     ]
-    return Decision(None, records)
+    return Decision(None, records, is_atomic=False)

@@ -44,6 +44,8 @@ class Offsets:
         """By producer id and group."""
         self._producers: dict[str, dict[int, None]] = {}
         """Of each group: producers that may have pending offsets."""
+        self._groups: dict[str, dict[str, None]] = {}
+        """Of each topic: groups that may have offsets of it."""
 
     def replay(
         self, group_id: str, topic: str, partition: int, value: CommittedOffset | None, producer_id: int
@@ -59,6 +61,7 @@ class Offsets:
             offsets = groups[group_id]
         if value is not None:
             offsets[topic, partition] = value
+            self._groups.setdefault(topic, {})[group_id] = None
             return
         if (topic, partition) in offsets:
             del offsets[topic, partition]
@@ -103,6 +106,10 @@ class Offsets:
         committed = [key for key, _ in self.all_of(group_id)]
         return list(dict.fromkeys((*committed, *self.pending_of(group_id))))
 
+    def groups_of(self, topic: str) -> list[str]:
+        """Groups that may have offsets of this topic."""
+        return list(self._groups.get(topic, ()))
+
     def forget_empty(self) -> None:
         """Frees what groups and producers without offsets have left. Called now and then; nothing depends on it."""
         self._committed = {group_id: offsets for group_id, offsets in self._committed.items() if not offsets.is_blank}
@@ -115,6 +122,11 @@ class Offsets:
         for producer_id, groups in self._pending.items():
             for group_id in groups:
                 self._producers.setdefault(group_id, {})[producer_id] = None
+        kept_groups = {
+            topic: {group_id: None for group_id in groups if group_id in self._committed or group_id in self._producers}
+            for topic, groups in self._groups.items()
+        }
+        self._groups = {topic: groups for topic, groups in kept_groups.items() if groups}
 
     def _pending_maps(self, group_id: str) -> list[TimelineMap[OffsetKey, CommittedOffset]]:
         return [self._pending[producer_id][group_id] for producer_id in self._producers.get(group_id, ())]

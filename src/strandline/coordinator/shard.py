@@ -25,11 +25,12 @@ from typing import Any, Final, Generic, TypeVar
 
 import msgspec
 
+from strandline.coordinator.append_errors import coordinator_error
 from strandline.coordinator.decision import Completion, Decision, Now, Token
 from strandline.coordinator.loading import replay_log
 from strandline.coordinator.log_port import CoordinatorLog
 from strandline.coordinator.machine import Machine, Producer
-from strandline.coordinator.records import RecordTypes, encode_record
+from strandline.coordinator.records import CoordinatorRecord, RecordTypes, encode_record
 from strandline.model.errors import ErrorCode, KafkaError
 from strandline.model.ids import TopicPartition
 from strandline.records.batch import (
@@ -41,27 +42,9 @@ from strandline.runtime.clock import Clock
 
 logger = logging.getLogger(__name__)
 
-# About two milliseconds of replay.
-_RECORDS_PER_YIELD: Final = 500
 # Fields of a record in a batch beside key and value, and the header of a batch: upper bounds.
 _RECORD_OVERHEAD_BYTES: Final = 32
 _BATCH_OVERHEAD_BYTES: Final = 128
-
-_NOT_AVAILABLE: Final = frozenset(
-    {
-        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-        ErrorCode.UNKNOWN_TOPIC_ID,
-        ErrorCode.NOT_ENOUGH_REPLICAS,
-        ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
-        ErrorCode.REQUEST_TIMED_OUT,
-    }
-)
-_NOT_COORDINATOR: Final = frozenset(
-    {ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.FENCED_LEADER_EPOCH}
-)
-_TOO_LARGE: Final = frozenset(
-    {ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE, ErrorCode.INVALID_FETCH_SIZE}
-)
 
 
 class ShardSettings(msgspec.Struct, frozen=True):
@@ -78,26 +61,16 @@ class _Waiting(msgspec.Struct):
 
     response: Any
     future: asyncio.Future[Any] | None
-    completed: list[Completion]
-    effects: list[object]
-    error: KafkaError | None
-    on_committed: Callable[[Now], Decision[None]] | None
-    on_append_failed: Callable[[ErrorCode, Now], Decision[None]] | None
+    completed: list[Completion] = []
+    effects: list[object] = []
+    error: KafkaError | None = None
+    too_large: ErrorCode = ErrorCode.UNKNOWN_SERVER_ERROR
+    on_committed: Callable[[Now], Decision[None]] | None = None
+    on_append_failed: Callable[[ErrorCode, Now], Decision[None]] | None = None
 
 
 M = TypeVar("M", bound=Machine)
 R = TypeVar("R")
-
-
-def coordinator_error(code: ErrorCode) -> ErrorCode:
-    """What a client is answered when an append to an internal topic failed with `code`."""
-    if code in _NOT_AVAILABLE:
-        return ErrorCode.COORDINATOR_NOT_AVAILABLE
-    if code in _NOT_COORDINATOR:
-        return ErrorCode.NOT_COORDINATOR
-    if code in _TOO_LARGE:
-        return ErrorCode.UNKNOWN_SERVER_ERROR
-    return code
 
 
 class Shard(Generic[M]):
@@ -220,7 +193,7 @@ class Shard(Generic[M]):
             self._wait_for_commit(self._log.log_end_offset, [waiting])
             return await future
         base_offset = self._log.log_end_offset
-        self._replay(decision, base_offset, producer)
+        self._replay(decision, decision.records, base_offset, producer)
         wall_ms = self._clock.wall_ms()
         batch = encode_batch(
             [encode_record(record, wall_ms) for record in decision.records],
@@ -246,7 +219,7 @@ class Shard(Generic[M]):
             coordinator_epoch=coordinator_epoch,
             timestamp=self._clock.wall_ms(),
         )
-        self._append(marker, base_offset, [_Waiting(None, future, [], [], None, None, None)])
+        self._append(marker, base_offset, [_Waiting(None, future)])
         await future
 
     def _new_token(self) -> Token:
@@ -281,24 +254,40 @@ class Shard(Generic[M]):
     def _add_to_batch(self, decision: Decision[Any], waiting: _Waiting) -> None:
         wall_ms = self._clock.wall_ms()
         encoded = [encode_record(record, wall_ms) for record in decision.records]
-        size = sum(len(each.key or b"") + len(each.value or b"") + _RECORD_OVERHEAD_BYTES for each in encoded)
-        if self._batch and self._batch_bytes + size > self._log.max_batch_bytes:
-            self._flush()
-        if not self._batch:
-            self._batch_base = self._log.log_end_offset
-            self._batch_bytes = _BATCH_OVERHEAD_BYTES
-        self._replay(decision, self._batch_base + len(self._batch), None)
-        self._batch += encoded
-        self._batch_bytes += size
+        sizes = [len(each.key or b"") + len(each.value or b"") + _RECORD_OVERHEAD_BYTES for each in encoded]
+        start = 0
+        while start < len(encoded):
+            end = len(encoded) if decision.is_atomic else self._end_of_batch(sizes, start)
+            size = sum(sizes[start:end])
+            if self._batch and self._batch_bytes + size > self._log.max_batch_bytes:
+                self._flush()
+            if not self._batch:
+                self._batch_base = self._log.log_end_offset
+                self._batch_bytes = _BATCH_OVERHEAD_BYTES
+            self._replay(decision, decision.records[start:end], self._batch_base + len(self._batch), None)
+            self._batch += encoded[start:end]
+            self._batch_bytes += size
+            start = end
         self._waiting.append(waiting)
         self._flush_soon()
 
-    def _replay(self, decision: Decision[Any], offset: int, producer: Producer | None) -> None:
+    def _end_of_batch(self, sizes: list[int], start: int) -> int:
+        """How many of the records fit in one batch, at least one."""
+        room = self._log.max_batch_bytes - _BATCH_OVERHEAD_BYTES - sizes[start]
+        end = start + 1
+        while end < len(sizes) and room >= sizes[end]:
+            room -= sizes[end]
+            end += 1
+        return end
+
+    def _replay(
+        self, decision: Decision[Any], records: list[CoordinatorRecord], offset: int, producer: Producer | None
+    ) -> None:
         self.machine.timeline.mark(offset)
         if decision.is_applied:
             return
         try:
-            for record in decision.records:
+            for record in records:
                 self.machine.replay(record, producer)
         except BaseException:
             self.machine.timeline.revert_to(offset)
@@ -334,13 +323,12 @@ class Shard(Generic[M]):
 
     def _on_append_failed(self, base_offset: int, waiting: list[_Waiting], error: KafkaError) -> None:
         self.machine.timeline.revert_to(base_offset)
-        code = coordinator_error(error.code)
         logger.warning("%s: an append failed with %s: %s", self.topic_partition, error.code.name, error.why)
-        why = KafkaError(code, error.why)
         for each in waiting:
-            self._fail(each, why)
+            self._fail(each, KafkaError(coordinator_error(error.code, each.too_large), error.why))
         for each in waiting:
             if each.on_append_failed is not None:
+                code = coordinator_error(error.code, each.too_large)
                 self._apply(self._decide(partial(each.on_append_failed, code)), None)
         self._schedule_timers()
 
@@ -434,6 +422,7 @@ def _waiting(decision: Decision[Any], future: asyncio.Future[Any] | None) -> _Wa
         decision.completed,
         decision.effects,
         decision.error,
+        decision.too_large,
         decision.on_committed,
         decision.on_append_failed,
     )

@@ -35,7 +35,7 @@ class Shards(Generic[M]):
         clock: Clock,
         settings: ShardSettings,
         tasks: TaskGroup,
-        on_loaded: Callable[[Shard[M]], None] | None = None,
+        on_loaded: Callable[[Shard[M]], Coroutine[Any, Any, None]] | None = None,
     ) -> None:
         """`make_machine` gets the partition and its leader epoch; `partition_count` is None while there is no topic;
         `on_loaded` is called with each shard that starts to serve."""
@@ -122,7 +122,7 @@ class Shards(Generic[M]):
             await shard.load()
             self.longest_load_ms = max(self.longest_load_ms, self._clock.now_ms() - started_ms)
             if self._on_loaded is not None:
-                self._on_loaded(shard)
+                await self._on_loaded(shard)
         except KafkaError as error:
             if self._leader_epochs.get(partition) == leader_epoch:
                 logger.error("%s could not be loaded: %s", topic_partition, error)

@@ -126,7 +126,7 @@ async def _delete(broker: BrokerContext, group_id: str) -> DeletableGroupResult:
     result = DeletableGroupResult(group_id)
     try:
         await broker.groups.for_key(group_id).write(
-            lambda machine, token, now: Decision(result, delete_group(machine, group_id))
+            lambda machine, token, now: Decision(result, delete_group(machine, group_id), is_atomic=False)
         )
     except KafkaError as error:
         return DeletableGroupResult(group_id, error.code)

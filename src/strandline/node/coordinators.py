@@ -28,11 +28,13 @@ from strandline.records.batch import batches
 from strandline.replication.leader import Leader
 from strandline.replication.partition import Partition
 from strandline.replication.table import PartitionTable
+from strandline.runtime.tasks import yield_to_loop
 from strandline.runtime.watermark import Watermark
 from strandline.runtime.world import World
 
 # With Kafka's `-1` a batch is appended as soon as the one before it is replicated, at the latest after this.
 _ADAPTIVE_LINGER_MS: Final = 5
+_GROUPS_PER_YIELD: Final = 100
 
 
 class LeaderLog:
@@ -96,6 +98,7 @@ class BrokerCoordinators:
         self._node = node
         self._partitions = partitions
         self._group_counts = GroupCounts()
+        self._group_settings = GroupSettings.of(node.dynamic_config.get)
         config = node.config
         linger_ms = config.integer("group.coordinator.append.linger.ms")
         settings = ShardSettings(
@@ -116,6 +119,8 @@ class BrokerCoordinators:
         register_group_metrics(node.metrics, self.groups, self._group_counts)
 
     def on_metadata(self, changes: Changes) -> None:
+        if changes.broker_config or changes.default_broker_config:
+            self._group_settings = GroupSettings.of(self._node.dynamic_config.get)
         for delta in (*changes.hosted, *changes.leadership):
             self._on_leadership(delta)
         for delta in changes.dropped:
@@ -126,8 +131,14 @@ class BrokerCoordinators:
             for shard in self.groups.active():
                 shard.apply(lambda machine, now: delete_offsets_of_topics(machine, deleted))
 
-    def _on_groups_loaded(self, shard: Shard[GroupMachine]) -> None:
-        shard.apply(lambda machine, now: delete_offsets_of_former_topics(machine, self._topic_id))
+    async def _on_groups_loaded(self, shard: Shard[GroupMachine]) -> None:
+        group_ids = [group.group_id for group in shard.machine.groups()]
+        for start in range(0, len(group_ids), _GROUPS_PER_YIELD):
+            self._delete_former_topics(shard, group_ids[start : start + _GROUPS_PER_YIELD])
+            await yield_to_loop()
+
+    def _delete_former_topics(self, shard: Shard[GroupMachine], group_ids: list[str]) -> None:
+        shard.apply(lambda machine, now: delete_offsets_of_former_topics(machine, group_ids, self._topic_id))
 
     def _topic_id(self, name: str) -> Uuid:
         info = self._node.image.committed.topic(name)
@@ -149,8 +160,7 @@ class BrokerCoordinators:
         return None if info is None else info.partition_count
 
     def _group_machine(self, partition: int, leader_epoch: int) -> GroupMachine:
-        get = self._node.dynamic_config.get
-        return GroupMachine(lambda: GroupSettings.of(get), self._node.world.random, self._group_counts)
+        return GroupMachine(lambda: self._group_settings, self._node.world.random, self._group_counts)
 
     async def _open_log(self, topic_partition: TopicPartition, leader_epoch: int) -> LeaderLog:
         partition = self._partitions.find(topic_partition.topic, ZERO_UUID, topic_partition.partition)

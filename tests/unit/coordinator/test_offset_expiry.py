@@ -97,6 +97,22 @@ def test_an_empty_group_without_offsets_is_removed() -> None:
     assert groups.machine.group("g") is None
 
 
+def test_many_offsets_expire_in_several_steps() -> None:
+    groups = retaining(10)
+    for number in range(1_500):
+        groups.commit(f"g{number}", "t", 1)
+        groups.commit(f"g{number}", "u", 1)
+    groups.wait(10 * MINUTE_MS)
+    steps = 0
+    while groups.machine.groups():
+        before = groups.machine.offsets.count()
+        expire(groups)
+        steps += 1
+        assert 0 < before - groups.machine.offsets.count() <= 2_500
+        assert groups.machine.timers.deadline_ms(OffsetExpiry()) is not None
+    assert steps == 3
+
+
 def test_expired_offsets_are_looked_for_again_after_the_interval() -> None:
     groups = LoadedGroups(offsets_retention_check_interval_ms=500)
     groups.decide(groups.machine.on_loaded, groups.now)

@@ -201,7 +201,7 @@ def test_offsets_that_the_former_coordinator_did_not_delete_are_deleted_after_lo
     groups.commit("g", "t", 5)
     groups.commit("g", "u", 6)
     groups.topic_ids["t"] = now
-    decision = delete_offsets_of_former_topics(groups.machine, lambda name: groups.topic_ids[name])
+    decision = delete_offsets_of_former_topics(groups.machine, ["g"], lambda name: groups.topic_ids[name])
     assert len(decision.records) == 1
     groups.apply(decision)
     assert groups.fetch_all("g") == {("u", 0): 6}
@@ -243,7 +243,7 @@ def test_what_groups_without_offsets_left_behind_is_freed() -> None:
     deleted(groups, "g", "t")
     offsets = groups.machine.offsets
     offsets.forget_empty()
-    assert not offsets._committed and not offsets._pending and not offsets._producers
+    assert not offsets._committed and not offsets._pending and not offsets._producers and not offsets._groups
 
 
 def test_groups_are_described_and_listed() -> None:

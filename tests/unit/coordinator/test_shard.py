@@ -233,6 +233,39 @@ def test_a_failed_append_reverts_the_state_and_is_answered_with_kafkas_error(
     run(scene)
 
 
+def test_records_of_a_decision_that_is_not_atomic_fill_several_batches() -> None:
+    async def scene() -> None:
+        log = MemoryLog()
+        log.max_batch_bytes = 1_000
+        shard = shard_over(log)
+        await shard.load()
+        records = [record(f"t{index}", index) for index in range(100)]
+        await shard.write(lambda machine, token, now: Decision(OffsetCommitResponse(), records, is_atomic=False))
+        assert len(log.appended) > 5 and max(map(len, log.appended)) <= 1_000
+        assert sum(count for _, count in log.headers()) == 100 and len(shard.machine.offsets) == 100
+        loaded = shard_over(log.successor())
+        await loaded.load()
+        assert len(loaded.machine.offsets) == 100
+
+    run(scene)
+
+
+def test_a_decision_names_the_error_of_records_that_do_not_fit() -> None:
+    async def scene() -> None:
+        log = MemoryLog()
+        log.failure = KafkaError(ErrorCode.MESSAGE_TOO_LARGE, "as the test wants it")
+        shard = shard_over(log)
+        await shard.load()
+        code = ErrorCode.INVALID_COMMIT_OFFSET_SIZE
+        with pytest.raises(KafkaError) as refused:
+            await shard.write(
+                lambda machine, token, now: Decision(OffsetCommitResponse(), [record("t", 1)], too_large=code)
+            )
+        assert refused.value.code is code and len(shard.machine.offsets) == 0
+
+    run(scene)
+
+
 def test_records_that_are_not_replicated_in_time_are_answered_not_available_and_may_be_committed_later() -> None:
     async def scene() -> None:
         log = MemoryLog(replicates=False)
