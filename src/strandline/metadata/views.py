@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import Any, Protocol, TypeVar, cast
 
-from strandline.metadata.cluster_image import METADATA_VERSION, NEXT_PRODUCER_ID, ZK_MIGRATION_STATE
-from strandline.metadata.topics_image import look_alike
+from strandline.metadata.cluster_image import METADATA_VERSION, NEXT_PRODUCER_ID, ZK_MIGRATION_STATE, ClusterImage
+from strandline.metadata.configs_image import ConfigsImage
+from strandline.metadata.security_image import SecurityImage
+from strandline.metadata.topics_image import TopicsImage, look_alike
 from strandline.metadata.values import (
     BROKER_RESOURCE,
     TOPIC_RESOURCE,
@@ -31,18 +33,27 @@ from strandline.protocol.messages.metadata_records import (
     UserScramCredentialRecord,
 )
 
-if TYPE_CHECKING:
-    from strandline.metadata.image import Image
-
 T = TypeVar("T")
 
 _NO_CONFIGS: Mapping[str, str] = MappingProxyType({})
 
 
+class ImageParts(Protocol):
+    """The maps of an image; implemented by `metadata/image`."""
+
+    cluster: ClusterImage
+    topics: TopicsImage
+    configs: ConfigsImage
+    security: SecurityImage
+
+    @property
+    def end_offset(self) -> int: ...
+
+
 class View:
     __slots__ = ("_cache", "_cluster", "_configs", "_image", "_security", "_topics", "moment")
 
-    def __init__(self, image: Image, moment: int) -> None:
+    def __init__(self, image: ImageParts, moment: int) -> None:
         self._image = image
         self._cluster = image.cluster
         self._topics = image.topics

@@ -8,14 +8,11 @@ waiter fails with the lost watermark.
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
 
 from strandline.model.errors import KafkaError
+from strandline.replication.partition import Partition
 from strandline.runtime.offload import Offload
 from strandline.runtime.tasks import TaskGroup
-
-if TYPE_CHECKING:
-    from strandline.replication.partition import Partition
 
 logger = logging.getLogger(__name__)
 

@@ -25,20 +25,22 @@ import contextlib
 import logging
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Protocol, cast
+from typing import Protocol, cast
 
 from strandline.protocol.codec import MalformedMessage
 from strandline.protocol.framing import FrameParser, InvalidFrameSize
+from strandline.runtime.clock import Clock
 from strandline.runtime.file_slice import Part
+from strandline.runtime.loop_lag import LoopLag
+from strandline.runtime.metrics import Metrics
 from strandline.runtime.network import no_delay
-from strandline.server.dispatch import RejectedFrame, Routes
+from strandline.runtime.offload import Offload
+from strandline.runtime.tasks import TaskGroup
+from strandline.server.dispatch import Dispatch, RejectedFrame, Routes
 from strandline.server.metrics_page import GET_AS_FRAME_SIZE, metrics_page
-from strandline.server.outbox import HIGH_WATER_BYTES, LOW_WATER_BYTES, Outbox
-from strandline.server.requests import DONE, PARKED, Call
-from strandline.server.settings import ListenerSpec
-
-if TYPE_CHECKING:
-    from strandline.server.processor import Processor
+from strandline.server.outbox import HIGH_WATER_BYTES, LOW_WATER_BYTES, Outbox, UnsentBytes
+from strandline.server.requests import DONE, PARKED, Call, RequestQueue
+from strandline.server.settings import ListenerSpec, ServerSettings
 
 logger = logging.getLogger(__name__)
 
@@ -55,11 +57,29 @@ class Admission(Protocol):
     def on_admitted_lost(self, connection: Connection) -> None: ...
 
 
+class SharedByConnections(Protocol):
+    """What the connections of a node share; implemented by `server/processor`."""
+
+    clock: Clock
+    offload: Offload
+    tasks: TaskGroup
+    settings: ServerSettings
+    metrics: Metrics
+    lag: LoopLag
+    queue: RequestQueue
+    dispatch: Dispatch
+    unsent: UnsentBytes
+    receive_buffer: bytearray
+    draining: bool
+
+
 class Connection(asyncio.BufferedProtocol):
     _transport: asyncio.Transport
     _outbox: Outbox
 
-    def __init__(self, processor: Processor, listener: ListenerSpec, routes: Routes, admission: Admission) -> None:
+    def __init__(
+        self, processor: SharedByConnections, listener: ListenerSpec, routes: Routes, admission: Admission
+    ) -> None:
         self._processor = processor
         self._admission = admission
         self._routes = routes

@@ -74,10 +74,12 @@ class Route:
         "time_ms",
     )
 
-    def __init__(self, handler: Handler, metrics: Metrics, serve: Callable[[Call], Coroutine[Any, Any, None]]) -> None:
+    def __init__(
+        self, handler: Handler, metrics: Metrics, serve: Callable[[Route, Call], Coroutine[Any, Any, None]]
+    ) -> None:
         api = handler.api
         self.handler = handler
-        self.serve = serve
+        self.serve: Callable[[Call], Coroutine[Any, Any, None]] = partial(serve, self)
         self.api = api
         self.min_version = api.min_version
         self.max_version = api.max_version
@@ -130,8 +132,7 @@ class Dispatch:
             )
         return Call(caller, self._queue, route, frame, header, body_position, now_ms)
 
-    async def serve(self, call: Call) -> None:
-        route = call.route
+    async def serve(self, route: Route, call: Call) -> None:
         try:
             call.caller.respond(call, await self._response(call, route))
         except MalformedMessage as error:

@@ -17,9 +17,9 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from enum import Enum
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from strandline.protocol.framing import RequestHeader
 from strandline.runtime.clock import Clock
@@ -28,9 +28,6 @@ from strandline.runtime.loop_lag import LoopLag
 from strandline.runtime.metrics import Metrics
 from strandline.runtime.tasks import TaskGroup
 from strandline.server.settings import ServerSettings
-
-if TYPE_CHECKING:
-    from strandline.server.dispatch import Route
 
 # One step of the event loop starts no more queued calls than this, and lasts no longer.
 CALLS_PER_STEP = 32
@@ -51,6 +48,15 @@ class Caller(Protocol):
     def close(self, reason: str) -> None: ...
 
     def on_connection_lost(self, purpose: str, callback: Callable[[], None]) -> None: ...
+
+
+class CallRoute(Protocol):
+    """What a listener's table says about the API of a call; implemented by `server/dispatch`."""
+
+    pipelined: bool
+    """The call may start while earlier ones of its connection are parked."""
+    cancelled_on_disconnect: bool
+    serve: Callable[[Call], Coroutine[Any, Any, None]]
 
 
 class Stage(Enum):
@@ -95,7 +101,7 @@ class Call:
         self,
         caller: Caller,
         queue: RequestQueue,
-        route: Route,
+        route: CallRoute,
         frame: bytearray,
         header: RequestHeader,
         body_position: int,

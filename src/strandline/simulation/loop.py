@@ -75,6 +75,7 @@ class VirtualLoop(asyncio.AbstractEventLoop):
         self._order = 0
         self._ready: deque[Event] = deque()
         self._timers: list[tuple[int, int, Event]] = []
+        self._due_while_paused: dict[Process, list[Event]] = {}
         self._cancelled_timers = 0
         self._no_process = Process("simulation")
         """Holds the tasks that belong to no process."""
@@ -174,8 +175,7 @@ class VirtualLoop(asyncio.AbstractEventLoop):
 
     def resume(self, process: Process) -> None:
         process.paused = False
-        due, process.due_while_paused = process.due_while_paused, []
-        self._ready.extend(due)
+        self._ready.extend(self._due_while_paused.pop(process, ()))
 
     def run_until_complete(self, future: Any) -> Any:
         return self.run(future)
@@ -215,7 +215,7 @@ class VirtualLoop(asyncio.AbstractEventLoop):
             process = event.process
             if process is not None and (not process.alive or process.paused):
                 if process.alive:
-                    process.due_while_paused.append(event)
+                    self._due_while_paused.setdefault(process, []).append(event)
                 continue
             self._run_event(event)
             return True

@@ -12,10 +12,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from contextvars import Context, ContextVar, copy_context
-from typing import TYPE_CHECKING, Any, TypeVar
-
-if TYPE_CHECKING:
-    from strandline.simulation.loop import Event
+from typing import Any, TypeVar
 
 T = TypeVar("T")
 
@@ -29,7 +26,6 @@ class Process:
         self.name = name
         self.alive = True
         self.paused = False
-        self.due_while_paused: list[Event] = []
         self._tasks: list[asyncio.Task[Any]] = []
         self._purge_at = 64
         self._rate = clock_rate
@@ -49,7 +45,6 @@ class Process:
         """Ends the process at once, as by kill -9. The network and offloaded work are notified through `when_ended`."""
         if self.alive:
             self.alive = False
-            self.due_while_paused.clear()
             for callback in self._at_end:
                 callback()
 
