@@ -32,7 +32,7 @@ def describe_group(group: ClassicGroup) -> DescribedGroup:
 def list_groups(machine: GroupMachine, at: int, states: frozenset[str], types: frozenset[str]) -> list[ListedGroup]:
     """`states` and `types` in lower case; empty for all."""
     return [
-        ListedGroup(group.group_id, group.protocol_type or "", group.state.value, "classic")
+        ListedGroup(group.group_id, group.protocol_type or "", group.state_name(at), group.type_name)
         for group in machine.groups(at)
-        if (not states or group.state.value.lower() in states) and (not types or "classic" in types)
+        if (not states or group.state_name(at).lower() in states) and (not types or group.type_name in types)
     ]

@@ -10,8 +10,10 @@ from collections.abc import Callable
 from typing import Final
 
 from strandline.coordinator.classic.group import ClassicGroup, State
+from strandline.coordinator.consumer.group import ConsumerGroup
+from strandline.coordinator.consumer.group import State as ConsumerState
 from strandline.coordinator.group_counts import GroupCounts
-from strandline.coordinator.groups import GroupMachine
+from strandline.coordinator.groups import Group, GroupMachine
 from strandline.coordinator.shards import Shards
 from strandline.runtime.metrics import Metrics
 
@@ -20,8 +22,17 @@ _COORDINATOR: Final = "kafka.server:type=group-coordinator-metrics,name="
 
 
 def register_group_metrics(metrics: Metrics, shards: Shards[GroupMachine], counts: GroupCounts) -> None:
-    def groups() -> list[ClassicGroup]:
+    def every_group() -> list[Group]:
         return [group for shard in shards.active() for group in shard.machine.groups()]
+
+    def groups() -> list[ClassicGroup]:
+        return [group for group in every_group() if isinstance(group, ClassicGroup)]
+
+    def consumer_groups() -> list[ConsumerGroup]:
+        return [group for group in every_group() if isinstance(group, ConsumerGroup)]
+
+    def in_consumer_state(state: ConsumerState) -> Callable[[], int]:
+        return lambda: sum(group.state() is state for group in consumer_groups())
 
     def in_state(state: State) -> Callable[[], int]:
         return lambda: sum(group.state is state for group in groups())
@@ -31,6 +42,10 @@ def register_group_metrics(metrics: Metrics, shards: Shards[GroupMachine], count
     for state in State:
         metrics.gauge(_GROUPS + f"NumGroups{state.value}", in_state(state))
     metrics.gauge(_COORDINATOR + "group-count", lambda: len(groups()), protocol="classic")
+    metrics.gauge(_COORDINATOR + "group-count", lambda: len(consumer_groups()), protocol="consumer")
+    for each in ConsumerState:
+        name = _COORDINATOR + "consumer-group-count"
+        metrics.gauge(name, in_consumer_state(each), state=each.value.lower())
     totals: dict[str, Callable[[], int]] = {
         "offset-commit-count": lambda: counts.offset_commits,
         "offset-expiration-count": lambda: counts.offset_expirations,

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable
 from random import Random
+from typing import Final, get_args
 
 import msgspec
 
@@ -17,6 +18,22 @@ from strandline.coordinator.classic import join as classic_join
 from strandline.coordinator.classic import membership, rebalance
 from strandline.coordinator.classic import sync as classic_sync
 from strandline.coordinator.classic.group import ClassicGroup
+from strandline.coordinator.classic.group import State as ClassicState
+from strandline.coordinator.consumer import leaving
+from strandline.coordinator.consumer.context import (
+    ConsumerContext,
+    ConsumerSession,
+    RebalanceTimeout,
+    RegexSlice,
+    TargetSlice,
+)
+from strandline.coordinator.consumer.group import ConsumerGroup
+from strandline.coordinator.consumer.heartbeat import Identity, Jobs, check_request, heartbeat
+from strandline.coordinator.consumer.member import LEAVE_EPOCH, STATIC_LEAVE_EPOCH
+from strandline.coordinator.consumer.regexes import on_regex_slice
+from strandline.coordinator.consumer.settings import ConsumerSettings
+from strandline.coordinator.consumer.target import on_target_slice
+from strandline.coordinator.consumer.topics import NoTopics, Topics
 from strandline.coordinator.decision import Decision, Now, Token, merged, nothing
 from strandline.coordinator.group_counts import GroupCounts
 from strandline.coordinator.machine import Producer
@@ -29,6 +46,7 @@ from strandline.model.errors import ErrorCode, KafkaError
 from strandline.model.ids import random_uuid
 from strandline.model.timeline import LATEST, Timeline, TimelineMap
 from strandline.protocol.messages import group_records
+from strandline.protocol.messages.consumer_groups import ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse
 from strandline.protocol.messages.groups import (
     HeartbeatRequest,
     HeartbeatResponse,
@@ -63,31 +81,61 @@ class Caller(msgspec.Struct, frozen=True):
     """Of the request."""
 
 
+Group = ClassicGroup | ConsumerGroup
+"""Both have `group_id`, `type_name`, `protocol_type`, `state_name`, `has_members`, `is_subscribed_to`,
+`may_expire_offsets_of` and `tombstones`."""
+
+ConsumerGroupKey = (
+    group_records.ConsumerGroupMetadataKey
+    | group_records.ConsumerGroupPartitionMetadataKey
+    | group_records.ConsumerGroupMemberMetadataKey
+    | group_records.ConsumerGroupTargetAssignmentMetadataKey
+    | group_records.ConsumerGroupTargetAssignmentMemberKey
+    | group_records.ConsumerGroupCurrentMemberAssignmentKey
+    | group_records.ConsumerGroupRegularExpressionKey
+)
+_CONSUMER_GROUP_KEYS: Final = get_args(ConsumerGroupKey)
+
+
+def _default_consumer_settings(group_id: str) -> ConsumerSettings:
+    return ConsumerSettings()
+
+
 class GroupMachine:
     def __init__(
-        self, settings: Callable[[], GroupSettings], random: Random, counts: GroupCounts | None = None
+        self,
+        settings: Callable[[], GroupSettings],
+        random: Random,
+        counts: GroupCounts | None = None,
+        topics: Callable[[], Topics] = NoTopics,
+        consumer_settings: Callable[[str], ConsumerSettings] | None = None,
     ) -> None:
+        """`topics`: the metadata as it is now; `consumer_settings` of a group."""
         self.timeline = Timeline()
         self.timers = Timers()
         self.offsets = Offsets(self.timeline)
-        self._groups: TimelineMap[str, ClassicGroup] = TimelineMap(self.timeline)
+        self._groups: TimelineMap[str, Group] = TimelineMap(self.timeline)
         self.counts = counts or GroupCounts()
         self._expiring: list[str] = []
         """Groups whose offsets are still to be looked at in this round of expiry."""
         self._settings = settings
         self._random = random
+        self._topics = topics
+        self._consumer_settings = consumer_settings or _default_consumer_settings
+        self._newest_topic_version = 0
+        self._jobs = Jobs()
 
     @property
     def settings(self) -> GroupSettings:
         return self._settings()
 
-    def group(self, group_id: str, at: int = LATEST) -> ClassicGroup | None:
+    def group(self, group_id: str, at: int = LATEST) -> Group | None:
         return self._groups.get(group_id, at)
 
-    def groups(self, at: int = LATEST) -> list[ClassicGroup]:
+    def groups(self, at: int = LATEST) -> list[Group]:
         return self._groups.values(at)
 
-    def existing(self, group_id: str, at: int = LATEST) -> ClassicGroup:
+    def existing(self, group_id: str, at: int = LATEST) -> Group:
         group = self._groups.get(group_id, at)
         if group is None:
             raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"there is no group {group_id!r}")
@@ -99,6 +147,8 @@ class GroupMachine:
             self._replay_offset(key, value, producer)
         elif isinstance(key, group_records.GroupMetadataKey):
             self._replay_classic_group(key.group, value)
+        elif isinstance(key, _CONSUMER_GROUP_KEYS):
+            self._replay_consumer_group(key, value)
 
     def _replay_offset(
         self,
@@ -129,8 +179,21 @@ class GroupMachine:
     def _replay_classic_group(self, group_id: str, value: object) -> None:
         if isinstance(value, group_records.GroupMetadataValue):
             self._groups[group_id] = ClassicGroup.of_record(group_id, value)
-        elif group_id in self._groups:
+        elif isinstance(self._groups.get(group_id), ClassicGroup):
             del self._groups[group_id]
+
+    def _replay_consumer_group(self, key: ConsumerGroupKey, value: object) -> None:
+        group = self._groups.get(key.group_id)
+        if isinstance(key, group_records.ConsumerGroupMetadataKey) and value is None:
+            if isinstance(group, ConsumerGroup):
+                del self._groups[key.group_id]
+            return
+        if not isinstance(group, ConsumerGroup):
+            if value is None:
+                return
+            # A group that was known by its offsets only, or one that a record before this has removed.
+            group = self._groups[key.group_id] = ConsumerGroup(key.group_id, self.timeline)
+        group.replay(key, value)
 
     def replay_marker(self, producer: Producer, *, commit: bool) -> None:
         self.offsets.replay_marker(producer, commit=commit)
@@ -140,6 +203,9 @@ class GroupMachine:
         decision = nothing()
         context = self.classic
         for group in self._groups.values():
+            if isinstance(group, ConsumerGroup):
+                leaving.restart_timers(self.consumer, group, now)
+                continue
             for member in group.members.values():
                 rebalance.restart_session(context, group, member, now)
             if len(group.members) > self.settings.max_size:
@@ -150,10 +216,12 @@ class GroupMachine:
     def on_timer(self, key: Hashable, now: Now) -> Decision[None]:
         if isinstance(key, OffsetExpiry):
             return self._expire_offsets(key, now)
+        if isinstance(key, ConsumerSession | RebalanceTimeout | TargetSlice | RegexSlice):
+            return self._on_consumer_timer(key, now)
         if not isinstance(key, rebalance.JoinTimeout | rebalance.SyncTimeout | rebalance.SessionTimeout):
             raise AssertionError(f"unknown timer {key!r}")
         group = self._groups.get(key.group_id)
-        if group is None:
+        if not isinstance(group, ClassicGroup):
             return nothing()
         if isinstance(key, rebalance.SessionTimeout):
             return membership.on_session_timeout(self.classic, group, key.member_id, now)
@@ -181,9 +249,73 @@ class GroupMachine:
         )
         return decision
 
+    def _on_consumer_timer(
+        self, key: ConsumerSession | RebalanceTimeout | TargetSlice | RegexSlice, now: Now
+    ) -> Decision[None]:
+        known = self._groups.get(key.group_id)
+        group = known if isinstance(known, ConsumerGroup) else None
+        if isinstance(key, TargetSlice):
+            return on_target_slice(self.consumer, self._jobs.targets, group, key.group_id, now)
+        if isinstance(key, RegexSlice):
+            return on_regex_slice(self.consumer, self._jobs.regexes, group, key.group_id, now)
+        if group is None:
+            return nothing()
+        if isinstance(key, ConsumerSession):
+            return leaving.on_session_timeout(self.consumer, group, key.member_id, now)
+        return leaving.on_rebalance_timeout(self.consumer, group, key.member_id, now)
+
     @property
     def classic(self) -> rebalance.ClassicContext:
         return rebalance.ClassicContext(self.timers, self.settings, self.counts)
+
+    @property
+    def consumer(self) -> ConsumerContext:
+        return ConsumerContext(self.timers, self._topics(), self._consumer_settings, self._newest_topic_version)
+
+    def on_topics_changed(self, names: frozenset[str], new_topics_version: int | None) -> Decision[None]:
+        """Topics have changed: their groups look at them again with their next heartbeat. `new_topics_version`: of the
+        metadata, when topics were created or deleted."""
+        if new_topics_version is not None:
+            self._newest_topic_version = new_topics_version
+        for group in self._groups.values():
+            if isinstance(group, ConsumerGroup) and not names.isdisjoint(group.subscribed_topics()):
+                group.request_metadata_refresh()
+        return nothing()
+
+    def consumer_heartbeat(
+        self, request: ConsumerGroupHeartbeatRequest, caller: Caller, now: Now
+    ) -> Decision[ConsumerGroupHeartbeatResponse | None]:
+        context = self.consumer
+        check_request(request, caller.version, context.settings(request.group_id).assignors)
+        if request.member_epoch in (LEAVE_EPOCH, STATIC_LEAVE_EPOCH):
+            return leaving.leave(context, self.consumer_group(request.group_id), request)
+        group = self._groups.get(request.group_id)
+        is_joining = request.member_epoch == 0
+        records = []
+        if is_joining and isinstance(group, ClassicGroup) and group.state is ClassicState.EMPTY:
+            records.append(group.tombstone())
+            group = None
+        is_new = group is None and is_joining
+        if is_new:
+            group = ConsumerGroup(request.group_id, self.timeline)
+        if not isinstance(group, ConsumerGroup):
+            group = self.consumer_group(request.group_id)
+        member_id = request.member_id or str(random_uuid(self._random))
+        identity = Identity(member_id, caller.client_id, caller.client_host)
+        decision = heartbeat(context, self._jobs, group, request, identity, now)
+        if is_new:
+            self._groups[request.group_id] = group
+            decision.records[:0] = records
+        return decision
+
+    def consumer_group(self, group_id: str, at: int = LATEST) -> ConsumerGroup:
+        """Raises GROUP_ID_NOT_FOUND."""
+        group = self._groups.get(group_id, at)
+        if group is None:
+            raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} not found.")
+        if not isinstance(group, ConsumerGroup):
+            raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} is not a consumer group.")
+        return group
 
     def join(
         self, request: JoinGroupRequest, caller: Caller, token: Token, now: Now
@@ -194,6 +326,11 @@ class GroupMachine:
         if not settings.min_session_timeout_ms <= request.session_timeout_ms <= settings.max_session_timeout_ms:
             return Decision(classic_join.join_error(ErrorCode.INVALID_SESSION_TIMEOUT, request.member_id))
         group = self._groups.get(request.group_id)
+        tombstones = []
+        if isinstance(group, ConsumerGroup):
+            if group.has_members:
+                return Decision(classic_join.join_error(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, request.member_id))
+            tombstones, group = group.tombstones(), None
         is_new = group is None
         if group is None:
             if request.member_id:
@@ -206,7 +343,7 @@ class GroupMachine:
         if is_new and (group.members or group.pending_joins):
             # The record makes the group known to the next coordinator, and its creation revertible.
             self._groups[request.group_id] = group
-            decision.records.insert(0, ClassicGroup(request.group_id, now.wall_ms).record())
+            decision.records[:0] = [*tombstones, ClassicGroup(request.group_id, now.wall_ms).record()]
             decision.is_applied = True
         return decision
 
@@ -219,7 +356,7 @@ class GroupMachine:
         if not request.group_id:
             return Decision(classic_sync.sync_error(ErrorCode.INVALID_GROUP_ID))
         group = self._groups.get(request.group_id)
-        if group is None:
+        if not isinstance(group, ClassicGroup):
             return Decision(classic_sync.sync_error(ErrorCode.UNKNOWN_MEMBER_ID))
         return classic_sync.sync(self.classic, group, request, token, now)
 
@@ -231,7 +368,7 @@ class GroupMachine:
         if caller.version < _LEAVES_IN_BATCHES_SINCE:
             identities = [MemberIdentity(request.member_id)]
         group = self._groups.get(request.group_id)
-        if group is None or not request.group_id:
+        if not isinstance(group, ClassicGroup) or not request.group_id:
             code = ErrorCode.UNKNOWN_MEMBER_ID if request.group_id else ErrorCode.INVALID_GROUP_ID
             if caller.version < _LEAVES_IN_BATCHES_SINCE or code is ErrorCode.INVALID_GROUP_ID:
                 raise KafkaError(code, f"there is no group {request.group_id!r}")
@@ -247,7 +384,7 @@ class GroupMachine:
         if not group_id:
             raise KafkaError(ErrorCode.INVALID_GROUP_ID, "the group id is empty")
         group = self._groups.get(group_id)
-        if group is None:
+        if not isinstance(group, ClassicGroup):
             raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, f"there is no group {group_id!r}")
         return group
 

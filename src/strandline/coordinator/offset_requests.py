@@ -13,12 +13,15 @@ from collections.abc import Callable, Iterable, Mapping
 
 from strandline.coordinator.classic.group import ClassicGroup, State
 from strandline.coordinator.classic.rebalance import restart_session
+from strandline.coordinator.consumer.commits import check_commit, check_fetch, check_transactional_commit
+from strandline.coordinator.consumer.group import ConsumerGroup
+from strandline.coordinator.consumer.leaving import restart_session as restart_consumer_session
 from strandline.coordinator.decision import Decision, Now
 from strandline.coordinator.groups import GroupMachine
 from strandline.coordinator.offsets import CommittedOffset, offset_record, offset_tombstone
 from strandline.coordinator.records import CoordinatorRecord
 from strandline.model.errors import ErrorCode, KafkaError
-from strandline.model.ids import Uuid
+from strandline.model.ids import ZERO_UUID, Uuid
 from strandline.protocol.messages.offsets import (
     OffsetCommitRequest,
     OffsetCommitResponse,
@@ -88,6 +91,14 @@ def _check_commit(machine: GroupMachine, request: OffsetCommitRequest, version: 
             return
         code = ErrorCode.GROUP_ID_NOT_FOUND if version >= _GROUP_NOT_FOUND_SINCE else ErrorCode.ILLEGAL_GENERATION
         raise KafkaError(code, f"there is no group {request.group_id!r}")
+    if isinstance(group, ConsumerGroup):
+        partitions = (
+            (topic.name, topic.topic_id, each.partition_index) for topic in request.topics for each in topic.partitions
+        )
+        committing = check_commit(group, request.member_id, generation, partitions, version)
+        if committing is not None and committing.uses_classic_protocol:
+            restart_consumer_session(machine.consumer, group, committing, now)
+        return
     check_member_may_commit(group, request.member_id, request.group_instance_id, generation, is_transactional=False)
     member = group.members.get(request.member_id)
     if member is not None:
@@ -123,7 +134,16 @@ def commit_transactional_offsets(
     machine: GroupMachine, request: TxnOffsetCommitRequest, now: Now
 ) -> Decision[TxnOffsetCommitResponse]:
     group = machine.group(request.group_id)
-    if group is not None:
+    if isinstance(group, ConsumerGroup):
+        partitions = (
+            (topic.name, _topic_id(machine, topic.name), each.partition_index)
+            for topic in request.topics
+            for each in topic.partitions
+        )
+        check_transactional_commit(
+            group, request.member_id, request.group_instance_id, request.generation_id, partitions
+        )
+    elif group is not None:
         check_member_may_commit(
             group, request.member_id, request.group_instance_id, request.generation_id, is_transactional=True
         )
@@ -146,11 +166,19 @@ def commit_transactional_offsets(
     return Decision(TxnOffsetCommitResponse(topics=topics), records, too_large=ErrorCode.INVALID_COMMIT_OFFSET_SIZE)
 
 
+def _topic_id(machine: GroupMachine, name: str) -> Uuid:
+    topic = machine.consumer.topics.by_name(name)
+    return ZERO_UUID if topic is None else topic.topic_id
+
+
 def fetch_offsets(
     machine: GroupMachine, at: int, wanted: OffsetFetchRequestGroup, topic_id: TopicIds, *, require_stable: bool
 ) -> OffsetFetchResponseGroup:
     """Offsets of one group; of all its partitions when `topics` is None. Unknown groups have none, without an error."""
     group_id = wanted.group_id
+    group = machine.group(group_id, at)
+    if isinstance(group, ConsumerGroup):
+        check_fetch(group, at, wanted.member_id, wanted.member_epoch)
     if wanted.topics is None:
         by_topic: dict[str, list[int]] = {}
         for (topic, partition), committed in sorted(machine.offsets.all_of(group_id, at), key=lambda each: each[0]):
@@ -194,7 +222,7 @@ def delete_offsets(
     if not request.group_id:
         raise KafkaError(ErrorCode.INVALID_GROUP_ID, "the group id is empty")
     group = machine.existing(request.group_id)
-    if group.members and not group.uses_consumer_protocol:
+    if group.has_members and not group.uses_consumer_protocol:
         raise KafkaError(ErrorCode.NON_EMPTY_GROUP, f"{request.group_id} has members")
     records: list[CoordinatorRecord] = []
     topics = []
@@ -217,11 +245,11 @@ def delete_offsets(
 def delete_group(machine: GroupMachine, group_id: str) -> list[CoordinatorRecord]:
     """Tombstones of a group and its offsets, the group's last. Raises GROUP_ID_NOT_FOUND or NON_EMPTY_GROUP."""
     group = machine.existing(group_id)
-    if group.state is not State.EMPTY:
+    if group.has_members if isinstance(group, ConsumerGroup) else group.state is not State.EMPTY:
         raise KafkaError(ErrorCode.NON_EMPTY_GROUP, f"{group_id} has members")
     records = [offset_tombstone(group_id, topic, partition) for topic, partition in machine.offsets.keys_of(group_id)]
     machine.counts.offset_deletions += len(records)
-    return [*records, group.tombstone()]
+    return [*records, *group.tombstones()]
 
 
 def delete_offsets_of_topics(machine: GroupMachine, topics: Mapping[str, Uuid]) -> Decision[None]:

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from strandline.coordinator.classic.group import ClassicGroup
 from strandline.coordinator.classic.join import join_error
 from strandline.coordinator.decision import Decision
 from strandline.coordinator.describe import describe_group, list_groups
@@ -98,10 +99,11 @@ def _describe(broker: BrokerContext, call: Call, group_id: str) -> DescribedGrou
         group = broker.groups.for_key(group_id).read(lambda machine, at: machine.group(group_id, at))
     except KafkaError as error:
         return DescribedGroup(error_code=error.code, group_id=group_id)
-    if group is None:
+    if not isinstance(group, ClassicGroup):
         is_error = call.version >= _FIRST_VERSION_WITH_GROUP_NOT_FOUND
         code = ErrorCode.GROUP_ID_NOT_FOUND if is_error else ErrorCode.NONE
-        why = f"Group {group_id} not found." if is_error else None
+        problem = "not found" if group is None else "is not a classic group"
+        why = f"Group {group_id} {problem}." if is_error else None
         return DescribedGroup(error_code=code, error_message=why, group_id=group_id, group_state="Dead")
     return describe_group(group)
 

@@ -85,6 +85,8 @@ class Member(msgspec.Struct, kw_only=True):
 
 
 class ClassicGroup:
+    type_name: Final = "classic"
+
     def __init__(self, group_id: str, now_ms: int) -> None:
         self.group_id = group_id
         self.state = State.EMPTY
@@ -117,6 +119,14 @@ class ClassicGroup:
         assert state in LEGAL_MOVES[self.state], f"{self.group_id}: {self.state.value} to {state.value}"
         self.previous_state, self.state = self.state, state
         self.state_timestamp_ms = now_ms
+
+    def state_name(self, at: int) -> str:
+        """A state is not replicated: it is the same at every moment."""
+        return self.state.value
+
+    @property
+    def has_members(self) -> bool:
+        return bool(self.members)
 
     @property
     def can_rebalance(self) -> bool:
@@ -292,6 +302,9 @@ class ClassicGroup:
 
     def tombstone(self) -> CoordinatorRecord:
         return CoordinatorRecord(GroupMetadataKey(self.group_id), None)
+
+    def tombstones(self) -> list[CoordinatorRecord]:
+        return [self.tombstone()]
 
     @classmethod
     def of_record(cls, group_id: str, value: GroupMetadataValue) -> ClassicGroup:
