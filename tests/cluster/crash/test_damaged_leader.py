@@ -74,7 +74,7 @@ def damage(directory: str) -> None:
 
 
 @pytest.mark.slow
-def test_a_killed_leader_with_a_damaged_log_is_repaired_and_leads_again(tmp_path: Path) -> None:
+def test_a_killed_leader_with_a_damaged_log_is_repaired_from_the_other_replicas(tmp_path: Path) -> None:
     async def scenario(cluster: Cluster, client: Client) -> None:
         await write(client)
         leader = (await wait_until(client, lambda it: len(it.partitions[0].isr) == 3)).partitions[0].leader
