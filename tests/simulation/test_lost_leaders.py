@@ -1,4 +1,4 @@
-"""A client that lost its connection to a killed leader asks another broker at once, and is told the next leader."""
+"""A client that lost its connection to a killed leader requests metadata of another broker and gets the next leader."""
 
 from __future__ import annotations
 

@@ -168,7 +168,7 @@ class _ConsumeRun:
                 if span.end is not None and fetcher.position(partition).offset >= span.end:
                     fetcher.unassign(partition)
                     del spans[partition]
-            last_error.tell(fetcher.last_error)
+            last_error.report(fetcher.last_error)
 
     def _show(self, fetched: FetchedPartition, spans: dict[TopicPartition, PartitionRange]) -> None:
         span = spans.get(fetched.partition)
@@ -192,7 +192,7 @@ class _FetchErrorReporter:
         self._since: float | None = None
         self._reported = False
 
-    def tell(self, last_error: KafkaError | None) -> None:
+    def report(self, last_error: KafkaError | None) -> None:
         if last_error is None:
             if self._reported:
                 hint("the broker responds again")

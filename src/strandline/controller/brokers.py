@@ -76,14 +76,14 @@ class Brokers:
     def activate(self, now_ms: int, former_leader: FormerLeader | None = None) -> None:
         """Starts a whole session for every broker that is not fenced, and a shorter one for the former leader."""
         if former_leader is None or not self._settings.failure_detection:
-            heard_ms = {}
+            last_contact_ms = {}
         else:
-            heard_ms = {former_leader.id: former_leader.heard_ms}
+            last_contact_ms = {former_leader.id: former_leader.last_contact_ms}
         self.sessions = self._no_sessions()
         self.unconfirmed.clear()
         for broker in self._view.brokers():
             if not broker.fenced:
-                self.sessions.start(broker.id, broker.epoch, now_ms, heard_ms.get(broker.id))
+                self.sessions.start(broker.id, broker.epoch, now_ms, last_contact_ms.get(broker.id))
             elif self._settings.failure_detection:
                 # The former active controller may have fenced it a moment ago, as failed.
                 self.unconfirmed.add(broker.id, now_ms + self._settings.broker_session_timeout_ms)

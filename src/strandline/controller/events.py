@@ -60,8 +60,7 @@ class MetadataLog(Protocol):
 
     @property
     def former_leader(self) -> tuple[int, int] | None:
-        """The id of the node that led before this one, and when (`now_ms`) it was last heard from, if both are
-        known."""
+        """The id of the node that led before this one, and the time (`now_ms`) of the last contact, if known."""
         ...
 
     @property

@@ -3,7 +3,7 @@
 Nothing here is in the log. A newly active controller starts a fresh session for every broker that is not fenced, so
 that a change of the active controller fences no broker; from then on each heartbeat renews its sender's session. The
 exception is the broker of the former leader of the metadata log, which is known to have been silent for some time: its
-session starts when that node was last heard from, unless failure detection is disabled (docs/decisions/0009).
+session starts at the last contact with that node, unless failure detection is disabled (docs/decisions/0009).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ class FormerLeader(msgspec.Struct, frozen=True):
     """The node that led the metadata log before this one. If it is a broker too, that broker is the same process."""
 
     id: int
-    heard_ms: int
+    last_contact_ms: int
 
 
 class Session(msgspec.Struct):
@@ -39,11 +39,11 @@ class Sessions:
         """The shortest session: a live broker, however busy, sends two heartbeats in this time."""
         self._sessions: dict[int, Session] = {}
 
-    def start(self, broker_id: int, epoch: int, now_ms: int, heard_ms: int | None = None) -> None:
-        """Starts a session now, or at `heard_ms`; then it lasts at least another half session and two heartbeats."""
+    def start(self, broker_id: int, epoch: int, now_ms: int, last_contact_ms: int | None = None) -> None:
+        """Starts a session now, or at `last_contact_ms`; that one lasts at least half a session and two heartbeats."""
         deadline_ms = now_ms + self._timeout_ms
-        if heard_ms is not None:
-            deadline_ms = max(heard_ms + self._timeout_ms, now_ms + self._shortest_ms)
+        if last_contact_ms is not None:
+            deadline_ms = max(last_contact_ms + self._timeout_ms, now_ms + self._shortest_ms)
         self._sessions[broker_id] = Session(epoch, deadline_ms)
 
     def touch(self, broker_id: int, epoch: int, metadata_offset: int, now_ms: int) -> Session:

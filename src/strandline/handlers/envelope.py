@@ -83,7 +83,7 @@ async def handle_envelope(controller: ControllerContext, call: Call, request: En
 
 
 def wrap(call: Call, api: Api, version: int, request: Message) -> EnvelopeRequest:
-    """The request of a broker for its client. The correlation id inside is not used."""
+    """Wraps a client's request for the active controller. The correlation id inside is not used."""
     parts = request_parts(api, version, 0, call.client_id, request)
     kind, _, name = call.principal.partition(":")
     newest = DefaultPrincipalData.versions[1]

@@ -69,11 +69,11 @@ class NodeExited(LaunchError):
     def __init__(self, node_id: int, code: int, reason: str, *, expected: bool = False) -> None:
         if code == -signal.SIGKILL:
             # SIGKILL leaves nothing in the log.
-            told = "was killed by signal 9: by a user, or by the system when it ran out of memory"
+            exit_text = "was killed by signal 9: by a user, or by the system when it ran out of memory"
         else:
             how = f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
-            told = f"{how}. The end of its log:\n{reason}"
-        super().__init__(f"node {node_id} {told}")
+            exit_text = f"{how}. The end of its log:\n{reason}"
+        super().__init__(f"node {node_id} {exit_text}")
         self.node_id = node_id
         self.reason = reason
         self.expected = expected
@@ -83,9 +83,9 @@ class NodesExited(LaunchError):
     """Some of the started nodes have exited; `running` are the others."""
 
     def __init__(self, exited: Sequence[NodeExited], running: Sequence[int]) -> None:
-        told = "\n".join(str(each) for each in exited)
+        exits = "\n".join(str(each) for each in exited)
         left = f"\nStill running: {', '.join(f'node {each}' for each in running)}." if running else ""
-        super().__init__(told + left)
+        super().__init__(exits + left)
         self.exited = list(exited)
 
 

@@ -105,7 +105,7 @@ class BrokerLifecycle:
             raise _registration_fault(error) from error
 
     async def _register_again(self) -> None:
-        """Registers a running broker. If no controller responds it goes on serving, and retries with a heartbeat."""
+        """Registers a running broker. If no controller responds it continues to serve, and retries with a heartbeat."""
         try:
             await self._register(self._session_ms)
         except KafkaError as error:

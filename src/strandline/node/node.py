@@ -4,7 +4,7 @@
 
 Start: the directories are verified and locked; the metadata log is opened and its committed part replayed; the
 listeners open; the quorum runs. A controller is a standby or active; a broker registers, catches up, is unfenced and
-only then serves clients. A `NodeFault` anywhere stops the node: a node that may have lost state must not go on.
+only then serves clients. A `NodeFault` anywhere stops the node: a node that may have lost state must not continue.
 
 All access to the operating system goes through `World`, so the same node runs on virtual time.
 """
@@ -84,7 +84,7 @@ class Node:
             logger.info("metric %s = %g", name, value)
 
     async def run(self, stop: asyncio.Event, on_ready: Callable[[Node], None] | None = None) -> None:
-        """Starts, serves until `stop` is set, then shuts down cleanly. Raises NodeFault if the node cannot go on.
+        """Starts, serves until `stop` is set, then shuts down cleanly. Raises NodeFault if the node cannot continue.
 
         Starting may wait for other nodes; `stop` also ends that.
         """

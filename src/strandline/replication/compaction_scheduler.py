@@ -61,7 +61,7 @@ class CompactionScheduler:
         try:
             await self._clean(partition, log, directory, todo)
         except Uncleanable as error:
-            logger.error("%s", error)
+            logger.error("compaction skips a damaged log: %s", error)
             self._uncleanable[log.topic_partition] = log
         except KafkaError as error:
             # The directory fails, not the log: it may be full now and have room later.

@@ -1,5 +1,5 @@
-"""ISR proposals on their way to the controller: collected while one AlterPartition request is in flight, sent together,
-retried until they are answered or superseded. The shell of `leader.IsrChange`.
+"""ISR proposals to the controller: collected while one AlterPartition request is in flight, sent together, and retried
+until the controller has responded or a newer proposal replaces them. The shell of `leader.IsrChange`.
 """
 
 from __future__ import annotations

@@ -34,13 +34,13 @@ def sample_name(metric: str) -> str:
 
 
 def render_exposition(numbers: Mapping[str, float]) -> str:
-    """A snapshot of metrics; lines of one name are adjacent."""
+    """Renders a snapshot of metrics; lines of one name are adjacent."""
     samples = {sample_name(metric): value for metric, value in numbers.items()}
     in_order = sorted(samples, key=lambda name: name.partition("{"))
     return "".join(f"{name} {float(samples[name]):.15g}\n" for name in in_order)
 
 
 def parse_exposition(text: str) -> dict[str, float]:
-    """Values by sample name."""
+    """Parses rendered metrics into values by sample name."""
     lines = (line.rpartition(" ") for line in text.splitlines() if line and not line.startswith("#"))
     return {name: float(value) for name, _, value in lines}

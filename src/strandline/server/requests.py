@@ -29,7 +29,7 @@ from strandline.runtime.metrics import Metrics
 from strandline.runtime.tasks import TaskGroup
 from strandline.server.settings import ServerSettings
 
-# One step of the event loop starts no more queued calls than this, and lasts no longer.
+# Limits of one step of the event loop: the queued calls that it starts, and its duration.
 CALLS_PER_STEP = 32
 STEP_MS = 4
 

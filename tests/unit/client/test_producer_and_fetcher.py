@@ -154,9 +154,9 @@ def test_an_unreachable_bootstrap_address_fails_after_the_bootstrap_timeout() ->
         finally:
             waited.append(client.router.now_ms() - began_ms)
 
-    for patience_ms in (0, 5_000):
+    for timeout_ms in (0, 5_000):
         with pytest.raises(BrokerUnreachable):
-            play(scenario, settings=ClientSettings(bootstrap_timeout_ms=patience_ms, connect_timeout_ms=500))
+            play(scenario, settings=ClientSettings(bootstrap_timeout_ms=timeout_ms, connect_timeout_ms=500))
     assert waited[0] <= 500 < 4_000 < waited[1] <= 6_000
 
 

@@ -211,7 +211,7 @@ class World:
         kind = int(self.random.random() < 0.2)
         request = ElectLeadersRequest(election_type=kind, topic_partitions=None)
         self.cluster.decide(LeaderElections(self.cluster.view, self.cluster.new_changes).elect(request))
-        return "elect anybody" if kind else "elect the preferred"
+        return "elect unclean leaders" if kind else "elect preferred leaders"
 
     def balance(self) -> str:
         leaders = LeaderElections(self.cluster.view, self.cluster.new_changes)

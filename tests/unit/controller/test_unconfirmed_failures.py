@@ -62,14 +62,14 @@ def test_a_newly_active_controller_rejects_duplicates_of_every_other_broker() ->
 
 
 @pytest.mark.parametrize(("now_ms", "ends_ms"), [(3_000, 10_000), (8_000, 12_500)])
-def test_the_session_of_the_former_leader_started_when_it_was_last_heard_but_lasts_another_half(
+def test_the_session_of_the_former_leader_starts_at_the_last_contact_but_lasts_another_half(
     now_ms: int, ends_ms: int
 ) -> None:
     lifecycle = without_brokers()
     for broker_id in (1, 2):
         lifecycle.register(registration(broker_id=broker_id))
         lifecycle.heartbeat(broker_id)
-    lifecycle.brokers.activate(now_ms, FormerLeader(2, heard_ms=1_000))
+    lifecycle.brokers.activate(now_ms, FormerLeader(2, last_contact_ms=1_000))
     assert lifecycle.brokers.sessions.expired(ends_ms - 1) == []
     assert lifecycle.brokers.sessions.expired(ends_ms) == [2]
     assert lifecycle.brokers.sessions.expired(now_ms + 9_000) == [1, 2]
@@ -83,14 +83,14 @@ def test_the_session_of_the_former_leader_lasts_two_heartbeats_but_no_longer_tha
     session_ms: int, interval_ms: int, ends_ms: int
 ) -> None:
     sessions = Sessions(session_ms, interval_ms)
-    sessions.start(1, epoch=5, now_ms=20_000, heard_ms=1_000)
+    sessions.start(1, epoch=5, now_ms=20_000, last_contact_ms=1_000)
     assert sessions.next_deadline_ms() == 20_000 + ends_ms
 
 
 def test_the_former_leader_has_a_whole_session_where_failure_detection_is_disabled() -> None:
     cluster = MachineCluster(1, settings=ControllerSettings(node_id=100, cluster_id="cluster", failure_detection=False))
     brokers = Brokers(cluster.view, cluster.settings)
-    brokers.activate(8_000, FormerLeader(1, heard_ms=1_000))
+    brokers.activate(8_000, FormerLeader(1, last_contact_ms=1_000))
     assert brokers.sessions.next_deadline_ms() == 17_000
 
 

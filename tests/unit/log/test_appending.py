@@ -65,20 +65,20 @@ def test_an_append_with_an_old_leader_epoch_is_fenced(tmp_path: Path) -> None:
 
 
 class TestRolling:
-    def test_at_segment_bytes(self, tmp_path: Path) -> None:
+    def test_a_segment_is_rolled_at_segment_bytes(self, tmp_path: Path) -> None:
         log = open_log(tmp_path, replace(SMALL, segment_bytes=1000))
         fill(log, 10, records=1, size=300)
         assert all(segment.size <= 1000 for segment in log.segments)
         assert [segment.base_offset for segment in log.segments] == [0, 2, 4, 6, 8]
         assert len(read_all(log)) == 10
 
-    def test_when_a_record_is_segment_ms_later_than_the_first(self, tmp_path: Path) -> None:
+    def test_a_segment_is_rolled_when_a_record_is_segment_ms_later_than_the_first(self, tmp_path: Path) -> None:
         log = open_log(tmp_path, replace(LARGE, segment_ms=1000))
         for timestamp in (0, 500, 1000, 1001, 1900, 2002):
             append(log, batch(1, timestamp=WALL_MS + timestamp))
         assert [segment.base_offset for segment in log.segments] == [0, 3, 5]
 
-    def test_with_a_jitter_that_is_the_same_on_every_run(self, tmp_path: Path) -> None:
+    def test_the_jitter_of_rolling_is_the_same_on_every_run(self, tmp_path: Path) -> None:
         bases = []
         for name in ("one", "two"):
             log = open_log(tmp_path / name, replace(LARGE, segment_ms=1000, segment_jitter_ms=900))
@@ -88,13 +88,13 @@ class TestRolling:
         assert bases[0] == bases[1]
         assert len(bases[0]) > 2
 
-    def test_when_an_index_is_full(self, tmp_path: Path) -> None:
+    def test_a_segment_is_rolled_when_an_index_is_full(self, tmp_path: Path) -> None:
         log = open_log(tmp_path, replace(LARGE, segment_index_bytes=48, index_interval_bytes=0))
         fill(log, 20, records=1)
         assert len(log.segments) > 3
         assert all(len((tmp_path / "orders-0" / name).read_bytes()) <= 48 for name in files(tmp_path, "index"))
 
-    def test_when_relative_offsets_would_exceed_31_bits(self, tmp_path: Path) -> None:
+    def test_a_segment_is_rolled_when_relative_offsets_would_exceed_31_bits(self, tmp_path: Path) -> None:
         log = open_log(tmp_path, LARGE)
         append(log, batch(1))
         log.append_as_follower(batch(1, base_offset=(1 << 31) + 5, leader_epoch=0))

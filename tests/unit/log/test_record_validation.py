@@ -36,17 +36,17 @@ from unit.log.batches_to_validate import (
 
 
 class TestSingleRecord:
-    """It is parsed on a shorter path than others, with the same result."""
+    """A batch of one record is parsed on a shorter path than others, with the same result."""
 
     LENGTHS = (None, 0, 1, 62, 63, 64, 65, 127, 128, 8190, 8191, 8192, 9000)
 
     @pytest.mark.parametrize("key", LENGTHS)
     @pytest.mark.parametrize("value", LENGTHS)
-    def test_of_any_length_is_valid(self, key: int | None, value: int | None) -> None:
+    def test_a_record_of_any_length_is_valid(self, key: int | None, value: int | None) -> None:
         record = Record(0, NOW, None if key is None else b"k" * key, None if value is None else b"v" * value)
         assert accepted(encode_batch([record]))
 
-    def test_whose_fields_do_not_fill_it_is_rejected(self) -> None:
+    def test_a_record_whose_fields_do_not_fill_it_is_rejected(self) -> None:
         drawn = random.Random(61)
         verdicts = {True: 0, False: 0}
         for _ in range(3_000):

@@ -175,8 +175,8 @@ def test_invalid_vote_requests_are_rejected_with_the_right_error() -> None:
     assert replica.request_vote(2, epoch=6, log=(-1, 0)) == (ErrorCode.INVALID_REQUEST, False)
     assert replica.machine.epoch == 5
     assert replica.request_vote(2, epoch=6, log=(3, 6), pre_vote=True) == (NONE, True)
-    somebody_else = ReplicaKey(1, voter(1, 2).directory_id)
-    assert replica.request_vote(2, epoch=7, of=somebody_else) == (ErrorCode.INVALID_VOTER_KEY, False)
+    other_replica = ReplicaKey(1, voter(1, 2).directory_id)
+    assert replica.request_vote(2, epoch=7, of=other_replica) == (ErrorCode.INVALID_VOTER_KEY, False)
     assert replica.machine.epoch == 7, "the epoch is observed all the same"
     assert replica.request_vote(2, epoch=7, of=ReplicaKey(-1)) == (NONE, True), "version 0 names no voter"
 

@@ -75,12 +75,12 @@ def test_a_cold_read_is_loaded_first() -> None:
 def test_a_log_that_is_truncated_during_a_cold_read_returns_no_records() -> None:
     made = cold()
 
-    class Cutting(InlineOffload):
+    class TruncatingOffload(InlineOffload):
         async def run(self, work: Any, *arguments: object) -> Any:
             truncate(made.storage.log, 2)
             return await super().run(work, *arguments)
 
-    assert fetched(made, 4, 1 << 20, Cutting()) is None
+    assert fetched(made, 4, 1 << 20, TruncatingOffload()) is None
 
 
 def chunk(storage: MetadataStorage, snapshot_id: SnapshotId, position: int, max_bytes: int) -> Any:

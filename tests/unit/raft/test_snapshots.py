@@ -157,16 +157,16 @@ def test_bootstrap_records_are_read_back() -> None:
 def test_a_batch_encoded_in_slices_is_the_same_bytes(count: int) -> None:
     where = {"base_offset": 40, "epoch": 3, "timestamp": 1234, "metadata_version": 30}
     steps = encode_in_slices(settings(count), **where)
-    breaths = 0
+    yields = 0
     while True:
         try:
             next(steps)
         except StopIteration as end:
             batch = end.value
             break
-        breaths += 1
+        yields += 1
     assert batch == encode_data_batch(settings(count), **where)
-    assert breaths == (count - 1) // 300
+    assert yields == (count - 1) // 300
     (read,) = read_batches(batch, "here")
     assert (read.base_offset, read.next_offset, list(read.records)) == (40, 40 + count, settings(count))
 

@@ -61,7 +61,7 @@ def test_below_min_isr_acks_all_is_rejected_and_records_of_acks_1_are_not_commit
         await cluster.brokers[1].produce("a")
         cluster.unreachable |= {2, 3}
         await asyncio.sleep(30)
-        assert cluster.isr == (1, 2, 3)  # who has everything does not lag
+        assert cluster.isr == (1, 2, 3)  # a follower that has all records does not lag
         assert await cluster.brokers[1].produce("b", acks=1) == ErrorCode.NONE
         await asyncio.sleep(15)
         assert cluster.isr == (1,)

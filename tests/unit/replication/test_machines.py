@@ -27,7 +27,7 @@ from strandline.replication.follower import (
 )
 from strandline.replication.leader import Leader, ProposalOutcome
 from unit.log.logs import truncate
-from unit.replication.stage import WALL_MS, Registry, Replica
+from unit.replication.transcript_player import WALL_MS, Registry, Replica
 
 TOPIC_ID = Uuid.of(1, 1)
 

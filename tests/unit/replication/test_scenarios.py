@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 import transcripts
-from unit.replication.stage import Stage
+from unit.replication.transcript_player import TranscriptPartition
 
 _SCENARIOS = sorted((Path(__file__).parent / "scenarios").glob("*.txt"))
 
 
 @pytest.mark.parametrize("path", _SCENARIOS, ids=[path.stem for path in _SCENARIOS])
 def test_a_transcript_says_what_happens(path: Path, rewrite: bool) -> None:
-    transcripts.check(path, transcripts.replay(path.read_text(), Stage().step), rewrite=rewrite)
+    transcripts.check(path, transcripts.replay(path.read_text(), TranscriptPartition().step), rewrite=rewrite)

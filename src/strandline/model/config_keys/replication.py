@@ -1,4 +1,4 @@
-"""How replicas follow their leaders and who may lead."""
+"""How replicas follow their leaders and which of them may lead."""
 
 from __future__ import annotations
 

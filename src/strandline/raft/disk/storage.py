@@ -158,7 +158,7 @@ class MetadataStorage:
 
     def sync_state(self) -> None:
         """Blocking. A process that was killed while it wrote quorum-state may have left the new directory entry in the
-        cache only. A replica that goes on without writing it again (a candidate, say) must not lose it to a power
+        cache only. A replica that continues without writing it again (a candidate, say) must not lose it to a power
         loss."""
         self.disk.sync_dir(self.path)
 

@@ -1,7 +1,7 @@
 """The requests of this replica that are in flight: one per endpoint at a time, with a backoff after each failure.
 
 Requests about this controller's own voter entry use a slot of their own, beside the other requests to the leader: the
-leader may take long to respond to them, and the follower goes on fetching meanwhile.
+leader may take long to respond to them, and the follower continues to fetch meanwhile.
 
 Every role starts with nothing in flight: a response to a request of an earlier role is ignored, so late and duplicated
 responses have no effect.

@@ -159,7 +159,7 @@ def _announce_epoch(raft: RaftState, role: Leader, now_ms: int) -> None:
 
 
 def _is_removed(raft: RaftState, role: Leader) -> bool:
-    """A leader that removed itself goes on leading until the remaining voters have committed its removal."""
+    """A leader that removed itself continues to lead until the remaining voters have committed its removal."""
     return not raft.is_voter and role.high_watermark is not None and role.high_watermark > raft.log.voters_offset
 
 

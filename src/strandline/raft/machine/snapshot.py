@@ -1,7 +1,7 @@
 """A follower whose log ends before the leader's log starts fetches a snapshot first, in chunks (KIP-630).
 
 A chunk is a range of bytes of the file and need not end with a batch. After the last one the driver verifies the file,
-truncates the log fully and starts it at the snapshot's end; only then does fetching go on, with everything below known
+truncates the log fully and starts it at the snapshot's end; only then is more fetched, with everything below known
 to be committed. On any failure the received file is discarded and the next fetch decides again, after a backoff that
 doubles: a leader whose only snapshot is damaged sends the same one every time.
 """

@@ -10,7 +10,7 @@ records (`appends`), requests to other nodes (`outbound_requests`), snapshots (`
     others     Fetch response → page cache → Flush → on_flushed → next Fetch; Commit → read, replay, commit → waiters
 
 The controller uses the `MetadataLog` port; the rest of the node uses `leader`, `high_watermark` and a registered
-`QuorumListener`. When the metadata disk fails, `run` raises a NodeFault: the node stops, the other voters go on.
+`QuorumListener`. When the metadata disk fails, `run` raises a NodeFault: the node stops, the other voters continue.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Snapshots of the committed image: when enough bytes were committed since the last one, or enough time has passed.
 
 Every node (leader, follower, broker) writes its own, in slices, from a pinned view of the committed image, while the
-node goes on. Then the oldest snapshots are removed, and the log before the oldest that remains
+node continues. Then the oldest snapshots are removed, and the log before the oldest that remains
 (metadata.max.retention.*), but not while a replica fetches them: a slow one would never complete.
 A snapshot contains kraft.version and voters as of its end offset, not as of when it is written.
 """

@@ -165,7 +165,7 @@ class StoredLog:
         try:
             self._storage.append(data, self._clock.wall_ms())
         except KafkaError as error:
-            # The disk is full: a leader cannot go on, a follower fetches again later.
+            # The disk is full: a leader cannot continue, a follower fetches again later.
             if error.code is ErrorCode.KAFKA_STORAGE_ERROR and (not fetched or not self._log.health.is_online):
                 raise NodeFault(f"the metadata log cannot be written: {error.why}") from error
             raise

@@ -92,7 +92,7 @@ def read(log: PartitionLog, offset: int, upper: int) -> bytes:
     return b"" if found.slice is None else found.slice.read()
 
 
-class Stage:
+class TranscriptPartition:
     def __init__(self) -> None:
         self.registry = Registry()
         self.replicas: dict[int, Replica] = {}
