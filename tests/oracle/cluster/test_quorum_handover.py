@@ -139,7 +139,7 @@ def test_kafka_serves_the_directories_of_our_quorum_and_we_serve_them_again(
     handover.cluster.format()
     with handover.cluster.killed_on_exit():
         handover.serve("ours")
-        handover.serve("kafka", killed=True)
+        handover.serve("kafka")
         handover.serve("ours")
     assert handover.stored is not None
     assert sum(map(len, handover.stored[1].values())) == 3 * 60 and len(handover.stored[0]["topics"]) == 5
