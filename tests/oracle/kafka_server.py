@@ -26,8 +26,19 @@ STOP_SECONDS = 120.0
 QUICK = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto")
 
 
+def internal_topic_configs(brokers: int) -> dict[str, str]:
+    """Kafka creates its internal topics with three replicas unless it is configured otherwise."""
+    replicas = max(1, min(3, brokers))
+    return {
+        "offsets.topic.replication.factor": str(replicas),
+        "transaction.state.log.replication.factor": str(replicas),
+        "transaction.state.log.min.isr": str(max(1, replicas - 1)),
+    }
+
+
 def write_node_properties(directory: Path, settings: Mapping[str, str], *, formatted: bool = True) -> Path:
-    """The properties file of a new combined node on free ports, as `strandline up` writes it."""
+    """The properties file of a new combined node on free ports, as `strandline up` writes it, fit for Kafka."""
+    settings = {**internal_topic_configs(1), **settings}
     port = random_free_port("127.0.0.1", set())
     controller_port = random_free_port("127.0.0.1", {port})
     data = str(directory / "node-1")

@@ -1,7 +1,8 @@
 """The shell of every coordinator machine, one per led partition: decide → append → replay → respond when committed.
 
-- *Load*: the shard replays its partition up to the log end before it serves anything; requests are answered
-  COORDINATOR_LOAD_IN_PROGRESS meanwhile.
+- *Load*: before it serves anything the shard replays its partition up to the log end, and waits until all of that is
+  committed: the high watermark of a new leader may be behind what its predecessor has acknowledged, and a committed
+  offset must never go back. Requests are answered COORDINATOR_LOAD_IN_PROGRESS meanwhile.
 - *Write*: a decision is made on the latest state, its records are replayed at once (the next decision sees them) and
   gathered into a batch. While no append is in flight one batch is appended per step of the event loop; otherwise
   records gather until the append is committed or `append_linger_ms` has passed, so thousands of commits per second cost
@@ -115,14 +116,16 @@ class Shard(Generic[M]):
         return self._unavailable is not None and self._unavailable.code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
 
     async def load(self) -> None:
-        """Replays the partition from its log start to its log end, then serves. Raises KafkaError when it cannot."""
+        """Replays the partition from its log start to its log end; serves when that is committed. Raises KafkaError."""
         started_ms = self._clock.now_ms()
         count = await replay_log(self._log, self.machine, self._types, lambda: self.is_loading)
+        end_offset = self._log.log_end_offset
+        if self.is_loading:
+            await self._log.high_watermark.reached(end_offset)
         if not self.is_loading:
             return
         self._unavailable = None
-        end_offset = self._log.log_end_offset
-        self._wait_for_commit(end_offset, [])
+        self.machine.timeline.commit(end_offset)
         logger.log(
             logging.INFO if count else logging.DEBUG,
             "%s is loaded: %d records in %d ms, leader epoch %d",

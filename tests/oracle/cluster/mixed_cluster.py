@@ -17,7 +17,7 @@ from typing import Literal
 
 from cluster.quorum.admin_requests import live_brokers, wait_until_replayed_by_all
 from compat.java.jvm import Tools
-from oracle.kafka_server import CLUSTER_ID, QUICK
+from oracle.kafka_server import CLUSTER_ID, QUICK, internal_topic_configs
 from strandline.launch import processes
 from strandline.launch.cluster_state import ClusterState, NodeState, Roles
 from strandline.launch.formatting import format_node
@@ -148,7 +148,11 @@ class MixedCluster:
             write_properties(str(node.properties), self._properties(node.state))
 
     def _properties(self, node: NodeState) -> dict[str, str]:
-        properties = node_properties(node, self._initial_nodes, self.settings)
+        brokers = sum(each.is_broker for each in self._initial_nodes)
+        properties = {
+            **internal_topic_configs(brokers),
+            **node_properties(node, self._initial_nodes, self.settings),
+        }
         if self.static:
             del properties["controller.quorum.bootstrap.servers"]
             voters = [f"{each.id}@{each.controller_endpoint}" for each in self._initial_nodes if each.is_controller]

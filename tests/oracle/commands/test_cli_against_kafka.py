@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from cluster.quorum.admin_requests import wait_until_replayed_by_all
-from oracle.kafka_server import KafkaServer
+from oracle.kafka_server import KafkaServer, internal_topic_configs
 from strandline.cli.main import run
 from strandline.launch.cluster_state import ClusterState
 from strandline.launch.preparation import prepare
@@ -35,7 +35,7 @@ class KafkaCluster:
         state = prepare(str(self.directory), Topology(nodes=nodes), None, {}).state
         for node in state.nodes:
             if node.id not in self.servers:
-                write_properties(node.properties, node_properties(node, state.nodes, {}))
+                write_properties(node.properties, node_properties(node, state.nodes, internal_topic_configs(nodes)))
                 self.servers[node.id] = KafkaServer(self.classpath, Path(node.properties))
         for server in self.servers.values():
             server.wait_until_ready()

@@ -242,10 +242,10 @@ class Stage:
         self._shard.unload(KafkaError(ErrorCode.NOT_COORDINATOR, "another broker leads"))
         await self._settle()
         self._log = self._log.successor()
-        self._shard = self._new_shard()
-        await self._shard.load()
         self._log.replicates = True
         self._log.commit()
+        self._shard = self._new_shard()
+        await self._shard.load()
 
     async def _group(self, names: list[str], options: dict[str, str]) -> None:
         group = self._shard.machine.group(GROUP)

@@ -324,7 +324,7 @@ def test_a_parked_request_is_completed_when_the_records_of_the_completing_decisi
     run(scene)
 
 
-def test_a_new_leader_loads_everything_up_to_the_log_end_and_reads_what_is_committed() -> None:
+def test_a_new_leader_serves_when_everything_up_to_its_log_end_is_loaded_and_committed() -> None:
     async def scene() -> None:
         log = MemoryLog()
         shard = shard_over(log)
@@ -339,10 +339,32 @@ def test_a_new_leader_loads_everything_up_to_the_log_end_and_reads_what_is_commi
 
         successor = log.successor()
         loaded = shard_over(successor)
-        await loaded.load()
-        assert loaded.machine.offsets.get("t") == 2 and committed(loaded, "t") == 1
+        loading = asyncio.ensure_future(loaded.load())
+        await asyncio.sleep(1)
+        with pytest.raises(KafkaError) as refused:
+            committed(loaded, "t")
+        assert refused.value.code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
         successor.commit()
+        await loading
         assert committed(loaded, "t") == 2
+
+    run(scene)
+
+
+def test_loading_ends_when_the_leadership_is_lost() -> None:
+    async def scene() -> None:
+        log = MemoryLog(replicates=False)
+        shard = shard_over(log)
+        await shard.load()
+        asyncio.ensure_future(commit(shard, "t", 2)).add_done_callback(lambda done: done.exception())
+        await asyncio.sleep(0.001)
+        successor = log.successor()
+        loading = asyncio.ensure_future(shard_over(successor).load())
+        await asyncio.sleep(1)
+        successor.resign()
+        with pytest.raises(KafkaError):
+            await loading
+        log.resign()
 
     run(scene)
 
