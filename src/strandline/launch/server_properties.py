@@ -57,9 +57,9 @@ def _listeners(node: NodeState) -> dict[str, str]:
 
 
 def _replication_configs(nodes: list[NodeState]) -> dict[str, str]:
-    """Three replicas if there are enough brokers; Kafka's default is one, which tolerates no failure. The replication
-    factors of `__consumer_offsets` and `__transaction_state` are not set: a node fits them to the brokers there are, and
-    raises them when brokers join."""
+    """Three replicas if there are enough brokers; Kafka's default is one, which tolerates no failure. Those of
+    `__consumer_offsets` and `__transaction_state` are not set: a node fits them to the brokers there are, and raises
+    them when brokers join."""
     replicas = max(1, min(3, sum(each.is_broker for each in nodes)))
     in_sync = max(1, replicas - 1)
     return {
