@@ -98,7 +98,7 @@ def test_kafka_reads_the_records_of_our_groups(tools: Tools, cluster: Cluster) -
     joined(cluster, "dumped").close()
     segments = sorted(Path(cluster.nodes[0].data).glob("__consumer_offsets-0/*.log"))
     dumped = tools.run(
-        "kafka.tools.DumpLogSegments", "--offsets-decoder", "--files", ",".join(str(each) for each in segments)
+        "org.apache.kafka.tools.DumpLogSegments", "--offsets-decoder", "--files", ",".join(str(each) for each in segments)
     )
     assert dumped.code == 0, dumped.output
     records = [line for line in dumped.output.splitlines() if '"group":"dumped"' in line]
