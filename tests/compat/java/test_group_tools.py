@@ -96,10 +96,8 @@ def test_a_group_is_described_reset_and_deleted(run: Run, cluster: Cluster) -> N
 
 def test_kafka_reads_the_records_of_our_groups(tools: Tools, cluster: Cluster) -> None:
     joined(cluster, "dumped").close()
-    segments = sorted(Path(cluster.nodes[0].data).glob("__consumer_offsets-0/*.log"))
-    dumped = tools.run(
-        "org.apache.kafka.tools.DumpLogSegments", "--offsets-decoder", "--files", ",".join(str(each) for each in segments)
-    )
+    segments = ",".join(str(each) for each in Path(cluster.nodes[0].data).glob("__consumer_offsets-0/*.log"))
+    dumped = tools.run("org.apache.kafka.tools.DumpLogSegments", "--offsets-decoder", "--files", segments)
     assert dumped.code == 0, dumped.output
     records = [line for line in dumped.output.splitlines() if '"group":"dumped"' in line]
     assert '"type":"2"' in records[0] and '"protocolType":""' in records[0], "an empty group first"
