@@ -91,7 +91,8 @@ async def _list_offset(
         if found is None:
             _check_high_watermark_known(request, call, leader)
         else:
-            response.offset, response.timestamp, response.leader_epoch = found
+            response.offset, response.timestamp = found.offset, found.timestamp
+            response.leader_epoch = found.leader_epoch
 
 
 def _check_high_watermark_known(request: ListOffsetsRequest, call: Call, leader: Leader) -> None:

@@ -14,8 +14,9 @@ from __future__ import annotations
 
 import json
 import os
-from dataclasses import asdict, dataclass, field, fields
 from typing import Any
+
+import msgspec
 
 STATE_FILE = "cluster.json"
 
@@ -29,8 +30,7 @@ class StateUnreadable(Exception):
     """`cluster.json` is invalid or cannot be read."""
 
 
-@dataclass(slots=True)
-class NodeState:
+class NodeState(msgspec.Struct):
     id: int
     pid: int | None
     host: str
@@ -66,11 +66,10 @@ class NodeState:
         return os.path.join(self.data, "server.properties")
 
 
-@dataclass(slots=True)
-class ClusterState:
+class ClusterState(msgspec.Struct):
     cluster_id: str
-    nodes: list[NodeState] = field(default_factory=list)
-    planned: list[NodeState] = field(default_factory=list)
+    nodes: list[NodeState] = msgspec.field(default_factory=list)
+    planned: list[NodeState] = msgspec.field(default_factory=list)
 
     @property
     def bootstrap(self) -> str:
@@ -86,10 +85,10 @@ class ClusterState:
         document = {
             "cluster_id": self.cluster_id,
             "bootstrap": self.bootstrap,
-            "nodes": [asdict(node) for node in self.nodes],
+            "nodes": [msgspec.structs.asdict(node) for node in self.nodes],
         }
         if self.planned:
-            document["planned"] = [asdict(node) for node in self.planned]
+            document["planned"] = [msgspec.structs.asdict(node) for node in self.planned]
         return document
 
 
@@ -135,7 +134,7 @@ def write_state(directory: str, state: ClusterState) -> None:
 def _node(entry: dict[str, Any]) -> NodeState:
     # Files without roles are of combined nodes.
     known = {"roles": COMBINED, **entry}
-    node = NodeState(**{each.name: known[each.name] for each in fields(NodeState)})
+    node = NodeState(**{name: known[name] for name in NodeState.__struct_fields__})
     node.roles = tuple(node.roles)
     if node.roles not in (BROKER, CONTROLLER, COMBINED):
         raise ValueError(f"the roles of a node are broker, controller or both, not {', '.join(map(str, node.roles))}")

@@ -9,7 +9,8 @@ from __future__ import annotations
 import os
 import random
 from collections.abc import Mapping
-from dataclasses import dataclass
+
+import msgspec
 
 from strandline.launch.cluster_state import ClusterState, NodeState, Roles, read_state, write_state
 from strandline.launch.errors import ClusterIdMismatch, DataDirectoryEmpty, NotReplaceable, PortInUse
@@ -30,8 +31,7 @@ CONTROLLER_PORT_DISTANCE = 10_000
 PORT_RELEASE_SECONDS = 10.0
 
 
-@dataclass(frozen=True, slots=True)
-class Prepared:
+class Prepared(msgspec.Struct, frozen=True):
     state: ClusterState
     joining: list[NodeState]
     """Controllers added to an existing cluster: they are not voters yet."""

@@ -9,7 +9,8 @@ with `broker drain`, `broker unregister` and `quorum remove`.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from strandline.launch.cluster_state import BROKER, COMBINED, CONTROLLER, NodeState, Roles
 from strandline.launch.errors import InvalidTopology
@@ -18,8 +19,7 @@ MAX_COMBINED_CONTROLLERS = 5
 """More voters make every commit slower and hardly add availability."""
 
 
-@dataclass(frozen=True, slots=True)
-class Topology:
+class Topology(msgspec.Struct, frozen=True):
     """The requested numbers of nodes; None if not given."""
 
     nodes: int | None = None

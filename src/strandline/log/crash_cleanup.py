@@ -13,6 +13,8 @@ from __future__ import annotations
 import logging
 import os
 
+from msgspec.structs import replace
+
 from strandline.log import names
 from strandline.log.names import SegmentFile
 from strandline.log.segment_scan import OldFormat, Scan
@@ -72,7 +74,7 @@ def _finish_swaps(
     # `.log` files last: while a .log.swap exists, a crash repeats all of this.
     for file in sorted(finished, key=lambda file: file.suffix == names.LOG):
         old = os.path.join(path, _name(file))
-        final = file._replace(extra="")
+        final = replace(file, extra="")
         disk.rename(old, os.path.join(path, _name(final)))
         if final not in remaining:
             remaining.append(final)

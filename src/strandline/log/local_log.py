@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import zlib
 from bisect import bisect_right
-from typing import NamedTuple
 
 import msgspec
 
@@ -27,7 +26,7 @@ from strandline.runtime.disk import Buffer, Disk
 _ONLINE = Condition.ONLINE  # looked up once: a member of an enum costs as much as a call
 
 
-class Damage(NamedTuple):
+class Damage(msgspec.Struct, frozen=True):
     """The smallest offset at which records of the log are known to be corrupt, found in this generation of the log."""
 
     generation: int

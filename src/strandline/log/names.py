@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import re
 from random import Random
-from typing import NamedTuple
+
+import msgspec
 
 from strandline.model.ids import TopicPartition
 
@@ -36,13 +37,13 @@ _SEGMENT_FILE = re.compile(r"([0-9]{20})(\.log|\.index|\.timeindex|\.txnindex|\.
 _PARTITION_DIRECTORY = re.compile(r"(.+)-([0-9]{1,10})(?:\.[0-9a-f]{32}(-delete|-stray|-future))?", re.DOTALL)
 
 
-class SegmentFile(NamedTuple):
+class SegmentFile(msgspec.Struct, frozen=True):
     base_offset: int
     suffix: str
     extra: str
 
 
-class PartitionDirectory(NamedTuple):
+class PartitionDirectory(msgspec.Struct, frozen=True):
     topic_partition: TopicPartition
     suffix: str
     """`-delete`, `-stray`, `-future`, or empty for a partition in use."""

@@ -13,7 +13,8 @@ from __future__ import annotations
 
 import os
 import struct
-from typing import NamedTuple
+
+import msgspec
 
 from strandline.log import names
 from strandline.log.local_log import LocalLog
@@ -34,7 +35,7 @@ class CorruptSnapshot(Exception):
     """A file is not a producer snapshot, or a damaged one: the log replays from an older one instead."""
 
 
-class Captured(NamedTuple):
+class Captured(msgspec.Struct, frozen=True):
     """One producer as of the capture. Cheap to take: it shares `batches` with the live state."""
 
     producer_id: int

@@ -12,7 +12,6 @@ otherwise the sequence continues the last one, wrapping from 2147483647 to 0. An
 from __future__ import annotations
 
 import struct
-from typing import NamedTuple
 
 import msgspec
 
@@ -80,14 +79,14 @@ class ProducerState(msgspec.Struct):
             self.producer_epoch = producer_epoch
 
 
-class Marker(NamedTuple):
+class Marker(msgspec.Struct, frozen=True):
     """The content of a transaction marker."""
 
     aborts: bool
     coordinator_epoch: int
 
 
-class CompletedTransaction(NamedTuple):
+class CompletedTransaction(msgspec.Struct, frozen=True):
     producer_id: int
     first_offset: int
     last_offset: int

@@ -6,7 +6,7 @@ and that this process has verified all batches in between. Otherwise it returns 
 
 from __future__ import annotations
 
-from typing import NamedTuple
+import msgspec
 
 from strandline.log import names
 from strandline.log.batch_lookup import BadIndex, Damaged, known, locate
@@ -27,7 +27,7 @@ class CorruptRecords(KafkaError):
         super().__init__(ErrorCode.CORRUPT_MESSAGE, why)
 
 
-class Read(NamedTuple):
+class Read(msgspec.Struct, frozen=True):
     slice: FileSlice | None
     """None when the end is reached, or the first batch exceeds `max_bytes`."""
     upper_offset: int

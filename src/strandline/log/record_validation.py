@@ -7,7 +7,8 @@ a Python step each.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+
+import msgspec
 
 from strandline.log.settings import LogSettings
 from strandline.model.errors import ErrorCode, KafkaError
@@ -50,7 +51,7 @@ class InvalidRecords(KafkaError):
         self.record_errors = list(record_errors)
 
 
-class Decoded(NamedTuple):
+class Decoded(msgspec.Struct, frozen=True):
     """The uncompressed records of a batch and what is needed of their fields. Rows are indexes of records."""
 
     plain: Buffer

@@ -16,7 +16,8 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable
-from typing import NamedTuple
+
+import msgspec
 
 from strandline.log import checkpoints, names
 from strandline.log.checkpoints import CorruptCheckpoint
@@ -37,7 +38,7 @@ from strandline.runtime.disk import Disk
 logger = logging.getLogger(__name__)
 
 
-class Recovered(NamedTuple):
+class Recovered(msgspec.Struct, frozen=True):
     """The state of a log as its files have it."""
 
     local: LocalLog

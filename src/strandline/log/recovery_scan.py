@@ -6,7 +6,7 @@ truncated there, and the scan adds the entries behind.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+import msgspec
 
 from strandline.log import index_loading, names
 from strandline.log.offset_index import OffsetIndex
@@ -18,14 +18,14 @@ from strandline.records.batch import CONTROL, HEADER_SIZE, BatchHeader, CorruptB
 _END = 1 << 62
 
 
-class ScanStart(NamedTuple):
+class ScanStart(msgspec.Struct, frozen=True):
     """Where a scan starts, and the offset expected there."""
 
     position: int
     offset: int
 
 
-class Scanned(NamedTuple):
+class Scanned(msgspec.Struct, frozen=True):
     first_offset: int
     """The offset of the first batch scanned."""
     next_offset: int

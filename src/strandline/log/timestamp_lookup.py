@@ -7,7 +7,8 @@ batch whose records are decoded is verified.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import NamedTuple
+
+import msgspec
 
 from strandline.log import names
 from strandline.log.cold_reads import note_damage
@@ -22,7 +23,7 @@ from strandline.runtime.disk import File
 Bounds = tuple[int, int]
 
 
-class FoundOffset(NamedTuple):
+class FoundOffset(msgspec.Struct, frozen=True):
     offset: int
     timestamp: int
     leader_epoch: int

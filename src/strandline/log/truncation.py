@@ -15,7 +15,8 @@ thread.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+
+import msgspec
 
 from strandline.log import names, transaction_index
 from strandline.log.batch_lookup import BadIndex, Damaged, locate, walk
@@ -38,7 +39,7 @@ BeforeTruncation = Callable[[TopicPartition, int, int | None], None]
 this log lowers them."""
 
 
-class Truncated(NamedTuple):
+class Truncated(msgspec.Struct, frozen=True):
     """The state of a log after a truncation."""
 
     segments: list[Segment]
@@ -49,7 +50,7 @@ class Truncated(NamedTuple):
     """None: unchanged."""
 
 
-class LogParts(NamedTuple):
+class LogParts(msgspec.Struct, frozen=True):
     """The parts of one log that a truncation works on, and what PartitionLog does with the result."""
 
     local: LocalLog
@@ -161,14 +162,15 @@ class Truncation:
             return BatchLocation(damage.position, 0, damage.offset)
 
     def _truncate(self) -> None:
-        local, _, producers, snapshots, flusher, before_truncation, _ = self._parts
+        parts = self._parts
+        local, snapshots, flusher = parts.local, parts.snapshots, parts.flusher
         on_disk = snapshots.on_disk()
         usable = [offset for offset in on_disk if self._log_start_offset <= offset <= self._end_offset]
         self._producers = rebuild(local, self._kept, usable, self._end_offset, 0, self._end_offset, {})
-        _keep_last_seen(producers, self._producers)
+        _keep_last_seen(parts.producers, self._producers)
         self._epochs = self._truncated_epochs()
-        if before_truncation is not None:
-            before_truncation(local.topic_partition, self._end_offset, None)
+        if parts.before_truncation is not None:
+            parts.before_truncation(local.topic_partition, self._end_offset, None)
         # After `before_truncation`, which takes the lock of the log directory: a checkpoint takes that one first.
         with flusher.lock:
             flusher.write_truncated_epochs(self._epochs)
@@ -218,10 +220,11 @@ class FullTruncation:
 
     def run(self, wall_ms: int = 0) -> None:
         """Blocking. Prepares the new first segment; `apply` then replaces all others."""
-        local, _, _, snapshots, flusher, before_truncation, _ = self._parts
+        parts = self._parts
+        local, snapshots, flusher = parts.local, parts.snapshots, parts.flusher
         try:
-            if before_truncation is not None:
-                before_truncation(local.topic_partition, self._offset, self._offset)
+            if parts.before_truncation is not None:
+                parts.before_truncation(local.topic_partition, self._offset, self._offset)
             with flusher.lock:
                 flusher.write_truncated_epochs(())
                 for offset in snapshots.on_disk():

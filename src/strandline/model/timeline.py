@@ -22,7 +22,9 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator
-from typing import Any, Final, Generic, NamedTuple, TypeVar, cast
+from typing import Any, Final, Generic, TypeVar, cast
+
+import msgspec
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -45,7 +47,7 @@ ABSENT: Final = _Absent()
 """The earlier value of a key that did not exist."""
 
 
-class Touched(NamedTuple):
+class Touched(msgspec.Struct, frozen=True):
     """A key that a batch changed, and its value before that batch (ABSENT if it did not exist)."""
 
     offset: int

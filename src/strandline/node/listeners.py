@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Final, NamedTuple
+from typing import Final
 
 import msgspec
 
@@ -20,7 +20,7 @@ _SERVED: Final = ("PLAINTEXT",)
 _UNSPECIFIED_ADDRESSES: Final = ("0.0.0.0", "::")
 
 
-class NamedEndpoint(NamedTuple):
+class NamedEndpoint(msgspec.Struct, frozen=True):
     name: str
     host: str
     port: int

@@ -14,7 +14,9 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import Final, NamedTuple
+from typing import Final
+
+import msgspec
 
 from strandline.log.checkpoints import CorruptCheckpoint
 from strandline.log.settings import LogSettings
@@ -33,7 +35,7 @@ _THREADS: Final = 4
 _LOGS_PER_YIELD: Final = 500
 
 
-class UncheckedLog(NamedTuple):
+class UncheckedLog(msgspec.Struct, frozen=True):
     """A log that has not been verified since the crash."""
 
     topic_partition: TopicPartition
@@ -114,12 +116,12 @@ class PreviousBrokerEpoch:
         return None
 
     def _verify(self, unchecked: UncheckedLog) -> str | None:
-        store, (topic_partition, topic_id, settings) = self._store, unchecked
+        store, topic_partition, topic_id = self._store, unchecked.topic_partition, unchecked.topic_id
         directory = store.directory_of(topic_partition)
         try:
             if directory is None or directory.topic_id(topic_partition) not in (None, topic_id):
                 return None  # of a deleted topic of the same name
-            log = store.open_log(topic_partition, topic_id, settings, wall_ms=self._world.clock.wall_ms())
+            log = store.open_log(topic_partition, topic_id, unchecked.settings, wall_ms=self._world.clock.wall_ms())
         except (CorruptCheckpoint, KafkaError, OSError) as error:
             return str(error)
         return None if log.is_intact else store.losses.get(topic_partition, "it is damaged")

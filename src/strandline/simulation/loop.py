@@ -279,6 +279,7 @@ class VirtualLoop(asyncio.AbstractEventLoop):
             return
         self._closed = True
         self._ready.clear()
+        self._due_while_paused.clear()
         self._timers.clear()
         for process in self._processes:
             process.alive = False

@@ -58,11 +58,11 @@ def test_the_first_record_with_a_timestamp_or_a_later_one_is_found(
     for stamp in timestamps:
         expected = next((entry for entry in visible if entry[1] >= WALL_MS + stamp), None)
         found = log.offset_for_timestamp(WALL_MS + stamp, upper)
-        assert (found and found[:2]) == expected
+        assert (found and (found.offset, found.timestamp)) == expected
         assert found is None or found.leader_epoch == 2
     largest = log.max_timestamp_offset(upper)
     best = max(visible, key=lambda entry: (entry[1], -entry[0]), default=None)
-    assert (largest and largest[:2]) == best
+    assert (largest and (largest.offset, largest.timestamp)) == best
 
 
 def test_an_empty_log_has_no_timestamps(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from strandline.log.reading import Read
+from strandline.log.timestamp_lookup import FoundOffset
 from strandline.model.ids import TopicPartition
 from strandline.records.batch import read_header
 from strandline.simulation.disk import SimDisk
@@ -57,7 +58,7 @@ def test_records_before_the_truncation_point_are_kept_and_appends_continue_there
     assert all(start < log.log_end_offset for _, start in log.epochs.entries)
     assert log.flushed_offset <= log.log_end_offset
     append(log, batch(2, timestamp=WALL_MS + 500), 99)
-    assert log.max_timestamp_offset() == (log.log_end_offset - 1, WALL_MS + 501, 99)
+    assert log.max_timestamp_offset() == FoundOffset(log.log_end_offset - 1, WALL_MS + 501, 99)
     again = open_log(path)
     assert read_all(again) == read_all(log)
     assert again.epochs.entries == log.epochs.entries

@@ -8,7 +8,7 @@ built again (`batch_rewriting`).
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
@@ -50,7 +50,7 @@ class Uncleanable(Exception):
     """The log holds something that compaction must not rewrite; the log itself stays in use."""
 
 
-class LastRecord(NamedTuple):
+class LastRecord(msgspec.Struct, frozen=True):
     """The epoch of a producer and the offset of its last record in that epoch (-1 when there is none)."""
 
     producer_epoch: int
@@ -62,7 +62,7 @@ class Stats(Protocol):
     records_kept: int
 
 
-class KeptBatch(NamedTuple):
+class KeptBatch(msgspec.Struct, frozen=True):
     base_offset: int
     last_offset: int
     max_timestamp: int

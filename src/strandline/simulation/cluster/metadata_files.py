@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from typing import NamedTuple
+
+import msgspec
 
 from strandline.model.ids import METADATA_TOPIC
 from strandline.protocol.messages.control_records import VotersRecord
@@ -21,7 +22,7 @@ METADATA_DIRECTORY = f"/data/{METADATA_TOPIC}-0"
 _SNAPSHOT = ".checkpoint"
 
 
-class QuorumStateFile(NamedTuple):
+class QuorumStateFile(msgspec.Struct, frozen=True):
     """The content of a quorum-state file."""
 
     epoch: int

@@ -8,7 +8,9 @@ change.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+
+import msgspec
+from msgspec.structs import replace
 
 from strandline.metadata.values import NO_LEADER, PartitionKey
 from strandline.model.ids import Uuid
@@ -23,7 +25,7 @@ Resource = tuple[int, str]
 """Type and name of a config resource."""
 
 
-class Assignment(NamedTuple):
+class Assignment(msgspec.Struct, frozen=True):
     """Replicas, ISR and leader of a partition."""
 
     replicas: tuple[int, ...]
@@ -108,7 +110,7 @@ class MetadataModel:
         """An empty name stands for all topics."""
         for key, known in self.partitions.items():
             if topic in ("", self.topics[key[0]]):
-                self.partitions[key] = known._replace(elr=(), last_known_elr=())
+                self.partitions[key] = replace(known, elr=(), last_known_elr=())
                 self.touched.add(key)
 
     def _set(self, record: kinds.ConfigRecord) -> None:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+import msgspec
 
 from strandline.node.node import Node
 from strandline.raft.machine.states import Role
 
 
-class NodeState(NamedTuple):
+class NodeState(msgspec.Struct, frozen=True):
     role: str = ""
     """Name of the Raft role: Unattached, Follower, Leader, …; empty before the quorum has started."""
     epoch: int = 0

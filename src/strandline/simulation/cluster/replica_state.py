@@ -6,7 +6,8 @@ Read after every event of a broker, and therefore only for the few topics with r
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import NamedTuple
+
+import msgspec
 
 from strandline.log.partition_log import PartitionLog
 from strandline.metadata.values import PartitionKey
@@ -19,7 +20,7 @@ RECORDS_PREFIX = "records"
 """Prefix of the names of the topics whose replicas are read."""
 
 
-class ReplicaState(NamedTuple):
+class ReplicaState(msgspec.Struct, frozen=True):
     """One partition on one broker whose log is open."""
 
     log: PartitionLog
