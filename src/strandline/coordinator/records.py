@@ -42,6 +42,12 @@ GROUP_RECORDS: Final[RecordTypes] = {
 TRANSACTION_RECORDS: Final[RecordTypes] = {0: (transaction.TransactionLogKey, transaction.TransactionLogValue)}
 
 
+def offset_key_prefixes(types: RecordTypes) -> frozenset[bytes]:
+    """What the keys of committed offsets begin with."""
+    classes = (group.OffsetCommitKey, group.LegacyOffsetCommitKey)
+    return frozenset(_PREFIX.pack(number) for number, (key, _) in types.items() if key in classes)
+
+
 class CoordinatorRecord(msgspec.Struct, frozen=True):
     key: Message
     value: Message | None

@@ -57,9 +57,10 @@ Run = Callable[..., ToolResult]
 
 @pytest.fixture
 def run(tools: Tools, cluster: Cluster) -> Run:
-    def run_tool(*arguments: str, code: int = 0) -> ToolResult:
+    def run_tool(*arguments: str) -> ToolResult:
+        """The tool exits with 0 even when it was refused something."""
         ran = tools.run(GROUPS, "--bootstrap-server", cluster.bootstrap, *arguments)
-        assert ran.code == code, ran.output
+        assert ran.code == 0, ran.output
         return ran
 
     return run_tool
@@ -79,9 +80,9 @@ def test_a_group_is_described_reset_and_deleted(run: Run, cluster: Cluster) -> N
     assert members[0] == "g" and members[1].startswith("reader-") and members[2:5] == ["/127.0.0.1", "reader", "2"]
     (state,) = rows(run("--describe", "--group", "g", "--state"))
     assert state[-2:] == ["Stable", "1"]
-    refused = run("--reset-offsets", "--group", "g", "--topic", "t", "--to-earliest", "--execute", code=1)
+    refused = run("--reset-offsets", "--group", "g", "--topic", "t", "--to-earliest", "--execute")
     assert "inactive" in refused.output
-    assert "not empty" in run("--delete", "--group", "g", code=1).output
+    assert "not empty" in run("--delete", "--group", "g").output
     member.close()
     dry = run("--reset-offsets", "--group", "g", "--topic", "t", "--to-offset", "4", "--dry-run")
     assert {tuple(row) for row in rows(dry)} == {("g", "t", "0", "4"), ("g", "t", "1", "4")}

@@ -62,6 +62,7 @@ from strandline.protocol.messages.offsets import (
 from strandline.records.batch import batches, decode_batch
 from strandline.simulation.loop import VirtualLoop
 from unit.coordinator.memory_log import MemoryLog
+from unit.coordinator.virtual_time import LoopClock
 
 GROUP = "g"
 
@@ -74,14 +75,6 @@ class Client:
     generation: int = -1
     options: dict[str, str] = field(default_factory=dict)
     tasks: list[asyncio.Task[None]] = field(default_factory=list)
-
-
-class LoopClock:
-    def now_ms(self) -> int:
-        return round(asyncio.get_running_loop().time() * 1000)
-
-    def wall_ms(self) -> int:
-        return 1_000_000 + self.now_ms()
 
 
 class Stage:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import struct
+from random import Random
 
 import pytest
 
+from strandline.coordinator.decision import Decision
 from strandline.coordinator.describe import describe_group, list_groups
+from strandline.coordinator.groups import GroupMachine
 from strandline.coordinator.machine import Producer
 from strandline.coordinator.offset_requests import (
     delete_group,
@@ -14,10 +17,12 @@ from strandline.coordinator.offset_requests import (
     delete_offsets_of_former_topics,
     delete_offsets_of_topics,
 )
-from strandline.coordinator.offsets import CommittedOffset, offset_record
+from strandline.coordinator.offsets import CommittedOffset, offset_record, offset_tombstone
 from strandline.coordinator.records import GROUP_RECORDS, CoordinatorRecord, decode_record, encode_record
+from strandline.coordinator.settings import GroupSettings
+from strandline.coordinator.shard import Shard, ShardSettings
 from strandline.model.errors import ErrorCode, KafkaError
-from strandline.model.ids import ZERO_UUID, Uuid
+from strandline.model.ids import ZERO_UUID, TopicPartition, Uuid
 from strandline.protocol.messages.group_records import LegacyOffsetCommitKey, LegacyOffsetCommitValue
 from strandline.protocol.messages.offsets import (
     OffsetDeleteRequest,
@@ -25,7 +30,10 @@ from strandline.protocol.messages.offsets import (
     OffsetDeleteRequestTopic,
 )
 from unit.coordinator.loaded_groups import LoadedGroups
+from unit.coordinator.memory_log import MemoryLog
+from unit.coordinator.virtual_time import LoopClock, run
 
+PARTITION = TopicPartition("__consumer_offsets", 0)
 FIRST = Producer(7, 0)
 SECOND = Producer(8, 0)
 OLD_ID, NEW_ID = Uuid.of(0, 91), Uuid.of(0, 92)
@@ -264,3 +272,49 @@ def test_groups_are_described_and_listed() -> None:
     assert listed(set(), set()) == [("simple", "Empty"), ("g", "Stable")]
     assert listed({"empty"}, {"classic"}) == [("simple", "Empty")]
     assert listed(set(), {"consumer"}) == []
+
+
+@pytest.mark.parametrize("commits", [True, False])
+def test_loading_replays_the_newest_offset_and_keeps_the_order_with_transactions(commits: bool) -> None:
+    """Offsets outside of transactions are gathered while loading; the result is that of the coordinator before."""
+
+    async def scene() -> None:
+        log = MemoryLog()
+        shard = Shard(PARTITION, log, machine(), GROUP_RECORDS, LoopClock(), ShardSettings(0, 5_000))
+        await shard.load()
+
+        async def commit(topic: str, offset: int | None) -> None:
+            record = offset_tombstone("g", topic, 0)
+            if offset is not None:
+                record = offset_record("g", topic, 0, CommittedOffset(offset, -1, "", 1))
+            await shard.write(lambda machine, token, now: Decision(True, [record]))
+
+        async def commit_in_transaction(topic: str, offset: int) -> None:
+            record = offset_record("g", topic, 0, CommittedOffset(offset, -1, "", 1))
+            await shard.write_in_transaction(FIRST, lambda machine, now: Decision(True, [record]))
+
+        for offset in range(10):
+            await commit("again", offset)
+        await commit("before", 1)
+        await commit_in_transaction("before", 2)
+        await commit_in_transaction("after", 3)
+        await commit("after", 4)
+        await commit("deleted", 5)
+        await commit("deleted", None)
+        await commit_in_transaction("deleted while pending", 6)
+        await commit("deleted while pending", None)
+        await shard.end_transaction(FIRST, 0, commit=commits)
+        await commit("last", 7)
+
+        loaded = Shard(PARTITION, log.successor(), machine(), GROUP_RECORDS, LoopClock(), ShardSettings(0, 5_000))
+        await loaded.load()
+        expected = {"again": 9, "before": 2 if commits else 1, "after": 4, "last": 7}
+        for each in (shard, loaded):
+            assert {topic: found.offset for (topic, _), found in each.machine.offsets.all_of("g")} == expected
+            assert each.machine.offsets.pending_of("g") == []
+
+    run(scene)
+
+
+def machine() -> GroupMachine:
+    return GroupMachine(GroupSettings, Random(1))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Hashable
+from collections.abc import Coroutine, Hashable
 from typing import Any
 
 import pytest
@@ -18,18 +18,10 @@ from strandline.model.ids import TopicPartition
 from strandline.model.timeline import Timeline, TimelineMap
 from strandline.protocol.messages.group_records import OffsetCommitKey, OffsetCommitValue
 from strandline.protocol.messages.offsets import OffsetCommitResponse
-from strandline.simulation.loop import VirtualLoop
 from unit.coordinator.memory_log import MemoryLog
+from unit.coordinator.virtual_time import LoopClock, run
 
 PRODUCER = Producer(7, 1)
-
-
-class LoopClock:
-    def now_ms(self) -> int:
-        return int(asyncio.get_running_loop().time() * 1000)
-
-    def wall_ms(self) -> int:
-        return 1_000_000 + self.now_ms()
 
 
 class Offsets:
@@ -81,14 +73,6 @@ def record(topic: str, offset: int) -> CoordinatorRecord:
 def shard_over(log: MemoryLog, *, linger_ms: int = 5) -> Shard[Offsets]:
     settings = ShardSettings(append_linger_ms=linger_ms, write_timeout_ms=5_000)
     return Shard(TopicPartition("__consumer_offsets", 0), log, Offsets(), GROUP_RECORDS, LoopClock(), settings)
-
-
-def run(scene: Callable[[], Coroutine[Any, Any, None]]) -> None:
-    loop = VirtualLoop()
-    try:
-        loop.run_until_complete(scene())
-    finally:
-        loop.close()
 
 
 def commit(shard: Shard[Offsets], topic: str, offset: int) -> Coroutine[Any, Any, Any]:
