@@ -101,7 +101,7 @@ class GroupConsumer:
 
     @property
     def membership(self) -> Committer:
-        """As what offsets are committed, by this consumer or in a transaction (KIP-447)."""
+        """The identity with which offsets are committed, by this consumer or in a transaction (KIP-447)."""
         return Committer(self._member.member_id, self._member.generation, self._settings.instance_id)
 
     @property
@@ -279,7 +279,7 @@ class GroupConsumer:
             await self._sleep(self._member.next_wakeup_ms())
 
     async def _count_partitions(self) -> None:
-        """For the leader of the group: before it assigns, and later whether the counts have changed."""
+        """Gets the partition counts for the leader of the group, before it assigns and later to detect changes."""
         wanted = self._member.wanted_counts
         if not wanted and (not self._member.leads or self._router.now_ms() < self._next_count_ms):
             return
@@ -335,7 +335,7 @@ class GroupConsumer:
             await self._send_leave(request)
 
     async def _send_leave(self, request: LeaveGroupRequest) -> None:
-        """Without it the coordinator waits until the session expires, so a failure is not retried for long."""
+        """Leaves the group. Otherwise the session expires, so a failure is not retried for long."""
         try:
             await self._coordinators.call(
                 KeyType.GROUP, self.group_id, request, LeaveGroupResponse, timeout_ms=_CLOSE_TIMEOUT_MS

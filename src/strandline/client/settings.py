@@ -66,17 +66,18 @@ class GroupSettings(msgspec.Struct, frozen=True):
     session_timeout_ms: int = 45_000
     heartbeat_interval_ms: int = 3_000
     max_poll_interval_ms: int = 300_000
-    """Also the rebalance timeout. A member whose application polls less often leaves the group."""
+    """The longest time between polls, and the rebalance timeout. A member whose application polls less often leaves the
+    group."""
     assignors: tuple[str, ...] = ("range", "cooperative-sticky")
-    """In order of preference, as in Kafka. With `cooperative-sticky` alone members keep their partitions while the
-    group rebalances."""
+    """The assignors in order of preference, as in Kafka. With `cooperative-sticky` alone members keep their partitions
+    while the group rebalances."""
     instance_id: str | None = None
-    """Of a static member: it may restart within the session timeout without a rebalance."""
+    """The id of a static member, which may restart within the session timeout without a rebalance."""
     rack: str | None = None
     auto_commit: bool = True
     auto_commit_interval_ms: int = 5_000
     offset_reset: str = "latest"
-    """For partitions without a committed offset: "earliest", "latest" or "error"."""
+    """Where partitions without a committed offset start: "earliest", "latest" or "error"."""
 
     def __post_init__(self) -> None:
         unknown = [each for each in self.assignors if each not in ("range", "cooperative-sticky")]

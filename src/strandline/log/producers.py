@@ -116,7 +116,7 @@ class ProducerStates:
         return list(self._states.values())
 
     def check(self, header: BatchHeader) -> SentBatch | None:
-        """Checks a client's batch before its append; returns the original of a duplicate. KafkaError rejects it."""
+        """Checks a client's batch before its append; returns the original of a duplicate. Raises KafkaError."""
         state = self._states.get(header.producer_id)
         if state is None:
             return None

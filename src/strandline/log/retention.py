@@ -66,7 +66,7 @@ def _expired_by_size(local: LocalLog, segments: list[Segment], deletable: list[S
 
 
 def _below_log_start(segments: list[Segment], log_start_offset: int) -> int:
-    """How many segments DeleteRecords has emptied, whatever cleanup.policy is. The active segment stays."""
+    """How many segments are below the log start: deleted whatever cleanup.policy is. The active segment stays."""
     count = 0
     while count + 1 < len(segments) and segments[count + 1].base_offset <= log_start_offset:
         count += 1

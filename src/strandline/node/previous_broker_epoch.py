@@ -5,7 +5,7 @@ closes the logs with that epoch, as in Kafka. After a crash Kafka's brokers regi
 were not flushed may be lost; so no replica is eligible after a power failure of all replicas of a partition. But if
 every record is flushed before it is acknowledged (`log.flush.interval.messages=1`), a broker whose logs are all intact
 has lost nothing and registers with its epoch (docs/decisions/0017). It verifies its logs before it registers. Only
-metadata tells how to verify them (a compacted log has gaps), so the broker first catches up with the metadata log.
+metadata says how to verify them (a compacted log has gaps), so the broker first catches up with the metadata log.
 """
 
 from __future__ import annotations

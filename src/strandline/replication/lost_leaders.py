@@ -17,7 +17,7 @@ class LostLeaders:
 
     def __init__(self) -> None:
         self._lost: dict[int, tuple[int, asyncio.Event]] = {}
-        """By broker id: the broker epoch, and an event that is set when the leader is removed."""
+        """The broker epoch by broker id, and an event that is set when the leader is removed."""
 
     def __bool__(self) -> bool:
         return bool(self._lost)

@@ -40,7 +40,8 @@ class CommittedOffset(msgspec.Struct, frozen=True):
 
 
 class Committer(msgspec.Struct, frozen=True):
-    """On whose behalf offsets are committed; the default is a client that is not a member of the group."""
+    """The group member on whose behalf offsets are committed; the default is a client that is not a member of the
+    group."""
 
     member_id: str = ""
     generation: int = -1
@@ -55,7 +56,7 @@ async def fetch_committed(
     require_stable: bool = True,
     timeout_ms: int | None = None,
 ) -> dict[TopicPartition, CommittedOffset]:
-    """Of these partitions (None: of all); those without a committed offset are left out.
+    """The committed offsets of these partitions (None: of all); partitions without one are left out.
 
     `require_stable` waits for transactions that are about to commit offsets (KIP-447)."""
     topics = None if partitions is None else _by_topic(partitions)

@@ -153,7 +153,7 @@ class GroupAdmin:
     async def set_offsets(
         self, group_id: str, offsets: Mapping[TopicPartition, CommittedOffset]
     ) -> dict[TopicPartition, KafkaError]:
-        """Of a group without members; creates it if needed. The partitions that failed, with their errors."""
+        """Commits offsets of a group without members; creates it if needed. Returns the partitions that failed."""
         return await commit_offsets(self._coordinators, group_id, offsets)
 
     async def delete_offsets(

@@ -67,7 +67,7 @@ def assign_cooperatively(members: Sequence[Subscriber], partition_counts: Mappin
 
 
 def assign_sticky(members: Sequence[Subscriber], partition_counts: Mapping[str, int]) -> Assignment:
-    """As balanced as the subscriptions allow; among those assignments, members keep what they own."""
+    """Assigns as evenly as the subscriptions allow; among such assignments, members keep what they own."""
     ordered = sorted(members, key=lambda each: each.rank)
     result: Assignment = {each.member_id: [] for each in ordered}
     eligible = {

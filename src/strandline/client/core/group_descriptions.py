@@ -24,7 +24,7 @@ class MemberDescription(msgspec.Struct, frozen=True):
     topics: tuple[str, ...]
     assigned: tuple[TopicPartition, ...]
     epoch: int | None = None
-    """Of consumer groups (KIP-848)."""
+    """The member epoch in consumer groups (KIP-848)."""
     target: tuple[TopicPartition, ...] | None = None
 
 

@@ -154,7 +154,7 @@ class GroupMember:
         return request
 
     def next_wakeup_ms(self) -> int | None:
-        """When `next_request` may have a request, if nothing else happens before."""
+        """The time at which `next_request` may have a request, if nothing else happens before."""
         if self._in_flight or self.error is not None or self.state in _FROM_ANY_STATE or self._must_leave:
             return None
         if self.state is State.STABLE:
@@ -204,7 +204,7 @@ class GroupMember:
             self._start_rejoin("partitions were revoked, so that another member can receive them")
 
     def on_commit_error(self, code: ErrorCode, now_ms: int) -> None:
-        """A commit was rejected: it tells as much about the membership as a heartbeat."""
+        """A commit was rejected: its error says as much about the membership as that of a heartbeat."""
         if code in COORDINATOR_LOST:
             self.coordinator_lost = True
         elif self.state is State.STABLE:
@@ -226,7 +226,7 @@ class GroupMember:
         return LeaveGroupRequest(group_id=self.group_id, members=[identity])
 
     def _has_stopped_polling(self, now_ms: int) -> bool:
-        """Without polls for too long, the membership ends by itself: other members take over."""
+        """Ends the membership if the application has not polled for too long: other members take over."""
         if self.state is State.STABLE and now_ms - self._last_poll_ms > self.settings.max_poll_interval_ms:
             self._must_leave = True
             self._lose()
@@ -237,7 +237,7 @@ class GroupMember:
         return self._must_leave
 
     def expired_leave_request(self) -> LeaveGroupRequest | None:
-        """Once after the poll interval has passed: the request that tells the coordinator at once."""
+        """The request that notifies the coordinator, once, after the poll interval has passed."""
         if not self._must_leave or not self.member_id or self.settings.instance_id is not None:
             return None
         request = self._leave_request("the application has stopped polling")
@@ -289,7 +289,7 @@ class GroupMember:
         )
 
     def _heartbeat(self, now_ms: int) -> HeartbeatRequest | None:
-        """Also while the application has not given up its partitions yet: the session goes on meanwhile."""
+        """The next heartbeat, also while the application has not revoked its partitions yet: the session continues."""
         if self.state is not State.STABLE or now_ms < self._next_heartbeat_ms:
             return None
         self._next_heartbeat_ms = now_ms + self.settings.heartbeat_interval_ms

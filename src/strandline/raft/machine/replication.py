@@ -112,11 +112,11 @@ def complete_parked_fetches(raft: RaftState, role: Leader, now_ms: int) -> None:
 
 
 def divergence(log: ReplicaLog, offset: int, epoch: int) -> EpochEndOffset | SnapshotId | None:
-    """None when a log that ends at `offset` with a record of `epoch` is a prefix of this log.
+    """The divergence from another log: None when a log that ends at `offset` with a record of `epoch` is a prefix of
+    this log.
 
     Otherwise the largest epoch that both may share, and its end in this log; or, where this log starts later, the
-    snapshot to start from.
-    """
+    snapshot to start from."""
     latest, earliest = log.latest_snapshot, log.earliest_snapshot
     if offset == 0:
         return latest
