@@ -20,6 +20,7 @@ COMMANDS = {
     "topic": ("strandline.cli.topic", "create, list, describe, alter, reassign and delete topics"),
     "produce": ("strandline.cli.produce", "write lines as records"),
     "consume": ("strandline.cli.consume", "read records"),
+    "group": ("strandline.cli.group", "list, describe, reset and delete groups, show their members and lag"),
     "config": ("strandline.cli.config", "describe, set and unset configs of topics and brokers"),
     "cluster": ("strandline.cli.cluster", "describe the cluster, or check its health"),
     "broker": ("strandline.cli.broker", "list, drain and unregister brokers"),

@@ -9,22 +9,13 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from strandline.cli.errors import CommandFailed, UsageError
-from strandline.cli.offset_range import (
-    EXAMPLES,
-    AfterStart,
-    AtOffset,
-    AtTime,
-    BeforeEnd,
-    InvalidOffsets,
-    OffsetRange,
-    OffsetSpec,
-    parse_offsets,
-)
+from strandline.cli.offset_range import EXAMPLES, AfterStart, BeforeEnd, InvalidOffsets, OffsetRange, parse_offsets
 from strandline.cli.options import add_client_options, add_json_option, check_at_least_one
 from strandline.cli.output import Progress, hint
 from strandline.cli.partition_arguments import describe_topic
 from strandline.cli.record_format import InvalidFormat
 from strandline.cli.record_printer import Printer, make_printer
+from strandline.cli.resolve_offsets import list_bounds, resolve_offset
 from strandline.cli.with_client import with_client
 from strandline.model.errors import ErrorCode, KafkaError
 from strandline.model.ids import TopicPartition
@@ -45,6 +36,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "-o", "--offset", metavar="OFFSETS", default="start", help="where to start and end (default: start)"
     )
+    parser.add_argument(
+        "-g",
+        "--group",
+        metavar="GROUP",
+        help="read as a member of this group: partitions are shared with its other members, and offsets committed",
+    )
     parser.add_argument("-n", "--num", metavar="N", type=int, help="stop after N records")
     parser.add_argument(
         "-f", "--format", metavar="FORMAT", default="json", help="how to print a record (default: json)"
@@ -64,6 +61,8 @@ HELP = f"""\
 offsets:  {EXAMPLES}
   start and end are the current first and next offset of the partition; N:M stops before M; @T is a time: milliseconds,
   seconds, YYYY-MM-DD, YYYY-MM-DDTHH:MM:SSZ, or a duration from now (-1h) or, after a colon, from the first time
+
+  with -g: start or end, for partitions without a committed offset
 
 formats:  json, or text with verbs: %t topic  %p partition  %o offset  %k key  %v value  %d timestamp  %e leader epoch
   %T %K %V lengths  %H number of headers  %h{{ %k=%v }} each header  %x %y producer id and epoch  %i count  %%
@@ -91,9 +90,32 @@ def run(arguments: argparse.Namespace) -> int:
     except (InvalidOffsets, InvalidFormat) as error:
         raise UsageError(str(error)) from error
     check_at_least_one("-n", arguments.num)
+    if arguments.group is not None:
+        return _run_in_group(arguments, offsets, printer)
     consuming = _ConsumeRun(arguments, offsets, _partitions(arguments.partition), printer)
     try:
         with_client(arguments, consuming.run, None)
+    except KeyboardInterrupt:
+        printer.flush()
+    return 0
+
+
+def _run_in_group(arguments: argparse.Namespace, offsets: OffsetRange, printer: Printer) -> int:
+    from strandline.cli.consume_group import GroupRun
+
+    resets: dict[object, str] = {AfterStart(): "earliest", BeforeEnd(): "latest"}
+    reset = resets.get(offsets.start)
+    if reset is None or offsets.end is not None:
+        raise UsageError(
+            f"-o {arguments.offset!r} with -g: give start or end, where to begin in partitions without a committed "
+            "offset; `strandline group reset` changes committed offsets"
+        )
+    if arguments.partition is not None:
+        raise UsageError("-p with -g: the group decides which partitions its members read")
+    if not arguments.group:
+        raise UsageError("-g: give the id of a group")
+    try:
+        with_client(arguments, GroupRun(arguments, reset, printer).run, None)
     except KeyboardInterrupt:
         printer.flush()
     return 0
@@ -155,7 +177,7 @@ class _ConsumeRun:
         return await _resolved(client, chosen, self._offsets, read_committed=self._arguments.read_committed)
 
     async def _read(self, fetcher: Fetcher, spans: dict[TopicPartition, PartitionRange]) -> None:
-        last_error = _FetchErrorReporter()
+        last_error = FetchErrorReporter()
         while spans:
             for fetched in await fetcher.poll(POLL_MS):
                 self._show(fetched, spans)
@@ -185,7 +207,7 @@ class _ConsumeRun:
                         return
 
 
-class _FetchErrorReporter:
+class FetchErrorReporter:
     """Prints a hint if no broker can be fetched from, which otherwise looks like a topic without new records."""
 
     def __init__(self) -> None:
@@ -207,42 +229,16 @@ class _FetchErrorReporter:
 async def _resolved(
     client: Client, partitions: list[TopicPartition], offsets: OffsetRange, *, read_committed: bool
 ) -> dict[TopicPartition, PartitionRange]:
-    from strandline.protocol.messages.list_offsets import EARLIEST, LATEST
-
-    starts = await _listed(client, partitions, EARLIEST, read_committed)
-    ends = await _listed(client, partitions, LATEST, read_committed)
-
-    async def found(place: OffsetSpec) -> dict[TopicPartition, int]:
-        match place:
-            case AfterStart(count):
-                return {each: min(starts[each] + count, ends[each]) for each in partitions}
-            case BeforeEnd(count):
-                return {each: max(ends[each] - count, starts[each]) for each in partitions}
-            case AtOffset(offset):
-                return dict.fromkeys(partitions, offset)
-            case AtTime(timestamp_ms):
-                listed = await _listed(client, partitions, max(0, timestamp_ms), read_committed)
-                return {each: ends[each] if offset < 0 else offset for each, offset in listed.items()}
-
-    first = await found(offsets.start)
-    stop = None if offsets.end is None else await found(offsets.end)
+    starts, ends = await list_bounds(client, partitions, read_committed=read_committed)
+    first = await resolve_offset(client, partitions, offsets.start, starts, ends, read_committed=read_committed)
+    stop = first
+    if offsets.end is not None:
+        stop = await resolve_offset(client, partitions, offsets.end, starts, ends, read_committed=read_committed)
     return {
         each: PartitionRange(
             start=min(max(first[each], starts[each]), ends[each]),
             floor=first[each],
-            end=None if stop is None else min(stop[each], ends[each]),
+            end=None if offsets.end is None else min(stop[each], ends[each]),
         )
         for each in partitions
     }
-
-
-async def _listed(
-    client: Client, partitions: list[TopicPartition], timestamp: int, read_committed: bool
-) -> dict[TopicPartition, int]:
-    offsets = {}
-    listed = await client.list_offsets(dict.fromkeys(partitions, timestamp), read_committed=read_committed)
-    for partition, offset in listed.items():
-        if isinstance(offset, KafkaError):
-            raise offset
-        offsets[partition] = offset.offset
-    return offsets

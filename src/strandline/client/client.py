@@ -11,6 +11,7 @@ from strandline.client.admin.configs import ConfigAdmin
 from strandline.client.admin.elections import Election, elect_leaders
 from strandline.client.admin.features import FeatureAdmin
 from strandline.client.admin.groups import GroupAdmin
+from strandline.client.admin.lag import group_lag
 from strandline.client.admin.metrics_page import read_metrics
 from strandline.client.admin.offsets import ListedOffset, list_offsets
 from strandline.client.admin.quorum import QuorumAdmin
@@ -21,6 +22,7 @@ from strandline.client.consumer import GroupConsumer, Listener
 from strandline.client.coordinators import Coordinators
 from strandline.client.core.descriptions import ClusterDescription, QuorumDescription, Reassignment, TopicDescription
 from strandline.client.core.health import Health, assess
+from strandline.client.core.unread import Lag
 from strandline.client.fetcher import Fetcher
 from strandline.client.producer import Producer
 from strandline.client.routing import Router
@@ -86,6 +88,12 @@ class Client:
         self, wanted: Mapping[TopicPartition, int], *, read_committed: bool = False
     ) -> dict[TopicPartition, ListedOffset | KafkaError]:
         return await list_offsets(self.router, wanted, read_committed=read_committed)
+
+    async def group_lag(
+        self, group_id: str, *, cached: Mapping[TopicPartition, Lag] | None = None
+    ) -> dict[TopicPartition, Lag]:
+        """How far the group is behind in every partition with a committed offset."""
+        return await group_lag(self.router, await self.groups.offsets(group_id), cached=cached)
 
     async def elect_leaders(
         self, election: Election, partitions: Iterable[TopicPartition] | None
