@@ -1,8 +1,9 @@
 """Appending to a log: on the event loop, into the page cache, with one write for what arrives together.
 
-`AppendableLog` is the appending half of PartitionLog, its only subclass. There are two appends: the leader's, of a
-batch that `validation` has accepted, and the follower's, of batches that already have their offsets and leader epochs
-(raft appends its own batches that way too).
+`AppendableLog` is the appending half of PartitionLog, its only subclass. It is inherited and not a part that
+PartitionLog owns, because then every append would take one more call, and every log one more object. There are two
+appends: the leader's, of a batch that `validation` has accepted, and the follower's, of batches that already have their
+offsets and leader epochs (raft appends its own batches that way too).
 
 The order keeps the log consistent whatever fails: checks, then a new segment if one is due, then the write, which
 leaves the file as it was when it fails; only then the state in memory, which cannot fail.
@@ -51,7 +52,7 @@ class AppendableLog:
         self._snapshots = snapshots
 
     def append_as_leader(self, validated: Validated, *, leader_epoch: int, wall_ms: int) -> Appended:
-        """Assign offsets to a validated batch and write it. Raises KafkaError; then nothing was written."""
+        """Assigns offsets to a validated batch and writes it. Raises KafkaError; then nothing was written."""
         local = self._local
         if local.health.condition is _OFFLINE:
             local.health.check_readable()
@@ -90,7 +91,7 @@ class AppendableLog:
         return Appended(base_offset, last_offset, validated.log_append_time, False, size)
 
     def append_as_follower(self, batches: Buffer, *, wall_ms: int = 0) -> Appended:
-        """Append whole batches that have their offsets and leader epochs: from a leader, or raft's own. Checksums are
+        """Appends whole batches that have their offsets and leader epochs: from a leader, or raft's own. Checksums are
         verified; an incomplete batch at the end is left out."""
         local = self._local
         local.health.check_readable()
@@ -122,7 +123,8 @@ class AppendableLog:
             expected = header.next_offset
 
     def _append_group(self, data: memoryview, batches: list[tuple[int, BatchHeader]], first: int, wall_ms: int) -> int:
-        """Append as many batches as fit into one segment, with one write; the index of the first that does not."""
+        """Appends as many batches as fit into one segment, with one write. Returns the index of the first that does
+        not."""
         local, epochs = self._local, self._epochs
         start, header = batches[first]
         timestamp = max(header.max_timestamp for _, header in batches[first:])
@@ -159,7 +161,7 @@ class AppendableLog:
             self._producers.check_marker(header, marker.coordinator_epoch)
 
     def _replay_batch(self, data: memoryview, header: BatchHeader, base_offset: int, wall_ms: int) -> None:
-        """Replay a batch with a producer id; if it aborts a transaction, add that to the transaction index."""
+        """Replays a batch with a producer id; if it aborts a transaction, adds that to the transaction index."""
         aborted = self._producers.replay_batch(data, header, base_offset, wall_ms)
         if aborted is None:
             return
@@ -182,7 +184,7 @@ class AppendableLog:
             self._local.health.report_error(error, f"writing the indexes of {segment!r}")
 
     def roll(self, wall_ms: int = 0) -> None:
-        """Start a new segment, unless the active one is empty."""
+        """Starts a new segment, unless the active one is empty."""
         if self._local.active.size:
             self._roll(self._local.end_offset, wall_ms)
 

@@ -98,7 +98,7 @@ class ColdRead:
         return BatchLocation(segment.size, 0) if found is None else found
 
     def _verify(self, file: File, boundary: tuple[int, int], until: int) -> None:
-        """Verify all batches from a boundary to the one that reaches `until`, and somewhat further."""
+        """Verifies all batches from a boundary to the one that reaches `until`, and somewhat further."""
         local, segment = self._local, self._segment
         position, offset = boundary
         end = min(segment.size, max(until, position + _AHEAD_BYTES))

@@ -85,7 +85,7 @@ class LogDirectory:
         return checkpoints.read_topic_id(self.disk, path)
 
     def write_topic_id(self, topic_partition: TopicPartition, topic_id: Uuid) -> None:
-        """Blocking. Create the directory of a new partition and write partition.metadata before the first record."""
+        """Blocking. Creates the directory of a new partition and writes partition.metadata before the first record."""
         with self._writing:
             for name, offsets in self._checkpoints():
                 # After a crash, checkpoints of a deleted topic must not be used for a new one of its name.
@@ -102,7 +102,8 @@ class LogDirectory:
             file.close()
 
     def rename_partition(self, topic_partition: TopicPartition, suffix: str, random: Random) -> str:
-        """Blocking. Rename the directory of a partition that is removed (`-delete`, `-stray`); its new path."""
+        """Blocking. Renames the directory of a partition that is removed (`-delete`, `-stray`); returns the new
+        path."""
         old = self.partition_path(topic_partition)
         new = os.path.join(self.path, names.suffixed_directory(topic_partition, suffix, random))
         self.disk.rename(old, new)

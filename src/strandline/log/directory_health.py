@@ -61,7 +61,7 @@ class DirectoryHealth:
             raise self._error()
 
     def report_error(self, error: OSError, doing: str, *, syncing: bool = False) -> KafkaError:
-        """Record what this error means for the directory; the KafkaError to raise for the failed operation."""
+        """Records what this error means for the directory; returns the KafkaError to raise for the failed operation."""
         reason = f"{doing} failed: {error}"
         if self.condition is not Condition.OFFLINE:
             if is_write_refused(error) and not syncing:

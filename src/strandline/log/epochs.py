@@ -67,7 +67,7 @@ class EpochCache:
         self._replace(tuple(entry for entry in self.entries if entry[1] < end_offset))
 
     def truncate_from_start(self, start_offset: int) -> None:
-        """Remove epochs that ended before `start_offset`; the epoch of that offset now starts there."""
+        """Removes epochs that ended before `start_offset`; the epoch of that offset now starts there."""
         above = bisect_right(self.entries, start_offset, key=_start_of)
         if above:
             self._replace(((self.entries[above - 1][0], start_offset), *self.entries[above:]))

@@ -142,8 +142,8 @@ class LogFlusher:
         self._lower_bound = min(self.flushed_offset, end_offset)
 
     def checkpoint(self) -> int:
-        """Blocking. Flush the log if much of it is unflushed and write its leader epochs; returns the offset that may
-        now be recorded as its recovery point, which a concurrent flush can only raise."""
+        """Blocking. Flushes the log if much of it is unflushed and writes its leader epochs; returns the offset that
+        may now be recorded as its recovery point, which a concurrent flush can only raise."""
         local = self._local
         with self.lock:
             local.health.check_readable()
@@ -160,7 +160,7 @@ class LogFlusher:
             self._store_epochs(entries)
 
     def close(self) -> None:
-        """Blocking. Flush everything and write what makes the next opening cheap. The log is no longer in use."""
+        """Blocking. Flushes everything and writes what makes the next opening cheap. The log is no longer in use."""
         local = self._local
         with self.lock:
             try:

@@ -67,7 +67,7 @@ class IndexFile:
         return True
 
     def load(self, disk: Disk, path: str) -> None:
-        """Blocking. Read the older entries into memory."""
+        """Blocking. Reads the older entries into memory."""
         size = self.written * self.entry_size
         if size == 0:
             return
@@ -78,14 +78,14 @@ class IndexFile:
             file.close()
 
     def unload(self) -> None:
-        """Drop everything that can be read again; for idle logs."""
+        """Drops everything that can be read again; for idle logs."""
         self._head = None
         if self.written == self.count:
             self._tail = None
             self._first = self.count
 
     def spill(self, disk: Disk, path: str) -> None:
-        """Write the entries that are only in memory, and keep only the newest there."""
+        """Writes the entries that are only in memory, and keeps only the newest there."""
         if self._tail is None or self.written == self.count:
             return
         size = self.entry_size
@@ -101,7 +101,7 @@ class IndexFile:
             self._first = self.count - _TAIL_ENTRIES
 
     def trim(self, disk: Disk, path: str) -> None:
-        """Write everything and truncate the file behind it (padding, entries of a truncated part of the log)."""
+        """Writes everything and truncates the file behind it (padding, entries of a truncated part of the log)."""
         self.spill(disk, path)
         file = disk.open(path, create=True)
         try:
@@ -111,7 +111,7 @@ class IndexFile:
             file.close()
 
     def truncate_file(self, disk: Disk, path: str, count: int) -> None:
-        """Blocking, any thread. Truncate the file to `count` entries and sync it."""
+        """Blocking, any thread. Truncates the file to `count` entries and syncs it."""
         if not disk.exists(path):
             return
         file = disk.open(path)
@@ -123,7 +123,7 @@ class IndexFile:
             file.close()
 
     def keep(self, count: int, older: bytes) -> None:
-        """Drop all but the first `count` entries; `older` is the result of that method."""
+        """Drops all but the first `count` entries; `older` is what the method `older` returns."""
         if count >= self.count:
             return
         size = self.entry_size

@@ -150,7 +150,8 @@ class LocalLog:
         return is_sealed
 
     def write(self, data: Buffer) -> int:
-        """Write batches to the active segment; the position they start at. When it fails the file is as it was."""
+        """Writes batches to the active segment; returns the position they start at. A failed write leaves the file as
+        it was."""
         segment = self.active
         try:
             position = segment.write(data)

@@ -122,7 +122,7 @@ def release_idle(store: LogStore) -> None:
 
 
 def close_share(store: LogStore, share: int, shares: int) -> None:
-    """Blocking. Close one share of the logs. Several threads do this before `close`, which reports what failed:
+    """Blocking. Closes one share of the logs. Several threads do this before `close`, which reports what failed:
     thousands of syncs take long one after the other."""
     for log in store.open_logs()[share::shares]:
         with contextlib.suppress(KafkaError):
@@ -130,7 +130,7 @@ def close_share(store: LogStore, share: int, shares: int) -> None:
 
 
 def close(store: LogStore, broker_epoch: int = -1) -> None:
-    """Blocking. Flush all logs, write the checkpoints, and mark the directories clean where nothing failed."""
+    """Blocking. Flushes all logs, writes the checkpoints, and marks the directories clean where nothing failed."""
     failed: dict[str, None] = {}
     for log in store.open_logs():
         try:

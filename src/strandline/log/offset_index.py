@@ -60,7 +60,7 @@ class OffsetIndex(IndexFile):
         return bisect_right(range(len(entries) // 8), relative - 1, key=lambda i: _unpack(entries, i * 8)[0])
 
     def keep_before(self, offset: int) -> None:
-        """Drop entries at or above `offset`; the index must be loaded."""
+        """Drops entries at or above `offset`; the index must be loaded."""
         self.keep(self.count_before(offset), self.older())
 
 

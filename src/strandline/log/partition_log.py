@@ -145,7 +145,8 @@ class PartitionLog(AppendableLog):
 
     @property
     def segments(self) -> list[Segment]:
-        """Oldest first; the last one takes appends. Not to be changed."""
+        """The segments, oldest first; the last one takes appends. For the modules of `log`, which must not change the
+        list."""
         return self._local.segments
 
     @property
@@ -275,11 +276,11 @@ class PartitionLog(AppendableLog):
         return timestamp_lookup.max_timestamp_offset(self._local, bounds)
 
     def largest_timestamp(self, segment: Segment) -> int:
-        """Blocking. The largest timestamp of a segment; -1 when none of its batches has one."""
+        """Blocking. For compaction: the largest timestamp of a segment; -1 when none of its batches has one."""
         return timestamp_lookup.largest_timestamp(self._local, segment)
 
     def advance_high_watermark(self, offset: int) -> int:
-        """Raise the high watermark, at most to the log end; the high watermark as it is now."""
+        """Raises the high watermark, at most to the log end; returns it as it is now."""
         if offset > self._local.end_offset:
             offset = self._local.end_offset
         if offset > self._high_watermark:
@@ -288,8 +289,8 @@ class PartitionLog(AppendableLog):
         return self._high_watermark
 
     def delete_records_before(self, offset: int) -> int:
-        """Raise the log start to `offset`, which is at most the high watermark; the log start as it is now. Segments
-        that end below it are removed by the next retention pass."""
+        """Raises the log start to `offset`, which is at most the high watermark; returns it as it is now. Segments that
+        end below it are removed by the next retention pass."""
         if not 0 <= offset <= self._high_watermark:
             raise KafkaError(
                 ErrorCode.OFFSET_OUT_OF_RANGE,
@@ -310,8 +311,8 @@ class PartitionLog(AppendableLog):
         return retention.expired_segments(self._local, self._log_start_offset, self._high_watermark, wall_ms)
 
     def delete_oldest_segments(self, count: int, wall_ms: int) -> list[Segment]:
-        """Remove the oldest `count` segments from the log and rename their files to `.deleted`; the caller removes them
-        (`Segment.remove`, blocking) after file.delete.delay.ms."""
+        """Removes the oldest `count` segments from the log and renames their files to `.deleted`; the caller removes
+        them (`Segment.remove`, blocking) after file.delete.delay.ms."""
         local = self._local
         if count == 0:
             return []
@@ -400,8 +401,8 @@ class PartitionLog(AppendableLog):
         self._flusher.assume_flushed()
 
     def checkpoint(self) -> int:
-        """Blocking. Write what recovery would otherwise have to read from the log (leader epochs); the offset that may
-        now be recorded as its recovery point."""
+        """Blocking. Writes what recovery would otherwise have to read from the log (leader epochs); returns the offset
+        that may now be recorded as its recovery point."""
         return self._flusher.checkpoint()
 
     def release_if_idle(self) -> None:
@@ -409,11 +410,11 @@ class PartitionLog(AppendableLog):
         self._local.release_if_idle()
 
     def close(self) -> None:
-        """Blocking. Flush everything, write what makes the next opening cheap, and close all files."""
+        """Blocking. Flushes everything, writes what makes the next opening cheap, and closes all files."""
         self._flusher.close()
 
     def abandon(self, why: str) -> None:
-        """Blocking. The partition is being removed from its directory: close all files without writing. Reads and
+        """Blocking. The partition is being removed from its directory: closes all files without writing. Reads and
         flushes that are still under way fail, and do not take the log directory offline for missing files."""
         with self._flusher.lock:
             self._local.abandon(why)

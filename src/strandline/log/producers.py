@@ -248,7 +248,7 @@ class ProducerStates:
             self._open[state.transaction_first_offset] = state.producer_id
 
     def expire(self, wall_ms: int, expiration_ms: int) -> int:
-        """Remove producers without an open transaction that sent nothing for `expiration_ms`; how many."""
+        """Removes producers without an open transaction that sent nothing for `expiration_ms`; returns how many."""
         expired = [
             state.producer_id
             for state in self._states.values()
@@ -259,7 +259,7 @@ class ProducerStates:
         return len(expired)
 
     def adopt(self, other: ProducerStates) -> None:
-        """Take over the state of `other`, which a truncation has rebuilt."""
+        """Takes over the state of `other`, which a truncation has rebuilt."""
         self.map_end_offset = other.map_end_offset
         self._states = other._states
         self._open = other._open

@@ -84,7 +84,7 @@ def validate_records(
 
 
 def rewrite_timestamps(batch: memoryview, attributes: int, max_timestamp: int) -> BatchHeader:
-    """Write the timestamp type and the largest timestamp into the header; the records stay untouched."""
+    """Writes the timestamp type and the largest timestamp into the header; the records stay untouched."""
     batch[ATTRIBUTES_AT : ATTRIBUTES_AT + 2] = attributes.to_bytes(2, "big", signed=True)
     batch[MAX_TIMESTAMP_AT : MAX_TIMESTAMP_AT + 8] = max_timestamp.to_bytes(8, "big", signed=True)
     write_crc(batch)

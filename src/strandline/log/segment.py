@@ -3,10 +3,11 @@
 Owned by one LocalLog. The last segment of a log is active and takes appends; the others are sealed. A segment opens its
 file when it is first needed and may close it again (`release`); verified ranges are kept.
 
-Threads: the event loop owns every field. A thread may sync a segment (`sync`, `sync_indexes`), load its indexes
-(`index_loading`) and verify its batches (`cold_reads`). Each opens a file handle of its own, reads only what was
-written before, and ends with single assignments (`synced_size`, `offsets`, `times`, `aborted`, `verified`, `damage`,
-`hints`), which the loop may see at any moment.
+Threads: the event loop owns every field of a segment in an open log; before that, the thread that recovers the log or
+compacts into the segment does. A thread may sync a segment (`sync`, `sync_indexes`), load its indexes (`index_loading`)
+and verify its batches (`cold_reads`). Each opens a file handle of its own, reads only what was written before, and ends
+with single assignments (`synced_size`, `offsets`, `times`, `aborted`, `verified`, `damage`, `hints`), which the loop
+may see at any moment.
 """
 
 from __future__ import annotations
@@ -144,7 +145,8 @@ class Segment:
         return file
 
     def write(self, data: Buffer) -> int:
-        """Append the bytes; the position they start at. When it raises OSError the file has its previous size."""
+        """Appends the bytes; returns the position they start at. When it raises OSError the file has its previous
+        size."""
         position = self.size
         try:
             (self.file or self.log_file()).write_at(position, data)
@@ -240,7 +242,7 @@ class Segment:
             self.times.add(self.largest_timestamp, self.largest_timestamp_offset)
 
     def release(self) -> None:
-        """Close the file and drop what can be read again; what was verified stays so."""
+        """Closes the file and drops what can be read again; what was verified stays so."""
         if self.file is not None:
             self.file.close()
             self.file = None
@@ -358,7 +360,7 @@ class Segment:
             self.damage = None
 
     def rename_files(self, extra: str) -> None:
-        """Rename all files of the segment to this extra suffix (or none)."""
+        """Renames all files of the segment to this extra suffix (or none)."""
         for suffix in names.SEGMENT_SUFFIXES:
             old = self.path(suffix)
             new = old[: len(old) - len(self.extra)] + extra
@@ -369,7 +371,7 @@ class Segment:
         self.extra = extra
 
     def remove(self) -> None:
-        """Blocking. Remove the files; a reader that still holds a slice will fail."""
+        """Blocking. Removes the files; a reader that still holds a slice will fail."""
         if self.file is not None:
             self.file.close()
             self.file = None

@@ -131,8 +131,8 @@ class LogStore:
         return log
 
     def delete_log(self, topic_partition: TopicPartition, *, remove_at_ms: int = 0) -> bool:
-        """Blocking. Rename the directory of a partition to `-delete`; a later step removes it. False when there is
-        none."""
+        """Blocking. Renames the directory of a partition to `-delete`; a later step removes it. Returns False when
+        there is none."""
         directory = self._directory_of.get(topic_partition)
         if directory is None:
             return False
@@ -274,7 +274,7 @@ class LogStore:
         self._directory_of[topic_partition] = directory
 
     def _remove(self, directory: LogDirectory, topic_partition: TopicPartition, suffix: str) -> str:
-        """Close the log and rename its directory; the new path."""
+        """Closes the log and renames its directory; returns the new path."""
         log = self._logs.pop(topic_partition, None)
         self._topic_ids.pop(topic_partition, None)
         if log is not None:

@@ -52,7 +52,7 @@ class TimeIndex(IndexFile):
         return bisect_right(range(len(entries) // 12), relative - 1, key=lambda i: _unpack(entries, i * 12)[1])
 
     def keep_before(self, offset: int) -> None:
-        """Drop entries at or above `offset`; the index must be loaded."""
+        """Drops entries at or above `offset`; the index must be loaded."""
         older = self.older()
         entries = older + self.in_memory()[1]
         kept = self.count_before(offset)

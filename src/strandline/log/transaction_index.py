@@ -27,7 +27,7 @@ class AbortedTransaction(NamedTuple):
 
 
 def append(disk: Disk, path: str, count: int, aborted: AbortedTransaction) -> None:
-    """Add an entry after the first `count`."""
+    """Adds an entry after the first `count`."""
     file = disk.open(path, create=True)
     try:
         file.write_at(count * ENTRY_SIZE, ENTRY.pack(_VERSION, *aborted))

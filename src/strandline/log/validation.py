@@ -163,7 +163,7 @@ def validate(
 
 
 def assign_offset(validated: Validated, base_offset: int, leader_epoch: int) -> None:
-    """Write offset and leader epoch into the batch. The checksum does not cover them."""
+    """Writes offset and leader epoch into the batch. The checksum does not cover them."""
     _ASSIGNED.pack_into(validated.buffer, 0, base_offset, validated.header.batch_length, leader_epoch)
 
 

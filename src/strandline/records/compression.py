@@ -163,7 +163,7 @@ def _decompress_snappy_blocks(blocks: list[memoryview], limit_bytes: int) -> byt
 
 
 def _decompress_growing(into: _Into, data: Buffer, hint: int | None, limit_bytes: int) -> bytearray:
-    """Try a buffer of the size the data suggests; if it was too small, one of four times that, up to the limit. The
+    """Tries a buffer of the size the data suggests; if it was too small, one of four times that, up to the limit. The
     hint comes from the sender and may be wrong in either direction, which costs another attempt."""
     size = min(limit_bytes, max(4 * len(data), _FIRST_GUESS) if hint is None else hint)
     while True:

@@ -107,7 +107,7 @@ class Chunk:
         return control_record_type(records[0].key) if records else None
 
     def add_keys(self, map_: OffsetMap, key_hash: KeyHash, transactions: CleanerTransactions, start: int) -> bool:
-        """Add the keys from `start` on to the map; False when it was full before the end of the chunk."""
+        """Adds the keys from `start` on to the map; returns False when it was full before the end of the chunk."""
         import numpy as np
 
         columns = self.columns

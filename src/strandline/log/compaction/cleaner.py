@@ -93,9 +93,9 @@ class Cleaning:
         self._work = self._run()
 
     def step(self) -> Replacement | None:
-        """Blocking. Do some work; the group that it finished, if any. Raises Uncleanable, or KafkaError when the
-        directory fails; then the files of the unfinished group are removed. The pass ends early when segments that it
-        has not read yet were removed from the log."""
+        """Blocking. Does some work; returns the group that it finished, if any. Raises Uncleanable, or KafkaError when
+        the directory fails; then the files of the unfinished group are removed. The pass ends early when segments that
+        it has not read yet were removed from the log."""
         try:
             if self._is_current():
                 return next(self._work)
@@ -113,7 +113,7 @@ class Cleaning:
         return None
 
     def abandon(self) -> None:
-        """Blocking. Stop, and remove the files of the unfinished group; groups returned before stay valid."""
+        """Blocking. Stops, and removes the files of the unfinished group; groups returned before stay valid."""
         self._work.close()
         self.done = True
         writing, self._writing = self._writing, None
@@ -152,7 +152,7 @@ class Cleaning:
         self.end_offset = end_offset
 
     def _fill(self, map_: OffsetMap) -> Iterator[None]:
-        """Add the keys of the dirty segments to the map until a batch does not fit."""
+        """Adds the keys of the dirty segments to the map until a batch does not fit."""
         first_dirty = self._cleanable.first_dirty_offset
         transactions = CleanerTransactions(self._aborted_from(first_dirty))
         for segment, end in zip(self._segments, self._ends, strict=True):
@@ -242,7 +242,8 @@ class Cleaning:
 
 
 def _finish(new: Segment) -> None:
-    """Sync everything, then rename `.cleaned` to `.swap`, the `.log` file last: where it exists, the others do too."""
+    """Syncs everything, then renames `.cleaned` to `.swap`, the `.log` file last: where it exists, the others do
+    too."""
     new.seal()
     new.release()
     new.sync()
