@@ -8,13 +8,14 @@ XXH3) the group epoch grows once, and the new target assignment is the same.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from hashlib import blake2b
 
 from strandline.coordinator.consumer.topics import Topics
 
 
 def metadata_hash(topics: Topics, names: Iterable[str]) -> int:
     """Zero when none of the topics exists."""
+    from hashlib import blake2b  # slow to load, and a node starts without consumer groups
+
     known = [topic for name in sorted(names) if (topic := topics.by_name(name)) is not None]
     if not known:
         return 0
