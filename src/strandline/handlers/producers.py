@@ -55,7 +55,8 @@ async def _active_producers(broker: BrokerContext, topic: str, index: int) -> Pa
     response = PartitionResponse(partition_index=index)
     try:
         check_topic_name(topic)
-        _, _, log = await broker.partitions.find_leading(topic, ZERO_UUID, index)
+        # Of any replica on this broker: hanging transactions are looked for on followers too.
+        log = await broker.partitions.find(topic, ZERO_UUID, index).ready()
     except KafkaError as error:
         response.error_code = error.code
         response.error_message = error.why or None
