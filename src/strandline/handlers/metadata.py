@@ -1,13 +1,16 @@
 """Metadata (3), versions 0-13: the brokers, topics and partition leaders of committed metadata.
 
-A topic that does not exist and may be auto-created is created before the response, so that the client need not retry;
-the topic's error is that of a failed creation. A request that names more topics than one decision of the controller
-can create creates none.
+A topic that does not exist and may be auto-created is created before the response, which nevertheless reports it as
+unknown, as Kafka's does: a client that deleted a topic sees it gone, and others find it with their next request. A
+request that names more topics than one decision of the controller can create creates none.
 """
 
 from __future__ import annotations
 
+import asyncio
+import logging
 from collections.abc import Collection
+from typing import Final
 
 from strandline.controller.decisions import MAX_RECORDS_PER_DECISION
 from strandline.handlers.authorized_operations import ALL_CLUSTER_OPERATIONS, ALL_TOPIC_OPERATIONS, NO_OPERATIONS
@@ -15,7 +18,7 @@ from strandline.handlers.context import BrokerContext, Call
 from strandline.handlers.reachable_leaders import ReachableBrokers, election_decided
 from strandline.metadata.values import PartitionInfo, TopicInfo
 from strandline.metadata.views import View
-from strandline.model.errors import ErrorCode, KafkaError, code_of
+from strandline.model.errors import ErrorCode, KafkaError
 from strandline.model.ids import INTERNAL_TOPICS, ZERO_UUID, Uuid
 from strandline.model.topic_names import check_topic_name
 from strandline.protocol.messages.metadata import (
@@ -28,6 +31,11 @@ from strandline.protocol.messages.metadata import (
 )
 from strandline.protocol.messages.topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
 from strandline.runtime.tasks import YieldCounter, yield_to_loop
+
+logger = logging.getLogger(__name__)
+
+# The response is the same without the topics, so it does not wait for a controller that cannot be reached.
+_CREATION_WAIT_MS: Final = 1_000
 
 
 async def handle_metadata(broker: BrokerContext, call: Call, request: MetadataRequest) -> MetadataResponse:
@@ -76,16 +84,14 @@ class _Describer:
             await yield_to_loop()
         return MetadataResponseTopic(error_code=ErrorCode.UNKNOWN_TOPIC_ID, name=None, topic_id=topic_id)
 
-    async def topic_by_name(self, name: str, creation_error: ErrorCode | None) -> MetadataResponseTopic:
+    async def topic_by_name(self, name: str, *, is_new: bool = False) -> MetadataResponseTopic:
+        """`is_new`: it did not exist when the request arrived."""
         known = self._broker.view.topic(name)
-        if known is not None:
+        if known is not None and not is_new:
             return await self.topic(known)
         if self._yields.due():
             await yield_to_loop()
-        code = creation_error or absence(name)
-        if code == ErrorCode.TOPIC_ALREADY_EXISTS:
-            code = ErrorCode.LEADER_NOT_AVAILABLE  # created and deleted meanwhile
-        return MetadataResponseTopic(error_code=code, name=name, is_internal=name in INTERNAL_TOPICS)
+        return MetadataResponseTopic(error_code=absence(name), name=name, is_internal=name in INTERNAL_TOPICS)
 
     async def topic(self, topic: TopicInfo) -> MetadataResponseTopic:
         described = MetadataResponseTopic(name=topic.name, topic_id=topic.id, is_internal=topic.name in INTERNAL_TOPICS)
@@ -94,7 +100,7 @@ class _Describer:
                 await yield_to_loop()
             info = self._broker.view.partition(topic.id, index)
             if info is None:  # deleted while this handler yielded
-                return await self.topic_by_name(topic.name, None)
+                return await self.topic_by_name(topic.name)
             described.partitions.append(self._partition(index, info))
         return described
 
@@ -150,29 +156,32 @@ async def _named_topics(
         return [await describer.topic_by_id(topic_id) for topic_id in ids]
     names = dict.fromkeys(topic.name for topic in named if topic.name is not None)
     created = await _create_missing(broker, call, request, names)
-    return [await describer.topic_by_name(name, created.get(name)) for name in names]
+    return [await describer.topic_by_name(name, is_new=name in created) for name in names]
 
 
 async def _create_missing(
     broker: BrokerContext, call: Call, request: MetadataRequest, names: Collection[str]
-) -> dict[str, ErrorCode]:
+) -> Collection[str]:
+    """Creates the topics that do not exist, if that is allowed, and returns their names."""
     allowed = call.version < 4 or request.allow_auto_topic_creation
     if not allowed or not broker.config.get("auto.create.topics.enable") or len(names) > MAX_RECORDS_PER_DECISION:
-        return {}
-    missing = [name for name in names if broker.view.topic(name) is None]
+        return ()
+    missing = dict.fromkeys(name for name in names if broker.view.topic(name) is None)
     if not missing:
-        return {}
+        return ()
     creation = CreateTopicsRequest(
         topics=[CreatableTopic(name=name, num_partitions=-1, replication_factor=-1) for name in missing],
         timeout_ms=broker.config.get("request.timeout.ms"),
     )
     call.park()
+    await yield_to_loop()  # asyncio.timeout needs a task, which a handler has after its first wait
     try:
         newest = CreateTopicsRequest.versions[1]
-        response = await broker.controller.forward(call, creation, CreateTopicsResponse, version=newest)
-    except KafkaError as error:  # the topics that exist are described nevertheless
-        return dict.fromkeys(missing, error.code)
-    return {result.name: code_of(result.error_code) for result in response.topics}
+        async with asyncio.timeout(_CREATION_WAIT_MS / 1000):
+            await broker.controller.forward(call, creation, CreateTopicsResponse, version=newest)
+    except (KafkaError, TimeoutError) as error:
+        logger.debug("topics were not created automatically: %s", error)
+    return missing
 
 
 def absence(name: str) -> ErrorCode:

@@ -351,7 +351,8 @@ LIMITATIONS: Final[tuple[tuple[str, str], ...]] = (
     ),
     (
         "Auto-created topics",
-        "exist before Metadata responds, so that clients need not retry; Kafka returns an error first.",
+        "are reported as unknown by the Metadata response that creates them, and described by the next, as in Kafka. "
+        "They exist before that first response, unless the controller does not respond within a second.",
     ),
     (
         "Broker loggers",

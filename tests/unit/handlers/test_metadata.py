@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+from typing import Any
+
 import pytest
 
 from strandline.handlers.metadata import handle_metadata
@@ -9,7 +12,12 @@ from strandline.handlers.topics import handle_describe_topic_partitions
 from strandline.model.errors import ErrorCode
 from strandline.protocol.apis import ApiKey
 from strandline.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
-from strandline.protocol.messages.topics import DescribeTopicPartitionsRequest, TopicRequest
+from strandline.protocol.messages.topics import (
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+    DescribeTopicPartitionsRequest,
+    TopicRequest,
+)
 from unit.handlers.metadata_broker import BROKERS, CLIENTS, FakeCall, MetadataBroker, count_yields, run
 
 
@@ -95,3 +103,44 @@ def test_describing_a_few_partitions_does_not_yield() -> None:
     response, yields = run(count_yields(handle_metadata(metadata.broker, call, MetadataRequest(topics=None))))
     assert len(response.topics[0].partitions) == 50
     assert yields <= 1 and not call.offload_encoding
+
+
+class CreatingController:
+    """Creates the topics of a request in the metadata of a broker, after some time."""
+
+    def __init__(self, metadata: MetadataBroker, delay_s: float = 0) -> None:
+        self.metadata = metadata
+        self.delay_s = delay_s
+
+    async def forward(self, call: Any, request: CreateTopicsRequest, response: Any, *, version: int) -> Any:
+        await asyncio.sleep(self.delay_s)
+        for topic in request.topics:
+            self.metadata.add_topic(topic.name, [1])
+        return CreateTopicsResponse()
+
+
+def auto_creating(delay_s: float = 0) -> MetadataBroker:
+    metadata = MetadataBroker(auto_create_topics_enable=True, request_timeout_ms=30_000)
+    metadata.add_broker(1)
+    metadata.broker.controller = CreatingController(metadata, delay_s)
+    return metadata
+
+
+def test_a_topic_that_a_request_creates_is_unknown_in_its_response_and_described_in_the_next() -> None:
+    metadata = auto_creating()
+    (first,) = describe(metadata, "fresh").topics
+    assert (first.error_code, first.partitions) == (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, [])
+    (second,) = describe(metadata, "fresh").topics
+    assert (second.error_code, len(second.partitions)) == (ErrorCode.NONE, 1)
+
+
+def test_a_controller_that_does_not_respond_delays_the_response_for_a_second() -> None:
+    async def took_s() -> float:
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        request = MetadataRequest(topics=[MetadataRequestTopic(name="fresh")])
+        response = await handle_metadata(auto_creating(60).broker, FakeCall(ApiKey.METADATA, 12), request)
+        assert response.topics[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        return loop.time() - began
+
+    assert run(took_s()) == 1.0
