@@ -9,15 +9,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from typing import Final
 
 from strandline.controller.decisions import MAX_RECORDS_PER_DECISION
 from strandline.handlers.authorized_operations import ALL_CLUSTER_OPERATIONS, ALL_TOPIC_OPERATIONS, NO_OPERATIONS
 from strandline.handlers.context import BrokerContext, Call
-from strandline.handlers.reachable_leaders import ReachableBrokers, election_decided
+from strandline.handlers.reachable_leaders import ReachableBrokers, election_decided, losses_noticed
 from strandline.metadata.values import PartitionInfo, TopicInfo
-from strandline.metadata.views import View
 from strandline.model.errors import ErrorCode, KafkaError
 from strandline.model.ids import INTERNAL_TOPICS, ZERO_UUID, Uuid
 from strandline.model.topic_names import check_topic_name
@@ -40,17 +39,17 @@ _CREATION_WAIT_MS: Final = 1_000
 
 async def handle_metadata(broker: BrokerContext, call: Call, request: MetadataRequest) -> MetadataResponse:
     topics = await _topics(broker, call, request)
-    if broker.lost_leaders:
-        leaders = (partition.leader_id for topic in topics for partition in topic.partitions)
-        if await election_decided(broker, call, leaders):
-            topics = await _topics(broker, call, request)
+    if request.topics:
+        await losses_noticed(broker, call, _leaders(topics))
+    if broker.lost_leaders and await election_decided(broker, call, _leaders(topics)):
+        topics = await _topics(broker, call, request)
     if request.include_topic_authorized_operations:
         for topic in topics:
             if topic.name is not None:
                 topic.topic_authorized_operations = ALL_TOPIC_OPERATIONS
     include_operations = request.include_cluster_authorized_operations
     return MetadataResponse(
-        brokers=_brokers(broker.view, call.listener),
+        brokers=_brokers(broker, call.listener),
         cluster_id=broker.cluster_id,
         controller_id=_controller_for_clients(broker),
         topics=topics,
@@ -63,6 +62,10 @@ async def _topics(broker: BrokerContext, call: Call, request: MetadataRequest) -
     if request.topics is None or (call.version == 0 and not request.topics):
         return [await describer.topic(known) for known in broker.view.topics()]
     return await _named_topics(broker, call, request, request.topics, describer)
+
+
+def _leaders(topics: list[MetadataResponseTopic]) -> Iterator[int]:
+    return (partition.leader_id for topic in topics for partition in topic.partitions)
 
 
 class _Describer:
@@ -119,11 +122,13 @@ class _Describer:
         )
 
 
-def _brokers(view: View, listener: str) -> list[MetadataResponseBroker]:
+def _brokers(broker: BrokerContext, listener: str) -> list[MetadataResponseBroker]:
+    """The unfenced brokers, and those that were fenced because they failed a moment ago: when the previous leader of a
+    partition disappears together with the leadership, librdkafka loses the new leader until its next refresh."""
     found = []
-    for info in view.brokers():
+    for info in broker.view.brokers():
         endpoint = info.endpoint(listener)
-        if not info.fenced and endpoint is not None:
+        if endpoint is not None and (not info.fenced or info.id in broker.lost_leaders.recent):
             found.append(
                 MetadataResponseBroker(node_id=info.id, host=endpoint.host, port=endpoint.port, rack=info.rack)
             )

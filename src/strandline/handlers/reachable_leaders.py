@@ -1,17 +1,23 @@
 """Leaders that a client can reach: unfenced, and with an endpoint on the listener that the client is connected to.
 
 A response that would name a leader to which this broker has just lost its connection waits for the controller's
-decision (`election_decided`); the handler then makes the response from the new metadata."""
+decision (`election_decided`); the handler then makes the response from the new metadata. A client that lost its own
+connection may be a few milliseconds ahead of this broker, so a Metadata response that names another broker as leader
+waits for these first (`losses_noticed`).
+"""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from strandline.handlers.context import BrokerContext, Call
 from strandline.metadata.values import PartitionInfo
 from strandline.metadata.views import View
 from strandline.model.errors import ErrorCode
+
+_NOTICE_MS: Final = 10
 
 
 class LeaderAddress(NamedTuple):
@@ -30,6 +36,14 @@ def leader_addresses(broker: BrokerContext, listener: str, leaders: Iterable[int
         if info is not None and endpoint is not None:
             found.append(LeaderAddress(leader, endpoint.host, endpoint.port, info.rack))
     return found
+
+
+async def losses_noticed(broker: BrokerContext, call: Call, leaders: Iterable[int]) -> None:
+    """Waits until this broker has noticed the loss of a connection that a client has noticed already: the kernel closes
+    the connections of a killed process one after the other."""
+    if broker.lost_leaders.is_enabled and any(leader not in (-1, broker.node_id) for leader in leaders):
+        call.park()
+        await asyncio.sleep(_NOTICE_MS / 1000)
 
 
 async def election_decided(broker: BrokerContext, call: Call, leaders: Iterable[int]) -> bool:

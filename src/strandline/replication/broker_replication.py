@@ -41,6 +41,8 @@ _CHECKED_PER_YIELD = 500
 _OPENED_PER_YIELD = 100
 # A process that exits may close its connections a moment before its listeners: the second probe sees that.
 _PROBE_DELAYS_MS = (20, 50)
+# How long Metadata responses list the address of a leader that refused connections.
+_RECENT_MS = 5_000
 
 
 class BrokerReplication:
@@ -61,7 +63,7 @@ class BrokerReplication:
         self._peers = peers
         self._world = world
         self._settings = settings
-        self.lost_leaders = LostLeaders()
+        self.lost_leaders = LostLeaders(is_enabled=settings.lost_leader_max_wait_ms > 0)
         self._fetcher_context = FetcherContext(
             node_id,
             world,
@@ -166,26 +168,37 @@ class BrokerReplication:
 
     def _on_connection_lost(self, leader_id: int) -> None:
         epoch = self._table.brokers.registered_epoch(leader_id)
-        wanted = self._settings.lost_leader_max_wait_ms > 0 and self._table.brokers.may_join(leader_id, epoch)
-        if wanted and leader_id not in self.lost_leaders:
-            self.lost_leaders.add(leader_id, epoch)
-            self._tasks.start(self._wait_for_decision(leader_id), f"lost leader {leader_id}")
+        lost = self.lost_leaders
+        if lost.is_enabled and lost.recent.get(leader_id) != epoch and self._table.brokers.may_join(leader_id, epoch):
+            lost.add(leader_id, epoch)
+            self._tasks.start(self._watch_lost_leader(leader_id, epoch), f"lost leader {leader_id}")
 
-    async def _wait_for_decision(self, leader_id: int) -> None:
+    async def _watch_lost_leader(self, leader_id: int, epoch: int) -> None:
+        try:
+            if await self._wait_for_decision(leader_id):
+                await asyncio.sleep(_RECENT_MS / 1000)
+        finally:
+            if self.lost_leaders.recent.get(leader_id) == epoch:
+                del self.lost_leaders.recent[leader_id]
+
+    async def _wait_for_decision(self, leader_id: int) -> bool:
         """Waits until the controller has fenced the leader, for the configured time at most. A leader that accepts new
-        connections is running: only its connection was lost, and there is nothing to wait for."""
+        connections is running (False): only its connection was lost, and there is nothing to wait for."""
+        refuses = False
         try:
             async with asyncio.timeout(self._settings.lost_leader_max_wait_ms / 1000):
                 for delay_ms in _PROBE_DELAYS_MS:
                     await asyncio.sleep(delay_ms / 1000)
                     endpoint = self._table.brokers.endpoint(self._settings.listener, leader_id)
                     if endpoint is not None and await self._peers.refuses_connections(endpoint):
+                        refuses = True
                         await self.lost_leaders.decided([leader_id])
-                        return
+                        break
         except TimeoutError:
             logger.info("broker %d, which refuses connections, is not fenced yet", leader_id)
         finally:
             self.lost_leaders.remove(leader_id)
+        return refuses
 
     async def _check_lag(self) -> None:
         """Periodically, and when brokers change: a follower that was about to join the ISR may be fenced by now."""

@@ -1,9 +1,11 @@
 """Leaders to which this broker has just lost its connection, until the controller has decided about them.
 
-`replication/broker_replication` adds a leader when a fetch from it ends with a lost connection, and removes it when the
-controller has fenced it, when it accepts connections after all, or after `strandline.lost.leader.max.wait.ms`. Handlers
-whose response would name such a leader wait for that first: the client, which has lost its connection too, would
-otherwise be sent back to the failed broker (docs/decisions/0019-responses-that-name-a-failed-leader.md).
+`replication/broker_replication` adds a leader when a fetch from it ends with a lost connection. The leader is lost
+until the controller has fenced it, or it accepts connections after all, or for `strandline.lost.leader.max.wait.ms`.
+Handlers whose response would name such a leader wait for that first: the client, which has lost its connection too,
+would otherwise be sent back to the failed broker (docs/decisions/0019-responses-that-name-a-failed-leader.md).
+
+A leader that refused connections stays *recent* for some more seconds, in which Metadata responses list its address.
 """
 
 from __future__ import annotations
@@ -13,11 +15,14 @@ from collections.abc import Callable, Iterable
 
 
 class LostLeaders:
-    __slots__ = ("_lost",)
+    __slots__ = ("_lost", "is_enabled", "recent")
 
-    def __init__(self) -> None:
+    def __init__(self, *, is_enabled: bool = False) -> None:
+        self.is_enabled = is_enabled
         self._lost: dict[int, tuple[int, asyncio.Event]] = {}
-        """The broker epoch by broker id, and an event that is set when the leader is removed."""
+        """The broker epoch by broker id, and an event that is set when the decision is made."""
+        self.recent: dict[int, int] = {}
+        """Broker id → epoch."""
 
     def __bool__(self) -> bool:
         return bool(self._lost)
@@ -27,6 +32,7 @@ class LostLeaders:
 
     def add(self, broker_id: int, broker_epoch: int) -> None:
         self._lost[broker_id] = broker_epoch, asyncio.Event()
+        self.recent[broker_id] = broker_epoch
 
     def remove(self, broker_id: int) -> None:
         lost = self._lost.pop(broker_id, None)
@@ -40,8 +46,6 @@ class LostLeaders:
                 self.remove(broker_id)
 
     def among(self, broker_ids: Iterable[int]) -> list[int]:
-        if not self._lost:
-            return []
         return [broker_id for broker_id in dict.fromkeys(broker_ids) if broker_id in self._lost]
 
     async def decided(self, broker_ids: Iterable[int]) -> None:
