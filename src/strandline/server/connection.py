@@ -36,13 +36,12 @@ from strandline.runtime.metrics import Metrics
 from strandline.runtime.network import no_delay
 from strandline.runtime.offload import Offload
 from strandline.runtime.tasks import TaskGroup
+from strandline.server.disconnect_log import DisconnectLog
 from strandline.server.dispatch import Dispatch, RejectedFrame, Routes
 from strandline.server.metrics_page import GET_AS_FRAME_SIZE, metrics_page
 from strandline.server.outbox import HIGH_WATER_BYTES, LOW_WATER_BYTES, Outbox, UnsentBytes
 from strandline.server.requests import DONE, PARKED, Call, RequestQueue
 from strandline.server.settings import ListenerSpec, ServerSettings
-
-logger = logging.getLogger(__name__)
 
 FRAMES_PER_STEP = 32  # then the event loop serves other connections
 MAX_UNSENT_RESPONSE_BYTES = 64 * 1024  # responses gathered in one step before the socket must take them
@@ -70,6 +69,7 @@ class SharedByConnections(Protocol):
     dispatch: Dispatch
     unsent: UnsentBytes
     receive_buffer: bytearray
+    disconnects: DisconnectLog
     draining: bool
 
 
@@ -200,13 +200,15 @@ class Connection(asyncio.BufferedProtocol):
             callback()
 
     def close(self, reason: str) -> None:
-        """Closes after a protocol violation, or for a request that ends in a disconnect; the reason is logged once."""
+        """Closes after a protocol violation, or for a request that ends in a disconnect; logs the reason."""
         if not self.closed:
             # Disconnecting during a long poll is no violation.
-            logger.log(
-                logging.DEBUG if self._ended else logging.WARNING, "closing the connection of %r: %s", self, reason
-            )
+            self._log_disconnect(logging.DEBUG if self._ended else logging.WARNING, reason)
             self.close_quietly()
+
+    def _log_disconnect(self, level: int, reason: str) -> None:
+        processor = self._processor
+        processor.disconnects.add(level, self.client_host, self.listener.name, reason, processor.clock.now_ms())
 
     # Called by the processor and the acceptor.
 
@@ -250,7 +252,7 @@ class Connection(asyncio.BufferedProtocol):
                 return
         idle_ms = now_ms - self._active_ms
         if idle_ms >= self._processor.settings.max_idle_ms and not self._pending:
-            logger.info("closing the connection of %r: idle for %d ms", self, idle_ms)
+            self._log_disconnect(logging.INFO, f"idle for {idle_ms} ms")
             self.close_quietly()
 
     # The order of requests.

@@ -16,6 +16,7 @@ from strandline.runtime.metrics import Metrics
 from strandline.runtime.offload import Offload
 from strandline.runtime.tasks import TaskGroup, yield_to_loop
 from strandline.server.connection import Connection
+from strandline.server.disconnect_log import DisconnectLog
 from strandline.server.dispatch import Dispatch
 from strandline.server.outbox import UnsentBytes
 from strandline.server.requests import RequestQueue
@@ -48,6 +49,7 @@ class Processor:
         self.unsent = UnsentBytes()
         self.receive_buffer = bytearray(RECEIVE_BUFFER_BYTES)
         """All connections receive into this buffer, one after the other, and leave nothing in it."""
+        self.disconnects = DisconnectLog()
         self.draining = False
         self._connections: dict[Connection, None] = {}
         self._when_empty: asyncio.Future[None] | None = None
@@ -70,6 +72,7 @@ class Processor:
         while True:
             await asyncio.sleep(CHECK_INTERVAL_MS / 1000)
             await self._for_each(lambda connection: connection.check(self.clock.now_ms()))
+            self.disconnects.report(self.clock.now_ms())
 
     async def drain(self, timeout_ms: int) -> None:
         """No request starts any more. Returns when all responses are sent; aborts connections that are left after

@@ -7,6 +7,7 @@ whatever other clients do, it reads every record back in order and without delay
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import os
 import re
@@ -80,12 +81,17 @@ class NodeUnderAttack:
 
 
 class RawClient:
-    """A client that sends arbitrary bytes."""
+    """A client that sends arbitrary bytes. Each has an address of its own: the node logs the reason of a disconnect
+    once a minute for each address."""
+
+    _hosts = itertools.count(1)
 
     def __init__(self, node: NodeUnderAttack, timeout_s: float = 60, *, controller: bool = False) -> None:
         address = node.address
         port = address.controller_port if controller else address.port
-        self.socket = socket.create_connection((address.host, port), timeout_s)
+        number = next(self._hosts)
+        source = f"127.1.{number >> 8 & 255}.{number & 255}"
+        self.socket = socket.create_connection((address.host, port), timeout_s, source_address=(source, 0))
 
     def send(self, data: bytes) -> None:
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):
