@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import msgspec
 
-from strandline.coordinator.decision import Decision, Now, merged
+from strandline.coordinator.decision import Decision, Now
 from strandline.coordinator.transaction.state import (
     EPOCH_BUMP_VERSION,
     LAST_EPOCH,
@@ -35,6 +35,12 @@ class WriteMarkers(msgspec.Struct, frozen=True):
     client_version: int
 
 
+class RetryCompletion(msgspec.Struct, frozen=True):
+    """Effect: the markers are written, but the record that completes the transaction could not be appended."""
+
+    markers: WriteMarkers
+
+
 def end_transaction(
     transactions: TransactionStore,
     request: EndTxnRequest,
@@ -42,55 +48,80 @@ def end_transaction(
     new_producer_id: int | None,
     now: Now,
 ) -> Decision[EndTxnResponse | None]:
-    transaction = _checked(transactions, request, client_version)
+    """With transaction.version 2, for a transaction that is not open (a retry has the epoch before the current one):
+
+    state            abort: retry  current           commit: retry  current
+    Empty                   fenced prepared                  fenced  INVALID_TXN_STATE
+    CompleteAbort           done   prepared                  INVALID_TXN_STATE
+    CompleteCommit          INVALID_TXN_STATE, prepared      done    INVALID_TXN_STATE
+    """
     raises_epoch = client_version >= EPOCH_BUMP_VERSION
+    transaction = _check(transactions, request) if not raises_epoch else _check_with_retries(transactions, request)
     is_retry = raises_epoch and _is_retry(transaction, request)
-    wanted = State.PREPARE_COMMIT if request.committed else State.PREPARE_ABORT
-    completed = State.COMPLETE_COMMIT if request.committed else State.COMPLETE_ABORT
     state = transaction.state
     if state is State.ONGOING:
+        wanted = State.PREPARE_COMMIT if request.committed else State.PREPARE_ABORT
         return _prepared(transactions, transaction, wanted, client_version, new_producer_id, now)
-    if transaction.is_prepared:
-        code = ErrorCode.CONCURRENT_TRANSACTIONS if state is wanted else ErrorCode.INVALID_TXN_STATE
-        raise KafkaError(code, f"the transaction of {transaction.transactional_id!r} is in {state.wire_name}")
-    if state is completed and (is_retry or not raises_epoch):
+    if state is (State.PREPARE_COMMIT if request.committed else State.PREPARE_ABORT):
+        raise KafkaError(
+            ErrorCode.CONCURRENT_TRANSACTIONS,
+            f"the transaction of {transaction.transactional_id!r} is being ended already",
+        )
+    completed = State.COMPLETE_COMMIT if request.committed else State.COMPLETE_ABORT
+    if state is completed and is_retry is raises_epoch:
         return Decision(_response(transaction, client_version))
-    if raises_epoch and not is_retry and not request.committed:
+    if raises_epoch and not is_retry and not request.committed and not transaction.is_prepared:
         # A client of version 2 does not know whether a partition was added, so it may abort an empty transaction.
         return _prepared(transactions, transaction, State.PREPARE_ABORT, client_version, new_producer_id, now)
-    if transaction.is_epoch_exhausted and new_producer_id is None and raises_epoch:
-        raise NeedsProducerId
     raise KafkaError(
         ErrorCode.INVALID_TXN_STATE,
-        f"{transaction.transactional_id!r} has no transaction to end: it is in {state.wire_name}",
+        f"{transaction.transactional_id!r} has no transaction to end like that: it is in {state.wire_name}",
     )
 
 
-def _checked(transactions: TransactionStore, request: EndTxnRequest, client_version: int) -> Transaction:
-    known = transactions.find(request.transactional_id)
-    if known is not None and _is_retry_of_rotation(known, request):
-        return known
+def _check(transactions: TransactionStore, request: EndTxnRequest) -> Transaction:
     transaction = transactions.check(request.transactional_id, request.producer_id)
-    epoch, asked = transaction.producer_epoch, request.producer_epoch
-    is_valid = asked == epoch
-    if client_version >= EPOCH_BUMP_VERSION:
-        if transaction.is_prepared:
-            is_valid = asked == epoch - 1
-        elif transaction.state in (State.COMPLETE_COMMIT, State.COMPLETE_ABORT):
-            is_valid = asked in (epoch, epoch - 1)
-    if not is_valid:
-        raise KafkaError(ErrorCode.PRODUCER_FENCED, f"producer {request.producer_id} is at epoch {epoch}, not {asked}")
+    if request.producer_epoch != transaction.producer_epoch:
+        raise _fenced(transaction, request)
     return transaction
+
+
+def _check_with_retries(transactions: TransactionStore, request: EndTxnRequest) -> Transaction:
+    """With transaction.version 2 the current epoch belongs to the next transaction, and the one before it to a retry
+    of the request that ended the last one."""
+    known = transactions.find(request.transactional_id)
+    is_rotated = known is not None and _is_retry_of_rotation(known, request)
+    if known is None or not is_rotated:
+        known = transactions.check(request.transactional_id, request.producer_id)
+    is_current = request.producer_epoch == known.producer_epoch
+    is_retry = request.producer_epoch + 1 == known.producer_epoch
+    if known.is_prepared:
+        is_valid = is_retry
+    elif known.is_complete:
+        is_valid = is_retry or is_rotated or is_current
+    else:
+        is_valid = is_current and not is_rotated
+    if not is_valid:
+        raise _fenced(known, request)
+    return known
+
+
+def _fenced(transaction: Transaction, request: EndTxnRequest) -> KafkaError:
+    return KafkaError(
+        ErrorCode.PRODUCER_FENCED,
+        f"{transaction.transactional_id!r} is at producer epoch {transaction.producer_epoch}, "
+        f"not {request.producer_epoch}",
+    )
 
 
 def _is_retry(transaction: Transaction, request: EndTxnRequest) -> bool:
     """The request has ended this transaction already, and its response was lost."""
-    return request.producer_epoch == transaction.producer_epoch - 1 or _is_retry_of_rotation(transaction, request)
+    return request.producer_epoch + 1 == transaction.producer_epoch or _is_retry_of_rotation(transaction, request)
 
 
 def _is_retry_of_rotation(transaction: Transaction, request: EndTxnRequest) -> bool:
     return (
-        transaction.previous_producer_id == request.producer_id
+        transaction.previous_producer_id == request.producer_id != transaction.producer_id
         and request.producer_epoch == LAST_EPOCH
         and transaction.producer_epoch == 0
     )
@@ -130,29 +161,29 @@ def prepare(
             "last_producer_epoch": transaction.producer_epoch,
         }
     if transaction.state is not State.ONGOING:
-        changes |= {"partitions": frozenset(), "start_ms": now.wall_ms}
+        # No partition was added, so the transaction has had no start.
+        changes["start_ms"] = now.wall_ms
     return transaction.become(state, now.wall_ms, **changes)
 
 
 def fence_and_abort(transactions: TransactionStore, transaction: Transaction, now: Now) -> Decision[None]:
     """Raises the epoch, so that the producer of the open transaction is fenced, and aborts it."""
-    fenced = msgspec.structs.replace(
-        transaction, producer_epoch=transaction.producer_epoch + 1, last_producer_epoch=NO_EPOCH
+    raises_epochs = transactions.settings.transaction_version >= EPOCH_BUMP_VERSION
+    following = transaction.become(
+        State.PREPARE_ABORT,
+        now.wall_ms,
+        producer_epoch=transaction.producer_epoch + 1,
+        last_producer_epoch=NO_EPOCH,
+        client_version=EPOCH_BUMP_VERSION if raises_epochs else 0,
     )
-    following = fenced.become(State.PREPARE_ABORT, now.wall_ms)
     transactions.put(following)
     return Decision(
         None, [transactions.record(following)], is_applied=True, effects=[markers_of(transactions, following)]
     )
 
 
-def abort_timed_out(transactions: TransactionStore, now: Now) -> Decision[None]:
-    decision = Decision(None, is_applied=True)
-    for transaction in transactions.all():
-        is_overdue = transaction.start_ms + transaction.timeout_ms < now.wall_ms
-        if transaction.state is State.ONGOING and is_overdue:
-            decision = merged(decision, fence_and_abort(transactions, transaction, now))
-    return decision
+def is_overdue(transaction: Transaction, now: Now) -> bool:
+    return transaction.state is State.ONGOING and transaction.start_ms + transaction.timeout_ms < now.wall_ms
 
 
 def markers_of(transactions: TransactionStore, transaction: Transaction) -> WriteMarkers:
@@ -182,12 +213,16 @@ def complete(transactions: TransactionStore, markers: WriteMarkers, now: Now) ->
     if transaction.next_producer_id != NO_PRODUCER_ID:
         changes |= {
             "producer_id": transaction.next_producer_id,
-            "previous_producer_id": transaction.producer_id,
             "producer_epoch": 0,
         }
     following = transaction.become(state, now.wall_ms, **changes)
     transactions.put(following)
-    return Decision(None, [transactions.record(following)], is_applied=True)
+    return Decision(
+        None,
+        [transactions.record(following)],
+        is_applied=True,
+        on_append_failed=lambda code, then: Decision(None, effects=[RetryCompletion(markers)]),
+    )
 
 
 def _response(transaction: Transaction, client_version: int) -> EndTxnResponse:

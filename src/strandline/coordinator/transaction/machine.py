@@ -15,13 +15,15 @@ from strandline.coordinator.decision import Decision, Now
 from strandline.coordinator.machine import Producer
 from strandline.coordinator.records import CoordinatorRecord
 from strandline.coordinator.timers import Timers
-from strandline.coordinator.transaction.ending import abort_timed_out, markers_of
-from strandline.coordinator.transaction.state import State
+from strandline.coordinator.transaction.ending import fence_and_abort, is_overdue, markers_of
+from strandline.coordinator.transaction.state import State, Transaction
 from strandline.coordinator.transaction.store import TransactionSettings, TransactionStore
 from strandline.model.timeline import Timeline
 from strandline.protocol.messages.transaction_records import TransactionLogKey
 
 _REMOVABLE = frozenset({State.EMPTY, State.COMPLETE_COMMIT, State.COMPLETE_ABORT})
+# Many ids that time out or expire at once are spread over several steps of the event loop.
+_PER_MS = 50
 
 
 class AbortTimedOut(msgspec.Struct, frozen=True):
@@ -30,6 +32,18 @@ class AbortTimedOut(msgspec.Struct, frozen=True):
 
 class RemoveExpired(msgspec.Struct, frozen=True):
     """Timer key: idle transactional ids are removed."""
+
+
+class Abort(msgspec.Struct, frozen=True):
+    """Timer key: the transaction of this id has timed out."""
+
+    transactional_id: str
+
+
+class Remove(msgspec.Struct, frozen=True):
+    """Timer key: this id has expired."""
+
+    transactional_id: str
 
 
 class TransactionMachine:
@@ -52,16 +66,35 @@ class TransactionMachine:
         return Decision(None, effects=[markers_of(self.transactions, each) for each in prepared])
 
     def on_timer(self, key: Hashable, now: Now) -> Decision[None]:
-        settings = self.transactions.settings
         if isinstance(key, AbortTimedOut):
-            self.timers.schedule(key, now.ms + settings.abort_timed_out_interval_ms)
-            return abort_timed_out(self.transactions, now)
-        assert isinstance(key, RemoveExpired), key
-        self.timers.schedule(key, now.ms + settings.remove_expired_interval_ms)
-        oldest_ms = now.wall_ms - settings.transactional_id_expiration_ms
-        records = [
-            CoordinatorRecord(TransactionLogKey(each.transactional_id), None)
-            for each in self.transactions.all()
-            if each.state in _REMOVABLE and each.last_update_ms <= oldest_ms
-        ]
-        return Decision(None, records)
+            return self._look_for_overdue(key, now)
+        if isinstance(key, RemoveExpired):
+            return self._look_for_expired(key, now)
+        if isinstance(key, Abort):
+            transaction = self.transactions.find(key.transactional_id)
+            if transaction is None or not is_overdue(transaction, now):
+                return Decision(None)
+            return fence_and_abort(self.transactions, transaction, now)
+        assert isinstance(key, Remove), key
+        transaction = self.transactions.find(key.transactional_id)
+        if transaction is None or not self._is_expired(transaction, now):
+            return Decision(None)
+        return Decision(None, [CoordinatorRecord(TransactionLogKey(key.transactional_id), None)])
+
+    def _look_for_overdue(self, key: AbortTimedOut, now: Now) -> Decision[None]:
+        self.timers.schedule(key, now.ms + self.transactions.settings.abort_timed_out_interval_ms)
+        overdue = [each for each in self.transactions.all() if is_overdue(each, now)]
+        for count, each in enumerate(overdue):
+            self.timers.schedule(Abort(each.transactional_id), now.ms + count // _PER_MS)
+        return Decision(None)
+
+    def _look_for_expired(self, key: RemoveExpired, now: Now) -> Decision[None]:
+        self.timers.schedule(key, now.ms + self.transactions.settings.remove_expired_interval_ms)
+        expired = [each for each in self.transactions.all() if self._is_expired(each, now)]
+        for count, each in enumerate(expired):
+            self.timers.schedule(Remove(each.transactional_id), now.ms + count // _PER_MS)
+        return Decision(None)
+
+    def _is_expired(self, transaction: Transaction, now: Now) -> bool:
+        oldest_ms = now.wall_ms - self.transactions.settings.transactional_id_expiration_ms
+        return transaction.state in _REMOVABLE and transaction.last_update_ms <= oldest_ms

@@ -70,7 +70,6 @@ def _next(known: Transaction, request: InitProducerIdRequest, new_producer_id: i
             State.EMPTY,
             now.wall_ms,
             producer_id=_given(new_producer_id),
-            previous_producer_id=known.producer_id,
             producer_epoch=0,
             last_producer_epoch=known.producer_epoch if has_epoch else NO_EPOCH,
             **changes,

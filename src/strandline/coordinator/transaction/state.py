@@ -79,7 +79,7 @@ class Transaction(msgspec.Struct, frozen=True, kw_only=True):
     transactional_id: str
     producer_id: int
     previous_producer_id: int = NO_PRODUCER_ID
-    """Before the epochs of that id were exhausted: a retry of the request that exhausted them is recognised by it."""
+    """Before the last change: a retry of a request that exhausted the epochs of that id is recognised by it."""
     next_producer_id: int = NO_PRODUCER_ID
     """While the end of a transaction is prepared that exhausts the epochs."""
     producer_epoch: int
@@ -102,8 +102,13 @@ class Transaction(msgspec.Struct, frozen=True, kw_only=True):
     def is_prepared(self) -> bool:
         return self.state in (State.PREPARE_COMMIT, State.PREPARE_ABORT)
 
+    @property
+    def is_complete(self) -> bool:
+        return self.state in _COMPLETE
+
     def become(self, state: State, now_ms: int, **changes: object) -> Transaction:
         assert self.state in LEGAL_ORIGINS[state], f"{self.transactional_id}: {self.state.name} to {state.name}"
+        changes = {"previous_producer_id": self.producer_id, **changes}
         return replace(self, state=state, last_update_ms=now_ms, **changes)
 
     def record(self, record_version: int) -> CoordinatorRecord:
@@ -112,8 +117,6 @@ class Transaction(msgspec.Struct, frozen=True, kw_only=True):
             by_topic.setdefault(topic, []).append(partition)
         value = TransactionLogValue(
             producer_id=self.producer_id,
-            previous_producer_id=self.previous_producer_id,
-            next_producer_id=self.next_producer_id,
             producer_epoch=self.producer_epoch,
             transaction_timeout_ms=self.timeout_ms,
             transaction_status=self.state,
@@ -122,21 +125,23 @@ class Transaction(msgspec.Struct, frozen=True, kw_only=True):
             else [PartitionsSchema(topic, indexes) for topic, indexes in by_topic.items()],
             transaction_last_update_timestamp_ms=self.last_update_ms,
             transaction_start_timestamp_ms=self.start_ms,
-            client_transaction_version=self.client_version,
         )
+        if record_version >= FLEXIBLE_RECORD_VERSION:
+            value.previous_producer_id = self.previous_producer_id
+            value.next_producer_id = self.next_producer_id
+            value.client_transaction_version = self.client_version
         return CoordinatorRecord(TransactionLogKey(self.transactional_id), value, record_version)
 
     @classmethod
     def of_record(cls, transactional_id: str, value: TransactionLogValue) -> Transaction:
-        """The last epoch is not in the record: with transaction.version 2 it is the one below, otherwise unknown."""
-        raises_epochs = value.client_transaction_version >= EPOCH_BUMP_VERSION
+        """The last epoch is not in the record. It stays unknown, so that a retry of InitProducerId with the epoch
+        before the last is fenced: the epoch may have been raised for another producer."""
         return cls(
             transactional_id=transactional_id,
             producer_id=value.producer_id,
             previous_producer_id=value.previous_producer_id,
             next_producer_id=value.next_producer_id,
             producer_epoch=value.producer_epoch,
-            last_producer_epoch=value.producer_epoch - 1 if raises_epochs and value.producer_epoch > 0 else NO_EPOCH,
             timeout_ms=value.transaction_timeout_ms,
             state=State(value.transaction_status),
             partitions=_partitions(value.transaction_partitions or ()),
